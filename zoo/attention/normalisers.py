@@ -1,0 +1,49 @@
+"""From scores to weights: how each query spends its attention among the keys that its support permits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from zoo.attention.supports import EdgeSupport
+
+if TYPE_CHECKING:
+    from zoo.attention.attend import AttentionState
+    from zoo.attention.supports import Support
+
+
+class Softmax(nn.Module):
+    """exp(s_j) / sum_k exp(s_k), over the permitted keys."""
+
+    def forward(
+        self, scores: Float[Tensor, "..."], support: Support, state: AttentionState | None = None
+    ) -> Float[Tensor, "..."]:
+        return support.softmax(scores)
+
+
+class Uniform(nn.Module):
+    """1 / (number of permitted keys): the control without attention."""
+
+    def forward(
+        self, scores: Float[Tensor, "..."], support: Support, state: AttentionState | None = None
+    ) -> Float[Tensor, "..."]:
+        return support.softmax(torch.zeros_like(scores))
+
+
+class Degree(nn.Module):
+    """1 / sqrt(d_i d_j): the fixed weights of GCN (Kipf & Welling 2017, eq. 2); rows need not sum to one."""
+
+    supports = (EdgeSupport,)
+
+    def forward(
+        self, scores: Float[Tensor, "e h"], support: EdgeSupport, state: AttentionState | None = None
+    ) -> Float[Tensor, "e h"]:
+        incoming = support.degrees
+        dtype = scores.dtype if scores.dtype == torch.float64 else torch.float32
+        root = incoming.clamp(min=1).to(dtype).rsqrt()
+        # Kipf & Welling's graphs are undirected: d_j is the source's degree as a target.
+        weights = root.index_select(0, support.target) * root.index_select(0, support.source)
+        return weights.unsqueeze(-1).expand(-1, scores.shape[1])

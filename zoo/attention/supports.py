@@ -1,0 +1,208 @@
+"""Who may attend to whom, and how pairs are laid out in memory.
+
+A support is the layout of the pairs (query, key) that exist. Scores, normalisers and Attend are written with its
+operations and so work on every layout. One convention everywhere: boolean, True = may attend.
+
+| support      | query, key, value             | pairs            | who it is for             |
+|--------------|-------------------------------|------------------|---------------------------|
+| DenseSupport | (b,h,q,d), (b,h,k,d), (b,h,k,v) | (b,h,q,k)      | sequences, patches, sets  |
+| EdgeSupport  | (q,h,d), (k,h,d), (k,h,v)     | (e,h), by target | graphs: one row per edge  |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from zoo.attention import sparse
+from zoo.attention.sparse import SparsePattern
+
+
+class Support(Protocol):
+    """What scores, normalisers and Attend ask of a layout of pairs."""
+
+    def zeros(self, query: Tensor, key: Tensor) -> Tensor:
+        """A zero for every pair."""
+        ...
+
+    def dot(self, query: Tensor, key: Tensor) -> Tensor:
+        """query · key for every pair."""
+        ...
+
+    def at_query(self, x: Tensor) -> Tensor:
+        """What belongs to the query of each pair; broadcasts with `at_key`."""
+        ...
+
+    def at_key(self, x: Tensor) -> Tensor:
+        """What belongs to the key of each pair; broadcasts with `at_query`."""
+        ...
+
+    def per_head(self, parameter: Tensor) -> Tensor:
+        """A parameter (h, d) in the shape that multiplies this layout's queries and keys."""
+        ...
+
+    def project(self, hidden: Tensor, parameter: Tensor) -> Tensor:
+        """parameter (h, d) · hidden for every pair, where hidden has one vector a pair."""
+        ...
+
+    def softmax(self, scores: Tensor) -> Tensor:
+        """Softmax over the permitted keys of each query, in at least fp32; zeros where there are none."""
+        ...
+
+    def combine(self, weights: Tensor, value: Tensor) -> Tensor:
+        """For each query the sum of the values, weighted."""
+        ...
+
+    def clean(self, x: Tensor) -> Tensor:
+        """Keys or values with zeros at positions that no query may see: 0 x NaN would be NaN."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class DenseSupport:
+    """Every query against every key, less what a mask or causality forbids.
+
+    Args:
+        permitted: True = may attend; any shape that broadcasts to (b,h,q,k). None permits all.
+        causal: A query sees the keys up to its own position; with more keys than queries the ends are aligned, so
+            that one new query sees all that came before it.
+    """
+
+    permitted: Bool[Tensor, "#b #h #q #k"] | None = None
+    causal: bool = False
+
+    def __post_init__(self) -> None:
+        if self.permitted is None:
+            return
+        if self.permitted.dtype != torch.bool:
+            raise TypeError(f"permitted must be boolean with True = may attend, got {self.permitted.dtype}")
+        if self.permitted.dim() != 4:
+            raise ValueError(f"permitted must have the axes (b, h, q, k), got shape {tuple(self.permitted.shape)}")
+
+    @classmethod
+    def from_key_mask(cls, mask: Bool[Tensor, "b k"], causal: bool = False) -> DenseSupport:
+        """True at real keys, False at padding."""
+        return cls(permitted=mask[:, None, None, :], causal=causal)
+
+    def mask(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "#b #h #q #k"] | None:
+        """All restrictions as one mask; None where everything is permitted."""
+        if not self.causal:
+            return self.permitted
+        before = torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)[None, None]
+        return before if self.permitted is None else self.permitted & before
+
+    def mask_of(self, pairs: Float[Tensor, "b h q k"]) -> Bool[Tensor, "#b #h #q #k"] | None:
+        return self.mask(pairs.shape[-2], pairs.shape[-1], pairs.device)
+
+    def zeros(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b h k d"]) -> Float[Tensor, "b h q k"]:
+        return query.new_zeros(*query.shape[:3], key.shape[2])
+
+    def dot(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b h k d"]) -> Float[Tensor, "b h q k"]:
+        return query @ key.transpose(-2, -1)
+
+    def at_query(self, x: Float[Tensor, "b h q *d"]) -> Float[Tensor, "b h q 1 *d"]:
+        return x.unsqueeze(3)
+
+    def at_key(self, x: Float[Tensor, "b h k *d"]) -> Float[Tensor, "b h 1 k *d"]:
+        return x.unsqueeze(2)
+
+    def per_head(self, parameter: Float[Tensor, "h d"]) -> Float[Tensor, "h 1 d"]:
+        return parameter.unsqueeze(1)
+
+    def project(self, hidden: Float[Tensor, "b h q k d"], parameter: Float[Tensor, "h d"]) -> Float[Tensor, "b h q k"]:
+        return torch.einsum("bhqkd,hd->bhqk", hidden, parameter)
+
+    def softmax(self, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
+        scores = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+        mask = self.mask_of(scores)
+        if mask is None:
+            return scores.softmax(-1)
+        # The lowest finite number instead of -inf: a row without keys stays finite, and so does its gradient.
+        filled = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+        return filled.softmax(-1).masked_fill(~mask, 0.0)
+
+    def combine(self, weights: Float[Tensor, "b h q k"], value: Float[Tensor, "b h k v"]) -> Float[Tensor, "b h q v"]:
+        return weights.to(value.dtype) @ value
+
+    def clean(self, x: Float[Tensor, "b h k d"]) -> Float[Tensor, "b h k d"]:
+        if self.permitted is None:
+            return x
+        seen = self.permitted.any(-2).unsqueeze(-1)
+        return torch.where(seen, x, x.new_zeros(()))
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeSupport:
+    """The edges of a graph: query `rows[e]` (the target) may attend to key `columns[e]` (the source).
+
+    Edges are kept sorted by target; `order` says where each stood in the list they were made from, -1 for a self-loop
+    that was added here.
+    """
+
+    pattern: SparsePattern
+    order: Int[Tensor, " e"]
+
+    @classmethod
+    def from_edges(
+        cls, edges: Int[Tensor, "2 e"], num_queries: int, num_keys: int | None = None, *, self_loops: bool = False
+    ) -> EdgeSupport:
+        """From (source, target) pairs as PyG writes them. `self_loops` gives every node exactly one of its own."""
+        source, target = edges
+        order = torch.arange(len(source), device=edges.device)
+        if self_loops:
+            if num_keys not in (None, num_queries):
+                raise ValueError("self-loops need the same nodes on both sides")
+            kept = source != target
+            nodes = torch.arange(num_queries, device=edges.device)
+            source, target = torch.cat([source[kept], nodes]), torch.cat([target[kept], nodes])
+            order = torch.cat([order[kept], order.new_full((num_queries,), -1)])
+        shape = num_queries, num_queries if num_keys is None else num_keys
+        pattern, moved = SparsePattern.from_entries(target, source, shape)
+        return cls(pattern=pattern, order=order[moved])
+
+    @property
+    def source(self) -> Int[Tensor, " e"]:
+        return self.pattern.columns
+
+    @property
+    def target(self) -> Int[Tensor, " e"]:
+        return self.pattern.rows
+
+    @property
+    def degrees(self) -> Int[Tensor, " q"]:
+        """How many keys each query may attend to."""
+        return self.pattern.row_starts.diff()
+
+    def to(self, device: torch.device | str, **options: Any) -> EdgeSupport:
+        return EdgeSupport(self.pattern.to(device, **options), self.order.to(device=device, **options))
+
+    def zeros(self, query: Float[Tensor, "q h d"], key: Float[Tensor, "k h d"]) -> Float[Tensor, "e h"]:
+        return query.new_zeros(len(self.pattern), query.shape[1])
+
+    def dot(self, query: Float[Tensor, "q h d"], key: Float[Tensor, "k h d"]) -> Float[Tensor, "e h"]:
+        return sparse.dot(query, key, self.pattern)
+
+    def at_query(self, x: Float[Tensor, "q h *d"]) -> Float[Tensor, "e h *d"]:
+        return sparse.at_rows(x, self.pattern)
+
+    def at_key(self, x: Float[Tensor, "k h *d"]) -> Float[Tensor, "e h *d"]:
+        return sparse.at_columns(x, self.pattern)
+
+    def per_head(self, parameter: Float[Tensor, "h d"]) -> Float[Tensor, "h d"]:
+        return parameter
+
+    def project(self, hidden: Float[Tensor, "e h d"], parameter: Float[Tensor, "h d"]) -> Float[Tensor, "e h"]:
+        return (hidden * parameter).sum(-1)
+
+    def softmax(self, scores: Float[Tensor, "e h"]) -> Float[Tensor, "e h"]:
+        return sparse.row_softmax(scores, self.pattern)
+
+    def combine(self, weights: Float[Tensor, "e h"], value: Float[Tensor, "k h v"]) -> Float[Tensor, "q h v"]:
+        return sparse.product(weights, value, self.pattern)
+
+    def clean(self, x: Float[Tensor, "k h d"]) -> Float[Tensor, "k h d"]:
+        return x  # what has no edge is never read

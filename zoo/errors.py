@@ -1,0 +1,39 @@
+"""Errors a user can mend. The command line prints their one message and exits with 2; ZOO_DEBUG=1 shows the traceback."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ZooError(Exception):
+    """Something outside the program is wrong; the message says what, where, and how to mend it."""
+
+
+class ConfigError(ZooError):
+    """An option that does not exist, does not fit, or has the wrong type."""
+
+
+class DataError(ZooError):
+    """A file, row or value of the user's data."""
+
+
+class CheckpointError(ZooError):
+    """A checkpoint that is truncated, foreign, too new, or of another model."""
+
+
+class OfflineError(ZooError):
+    """Something must be downloaded and cannot be."""
+
+
+class TrainingError(ZooError):
+    """Training cannot go on: the loss is not finite."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A sentence that offers the closest known name, or lists them all when none is close."""
+    choices = sorted(set(known))
+    close = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+    if close:
+        return f"Did you mean {close[0]!r}?"
+    return f"There is: {', '.join(choices)}." if choices else "There is none."
