@@ -1,4 +1,4 @@
-"""Errors a user can mend. The command line prints their one message and exits with 2; ZOO_DEBUG=1 shows the traceback."""
+"""Errors a user can mend: the command line prints one message and exits with 2; ZOO_DEBUG=1 shows the traceback."""
 
 from __future__ import annotations
 

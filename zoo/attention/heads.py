@@ -69,4 +69,4 @@ class MultiHead(nn.Module):
         return self.out(context.transpose(1, 2).flatten(2)), state
 
     def _split(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b h n e"]:
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return x.view(*x.shape[:-1], self.heads, x.shape[-1] // self.heads).transpose(1, 2)

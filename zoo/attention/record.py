@@ -31,13 +31,13 @@ class Tap(nn.Module):
         self.wants_gradient = False
         self._sinks: list[_Sink] = []
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def emit(self, weights: Float[Tensor, "..."], support: Support) -> None:
         """Weights before dropout, and the support whose pairs they belong to."""
         for sink in self._sinks:
             sink.take(weights, support)
 
-    @torch.compiler.disable
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def silent(self, reason: str) -> None:
         """A mechanism without weights says so; it never invents a map."""
         for sink in self._sinks:

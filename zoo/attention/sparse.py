@@ -1,8 +1,8 @@
 """Sparse products over a fixed set of (row, column) entries, several heads at a time.
 
-Five operations, each the other's derivative: `gather`/`collect`, `product`/`dot`, and the softmax of each row. They are
-custom operators on plain index tensors, because `torch.compile` refuses sparse tensors and CSR products work in fp32 and
-fp64 only: half precision is computed in fp32 inside.
+Two pairs of operations, each the other's derivative (`gather` and `collect`, `product` and `dot`), and the softmax of
+each row. They are custom operators on plain index tensors, because `torch.compile` refuses sparse tensors and CSR
+products work in fp32 and fp64 only: half precision is computed in fp32 inside.
 """
 
 from __future__ import annotations
@@ -147,14 +147,8 @@ def _product(weights: Tensor, value: Tensor, pattern: list[Tensor], transposed: 
         target = by_entry.index_select(0, pattern[3]) if transposed else by_entry
         out.index_add_(0, target, v.index_select(0, index) * w.unsqueeze(-1))
     elif heads == 1:  # one gathered pass; with several heads it would need a copy of the index for each
-        out = F.embedding_bag(
-            index,
-            v[:, 0].contiguous(),
-            starts,
-            mode="sum",
-            per_sample_weights=w[:, 0].contiguous(),
-            include_last_offset=True,
-        ).unsqueeze(1)
+        w, v = w[:, 0].contiguous(), v[:, 0].contiguous()
+        out = F.embedding_bag(index, v, starts, mode="sum", per_sample_weights=w, include_last_offset=True).unsqueeze(1)
     else:
         w, v = w.t().contiguous(), v.contiguous()
         for head in range(heads):
