@@ -37,3 +37,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return f"Did you mean {close[0]!r}?"
     return f"There is: {', '.join(choices)}." if choices else "There is none."
+
+
+class Interrupted(ZooError):
+    """Ctrl-C or SIGTERM, honoured between two steps. The command line exits with 130."""

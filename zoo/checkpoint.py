@@ -1,0 +1,167 @@
+"""One self-contained, safe file: weights, configuration, vocabulary and metrics in plain types.
+
+    {"zoo": {"format": 1, "version", "model", "config", "data", "sizes", "metrics"}, "state_dict": ..., ...}
+
+`best.ckpt` holds no more than this; `last.ckpt` also what Lightning needs to resume.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from pytorch_lightning import LightningModule
+from pytorch_lightning.plugins import CheckpointIO
+from torch import Tensor
+
+from zoo import __version__, config
+from zoo.build import build
+from zoo.errors import CheckpointError, ConfigError
+
+FORMAT = 1
+_NEEDED = ("format", "version", "model", "config", "data", "sizes", "metrics")
+
+
+def describe(resolved: Mapping[str, Any], data: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
+    """What a checkpoint says of itself, all in plain types."""
+    return {
+        "format": FORMAT,
+        "version": __version__,
+        "model": resolved["names"]["model"],
+        "config": dict(resolved),
+        "data": dict(data),
+        "sizes": dict(sizes),
+        "metrics": {},
+    }
+
+
+def write(path: Path, content: Mapping[str, Any]) -> None:
+    """Under a temporary name, to the disk, renamed: a reader sees the old file or the new one, never half of one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            torch.save(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def read(path: Path | str) -> dict[str, Any]:
+    """The content of a checkpoint of this project; anything else is a CheckpointError."""
+    path = Path(path)
+    if path.is_dir():
+        raise CheckpointError(f"{path} is a folder; a checkpoint is a file, such as {path}/checkpoints/best.ckpt")
+    if not path.exists():
+        raise CheckpointError(f"there is no checkpoint {path}")
+    if not zipfile.is_zipfile(path):
+        raise CheckpointError(f"{path} is not a checkpoint, or was cut short: it is {path.stat().st_size:,} bytes")
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise CheckpointError(
+            f"{path} cannot be read: it is damaged, or holds other things than weights and plain values ({reason})"
+        ) from error
+    about = content.get("zoo") if isinstance(content, dict) else None
+    if not isinstance(about, dict) or not isinstance(content.get("state_dict"), dict):
+        raise CheckpointError(f"{path} is not a checkpoint of this project: it has no 'zoo' section")
+    if not isinstance(about.get("format"), int):
+        raise CheckpointError(f"{path} is not a checkpoint of this project: its format is {about.get('format')!r}")
+    if about["format"] > FORMAT:
+        raise CheckpointError(
+            f"{path} has format {about['format']}, written by version {about.get('version')}; "
+            f"this version reads up to format {FORMAT}: upgrade with pip install -U attention-zoo"
+        )
+    missing = [key for key in _NEEDED if key not in about]
+    if missing:
+        raise CheckpointError(f"{path} is not a whole checkpoint: its 'zoo' section lacks {', '.join(missing)}")
+    return content
+
+
+class AtomicCheckpointIO(CheckpointIO):
+    """Lightning's checkpoints by way of `write` and `read`."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        write(Path(path), checkpoint)
+
+    def load_checkpoint(self, path: Any, *_: Any, **__: Any) -> dict[str, Any]:
+        return read(path)
+
+    def remove_checkpoint(self, path: Any) -> None:
+        Path(path).unlink(missing_ok=True)
+
+
+def load(path: Path | str) -> LightningModule:
+    """The trained module of a checkpoint, ready to be evaluated; `module.about` is what the checkpoint says of itself."""
+    content = read(path)
+    module = module_of(content, path)
+    module.eval()
+    return module
+
+
+def module_of(content: Mapping[str, Any], path: Path | str) -> LightningModule:
+    """The module that a checkpoint's content describes, with its weights."""
+    about = content["zoo"]
+    try:
+        module: LightningModule = build(about["config"]["model"], "model", **about["sizes"])
+    except (ConfigError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path}: its configuration does not describe a model of this version: {error}") from error
+    load_weights(module, content["state_dict"], path)
+    module.about = about  # type: ignore[assignment]
+    return module
+
+
+def load_weights(module: LightningModule, weights: Mapping[str, Tensor], path: Path | str) -> None:
+    """All weights, exactly; a difference is explained by the first few names."""
+    own = module.state_dict()
+    lacking, unknown = [n for n in own if n not in weights], [n for n in weights if n not in own]
+    other = [
+        f"{name} is {tuple(weights[name].shape)}, the model's is {tuple(own[name].shape)}"
+        for name in own
+        if name in weights and weights[name].shape != own[name].shape
+    ]
+    problems = [f"it lacks {_few(lacking)}"] * bool(lacking) + [f"it has {_few(unknown)} besides"] * bool(unknown)
+    problems += [_few(other)] * bool(other)
+    if problems:
+        raise CheckpointError(f"{path} is of another model: {'; '.join(problems)}")
+    module.load_state_dict(weights)
+
+
+def create(model: str, *, data: str | None = None, attention: str | None = None, **options: Any) -> LightningModule:
+    """A new module by name: `create("gat", attention="uniform", features=16, classes=3)`.
+
+    Args:
+        model: A name of `zoo list`.
+        data: The data set whose sizes the model takes; the model's default if not given.
+        attention: A mechanism instead of the model's own.
+        options: Sizes, which spare reading the data; any other option by its dotted name with `__` for the dots
+            (`model__net__dim=16`).
+    """
+    given = {"model": model, "data": data, "attention": attention}
+    overrides = [f"{key}={value}" for key, value in given.items() if value is not None]
+    overrides += [f"{key.replace('__', '.')}={value}" for key, value in options.items() if "__" in key]
+    composed = config.compose(overrides)
+    sizes = {key: value for key, value in options.items() if "__" not in key}
+    if not sizes:
+        sizes = build(composed["data"], "data").sizes()
+    module: LightningModule = build(composed["model"], "model", **sizes)
+    return module
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -1,0 +1,149 @@
+"""The command line: zoo train | list | evaluate | predict | maps."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from zoo import config
+from zoo.errors import ConfigError, Interrupted, ZooError, nearest
+
+_GROUPS = ("model", "data", "attention", "optimizer", "scheduler", "trainer", "callbacks", "logger", "experiment")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; a ZooError is one message and exit code 2, an interruption 130."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        if arguments[:1] == ["train"]:
+            return train(arguments[1:])
+        return _run(arguments)
+    except ZooError as error:
+        if os.environ.get("ZOO_DEBUG") == "1":
+            raise
+        print(f"zoo: {error}", file=sys.stderr)
+        return 130 if isinstance(error, Interrupted) else 2
+    except KeyboardInterrupt:
+        print("zoo: stopped", file=sys.stderr)
+        return 130
+
+
+def train(overrides: list[str]) -> int:
+    """Composes with Hydra, then trains. `--help`, `--cfg job` and `-m` are Hydra's."""
+    flags = [each for each in overrides if each.startswith("-")]
+    overrides = _with_recipe([each for each in overrides if not each.startswith("-")])
+    if not flags or overrides:
+        config.check_overrides([each for each in overrides if not each.startswith("hydra")])
+    import hydra
+    from hydra.core.hydra_config import HydraConfig
+
+    failure: list[ZooError] = []
+
+    def task(composed: Any) -> None:
+        chosen = HydraConfig.get().runtime.choices
+        tasks = list(HydraConfig.get().overrides.task)
+        try:
+            from zoo import run
+
+            run.train(config.plain(composed, chosen, tasks))
+        except ZooError as error:
+            failure.append(error)
+
+    sys.argv = [sys.argv[0], *flags, *overrides]
+    hydra.main(version_base="1.3", config_path=str(config.CONF), config_name="train")(task)()
+    if failure:
+        raise failure[0]
+    return 0
+
+
+def _with_recipe(overrides: list[str]) -> list[str]:
+    """A run that starts from a checkpoint and names no model takes the checkpoint's."""
+    keys = {override.partition("=")[0] for override in overrides}
+    origin = config.value_of(overrides, "resume") or config.value_of(overrides, "init")
+    if origin in (None, "null") or keys & {"model", "experiment"}:
+        return overrides
+    from zoo import checkpoint
+
+    trained = checkpoint.read(origin)["zoo"]["config"]
+    resumes = config.value_of(overrides, "resume") is not None
+    return [*(trained["overrides"] if resumes else config.recipe(trained)), *overrides]
+
+
+def _run(arguments: list[str]) -> int:
+    parser = _parser()
+    if not arguments:
+        parser.print_help()
+        return 2
+    options = parser.parse_args(arguments)
+    command: Callable[[argparse.Namespace], None] = options.command
+    command(options)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="zoo", description="A model zoo, by domain, of what attention is used for.")
+    commands = parser.add_subparsers(title="commands", required=True)
+    commands.add_parser("train", help="train a model: zoo train model=gat (the same as python train.py model=gat)")
+
+    listing = commands.add_parser("list", help="what there is: models, data, attention, ...")
+    listing.add_argument("group", nargs="?", help=f"one of {', '.join(_GROUPS)}; all if not given")
+    listing.set_defaults(command=_list)
+
+    evaluating = commands.add_parser("evaluate", help="the metrics of a checkpoint")
+    _add_checkpoint(evaluating)
+    evaluating.add_argument("--split", choices=("train", "val", "test"), default="test")
+    evaluating.add_argument("--worst", type=int, default=0, metavar="N", help="the N worst examples, with their maps")
+    evaluating.add_argument("--out", type=Path, help="also write the metrics to this JSON file")
+    evaluating.set_defaults(command=_command("evaluate"))
+
+    predicting = commands.add_parser("predict", help="labels for new examples, or for those of the training data")
+    _add_checkpoint(predicting, positional=True)
+    predicting.add_argument("--out", type=Path, help="CSV file; the terminal if not given")
+    predicting.set_defaults(command=_command("predict"))
+
+    mapping = commands.add_parser("maps", help="attention maps: arrays, tables, pictures, scores")
+    _add_checkpoint(mapping)
+    mapping.add_argument("--out", type=Path, required=True, help="the folder to write")
+    mapping.add_argument("--heads", choices=("each", "mean"), default="each")
+    mapping.add_argument("--layers", help="numbers or patterns of attention sites, separated by commas")
+    mapping.add_argument("--budget", type=int, help="bytes of maps to hold at once")
+    mapping.add_argument("--ids", help="examples to draw and describe, separated by commas")
+    mapping.add_argument("--pictures", type=int, default=4, metavar="N", help="pictures to draw if no ids are given")
+    mapping.add_argument("--format", choices=("csv", "parquet"), default="csv", help="of tables")
+    mapping.add_argument("--overwrite", action="store_true", help="replace the maps that are in --out")
+    mapping.set_defaults(command=_command("maps"))
+    return parser
+
+
+def _add_checkpoint(parser: argparse.ArgumentParser, *, positional: bool = False) -> None:
+    parser.add_argument("checkpoint", type=Path, help="such as runs/.../checkpoints/best.ckpt")
+    what = "your own data in the form the model was trained on; if not given, the data it was trained on"
+    if positional:
+        parser.add_argument("input", type=Path, nargs="?", help=what)
+    else:
+        parser.add_argument("--data", dest="input", type=Path, help=what)
+    parser.add_argument("--root", type=Path, help="where data sets are; default: $ZOO_DATA, or as in training")
+
+
+def _command(name: str) -> Callable[[argparse.Namespace], None]:
+    def run(options: argparse.Namespace) -> None:
+        from zoo import commands
+
+        getattr(commands, name)(options)
+
+    return run
+
+
+def _list(options: argparse.Namespace) -> None:
+    if options.group is not None and options.group not in _GROUPS:
+        raise ConfigError(f"there is no group {options.group!r}. {nearest(options.group, _GROUPS)}")
+    for group in (options.group,) if options.group else _GROUPS:
+        choices = config.options(group)
+        width = max(map(len, choices), default=0)
+        print(f"{group}=")
+        for name, sentence in choices.items():
+            print(f"  {name:<{width}}  {sentence}")

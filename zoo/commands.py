@@ -1,0 +1,122 @@
+"""What `zoo evaluate`, `zoo predict` and `zoo maps` do with a checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+
+from zoo import checkpoint, run, tables
+from zoo.build import build
+from zoo.errors import DataError
+
+
+def evaluate(options: argparse.Namespace) -> None:
+    """The metrics of one split, and on request the examples with the highest loss and what the model looked at."""
+    module, data = _opened(options)
+    split = options.split
+    if not len(data.loader(split)):
+        raise DataError(f"{options.input or 'the data'} has no examples in the split {split!r}")
+    metrics = run.evaluate(run.evaluation_trainer(), module, data, split)
+    tables.show_metrics(metrics, f"{module.about['model']}, {split}")
+    if options.out is not None:
+        options.out.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+    if options.worst > 0:
+        _show_worst(module, data, split, options.worst)
+
+
+def predict(options: argparse.Namespace) -> None:
+    """A CSV with one row an example, in the order of the input."""
+    module, data = _opened(options)
+    if options.out is None:
+        _write_rows(sys.stdout, _predictions(module, data))
+        return
+    partial = options.out.with_name(f".{options.out.name}.partial")
+    with partial.open("w", newline="", encoding="utf-8") as file:
+        count = _write_rows(file, _predictions(module, data))
+    os.replace(partial, options.out)
+    print(f"{count:,} predictions in {options.out}")
+
+
+def maps(options: argparse.Namespace) -> None:
+    """The folder of attention maps that docs/architecture.md describes."""
+    module, data = _opened(options)
+    _domain(module).export(
+        module,
+        data,
+        options.out,
+        heads=options.heads,
+        layers=_numbers_or_names(options.layers),
+        budget=options.budget,
+        ids=None if options.ids is None else [each.strip() for each in options.ids.split(",")],
+        pictures=options.pictures,
+        table_format=options.format,
+        overwrite=options.overwrite,
+    )
+
+
+def _opened(options: argparse.Namespace) -> tuple[pl.LightningModule, Any]:
+    """The module of a checkpoint and its data: the user's own if given, else what it was trained on."""
+    module = checkpoint.load(options.checkpoint)
+    about = module.about
+    node = dict(about["config"]["data"])
+    root = options.root or os.environ.get("ZOO_DATA")
+    if "root" in node and root is not None:
+        node["root"] = str(root)
+    data = build(node, "data")
+    if options.input is not None:
+        data = data.for_input(options.input, about["data"])
+    else:
+        data.restore(about["data"])
+    data.setup()
+    return module, data
+
+
+def _domain(module: pl.LightningModule) -> ModuleType:
+    """The `maps` of the domain that the module belongs to: zoo.tasks.<domain>.maps."""
+    return importlib.import_module(f"{type(module).__module__.rpartition('.')[0]}.maps")
+
+
+@torch.inference_mode()
+def _predictions(module: pl.LightningModule, data: Any) -> Iterator[dict[str, list[Any]]]:
+    for number, batch in enumerate(data.predict_dataloader()):
+        yield module.predict_step(batch, number)
+
+
+def _write_rows(file: Any, batches: Iterator[dict[str, list[Any]]]) -> int:
+    writer, count = csv.writer(file, lineterminator="\n"), 0
+    for columns in batches:
+        if not count:
+            writer.writerow(columns)
+        rows = list(zip(*columns.values(), strict=True))
+        writer.writerows([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row] for row in rows)
+        count += len(rows)
+    return count
+
+
+def _show_worst(module: pl.LightningModule, data: Any, split: str, count: int) -> None:
+    found: list[dict[str, Any]] = []
+    for columns in _predictions(module, data):
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        found += [row for row in rows if row["split"] == split and row["loss"] is not None]
+        found = sorted(found, key=lambda row: -row["loss"])[:count]
+    said = _domain(module).describe(module, data, [row["id"] for row in found])
+    columns = {key: [row[key] for row in found] for key in ("id", "label", "prediction", "probability", "loss")}
+    tables.show_rows({**columns, "where it looks": said}, f"the {len(found)} worst of {split}")
+
+
+def _numbers_or_names(text: str | None) -> list[int | str] | None:
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    return [int(part) if part.lstrip("-").isdigit() else part for part in parts]

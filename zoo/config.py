@@ -1,0 +1,137 @@
+"""Composing a configuration: overrides in, one plain resolved dictionary out, and a refusal of what does not exist."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+_PACKAGE = Path(__file__).resolve().parent
+# In a wheel the configurations are inside the package; in a checkout they are beside it.
+CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"
+NAMED = ("model", "data", "attention", "optimizer", "scheduler", "trainer", "callbacks", "logger", "experiment")
+
+
+def options(group: str) -> dict[str, str]:
+    """Name -> the sentence at the head of its file, for every choice of a group."""
+    return {path.stem: _sentence(path) for path in sorted((CONF / group).glob("*.yaml"))}
+
+
+def compose(overrides: Sequence[str]) -> dict[str, Any]:
+    """The resolved configuration of these overrides; works inside another Hydra application too."""
+    check_overrides(overrides)
+    composed = _compose(overrides)
+    return plain(composed, composed.hydra.runtime.choices, overrides)
+
+
+def check_overrides(overrides: Sequence[str]) -> None:
+    """Refuses a choice or key that does not exist, with the nearest one that does, before Hydra runs."""
+    pairs = [_split(override) for override in overrides]
+    groups = {path.name for path in CONF.iterdir() if path.is_dir()}
+    for key, value in pairs:
+        if key in groups:
+            _check_choices(key, value)
+    chosen = [f"{key}={value.split(',')[0]}" for key, value in pairs if key in groups]
+    if not any(pair.startswith(("model=", "experiment=")) for pair in chosen):
+        raise ConfigError(f"say which model: model=NAME. There is: {', '.join(options('model'))}.")
+    tree = _compose(chosen)
+    from omegaconf import OmegaConf
+
+    known = set(_keys(OmegaConf.to_container(tree, resolve=False)))
+    for key, _ in pairs:
+        if key not in groups and key not in known and not key.startswith("hydra"):
+            raise ConfigError(f"there is no option {key!r}. {_nearest_key(key, known)}")
+
+
+def plain(composed: DictConfig, choices: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Resolved, without Hydra's own section, with the names of what was chosen and the overrides that chose it."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    own = OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
+    try:
+        resolved = OmegaConf.to_container(own, resolve=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(str(error).splitlines()[0]) from error
+    assert isinstance(resolved, dict)
+    names = {group: choices.get(group) for group in NAMED}
+    return {**{str(key): value for key, value in resolved.items()}, "names": names, "overrides": list(overrides)}
+
+
+def recipe(config: Mapping[str, Any]) -> list[str]:
+    """The overrides of a trained model that fine-tuning keeps: what the model is, not what it was trained on."""
+    kept = ("model", "attention", "experiment")
+    return [override for override in config["overrides"] if _split(override)[0].split(".")[0] in kept]
+
+
+def value_of(overrides: Sequence[str], key: str) -> str | None:
+    """The last value given to a key, if any."""
+    values = [value for name, value in map(_split, overrides) if name == key]
+    return values[-1].strip("'\"") if values else None
+
+
+def _compose(overrides: Sequence[str]) -> DictConfig:
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    outer = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            return hydra_compose("train", overrides=list(overrides), return_hydra_config=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(str(error).strip()) from error
+    finally:
+        GlobalHydra.instance().clear()
+        GlobalHydra.instance().hydra = outer
+
+
+def _split(override: str) -> tuple[str, str]:
+    key, separator, value = override.partition("=")
+    if key.startswith(("+", "~")):
+        raise ConfigError(f"{override!r}: options can be changed, not added or removed; write {key.lstrip('+~')}=VALUE")
+    if not separator:
+        raise ConfigError(f"{override!r} is not an option: write key=value")
+    return key, value
+
+
+def _check_choices(group: str, value: str) -> None:
+    known = options(group)
+    for name in re.split(r"\s*,\s*", value.strip("'\"")):
+        if name not in known and name != "null":
+            raise ConfigError(f"there is no {group} {name!r}. {nearest(name, known)}")
+
+
+def _keys(node: Any, prefix: str = "") -> Iterator[str]:
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            yield f"{prefix}{key}"
+            yield from _keys(value, f"{prefix}{key}.")
+
+
+def _nearest_key(key: str, known: set[str]) -> str:
+    """By the whole path, or else by the last word of it, which is where most slips are."""
+    visible = {name for name in known if not name.startswith("hydra") and "_target_" not in name}
+    last = key.rsplit(".", 1)[-1]
+    for name in sorted(visible):
+        if name.rsplit(".", 1)[-1] == last:
+            return f"Did you mean {name!r}?"
+    siblings = {name for name in visible if name.rpartition(".")[0] == key.rpartition(".")[0]}
+    return nearest(key, siblings or visible)
+
+
+def _sentence(path: Path) -> str:
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("#") and "@package" not in line:
+                return line.lstrip("# ").strip()
+    return ""

@@ -1,0 +1,147 @@
+"""Files from the net: resumed where they were cut, checked, and put in place in one step."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import http.client
+import logging
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import BufferedRandom
+from os.path import samestat
+from pathlib import Path
+
+from zoo.errors import DataError, OfflineError
+
+_CHUNK = 1 << 16
+_ATTEMPTS = 3
+
+log = logging.getLogger(__name__)
+
+
+def fetch(url: str, destination: Path | str, *, sha256: str | None, timeout: float = 30.0) -> Path:
+    """Downloads a file unless it is there already; what is there is left alone, whatever its hash.
+
+    The bytes gather in `<destination>.part`, in the same folder; a later call resumes from them. The file gets its own
+    name only when it is complete, matches its hash and is on the disk. Where two processes fetch it, one waits.
+
+    Args:
+        url: where it is published.
+        destination: where it belongs.
+        sha256: the expected hash in hexadecimal digits; None where none is known.
+        timeout: seconds of silence after which the server counts as gone.
+
+    Raises:
+        OfflineError: it cannot be had; the message says which file, where it is expected, what to do without a network.
+        DataError: it cannot be written, or is not the file whose hash was given.
+    """
+    destination = Path(destination)
+    if destination.is_file():
+        return destination
+    try:
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        with _part(destination) as part:
+            if destination.is_file():  # another process had it while this one waited
+                _part_path(destination).unlink(missing_ok=True)
+            else:
+                _complete(url, part, destination, sha256, timeout)
+    except (OfflineError, DataError):
+        raise
+    except OSError as error:
+        raise DataError(
+            f"{destination}: a download cannot be written there ({error.strerror or error}). "
+            f"Make room or make the folder writable, or fetch {url} and place it there yourself."
+        ) from error
+    return destination
+
+
+@contextmanager
+def _part(destination: Path) -> Iterator[BufferedRandom]:
+    """The partial file, open at its end and locked against other processes."""
+    path = _part_path(destination)
+    while True:
+        with open(path, "ab+") as part:
+            with suppress(OSError):  # some network file systems have no locks
+                fcntl.flock(part, fcntl.LOCK_EX)
+            # The process that held the lock may have removed the file that was opened here.
+            if not destination.is_file() and not (path.exists() and samestat(path.stat(), os.fstat(part.fileno()))):
+                continue
+            yield part
+            return
+
+
+def _part_path(destination: Path) -> Path:
+    return destination.with_name(f"{destination.name}.part")
+
+
+def _complete(url: str, part: BufferedRandom, destination: Path, sha256: str | None, timeout: float) -> None:
+    """Fills the partial file, verifies it, and gives it its name."""
+    log.info("downloading %s to %s", url, destination)
+    resumed = part.seek(0, os.SEEK_END) > 0
+    _fill(url, part, destination, timeout)
+    if sha256 is not None and resumed and _digest(part) != sha256.lower():
+        part.truncate(0)  # the file was published anew since the first half was fetched, or that half was damaged
+        _fill(url, part, destination, timeout)
+    if sha256 is not None and (digest := _digest(part)) != sha256.lower():
+        _part_path(destination).unlink()
+        raise DataError(
+            f"{url}: the download is not the expected file (its sha256 is {digest}, not {sha256.lower()}), and was not "
+            f"kept. Try again later, or place the right file at {destination}."
+        )
+    part.flush()
+    os.fsync(part.fileno())
+    os.replace(_part_path(destination), destination)
+    folder = os.open(destination.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the new name, too, must survive a crash
+    finally:
+        os.close(folder)
+
+
+def _fill(url: str, part: BufferedRandom, destination: Path, timeout: float) -> None:
+    reason = ""
+    for _ in range(_ATTEMPTS):
+        try:
+            if _receive(url, part, timeout):
+                return
+            reason = "the connection was cut before the end"
+        except urllib.error.HTTPError as error:
+            reason = f"the server answered {error.code} {error.reason}"
+            if error.code == 416:  # nothing lies beyond what is here, yet it is not known to be whole: start over
+                part.truncate(0)
+            elif error.code < 500:
+                break
+        except urllib.error.URLError as error:
+            reason = str(error.reason)
+            break
+        except (http.client.HTTPException, TimeoutError, ConnectionError) as error:
+            reason = str(error) or type(error).__name__
+    raise OfflineError(
+        f"{destination.name} is needed and cannot be downloaded from {url} ({reason}). It belongs at {destination}. "
+        f"Without a network, place it there, or set $ZOO_DATA or paths.data to the folder that holds your data sets."
+    )
+
+
+def _receive(url: str, part: BufferedRandom, timeout: float) -> bool:
+    """Appends what the server sends from the end of the partial file on; True when nothing is left to come."""
+    offset = part.seek(0, os.SEEK_END)
+    request = urllib.request.Request(url, headers={"Range": f"bytes={offset}-"} if offset else {})
+    with urllib.request.urlopen(request, timeout=timeout) as response:
+        continued = response.status == 206 and response.headers.get("Content-Range", "").startswith(f"bytes {offset}-")
+        if not continued:  # the server sends the whole file, whatever was asked
+            part.truncate(0)
+        length = response.headers.get("Content-Length")
+        received = 0
+        while chunk := response.read(_CHUNK):
+            received += part.write(chunk)
+        part.flush()
+        return length is None or received == int(length)
+
+
+def _digest(part: BufferedRandom) -> str:
+    part.seek(0)
+    return hashlib.file_digest(part, "sha256").hexdigest()

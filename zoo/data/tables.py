@@ -1,0 +1,279 @@
+"""CSV and TSV files read row by row; whatever is wrong is said with file, line, column and remedy.
+
+    table = read_table("nodes.csv", required=["id", "weight"])
+    weights = {row.text("id"): row.number("weight") for row in table}
+
+A reader that can leave bad rows out hands its row function to the table, which alone knows whether to stop or to count:
+
+    table = read_table("nodes.csv", required=["id", "weight"], on_bad_row="skip")
+    weights = dict(table.parse(lambda row: (row.text("id"), row.number("weight"))))
+    print(table.report())
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import numpy as np
+from jaxtyping import Float32
+
+from zoo.errors import DataError, nearest
+
+OnBadRow = Literal["error", "skip"]
+T = TypeVar("T")
+
+_DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+_LONGEST_CELL = 1 << 24  # characters; csv's own limit of 131,072 is less than a long document
+_LARGEST = float(np.finfo(np.float32).max)
+_SKIP_HINT = "on_bad_row=skip leaves such rows out and counts them."
+
+
+class RowError(DataError):
+    """One row is bad: the kind of error that `on_bad_row="skip"` counts instead of raising."""
+
+
+def read_table(path: Path | str, *, required: Sequence[str] = (), on_bad_row: OnBadRow = "error") -> Table:
+    """Opens a table and checks its header; the rows are read when they are iterated.
+
+    Args:
+        path: a `.csv` or `.tsv` file in UTF-8, with or without a byte order mark. Cells may be quoted, and then contain
+            delimiters and line breaks. Blank lines are not rows.
+        required: the columns that must be there; others may be.
+        on_bad_row: whether a bad row stops the reading or is counted and left out.
+
+    Raises:
+        DataError: the file is missing, empty or not UTF-8, or its header lacks, repeats or does not name a column.
+    """
+    path = Path(path)
+    if on_bad_row not in ("error", "skip"):
+        raise DataError(f"on_bad_row is {on_bad_row!r}; it is either 'error' or 'skip'.")
+    if path.suffix.lower() not in _DELIMITERS:
+        raise DataError(
+            f"{path}: the name ends in {path.suffix!r}. Tables are read from .csv (commas) and .tsv (tabs)."
+        )
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise DataError(f"{path}: the file {what}. Check the path, which is taken from {Path.cwd()}.")
+    delimiter = _DELIMITERS[path.suffix.lower()]
+    line, cells = next(_records(path, delimiter), (0, []))
+    if isinstance(cells, str):
+        raise DataError(message(path, line, None, cells, "Mend the header, which names the columns."))
+    columns = tuple(cell.strip() for cell in cells)
+    if not any(columns):
+        raise DataError(f"{path}: the file is empty. Its first line must name the columns, one row a line follows.")
+    _check_header(path, line, columns, required)
+    return Table(path, line, columns, on_bad_row, delimiter)
+
+
+@dataclass
+class Table:
+    """The rows of one file. Each iteration reads the file anew and counts anew what it skipped."""
+
+    path: Path
+    line: int  # of the header
+    columns: tuple[str, ...]
+    on_bad_row: OnBadRow
+    delimiter: str
+    skipped: int = 0
+    first_skipped: str = ""
+    index: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.index = {name: i for i, name in enumerate(self.columns)}
+
+    def __iter__(self) -> Iterator[Row]:
+        self.skipped, self.first_skipped, good = 0, "", 0
+        records = _records(self.path, self.delimiter)
+        next(records)
+        for line, cells in records:
+            if isinstance(cells, str):
+                self._bad(self.error(line, None, cells, "Put a cell that has quotes inside quotes, and double them."))
+            elif len(cells) != len(self.columns):
+                what = f"the row has {_fields(len(cells))} where the header has {_fields(len(self.columns))}"
+                self._bad(self.error(line, None, what, "Give each column one cell; quote a cell that has delimiters."))
+            else:
+                good += 1
+                yield Row(self, line, cells)
+        self._check_any(good)
+
+    def parse(self, read: Callable[[Row], T]) -> Iterator[T]:
+        """What `read` makes of each row; a `RowError` that it raises is treated as `on_bad_row` says."""
+        good = 0
+        for row in self:
+            try:
+                value = read(row)
+            except RowError as error:
+                self._bad(error)
+                continue
+            good += 1
+            yield value
+        self._check_any(good)
+
+    def report(self) -> str:
+        """One sentence on what was skipped; empty when nothing was."""
+        if not self.skipped:
+            return ""
+        return (
+            f"{self.path}: skipped {self.skipped} bad {_plural('row', self.skipped)}. The first: {self.first_skipped}"
+        )
+
+    def error(self, line: int, column: str | None, what: str, remedy: str) -> RowError:
+        """The error of a bad row, to be raised inside `parse`."""
+        return RowError(message(self.path, line, column, what, f"{remedy} {_SKIP_HINT}"))
+
+    def _bad(self, error: RowError) -> None:
+        if self.on_bad_row == "error":
+            raise error
+        self.skipped += 1
+        self.first_skipped = self.first_skipped or str(error).removesuffix(_SKIP_HINT).rstrip()
+
+    def _check_any(self, good: int) -> None:
+        if good:
+            return
+        if self.skipped:
+            raise DataError(f"{self.path}: no row is usable. {self.report()}")
+        raise DataError(f"{self.path}: there is a header and no rows. Add one row a line under it.")
+
+
+@dataclass(slots=True)
+class Row:
+    """One row, its cells as they stand in the file, and the line on which it begins."""
+
+    table: Table
+    line: int
+    cells: list[str]
+
+    def text(self, column: str, *, empty: bool = False) -> str:
+        """The cell without the white space around it; an empty one is an error unless `empty` allows it."""
+        cell = self.cells[self.table.index[column]].strip()
+        if not cell and not empty:
+            raise self.error(column, "the cell is empty", "Fill it in.")
+        return cell
+
+    def choice(self, column: str, options: Collection[str], *, empty: bool = False) -> str:
+        """The cell, which must be one of `options`."""
+        cell = self.text(column, empty=empty)
+        if cell and cell not in options:
+            what = f"{cell!r} is not one of the {len(options)} values it can have"
+            raise self.error(column, what, nearest(cell, options))
+        return cell
+
+    def number(self, column: str) -> float:
+        """The cell as a finite number."""
+        cell = self.cells[self.table.index[column]]
+        try:
+            return parse_number(cell)
+        except ValueError as error:
+            raise self.error(column, str(error), "Write a finite number such as 0.5 or -2e3.") from None
+
+    def numbers(self, columns: Sequence[str]) -> Float32[np.ndarray, " columns"]:
+        """Many cells at once, as 32-bit numbers: the fast way to read features."""
+        index, cells = self.table.index, self.cells
+        chosen = [cells[index[column]] for column in columns]
+        try:
+            values = np.array(list(map(float, chosen)), dtype=np.float64)
+            if np.abs(values).max(initial=0.0) <= _LARGEST and "_" not in "".join(chosen):
+                return values.astype(np.float32)
+        except ValueError:
+            pass
+        return np.array([self.number(column) for column in columns], dtype=np.float32)  # says which cell it is
+
+    def error(self, column: str | None, what: str, remedy: str) -> RowError:
+        """The error of this row."""
+        return self.table.error(self.line, column, what, remedy)
+
+
+def parse_number(cell: str) -> float:
+    """The finite number that a cell holds; a ValueError says in a few words why there is none."""
+    if not cell.strip():
+        raise ValueError("the cell is empty where a number belongs")
+    try:
+        value = float(cell)
+    except ValueError:
+        raise ValueError(f"{cell!r} is not a number") from None
+    if "_" in cell:  # float() reads 1_000, which no table means
+        raise ValueError(f"{cell!r} is not a number")
+    if not math.isfinite(value):
+        raise ValueError(f"{cell!r} is not finite")
+    if abs(value) > _LARGEST:
+        raise ValueError(f"{cell!r} is too large for 32 bits")
+    return value
+
+
+def message(path: Path, line: int | None, column: str | None, what: str, remedy: str) -> str:
+    """What is wrong with a file and how to mend it, in the one form that all messages have."""
+    place = str(path) if line is None else f"{path}, line {line}"
+    return f"{place}: {what}. {remedy}" if column is None else f"{place}, column {column!r}: {what}. {remedy}"
+
+
+def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str] | str]]:
+    """Each record with the physical line on which it begins; in place of its cells, what is wrong with its quotes."""
+    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_CELL))
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
+            while True:
+                line = reader.line_num + 1
+                try:
+                    cells = next(reader)
+                except StopIteration:
+                    return
+                except csv.Error as error:
+                    unclosed = "unexpected end" in str(error) or "field limit" in str(error)
+                    yield line, "a quote opened in this row is never closed" if unclosed else f"bad quotes ({error})"
+                    continue
+                if cells:
+                    yield line, cells
+    except UnicodeDecodeError:
+        line, byte = _undecodable(path)
+        remedy = "Save the file as UTF-8 (a spreadsheet offers 'CSV UTF-8')."
+        raise DataError(message(path, line, None, f"byte 0x{byte:02x} is not UTF-8 text", remedy)) from None
+    except OSError as error:
+        raise DataError(f"{path}: the file cannot be read ({error.strerror}).") from error
+
+
+def _undecodable(path: Path) -> tuple[int, int]:
+    """The first line that is not UTF-8, and its offending byte. Decoding a stream forgets the line, so look again."""
+    line = 0
+    with open(path, "rb") as file:
+        for line, content in enumerate(file, start=1):
+            try:
+                content.decode("utf-8")
+            except UnicodeDecodeError as error:
+                return line, content[error.start]
+    return line, 0
+
+
+def _check_header(path: Path, line: int, columns: tuple[str, ...], required: Sequence[str]) -> None:
+    if "" in columns:
+        what = f"column {columns.index('') + 1} of {len(columns)} has no name"
+        raise DataError(message(path, line, None, what, "Name it, or leave it out (pandas: to_csv(..., index=False))."))
+    repeated = [name for name, count in Counter(columns).items() if count > 1]
+    if repeated:
+        raise DataError(message(path, line, repeated[0], "the header names it more than once", "Rename or remove one."))
+    known = set(columns)
+    missing = [name for name in required if name not in known]
+    if missing:
+        more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+        what = f"the header does not name it{more}"
+        offer = nearest(missing[0], columns)
+        if len(offer) > 300:  # nothing is close, and a wide table's columns are no help as a list
+            offer = f"None of the {len(columns)} columns has such a name."
+        remedy = f"{offer} Add the column, or rename the one that is meant."
+        if len(columns) == 1 and ";" in columns[0]:
+            remedy = "The header is separated by semicolons: save the file with commas."
+        raise DataError(message(path, line, missing[0], what, remedy))
+
+
+def _fields(count: int) -> str:
+    return f"{count} {_plural('field', count)}"
+
+
+def _plural(noun: str, count: int) -> str:
+    return noun if count == 1 else f"{noun}s"

@@ -1,0 +1,99 @@
+"""Weights of one model for another with other labels, features or tokens: rows are matched by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pytorch_lightning import LightningModule
+from torch import Tensor
+
+from zoo.errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class Matched:
+    """What became of one vocabulary."""
+
+    vocabulary: str
+    kept: tuple[str, ...]
+    new: tuple[str, ...]
+    dropped: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What fine-tuning starts from."""
+
+    vocabularies: tuple[Matched, ...]
+    copied: int
+    initialised: tuple[str, ...]
+
+
+@torch.no_grad()
+def transplant(
+    module: LightningModule, data: Mapping[str, Any], content: Mapping[str, Any], path: Path | str
+) -> Report:
+    """Copies into `module` what a checkpoint has for it.
+
+    Args:
+        module: New, with `vocabularies()`: vocabulary -> parameter -> axis with one entry a name.
+        data: The state of the new data: vocabulary -> names.
+        content: The checkpoint.
+        path: Where it comes from, for messages.
+    """
+    old_weights, old_data = content["state_dict"], content["zoo"]["data"]
+    axes: dict[str, dict[int, str]] = {}
+    for vocabulary, parameters in module.vocabularies().items():
+        for parameter, axis in parameters.items():
+            axes.setdefault(parameter, {})[axis] = vocabulary
+    copied, initialised = 0, []
+    for name, weight in module.state_dict().items():
+        if name not in old_weights:
+            initialised.append(name)
+            continue
+        by_axis = {axis % weight.dim(): vocabulary for axis, vocabulary in axes.get(name, {}).items()}
+        _copy(name, weight, old_weights[name], by_axis, old_data, data, path)
+        copied += 1
+    if not copied:
+        raise CheckpointError(f"{path} is of another model: none of its weights has a place in this one")
+    matched = tuple(_match(vocabulary, old_data[vocabulary], data[vocabulary]) for vocabulary in module.vocabularies())
+    return Report(vocabularies=matched, copied=copied, initialised=tuple(initialised))
+
+
+def _match(vocabulary: str, old: Sequence[str], new: Sequence[str]) -> Matched:
+    before, after = set(old), set(new)
+    return Matched(
+        vocabulary=vocabulary,
+        kept=tuple(name for name in new if name in before),
+        new=tuple(name for name in new if name not in before),
+        dropped=tuple(name for name in old if name not in after),
+    )
+
+
+def _copy(
+    name: str,
+    weight: Tensor,
+    old: Tensor,
+    by_axis: Mapping[int, str],
+    old_data: Mapping[str, Any],
+    new_data: Mapping[str, Any],
+    path: Path | str,
+) -> None:
+    fixed = [axis for axis in range(weight.dim()) if axis not in by_axis]
+    if weight.dim() != old.dim() or any(weight.shape[axis] != old.shape[axis] for axis in fixed):
+        raise CheckpointError(
+            f"{path} is of another model: {name} is {tuple(old.shape)} there and {tuple(weight.shape)} here; "
+            "give the options that it was trained with, or leave out model= to take them from it"
+        )
+    chosen = old
+    place: list[Tensor] = [torch.arange(size) for size in weight.shape]
+    for axis, vocabulary in by_axis.items():
+        old_rows = {each: row for row, each in enumerate(old_data[vocabulary])}
+        pairs = [(row, old_rows[each]) for row, each in enumerate(new_data[vocabulary]) if each in old_rows]
+        place[axis] = torch.tensor([to for to, _ in pairs], dtype=torch.int64)
+        chosen = chosen.index_select(axis, torch.tensor([of for _, of in pairs], dtype=torch.int64))
+    weight[torch.meshgrid(*place, indexing="ij")] = chosen.to(weight.dtype)

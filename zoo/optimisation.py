@@ -1,0 +1,136 @@
+"""How the weights are changed: optimiser, schedule, frozen layers, rates by layer. One object serves every domain."""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import pytorch_lightning as pl
+import torch
+from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
+
+from zoo.errors import ConfigError, nearest
+
+
+class Optimisation:
+    """Given to every module; `configure` is what Lightning asks a module for.
+
+    Args:
+        optimizer: `parameters -> Optimizer`.
+        scheduler: How the rate changes; None keeps it.
+        freeze: Patterns of parameter names that do not change ("net.layers.0.*"; a prefix is enough).
+        unfreeze: Epoch -> patterns that change from then on.
+        rates: Pattern -> factor on the learning rate; the last pattern that fits a parameter counts.
+    """
+
+    def __init__(
+        self,
+        *,
+        optimizer: Callable[..., torch.optim.Optimizer],
+        scheduler: Schedule | None = None,
+        freeze: Sequence[str] = (),
+        unfreeze: Mapping[int, Sequence[str]] | None = None,
+        rates: Mapping[str, float] | None = None,
+    ) -> None:
+        self.optimizer = optimizer
+        self.scheduler = scheduler
+        self.freeze = tuple(freeze)
+        self.unfreeze = {int(epoch): tuple(patterns) for epoch, patterns in (unfreeze or {}).items()}
+        self.rates = dict(rates or {})
+
+    def configure(self, module: pl.LightningModule) -> Any:
+        """The optimiser over all parameters, the frozen ones too: they have no gradient until they are unfrozen."""
+        self.thaw(module, epoch=-1)
+        factors = {name: self._factor(name) for name, _ in module.named_parameters()}
+        for pattern in self.rates:
+            _matching(module, pattern, "optimisation.rates")
+        base = self.optimizer([torch.nn.Parameter(torch.zeros(1))]).defaults["lr"]
+        groups = [
+            {"params": [p for n, p in module.named_parameters() if factors[n] == factor], "lr": base * factor}
+            for factor in sorted(set(factors.values()), reverse=True)
+        ]
+        optimizer = self.optimizer(groups)
+        if self.scheduler is None:
+            return optimizer
+        return {"optimizer": optimizer, "lr_scheduler": self.scheduler.configure(optimizer, module)}
+
+    def thaw(self, module: pl.LightningModule, epoch: int) -> None:
+        """Sets which parameters change in this epoch."""
+        frozen: set[str] = set()
+        for pattern in self.freeze:
+            frozen |= _matching(module, pattern, "optimisation.freeze")
+        for start, patterns in self.unfreeze.items():
+            for pattern in patterns:
+                thawed = _matching(module, pattern, "optimisation.unfreeze")
+                frozen -= thawed if epoch >= start else set()
+        for name, parameter in module.named_parameters():
+            parameter.requires_grad_(name not in frozen)
+
+    def _factor(self, name: str) -> float:
+        return next((f for pattern, f in reversed(self.rates.items()) if _fits(name, pattern)), 1.0)
+
+
+class Schedule:
+    """Linear warm-up over `warmup` steps, then cosine decay to `floor`, 1/sqrt(step), or a constant rate.
+
+    `plateau` multiplies the rate by `factor` after `patience` epochs in which `monitor` did not improve.
+    """
+
+    def __init__(
+        self,
+        kind: Literal["constant", "cosine", "inverse_sqrt", "plateau"] = "constant",
+        *,
+        warmup: int = 0,
+        floor: float = 0.0,
+        factor: float = 0.5,
+        patience: int = 10,
+        monitor: str = "val/loss",
+    ) -> None:
+        kinds = ("constant", "cosine", "inverse_sqrt", "plateau")
+        if kind not in kinds:
+            raise ConfigError(f"there is no schedule {kind!r}. {nearest(kind, kinds)}")
+        if kind == "plateau" and warmup:
+            raise ConfigError("scheduler=plateau takes no warm-up: its rate follows the monitor, not the step")
+        self.kind = kind
+        self.warmup = warmup
+        self.floor = floor
+        self.factor = factor
+        self.patience = patience
+        self.monitor = monitor
+
+    def configure(self, optimizer: torch.optim.Optimizer, module: pl.LightningModule) -> dict[str, Any]:
+        if self.kind == "plateau":
+            mode: Literal["min", "max"] = "min" if self.monitor.endswith("loss") else "max"
+            plateau = ReduceLROnPlateau(optimizer, mode=mode, factor=self.factor, patience=self.patience)
+            return {"scheduler": plateau, "interval": "epoch", "monitor": self.monitor}
+        total = int(module.trainer.estimated_stepping_batches)
+        return {"scheduler": LambdaLR(optimizer, lambda step: self.rate(step, total)), "interval": "step"}
+
+    def rate(self, step: int, total: int) -> float:
+        """The factor on the learning rate at a step of `total`."""
+        if step < self.warmup:
+            return (step + 1) / self.warmup
+        if self.kind == "cosine":
+            progress = (step - self.warmup) / max(1, total - self.warmup)
+            return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+        if self.kind == "inverse_sqrt":
+            return math.sqrt(max(1, self.warmup) / max(1, step + 1, self.warmup))
+        return 1.0
+
+
+def _fits(name: str, pattern: str) -> bool:
+    return name == pattern or name.startswith(f"{pattern}.") or fnmatch.fnmatch(name, pattern)
+
+
+def _matching(module: pl.LightningModule, pattern: str, option: str) -> set[str]:
+    names = [name for name, _ in module.named_parameters()]
+    found = {name for name in names if _fits(name, pattern)}
+    if not found:
+        raise ConfigError(f"{option}: no parameter is called {pattern!r}. {nearest(pattern, _prefixes(names))}")
+    return found
+
+
+def _prefixes(names: Iterable[str]) -> set[str]:
+    return {".".join(name.split(".")[:depth]) for name in names for depth in range(1, name.count(".") + 2)}

@@ -1,0 +1,94 @@
+"""What a run prints when it is done."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from zoo.finetune import Report
+
+SPLITS = ("train", "val", "test")
+
+
+def show_result(config: Mapping[str, Any], result: Mapping[str, Any], run_dir: Path) -> None:
+    """Metrics by split, the train-validation gap, the truth score, where things are, and what to try next."""
+    names = config["names"]
+    table = Table(title=f"{names['model']} on {names['data']}, attention={names['attention']}", title_justify="left")
+    for column in ("", *SPLITS, "train - val"):
+        table.add_column(column, justify="left" if not column else "right")
+    for metric in dict.fromkeys(key.partition("/")[2] for key in result if key.startswith("test/")):
+        values = [result[f"{split}/{metric}"] for split in SPLITS]
+        gap = values[0] - values[1]
+        table.add_row(metric, *(f"{value:.4f}" for value in values), f"{gap:+.4f}")
+    for key in (key for key in result if key.startswith("truth/")):
+        table.add_row(key, "", "", f"{result[key]:.4f}", "")
+    console = _console()
+    console.print()
+    console.print(table)
+    speed = f"{result['epochs']} epochs in {result['seconds']:.1f} s, best epoch {result['best_epoch'] + 1}"
+    console.print(f"{result['parameters']:,} parameters, {speed}, seed {result['seed']}")
+    _show_next(console, names, run_dir)
+
+
+def show_metrics(metrics: Mapping[str, float], title: str) -> None:
+    """One column of figures."""
+    table = Table(title=title, title_justify="left", show_header=False)
+    for name, value in metrics.items():
+        table.add_row(name, f"{value:.4f}")
+    _console().print(table)
+
+
+def show_rows(columns: Mapping[str, list[Any]], title: str) -> None:
+    """A table with a column for each key."""
+    table = Table(title=title, title_justify="left")
+    for name in columns:
+        table.add_column(name)
+    for row in zip(*columns.values(), strict=True):
+        table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row))
+    _console().print(table)
+
+
+def show_fine_tuning(report: Report, origin: str) -> None:
+    """What was kept, what is new, what was dropped."""
+    table = Table(title=f"fine-tuning {origin}", title_justify="left")
+    for column in ("", "kept", "new", "dropped"):
+        table.add_column(column)
+    for each in report.vocabularies:
+        table.add_row(each.vocabulary, *(_listed(names) for names in (each.kept, each.new, each.dropped)))
+    console = _console()
+    console.print(table)
+    said = f"{report.copied} weights copied"
+    console.print(f"{said}, newly initialised: {', '.join(report.initialised) or 'none'}")
+
+
+def _show_next(console: Console, names: Mapping[str, Any], run_dir: Path) -> None:
+    best = shlex.quote(str(_short(run_dir / "checkpoints" / "best.ckpt")))
+    maps = shlex.quote(str(_short(run_dir / "maps")))
+    console.print(f"\nIn {_short(run_dir)}: config.yaml, metrics.json, metrics.csv, checkpoints/")
+    console.print("Next:")
+    console.print(f"  zoo evaluate {best} --worst 20", soft_wrap=True)
+    console.print(f"  zoo maps {best} --out {maps}", soft_wrap=True)
+    console.print(f"  zoo predict {best} --out predictions.csv", soft_wrap=True)
+    if names["attention"] != "uniform":
+        control = f"python train.py model={names['model']} data={names['data']} attention=uniform"
+        console.print(f"  {control}   # the control without attention", soft_wrap=True)
+
+
+def _short(path: Path) -> Path:
+    """Relative where it lies below the current directory."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+    return f"{len(names)}" + (f" ({shown})" if names else "")
+
+
+def _console() -> Console:
+    return Console(highlight=False, markup=False, emoji=False)

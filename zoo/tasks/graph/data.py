@@ -1,0 +1,227 @@
+"""Graphs as the trainer takes them: one graph is one batch, each split scores its own nodes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from torch_geometric.data import Data
+
+from zoo.attention import EdgeSupport
+from zoo.data.loader import Loader
+from zoo.errors import DataError
+from zoo.tasks.graph.features import SparseFeatures
+from zoo.tasks.graph.files import read_graph
+from zoo.tasks.graph.graph import SPLITS, Graph, row_normalised
+from zoo.tasks.graph.planetoid import read_planetoid
+from zoo.tasks.graph.planted import Cue, plant
+
+Vocabulary = Sequence[str]
+Reader = Callable[[Vocabulary | None, Vocabulary | None], Graph]
+"""(labels, feature_names) of a trained model, or None and None -> Graph."""
+
+
+class GraphData(pl.LightningDataModule):
+    """One graph, whole, in every batch.
+
+    Args:
+        read: Where the graph comes from.
+        max_epochs: Passes over the graph at most.
+        self_loops: Every node attends to itself too.
+        directed: How edges of the user's own files are read by `for_input`.
+    """
+
+    def __init__(self, read: Reader, *, max_epochs: int, self_loops: bool = True, directed: bool = False) -> None:
+        super().__init__()
+        self.read = read
+        self.max_epochs = max_epochs
+        self.self_loops = self_loops
+        self.directed = directed
+        self.graph: Graph | None = None
+        self._vocabulary: tuple[Vocabulary, Vocabulary] | None = None
+
+    def setup(self, stage: str | None = None) -> None:
+        if self.graph is not None:
+            return
+        self.graph = self.read(*(self._vocabulary or (None, None)))
+        self._whole = as_batch(self.graph, self_loops=self.self_loops)
+
+    def sizes(self) -> dict[str, int]:
+        """What the model must know of the data."""
+        graph = self._ready()
+        return {"features": len(graph.feature_names), "classes": len(graph.label_names)}
+
+    def train_size(self) -> int:
+        """Examples an epoch: the nodes of the training split."""
+        return int((self._ready().split == SPLITS["train"]).sum())
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must know of the data, in plain types; `restore` takes it back."""
+        graph = self._ready()
+        return {
+            "labels": list(graph.label_names),
+            "features": list(graph.feature_names),
+            "normalised": isinstance(self.read, partial) and bool(self.read.keywords.get("normalise", False)),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Reads the data with a checkpoint's vocabulary instead of its own."""
+        self._vocabulary = (state["labels"], state["features"])
+        self.graph = None
+
+    def for_input(self, path: Path, state: dict[str, Any]) -> GraphData:
+        """The user's own graph, a folder with nodes.csv and edges.csv, for a model trained on this data."""
+        if not path.is_dir():
+            raise DataError(f"{path}: give the folder that holds nodes.csv and edges.csv")
+        read = partial(
+            _read_files,
+            nodes=path / "nodes.csv",
+            edges=path / "edges.csv",
+            directed=self.directed,
+            normalise=state["normalised"],
+        )
+        data = GraphData(read, max_epochs=0, self_loops=self.self_loops, directed=self.directed)
+        data.restore(state)
+        return data
+
+    def loader(self, split: str) -> Loader:
+        """Batches whose `nodes` are those of one split; `all` for every node."""
+        graph = self._ready()
+        nodes = torch.arange(len(graph.ids)) if split == "all" else (graph.split == SPLITS[split]).nonzero().squeeze(1)
+        batch = copy.copy(self._whole)
+        batch.nodes = nodes
+        return Loader([batch], collate=_only)
+
+    def train_dataloader(self) -> Loader:
+        return self.loader("train")
+
+    def val_dataloader(self) -> Loader:
+        return self.loader("val")
+
+    def test_dataloader(self) -> Loader:
+        return self.loader("test")
+
+    def predict_dataloader(self) -> Loader:
+        return self.loader("all")
+
+    def transfer_batch_to_device(self, batch: Data, device: torch.device, dataloader_idx: int) -> Data:
+        return batch if batch.y.device == device else batch.to(device)
+
+    def _ready(self) -> Graph:
+        self.setup()
+        assert self.graph is not None
+        return self.graph
+
+
+def as_batch(graph: Graph, *, self_loops: bool = True) -> Data:
+    """PyG's Data with the edges' support, and the gold attention in the order of the support's edges."""
+    count = len(graph.ids)
+    support = EdgeSupport.from_edges(graph.edges, count, self_loops=self_loops)
+    gold = None
+    if graph.gold is not None:
+        added = support.order < 0
+        gold = graph.gold[support.order.clamp(min=0)] & ~added
+    sparse = graph.features.layout == torch.sparse_csr
+    return Data(
+        x=SparseFeatures.from_csr(graph.features) if sparse else graph.features,
+        y=graph.labels,
+        split=graph.split,
+        nodes=torch.arange(count),
+        support=support,
+        gold=gold,
+        ids=np.array(graph.ids, dtype=object),  # an array: Data would visit every string of a list
+        label_names=np.array(graph.label_names, dtype=object),
+        num_nodes=count,
+    )
+
+
+def planted_graph(
+    *,
+    cue: Cue = "static",
+    seed: int = 0,
+    nodes: int = 3000,
+    classes: int = 5,
+    tags: int = 8,
+    trusted: int = 3,
+    distractors: int = 6,
+    width: int = 32,
+    noise: float = 0.1,
+    self_loops: bool = True,
+    max_epochs: int,
+) -> GraphData:
+    """The embedded data set: labels that only the trusted neighbours know (`zoo.tasks.graph.planted`)."""
+    made = partial(
+        plant,
+        cue=cue,
+        seed=seed,
+        nodes=nodes,
+        classes=classes,
+        tags=tags,
+        trusted=trusted,
+        distractors=distractors,
+        width=width,
+        noise=noise,
+    )
+    return GraphData(partial(_with_own_names, made), max_epochs=max_epochs, self_loops=self_loops, directed=True)
+
+
+def planetoid(
+    *, name: str, root: str, cache: str | None = None, self_loops: bool = True, max_epochs: int
+) -> GraphData:
+    """Cora, Citeseer or Pubmed with their public split."""
+    published = partial(read_planetoid, Path(root), name, cache=None if cache is None else Path(cache))
+    return GraphData(partial(_with_own_names, published), max_epochs=max_epochs, self_loops=self_loops)
+
+
+def graph_files(
+    *,
+    nodes: str,
+    edges: str,
+    directed: bool = False,
+    normalise: bool = False,
+    on_bad_row: str = "error",
+    split_seed: int = 0,
+    self_loops: bool = True,
+    max_epochs: int,
+) -> GraphData:
+    """The user's own graph: see data/README.md."""
+    read = partial(
+        _read_files,
+        nodes=Path(nodes),
+        edges=Path(edges),
+        directed=directed,
+        normalise=normalise,
+        on_bad_row=on_bad_row,
+        split_seed=split_seed,
+    )
+    return GraphData(read, max_epochs=max_epochs, self_loops=self_loops, directed=directed)
+
+
+def _read_files(labels: Vocabulary | None, features: Vocabulary | None, *, normalise: bool, **options: Any) -> Graph:
+    graph = read_graph(**options, labels=labels, feature_names=features)
+    if not normalise:
+        return graph
+    return Graph(**{**vars(graph), "features": row_normalised(graph.features)})
+
+
+def _with_own_names(read: Callable[[], Graph], labels: Vocabulary | None, features: Vocabulary | None) -> Graph:
+    """A set with names of its own can serve a trained model only if they are the model's."""
+    graph = read()
+    for what, wanted, found in (("labels", labels, graph.label_names), ("features", features, graph.feature_names)):
+        if wanted is not None and list(wanted) != list(found):
+            raise DataError(
+                f"the model was trained on other {what} than this data has ({len(wanted)} against {len(found)}); "
+                "fine-tune it on this data with init=CHECKPOINT"
+            )
+    return graph
+
+
+def _only(batches: list[Data]) -> Data:
+    (batch,) = batches
+    return batch

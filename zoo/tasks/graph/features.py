@@ -1,0 +1,46 @@
+"""Node features that are mostly zeros, kept as their nonzeros from the file to the gradient."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from zoo.attention import SparsePattern, dropout, sparse
+
+
+@dataclass(frozen=True, eq=False)
+class SparseFeatures:
+    """A sparse matrix (nodes, features) that can be multiplied and dropped out; only nonzeros cost anything."""
+
+    values: Float[Tensor, " e"]
+    pattern: SparsePattern
+
+    @classmethod
+    def from_csr(cls, matrix: Tensor) -> SparseFeatures:
+        rows, columns = matrix.to_sparse_coo().coalesce().indices()
+        pattern, order = SparsePattern.from_entries(rows, columns, (matrix.shape[0], matrix.shape[1]))
+        return cls(values=matrix.values()[order], pattern=pattern)
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size(self.pattern.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __matmul__(self, weight: Float[Tensor, "f o"]) -> Float[Tensor, "n o"]:
+        return sparse.product(self.values.unsqueeze(1), weight.unsqueeze(1), self.pattern).squeeze(1)
+
+    def dropout(self, p: float, training: bool) -> SparseFeatures:
+        """A zero that is dropped stays a zero: only the nonzeros need random numbers."""
+        return SparseFeatures(dropout(self.values, p, training), self.pattern)
+
+    def to(self, device: torch.device | str, **options: Any) -> SparseFeatures:
+        return SparseFeatures(self.values.to(device=device, **options), self.pattern.to(device, **options))
+
+    def isfinite(self) -> bool:
+        return bool(torch.isfinite(self.values).all())

@@ -1,0 +1,250 @@
+"""A graph from the user's own two files: `nodes.csv` and `edges.csv`. The format is described in `data/README.md`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from scipy import sparse
+from torch import Tensor
+
+from zoo.data.tables import OnBadRow, Row, Table, message, parse_number, read_table
+from zoo.errors import DataError
+from zoo.tasks.graph.graph import NONE, SPLITS, TEST, TRAIN, VAL, Graph, sparse_features, undirected
+
+_RESERVED = ("id", "label", "split")
+_SPARSE = "features"
+
+
+def read_graph(
+    nodes: Path | str,
+    edges: Path | str,
+    *,
+    directed: bool = False,
+    on_bad_row: OnBadRow = "error",
+    split_seed: int = 0,
+    labels: Sequence[str] | None = None,
+    feature_names: Sequence[str] | None = None,
+) -> Graph:
+    """Reads a graph; what is not used of the files (bad rows, words, columns) is said in a `UserWarning`.
+
+    Args:
+        nodes: columns `id`, `label` (an empty cell: not known), optionally `split` (train, val, test or empty), and the
+            features: either all other columns, numeric, or one column `features` of `word:count` pairs.
+        edges: columns `source` and `target`, which hold node ids.
+        directed: whether a row is one edge, from source to target. Otherwise it is both directions, and an edge is
+            there once however often and in whichever direction it is listed.
+        on_bad_row: whether a bad row is an error or left out.
+        split_seed: where there is no `split` column, the labelled nodes of each label are shuffled with this seed and
+            split 60/20/20.
+        labels: a trained model's labels, in its order. Other labels are then an error, while the label column may be
+            missing, and no label and no split must have nodes.
+        feature_names: a trained model's features, in its order, matched by name. A numeric column must be there; a word
+            that is not among them is left out.
+
+    Raises:
+        DataError: what is wrong, with file, line, column and remedy.
+    """
+    table = read_table(nodes, required=["id"] if labels is not None else ["id", "label"], on_bad_row=on_bad_row)
+    columns = _feature_columns(table, feature_names)
+    rows = list(table.parse(_node_reader(table, columns, labels)))
+    _warn_of_skipped(table)
+
+    label_names = tuple(labels) if labels is not None else tuple(sorted({row.label for row in rows} - {""}))
+    label_index = {name: i for i, name in enumerate(label_names)} | {"": NONE}
+    label = torch.tensor([label_index[row.label] for row in rows])
+    if "split" in table.columns:
+        split = torch.tensor([SPLITS.get(row.split, NONE) for row in rows])
+    else:
+        split = _stratified(label, split_seed)
+    if labels is None:
+        _check_splits(table, rows, label, split, label_names)
+
+    if columns is None:
+        features, names = _word_features(table, rows, feature_names)
+    else:
+        features, names = torch.from_numpy(np.stack([row.numbers for row in rows])), tuple(columns)
+    ids = tuple(row.id for row in rows)
+    pairs = _read_edges(edges, table, ids, on_bad_row)
+    return Graph(
+        features=features,
+        feature_names=names,
+        edges=pairs if directed else undirected(pairs, len(rows)),
+        labels=label,
+        label_names=label_names,
+        split=split,
+        ids=ids,
+    )
+
+
+@dataclass(slots=True)
+class _Node:
+    line: int
+    id: str
+    label: str
+    split: str
+    numbers: np.ndarray
+    words: dict[str, float]
+
+
+def _feature_columns(table: Table, feature_names: Sequence[str] | None) -> list[str] | None:
+    """The numeric columns that are the features, or None where the one column of words is."""
+    others = [name for name in table.columns if name not in _RESERVED]
+    if _SPARSE in others:
+        if len(others) > 1:
+            extra = next(name for name in others if name != _SPARSE)
+            what = f"there are words in column {_SPARSE!r} and other features besides"
+            remedy = f"Write it as a word ('{extra}:0.5'), or remove the column."
+            raise DataError(message(table.path, table.line, extra, what, remedy))
+        return None
+    if not others:
+        what = "there are no features"
+        remedy = f"Add numeric columns, or one column {_SPARSE!r} with 'word:count' pairs."
+        raise DataError(message(table.path, table.line, None, what, remedy))
+    if feature_names is None:
+        return others
+    read_table(table.path, required=feature_names)  # its error names the column that is missing
+    known = set(feature_names)
+    unused = [name for name in others if name not in known]
+    if unused:
+        _warn(f"{table.path}: {_listed(unused)} not among the model's features, not used.")
+    return list(feature_names)
+
+
+def _node_reader(table: Table, columns: list[str] | None, labels: Sequence[str] | None) -> Callable[[Row], _Node]:
+    lines: dict[str, int] = {}
+    has_label, has_split = "label" in table.columns, "split" in table.columns
+    known = None if labels is None else set(labels)
+    nothing = np.empty(0, dtype=np.float32)
+
+    def read(row: Row) -> _Node:
+        label = ""
+        if has_label:
+            label = row.text("label", empty=True) if known is None else row.choice("label", known, empty=True)
+        split = row.choice("split", SPLITS, empty=True) if has_split else ""
+        if split and not label:
+            if known is None:
+                what = f"the node is in split {split!r} and has no label"
+                raise row.error("label", what, "Fill it in, or leave the split empty.")
+            split = ""  # it can be predicted, and cannot be counted
+        numbers = nothing if columns is None else row.numbers(columns)
+        words = _words(row) if columns is None else {}
+        name = row.text("id")
+        if name in lines:
+            what = f"{name!r} is already the id of line {lines[name]}"
+            raise row.error("id", what, "Rename or remove one of the two.")
+        lines[name] = row.line
+        return _Node(row.line, name, label, split, numbers, words)
+
+    return read
+
+
+def _words(row: Row) -> dict[str, float]:
+    """The counts of a cell such as `graph:2 attention`; a word that stands twice counts twice."""
+    counts: dict[str, float] = {}
+    for pair in row.text(_SPARSE, empty=True).split():
+        word, _, count = pair.rpartition(":") if ":" in pair else (pair, "", "1")
+        try:
+            value = parse_number(count)
+        except ValueError as error:
+            raise row.error(_SPARSE, f"in {pair!r}, {error}", "Write a word as word:count, or alone.") from None
+        if not word:
+            raise row.error(_SPARSE, f"{pair!r} names no word", "Write a word as word:count, or alone.")
+        counts[word] = counts.get(word, 0.0) + value
+    return counts
+
+
+def _word_features(
+    table: Table, rows: list[_Node], feature_names: Sequence[str] | None
+) -> tuple[Float[Tensor, "n f"], tuple[str, ...]]:
+    names = tuple(feature_names) if feature_names is not None else tuple(sorted({w for row in rows for w in row.words}))
+    if not names:
+        raise DataError(message(table.path, None, _SPARSE, "no node has a word", "Write 'word:count' pairs there."))
+    index = {name: i for i, name in enumerate(names)}
+    known = [[(index[word], count) for word, count in row.words.items() if word in index] for row in rows]
+    unknown = {word for row in rows for word in row.words if word not in index}
+    if unknown:
+        left_out = sum(len(row.words) for row in rows) - sum(len(pairs) for pairs in known)
+        listed = _listed(sorted(unknown))
+        _warn(f"{table.path}: left out {left_out} word:count pairs, {listed} not among the model's words.")
+    flat = list(chain.from_iterable(known))
+    column = np.array([i for i, _ in flat], dtype=np.int64)
+    value = np.array([count for _, count in flat], dtype=np.float32)
+    start = np.concatenate([[0], np.cumsum([len(pairs) for pairs in known])])
+    return sparse_features(sparse.csr_matrix((value, column, start), shape=(len(rows), len(names)))), names
+
+
+def _read_edges(path: Path | str, nodes: Table, ids: tuple[str, ...], on_bad_row: OnBadRow) -> Int64[Tensor, "2 e"]:
+    table = read_table(path, required=["source", "target"], on_bad_row=on_bad_row)
+    unused = [name for name in table.columns if name not in ("source", "target")]
+    if unused:
+        _warn(f"{table.path}: {_listed(unused)} not used; an edge has a source and a target.")
+    index = {name: i for i, name in enumerate(ids)}
+
+    def read(row: Row) -> tuple[int, int]:
+        source, target = row.text("source"), row.text("target")
+        try:
+            return index[source], index[target]
+        except KeyError:
+            column, name = ("target", target) if source in index else ("source", source)
+            what = f"{name!r} is not the id of a node in {nodes.path}"
+            raise row.error(column, what, "Add a row for that node, or remove the edge.") from None
+
+    pairs = np.array(list(table.parse(read)), dtype=np.int64)
+    _warn_of_skipped(table)
+    return torch.from_numpy(pairs).t().contiguous()
+
+
+def _stratified(label: Int64[Tensor, " n"], seed: int) -> Int64[Tensor, " n"]:
+    """60/20/20 within each label. Which node goes where does not depend on the labels' numbers."""
+    order = np.random.default_rng(seed).permutation(len(label))
+    shuffled = label.numpy()[order]
+    split = np.full(len(label), NONE)
+    for value in np.unique(shuffled[shuffled != NONE]):
+        members = order[shuffled == value]
+        held_out = round(0.2 * len(members))
+        split[members] = TRAIN
+        split[members[:held_out]] = VAL
+        split[members[held_out : 2 * held_out]] = TEST
+    return torch.from_numpy(split)
+
+
+def _check_splits(table: Table, rows: list[_Node], label: Tensor, split: Tensor, label_names: tuple[str, ...]) -> None:
+    if not label_names:
+        raise DataError(message(table.path, None, "label", "no node has a label", "Fill it in where it is known."))
+    trained = set(label[split == TRAIN].tolist())
+    for value, name in enumerate(label_names):
+        if value not in trained:
+            member = (label == value).nonzero().flatten().tolist()
+            present = {int(split[i]) for i in member}
+            where = " and ".join(word for word, number in SPLITS.items() if number in present) or "no split"
+            what = f"{name!r} is seen in {where} only, and never in train"
+            remedy = "Put a node with this label into train, or take the label out."
+            raise DataError(message(table.path, rows[member[0]].line, "label", what, remedy))
+    for word, number in SPLITS.items():
+        if not (split == number).any():
+            given = "split" in table.columns
+            remedy = "Write it into some cells." if given else "Label more nodes, or add a column 'split' yourself."
+            raise DataError(message(table.path, None, "split", f"no node is in {word!r}", remedy))
+
+
+def _warn_of_skipped(table: Table) -> None:
+    if table.skipped:
+        _warn(table.report())
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, UserWarning, stacklevel=2)
+
+
+def _listed(names: list[str]) -> str:
+    """The first few names and how many more there are, with the verb that fits."""
+    shown = ", ".join(repr(name) for name in names[:5])
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"{shown}{more} {'is' if len(names) == 1 else 'are'}"

@@ -1,0 +1,128 @@
+"""Node classification: which class each node of a graph has, from its features and those of its neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch_geometric.data import Data
+from torchmetrics import MetricCollection
+from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
+
+from zoo.attention import AttentionMap, record, sites
+from zoo.maps.score import edge_auc
+from zoo.optimisation import Optimisation
+from zoo.tasks.graph.graph import SPLITS
+
+
+class NodeClassifier(pl.LightningModule):
+    """Cross-entropy over the labelled nodes of a split; accuracy and macro F1.
+
+    Args:
+        net: `(features, classes) -> nn.Module`.
+        optimisation: Optimiser, schedule, frozen layers and rates.
+        features, classes: From the data.
+        explain_layer: The layer whose map, averaged over its heads, is scored against the gold attention.
+    """
+
+    primary = "val/accuracy"
+
+    def __init__(
+        self,
+        *,
+        net: Callable[..., nn.Module],
+        optimisation: Optimisation,
+        features: int,
+        classes: int,
+        explain_layer: int = 0,
+    ) -> None:
+        super().__init__()
+        self.net = net(features=features, classes=classes)
+        self.optimisation = optimisation
+        self.test_metrics = MetricCollection(
+            {
+                "test/accuracy": MulticlassAccuracy(classes, average="micro"),
+                "test/f1_macro": MulticlassF1Score(classes, average="macro"),
+            }
+        )
+        self.explain_layer = explain_layer
+        if not -len(sites(self.net)) <= explain_layer < len(sites(self.net)):
+            raise ValueError(f"explain_layer={explain_layer}, but the net has {len(sites(self.net))} layers")
+
+    def forward(self, batch: Data) -> Float[Tensor, "n classes"]:
+        return self.net(batch.x, batch.support)  # type: ignore[no-any-return]
+
+    def training_step(self, batch: Data, batch_idx: int) -> Tensor:
+        loss, _ = self._loss(batch)
+        self.log("train/loss", loss, on_step=True, on_epoch=False, batch_size=len(batch.nodes))
+        return loss
+
+    def validation_step(self, batch: Data, batch_idx: int) -> None:
+        loss, logits = self._loss(batch)
+        accuracy = (logits.argmax(-1) == batch.y.index_select(0, batch.nodes)).float().mean()
+        metrics = {"val/loss": loss, "val/accuracy": accuracy}
+        self.log_dict(metrics, batch_size=len(batch.nodes), sync_dist=self.trainer.world_size > 1)
+
+    def test_step(self, batch: Data, batch_idx: int) -> None:
+        """Every metric of the batch's nodes, whichever split they are of; `run` names them after it."""
+        loss, logits = self._loss(batch)
+        self.test_metrics.update(logits, batch.y.index_select(0, batch.nodes))
+        self.log_dict(self.test_metrics, on_step=False, on_epoch=True, batch_size=len(batch.nodes))
+        sync = self.trainer.world_size > 1
+        self.log("test/loss", loss, batch_size=len(batch.nodes), sync_dist=sync)
+        truth = self.truth(batch)
+        if truth is not None:
+            self.log("truth/edge_auc", truth, batch_size=len(batch.nodes), sync_dist=sync)
+
+    def explain(self, batch: Data) -> AttentionMap:
+        """The scored map: one layer's attention, averaged over its heads."""
+        with torch.no_grad(), record(self.net, layers=[self.explain_layer]) as maps:
+            self(batch)
+        (found,) = maps.values()
+        return found.mean_heads()
+
+    def truth(self, batch: Data) -> float | None:
+        """How well the weights tell gold edges from others, self-loops aside, at the batch's nodes.
+
+        None where the data does not know which edges matter.
+        """
+        if "gold" not in batch:
+            return None
+        support = batch.support
+        is_scored = torch.zeros(len(batch.y), dtype=torch.bool, device=batch.y.device)
+        is_scored[batch.nodes] = True
+        scored = is_scored[support.target.long()] & (support.source != support.target)
+        return float(edge_auc(self.explain(batch).weights[scored, 0], batch.gold[scored]))
+
+    def predict_step(self, batch: Data, batch_idx: int = 0) -> dict[str, list[Any]]:
+        """One column a key, one entry a node; `loss` is None where the label is not known."""
+        probabilities = self(batch).float().softmax(-1)
+        probability, predicted = probabilities.max(-1)
+        loss = F.nll_loss(probabilities.clamp(min=1e-12).log(), batch.y.clamp(min=0), reduction="none")
+        splits = {number: name for name, number in SPLITS.items()}
+        labels = batch.y.tolist()
+        return {
+            "id": list(batch.ids),
+            "split": [splits.get(number, "") for number in batch.split.tolist()],
+            "label": [batch.label_names[y] if y >= 0 else "" for y in labels],
+            "prediction": [batch.label_names[y] for y in predicted.tolist()],
+            "probability": probability.tolist(),
+            "loss": [value if y >= 0 else None for value, y in zip(loss.tolist(), labels, strict=True)],
+        }
+
+    def vocabularies(self) -> dict[str, dict[str, int]]:
+        """For fine-tuning by name: vocabulary -> parameter -> axis with one entry a name."""
+        found: dict[str, dict[str, int]] = self.net.vocabularies()  # type: ignore[operator]
+        return {name: {f"net.{p}": axis for p, axis in axes.items()} for name, axes in found.items()}
+
+    def configure_optimizers(self) -> Any:
+        return self.optimisation.configure(self)
+
+    def _loss(self, batch: Data) -> tuple[Tensor, Float[Tensor, "nodes classes"]]:
+        logits = self(batch).index_select(0, batch.nodes)
+        return F.cross_entropy(logits, batch.y.index_select(0, batch.nodes)), logits
