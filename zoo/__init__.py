@@ -1,9 +1,9 @@
 """A model zoo, by domain, of what attention is used for.
 
-    import zoo
+import zoo
 
-    module = zoo.load("runs/gat-planted_graph/.../checkpoints/best.ckpt")
-    module = zoo.create("gat", attention="uniform")
+module = zoo.load("runs/gat-planted_graph/.../checkpoints/best.ckpt")
+module = zoo.create("gat", attention="uniform")
 """
 
 from __future__ import annotations

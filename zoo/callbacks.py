@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from zoo import checkpoint
-from zoo.errors import ConfigError, Interrupted, TrainingError, nearest
+from zoo.errors import ConfigError, InterruptedRunError, TrainingError, nearest
+from zoo.tasks.contract import Task
 
 
 class Keeper(pl.Callback):
@@ -55,7 +56,8 @@ class Keeper(pl.Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not self.monitors:
-            self.monitors = {str(pl_module.primary): "max"}
+            assert isinstance(pl_module, Task)
+            self.monitors = {pl_module.primary: "max"}
         self._saved_at = time.monotonic()
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -86,7 +88,7 @@ class Keeper(pl.Callback):
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """A stop between two steps loses nothing; after any other error the state may be half a step."""
-        if isinstance(exception, TrainingError | Interrupted):
+        if isinstance(exception, TrainingError | InterruptedRunError):
             self.save(trainer)
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, content: dict[str, Any]) -> None:
@@ -126,7 +128,9 @@ class NanGuard(pl.Callback):
         self._batch: Any = None
         self._number = 0
 
-    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int) -> None:
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
         self._batch, self._number = batch, batch_idx
 
     def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor) -> None:
@@ -179,7 +183,7 @@ class Interruption(pl.Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         if self._asked is not None:
-            raise Interrupted(f"stopped by {self._asked.name} after step {trainer.global_step}")
+            raise InterruptedRunError(f"stopped by {self._asked.name} after step {trainer.global_step}")
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         self._restore()
@@ -202,6 +206,7 @@ class Thaw(pl.Callback):
     """Unfreezes layers at their epoch."""
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, Task)
         if pl_module.optimisation.unfreeze:
             pl_module.optimisation.thaw(pl_module, trainer.current_epoch)
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pytorch_lightning import LightningModule
 from pytorch_lightning.plugins import CheckpointIO
 from torch import Tensor
 
 from zoo import __version__, config
 from zoo.build import build
 from zoo.errors import CheckpointError, ConfigError
+from zoo.tasks.contract import Task
 
 FORMAT = 1
 _NEEDED = ("format", "version", "model", "config", "data", "sizes", "metrics")
@@ -71,7 +71,7 @@ def read(path: Path | str) -> dict[str, Any]:
     if not zipfile.is_zipfile(path):
         raise CheckpointError(f"{path} is not a checkpoint, or was cut short: it is {path.stat().st_size:,} bytes")
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CheckpointError(
@@ -106,27 +106,29 @@ class AtomicCheckpointIO(CheckpointIO):
         Path(path).unlink(missing_ok=True)
 
 
-def load(path: Path | str) -> LightningModule:
-    """The trained module of a checkpoint, ready to be evaluated; `module.about` is what the checkpoint says of itself."""
+def load(path: Path | str) -> Task:
+    """The trained module of a checkpoint, in evaluation mode; `module.about` is what the checkpoint says of itself."""
     content = read(path)
     module = module_of(content, path)
     module.eval()
     return module
 
 
-def module_of(content: Mapping[str, Any], path: Path | str) -> LightningModule:
+def module_of(content: Mapping[str, Any], path: Path | str) -> Task:
     """The module that a checkpoint's content describes, with its weights."""
     about = content["zoo"]
     try:
-        module: LightningModule = build(about["config"]["model"], "model", **about["sizes"])
+        module: Task = build(about["config"]["model"], "model", **about["sizes"])
     except (ConfigError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path}: its configuration does not describe a model of this version: {error}") from error
+        raise CheckpointError(
+            f"{path}: its configuration does not describe a model of this version: {error}"
+        ) from error
     load_weights(module, content["state_dict"], path)
-    module.about = about  # type: ignore[assignment]
+    module.about = {**about, "path": str(path)}
     return module
 
 
-def load_weights(module: LightningModule, weights: Mapping[str, Tensor], path: Path | str) -> None:
+def load_weights(module: Task, weights: Mapping[str, Tensor], path: Path | str) -> None:
     """All weights, exactly; a difference is explained by the first few names."""
     own = module.state_dict()
     lacking, unknown = [n for n in own if n not in weights], [n for n in weights if n not in own]
@@ -142,7 +144,7 @@ def load_weights(module: LightningModule, weights: Mapping[str, Tensor], path: P
     module.load_state_dict(weights)
 
 
-def create(model: str, *, data: str | None = None, attention: str | None = None, **options: Any) -> LightningModule:
+def create(model: str, *, data: str | None = None, attention: str | None = None, **options: Any) -> Task:
     """A new module by name: `create("gat", attention="uniform", features=16, classes=3)`.
 
     Args:
@@ -159,7 +161,7 @@ def create(model: str, *, data: str | None = None, attention: str | None = None,
     sizes = {key: value for key, value in options.items() if "__" not in key}
     if not sizes:
         sizes = build(composed["data"], "data").sizes()
-    module: LightningModule = build(composed["model"], "model", **sizes)
+    module: Task = build(composed["model"], "model", **sizes)
     return module
 
 

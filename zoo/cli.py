@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo import config
-from zoo.errors import ConfigError, Interrupted, ZooError, nearest
+from zoo.errors import ConfigError, InterruptedRunError, ZooError, nearest
 
 _GROUPS = ("model", "data", "attention", "optimizer", "scheduler", "trainer", "callbacks", "logger", "experiment")
 
@@ -26,7 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get("ZOO_DEBUG") == "1":
             raise
         print(f"zoo: {error}", file=sys.stderr)
-        return 130 if isinstance(error, Interrupted) else 2
+        return 130 if isinstance(error, InterruptedRunError) else 2
+    except BrokenPipeError:  # the reader of the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print("zoo: stopped", file=sys.stderr)
         return 130

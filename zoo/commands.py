@@ -9,16 +9,15 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
 
 from zoo import checkpoint, run, tables
 from zoo.build import build
 from zoo.errors import DataError
+from zoo.tasks.contract import Task, TaskData
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -65,7 +64,7 @@ def maps(options: argparse.Namespace) -> None:
     )
 
 
-def _opened(options: argparse.Namespace) -> tuple[pl.LightningModule, Any]:
+def _opened(options: argparse.Namespace) -> tuple[Task, TaskData]:
     """The module of a checkpoint and its data: the user's own if given, else what it was trained on."""
     module = checkpoint.load(options.checkpoint)
     about = module.about
@@ -82,13 +81,13 @@ def _opened(options: argparse.Namespace) -> tuple[pl.LightningModule, Any]:
     return module, data
 
 
-def _domain(module: pl.LightningModule) -> ModuleType:
-    """The `maps` of the domain that the module belongs to: zoo.tasks.<domain>.maps."""
-    return importlib.import_module(f"{type(module).__module__.rpartition('.')[0]}.maps")
+def _domain(module: Task) -> ModuleType:
+    """What exports the maps of the module's domain: zoo.tasks.<domain>.export."""
+    return importlib.import_module(f"{type(module).__module__.rpartition('.')[0]}.export")
 
 
 @torch.inference_mode()
-def _predictions(module: pl.LightningModule, data: Any) -> Iterator[dict[str, list[Any]]]:
+def _predictions(module: Task, data: TaskData) -> Iterator[dict[str, list[Any]]]:
     for number, batch in enumerate(data.predict_dataloader()):
         yield module.predict_step(batch, number)
 
@@ -104,7 +103,7 @@ def _write_rows(file: Any, batches: Iterator[dict[str, list[Any]]]) -> int:
     return count
 
 
-def _show_worst(module: pl.LightningModule, data: Any, split: str, count: int) -> None:
+def _show_worst(module: Task, data: TaskData, split: str, count: int) -> None:
     found: list[dict[str, Any]] = []
     for columns in _predictions(module, data):
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

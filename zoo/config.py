@@ -54,7 +54,7 @@ def plain(composed: DictConfig, choices: Mapping[str, Any], overrides: Sequence[
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    own = OmegaConf.masked_copy(composed, [key for key in composed if key != "hydra"])
+    own = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
     try:
         resolved = OmegaConf.to_container(own, resolve=True)
     except OmegaConfBaseException as error:

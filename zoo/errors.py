@@ -31,13 +31,15 @@ class TrainingError(ZooError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A sentence that offers the closest known name, or lists them all when none is close."""
+    """A sentence that offers the closest known name (two, if equally close), or lists them all when none is close."""
     choices = sorted(set(known))
-    close = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name, choices, n=2, cutoff=0.5)
     if close:
-        return f"Did you mean {close[0]!r}?"
+        likeness = [difflib.SequenceMatcher(None, each, name).ratio() for each in close]
+        tied = [each for each, ratio in zip(close, likeness, strict=True) if ratio == likeness[0]]
+        return f"Did you mean {' or '.join(map(repr, tied))}?"
     return f"There is: {', '.join(choices)}." if choices else "There is none."
 
 
-class Interrupted(ZooError):
+class InterruptedRunError(ZooError):
     """Ctrl-C or SIGTERM, honoured between two steps. The command line exits with 130."""

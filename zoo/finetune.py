@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pytorch_lightning import LightningModule
 from torch import Tensor
 
 from zoo.errors import CheckpointError
+from zoo.tasks.contract import Task
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,7 @@ class Report:
 
 
 @torch.no_grad()
-def transplant(
-    module: LightningModule, data: Mapping[str, Any], content: Mapping[str, Any], path: Path | str
-) -> Report:
+def transplant(module: Task, data: Mapping[str, Any], content: Mapping[str, Any], path: Path | str) -> Report:
     """Copies into `module` what a checkpoint has for it.
 
     Args:

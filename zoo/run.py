@@ -1,4 +1,4 @@
-"""One resolved configuration: train or fine-tune it, evaluate the best weights, leave everything in its run directory."""
+"""One resolved configuration: train or fine-tune it, evaluate the best weights, leave all in its run directory."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 import yaml
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from zoo import __version__, checkpoint, tables
 from zoo.build import build
 from zoo.callbacks import Interruption, Keeper, NanGuard, Progress, Thaw
-from zoo.errors import CheckpointError, ConfigError, Interrupted, TrainingError
+from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError
 from zoo.finetune import transplant
+from zoo.tasks.contract import Task
 
 SPLITS = ("train", "val", "test")
 
@@ -50,7 +52,7 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
     started = time.monotonic()
     try:
         trainer.fit(module, data, ckpt_path=config["resume"], weights_only=True)
-    except (Interrupted, TrainingError) as error:
+    except (InterruptedRunError, TrainingError) as error:
         last = run_dir / "checkpoints" / "last.ckpt"
         raise type(error)(f"{error}\nContinue with: python train.py resume={shlex.quote(str(last))}") from error
     seconds = time.monotonic() - started
@@ -78,7 +80,7 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def evaluate(trainer: pl.Trainer, module: pl.LightningModule, data: Any, split: str) -> dict[str, float]:
+def evaluate(trainer: pl.Trainer, module: Task, data: Any, split: str) -> dict[str, float]:
     """The metrics of one split; the truth score is that of the test split."""
     (found,) = trainer.test(module, dataloaders=data.loader(split), verbose=False)
     named = {key.replace("test/", f"{split}/"): value for key, value in found.items()}
@@ -118,7 +120,7 @@ def _trainer(config: Mapping[str, Any], run_dir: Path, max_epochs: int, about: M
             enable_model_summary=False,
             enable_checkpointing=False,
         )
-    except (TypeError, ValueError, pl.utilities.exceptions.MisconfigurationException) as error:
+    except (TypeError, ValueError, MisconfigurationException) as error:
         raise ConfigError(f"trainer: {error}") from error
 
 
@@ -202,5 +204,5 @@ def _quiet() -> None:
     """Lightning's remarks about hardware and about what it takes to be a slip here."""
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     torch.set_float32_matmul_precision("high")
-    for remark in (".*does not have many workers.*", ".*GPU available but not used.*", ".*is supported for historical.*"):
+    for remark in (".*does not have many workers.*", ".*GPU available but not used.*", ".*LeafSpec.*"):
         warnings.filterwarnings("ignore", remark)

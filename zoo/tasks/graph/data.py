@@ -8,15 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pytorch_lightning as pl
 import torch
-from torch_geometric.data import Data
 
-from zoo.attention import EdgeSupport
 from zoo.data.loader import Loader
 from zoo.errors import DataError
-from zoo.tasks.graph.features import SparseFeatures
+from zoo.tasks.contract import TaskData
+from zoo.tasks.graph.batch import Data, as_batch
 from zoo.tasks.graph.files import read_graph
 from zoo.tasks.graph.graph import SPLITS, Graph, row_normalised
 from zoo.tasks.graph.planetoid import read_planetoid
@@ -27,7 +24,7 @@ Reader = Callable[[Vocabulary | None, Vocabulary | None], Graph]
 """(labels, feature_names) of a trained model, or None and None -> Graph."""
 
 
-class GraphData(pl.LightningDataModule):
+class GraphData(TaskData):
     """One graph, whole, in every batch.
 
     Args:
@@ -119,28 +116,6 @@ class GraphData(pl.LightningDataModule):
         return self.graph
 
 
-def as_batch(graph: Graph, *, self_loops: bool = True) -> Data:
-    """PyG's Data with the edges' support, and the gold attention in the order of the support's edges."""
-    count = len(graph.ids)
-    support = EdgeSupport.from_edges(graph.edges, count, self_loops=self_loops)
-    gold = None
-    if graph.gold is not None:
-        added = support.order < 0
-        gold = graph.gold[support.order.clamp(min=0)] & ~added
-    sparse = graph.features.layout == torch.sparse_csr
-    return Data(
-        x=SparseFeatures.from_csr(graph.features) if sparse else graph.features,
-        y=graph.labels,
-        split=graph.split,
-        nodes=torch.arange(count),
-        support=support,
-        gold=gold,
-        ids=np.array(graph.ids, dtype=object),  # an array: Data would visit every string of a list
-        label_names=np.array(graph.label_names, dtype=object),
-        num_nodes=count,
-    )
-
-
 def planted_graph(
     *,
     cue: Cue = "static",
@@ -171,9 +146,7 @@ def planted_graph(
     return GraphData(partial(_with_own_names, made), max_epochs=max_epochs, self_loops=self_loops, directed=True)
 
 
-def planetoid(
-    *, name: str, root: str, cache: str | None = None, self_loops: bool = True, max_epochs: int
-) -> GraphData:
+def planetoid(*, name: str, root: str, cache: str | None = None, self_loops: bool = True, max_epochs: int) -> GraphData:
     """Cora, Citeseer or Pubmed with their public split."""
     published = partial(read_planetoid, Path(root), name, cache=None if cache is None else Path(cache))
     return GraphData(partial(_with_own_names, published), max_epochs=max_epochs, self_loops=self_loops)

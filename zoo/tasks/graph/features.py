@@ -21,8 +21,9 @@ class SparseFeatures:
 
     @classmethod
     def from_csr(cls, matrix: Tensor) -> SparseFeatures:
-        rows, columns = matrix.to_sparse_coo().coalesce().indices()
-        pattern, order = SparsePattern.from_entries(rows, columns, (matrix.shape[0], matrix.shape[1]))
+        starts = matrix.crow_indices()
+        rows = torch.repeat_interleave(torch.arange(len(matrix)), starts.diff())
+        pattern, order = SparsePattern.from_entries(rows, matrix.col_indices(), (matrix.shape[0], matrix.shape[1]))
         return cls(values=matrix.values()[order], pattern=pattern)
 
     @property

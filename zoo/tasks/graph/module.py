@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch_geometric.data import Data
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 from zoo.attention import AttentionMap, record, sites
 from zoo.maps.score import edge_auc
 from zoo.optimisation import Optimisation
+from zoo.tasks.contract import Task
+from zoo.tasks.graph.batch import Data
 from zoo.tasks.graph.graph import SPLITS
 
 
-class NodeClassifier(pl.LightningModule):
+class NodeClassifier(Task):
     """Cross-entropy over the labelled nodes of a split; accuracy and macro F1.
 
     Args:
@@ -41,9 +41,8 @@ class NodeClassifier(pl.LightningModule):
         classes: int,
         explain_layer: int = 0,
     ) -> None:
-        super().__init__()
+        super().__init__(optimisation=optimisation)
         self.net = net(features=features, classes=classes)
-        self.optimisation = optimisation
         self.test_metrics = MetricCollection(
             {
                 "test/accuracy": MulticlassAccuracy(classes, average="micro"),
@@ -97,7 +96,7 @@ class NodeClassifier(pl.LightningModule):
         is_scored = torch.zeros(len(batch.y), dtype=torch.bool, device=batch.y.device)
         is_scored[batch.nodes] = True
         scored = is_scored[support.target.long()] & (support.source != support.target)
-        return float(edge_auc(self.explain(batch).weights[scored, 0], batch.gold[scored]))
+        return edge_auc(self.explain(batch).weights[:, 0], batch.gold, scored)
 
     def predict_step(self, batch: Data, batch_idx: int = 0) -> dict[str, list[Any]]:
         """One column a key, one entry a node; `loss` is None where the label is not known."""
@@ -119,9 +118,6 @@ class NodeClassifier(pl.LightningModule):
         """For fine-tuning by name: vocabulary -> parameter -> axis with one entry a name."""
         found: dict[str, dict[str, int]] = self.net.vocabularies()  # type: ignore[operator]
         return {name: {f"net.{p}": axis for p, axis in axes.items()} for name, axes in found.items()}
-
-    def configure_optimizers(self) -> Any:
-        return self.optimisation.configure(self)
 
     def _loss(self, batch: Data) -> tuple[Tensor, Float[Tensor, "nodes classes"]]:
         logits = self(batch).index_select(0, batch.nodes)

@@ -22,7 +22,7 @@ class _ELU(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (out,) = ctx.saved_tensors
+        out: Tensor = ctx.saved_tensors[0]
         return gradient * (out.clamp(max=0.0) + 1.0)
 
 
@@ -53,7 +53,7 @@ class Projection(nn.Module):
 
 
 class GraphAttention(nn.Module):
-    """One layer: h_i' = sum_j alpha_ij W h_j for each head (GAT, eq. 4), heads concatenated (eq. 5) or averaged (eq. 6).
+    """One layer: h_i' = sum_j alpha_ij W h_j for each head (GAT, eq. 4), heads concatenated or averaged (eqs. 5, 6).
 
     Args:
         features: Width of the input.
@@ -96,7 +96,8 @@ class GraphAttention(nn.Module):
         merged = context.flatten(1) if self.merge == "concat" else context.mean(1)
         if self.skip is not None:
             merged = merged + self.skip(x).flatten(1)
-        return merged + self.bias
+        biased: Tensor = merged + self.bias
+        return biased
 
     def _drop(self, x: Tensor) -> Tensor:
         return dropout(x, self.dropout, self.training)

@@ -1,0 +1,73 @@
+"""What a domain offers to the run, the checkpoint and the command line. Everything else is its own affair."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+
+from zoo.attention import AttentionMap
+from zoo.data.loader import Loader
+from zoo.optimisation import Optimisation
+
+
+class Task(pl.LightningModule):
+    """A model with its loss, metrics and decoding. `test_step` logs `test/...` and, on data with gold, `truth/...`."""
+
+    primary: str
+    """The metric by which the best weights are chosen, such as val/accuracy; more is better."""
+    optimisation: Optimisation
+    about: dict[str, Any]
+    """What the checkpoint says of itself, once loaded from one."""
+
+    def __init__(self, *, optimisation: Optimisation) -> None:
+        super().__init__()
+        self.optimisation = optimisation
+        self.about = {}
+
+    def configure_optimizers(self) -> Any:
+        return self.optimisation.configure(self)
+
+    @abstractmethod
+    def explain(self, batch: Any) -> AttentionMap:
+        """The map that is scored against the gold attention: layers and heads reduced as the configuration says."""
+
+    @abstractmethod
+    def predict_step(self, batch: Any, batch_idx: int = 0) -> dict[str, list[Any]]:
+        """A column a key, an entry an example: id, split, label, prediction, probability, loss."""
+
+    @abstractmethod
+    def vocabularies(self) -> dict[str, dict[str, int]]:
+        """For fine-tuning by name: vocabulary of the data -> parameter -> its axis with one entry a name."""
+
+
+class TaskData(pl.LightningDataModule):
+    """Where batches come from."""
+
+    max_epochs: int
+
+    @abstractmethod
+    def sizes(self) -> dict[str, int]:
+        """What the model must know of the data, as its keyword arguments."""
+
+    @abstractmethod
+    def train_size(self) -> int:
+        """Examples an epoch."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Vocabularies and preprocessing in plain types, for the checkpoint."""
+
+    @abstractmethod
+    def restore(self, state: dict[str, Any]) -> None:
+        """Reads the data with a checkpoint's vocabularies instead of its own."""
+
+    @abstractmethod
+    def for_input(self, path: Path, state: dict[str, Any]) -> TaskData:
+        """The user's own examples for a model that was trained on this data."""
+
+    @abstractmethod
+    def loader(self, split: str) -> Loader:
+        """Batches of train, val or test; `all` for every example."""

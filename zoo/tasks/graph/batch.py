@@ -1,0 +1,40 @@
+"""What the net, the module and the maps see of a graph: PyG's Data, with the edges' support beside it."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import torch
+
+from zoo.attention import EdgeSupport
+from zoo.tasks.graph.features import SparseFeatures
+from zoo.tasks.graph.graph import Graph
+
+with warnings.catch_warnings():
+    warnings.filterwarnings("ignore", message=".*torch.jit.script.*")  # PyG's own, at import
+    from torch_geometric.data import Data
+
+__all__ = ["Data", "as_batch"]
+
+
+def as_batch(graph: Graph, *, self_loops: bool = True) -> Data:
+    """PyG's Data with the edges' support, and the gold attention in the order of the support's edges."""
+    count = len(graph.ids)
+    support = EdgeSupport.from_edges(graph.edges, count, self_loops=self_loops)
+    gold = None
+    if graph.gold is not None:
+        added = support.order < 0
+        gold = graph.gold[support.order.clamp(min=0)] & ~added
+    sparse = graph.features.layout == torch.sparse_csr
+    return Data(
+        x=SparseFeatures.from_csr(graph.features) if sparse else graph.features,
+        y=graph.labels,
+        split=graph.split,
+        nodes=torch.arange(count),
+        support=support,
+        gold=gold,
+        ids=np.array(graph.ids, dtype=object),  # an array: Data would visit every string of a list
+        label_names=np.array(graph.label_names, dtype=object),
+        num_nodes=count,
+    )

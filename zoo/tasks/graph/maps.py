@@ -1,0 +1,267 @@
+"""What a graph's attention looks like: a table of its edges, its nodes' entropy, the picture of a neighbourhood."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from zoo.attention.record import AttentionMap
+from zoo.maps import diagnose, draw, tables, words
+from zoo.maps.labelled import LabelledMap
+from zoo.maps.labelling import Heads, labelled, mean_of_heads
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Found = Mapping[str, AttentionMap] | Mapping[str, LabelledMap]
+"""A recording, or an example of a folder of maps."""
+
+_CLASS_COLOURS = ("#4f86c6", "#5fae74", "#c9607f", "#9474bd", "#45a8a8", "#a8795a", "#7286ad", "#a5ae4e", "#d08bbf")
+_UNKNOWN = "#cfd4dc"
+_OTHER_EDGE = "#4a5f86"
+_WRITTEN = 8
+"""So many edges have their weight written at them."""
+
+
+def edge_table(
+    found: Found, ids: Sequence[str] | None = None, *, layers: Sequence[str] | None = None, heads: Heads = "each"
+) -> pd.DataFrame:
+    """Every edge of every layer and head: layer, head, source, target, weight, is_self_loop.
+
+    Args:
+        found: What was recorded, or read back.
+        ids: The name of each node, for a recording; maps that were read have theirs.
+        layers: All sites of the model in order, where only some were recorded; else they are numbered from 0.
+        heads: Each head, or their average alone.
+    """
+    return tables.joined(list(_edges(found, ids, layers, heads, tables.ROWS)))
+
+
+def write_edge_table(
+    found: Found,
+    path: Path | str,
+    ids: Sequence[str] | None = None,
+    *,
+    format: tables.Format | None = None,
+    layers: Sequence[str] | None = None,
+    heads: Heads = "each",
+    rows: int = tables.ROWS,
+) -> None:
+    """The table of `edge_table` as CSV or Parquet, of which at most `rows` are in memory at a time."""
+    tables.write(_edges(found, ids, layers, heads, rows), path, format=format)
+
+
+def entropy_table(
+    found: Found, ids: Sequence[str] | None = None, *, layers: Sequence[str] | None = None, heads: Heads = "each"
+) -> pd.DataFrame:
+    """How spread out each node's attention is, for every layer and head: see `zoo.maps.diagnose.table`."""
+    return tables.joined(list(_entropies(found, ids, layers, heads)))
+
+
+def write_entropy_table(
+    found: Found,
+    path: Path | str,
+    ids: Sequence[str] | None = None,
+    *,
+    format: tables.Format | None = None,
+    layers: Sequence[str] | None = None,
+    heads: Heads = "each",
+) -> None:
+    """The table of `entropy_table` as CSV or Parquet, of which one layer is in memory at a time."""
+    tables.write(_entropies(found, ids, layers, heads), path, format=format)
+
+
+def neighbourhood(
+    found: LabelledMap,
+    node: str,
+    *,
+    head: int | None = None,
+    classes: Sequence[str] | None = None,
+    most: int = 20,
+    title: str | None = None,
+) -> Figure:
+    """One node and those that it attends to, the heaviest at the top and on clockwise.
+
+    The width and opacity of an edge are its weight, on the same scale in every picture; the heaviest have it written at
+    them. What the node gives itself stands in the middle.
+
+    Args:
+        head: One head; None for the average of all.
+        classes: What each node is, by which it is coloured; empty where that is not known.
+        most: At most so many neighbours are drawn; the rest is counted.
+        title: Instead of the site and head.
+    """
+    from matplotlib.figure import Figure
+
+    star = _star(found, node, head, most)
+    colour = _colours(classes)
+    figure = Figure(figsize=(7.2, 7.9), facecolor="white")
+    axes = figure.add_axes((0.02, 0.1, 0.96, 0.78))
+    axes.set_axis_off()
+    axes.set(xlim=(-1.36, 1.36), ylim=(-1.22, 1.22), aspect="equal")
+    radius = 0.12 if len(star.sources) <= 16 else 0.1
+    for i, place in enumerate(_places(len(star.sources))):
+        source = int(star.sources[i])
+        _draw_edge(axes, place, float(star.weights[i]), bool(star.gold[i]), is_written=i < _WRITTEN)
+        _draw_node(axes, place, radius, found.labels["source"][source], colour(source))
+    _draw_node(axes, np.zeros(2), 0.19, found.labels["target"][star.node], colour(star.node), own=star.own)
+
+    which = f"{found.site}, {'average of the heads' if head is None else f'head {head}'}"
+    said = textwrap.fill(words.describe(found, star.node, head=head, noun="node", among="neighbour"), 78)
+    figure.text(0.5, 0.965, title or which, ha="center", fontsize=10, color=draw.QUIET, parse_math=False)
+    figure.text(0.5, 0.945, said, ha="center", va="top", fontsize=10.5, color=draw.INK, parse_math=False)
+    figure.text(0.5, 0.018, star.caption, ha="center", fontsize=9, color=draw.QUIET)
+    shown = {} if classes is None else {classes[i]: colour(i) for i in sorted({star.node, *star.sources.tolist()})}
+    _legend(figure, shown, has_gold=found.gold is not None)
+    return figure
+
+
+@dataclass(frozen=True, eq=False)
+class _Star:
+    """A node's edges from heaviest to lightest: those that are drawn, and what the others come to."""
+
+    node: int
+    sources: np.ndarray
+    weights: np.ndarray
+    gold: np.ndarray
+    own: float | None
+    others: int
+    others_weight: float
+
+    @property
+    def caption(self) -> str:
+        count = len(self.sources)
+        if not self.others:
+            return f"all {count} neighbours" if count > 1 else f"{count or 'no'} neighbour"
+        share = f"the other {self.others} share {words.number(self.others_weight)}"
+        return f"the {count} heaviest of {count + self.others} neighbours; {share}"
+
+
+def _star(found: LabelledMap, node: str, head: int | None, most: int) -> _Star:
+    pairs = found.pairs(head)
+    position = found.position("target", node)
+    at_node = (pairs.query == position).nonzero().flatten()
+    is_own = (pairs.key[at_node] == position) & found.attends_to_itself
+    own = float(pairs.weights[at_node[is_own]].sum()) if is_own.any() else None
+    edges = at_node[~is_own]
+    edges = edges[pairs.weights[edges].argsort(descending=True, stable=True)]
+    drawn, rest = edges[:most], edges[most:]
+    gold = np.zeros(len(drawn), dtype=bool) if pairs.gold is None else pairs.gold[drawn].numpy()
+    sources, weights = pairs.key[drawn].numpy(), pairs.weights[drawn].numpy()
+    return _Star(position, sources, weights, gold, own, len(rest), float(pairs.weights[rest].sum()))
+
+
+def _maps(found: Found, ids: Sequence[str] | None, layers: Sequence[str] | None, heads: Heads) -> Iterator[LabelledMap]:
+    names = {} if ids is None else {"source": ids, "target": ids}
+    order = list(found) if layers is None else list(layers)
+    if not order:
+        raise ValueError("nothing was recorded")
+    for site, each in found.items():
+        if isinstance(each, AttentionMap):
+            yield labelled(each, names, heads=heads, layer=order.index(site))
+        else:
+            yield mean_of_heads(each) if heads == "mean" else each
+
+
+def _edges(
+    found: Found, ids: Sequence[str] | None, layers: Sequence[str] | None, heads: Heads, rows: int
+) -> Iterator[pd.DataFrame]:
+    for each in _maps(found, ids, layers, heads):
+        yield from tables.frames(each, rows=rows)
+
+
+def _entropies(
+    found: Found, ids: Sequence[str] | None, layers: Sequence[str] | None, heads: Heads
+) -> Iterator[pd.DataFrame]:
+    for each in _maps(found, ids, layers, heads):
+        yield diagnose.table(each).rename(columns={"target": "node", "keys": "neighbours"})
+
+
+def _places(count: int) -> np.ndarray:
+    angle = np.pi / 2 - 2 * np.pi * np.arange(count) / max(count, 1)
+    return np.stack([np.cos(angle), np.sin(angle)], axis=1)
+
+
+def _colours(classes: Sequence[str] | None) -> Callable[[int], str]:
+    known = sorted(set(classes or ()) - {""})
+
+    def colour(node: int) -> str:
+        if classes is None or not classes[node]:
+            return _UNKNOWN
+        return _CLASS_COLOURS[known.index(classes[node]) % len(_CLASS_COLOURS)]
+
+    return colour
+
+
+def _draw_edge(axes: Axes, place: np.ndarray, weight: float, is_gold: bool, *, is_written: bool) -> None:
+    from matplotlib.lines import Line2D
+
+    colour = draw.GOLD if is_gold else _OTHER_EDGE
+    width, opacity = 1.0 + 15 * weight, min((0.5 if is_gold else 0.35) + 1.2 * weight, 1.0)
+    xs, ys = [0.0, float(place[0])], [0.0, float(place[1])]
+    axes.add_line(Line2D(xs, ys, color=colour, linewidth=width, alpha=opacity, solid_capstyle="butt", zorder=1))
+    if is_written:
+        x, y = place * 0.62
+        box = {"boxstyle": "round,pad=0.18", "facecolor": "white", "edgecolor": colour, "linewidth": 0.8}
+        number = words.number(weight)
+        axes.text(x, y, number, ha="center", va="center", fontsize=9, color=draw.INK, bbox=box, zorder=3)
+
+
+def _draw_node(
+    axes: Axes, place: np.ndarray, radius: float, label: str, colour: str, *, own: float | None = None
+) -> None:
+    """A disc with its name inside, or beside it where it is long."""
+    from matplotlib.patches import Circle
+
+    is_centre = not place.any()
+    x, y = float(place[0]), float(place[1])
+    axes.add_patch(Circle((x, y), radius, facecolor=colour, edgecolor="white", linewidth=2.5, zorder=2))
+    ink = draw.INK if colour == _UNKNOWN else "white"
+    style: dict[str, Any] = {"va": "center", "zorder": 4, "parse_math": False}
+    if is_centre:
+        name = draw.short(label, 9)
+        lift = 0.0 if own is None else 0.045
+        axes.text(0, lift, name, ha="center", color=ink, fontsize=min(13, 62 / len(name)), fontweight="bold", **style)
+        if own is not None:
+            axes.text(0, -0.06, f"itself {words.number(own)}", ha="center", color=ink, fontsize=8.5, **style)
+    elif len(label) <= 4:
+        axes.text(x, y, draw.short(label), ha="center", color=ink, fontsize=9.5, **style)
+    else:
+        side = "center" if abs(x) < 0.25 else "left" if x > 0 else "right"
+        away = place * (1 + radius + (0.06 if side == "center" else 0.03))
+        axes.text(away[0], away[1], draw.short(label, 12), ha=side, color=draw.INK, fontsize=8.5, **style)
+
+
+def _legend(figure: Figure, classes: Mapping[str, str], has_gold: bool) -> None:
+    """A row for the classes, a row for the edges."""
+    from matplotlib.lines import Line2D
+
+    dot: dict[str, Any] = {"marker": "o", "linestyle": "", "markersize": 9}
+    dots = [
+        Line2D([], [], color=colour, label=draw.short(name or "not known", 14), **dot)
+        for name, colour in sorted(classes.items(), key=lambda item: (not item[0], item[0]))
+    ]
+    lines = [
+        Line2D([], [], color=draw.GOLD, linewidth=4, label="where it should look (gold)"),
+        Line2D([], [], color=_OTHER_EDGE, linewidth=4, alpha=0.6, label="other edge"),
+    ]
+    height = 0.04
+    for handles in [lines] * has_gold + [dots[i : i + 6] for i in range(0, len(dots), 6)][:3][::-1]:
+        figure.legend(
+            handles=handles,
+            loc="lower center",
+            bbox_to_anchor=(0.5, height),
+            ncols=len(handles),
+            frameon=False,
+            fontsize=9,
+            labelcolor=draw.INK,
+            borderpad=0.2,
+        )
+        height += 0.024
