@@ -72,6 +72,7 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
         "best_epoch": content["epoch"],
         "samples_per_second": round(trainer.current_epoch * data.train_size() / seconds, 1),
         "seed": config["seed"],
+        "command": shlex.join(["python", "train.py", *config["overrides"]]),
         "versions": _versions(),
         "commit": _commit(),
     }
