@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from zoo.data.loader import Loader
 from zoo.optimisation import Optimisation
 
 
-class Task(pl.LightningModule):
+class Task(pl.LightningModule, ABC):
     """A model with its loss, metrics and decoding. `test_step` logs `test/...` and, on data with gold, `truth/...`."""
 
     primary: str
@@ -43,7 +43,7 @@ class Task(pl.LightningModule):
         """For fine-tuning by name: vocabulary of the data -> parameter -> its axis with one entry a name."""
 
 
-class TaskData(pl.LightningDataModule):
+class TaskData(pl.LightningDataModule, ABC):
     """Where batches come from."""
 
     max_epochs: int

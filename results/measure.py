@@ -1,0 +1,46 @@
+"""Runs one configuration with several seeds, each a process of its own, and files what they measured.
+
+python results/measure.py gat_cora --seeds 20 -- experiment=gat_cora
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+RESULTS = Path(__file__).resolve().parent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("experiment", help="the folder under results/")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 0 to N-1")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="the first seed")
+    parser.add_argument("overrides", nargs="+", help="of train.py, after --")
+    options = parser.parse_args()
+    for seed in range(options.first, options.first + options.seeds):
+        found = _run([*options.overrides, f"seed={seed}"])
+        path = RESULTS / options.experiment / f"{seed}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        print(f"{path.parent.name}/{path.name}: test/accuracy {found['test/accuracy']:.4f}, {found['seconds']} s")
+
+
+def _run(overrides: list[str]) -> dict[str, object]:
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.monotonic()
+        command = [sys.executable, "train.py", *overrides, f"run_dir={folder}/run"]
+        subprocess.run(command, cwd=RESULTS.parent, check=True, capture_output=True)
+        wall = round(time.monotonic() - started, 1)
+        found = json.loads((Path(folder) / "run" / "metrics.json").read_text(encoding="utf-8"))
+    shown = " ".join(["python", "train.py", *overrides])
+    return {**found, "command": shown, "wall_seconds": wall}
+
+
+if __name__ == "__main__":
+    main()

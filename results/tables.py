@@ -1,0 +1,142 @@
+"""Makes the tables of README.md and docs/ from the measured runs; `--check` only says whether they are up to date.
+
+A table stands between `<!-- table NAME -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).resolve().parent
+ROOT = RESULTS.parent
+
+PLANTED = {
+    "gat-planted_graph": "GAT",
+    "gatv2-planted_graph": "GATv2",
+    "gat-planted_graph-uniform": "uniform (control)",
+    "gat-planted_graph-degree": "degree (control)",
+    "gat-planted_graph-dynamic": "GAT, `data.cue=dynamic`",
+    "gatv2-planted_graph-dynamic": "GATv2, `data.cue=dynamic`",
+    "gatv2-planted_graph-dynamic-uniform": "uniform, `data.cue=dynamic`",
+}
+CORA = {
+    "gat_cora": "GAT",
+    "gatv2_cora": "GATv2",
+    "gat_cora-uniform": "uniform (control)",
+    "gat_cora-degree": "degree (control)",
+}
+
+
+def planted() -> Iterator[str]:
+    """Accuracy and truth score on the planted graph."""
+    yield "| attention | test accuracy | edge truth (AUC) | train - val | parameters | seconds | seeds | command |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for experiment, name in PLANTED.items():
+        runs = _runs(experiment)
+        gap = [run["train/accuracy"] - run["val/accuracy"] for run in runs]
+        cells = [
+            name,
+            _spread([run["test/accuracy"] for run in runs]),
+            _spread([run["truth/edge_auc"] for run in runs]),
+            f"{statistics.mean(gap):+.3f}",
+            f"{runs[0]['parameters']:,}",
+            f"{statistics.mean(run['seconds'] for run in runs):.1f}",
+            str(len(runs)),
+            f"`{_command(runs[0])}`",
+        ]
+        yield f"| {' | '.join(cells)} |"
+
+
+def cora() -> Iterator[str]:
+    """Accuracy on Cora's public split."""
+    yield "| attention | test accuracy, % | published | epochs | seconds a seed | whole process | seeds | command |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for experiment, name in CORA.items():
+        runs = _runs(experiment)
+        cells = [
+            name,
+            _spread([100 * run["test/accuracy"] for run in runs], digits=2),
+            "83.0 ± 0.7" if experiment == "gat_cora" else "",
+            f"{statistics.mean(run['epochs'] for run in runs):.0f}",
+            f"{statistics.mean(run['seconds'] for run in runs):.1f}",
+            f"{statistics.mean(run['wall_seconds'] for run in runs):.1f}",
+            str(len(runs)),
+            f"`{_command(runs[0])}`",
+        ]
+        yield f"| {' | '.join(cells)} |"
+
+
+def benchmark_graph() -> Iterator[str]:
+    """Against the peers."""
+    (found,) = _runs("benchmark-graph")
+    yield "| | training step, ms | inference, ms | peak memory of training, MiB |"
+    yield "|---|---|---|---|"
+    names = {"pyg": "PyG `GATConv`", "dgl": "DGL `GATConv`"}
+    for name in found["training_ms"]:
+        figures = (f"{found[key][name]:.1f}" for key in ("training_ms", "inference_ms", "peak_mib"))
+        yield f"| {names.get(name, name)} | {' | '.join(figures)} |"
+    yield ""
+    for ours in (name for name in found["training_ms"] if name.startswith("ours")):
+        ratios = [
+            f"training {found['training_ms'][peer] / found['training_ms'][ours]:.1f}x {names[peer].split()[0]}, "
+            f"inference {found['inference_ms'][peer] / found['inference_ms'][ours]:.1f}x"
+            for peer in names
+            if peer in found["training_ms"]
+        ]
+        yield f"- {ours}: {'; '.join(ratios)}."
+    recorder = found["recorder"]
+    yield (
+        f"- An open recorder costs a training step x{recorder['open_step_ratio']:.2f}, "
+        f"a pass x{recorder['open_pass_ratio']:.2f}."
+    )
+    yield f"- `{found['command']}`, torch {found['torch']}, {found['threads']} threads."
+
+
+TABLES = {"planted": planted, "cora": cora, "benchmark-graph": benchmark_graph}
+
+
+def main(arguments: Sequence[str]) -> int:
+    stale = []
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        old = path.read_text(encoding="utf-8")
+        new = re.sub(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end -->)", _filled, old, flags=re.DOTALL)
+        if new != old:
+            stale.append(path.name)
+            if "--check" not in arguments:
+                path.write_text(new, encoding="utf-8")
+    if stale and "--check" in arguments:
+        print(f"not what results/ says: {', '.join(stale)}; run python results/tables.py")
+        return 1
+    return 0
+
+
+def _filled(found: re.Match[str]) -> str:
+    start, name, end = found.groups()
+    return f"{start}\n" + "\n".join(TABLES[name]()) + f"\n\n{end}"
+
+
+def _runs(experiment: str) -> list[dict[str, Any]]:
+    paths = sorted((RESULTS / experiment).glob("*.json"), key=lambda path: (len(path.name), path.name))
+    if not paths:
+        raise FileNotFoundError(f"results/{experiment} has no measured run")
+    return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+
+
+def _spread(values: Sequence[float], digits: int = 3) -> str:
+    if len(values) == 1:
+        return f"{values[0]:.{digits}f}"
+    return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
+
+
+def _command(run: dict[str, Any]) -> str:
+    return re.sub(r" seed=\d+", "", run["command"])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
