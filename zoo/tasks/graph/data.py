@@ -93,7 +93,7 @@ class GraphData(TaskData):
         nodes = torch.arange(len(graph.ids)) if split == "all" else (graph.split == SPLITS[split]).nonzero().squeeze(1)
         batch = copy.copy(self._whole)
         batch.nodes = nodes
-        return Loader([batch], collate=_only)
+        return Loader([batch] if len(nodes) else [], collate=_only)
 
     def train_dataloader(self) -> Loader:
         return self.loader("train")

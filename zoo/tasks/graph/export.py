@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from zoo.attention import record, sites
-from zoo.errors import DataError, nearest
+from zoo.errors import ConfigError, DataError, nearest
 from zoo.maps import LabelledMap, Writer, labelled, words
 from zoo.maps.labelling import Heads
 from zoo.maps.tables import Format
@@ -37,10 +38,15 @@ def export(
     (batch,) = data.predict_dataloader()
     names = batch.ids.tolist()
     drawn = _known(ids, names) if ids is not None else _typical(batch, pictures)
-    with torch.inference_mode(), record(module.net, layers=layers, budget=budget) as found:
-        module(batch)
+    try:
+        with warnings.catch_warnings(), torch.inference_mode():
+            warnings.filterwarnings("ignore", "the budget of")  # what it left out is said at the end
+            with record(module.net, layers=layers, budget=budget) as found:
+                module(batch)
+    except ValueError as error:  # a layer that the model does not have
+        raise ConfigError(f"layers: {error}") from error
     if not len(found):
-        raise DataError(f"a budget of {budget:,} bytes holds no layer of this graph; {_needed(found.cut)}")
+        raise DataError(f"a budget of {budget:,} bytes holds no layer of this graph; they take {_sized(found.cut)}")
     about = {"nodes": len(names), "data": module.about["config"]["names"]["data"]}
     with Writer(
         out,
@@ -71,6 +77,8 @@ def export(
             (test,) = data.loader("test")
             writer.truth = {"edge_auc": module.truth(test)}
     print(f"{len(made)} layers, {len(scored.labels['target']):,} nodes, {len(drawn)} pictures in {out}")
+    if found.cut:
+        print(f"the budget of {budget:,} bytes left out {_sized(found.cut)}")
     for measure, value in writer.truth.items():
         print(f"truth/{measure} {value:.4f} (test nodes, {scored.site}, average of its heads)")
     for sentence in said:
@@ -112,8 +120,8 @@ def _known(ids: Sequence[str], names: Sequence[str]) -> list[str]:
     return list(ids)
 
 
-def _needed(cut: dict[str, int]) -> str:
-    return "they take " + ", ".join(f"{site} {size:,}" for site, size in cut.items())
+def _sized(cut: dict[str, int]) -> str:
+    return ", ".join(f"{site} {size:,}" for site, size in cut.items())
 
 
 def _file_name(name: str) -> str:

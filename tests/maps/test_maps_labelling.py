@@ -1,0 +1,181 @@
+"""From a recording to the map of one example: the right rows, padding cut off, the right names."""
+
+import pytest
+import torch
+from map_cases import by_hand, dense_map, edge_map, random_edges, star
+from torch import nn
+
+from zoo.attention import Attend, AttentionMap, DenseSupport, Dot, EdgeSupport, Softmax, record
+from zoo.maps import edge_gold, labelled
+
+
+def test_padding_is_cut_off_for_each_example() -> None:
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [0, 1, 1, 0, 0]]).bool()
+    found = dense_map(batch=3, queries=5, keys=5, key_mask=mask)
+    whole = labelled(found, {"query": "abcde", "key": "abcde"}, index_in_batch=0)
+    assert torch.equal(whole.weights, found.weights[0])
+    assert whole.permitted is None
+    right = labelled(found, {"query": "abc", "key": "abc"}, index_in_batch=1)
+    assert torch.equal(right.weights, found.weights[1, :, :3, :3])
+    left = labelled(found, {"query": "bc", "key": "bc"}, index_in_batch=2)
+    assert torch.equal(left.weights, found.weights[2, :, 1:3, 1:3])
+    assert left.permitted is None
+
+
+def test_what_has_no_labels_keeps_its_positions() -> None:
+    mask = torch.tensor([[0, 1, 1]]).bool()
+    found = labelled(dense_map(batch=1, queries=2, keys=3, key_mask=mask), {})
+    assert found.labels == {"query": ("0", "1"), "key": ("1", "2")}
+
+
+def test_queries_of_cross_attention_end_with_their_labels() -> None:
+    found = dense_map(batch=1, queries=6, keys=4)
+    one = labelled(found, {"query": ["x", "y"], "key": list("abcd")})
+    assert torch.equal(one.weights, found.weights[0, :, :2])
+
+
+def test_a_mask_inside_stays() -> None:
+    found = labelled(dense_map(batch=1, queries=4, keys=4, causal=True), {})
+    assert found.permitted is not None
+    assert torch.equal(found.permitted[0], torch.ones(4, 4).tril().bool())
+    pairs = found.pairs(0)
+    assert len(pairs.weights) == 10
+    assert torch.equal(pairs.weights, found.weights[0][found.permitted[0]])
+
+
+def test_masks_of_heads_go_with_their_heads() -> None:
+    permitted = torch.rand(1, 3, 4, 5, generator=torch.Generator().manual_seed(1)) < 0.5
+    support = DenseSupport(permitted)
+    weights = support.softmax(torch.randn(1, 3, 4, 5))[:, [2, 0]]
+    found = labelled(AttentionMap("a", weights, ("batch", "head", "query", "key"), support, (2, 0)), {"key": "abcde"})
+    for head in (2, 0):
+        rows = permitted[0, head][permitted[0].any(0).any(1)]
+        assert len(found.pairs(head).weights) == rows.sum()
+    assert len(found.pairs().weights) == (permitted[0, 2] | permitted[0, 0]).sum()
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ({"key": "ab"}, "5 along 'key', 3 of them permitted, and 2 labels"),
+        ({"query": "abcdefgh"}, "4 along 'query'"),
+        ({"keys": "abc"}, "Did you mean 'key'"),
+    ],
+)
+def test_labels_that_do_not_fit(labels: dict[str, str], said: str) -> None:
+    mask = torch.tensor([[1, 1, 1, 0, 0]] * 2).bool()
+    with pytest.raises(ValueError, match=said):
+        labelled(dense_map(key_mask=mask), labels)
+
+
+def test_an_example_that_the_batch_does_not_have() -> None:
+    with pytest.raises(ValueError, match="no example 2"):
+        labelled(dense_map(), {}, index_in_batch=2)
+    with pytest.raises(ValueError, match="no batch"):
+        labelled(edge_map(random_edges(4, 6), 4), {}, index_in_batch=1)
+
+
+def test_gold_is_cut_like_the_map() -> None:
+    mask = torch.tensor([[1, 1, 1, 1, 1], [0, 1, 1, 1, 0]]).bool()
+    found = dense_map(queries=5, keys=5, key_mask=mask)
+    gold = torch.rand(2, 5, 5, generator=torch.Generator().manual_seed(2)) < 0.4
+    labels = {"query": "abc", "key": "abc"}
+    for given in (gold, gold[1], gold[1, 1:4, 1:4]):
+        one = labelled(found, labels, gold=given, index_in_batch=1)
+        assert one.gold is not None
+        assert torch.equal(one.gold, gold[1, 1:4, 1:4])
+    with pytest.raises(ValueError, match="gold of shape"):
+        labelled(found, labels, gold=gold[1, :4], index_in_batch=1)
+
+
+def test_edges_keep_their_order_and_gold_follows() -> None:
+    edges = torch.tensor([[3, 0, 1, 2, 2], [1, 1, 0, 1, 2]])  # 2 -> 2 gives way to the one self-loop of each node
+    gold = torch.tensor([True, False, True, False, True])
+    support = EdgeSupport.from_edges(edges, 4, self_loops=True)
+    aligned = edge_gold(gold, support)
+    found = labelled(edge_map(edges, 4, support=support), {}, gold=aligned)
+    assert found.source is not None
+    assert found.target is not None
+    marked = {(int(s), int(t)) for s, t, g in zip(found.source, found.target, aligned, strict=True) if g}
+    assert marked == {(3, 1), (1, 0)}
+    assert int(found.is_self_loop.sum()) == 4
+    with pytest.raises(ValueError, match="see edge_gold"):
+        labelled(edge_map(edges, 4, support=support), {}, gold=gold)
+
+
+def test_gold_of_a_graph_without_edges() -> None:
+    support = EdgeSupport.from_edges(torch.empty(2, 0, dtype=torch.int64), 3, self_loops=True)
+    assert not edge_gold(torch.empty(0, dtype=torch.bool), support).any()
+
+
+def test_the_mean_of_heads() -> None:
+    found = dense_map(dtype=torch.bfloat16)
+    one = labelled(found, {}, heads="mean")
+    torch.testing.assert_close(one.weights[0], found.weights[0].float().mean(0), rtol=0, atol=0)
+    assert (one.weights.dtype, one.heads, one.head().shape) == (torch.float32, (-1,), (4, 5))
+    with pytest.raises(ValueError, match="not 'max'"):
+        labelled(found, {}, heads="max")  # type: ignore[arg-type]
+
+
+class _Decoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attend = Attend(Dot(), Softmax())
+
+    def forward(self, query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> None:
+        for step in range(query.shape[2]):
+            support = DenseSupport() if mask is None else DenseSupport.from_key_mask(mask)
+            there = key if mask is not None else key[:, :, : step + 1]
+            self.attend(query[:, :, step : step + 1], there, there, support)
+
+
+def test_a_decoder_s_steps_are_its_queries() -> None:
+    torch.manual_seed(0)
+    query, key = torch.randn(2, 2, 4, 6), torch.randn(2, 2, 5, 6)
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]]).bool()
+    decoder = _Decoder()
+    with record(decoder) as maps:
+        decoder(query, key, mask)
+    found = labelled(maps["attend"], {"step": ["der", "hund"], "key": ["the", "dog"]}, index_in_batch=1)
+    assert (found.axes, tuple(found.weights.shape)) == (("head", "step", "key"), (2, 2, 2))
+    whole = DenseSupport.from_key_mask(mask)
+    expected = decoder.attend.weights(query, key, whole)[1, :, :2, :2]
+    torch.testing.assert_close(found.weights, expected)
+    assert found.query_axes == ("step",)
+    assert not found.attends_to_itself
+
+
+def test_a_decoder_s_own_keys_grow() -> None:
+    decoder = _Decoder()
+    with record(decoder) as maps:
+        decoder(torch.randn(1, 2, 4, 6), torch.randn(1, 2, 4, 6), None)
+    found = labelled(maps["attend"], {})
+    assert found.permitted is not None
+    assert torch.equal(found.permitted[0], torch.ones(4, 4).tril().bool())
+
+
+def test_steps_over_edges() -> None:
+    one = edge_map(random_edges(5, 9), 5)
+    steps = torch.stack([one.weights, one.weights.flip(1), one.weights])
+    found = labelled(
+        AttentionMap("a", steps, ("step", "edge", "head"), [one.support] * 3, one.heads), {"step": ["x", "y", "z"]}
+    )
+    pairs = found.pairs(1)
+    assert pairs.queries == 15
+    assert torch.equal(pairs.weights, steps[:, :, 1].flatten())
+    other = EdgeSupport.from_edges(random_edges(5, 9, seed=3), 5, self_loops=True)
+    with pytest.raises(ValueError, match="same edges"):
+        labelled(AttentionMap("a", steps, ("step", "edge", "head"), [one.support, one.support, other], one.heads), {})
+
+
+def test_self_loops_are_of_the_same_things_only() -> None:
+    support = EdgeSupport.from_edges(torch.tensor([[0, 1], [0, 1]]), 2, 2)
+    found = AttentionMap("a", torch.ones(2, 1), ("edge", "head"), support, (0,))
+    assert labelled(found, {"source": ["a", "b"], "target": ["a", "b"]}).is_self_loop.all()
+    assert not labelled(found, {"source": ["film", "book"], "target": ["ann", "bob"]}).is_self_loop.any()
+
+
+def test_a_label_that_is_not_there_gets_an_offer() -> None:
+    with pytest.raises(KeyError, match="Did you mean 'river'"):
+        by_hand([[1.0, 0.0]], "bank", "river money").position("key", "rivers")
+    assert star({"4": 1.0}).position("target", "17") == 0

@@ -1,0 +1,143 @@
+"""Pictures of maps. matplotlib is imported only when something is drawn, and without its global state."""
+
+from __future__ import annotations
+
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from zoo.errors import DataError
+from zoo.maps.labelled import LabelledMap
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+GOLD = "#e08a00"
+INK = "#1f2a44"
+QUIET = "#7c8597"
+_COLOURS = ("#ffffff", "#d7e3f4", "#8fb3dc", "#3f78b5", "#173a6d")
+_FORBIDDEN = "#ececec"
+_MOST_LABELS = 40
+_MOST_NUMBERS = 100
+_CELL = 0.3
+
+
+def heat_map(found: LabelledMap, *, head: int | None = None, title: str | None = None) -> Figure:
+    """A dense map: a row for each query (or step), a column for each key, darker where there is more weight.
+
+    Cells that no query may see are grey; gold cells are framed. Of a long axis only some labels are written.
+
+    Args:
+        head: One head; None for the average of all.
+        title: Instead of the site and head.
+    """
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.figure import Figure
+
+    if found.has_edges:
+        raise ValueError(f"{found.site} has edges, which a heat map does not show; draw a neighbourhood")
+    pairs = found.pairs(head)
+    shape = pairs.queries, len(found.labels["key"])
+    cells = np.full(shape, np.nan, dtype=np.float32)
+    cells[pairs.query.numpy(), pairs.key.numpy()] = pairs.weights.numpy()
+
+    figure = Figure(figsize=_size(shape), layout="constrained", facecolor="white")
+    axes = figure.subplots()
+    colours = LinearSegmentedColormap.from_list("weights", _COLOURS).with_extremes(bad=_FORBIDDEN)
+    highest, is_above = _scale(cells)
+    image = axes.imshow(cells, cmap=colours, vmin=0, vmax=highest, aspect="equal" if max(shape) < 80 else "auto")
+    _label(axes, found, shape)
+    if cells.size <= _MOST_NUMBERS:
+        _write_numbers(axes, cells, highest)
+    if found.gold is not None and found.gold.any():
+        _frame_gold(axes, found.gold.reshape(shape).numpy())
+    bar = figure.colorbar(image, ax=axes, shrink=0.7, pad=0.02, extend="max" if is_above else "neither")
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(length=0, labelsize=8, labelcolor=INK)
+    bar.set_label("weight", color=QUIET, fontsize=9)
+    which = "average of the heads" if head is None and found.heads != (0,) else f"head {head or 0}"
+    figure.suptitle(short(title, 90) if title else f"{found.site}, {which}", fontsize=11, color=INK, parse_math=False)
+    return figure
+
+
+def save(figure: Figure, path: Path | str, *, dpi: int = 150) -> None:
+    """Writes a PNG."""
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=dpi, format="png", metadata={"Software": None})
+    except OSError as error:
+        raise DataError(f"{path}: the picture cannot be written ({error.strerror or error})") from error
+
+
+def short(label: str, longest: int = 18) -> str:
+    """A label as a picture can show it: on one line, visible, and not too long."""
+    label = "".join(c if c.isprintable() else "·" for c in label) if label.strip() else repr(label)[1:-1] or "''"
+    return label if len(label) <= longest else f"{label[: longest - 1]}…"
+
+
+def _scale(cells: np.ndarray) -> tuple[float, bool]:
+    """The weight of the darkest colour, and whether there are greater ones.
+
+    In a large map a few queries (the first of a causal map has but one key) would leave all others pale.
+    """
+    by_query = np.nan_to_num(cells).max(1, initial=0.0)
+    highest = float(by_query.max(initial=0.0)) or 1.0
+    usual = float(np.quantile(by_query[by_query > 0], 0.95)) if (by_query > 0).any() else highest
+    return (usual, True) if cells.size > _MOST_NUMBERS and 2 * usual < highest else (highest, False)
+
+
+def _size(shape: tuple[int, int]) -> tuple[float, float]:
+    rows, columns = (min(max(n, 3) * _CELL, 10.0) for n in shape)
+    return columns + 2.6, rows + 1.9
+
+
+def _label(axes: Axes, found: LabelledMap, shape: tuple[int, int]) -> None:
+    axes.xaxis.tick_top()
+    axes.xaxis.set_label_position("top")
+    for axis, count, name, labels in (
+        (axes.yaxis, shape[0], found.query_axes[-1], _query_labels(found)),
+        (axes.xaxis, shape[1], "key", [short(label) for label in found.labels["key"]]),
+    ):
+        every = ceil(count / _MOST_LABELS)
+        axis.set_ticks(range(0, count, every), labels=labels[::every], fontsize=8, color=INK)
+        for text in axis.get_ticklabels():
+            text.set_parse_math(False)
+        noun = found.nouns.get(name, name)
+        axis.set_label_text(noun if every == 1 else f"{noun} (one in {every} is named)", color=QUIET, fontsize=9)
+    if max((len(text.get_text()) for text in axes.get_xticklabels()), default=0) > 2:
+        for text in axes.get_xticklabels():
+            text.set(rotation=55, ha="left", rotation_mode="anchor")
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+
+
+def _query_labels(found: LabelledMap) -> list[str]:
+    labels = [short(label) for label in found.labels[found.query_axes[-1]]]
+    if len(found.query_axes) == 1:
+        return labels
+    return [f"{short(step)}: {label}" for step in found.labels["step"] for label in labels]
+
+
+def _write_numbers(axes: Axes, cells: np.ndarray, highest: float) -> None:
+    for (row, column), weight in np.ndenumerate(cells):
+        if weight >= 0.005:
+            number = f"{weight:.2f}".removeprefix("0")
+            colour = "white" if weight > 0.55 * highest else INK
+            axes.text(column, row, number, ha="center", va="center", fontsize=7, color=colour)
+
+
+def _frame_gold(axes: Axes, gold: np.ndarray) -> None:
+    """A frame around each gold cell. Neighbouring ones share their sides, so that a run reads as one."""
+    from matplotlib.collections import LineCollection
+
+    padded = np.pad(gold, 1)
+    across = [[(c - 0.5, r - 0.5), (c + 0.5, r - 0.5)] for r, c in np.argwhere(padded[1:, 1:-1] != padded[:-1, 1:-1])]
+    down = [[(c - 0.5, r - 0.5), (c - 0.5, r + 0.5)] for r, c in np.argwhere(padded[1:-1, 1:] != padded[1:-1, :-1])]
+    frame = LineCollection(across + down, colors=GOLD, linewidths=1.8, capstyle="projecting", label="gold")
+    frame.set_clip_on(False)
+    axes.add_collection(frame, autolim=False)
+    axes.legend(handles=[frame], loc="upper left", bbox_to_anchor=(0, -0.01), frameon=False, fontsize=9, borderpad=0)

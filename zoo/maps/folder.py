@@ -1,0 +1,297 @@
+"""A folder of attention maps, written as a stream.
+
+    index.json         what is there: model, layers, examples, the names along every axis; written last
+    maps.safetensors   one array for each example and layer, and whose weights they are: edges, masks, gold
+    scores.json        the truth score, and every measure by layer and head
+    ...                pictures and whatever else the caller put there (`Writer.file`)
+
+Until the end everything is in a folder `unfinished-...` inside, and nothing else: what has an index is whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import Any
+
+from jaxtyping import Bool, Shaped
+from torch import Tensor
+
+from zoo.attention.record import AttentionMap, Recording
+from zoo.errors import DataError, nearest
+from zoo.maps import score
+from zoo.maps.index import FORMAT, KIND, IndexFile
+from zoo.maps.labelled import LabelledMap
+from zoo.maps.labelling import Heads, labelled
+from zoo.maps.tensors import TensorFile, storable
+
+INDEX, ARRAYS, SCORES = "index.json", "maps.safetensors", "scores.json"
+UNFINISHED = "unfinished-"
+
+
+class Writer:
+    """Writes maps while they are made; memory does not grow with the number of examples, except for their ids.
+
+    Weights are stored as fp32, fp16 or bf16 as they come, fp64 as fp32; averages are fp32.
+
+    Args:
+        folder: Where. It is made, or empty, or a folder of maps and `overwrite` is set.
+        model: Its name.
+        checkpoint: Where its weights came from.
+        layers: All sites of the model in order, `list(zoo.attention.sites(net))`, so that a layer keeps its number when
+            only some are written; else they are numbered as they come.
+        heads: Each head, or their average alone.
+        about: Whatever else should be known of the whole, in plain types.
+        overwrite: Replace the maps that are there; other files in the folder stay.
+
+    Attributes:
+        truth: The truth score of the run, by measure, for `scores.json`; the caller sets it.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        model: str,
+        checkpoint: str | None = None,
+        layers: Sequence[str] | None = None,
+        heads: Heads = "each",
+        about: Mapping[str, Any] | None = None,
+        overwrite: bool = False,
+    ) -> None:
+        self.folder = Path(folder)
+        self.truth: dict[str, float | None] = {}
+        self._overwrite = overwrite
+        self._heads: Heads = heads
+        self._facts = {"model": model, "checkpoint": checkpoint, "heads": heads, "about": dict(about or {})}
+        self._layers = list(layers or ())
+        self._layers_are_known = layers is not None
+        self._open = False
+
+    def __enter__(self) -> Writer:
+        _check_free(self.folder, self._overwrite)
+        self._work = self.folder / f"{UNFINISHED}{secrets.token_hex(4)}"
+        self._is_new = not self.folder.exists()
+        with self._naming_errors():
+            self._work.mkdir(parents=True)
+            self._arrays = TensorFile(self._work / ARRAYS)
+            self._index = IndexFile(self._work / INDEX)
+        self._ids: set[str] = set()
+        self._current: dict[str, Any] | None = None
+        self._stored: dict[bytes, str] = {}
+        self._tally = score.Tally()
+        self._cut: dict[str, int] = {}
+        self._silent: dict[str, str] = {}
+        self._open = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._discard()
+            return
+        try:
+            files = self._finish()
+        except BaseException:
+            self._discard()
+            raise
+        with self._naming_errors():
+            self._publish(files)
+
+    def add(
+        self,
+        example_id: str,
+        maps: AttentionMap | Mapping[str, AttentionMap],
+        *,
+        axis_labels: Mapping[str, Sequence[str]],
+        gold: Bool[Tensor, "..."] | None = None,
+        index_in_batch: int = 0,
+        nouns: Mapping[str, str] | None = None,
+        about: Mapping[str, Any] | None = None,
+    ) -> dict[str, LabelledMap]:
+        """Writes maps of one example: a site, or a recording.
+
+        Where sites differ in their axes (encoder, decoder), each group is added by its own call, one after the other.
+        For the other arguments see `labelled`.
+
+        Args:
+            about: Whatever should be known of the example (its label, the prediction), in plain types.
+
+        Returns:
+            What was written, by site: to be drawn, or said in words.
+
+        Raises:
+            ValueError: A site was written already, or labels and gold do not fit; the example is then incomplete.
+        """
+        if not self._open:
+            raise RuntimeError("a Writer is used in a with statement: with Writer(...) as writer")
+        if isinstance(maps, Recording):
+            self._silent |= maps.silent
+            for site, size in maps.cut.items():
+                self._cut[site] = max(size, self._cut.get(site, 0))
+        found = {maps.site: maps} if isinstance(maps, AttentionMap) else maps
+        options: dict[str, Any] = {"gold": gold, "index_in_batch": index_in_batch, "nouns": nouns}
+        made = {
+            site: labelled(each, axis_labels, heads=self._heads, layer=self._layer(site), **options)
+            for site, each in found.items()
+        }
+        with self._naming_errors():
+            current = self._begin(example_id)
+            current["about"] |= dict(about or {})
+            for site, each in made.items():
+                if any(other["layer"] == each.layer for other in current["maps"]):
+                    raise ValueError(f"example {example_id!r} has a map of {site} already")
+                current["maps"].append(self._write(each))
+                self._tally.add(each)
+        return made
+
+    def file(self, name: str) -> Path:
+        """Where to write another file that belongs to the folder, a picture say; it moves there with the rest."""
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or name in (INDEX, ARRAYS, SCORES) or name.endswith(".part"):
+            raise ValueError(f"{name!r} is not a name for a file inside the folder")
+        place = self._work / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        return place
+
+    def _finish(self) -> list[str]:
+        """Completes all files, under their names and in the unfinished folder; the index lists them and is the last."""
+        with self._naming_errors():
+            self._end()
+            self._arrays.close()
+            scores = {"format": FORMAT, "truth": self.truth, "maps": self._tally.rows(self._layers)}
+            _write_json(self._work / SCORES, scores)
+            paths = [path for path in self._work.rglob("*") if path.is_file() and not path.name.endswith(".part")]
+            files = [*sorted(path.relative_to(self._work).as_posix() for path in paths), INDEX]
+            facts = {"layers": self._layers, "cut": self._cut, "silent": self._silent, "files": files}
+            self._index.close(self._facts | facts)
+        self._open = False
+        return files
+
+    def _publish(self, files: Sequence[str]) -> None:
+        if (self.folder / INDEX).exists():
+            _remove_maps(self.folder)
+        for name in files:
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(self._work / name, self.folder / name)
+        shutil.rmtree(self._work)
+
+    def _discard(self) -> None:
+        """Removes what was written; maps that were to be replaced stay."""
+        self._open = False
+        self._arrays.abandon()
+        self._index.abandon()
+        shutil.rmtree(self._work, ignore_errors=True)
+        if self._is_new:
+            with suppress(OSError):
+                self.folder.rmdir()
+
+    @contextmanager
+    def _naming_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise DataError(f"{self.folder}: maps cannot be written there ({error.strerror or error})") from error
+
+    def _layer(self, site: str) -> int:
+        if site not in self._layers:
+            if self._layers_are_known:
+                raise ValueError(f"{site!r} is not among the model's layers. {nearest(site, self._layers)}")
+            self._layers.append(site)
+        return self._layers.index(site)
+
+    def _begin(self, example_id: str) -> dict[str, Any]:
+        if self._current is not None and self._current["id"] == example_id:
+            return self._current
+        self._end()
+        if example_id in self._ids:
+            raise ValueError(f"example {example_id!r} was written before; its maps belong one after the other")
+        self._ids.add(example_id)
+        self._current = {"id": example_id, "about": {}, "maps": []}
+        return self._current
+
+    def _end(self) -> None:
+        if self._current is not None:
+            self._index.add(self._current)
+        self._current, self._stored = None, {}
+
+    def _write(self, found: LabelledMap) -> dict[str, Any]:
+        name = f"{len(self._ids) - 1}/{found.site}"
+        self._arrays.add(name, storable(found.weights))
+        arrays = {"weights": name}
+        for part in ("source", "target", "permitted", "gold"):
+            tensor = getattr(found, part)
+            if tensor is not None:
+                arrays[part] = self._shared(f"{name}:{part}", tensor)
+        return {
+            "layer": found.layer,
+            "axes": list(found.axes),
+            "heads": list(found.heads),
+            "labels": {axis: self._index.number_of(labels) for axis, labels in found.labels.items()},
+            "nouns": dict(found.nouns),
+            "arrays": arrays,
+        }
+
+    def _shared(self, name: str, tensor: Shaped[Tensor, "..."]) -> str:
+        """The array that holds this; layers of one example have their edges, masks and gold in common."""
+        digest = hashlib.blake2b(tensor.contiguous().numpy().data, digest_size=16)
+        digest.update(repr((tensor.dtype, tensor.shape)).encode())
+        if digest.digest() not in self._stored:
+            self._arrays.add(name, tensor)
+            self._stored[digest.digest()] = name
+        return self._stored[digest.digest()]
+
+
+def _check_free(folder: Path, overwrite: bool) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder}: is a file; maps are written into a folder")
+    names = [path.name for path in folder.iterdir()] if folder.exists() else []
+    if not names:
+        return
+    if INDEX in names and _is_ours(folder / INDEX):
+        if not overwrite:
+            raise DataError(f"{folder}: holds maps already. Give another folder, or replace them with overwrite.")
+    elif all(name.startswith(UNFINISHED) for name in names):
+        raise DataError(
+            f"{folder}: maps are being written there, or their writing was interrupted. Give another folder, or remove "
+            f"{folder / names[0]} if nothing writes there any more."
+        )
+    else:
+        raise DataError(f"{folder}: is not empty and does not hold maps. Give another folder.")
+
+
+def _is_ours(index: Path) -> bool:
+    try:
+        content = json.loads(index.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and content.get("kind") == KIND
+
+
+def _remove_maps(folder: Path) -> None:
+    """Removes the files that an index lists, the index first: what is left of an interruption is not taken for maps."""
+    listed = json.loads((folder / INDEX).read_text(encoding="utf-8")).get("files", [])
+    (folder / INDEX).unlink()
+    for name in listed:
+        path = folder / str(name)
+        # The index may be a stranger's: nothing outside of the folder is touched.
+        if path.parent.resolve().is_relative_to(folder.resolve()) and path.is_file():
+            path.unlink()
+            with suppress(OSError):
+                if path.parent != folder:
+                    path.parent.rmdir()
+
+
+def _write_json(path: Path, content: Any) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(json.dumps(content, indent=2) + "\n")
+        file.flush()
+        os.fsync(file.fileno())

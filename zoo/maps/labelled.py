@@ -1,0 +1,145 @@
+"""The map of one example: an AttentionMap without its batch and its padding, and with names along its axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from zoo.errors import nearest
+
+MEAN = -1
+"""The number of the head that is the average of all."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Every pair of a map that exists, in a list, for one head: dense maps, edges and steps alike.
+
+    Attributes:
+        query: Counts through the query axes; with steps through all queries of the first, then of the second ...
+        queries: How many there are, with those that have no key.
+    """
+
+    query: Int[Tensor, " p"]
+    key: Int[Tensor, " p"]
+    weights: Float[Tensor, " p"]
+    gold: Bool[Tensor, " p"] | None
+    queries: int
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledMap:
+    """The weights of one site for one example.
+
+    Attributes:
+        site: Qualified name of the module that attends.
+        layer: Its number in the order of the model.
+        weights: On the CPU; axes as in `axes`.
+        axes: (head, query, key); (head, step, key) where a decoder asked once a step; (head, step, query, key) where it
+            asked several things each step; (edge, head) or (step, edge, head) for graphs.
+        heads: The number of each head; -1 is the average of all.
+        labels: What stands along query and key, step, or for edges along source and target.
+        permitted: Which pairs of a dense map exist, broadcast over the heads; None: all.
+        source, target: The ends of each edge, as positions in their labels.
+        gold: The pairs where attention belongs: as the weights, without heads.
+        nouns: What the labels of an axis are: {"query": "word", "key": "patch"}.
+    """
+
+    site: str
+    layer: int
+    weights: Float[Tensor, "..."]
+    axes: tuple[str, ...]
+    heads: tuple[int, ...]
+    labels: Mapping[str, Sequence[str]]
+    permitted: Bool[Tensor, "..."] | None = None
+    source: Int[Tensor, " e"] | None = None
+    target: Int[Tensor, " e"] | None = None
+    gold: Bool[Tensor, "..."] | None = None
+    nouns: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def has_edges(self) -> bool:
+        return "edge" in self.axes
+
+    @property
+    def query_axes(self) -> tuple[str, ...]:
+        """The axes that tell queries apart: step, query, target."""
+        if self.has_edges:
+            return ("step", "target") if "step" in self.axes else ("target",)
+        return self.axes[1:-1]
+
+    @property
+    def key_axis(self) -> str:
+        return "source" if self.has_edges else "key"
+
+    @property
+    def attends_to_itself(self) -> bool:
+        """Whether queries and keys are the same things, so that a pair can be a self-loop."""
+        queries, keys = self.labels.get(self.query_axes[-1]), self.labels[self.key_axis]
+        if self.query_axes[-1] == "step" or queries is None:
+            return False
+        return queries is keys or list(queries) == list(keys)
+
+    @property
+    def is_self_loop(self) -> Bool[Tensor, " e"]:
+        """For maps of edges."""
+        if self.source is None or self.target is None:
+            raise ValueError(f"{self.site} has a dense map; edges alone can be self-loops")
+        return (self.source == self.target) & self.attends_to_itself
+
+    def position(self, axis: str, label: str) -> int:
+        """Where a label stands, the first time."""
+        try:
+            return list(self.labels[axis]).index(label)
+        except ValueError:
+            noun = self.nouns.get(axis, axis)
+            near = nearest(label, self.labels[axis]) if len(self.labels[axis]) < 10_000 else ""
+            raise KeyError(f"there is no {noun} {label!r}. {near}".strip()) from None
+
+    def head(self, number: int | None = None) -> Float[Tensor, "..."]:
+        """The weights of one head, or the average of all, in fp32 and without the head axis."""
+        axis = self.axes.index("head")
+        if number is None:
+            return self.weights.float().mean(axis)
+        return self.weights.select(axis, self._head_position(number)).float()
+
+    def pairs(self, head: int | None = None) -> Pairs:
+        """The pairs of one head, or of the average of all heads."""
+        weights = self.head(head)
+        if self.source is not None and self.target is not None:
+            return self._edge_pairs(weights)
+        *sizes, keys = weights.shape
+        queries = prod(sizes)
+        weights = weights.reshape(queries, keys)
+        if self.permitted is None:
+            query = torch.arange(queries).repeat_interleave(keys)
+            key = torch.arange(keys).repeat(queries)
+        else:
+            query, key = self._permitted_by(head).expand(*sizes, keys).reshape(queries, keys).nonzero(as_tuple=True)
+        gold = None if self.gold is None else self.gold.reshape(queries, keys)[query, key]
+        return Pairs(query, key, weights[query, key], gold, queries)
+
+    def _edge_pairs(self, weights: Float[Tensor, "*step e"]) -> Pairs:
+        assert self.source is not None
+        assert self.target is not None
+        steps = weights.shape[0] if "step" in self.axes else 1
+        nodes = len(self.labels["target"])
+        query = (torch.arange(steps)[:, None] * nodes + self.target).flatten()
+        gold = None if self.gold is None else self.gold.expand(weights.shape).flatten()
+        return Pairs(query, self.source.long().repeat(steps), weights.flatten(), gold, steps * nodes)
+
+    def _permitted_by(self, head: int | None) -> Bool[Tensor, "..."]:
+        assert self.permitted is not None
+        if len(self.permitted) == 1:
+            return self.permitted[0]
+        return self.permitted.any(0) if head is None else self.permitted[self._head_position(head)]
+
+    def _head_position(self, number: int) -> int:
+        if number not in self.heads:
+            raise ValueError(f"{self.site} has heads {list(self.heads)}, not {number}")
+        return self.heads.index(number)

@@ -1,0 +1,212 @@
+"""From what was recorded to the map of one example: out of its batch, padding cut off, names along the axes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.attention.record import AttentionMap
+from zoo.attention.supports import DenseSupport, EdgeSupport
+from zoo.errors import nearest
+from zoo.maps.labelled import MEAN, LabelledMap
+
+Heads = Literal["each", "mean"]
+Labels = Mapping[str, Sequence[str]]
+
+
+def labelled(
+    found: AttentionMap,
+    axis_labels: Labels,
+    *,
+    gold: Bool[Tensor, "..."] | None = None,
+    index_in_batch: int = 0,
+    heads: Heads = "each",
+    layer: int = 0,
+    nouns: Mapping[str, str] | None = None,
+) -> LabelledMap:
+    """One example of a recorded map.
+
+    Args:
+        axis_labels: Names along query and key (and step), or source and target; what has none is numbered from 0. Where
+            an axis is longer than its labels, the rest is padding and cut off: the keys that the mask forbids; queries
+            at the same places in self-attention, else at the end.
+        gold: For each pair, as the weights without heads, with or without the batch; for edges in the order of the
+            support's, which `edge_gold` makes.
+        index_in_batch: Which row of a batch.
+        heads: Each head, or their average alone.
+        nouns: What the labels of an axis are.
+
+    Raises:
+        ValueError: Labels or gold do not fit the map.
+    """
+    if heads not in ("each", "mean"):
+        raise ValueError(f"heads is 'each' or 'mean', not {heads!r}")
+    known = {"source", "target"} if "edge" in found.axes else {"query", "key"}
+    known |= {"step"} & set(found.axes)
+    for axis in [*axis_labels, *(nouns or {})]:
+        if axis not in known:
+            raise ValueError(f"{found.site} has no axis {axis!r}. {nearest(axis, known)}")
+    make = _edges if "edge" in found.axes else _dense
+    one = make(found, axis_labels, gold, index_in_batch)
+    if heads == "mean":
+        one = mean_of_heads(one)
+    return replace(one, layer=layer, nouns={axis: noun for axis, noun in (nouns or {}).items() if axis in one.labels})
+
+
+def edge_gold(gold: Bool[Tensor, " edges"], support: EdgeSupport) -> Bool[Tensor, " e"]:
+    """Gold in the order of the caller's list of edges, brought into the support's; added self-loops are not gold."""
+    order = support.order.to(gold.device)
+    aligned = torch.zeros(len(order), dtype=torch.bool, device=gold.device)
+    aligned[order >= 0] = gold[order[order >= 0].long()]
+    return aligned
+
+
+def mean_of_heads(one: LabelledMap) -> LabelledMap:
+    """The average of the heads, as one, in fp32; a pair is permitted where it is to any head."""
+    permitted = None if one.permitted is None else one.permitted.any(0, keepdim=True)
+    return replace(one, weights=one.head().unsqueeze(one.axes.index("head")), heads=(MEAN,), permitted=permitted)
+
+
+def _edges(found: AttentionMap, labels: Labels, gold: Tensor | None, index: int) -> LabelledMap:
+    if index:
+        raise ValueError(f"{found.site} has edges and no batch, so there is no example {index} in it")
+    supports = found.support if isinstance(found.support, list) else [found.support]
+    support = supports[0]
+    assert isinstance(support, EdgeSupport)
+    if any(other is not support for other in supports):
+        raise ValueError(f"{found.site} attends over other edges at each step; one map has the same edges at all")
+    targets, sources = support.pattern.shape
+    sizes = {"source": sources, "target": targets}
+    if "step" in found.axes:
+        sizes["step"] = found.weights.shape[0]
+    for axis, size in sizes.items():
+        if axis in labels and len(labels[axis]) != size:
+            raise ValueError(f"{found.site} has {size} along {axis!r}, and {len(labels[axis])} labels")
+    if gold is not None and gold.shape[-1] != len(support.order):
+        raise ValueError(f"{found.site} has {len(support.order)} edges, gold has {gold.shape[-1]}: see edge_gold")
+    return LabelledMap(
+        site=found.site,
+        layer=0,
+        weights=found.weights.detach().cpu(),
+        axes=found.axes,
+        heads=found.heads,
+        labels={axis: labels[axis] if axis in labels else _numbers(range(size)) for axis, size in sizes.items()},
+        source=support.source.cpu(),
+        target=support.target.cpu(),
+        gold=None if gold is None else gold.cpu(),
+    )
+
+
+def _dense(found: AttentionMap, labels: Labels, gold: Tensor | None, index: int) -> LabelledMap:
+    batch = found.axes.index("batch")
+    if not 0 <= index < found.weights.shape[batch]:
+        raise ValueError(f"{found.site} has a batch of {found.weights.shape[batch]}, there is no example {index}")
+    weights = found.weights.detach().select(batch, index).cpu()
+    permitted = _permitted(found, index)
+    axes: tuple[str, ...] = ("head", "query", "key")
+    if "step" in found.axes:
+        weights, permitted = weights.movedim(1, 0), permitted.movedim(1, 0)
+        axes = ("head", "step", "query", "key")
+        if weights.shape[2] == 1 and "query" not in labels:  # a decoder's step is its query
+            weights, permitted, axes = weights.squeeze(2), permitted.squeeze(2), ("head", "step", "key")
+    kept = _kept(found.site, axes[1:], permitted, labels)
+    if gold is not None:
+        gold = _cut_gold(found.site, gold.cpu(), weights.shape[1:], list(kept.values()), index)
+    for dim, positions in enumerate(kept.values(), start=1):
+        if len(positions) < weights.shape[dim]:
+            weights, permitted = weights.index_select(dim, positions), permitted.index_select(dim, positions)
+    return LabelledMap(
+        site=found.site,
+        layer=0,
+        weights=weights,
+        axes=axes,
+        heads=found.heads,
+        labels={axis: labels[axis] if axis in labels else _numbers(kept[axis].tolist()) for axis in axes[1:]},
+        permitted=None if permitted.all() else permitted,
+        gold=gold,
+    )
+
+
+def _permitted(found: AttentionMap, index: int) -> Bool[Tensor, "*step #h q k"]:
+    """The mask of one example, at each step; one for all heads where they agree."""
+    if not isinstance(found.support, list):
+        queries, keys = found.weights.shape[-2:]
+        return _mask(found, found.support, queries, keys, index)
+    masks = []
+    for weights, support in zip(found.weights, found.support, strict=True):
+        # A decoder's keys grow with its steps, and the map, padded to the longest, does not keep how many a step had:
+        # those after the last one with any weight were not there.
+        there = (weights.detach() != 0).flatten(0, 1).any(0)
+        masks.append(_mask(found, support, _last(there.any(1)), _last(there.any(0)), index))
+    heads = max(len(mask) for mask in masks)
+    return torch.stack([mask.expand(heads, *mask.shape[1:]) for mask in masks])
+
+
+def _last(there: Bool[Tensor, " n"]) -> int:
+    return int(there.nonzero().max()) + 1 if there.any() else 0
+
+
+def _mask(found: AttentionMap, support: object, queries: int, keys: int, index: int) -> Bool[Tensor, "#h q k"]:
+    """What a support permits to one example, which has `queries` and `keys`; the rest of the map is padding."""
+    if not isinstance(support, DenseSupport):
+        raise ValueError(f"{found.site}: maps over {type(support).__name__} cannot be labelled")
+    permitted = support.permitted
+    if permitted is not None:
+        permitted = permitted[index : index + 1] if len(permitted) > 1 else permitted
+        permitted = permitted.cpu()
+        queries = max(queries, permitted.shape[2])
+        keys = max(keys, permitted.shape[3])
+    mask = DenseSupport(permitted, support.causal).mask(queries, keys, torch.device("cpu"))
+    mask = torch.ones(1, queries, keys, dtype=torch.bool) if mask is None else mask[0].expand(-1, queries, keys)
+    if len(mask) > 1:
+        mask = mask.any(0, keepdim=True) if found.heads == (MEAN,) else mask[list(found.heads)]
+    return F.pad(mask, (0, found.weights.shape[-1] - keys, 0, found.weights.shape[-2] - queries), value=False)
+
+
+def _kept(
+    site: str, axes: tuple[str, ...], permitted: Bool[Tensor, "#h ... k"], labels: Labels
+) -> dict[str, Int[Tensor, " _"]]:
+    """The positions along each axis that are not padding."""
+    kept: dict[str, Tensor] = {}
+    for dim, axis in enumerate(axes, start=1):
+        size = permitted.shape[dim]
+        seen = permitted.movedim(dim, 0).flatten(1).any(1).nonzero().flatten()
+        wanted = len(labels[axis]) if axis in labels else None
+        if wanted == size or (wanted is None and axis == "step"):
+            kept[axis] = torch.arange(size)
+        elif wanted is None or wanted == len(seen):
+            kept[axis] = seen
+        elif wanted > size or axis == "key":
+            raise ValueError(f"{site} has {size} along {axis!r}, {len(seen)} of them permitted, and {wanted} labels")
+        else:  # no mask tells which queries and steps are padding
+            kept[axis] = torch.arange(wanted)
+    is_self = "query" in labels and permitted.shape[-2] == permitted.shape[-1]
+    if is_self and "query" in kept and len(kept["query"]) == len(kept["key"]):
+        kept["query"] = kept["key"]  # padding may be at the start, too
+    return kept
+
+
+def _cut_gold(
+    site: str, gold: Tensor, sizes: Sequence[int], kept: Sequence[Int[Tensor, " _"]], index: int
+) -> Bool[Tensor, "..."]:
+    misfit = f"{site}: gold of shape {tuple(gold.shape)} does not fit a map of shape {tuple(sizes)}"
+    if gold.dim() == len(sizes) + 1:
+        gold = gold[index if len(gold) > 1 else 0]
+    if gold.dim() != len(sizes):
+        raise ValueError(misfit)
+    for dim, positions in enumerate(kept):
+        if gold.shape[dim] == sizes[dim]:
+            gold = gold.index_select(dim, positions)
+        elif gold.shape[dim] != len(positions):
+            raise ValueError(misfit)
+    return gold.bool()
+
+
+def _numbers(positions: Iterable[int]) -> tuple[str, ...]:
+    return tuple(map(str, positions))

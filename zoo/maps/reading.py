@@ -1,0 +1,178 @@
+"""Maps read back from their folder, array by array as they are asked for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from zoo.errors import DataError, nearest
+from zoo.maps.folder import ARRAYS, INDEX, SCORES, UNFINISHED
+from zoo.maps.index import FORMAT, KIND
+from zoo.maps.labelled import LabelledMap
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def load(folder: Path | str) -> Maps:
+    """Opens a folder of maps. The index is read now, arrays when they are asked for.
+
+    Raises:
+        DataError: There are no maps, they are damaged, or a newer version wrote them.
+    """
+    return Maps(Path(folder))
+
+
+class Example(Mapping[str, LabelledMap]):
+    """The maps of one example by site, in the order of the model; a layer's number is as good as its site.
+
+    Attributes:
+        id: The user's own.
+        about: What was said of it when it was written.
+    """
+
+    def __init__(self, maps: Maps, entry: Mapping[str, Any]) -> None:
+        self.id: str = entry["id"]
+        self.about: dict[str, Any] = entry["about"]
+        self._maps = maps
+        by_layer = sorted(entry["maps"], key=lambda each: each["layer"])
+        self._entries = {maps.layers[each["layer"]]: each for each in by_layer}
+
+    def __getitem__(self, site: str | int) -> LabelledMap:
+        name = self._maps.layers[site] if isinstance(site, int) and 0 <= site < len(self._maps.layers) else site
+        if name not in self._entries:
+            raise KeyError(f"example {self.id!r} has no map of {site!r}; it has {', '.join(self._entries)}")
+        return self._maps._read(str(name), self._entries[str(name)])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+class Maps(Mapping[str, Example]):
+    """Examples by id, in the order in which they were written.
+
+    Attributes:
+        folder, model, checkpoint, about: Where they are and where they come from.
+        layers: The sites of the model, by number.
+        heads: "each", or "mean" where heads were averaged.
+        cut: Bytes that a budget left out, by site. A site's largest recording counts.
+        silent: Why a site has no map.
+        scores: The truth score, and every measure by layer and head.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        index = _read_json(folder / INDEX)
+        if not isinstance(index, dict) or index.get("kind") != KIND:
+            raise DataError(f"{folder}: its {INDEX} is not that of a folder of maps")
+        if not isinstance(index.get("format"), int) or index["format"] > FORMAT:
+            raise DataError(
+                f"{folder}: the maps have format {index.get('format')}, and this version reads up to {FORMAT}. "
+                "Update attention-zoo, or write them anew."
+            )
+        try:
+            self.model: str = index["model"]
+            self.checkpoint: str | None = index["checkpoint"]
+            self.about: dict[str, Any] = index["about"]
+            self.layers: tuple[str, ...] = tuple(index["layers"])
+            self.heads: str = index["heads"]
+            self.cut: dict[str, int] = index["cut"]
+            self.silent: dict[str, str] = index["silent"]
+            self._labels: list[Sequence[str]] = index["labels"]
+            self._examples = {entry["id"]: entry for entry in index["examples"]}
+        except (KeyError, TypeError) as error:
+            raise DataError(f"{folder}: its {INDEX} is damaged ({error!r})") from error
+        self.scores: dict[str, Any] = _read_json(folder / SCORES)
+        self._arrays = _open_arrays(folder / ARRAYS)
+
+    def __getitem__(self, example_id: str) -> Example:
+        if example_id not in self._examples:
+            raise KeyError(f"there is no example {example_id!r}. {nearest(str(example_id), self._examples)}")
+        try:
+            return Example(self, self._examples[example_id])
+        except (KeyError, TypeError, IndexError) as error:
+            raise DataError(f"{self.folder}: example {example_id!r} is damaged ({error!r})") from error
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._examples)
+
+    def __len__(self) -> int:
+        return len(self._examples)
+
+    def to_pandas(self, examples: Sequence[str] | None = None, layers: Sequence[int] | None = None) -> pd.DataFrame:
+        """One row for each example, layer, head and pair; the columns are those of `zoo.maps.tables.frames`.
+
+        Everything is in memory at once: `examples` and `layers` choose, and `tables.write` streams.
+        """
+        import pandas as pd
+
+        from zoo.maps.tables import frames, joined
+
+        chosen = list(self) if examples is None else list(examples)
+        parts = []
+        for example_id in chosen:
+            for found in self[example_id].values():
+                if layers is not None and found.layer not in layers:
+                    continue
+                for piece in frames(found):
+                    name = pd.Categorical.from_codes([0] * len(piece), [example_id])
+                    piece.insert(0, "example", name)
+                    parts.append(piece)
+        if not parts:
+            raise DataError(f"{self.folder}: there are no such maps")
+        return joined(parts)
+
+    def _read(self, site: str, entry: Mapping[str, Any]) -> LabelledMap:
+        try:
+            arrays = {part: self._array(name) for part, name in entry["arrays"].items()}
+            return LabelledMap(
+                site=site,
+                layer=entry["layer"],
+                axes=tuple(entry["axes"]),
+                heads=tuple(entry["heads"]),
+                labels={axis: self._labels[number] for axis, number in entry["labels"].items()},
+                nouns=entry["nouns"],
+                **arrays,
+            )
+        except (KeyError, TypeError, IndexError) as error:
+            raise DataError(f"{self.folder}: the map of {site} is damaged ({error!r})") from error
+
+    def _array(self, name: str) -> Tensor:
+        from safetensors import SafetensorError
+
+        try:
+            tensor: Tensor = self._arrays.get_tensor(name)
+        except SafetensorError as error:
+            raise DataError(f"{self.folder / ARRAYS}: array {name!r} cannot be read ({error})") from error
+        return tensor
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        unfinished = any(path.parent.glob(f"{UNFINISHED}*")) if path.parent.is_dir() else False
+        what = "the maps there were not finished" if unfinished else "there are no maps"
+        raise DataError(f"{path.parent}: {what}, {path.name} is missing. `zoo maps` writes them.") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+    except ValueError as error:
+        raise DataError(f"{path}: is damaged: {error}") from error
+
+
+def _open_arrays(path: Path) -> Any:
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise DataError(f"{path.parent}: there are no whole maps, {path.name} is missing")
+    try:
+        return safe_open(path, framework="pt")
+    except (SafetensorError, OSError) as error:
+        raise DataError(f"{path}: is truncated or not a safetensors file ({error})") from error

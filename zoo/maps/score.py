@@ -1,0 +1,247 @@
+"""How well a map agrees with gold attention: measures in 0..1, of tensors.
+
+Dense weights have their keys last, (..., k), and gold the same shape or one that broadcasts to it. Edges are a list of
+pairs, weights (e,) and gold (e,), and `query` says whose each is. A pair that is not `permitted` does not count. Where
+there is nothing to measure (no gold among the permitted pairs) a measure is None: it never invents a figure.
+
+| measure              | what it asks                                                         | best |
+|----------------------|----------------------------------------------------------------------|------|
+| edge_auc             | does a gold pair outweigh another, of any query?                     | 1    |
+| edge_auc_per_target  | does a gold edge outweigh another of the same target?                | 1    |
+| pointing_accuracy    | is the heaviest key of a query gold?                                 | 1    |
+| mass_on_gold         | how much of a query's weight lies on gold?                           | 1    |
+| alignment_error      | AER: which links differ from those that a person drew?               | 0    |
+
+The truth score of a graph is `edge_auc` over its edges without self-loops. It compares weights across targets, so a
+model is asked to make gold edges heavy everywhere, and weights that shrink with the number of neighbours cost it
+something; the mean over the targets of their own AUC, where that cannot matter, stands beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from zoo.maps.labelled import MEAN, LabelledMap
+
+
+def edge_auc(
+    weights: Float[Tensor, "..."], gold: Bool[Tensor, "..."], permitted: Bool[Tensor, "..."] | None = None
+) -> float | None:
+    """Area under the ROC curve: the probability that a gold pair outweighs one that is not; ties count half."""
+    w, g, _ = _listed(weights, gold, permitted, None)
+    return _average(_auc(w, g, torch.zeros_like(w, dtype=torch.int64)))
+
+
+def edge_auc_per_target(
+    weights: Float[Tensor, " e"],
+    gold: Bool[Tensor, " e"],
+    target: Int[Tensor, " e"],
+    permitted: Bool[Tensor, " e"] | None = None,
+) -> float | None:
+    """The mean AUC over the targets that have edges of both kinds."""
+    w, g, t = _listed(weights, gold, permitted, target)
+    return _average(_auc(w, g, t))
+
+
+def pointing(
+    weights: Float[Tensor, "..."],
+    gold: Bool[Tensor, "..."],
+    permitted: Bool[Tensor, "..."] | None = None,
+    *,
+    query: Int[Tensor, " e"] | None = None,
+) -> Float[Tensor, " n"]:
+    """For each query with gold: 1 where its heaviest key is gold, 0 where not.
+
+    Among keys of the same greatest weight the share that is gold counts, so that equal weights score as chance would.
+    A query without any weight points nowhere: 0.
+    """
+    w, g, q = _listed(weights, gold, permitted, query)
+    return _at_queries_with_gold(_links(w, q), g, q)
+
+
+def pointing_accuracy(
+    weights: Float[Tensor, "..."],
+    gold: Bool[Tensor, "..."],
+    permitted: Bool[Tensor, "..."] | None = None,
+    *,
+    query: Int[Tensor, " e"] | None = None,
+) -> float | None:
+    """The mean of `pointing`."""
+    return _average(pointing(weights, gold, permitted, query=query))
+
+
+def gold_mass(
+    weights: Float[Tensor, "..."],
+    gold: Bool[Tensor, "..."],
+    permitted: Bool[Tensor, "..."] | None = None,
+    *,
+    query: Int[Tensor, " e"] | None = None,
+) -> Float[Tensor, " n"]:
+    """For each query with gold: the sum of its weights there, as they are and not divided by anything."""
+    w, g, q = _listed(weights, gold, permitted, query)
+    return _at_queries_with_gold(w, g, q)
+
+
+def mass_on_gold(
+    weights: Float[Tensor, "..."],
+    gold: Bool[Tensor, "..."],
+    permitted: Bool[Tensor, "..."] | None = None,
+    *,
+    query: Int[Tensor, " e"] | None = None,
+) -> float | None:
+    """The mean of `gold_mass`."""
+    return _average(gold_mass(weights, gold, permitted, query=query))
+
+
+def alignment_counts(
+    weights: Float[Tensor, "..."],
+    sure: Bool[Tensor, "..."],
+    permitted: Bool[Tensor, "..."] | None = None,
+    *,
+    possible: Bool[Tensor, "..."] | None = None,
+    query: Int[Tensor, " e"] | None = None,
+) -> tuple[float, float]:
+    """|A ∩ S| + |A ∩ P| and |A| + |S|, which add up over the examples of a corpus: AER = 1 - first / second."""
+    w, s, q = _listed(weights, sure, permitted, query)
+    p = s if possible is None else s | _listed(weights, possible, permitted, query)[1]
+    links = _links(w, q)
+    return float(links[s].sum() + links[p].sum()), float(links.sum() + s.sum())
+
+
+def alignment_error(
+    weights: Float[Tensor, "..."],
+    sure: Bool[Tensor, "..."],
+    permitted: Bool[Tensor, "..."] | None = None,
+    *,
+    possible: Bool[Tensor, "..."] | None = None,
+    query: Int[Tensor, " e"] | None = None,
+) -> float | None:
+    """Alignment error rate (Och & Ney 2003, section 6.1), 0 is best.
+
+    AER = 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|), where the alignment A links each query with its heaviest key (a tie is
+    one link, shared), S are the sure links, and P, which contains S, the possible ones.
+    """
+    agreed, total = alignment_counts(weights, sure, permitted, possible=possible, query=query)
+    has_sure = bool(_listed(weights, sure, permitted, query)[1].any())
+    return 1.0 - agreed / total if has_sure else None
+
+
+def truth(found: LabelledMap, head: int | None = None) -> dict[str, float | None]:
+    """The measures that fit a map, for one head or the average of all; empty where gold is not known."""
+    pairs = found.pairs(head)
+    if pairs.gold is None:
+        return {}
+    w, g, q = pairs.weights, pairs.gold, pairs.query
+    if not found.has_edges:
+        return {
+            "pointing_accuracy": pointing_accuracy(w, g, query=q),
+            "mass_on_gold": mass_on_gold(w, g, query=q),
+            "alignment_error": alignment_error(w, g, query=q),
+        }
+    others = ~found.is_self_loop.repeat(len(w) // max(len(found.is_self_loop), 1))
+    return {
+        "edge_auc": edge_auc(w, g, others),
+        "edge_auc_per_target": edge_auc_per_target(w, g, q, others),
+        "pointing_accuracy": pointing_accuracy(w, g, others, query=q),
+        "mass_on_gold": mass_on_gold(w, g, query=q),
+    }
+
+
+class Tally:
+    """The measures of many maps: for each layer and head their means over the examples that they apply to."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[int, int], dict[str, tuple[float, int]]] = {}
+
+    def add(self, found: LabelledMap) -> None:
+        if found.gold is None:
+            return
+        for head in [MEAN] if len(found.heads) == 1 else [MEAN, *found.heads]:
+            sums = self._sums.setdefault((found.layer, head), {})
+            for measure, value in truth(found, None if head == MEAN else head).items():
+                total, count = sums.get(measure, (0.0, 0))
+                sums[measure] = (total, count) if value is None else (total + value, count + 1)
+
+    def rows(self, layers: Sequence[str]) -> list[dict[str, Any]]:
+        rows = []
+        for (layer, head), sums in sorted(self._sums.items()):
+            means = {measure: total / count if count else None for measure, (total, count) in sums.items()}
+            examples = max(count for _, count in sums.values())
+            place = {"layer": layer, "site": layers[layer], "head": "mean" if head == MEAN else head}
+            rows.append({**place, "examples": examples, **means})
+        return rows
+
+
+def _listed(
+    weights: Tensor, gold: Tensor, permitted: Tensor | None, query: Tensor | None
+) -> tuple[Float[Tensor, " p"], Bool[Tensor, " p"], Int[Tensor, " p"]]:
+    """The permitted pairs one after another: their weights, gold and queries.
+
+    On the CPU, which has double precision and sums in a fixed order on every machine.
+    """
+    gold = gold.to(weights.device).expand(weights.shape).bool()
+    if query is None:
+        queries, keys = weights.shape[:-1].numel(), weights.shape[-1]
+        query = torch.arange(queries, device=weights.device).repeat_interleave(keys).view(weights.shape)
+    query = query.to(weights.device)
+    if permitted is not None:
+        chosen = permitted.to(weights.device).expand(weights.shape)
+        weights, gold, query = weights[chosen], gold[chosen], query[chosen]
+    weights, gold, query = weights.detach().flatten().cpu(), gold.flatten().cpu(), query.flatten().long().cpu()
+    weights = weights.float() if weights.dtype in (torch.float16, torch.bfloat16) else weights
+    if not weights.isfinite().all():
+        raise ValueError("weights that are NaN or infinite cannot be scored")
+    return weights, gold, query
+
+
+def _links(w: Float[Tensor, " p"], query: Int[Tensor, " p"]) -> Float[Tensor, " p"]:
+    """One link for each query, to its heaviest key; shared where several are equally heavy, none where all are 0."""
+    queries = _count(query)
+    heaviest = w.new_zeros(queries).scatter_reduce(0, query, w, "amax")
+    is_top = ((w == heaviest[query]) & (w > 0)).to(w.dtype)
+    return is_top / w.new_zeros(queries).index_add(0, query, is_top)[query].clamp(min=1)
+
+
+def _at_queries_with_gold(
+    values: Float[Tensor, " p"], gold: Bool[Tensor, " p"], query: Int[Tensor, " p"]
+) -> Float[Tensor, " n"]:
+    """What each query with gold has there."""
+    queries = _count(query)
+    total = values.new_zeros(queries).index_add(0, query[gold], values[gold])
+    return total[torch.bincount(query[gold], minlength=queries) > 0]
+
+
+def _auc(w: Float[Tensor, " p"], gold: Bool[Tensor, " p"], group: Int[Tensor, " p"]) -> Float[Tensor, " n"]:
+    """The AUC of each group that has both kinds, by the ranks of its gold pairs (Mann and Whitney's U)."""
+    order = w.argsort(stable=True)
+    order = order[group[order].argsort(stable=True)]  # by group, and by weight within
+    w, gold, group = w[order], gold[order], group[order]
+    starts_tie = torch.ones_like(gold)
+    starts_tie[1:] = (w[1:] != w[:-1]) | (group[1:] != group[:-1])
+    tie = starts_tie.cumsum(0) - 1
+    sizes = torch.bincount(tie)
+    last = sizes.cumsum(0)
+    rank = (last - (sizes - 1) / 2.0)[tie].double()
+
+    groups = _count(group)
+    count = torch.bincount(group, minlength=groups)
+    positives = torch.bincount(group[gold], minlength=groups).double()
+    negatives = count - positives
+    before = (count.cumsum(0) - count).double()
+    ranks = rank.new_zeros(groups).index_add(0, group[gold], rank[gold]) - positives * before
+    wins = ranks - positives * (positives + 1) / 2
+    both = (positives > 0) & (negatives > 0)
+    return wins[both] / (positives * negatives)[both]
+
+
+def _count(index: Int[Tensor, " p"]) -> int:
+    return int(index.max()) + 1 if len(index) else 0
+
+
+def _average(values: Float[Tensor, " n"]) -> float | None:
+    return float(values.double().mean()) if len(values) else None

@@ -1,0 +1,148 @@
+"""Maps as tables: one row for each head and pair, in pieces, so that millions of edges need not be in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from zoo.errors import DataError, ZooError
+from zoo.maps.labelled import MEAN, LabelledMap
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Format = Literal["csv", "parquet"]
+ROWS = 1 << 18
+"""How many rows are in memory at a time."""
+
+
+def frames(found: LabelledMap, *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
+    """The table of a map in pieces of at most `rows`; each head has at least one, which may be empty.
+
+    Columns: layer, head, then for edges source, target, weight, is_self_loop; for dense maps query, key, weight and, as
+    labels may repeat, query_position and key_position. Maps of steps have a step (and step_position) before these.
+    Pairs that are not permitted are not listed. The head is `mean` where the heads were averaged.
+    """
+    import pandas as pd
+
+    names = {axis: _categories(found.labels[axis]) for axis in found.labels}
+    for head in found.heads:
+        pairs = found.pairs(head)
+        for start in range(0, max(len(pairs.key), 1), rows):
+            piece = slice(start, start + rows)
+            key = pairs.key[piece]
+            positions = {**_query_positions(found, pairs.query[piece]), found.key_axis: key.numpy()}
+            if found.has_edges:  # source before target, as in every list of edges
+                positions["target"] = positions.pop("target")
+            columns: dict[str, Any] = {"layer": found.layer, "head": "mean" if head == MEAN else head}
+            columns |= {axis: _named(names[axis], position) for axis, position in positions.items()}
+            columns["weight"] = pairs.weights[piece].numpy()
+            if found.has_edges:
+                columns["is_self_loop"] = (positions["source"] == positions["target"]) & found.attends_to_itself
+            else:
+                columns |= {f"{axis}_position": position for axis, position in positions.items()}
+            yield pd.DataFrame(columns, index=range(start, start + len(key)))
+
+
+def query_columns(found: LabelledMap, query: Int[Tensor, " n"]) -> dict[str, pd.Categorical]:
+    """The labels of queries, by the names of their axes."""
+    positions = _query_positions(found, query)
+    return {axis: _named(_categories(found.labels[axis]), position) for axis, position in positions.items()}
+
+
+def joined(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """One table of several; labels stay categories, of which a large graph has few and its edges many."""
+    import pandas as pd
+
+    parts = list(parts)
+    labels = {name for part in parts for name in part.columns if isinstance(part[name].dtype, pd.CategoricalDtype)}
+    for name in labels:
+        holders = [i for i, part in enumerate(parts) if name in part.columns]
+        if all(parts[i][name].dtype == parts[holders[0]][name].dtype for i in holders):
+            continue
+        union = pd.api.types.union_categoricals([parts[i][name] for i in holders]).categories
+        for i in holders:
+            parts[i] = parts[i].assign(**{name: parts[i][name].cat.set_categories(union)})
+    return pd.concat(parts, ignore_index=True)
+
+
+def write(pieces: Iterable[pd.DataFrame], path: Path | str, *, format: Format | None = None) -> None:
+    """Writes a table piece by piece; the file gets its name when it is whole.
+
+    Args:
+        format: csv or parquet; None takes it from the name's ending.
+
+    Raises:
+        DataError: Another format, or the file cannot be written.
+        ZooError: pyarrow, which writes Parquet, is not installed.
+    """
+    path = Path(path)
+    chosen = format or path.suffix.removeprefix(".").lower()
+    if chosen not in ("csv", "parquet"):
+        raise DataError(f"{path}: tables are written as csv or parquet, not {chosen or 'without an ending'!r}")
+    part = path.with_name(f"{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        (_write_csv if chosen == "csv" else _write_parquet)(pieces, part)
+        os.replace(part, path)
+    except OSError as error:
+        raise DataError(f"{path}: the table cannot be written ({error.strerror or error})") from error
+    finally:
+        with suppress(OSError):
+            part.unlink()
+
+
+def _write_csv(pieces: Iterable[pd.DataFrame], path: Path) -> None:
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        for number, piece in enumerate(pieces):
+            piece.to_csv(file, index=False, header=number == 0)
+
+
+def _write_parquet(pieces: Iterable[pd.DataFrame], path: Path) -> None:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise ZooError(
+            'Parquet needs pyarrow: pip install "attention-zoo[parquet]", or write the table as CSV.'
+        ) from error
+    writer = None
+    try:
+        for piece in pieces:
+            table = pa.Table.from_pandas(piece, preserve_index=False)
+            writer = writer or pq.ParquetWriter(path, table.schema)
+            writer.write_table(table.cast(writer.schema))
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def _query_positions(found: LabelledMap, query: Int[Tensor, " n"]) -> dict[str, np.ndarray]:
+    """Where a query stands along each of its axes."""
+    sizes = [len(found.labels[axis]) for axis in found.query_axes]
+    indices = torch.unravel_index(query, sizes) if len(sizes) > 1 else (query,)
+    return {axis: index.numpy() for axis, index in zip(found.query_axes, indices, strict=True)}
+
+
+def _categories(labels: Sequence[str]) -> tuple[Any, np.ndarray]:
+    """The different labels, and which of them stands at each position."""
+    import pandas as pd
+
+    number: dict[str, int] = {}
+    codes = np.array([number.setdefault(label, len(number)) for label in labels], dtype=np.int32)
+    return pd.CategoricalDtype(pd.Index(list(number), dtype=object)), codes
+
+
+def _named(names: tuple[Any, np.ndarray], position: np.ndarray) -> pd.Categorical:
+    import pandas as pd
+
+    dtype, codes = names
+    return pd.Categorical.from_codes(codes[position], dtype=dtype)

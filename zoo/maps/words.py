@@ -1,0 +1,135 @@
+"""A map said in words: "node 17 attends to 4 (.62) and, less, to 9 (.21)"."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from zoo.maps.labelled import LabelledMap
+
+_NAMED = 3
+"""At most so many keys are named."""
+_AMONG = {"node": "neighbour"}
+
+
+def describe(
+    found: LabelledMap, query: str | int, *, head: int | None = None, noun: str | None = None, among: str | None = None
+) -> str:
+    """What one query of a map attends to.
+
+    Args:
+        query: Its label, or its position.
+        head: One head; None for the average of all.
+        noun: What the query is: "node", "word", "item"; by default what the map says.
+        among: What the keys are; by default neighbours for a node, else what the map says, or the same as the query.
+    """
+    axis = found.query_axes[-1]
+    position = found.position(axis, query) if isinstance(query, str) else query
+    if not 0 <= position < len(found.labels[axis]):
+        raise KeyError(f"there is no {noun or axis} at position {position}")
+    pairs = found.pairs(head)
+    chosen = pairs.query == position
+    keys = pairs.key[chosen].tolist()
+    itself = keys.index(position) if found.attends_to_itself and position in keys else None
+    noun = noun or found.nouns.get(axis) or ("node" if found.has_edges else axis)
+    key_names = _names(found.labels[found.key_axis])
+    return sentence(
+        _names(found.labels[axis])[position],
+        [key_names[key] for key in keys],
+        pairs.weights[chosen].tolist(),
+        itself=itself,
+        noun=noun,
+        among=among or found.nouns.get(found.key_axis),
+    )
+
+
+def sentence(
+    query: str,
+    keys: Sequence[str],
+    weights: Sequence[float],
+    *,
+    itself: int | None = None,
+    noun: str = "node",
+    among: str | None = None,
+) -> str:
+    """Where one query attends, as a person would say it who does not want to exaggerate.
+
+    Keys are named that have a good part of the greatest weight. When not even that one stands out (a third above an
+    equal share, and .05), the query attends to nothing in particular.
+
+    Args:
+        itself: Which of the keys is the query itself.
+        noun, among: What the query is, and what the keys are.
+    """
+    among = among or _AMONG.get(noun, noun)
+    who = f"{noun} {_quoted(query)} attends to"
+    count = len(keys)
+    if not count:
+        return f"{who} nothing: it has no {_plural(among)}"
+    if not sum(weights) > 0:
+        return f"{who} nothing: {_crowd(count, itself, among)}, all with weight 0"
+
+    def named(i: int) -> str:
+        return f"{'itself' if i == itself else _quoted(keys[i])} ({number(weights[i])})"
+
+    if count == 1:
+        return f"{who} {named(0)}: it has no choice"
+    order = sorted(range(count), key=lambda i: -weights[i])
+    greatest = weights[order[0]]
+    if count > 2 and greatest < max(4 / (3 * count), 0.05):
+        return f"{who} nothing in particular: {_crowd(count, itself, among)}, none above {_ceiling(greatest)}"
+    most = [i for i in order if weights[i] >= greatest / 1.5][:_NAMED]
+    less = [i for i in order[len(most) :] if weights[i] >= max(greatest / 4, 0.05)][: _NAMED - len(most)]
+    said = f"{who} {_and([named(i) for i in most])}"
+    if less:
+        said += f" and, less, to {_and([named(i) for i in less])}"
+    rest = sum(weights[i] for i in order[len(most) + len(less) :])
+    if rest >= 0.25:
+        others = count - len(most) - len(less)
+        said += f"; {'another has' if others == 1 else f'{others} others share'} {number(rest)}"
+    return said
+
+
+def _crowd(count: int, itself: int | None, among: str) -> str:
+    if itself is None:
+        return f"{count:,} {_plural(among, count)}"
+    return f"{count - 1:,} {_plural(among, count - 1)} and itself"
+
+
+def _names(labels: Sequence[str]) -> list[str]:
+    """Labels that can be told apart: of a word that stands there twice, which one."""
+    times, seen, names = Counter(labels), Counter[str](), []
+    for label in labels:
+        seen[label] += 1
+        names.append(label if times[label] == 1 else f"{_quoted(label)} #{seen[label]}")
+    return names
+
+
+def _quoted(label: str) -> str:
+    is_plain = any(c.isalnum() for c in label) and label == label.strip() and label.isprintable()
+    return label if is_plain else f'"{label}"' if label.isprintable() else repr(label)
+
+
+def number(weight: float) -> str:
+    """Two decimals, without the zero in front."""
+    if 0 < weight < 0.005:
+        return "<.01"
+    return f"{weight:.2f}".removeprefix("0")
+
+
+def _ceiling(weight: float) -> str:
+    """Rounded up, so that "none above" is true; the margin is for what binary fractions add."""
+    return number(math.ceil(weight * 100 - 1e-4) / 100)
+
+
+def _and(parts: Sequence[str]) -> str:
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def _plural(noun: str, count: int = 2) -> str:
+    if count == 1:
+        return noun
+    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
+        return f"{noun[:-1]}ies"
+    return f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"
