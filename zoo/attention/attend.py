@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.attention import fused
 from zoo.attention.dropout import dropout
 from zoo.attention.record import Tap
+from zoo.attention.state import AttentionState
 from zoo.attention.supports import Support
 
 
@@ -35,23 +36,6 @@ class Normaliser(Protocol):
     """From scores to weights, over the keys that the support permits."""
 
     def __call__(self, scores: Tensor, support: Support, state: AttentionState | None) -> Tensor: ...
-
-
-@dataclass(frozen=True, eq=False)
-class AttentionState:
-    """What a decoder remembers of its own attention; an argument and a return value, never kept on a module."""
-
-    weights: Float[Tensor, "b h q k"]
-    """The previous step's alignment."""
-    total: Float[Tensor, "b h q k"]
-    """The sum of all alignments so far: coverage."""
-
-    def step(self, weights: Float[Tensor, "b h q k"]) -> AttentionState:
-        return AttentionState(weights=weights, total=self.total + weights)
-
-    def reorder(self, beams: Int[Tensor, " beams"]) -> AttentionState:
-        """The memory of the hypotheses that survive, in their order."""
-        return AttentionState(self.weights.index_select(0, beams), self.total.index_select(0, beams))
 
 
 class Attend(nn.Module):

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention.attend import Attend, AttentionState
+from zoo.attention.attend import Attend
+from zoo.attention.state import AttentionState
 from zoo.attention.supports import DenseSupport
 
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention.supports import EdgeSupport
-
-if TYPE_CHECKING:
-    from zoo.attention.attend import AttentionState
-    from zoo.attention.supports import Support
+from zoo.attention.state import AttentionState
+from zoo.attention.supports import EdgeSupport, Support
 
 
 class Softmax(nn.Module):

@@ -162,9 +162,14 @@ class _Sink:
 
 
 def _stack(steps: list[Tensor]) -> Tensor:
-    """One more axis for the steps; a decoder's own keys grow with them, and missing ones weigh nothing."""
-    longest = max(step.shape[-1] for step in steps)
-    return torch.stack([nn.functional.pad(step, (0, longest - step.shape[-1])) for step in steps])
+    """One more axis for the steps; a decoder's own keys grow with them, and what a step lacks weighs nothing."""
+    longest = [max(sizes) for sizes in zip(*(step.shape for step in steps), strict=True)]
+    return torch.stack([_padded(step, longest) for step in steps])
+
+
+def _padded(x: Tensor, sizes: list[int]) -> Tensor:
+    missing = [size - length for size, length in zip(sizes, x.shape, strict=True)]
+    return nn.functional.pad(x, [amount for count in reversed(missing) for amount in (0, count)])
 
 
 @contextmanager

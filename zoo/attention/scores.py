@@ -8,16 +8,14 @@ the projected keys; what it returns is what `forward` then takes as `key`.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-if TYPE_CHECKING:
-    from zoo.attention.attend import AttentionState
-    from zoo.attention.supports import Support
+from zoo.attention.state import AttentionState
+from zoo.attention.supports import Support
 
 
 class Constant(nn.Module):
@@ -63,7 +61,7 @@ class Additive(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        nn.init.xavier_uniform_(self.vector)
+        _glorot_(self.vector)
 
     def prepare(self, key: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         return key
@@ -89,8 +87,8 @@ class GAT(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        nn.init.xavier_uniform_(self.to_query)
-        nn.init.xavier_uniform_(self.to_key)
+        _glorot_(self.to_query)
+        _glorot_(self.to_key)
 
     def prepare(self, key: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         return key
@@ -113,7 +111,7 @@ class GATv2(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        nn.init.xavier_uniform_(self.vector)
+        _glorot_(self.vector)
 
     def prepare(self, key: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         return key
@@ -123,3 +121,9 @@ class GATv2(nn.Module):
     ) -> Float[Tensor, "..."]:
         hidden = F.leaky_relu(support.at_query(query) + support.at_key(key), self.slope)
         return support.project(hidden, self.vector)
+
+
+def _glorot_(vectors: Float[Tensor, "h d"]) -> None:
+    """Glorot & Bengio 2010, each head's vector a layer of its own from d numbers to one."""
+    for head in range(len(vectors)):
+        nn.init.xavier_uniform_(vectors[head : head + 1])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 import torch
@@ -109,35 +110,42 @@ def row_softmax(scores: Float[Tensor, "e h"], pattern: SparsePattern) -> Float[T
     return torch.ops.zoo_attention.row_softmax(scores, pattern.rows, pattern.row_starts)  # type: ignore[no-any-return]
 
 
-def _computable(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+def _computable(*tensors: Tensor) -> list[Tensor]:
+    """In the one dtype that holds them all, of those that CSR products know."""
+    dtype = torch.float64 if any(x.dtype == torch.float64 for x in tensors) else torch.float32
+    return [x.to(dtype) for x in tensors]
 
 
-@torch.library.custom_op("zoo_attention::gather", mutates_args=())
+# Schemas are written out: torch could not infer them through the wrapper with which tests check shapes.
+_operator = partial(torch.library.custom_op, mutates_args=())
+
+
+@_operator("zoo_attention::gather", schema="(Tensor x, Tensor[] pattern, bool columns) -> Tensor")
 def _gather(x: Tensor, pattern: list[Tensor], columns: bool) -> Tensor:
     return x.index_select(0, pattern[1] if columns else pattern[0])
 
 
-@torch.library.custom_op("zoo_attention::collect", mutates_args=())
+@_operator("zoo_attention::collect", schema="(Tensor x, Tensor[] pattern, bool columns) -> Tensor")
 def _collect(x: Tensor, pattern: list[Tensor], columns: bool) -> Tensor:
     """The derivative of gather: sums what belongs to each row (or column)."""
     starts = pattern[5] if columns else pattern[2]
-    flat = _computable(x).reshape(len(x), -1)
-    order = pattern[3] if columns else torch.arange(len(x), dtype=torch.int32, device=x.device)
-    if not len(x):
+    if not x.numel():
         return x.new_zeros(len(starts) - 1, *x.shape[1:])
+    flat = _computable(x)[0].reshape(len(x), -1)
+    order = pattern[3] if columns else torch.arange(len(x), dtype=torch.int32, device=x.device)
     summed = F.embedding_bag(order, flat, starts, mode="sum", include_last_offset=True)
     return summed.to(x.dtype).reshape(len(starts) - 1, *x.shape[1:])
 
 
-@torch.library.custom_op("zoo_attention::product", mutates_args=())
+@_operator(
+    "zoo_attention::product", schema="(Tensor weights, Tensor value, Tensor[] pattern, bool transposed) -> Tensor"
+)
 def _product(weights: Tensor, value: Tensor, pattern: list[Tensor], transposed: bool) -> Tensor:
     if transposed:
         starts, index, weights = pattern[5], pattern[4], weights.index_select(0, pattern[3])
     else:
         starts, index = pattern[2], pattern[1]
-    w, v = _computable(weights), _computable(value)
-    w, v = w.to(torch.promote_types(w.dtype, v.dtype)), v.to(torch.promote_types(w.dtype, v.dtype))
+    w, v = _computable(weights, value)
     rows, heads, width = len(starts) - 1, v.shape[1], v.shape[2]
     out = v.new_zeros(rows, heads, width)
     if not len(index) or not width:
@@ -157,12 +165,13 @@ def _product(weights: Tensor, value: Tensor, pattern: list[Tensor], transposed: 
     return out.to(value.dtype)
 
 
-@torch.library.custom_op("zoo_attention::dot", mutates_args=())
+@_operator("zoo_attention::dot", schema="(Tensor left, Tensor right, Tensor[] pattern) -> Tensor")
 def _dot(left: Tensor, right: Tensor, pattern: list[Tensor]) -> Tensor:
     rows, columns, starts = pattern[:3]
-    a, b = _computable(left), _computable(right)
+    a, b = _computable(left, right)
     heads, width = a.shape[1:]
-    if a.device.type != "cpu" or len(rows) * heads * width <= _GATHER_LIMIT:
+    crowded = len(rows) > len(a) * len(b)  # more entries than places: torch's CSR does not hold so many repeated ones
+    if a.device.type != "cpu" or crowded or len(rows) * heads * width <= _GATHER_LIMIT:
         return (a.index_select(0, rows) * b.index_select(0, columns)).sum(-1).to(left.dtype)
     out = a.new_empty(heads, len(rows))
     nothing = a.new_zeros(len(rows))
@@ -173,7 +182,7 @@ def _dot(left: Tensor, right: Tensor, pattern: list[Tensor]) -> Tensor:
     return out.t().contiguous().to(left.dtype)
 
 
-@torch.library.custom_op("zoo_attention::row_softmax", mutates_args=())
+@_operator("zoo_attention::row_softmax", schema="(Tensor scores, Tensor rows, Tensor row_starts) -> Tensor")
 def _row_softmax(scores: Tensor, rows: Tensor, row_starts: Tensor) -> Tensor:
     if not len(rows):
         return torch.zeros_like(scores)
@@ -187,7 +196,10 @@ def _sum_of_rows(x: Tensor, row_starts: Tensor) -> Tensor:
     return F.embedding_bag(order, x, row_starts, mode="sum", include_last_offset=True)
 
 
-@torch.library.custom_op("zoo_attention::row_softmax_gradient", mutates_args=())
+@_operator(
+    "zoo_attention::row_softmax_gradient",
+    schema="(Tensor gradient, Tensor weights, Tensor rows, Tensor row_starts) -> Tensor",
+)
 def _row_softmax_gradient(gradient: Tensor, weights: Tensor, rows: Tensor, row_starts: Tensor) -> Tensor:
     weighted = gradient * weights
     if not len(rows):

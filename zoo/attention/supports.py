@@ -12,7 +12,7 @@ operations and so work on every layout. One convention everywhere: boolean, True
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,6 +22,7 @@ from zoo.attention import sparse
 from zoo.attention.sparse import SparsePattern
 
 
+@runtime_checkable
 class Support(Protocol):
     """What scores, normalisers and Attend ask of a layout of pairs."""
 
@@ -131,7 +132,11 @@ class DenseSupport:
     def clean(self, x: Float[Tensor, "b h k d"]) -> Float[Tensor, "b h k d"]:
         if self.permitted is None:
             return x
-        seen = self.permitted.any(-2).unsqueeze(-1)
+        queries = self.permitted.shape[-2]
+        # One row for all queries: the last of them sees every key, causal or not.
+        mask = self.permitted if queries == 1 else self.mask(queries, x.shape[-2], x.device)
+        assert mask is not None
+        seen = mask.any(-2).unsqueeze(-1)
         return torch.where(seen, x, x.new_zeros(()))
 
 

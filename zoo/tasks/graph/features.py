@@ -16,7 +16,8 @@ from zoo.attention import SparsePattern, dropout, sparse
 class SparseFeatures:
     """A sparse matrix (nodes, features) that can be multiplied and dropped out; only nonzeros cost anything."""
 
-    values: Float[Tensor, " e"]
+    values: Float[Tensor, " e"] | Float[Tensor, "e h"]
+    """One number an entry, or one for each head."""
     pattern: SparsePattern
 
     @classmethod
@@ -33,12 +34,18 @@ class SparseFeatures:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __matmul__(self, weight: Float[Tensor, "f o"]) -> Float[Tensor, "n o"]:
-        return sparse.product(self.values.unsqueeze(1), weight.unsqueeze(1), self.pattern).squeeze(1)
+    def project(self, weight: Float[Tensor, "f h d"]) -> Float[Tensor, "n h d"]:
+        """x W for every head."""
+        if self.values.dim() == 2:
+            return sparse.product(self.values, weight, self.pattern)
+        # values that all heads share: one product with the heads side by side
+        joined = sparse.product(self.values.unsqueeze(1), weight.flatten(1).unsqueeze(1), self.pattern)
+        return joined.view(len(joined), *weight.shape[1:])
 
-    def dropout(self, p: float, training: bool) -> SparseFeatures:
-        """A zero that is dropped stays a zero: only the nonzeros need random numbers."""
-        return SparseFeatures(dropout(self.values, p, training), self.pattern)
+    def dropout(self, p: float, *, masks: int = 1) -> SparseFeatures:
+        """A zero that is dropped stays a zero: only the nonzeros need random numbers, for each of the masks."""
+        values = self.values if masks == 1 else self.values.unsqueeze(1).expand(-1, masks)
+        return SparseFeatures(dropout(values, p, training=True), self.pattern)
 
     def to(self, device: torch.device | str, **options: Any) -> SparseFeatures:
         return SparseFeatures(self.values.to(device=device, **options), self.pattern.to(device, **options))

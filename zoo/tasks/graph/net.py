@@ -41,14 +41,20 @@ class Projection(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        nn.init.xavier_uniform_(self.weight.view(len(self.weight), -1))
+        """Glorot & Bengio 2010, each head a layer of its own, as GAT's authors have it."""
+        for head in range(self.weight.shape[1]):
+            nn.init.xavier_uniform_(self.weight[:, head])
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
-    def forward(self, x: Float[Tensor, "n f"] | SparseFeatures) -> Float[Tensor, "n h d"]:
-        flat = self.weight.flatten(1)
-        projected = x @ flat
-        projected = projected.view(len(projected), *self.weight.shape[1:])
+    def forward(self, x: Float[Tensor, "n f"] | Float[Tensor, "n h f"] | SparseFeatures) -> Float[Tensor, "n h d"]:
+        """One input for all heads, or one for each."""
+        if isinstance(x, SparseFeatures):
+            projected = x.project(self.weight)
+        elif x.dim() == 3:
+            projected = torch.einsum("nhf,fhd->nhd", x, self.weight)
+        else:
+            projected = (x @ self.weight.flatten(1)).view(len(x), *self.weight.shape[1:])
         return projected if self.bias is None else projected + self.bias
 
 
@@ -62,8 +68,9 @@ class GraphAttention(nn.Module):
         attend: `(dim, heads) -> Attend`.
         shared: One projection for both ends of an edge (GAT) or one for each (GATv2).
         merge: What becomes of the heads.
-        skip: A linear map of the input is added to the result (GAT, section 3.3, inductive).
+        skip: A linear map of the input is added to each head (GAT, section 3.3, inductive).
         dropout: Of the input and of the projected features (the authors' `in_drop`); that of weights is `attend`'s.
+        drop_by_head: Each head drops the input on its own, as in the authors' code; else all share one mask.
     """
 
     def __init__(
@@ -77,30 +84,40 @@ class GraphAttention(nn.Module):
         merge: Literal["concat", "mean"] = "concat",
         skip: bool = False,
         dropout: float = 0.0,
+        drop_by_head: bool = False,
     ) -> None:
         super().__init__()
         self.source = Projection(features, heads, dim, bias=not shared)
         self.target = None if shared else Projection(features, heads, dim, bias=True)
-        self.skip = Projection(features, heads if merge == "concat" else 1, dim) if skip else None
+        self.skip = Projection(features, heads, dim) if skip else None
         self.attend = attend(dim, heads)
         self.attend.require(EdgeSupport, "a graph")
         self.bias = nn.Parameter(torch.zeros(heads * dim if merge == "concat" else dim))
         self.merge = merge
         self.dropout = dropout
+        self.input_masks = heads if drop_by_head else 1
 
     def forward(self, x: Float[Tensor, "n f"] | SparseFeatures, support: EdgeSupport) -> Float[Tensor, "n o"]:
-        x = x.dropout(self.dropout, self.training) if isinstance(x, SparseFeatures) else self._drop(x)
-        source = self.source(x)
-        target = source if self.target is None else self.target(x)
-        context, _ = self.attend(target, self.attend.prepare(source), self._drop(source), support)
-        merged = context.flatten(1) if self.merge == "concat" else context.mean(1)
+        dropped = self._drop_input(x)
+        source = self.source(dropped)
+        target = source if self.target is None else self.target(dropped)
+        value = dropout(source, self.dropout, self.training)
+        context, _ = self.attend(target, self.attend.prepare(source), value, support)
         if self.skip is not None:
-            merged = merged + self.skip(x).flatten(1)
-        biased: Tensor = merged + self.bias
-        return biased
+            context = context + self.skip(dropped)
+        merged: Tensor = context.flatten(1) if self.merge == "concat" else context.mean(1)
+        return merged + self.bias
 
-    def _drop(self, x: Tensor) -> Tensor:
-        return dropout(x, self.dropout, self.training)
+    def _drop_input(
+        self, x: Float[Tensor, "n f"] | SparseFeatures
+    ) -> Float[Tensor, "n f"] | Float[Tensor, "n h f"] | SparseFeatures:
+        if not self.training or self.dropout == 0.0:
+            return x
+        if isinstance(x, SparseFeatures):
+            return x.dropout(self.dropout, masks=self.input_masks)
+        if self.input_masks > 1:
+            x = x.unsqueeze(1).expand(-1, self.input_masks, -1)
+        return dropout(x, self.dropout, training=True)
 
 
 class GraphAttentionNet(nn.Module):
@@ -112,7 +129,7 @@ class GraphAttentionNet(nn.Module):
         heads: Heads of the hidden layers, concatenated.
         out_heads: Heads of the last layer, averaged.
         layers: Number of layers, the last included.
-        attend, shared, skip, dropout: As in `GraphAttention`.
+        attend, shared, skip, dropout, drop_by_head: As in `GraphAttention`.
     """
 
     def __init__(
@@ -128,6 +145,7 @@ class GraphAttentionNet(nn.Module):
         shared: bool = True,
         skip: bool = False,
         dropout: float = 0.0,
+        drop_by_head: bool = False,
     ) -> None:
         super().__init__()
         if layers < 1:
@@ -144,6 +162,7 @@ class GraphAttentionNet(nn.Module):
                 merge="mean" if number == last else "concat",
                 skip=skip,
                 dropout=dropout,
+                drop_by_head=drop_by_head,
             )
             for number, width in enumerate(widths)
         )

@@ -1,0 +1,44 @@
+"""While tests run, the shapes written in the signatures of `zoo.attention` are checked; hypothesis is deterministic.
+
+`cli` runs the command line as a user does, in this process and in a directory of the test's own.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import settings
+from jaxtyping import install_import_hook
+
+install_import_hook("zoo.attention", "beartype.beartype")
+
+settings.register_profile("zoo", deadline=None, derandomize=True, database=None)
+settings.load_profile("zoo")
+
+
+class Finished(NamedTuple):
+    """What a command left on the terminal."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Finished]:
+    """`cli("train", "model=gat")` -> its exit code and what it printed."""
+    from zoo.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")  # tables are not wrapped
+    monkeypatch.setenv("ZOO_CACHE", str(tmp_path / "cache"))
+    for name in ("ZOO_DATA", "ZOO_DEBUG"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*arguments: object) -> Finished:
+        capsys.readouterr()
+        code = main([str(each) for each in arguments])
+        return Finished(code, *capsys.readouterr())
+
+    return run
