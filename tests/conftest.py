@@ -1,9 +1,10 @@
 """While tests run, the shapes written in the signatures of `zoo.attention` are checked; hypothesis is deterministic.
 
+One thread serves all tests: for tensors as small as theirs a second one only waits, long where others work too.
 `cli` runs the command line as a user does, in this process and in a directory of the test's own.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,16 @@ install_import_hook("zoo.attention", "beartype.beartype")
 
 settings.register_profile("zoo", deadline=None, derandomize=True, database=None)
 settings.load_profile("zoo")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> Iterator[None]:
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 class Finished(NamedTuple):

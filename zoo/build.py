@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from zoo.errors import ConfigError, ZooError, nearest
 
@@ -42,13 +43,16 @@ def check(node: Mapping[str, Any], path: str, given: set[str] | None = None) -> 
     """Refuses targets that may not be built, options they do not have, and values that were not given."""
     for where, each in _targets(node, path):
         target = each["_target_"]
-        signature = inspect.signature(resolve(target, where))
+        found = resolve(target, where)
+        signature, hints = inspect.signature(found), _hints(found)
         known = {n for n, p in signature.parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
         for key, value in each.items():
             if key not in known | _RESERVED:
                 raise ConfigError(f"{where} has no option {key!r}. {nearest(key, known)}")
             if value == "???":
                 raise ConfigError(f"{where}.{key} must be given: {where}.{key}=VALUE")
+            if key in hints and not _fits(value, hints[key]):
+                raise ConfigError(f"{where}.{key}={value!r} does not fit: it is to be {_said(hints[key])}")
         needed = {n for n, p in signature.parameters.items() if p.default is p.empty and n in known}
         missing = needed - set(each) - ((given or set()) if where == path else set())
         if missing and not each.get("_partial_"):
@@ -70,6 +74,39 @@ def resolve(target: Any, where: str) -> Any:
     if not callable(found) or not f"{defined_in}.".startswith(ALLOWED):
         raise ConfigError(f"{where}: {target!r} may not be built; it is not one of this project's parts")
     return found
+
+
+def _hints(target: Any) -> dict[str, Any]:
+    """The types of its options, as far as they can be known."""
+    try:
+        return get_type_hints(target.__init__ if inspect.isclass(target) else target)
+    except (NameError, TypeError):  # a type that is imported for the type checker alone
+        return {}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value can be of a type; what lists and mappings hold is left to the target itself."""
+    if isinstance(value, Mapping | list | tuple):
+        return True
+    if get_origin(hint) in (Union, UnionType):
+        return any(_fits(value, each) for each in get_args(hint))
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if hint is float:
+        return type(value) in (int, float)
+    if hint in (bool, int, str, NoneType):
+        return type(value) is hint
+    return hint in (Any, object) or not inspect.isclass(get_origin(hint) or hint)  # else a list or an object belongs
+
+
+def _said(hint: Any) -> str:
+    """A type in words."""
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(map(_said, get_args(hint)))
+    if get_origin(hint) is Literal:
+        return " or ".join(map(repr, get_args(hint)))
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null"}
+    return words.get(hint, f"a {(get_origin(hint) or hint).__name__}")
 
 
 def _targets(node: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import time
@@ -44,6 +45,9 @@ class Keeper(pl.Callback):
         about: Mapping[str, Any],
     ) -> None:
         self.monitors = dict(monitors or {})
+        for name, mode in self.monitors.items():
+            if mode not in ("min", "max"):
+                raise ConfigError(f"callbacks.keeper.monitors: {name} is to be 'min' or 'max', got {mode!r}")
         self.patience = patience
         self.every_seconds = every_seconds
         self.best_path = run_dir / "checkpoints" / "best.ckpt"
@@ -73,7 +77,8 @@ class Keeper(pl.Callback):
         self.waited = 0 if any(gains) else self.waited + 1
         for name, mode in self.monitors.items():
             best = max if mode == "max" else min
-            self.best_scores[name] = best(self.best_scores.get(name, metrics[name]), metrics[name])
+            if not math.isnan(metrics[name]):  # nothing would ever be better than NaN
+                self.best_scores[name] = best(self.best_scores.get(name, metrics[name]), metrics[name])
         if self.patience is not None and self.waited >= self.patience:
             trainer.should_stop = True
 
@@ -111,7 +116,7 @@ class Keeper(pl.Callback):
 
     def _is_as_good(self, name: str, value: float) -> bool:
         if name not in self.best_scores:
-            return value == value
+            return not math.isnan(value)
         best = self.best_scores[name]
         return value >= best if self.monitors[name] == "max" else value <= best
 
@@ -135,7 +140,7 @@ class NanGuard(pl.Callback):
 
     def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor) -> None:
         if not bool(torch.isfinite(loss)):
-            self._stop(trainer, f"the loss is {float(loss)}")
+            self._stop(trainer, f"the loss is {loss.item()}")
 
     def on_before_optimizer_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Any) -> None:
         if trainer.precision == "16-mixed":
@@ -165,7 +170,7 @@ def _named(batch: Any) -> str:
 def _not_finite(batch: Any) -> Iterator[str]:
     fields = batch.to_dict() if hasattr(batch, "to_dict") else vars(batch) if hasattr(batch, "__dict__") else {}
     for name, value in fields.items():
-        value = getattr(value, "values", value)
+        value = value if isinstance(value, Tensor) else getattr(value, "values", value)  # of sparse features
         if isinstance(value, Tensor) and value.is_floating_point() and not bool(torch.isfinite(value).all()):
             yield name
 
@@ -177,7 +182,8 @@ class Interruption(pl.Callback):
         self._asked: signal.Signals | None = None
         self._before: dict[int, Any] = {}
 
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # by now Lightning has put its own handlers in place, and remembers those that it gives back at the end
         for number in (signal.SIGINT, signal.SIGTERM):
             self._before[number] = signal.signal(number, self._ask)
 
@@ -185,7 +191,7 @@ class Interruption(pl.Callback):
         if self._asked is not None:
             raise InterruptedRunError(f"stopped by {self._asked.name} after step {trainer.global_step}")
 
-    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._restore()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
@@ -234,9 +240,10 @@ class Progress(pl.Callback):
             self._show(trainer, end="\n")
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._show(trainer, end="\n")
+        self._show(trainer, end="\n", epochs=trainer.current_epoch)
 
-    def _show(self, trainer: pl.Trainer, end: str) -> None:
+    def _show(self, trainer: pl.Trainer, end: str, epochs: int | None = None) -> None:
+        epochs = trainer.current_epoch + 1 if epochs is None else epochs  # at the end the last epoch counts already
         self._shown = time.monotonic()
         rate = (trainer.global_step - self._first_step) / max(1e-9, self._shown - self._started)
         metrics = "  ".join(
@@ -244,7 +251,7 @@ class Progress(pl.Callback):
         )
         # during the first training batch there is no loss yet
         loss = plain(trainer.callback_metrics).get("train/loss")
-        said = f"epoch {trainer.current_epoch + 1:>4}/{trainer.max_epochs}  step {trainer.global_step:>6}"
+        said = f"epoch {epochs:>4}/{trainer.max_epochs}  step {trainer.global_step:>6}"
         said += f"  {rate:6.1f} steps/s" + (f"  train/loss {loss:.4f}" if loss is not None else "") + f"  {metrics}"
         print(said.ljust(100) if self._is_terminal else said, end=end, file=sys.stderr, flush=True)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,31 @@ from zoo import config
 from zoo.errors import ConfigError, InterruptedRunError, ZooError, nearest
 
 _GROUPS = ("model", "data", "attention", "optimizer", "scheduler", "trainer", "callbacks", "logger", "experiment")
+_VALUED_FLAGS = ("--cfg", "-c", "--info", "-i", "--package", "-p")
+_TRAIN_HELP = """\
+usage: python train.py model=NAME [key=value ...]        (or zoo train ...)
+
+  model=NAME        what to train; zoo list shows all names
+  data=NAME         on what, if not on the model's own default data
+  attention=NAME    another mechanism
+  experiment=NAME   a published recipe, which names its model and data
+  init=CKPT         start from trained weights; labels and features are matched by name
+  resume=CKPT       continue a run from its last.ckpt
+  run_dir=PATH      where the run goes; runs/<model>-<data>/<time> if not given
+  key=value         any other option, such as data.max_epochs=50 or optimizer.lr=0.01
+
+  --cfg job         shows the options of a run with their values, and trains nothing
+  -m                runs every combination of values with commas: seed=0,1,2"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; a ZooError is one message and exit code 2, an interruption 130."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    with _plain_warnings():
+        return _main(arguments)
+
+
+def _main(arguments: list[str]) -> int:
     try:
         if arguments[:1] == ["train"]:
             return train(arguments[1:])
@@ -35,12 +57,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """What this package warns of is meant for the user, who has no use for the line of code that says it."""
+    usual = warnings.formatwarning
+
+    def plain(message: Any, category: Any, filename: str, *rest: Any, **named: Any) -> str:
+        if Path(filename).is_relative_to(Path(__file__).parent):
+            return f"zoo: {message}\n"
+        return usual(message, category, filename, *rest, **named)
+
+    warnings.formatwarning = plain
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
+
+
 def train(overrides: list[str]) -> int:
     """Composes with Hydra, then trains. `--help`, `--cfg job` and `-m` are Hydra's."""
-    flags = [each for each in overrides if each.startswith("-")]
-    overrides = _with_recipe([each for each in overrides if not each.startswith("-")])
-    if not flags or overrides:
-        config.check_overrides([each for each in overrides if not each.startswith("hydra")])
+    flags, overrides = _split_flags(overrides)
+    if {"-h", "--help"} & set(flags) and not overrides:
+        print(_TRAIN_HELP)
+        return 0
+    overrides = _with_recipe(overrides)
+    if not flags:
+        from zoo import run
+
+        run.train(config.compose(overrides))
+        return 0
+    config.check_overrides([each for each in overrides if not each.startswith("hydra")])
     import hydra
     from hydra.core.hydra_config import HydraConfig
 
@@ -63,6 +109,18 @@ def train(overrides: list[str]) -> int:
     return 0
 
 
+def _split_flags(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Hydra's flags, each with its value (`--cfg job`), and the overrides."""
+    flags: list[str] = []
+    overrides: list[str] = []
+    last = ""
+    for each in arguments:
+        is_flag = each.startswith("-") or (last in _VALUED_FLAGS and "=" not in each)
+        (flags if is_flag else overrides).append(each)
+        last = each
+    return flags, overrides
+
+
 def _with_recipe(overrides: list[str]) -> list[str]:
     """A run that starts from a checkpoint and names no model takes the checkpoint's."""
     keys = {override.partition("=")[0] for override in overrides}
@@ -73,7 +131,7 @@ def _with_recipe(overrides: list[str]) -> list[str]:
 
     trained = checkpoint.read(origin)["zoo"]["config"]
     resumes = config.value_of(overrides, "resume") is not None
-    return [*(trained["overrides"] if resumes else config.recipe(trained)), *overrides]
+    return [*(config.continued(trained) if resumes else config.recipe(trained)), *overrides]
 
 
 def _run(arguments: list[str]) -> int:

@@ -29,6 +29,7 @@ def evaluate(options: argparse.Namespace) -> None:
     metrics = run.evaluate(run.evaluation_trainer(), module, data, split)
     tables.show_metrics(metrics, f"{module.about['model']}, {split}")
     if options.out is not None:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
     if options.worst > 0:
         _show_worst(module, data, split, options.worst)
@@ -40,6 +41,7 @@ def predict(options: argparse.Namespace) -> None:
     if options.out is None:
         _write_rows(sys.stdout, _predictions(module, data))
         return
+    options.out.parent.mkdir(parents=True, exist_ok=True)
     partial = options.out.with_name(f".{options.out.name}.partial")
     with partial.open("w", newline="", encoding="utf-8") as file:
         count = _write_rows(file, _predictions(module, data))

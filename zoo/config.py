@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,10 +41,7 @@ def check_overrides(overrides: Sequence[str]) -> None:
     chosen = [f"{key}={value.split(',')[0]}" for key, value in pairs if key in groups]
     if not any(pair.startswith(("model=", "experiment=")) for pair in chosen):
         raise ConfigError(f"say which model: model=NAME. There is: {', '.join(options('model'))}.")
-    tree = _compose(chosen)
-    from omegaconf import OmegaConf
-
-    known = set(_keys(OmegaConf.to_container(tree, resolve=False)))
+    known = _known(tuple(chosen))
     for key, _ in pairs:
         if key not in groups and key not in known and not key.startswith("hydra"):
             raise ConfigError(f"there is no option {key!r}. {_nearest_key(key, known)}")
@@ -70,6 +68,12 @@ def recipe(config: Mapping[str, Any]) -> list[str]:
     return [override for override in config["overrides"] if _split(override)[0].split(".")[0] in kept]
 
 
+def continued(config: Mapping[str, Any]) -> list[str]:
+    """The overrides of a run that is resumed: all but where it started from and where it was put."""
+    started = ("init", "resume", "run_dir")
+    return [override for override in config["overrides"] if _split(override)[0] not in started]
+
+
 def value_of(overrides: Sequence[str], key: str) -> str | None:
     """The last value given to a key, if any."""
     values = [value for name, value in map(_split, overrides) if name == key]
@@ -80,7 +84,7 @@ def _compose(overrides: Sequence[str]) -> DictConfig:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
-    from hydra.errors import HydraException
+    from hydra.errors import HydraException, OverrideParseException
     from omegaconf.errors import OmegaConfBaseException
 
     outer = GlobalHydra.instance().hydra
@@ -88,11 +92,29 @@ def _compose(overrides: Sequence[str]) -> DictConfig:
     try:
         with initialize_config_dir(str(CONF), version_base="1.3"):
             return hydra_compose("train", overrides=list(overrides), return_hydra_config=True)
+    except OverrideParseException as error:
+        quoted = "put a value with special characters in quotes: \"key='value'\""
+        raise ConfigError(f"{error.override!r} cannot be read; {quoted}") from error
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(str(error).strip()) from error
+        raise ConfigError(_said(error)) from error
     finally:
         GlobalHydra.instance().clear()
         GlobalHydra.instance().hydra = outer
+
+
+def _said(error: Exception) -> str:
+    """Hydra's message without its advice to add keys, which is refused here, and without its internals."""
+    advice = ("To append to your config", "full_key:", "object_type=")
+    lines = [line.strip() for line in str(error).strip().splitlines()]
+    return " ".join(line for line in lines if line and not line.startswith(advice))
+
+
+@functools.cache
+def _known(chosen: tuple[str, ...]) -> frozenset[str]:
+    """Every key that can be given beside these choices."""
+    from omegaconf import OmegaConf
+
+    return frozenset(_keys(OmegaConf.to_container(_compose(chosen), resolve=False)))
 
 
 def _split(override: str) -> tuple[str, str]:
@@ -118,7 +140,7 @@ def _keys(node: Any, prefix: str = "") -> Iterator[str]:
             yield from _keys(value, f"{prefix}{key}.")
 
 
-def _nearest_key(key: str, known: set[str]) -> str:
+def _nearest_key(key: str, known: Set[str]) -> str:
     """By the whole path, or else by the last word of it, which is where most slips are."""
     visible = {name for name in known if not name.startswith("hydra") and "_target_" not in name}
     last = key.rsplit(".", 1)[-1]

@@ -5,6 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+_LISTED = 30
+"""At most so many names are listed in a message."""
+
 
 class ZooError(Exception):
     """Something outside the program is wrong; the message says what, where, and how to mend it."""
@@ -38,7 +41,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
         likeness = [difflib.SequenceMatcher(None, each, name).ratio() for each in close]
         tied = [each for each, ratio in zip(close, likeness, strict=True) if ratio == likeness[0]]
         return f"Did you mean {' or '.join(map(repr, tied))}?"
-    return f"There is: {', '.join(choices)}." if choices else "There is none."
+    if not choices:
+        return "There is none."
+    more = f" and {len(choices) - _LISTED:,} more" if len(choices) > _LISTED else ""
+    return f"There is: {', '.join(choices[:_LISTED])}{more}."
 
 
 class InterruptedRunError(ZooError):

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from zoo.attention import sites
 from zoo.errors import CheckpointError
 from zoo.tasks.contract import Task
 
@@ -54,12 +55,23 @@ def transplant(module: Task, data: Mapping[str, Any], content: Mapping[str, Any]
             initialised.append(name)
             continue
         by_axis = {axis % weight.dim(): vocabulary for axis, vocabulary in axes.get(name, {}).items()}
-        _copy(name, weight, old_weights[name], by_axis, old_data, data, path)
-        copied += 1
-    if not copied:
-        raise CheckpointError(f"{path} is of another model: none of its weights has a place in this one")
+        if _copy(name, weight, old_weights[name], by_axis, old_data, data, path):
+            copied += 1
+        else:
+            initialised.append(name)
+    _check_same_model(module, [name for name in old_weights if name not in module.state_dict()], initialised, path)
     matched = tuple(_match(vocabulary, old_data[vocabulary], data[vocabulary]) for vocabulary in module.vocabularies())
     return Report(vocabularies=matched, copied=copied, initialised=tuple(initialised))
+
+
+def _check_same_model(module: Task, unknown: Sequence[str], lacking: Sequence[str], path: Path | str) -> None:
+    """Another mechanism may bring other weights; all else must be there on both sides."""
+    mechanisms = tuple(f"{site}." for site in sites(module))
+    for what, names in (("there is no place here for its", unknown), ("it lacks", lacking)):
+        strange = [name for name in names if not name.startswith(mechanisms)]
+        if strange:
+            more = f" and {len(strange) - 3} more" if len(strange) > 3 else ""
+            raise CheckpointError(f"{path} is of another model: {what} {', '.join(strange[:3])}{more}")
 
 
 def _match(vocabulary: str, old: Sequence[str], new: Sequence[str]) -> Matched:
@@ -80,7 +92,8 @@ def _copy(
     old_data: Mapping[str, Any],
     new_data: Mapping[str, Any],
     path: Path | str,
-) -> None:
+) -> bool:
+    """Whether there was anything to copy: a vocabulary may have no name in common with the old one."""
     fixed = [axis for axis in range(weight.dim()) if axis not in by_axis]
     if weight.dim() != old.dim() or any(weight.shape[axis] != old.shape[axis] for axis in fixed):
         raise CheckpointError(
@@ -95,3 +108,4 @@ def _copy(
         place[axis] = torch.tensor([to for to, _ in pairs], dtype=torch.int64)
         chosen = chosen.index_select(axis, torch.tensor([of for _, of in pairs], dtype=torch.int64))
     weight[torch.meshgrid(*place, indexing="ij")] = chosen.to(weight.dtype)
+    return all(len(rows) for rows in place)

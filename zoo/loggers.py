@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,10 @@ class MetricsFile(Logger):
         if new:
             self.columns += list(dict.fromkeys(new))
             old = self._read()
-            with self.path.open("w", newline="", encoding="utf-8") as file:
+            partial = self.path.with_name(f".{self.path.name}.partial")
+            with partial.open("w", newline="", encoding="utf-8") as file:
                 self._writer(file, header=True).writerows(old)
+            os.replace(partial, self.path)
             header_is_new = False
         with self.path.open("a", newline="", encoding="utf-8") as file:
             self._writer(file, header=header_is_new).writerows(_formatted(row) for row in self._rows)

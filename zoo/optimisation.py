@@ -42,7 +42,7 @@ class Optimisation:
 
     def configure(self, module: pl.LightningModule) -> Any:
         """The optimiser over all parameters, the frozen ones too: they have no gradient until they are unfrozen."""
-        self.thaw(module, epoch=-1)
+        self.thaw(module, epoch=0)
         factors = {name: self._factor(name) for name, _ in module.named_parameters()}
         for pattern in self.rates:
             _matching(module, pattern, "optimisation.rates")
@@ -65,6 +65,8 @@ class Optimisation:
             for pattern in patterns:
                 thawed = _matching(module, pattern, "optimisation.unfreeze")
                 frozen -= thawed if epoch >= start else set()
+        if frozen and all(name in frozen for name, _ in module.named_parameters()):
+            raise ConfigError(f"optimisation.freeze: in epoch {epoch} every parameter is frozen; leave some to train")
         for name, parameter in module.named_parameters():
             parameter.requires_grad_(name not in frozen)
 

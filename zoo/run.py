@@ -10,6 +10,7 @@ import subprocess
 import time
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +24,7 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from zoo import __version__, checkpoint, tables
 from zoo.build import build
 from zoo.callbacks import Interruption, Keeper, NanGuard, Progress, Thaw
-from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError
+from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError, ZooError
 from zoo.finetune import transplant
 from zoo.tasks.contract import Task
 
@@ -34,32 +35,35 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
     """Trains, evaluates and reports; returns what stands in metrics.json."""
     _quiet()
     resumed = _resumed(config)
-    run_dir = _run_dir(config, resumed is not None)
+    try:
+        run_dir = _run_dir(config, resumed is not None)
+    except OSError as error:
+        remedy = "give another run_dir or paths.runs"
+        raise ConfigError(f"{error.filename}: a run cannot be written there ({error.strerror}); {remedy}") from error
     config = {**config, "run_dir": str(run_dir)}
+    try:
+        trainer, module, data = _prepared(config, run_dir)
+    except ZooError:
+        _remove_empty(config, run_dir)
+        raise
     _write_text(run_dir / "config.yaml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
-    pl.seed_everything(config["seed"], workers=True, verbose=False)
-
-    data = build(config["data"], "data")
-    data.prepare_data()
-    data.setup()
-    module = build(config["model"], "model", **data.sizes())
-    if config["init"] is not None:
-        report = transplant(module, data.state(), checkpoint.read(config["init"]), config["init"])
-        tables.show_fine_tuning(report, config["init"])
-    about = checkpoint.describe(config, data.state(), data.sizes())
-    trainer = _trainer(config, run_dir, data.max_epochs, about)
 
     started = time.monotonic()
     try:
         trainer.fit(module, data, ckpt_path=config["resume"], weights_only=True)
     except (InterruptedRunError, TrainingError) as error:
-        last = run_dir / "checkpoints" / "last.ckpt"
-        raise type(error)(f"{error}\nContinue with: python train.py resume={shlex.quote(str(last))}") from error
+        last = shlex.quote(str(run_dir / "checkpoints" / "last.ckpt"))
+        # a run that met a NaN would meet it again: its weights are a start for a run with other options
+        how = f"resume={last}" if isinstance(error, InterruptedRunError) else f"init={last} optimizer.lr=..."
+        raise type(error)(f"{error}\nContinue with: python train.py {how}") from error
+    except MisconfigurationException as error:  # such as a monitor of the schedule that is not measured
+        raise ConfigError(str(error)) from error
     seconds = time.monotonic() - started
 
     best = run_dir / "checkpoints" / "best.ckpt"
     content = checkpoint.read(best)
     checkpoint.load_weights(module, content["state_dict"], best)
+    trainer.loggers = []  # metrics.csv is of the training; the figures of the best weights are in metrics.json
     metrics: dict[str, Any] = {}
     for split in SPLITS:
         metrics |= evaluate(trainer, module, data, split)
@@ -99,6 +103,25 @@ def evaluation_trainer() -> pl.Trainer:
         enable_model_summary=False,
         enable_checkpointing=False,
     )
+
+
+def _prepared(config: Mapping[str, Any], run_dir: Path) -> tuple[pl.Trainer, Task, Any]:
+    """Everything that training needs; what is wrong with the configuration or the data comes to light here."""
+    seed = config["seed"]
+    if type(seed) is not int or not 0 <= seed < 2**32:
+        raise ConfigError(f"seed={seed!r}: write a whole number from 0 to {2**32 - 1}")
+    if config["threads"] is not None:
+        torch.set_num_threads(config["threads"])
+    pl.seed_everything(seed, workers=True, verbose=False)
+    data = build(config["data"], "data")
+    data.prepare_data()
+    data.setup()
+    module: Task = build(config["model"], "model", **data.sizes())
+    if config["init"] is not None:
+        report = transplant(module, data.state(), checkpoint.read(config["init"]), config["init"])
+        tables.show_fine_tuning(report, config["init"])
+    about = checkpoint.describe(config, data.state(), data.sizes())
+    return _trainer(config, run_dir, data.max_epochs, about), module, data
 
 
 def _trainer(config: Mapping[str, Any], run_dir: Path, max_epochs: int, about: Mapping[str, Any]) -> pl.Trainer:
@@ -141,7 +164,10 @@ def _resumed(config: dict[str, Any]) -> dict[str, Any] | None:
         raise CheckpointError(f"{path} holds weights alone and cannot be continued; resume from last.ckpt beside it")
     differing = _differences(content["zoo"]["config"]["model"], config["model"], "model")
     if differing:
-        raise CheckpointError(f"{path} is of another model; not equal: {', '.join(differing[:5])}")
+        raise CheckpointError(
+            f"{path} is of another model or recipe; not equal: {', '.join(differing[:5])}. "
+            "Leave these options out to continue it, or start a new run from its weights with init="
+        )
     return content
 
 
@@ -176,6 +202,16 @@ def _run_dir(config: Mapping[str, Any], resumes: bool) -> Path:
     raise ConfigError(f"{parent} has no free name for a run of {stamp}")
 
 
+def _remove_empty(config: Mapping[str, Any], run_dir: Path) -> None:
+    """The directory of a run that could not begin; one that holds anything stays."""
+    folders = [run_dir]
+    if config["resume"] is None and run_dir.is_relative_to(Path(config["paths"]["runs"]).absolute()):
+        folders += [run_dir.parent, run_dir.parent.parent]
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
+
+
 def _write_text(path: Path, text: str) -> None:
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(text, encoding="utf-8")
@@ -205,5 +241,6 @@ def _quiet() -> None:
     """Lightning's remarks about hardware and about what it takes to be a slip here."""
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     torch.set_float32_matmul_precision("high")
-    for remark in (".*does not have many workers.*", ".*GPU available but not used.*", ".*LeafSpec.*"):
-        warnings.filterwarnings("ignore", remark)
+    remarks = ("does not have many workers", "GPU available but not used", "LeafSpec", "than the logging interval")
+    for remark in remarks:
+        warnings.filterwarnings("ignore", f".*{remark}.*")

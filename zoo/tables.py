@@ -32,7 +32,7 @@ def show_result(config: Mapping[str, Any], result: Mapping[str, Any], run_dir: P
     console.print(table)
     speed = f"{result['epochs']} epochs in {result['seconds']:.1f} s, best epoch {result['best_epoch'] + 1}"
     console.print(f"{result['parameters']:,} parameters, {speed}, seed {result['seed']}")
-    _show_next(console, names, run_dir)
+    _show_next(console, config, run_dir)
 
 
 def show_metrics(metrics: Mapping[str, float], title: str) -> None:
@@ -66,7 +66,7 @@ def show_fine_tuning(report: Report, origin: str) -> None:
     console.print(f"{said}, newly initialised: {', '.join(report.initialised) or 'none'}")
 
 
-def _show_next(console: Console, names: Mapping[str, Any], run_dir: Path) -> None:
+def _show_next(console: Console, config: Mapping[str, Any], run_dir: Path) -> None:
     best = shlex.quote(str(_short(run_dir / "checkpoints" / "best.ckpt")))
     maps = shlex.quote(str(_short(run_dir / "maps")))
     console.print(f"\nIn {_short(run_dir)}: config.yaml, metrics.json, metrics.csv, checkpoints/")
@@ -74,9 +74,17 @@ def _show_next(console: Console, names: Mapping[str, Any], run_dir: Path) -> Non
     console.print(f"  zoo evaluate {best} --worst 20", soft_wrap=True)
     console.print(f"  zoo maps {best} --out {maps}", soft_wrap=True)
     console.print(f"  zoo predict {best} --out predictions.csv", soft_wrap=True)
-    if names["attention"] != "uniform":
-        control = f"python train.py model={names['model']} data={names['data']} attention=uniform"
+    if config["names"]["attention"] != "uniform":
+        kept = [each for each in config["overrides"] if not _is_left_out(each.partition("=")[0])]
+        control = shlex.join(["python", "train.py", *kept, "attention=uniform"])
         console.print(f"  {control}   # the control without attention", soft_wrap=True)
+
+
+def _is_left_out(key: str) -> bool:
+    """What places a run, and options that another mechanism need not have."""
+    return key in ("run_dir", "init", "resume", "attention") or key.startswith(
+        ("attention.score", "attention.normalise")
+    )
 
 
 def _short(path: Path) -> Path:

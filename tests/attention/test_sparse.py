@@ -19,10 +19,10 @@ heads_of = pytest.mark.parametrize("heads", [1, 3])
 sizes_of = pytest.mark.parametrize("sizes", [(5, 5, 14), (3, 7, 9), (9, 2, 6), (4, 4, 1), (4, 3, 0)])
 
 
-@pytest.fixture(params=["gathered", "csr"])
+@pytest.fixture(params=["at once", "in pieces"])
 def both_paths(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`dot` gathers what is small and multiplies over CSR rows what is large."""
-    monkeypatch.setattr(sparse, "_GATHER_LIMIT", 1 << 60 if request.param == "gathered" else -1)
+    """`dot` gathers what fits the cache at once, and more in pieces."""
+    monkeypatch.setattr(sparse, "_CACHED", 1 << 60 if request.param == "at once" else 8)
 
 
 @pytest.fixture
@@ -204,11 +204,11 @@ def test_large_scores_do_not_overflow() -> None:
 
 @settings(max_examples=50)
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 20), st.integers(1, 3), st.integers(0, 9999), st.booleans())
-def test_operations_in_any_shape(rows: int, columns: int, entries: int, heads: int, seed: int, csr: bool) -> None:
+def test_operations_in_any_shape(rows: int, columns: int, entries: int, heads: int, seed: int, pieces: bool) -> None:
     pattern, tensors = pattern_of(rows, columns, entries, seed), arguments((rows, columns, entries), heads)
     expected = loops(pattern, *tensors)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sparse, "_GATHER_LIMIT", -1 if csr else 1 << 60)
+        patch.setattr(sparse, "_CACHED", 8 if pieces else 1 << 60)
         for name, result in operations(pattern, *tensors).items():
             torch.testing.assert_close(result, expected[name], rtol=0.0, atol=1e-12)
 

@@ -36,9 +36,10 @@ class Degree(nn.Module):
     def forward(
         self, scores: Float[Tensor, "e h"], support: EdgeSupport, state: AttentionState | None = None
     ) -> Float[Tensor, "e h"]:
-        incoming = support.degrees
+        if support.key_degrees is None:
+            raise ValueError("Degree needs the degrees of sources: edges of one graph, or EdgeSupport.key_degrees")
         dtype = scores.dtype if scores.dtype == torch.float64 else torch.float32
-        root = incoming.clamp(min=1).to(dtype).rsqrt()
         # Kipf & Welling's graphs are undirected: d_j is the source's degree as a target.
-        weights = root.index_select(0, support.target) * root.index_select(0, support.source)
+        at_target, at_source = (d.clamp(min=1).to(dtype).rsqrt() for d in (support.degrees, support.key_degrees))
+        weights = at_target.index_select(0, support.target) * at_source.index_select(0, support.source)
         return weights.unsqueeze(-1).expand(-1, scores.shape[1])

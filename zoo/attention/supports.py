@@ -145,11 +145,12 @@ class EdgeSupport:
     """The edges of a graph: query `rows[e]` (the target) may attend to key `columns[e]` (the source).
 
     Edges are kept sorted by target; `order` says where each stood in the list they were made from, -1 for a self-loop
-    that was added here.
+    that was added here. `key_degrees` is what `degrees` is for queries, where keys are queries of the same graph.
     """
 
     pattern: SparsePattern
     order: Int[Tensor, " e"]
+    key_degrees: Int[Tensor, " k"] | None = None
 
     @classmethod
     def from_edges(
@@ -167,7 +168,8 @@ class EdgeSupport:
             order = torch.cat([order[kept], order.new_full((num_queries,), -1)])
         shape = num_queries, num_queries if num_keys is None else num_keys
         pattern, moved = SparsePattern.from_entries(target, source, shape)
-        return cls(pattern=pattern, order=order[moved])
+        is_one_graph = num_keys in (None, num_queries)
+        return cls(pattern, order[moved], key_degrees=pattern.row_starts.diff() if is_one_graph else None)
 
     @property
     def source(self) -> Int[Tensor, " e"]:
@@ -183,7 +185,8 @@ class EdgeSupport:
         return self.pattern.row_starts.diff()
 
     def to(self, device: torch.device | str, **options: Any) -> EdgeSupport:
-        return EdgeSupport(self.pattern.to(device, **options), self.order.to(device=device, **options))
+        degrees = None if self.key_degrees is None else self.key_degrees.to(device=device, **options)
+        return EdgeSupport(self.pattern.to(device, **options), self.order.to(device=device, **options), degrees)
 
     def zeros(self, query: Float[Tensor, "q h d"], key: Float[Tensor, "k h d"]) -> Float[Tensor, "e h"]:
         return query.new_zeros(len(self.pattern), query.shape[1])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from zoo.attention import SparsePattern, dropout, sparse
@@ -34,6 +34,17 @@ class SparseFeatures:
     def __len__(self) -> int:
         return self.shape[0]
 
+    def rows(self, chosen: Int[Tensor, " m"]) -> SparseFeatures:
+        """Those of some nodes, in their order."""
+        starts = self.pattern.row_starts.long()
+        counts = starts.diff()[chosen]
+        row = torch.repeat_interleave(torch.arange(len(chosen), device=chosen.device), counts)
+        first = torch.cat([counts.new_zeros(1), counts.cumsum(0)[:-1]])
+        entry = starts[chosen][row] + torch.arange(len(row), device=chosen.device) - first[row]
+        shape = (len(chosen), self.shape[1])
+        pattern, order = SparsePattern.from_entries(row, self.pattern.columns[entry].long(), shape)
+        return SparseFeatures(self.values[entry][order], pattern)
+
     def project(self, weight: Float[Tensor, "f h d"]) -> Float[Tensor, "n h d"]:
         """x W for every head."""
         if self.values.dim() == 2:
@@ -44,8 +55,10 @@ class SparseFeatures:
 
     def dropout(self, p: float, *, masks: int = 1) -> SparseFeatures:
         """A zero that is dropped stays a zero: only the nonzeros need random numbers, for each of the masks."""
-        values = self.values if masks == 1 else self.values.unsqueeze(1).expand(-1, masks)
-        return SparseFeatures(dropout(values, p, training=True), self.pattern)
+        if masks == 1:
+            return SparseFeatures(dropout(self.values, p, training=True), self.pattern)
+        # heads first in memory, as the product of several heads wants them
+        return SparseFeatures(dropout(self.values.expand(masks, -1), p, training=True).t(), self.pattern)
 
     def to(self, device: torch.device | str, **options: Any) -> SparseFeatures:
         return SparseFeatures(self.values.to(device=device, **options), self.pattern.to(device, **options))

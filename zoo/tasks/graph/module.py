@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
@@ -17,14 +17,16 @@ from zoo.maps.score import edge_auc
 from zoo.optimisation import Optimisation
 from zoo.tasks.contract import Task
 from zoo.tasks.graph.batch import Data
+from zoo.tasks.graph.field import receptive_field
 from zoo.tasks.graph.graph import SPLITS
+from zoo.tasks.graph.net import GraphAttentionNet
 
 
 class NodeClassifier(Task):
     """Cross-entropy over the labelled nodes of a split; accuracy and macro F1.
 
     Args:
-        net: `(features, classes) -> nn.Module`.
+        net: `(features, classes) -> GraphAttentionNet`.
         optimisation: Optimiser, schedule, frozen layers and rates.
         features, classes: From the data.
         explain_layer: The layer whose map, averaged over its heads, is scored against the gold attention.
@@ -35,7 +37,7 @@ class NodeClassifier(Task):
     def __init__(
         self,
         *,
-        net: Callable[..., nn.Module],
+        net: Callable[..., GraphAttentionNet],
         optimisation: Optimisation,
         features: int,
         classes: int,
@@ -54,7 +56,8 @@ class NodeClassifier(Task):
             raise ValueError(f"explain_layer={explain_layer}, but the net has {len(sites(self.net))} layers")
 
     def forward(self, batch: Data) -> Float[Tensor, "n classes"]:
-        return self.net(batch.x, batch.support)  # type: ignore[no-any-return]
+        logits: Tensor = self.net(batch.x, batch.support)
+        return logits
 
     def training_step(self, batch: Data, batch_idx: int) -> Tensor:
         loss, _ = self._loss(batch)
@@ -116,9 +119,11 @@ class NodeClassifier(Task):
 
     def vocabularies(self) -> dict[str, dict[str, int]]:
         """For fine-tuning by name: vocabulary -> parameter -> axis with one entry a name."""
-        found: dict[str, dict[str, int]] = self.net.vocabularies()  # type: ignore[operator]
+        found = self.net.vocabularies()
         return {name: {f"net.{p}": axis for p, axis in axes.items()} for name, axes in found.items()}
 
     def _loss(self, batch: Data) -> tuple[Tensor, Float[Tensor, "nodes classes"]]:
-        logits = self(batch).index_select(0, batch.nodes)
+        if "field" not in batch:  # kept with the batch: with one graph it is the same in every epoch
+            batch.field = receptive_field(batch.x, batch.support, batch.nodes, len(self.net.layers))
+        logits = self.net.on_field(batch.field)
         return F.cross_entropy(logits, batch.y.index_select(0, batch.nodes)), logits

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from zoo.attention import Attend, EdgeSupport, dropout
 from zoo.tasks.graph.features import SparseFeatures
+from zoo.tasks.graph.field import Field, Hop, whole
 
 
 class _ELU(torch.autograd.Function):
@@ -97,14 +98,14 @@ class GraphAttention(nn.Module):
         self.dropout = dropout
         self.input_masks = heads if drop_by_head else 1
 
-    def forward(self, x: Float[Tensor, "n f"] | SparseFeatures, support: EdgeSupport) -> Float[Tensor, "n o"]:
+    def forward(self, x: Float[Tensor, "n f"] | SparseFeatures, hop: Hop) -> Float[Tensor, "outputs o"]:
         dropped = self._drop_input(x)
         source = self.source(dropped)
-        target = source if self.target is None else self.target(dropped)
+        target = hop.at_outputs(source if self.target is None else self.target(dropped))
         value = dropout(source, self.dropout, self.training)
-        context, _ = self.attend(target, self.attend.prepare(source), value, support)
+        context, _ = self.attend(target, self.attend.prepare(source), value, hop.support)
         if self.skip is not None:
-            context = context + self.skip(dropped)
+            context = context + hop.at_outputs(self.skip(dropped))
         merged: Tensor = context.flatten(1) if self.merge == "concat" else context.mean(1)
         return merged + self.bias
 
@@ -168,11 +169,16 @@ class GraphAttentionNet(nn.Module):
         )
 
     def forward(self, x: Float[Tensor, "n f"] | SparseFeatures, support: EdgeSupport) -> Float[Tensor, "n classes"]:
-        first, *rest = self.layers
-        hidden = first(x, support)
-        for layer in rest:
-            hidden = layer(elu(hidden), support)
-        return hidden  # type: ignore[no-any-return]
+        """Every node of a graph."""
+        return self.on_field(whole(x, support, len(self.layers)))
+
+    def on_field(self, field: Field) -> Float[Tensor, "outputs classes"]:
+        """The nodes that a receptive field is of."""
+        first, *rest = zip(self.layers, field.hops, strict=True)
+        hidden: Tensor = first[0](field.x, first[1])
+        for layer, hop in rest:
+            hidden = layer(elu(hidden), hop)
+        return hidden
 
     def vocabularies(self) -> dict[str, dict[str, int]]:
         """Which axis of which parameter has one entry for each feature, and for each label, of the data."""

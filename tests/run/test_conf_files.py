@@ -1,0 +1,167 @@
+"""Every file under conf/, found by glob: what is added there is tested without being listed here."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from zoo import build, config
+from zoo.attention import sites
+from zoo.errors import ConfigError
+
+FILES = sorted(config.CONF.rglob("*.yaml"))
+MODELS, ATTENTION, EXPERIMENTS = (list(config.options(group)) for group in ("model", "attention", "experiment"))
+MODEL = MODELS[0]
+PLACEHOLDER = "given"
+GIVEN = {"callbacks": {"run_dir", "about"}, "logger": {"run_dir"}}  # what the run adds itself
+
+
+def choices(*groups: str) -> list[tuple[str, str]]:
+    return [(group, name) for group in groups for name in config.options(group)]
+
+
+@functools.cache
+def composed(*overrides: str) -> dict[str, Any]:
+    return config.compose(list(overrides))
+
+
+def filled(group: str, name: str) -> list[str]:
+    """Overrides for what a file leaves to the user."""
+    node = OmegaConf.load(config.CONF / group / f"{name}.yaml")
+    assert isinstance(node, DictConfig)
+    return [f"{group}.{key}={PLACEHOLDER}" for key in node if OmegaConf.is_missing(node, key)]
+
+
+def sizes(node: Mapping[str, Any]) -> dict[str, int]:
+    """A size for everything that a model is to be told by its data."""
+    parameters = inspect.signature(build.resolve(node["_target_"], "model")).parameters
+    return {name: 8 for name, each in parameters.items() if name not in node and each.default is each.empty}
+
+
+def built(model: Mapping[str, Any]) -> Any:
+    with torch.device("meta"):
+        return build.build(model, "model", **sizes(model))
+
+
+def leaves(node: Any, prefix: str = "") -> Iterator[str]:
+    if isinstance(node, Mapping) and node:
+        for key, value in node.items():
+            yield from leaves(value, f"{prefix}{key}.")
+    else:
+        yield prefix.rstrip(".")
+
+
+def test_there_are_files() -> None:
+    assert len(FILES) > 20
+    assert "gat" in MODELS
+    assert "uniform" in ATTENTION
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(config.CONF)))
+def test_a_file_opens_with_a_sentence(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    first = lines[1] if lines[0].startswith("# @package") else lines[0]
+    assert first.startswith("# ")
+    assert len(first.split()) >= 3
+    if path.parent != config.CONF:
+        assert config.options(path.parent.name)[path.stem] == first[2:].strip()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_model_composes_with_its_own_data_and_is_built(model: str) -> None:
+    chosen = composed(f"model={model}")
+    assert chosen["names"]["model"] == model
+    module = built(chosen["model"])
+    assert all(parameter.is_meta for parameter in module.parameters())
+    assert sites(module)
+    data = build.build(chosen["data"], "data")
+    assert set(data.sizes()) == set(sizes(chosen["model"]))
+    assert set(module.vocabularies()) <= set(data.state())
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("attention", ATTENTION)
+def test_every_mechanism_is_in_every_model_or_refused_in_a_sentence(model: str, attention: str) -> None:
+    chosen = composed(f"model={model}", f"attention={attention}")
+    assert chosen["names"]["attention"] == attention
+    module, refusal = None, ""
+    try:
+        module = built(chosen["model"])
+    except ConfigError as error:
+        refusal = str(error)
+    if module is None:
+        assert refusal.startswith("model: ")
+        assert "\n" not in refusal
+        assert attention not in ("uniform", composed(f"model={model}")["names"]["attention"])
+        return
+    score = chosen["attention"]["score"]["_target_"].rpartition(".")[2]
+    found = {type(each.score).__name__ for each in module.modules() if hasattr(each, "tap")}
+    assert found == {score}
+
+
+@pytest.mark.parametrize(("group", "name"), choices("optimizer", "scheduler", "trainer", "callbacks", "logger", "data"))
+def test_every_other_choice_composes_and_its_options_exist(group: str, name: str) -> None:
+    chosen = composed(f"model={MODEL}", f"{group}={name}", *filled(group, name))
+    assert chosen["names"][group] == name
+    node = chosen[group]
+    if group == "trainer":
+        assert set(node) <= set(inspect.signature(pl.Trainer).parameters)
+    elif group in GIVEN:
+        for part, each in node.items():
+            build.check(each, f"{group}.{part}", GIVEN[group])
+    else:
+        build.check(node, group)
+
+
+@pytest.mark.parametrize(("group", "name"), choices("optimizer", "scheduler"))
+def test_optimisers_and_schedules_are_built(group: str, name: str) -> None:
+    node = composed(f"model={MODEL}", f"{group}={name}")["optimisation"]
+    made = build.build(node, "optimisation")
+    optimizer = made.optimizer([torch.nn.Parameter(torch.zeros(2))])
+    assert optimizer.defaults["lr"] == node["optimizer"]["lr"]
+    assert made.scheduler.kind == node["scheduler"]["kind"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(config.CONF)))
+def test_every_target_may_be_built(path: Path) -> None:
+    def visit(node: Any, where: str) -> None:
+        if isinstance(node, DictConfig | ListConfig):
+            for key in node if isinstance(node, DictConfig) else range(len(node)):
+                # interpolations lead to nodes of other files, which are visited there
+                if not OmegaConf.is_missing(node, key) and not OmegaConf.is_interpolation(node, key):
+                    visit(node[key], f"{where}.{key}")
+            if isinstance(node, DictConfig) and "_target_" in node:
+                found = build.resolve(node["_target_"], where)
+                known = set(inspect.signature(found).parameters) | {"_target_", "_partial_"}
+                assert {str(key) for key in node} <= known, where
+
+    visit(OmegaConf.load(path), path.stem)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_names_its_command_and_only_options_that_exist(name: str) -> None:
+    path = config.CONF / "experiment" / f"{name}.yaml"
+    assert f"python train.py experiment={name}" in config.options("experiment")[name]
+    node = OmegaConf.to_container(OmegaConf.load(path))
+    assert isinstance(node, dict)
+    defaults = {key.removeprefix("override /"): value for each in node.pop("defaults") for key, value in each.items()}
+    before = composed(*(f"{group}={value}" for group, value in defaults.items()))
+    after = composed(f"experiment={name}")
+    assert {group: after["names"][group] for group in defaults} == defaults
+    free = ("callbacks.keeper.monitors.", "optimisation.rates.", "optimisation.unfreeze.")  # whose keys are the user's
+    known = set(leaves(before))
+    assert [key for key in leaves(node) if key not in known and not key.startswith(free)] == []
+    module = built(after["model"])
+    assert sites(module)
+    assert (
+        after["callbacks"]["keeper"].get("monitors") is None
+        or module.primary in after["callbacks"]["keeper"]["monitors"]
+    )
