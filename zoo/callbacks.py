@@ -27,9 +27,10 @@ class Keeper(pl.Callback):
 
     Args:
         monitors: Metric -> max or min. The best epoch is one in which all are at least as good as ever before;
-            patience counts the epochs since any of them was. One metric: what everyone does. Accuracy and loss: the
-            rule of GAT's authors. Empty: the module's own primary metric.
+            patience counts the epochs since any of them improved. One metric: what everyone does. Accuracy and loss,
+            with ties: the rule of GAT's authors. Empty: the module's own primary metric.
         patience: Epochs without improvement before stopping; None never stops.
+        ties: Being exactly as good as ever before is an improvement too, to patience.
         every_seconds: How often `last.ckpt` is written.
         run_dir: Where `checkpoints/` is.
         about: The checkpoint's `zoo` section.
@@ -40,6 +41,7 @@ class Keeper(pl.Callback):
         *,
         monitors: Mapping[str, Literal["min", "max"]] | None = None,
         patience: int | None = 20,
+        ties: bool = False,
         every_seconds: float = 60.0,
         run_dir: Path,
         about: Mapping[str, Any],
@@ -49,6 +51,7 @@ class Keeper(pl.Callback):
             if mode not in ("min", "max"):
                 raise ConfigError(f"callbacks.keeper.monitors: {name} is to be 'min' or 'max', got {mode!r}")
         self.patience = patience
+        self.ties = ties
         self.every_seconds = every_seconds
         self.best_path = run_dir / "checkpoints" / "best.ckpt"
         self.last_path = run_dir / "checkpoints" / "last.ckpt"
@@ -71,9 +74,10 @@ class Keeper(pl.Callback):
         for name in self.monitors:
             if name not in metrics:
                 raise ConfigError(f"callbacks.keeper.monitors: {name!r} is not measured. {nearest(name, metrics)}")
-        gains = [self._is_as_good(name, metrics[name]) for name in self.monitors]
-        if all(gains):
+        as_good = [self._is_gain(name, metrics[name], or_tie=True) for name in self.monitors]
+        if all(as_good):
             self._best = self._content(pl_module.state_dict(), metrics, trainer)
+        gains = as_good if self.ties else [self._is_gain(name, metrics[name], or_tie=False) for name in self.monitors]
         self.waited = 0 if any(gains) else self.waited + 1
         for name, mode in self.monitors.items():
             best = max if mode == "max" else min
@@ -114,11 +118,13 @@ class Keeper(pl.Callback):
         trainer.save_checkpoint(self.last_path)
         self._saved_at = time.monotonic()
 
-    def _is_as_good(self, name: str, value: float) -> bool:
+    def _is_gain(self, name: str, value: float, *, or_tie: bool) -> bool:
         if name not in self.best_scores:
             return not math.isnan(value)
         best = self.best_scores[name]
-        return value >= best if self.monitors[name] == "max" else value <= best
+        if value == best:
+            return or_tie
+        return value > best if self.monitors[name] == "max" else value < best
 
     def _content(self, weights: Mapping[str, Tensor], metrics: dict[str, float], trainer: pl.Trainer) -> dict[str, Any]:
         kept = {name: value.detach().cpu().clone() for name, value in weights.items()}

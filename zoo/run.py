@@ -105,17 +105,20 @@ def evaluation_trainer() -> pl.Trainer:
     )
 
 
-def _prepared(config: Mapping[str, Any], run_dir: Path) -> tuple[pl.Trainer, Task, Any]:
-    """Everything that training needs; what is wrong with the configuration or the data comes to light here."""
+def _prepared(config: dict[str, Any], run_dir: Path) -> tuple[pl.Trainer, Task, Any]:
+    """Everything that training needs; what is wrong with the configuration or the data comes to light here.
+
+    What the data decides (threads) is entered into the configuration.
+    """
     seed = config["seed"]
     if type(seed) is not int or not 0 <= seed < 2**32:
         raise ConfigError(f"seed={seed!r}: write a whole number from 0 to {2**32 - 1}")
-    if config["threads"] is not None:
-        torch.set_num_threads(config["threads"])
     pl.seed_everything(seed, workers=True, verbose=False)
     data = build(config["data"], "data")
     data.prepare_data()
     data.setup()
+    config["threads"] = config["threads"] or data.threads() or torch.get_num_threads()
+    torch.set_num_threads(config["threads"])
     module: Task = build(config["model"], "model", **data.sizes())
     if config["init"] is not None:
         report = transplant(module, data.state(), checkpoint.read(config["init"]), config["init"])

@@ -53,6 +53,7 @@ FORBIDDEN = [
     "zoo.callbacks.__builtins__",
     "zoo.attention.AttendFactory.__init__",
     "zoo.attention.__import__",
+    "zoo.attention.__init__.AttendFactory",
     "zoo.attention..Softmax",
     " zoo.attention.Softmax",
     "zoo.attention.Nothing",

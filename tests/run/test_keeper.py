@@ -42,7 +42,8 @@ def module(epoch: int) -> Any:
 
 
 def keeper(monitors: dict[str, Any], patience: int | None = None, run_dir: Path = Path("unused")) -> Keeper:
-    return Keeper(monitors=monitors, patience=patience, run_dir=run_dir, about=ABOUT)
+    ties = monitors == GAT_RULE
+    return Keeper(monitors=monitors, patience=patience, ties=ties, run_dir=run_dir, about=ABOUT)
 
 
 def played(each: Keeper, curve: list[tuple[float, float]], first: int = 0) -> tuple[int | None, int]:
@@ -102,6 +103,12 @@ def test_patience_counts_epochs_without_a_gain() -> None:
     falling = [(1.0 - 0.1 * epoch, 1.0 + epoch) for epoch in range(10)]
     assert played(keeper(GAT_RULE, 3), falling) == (0, 4)
     assert played(keeper(GAT_RULE, None), falling) == (0, 10)
+
+
+def test_an_epoch_exactly_as_good_is_kept_but_does_not_feed_patience() -> None:
+    flat = [(1.0, 1.0)] * 10
+    assert played(keeper({"val/accuracy": "max"}, 3), flat) == (3, 4)
+    assert played(keeper(GAT_RULE, 3), flat) == (9, 10)
 
 
 @pytest.mark.parametrize(("nan_at", "expected"), [(0, 2), (1, 2), (2, 3), (3, 2)])

@@ -212,7 +212,7 @@ def test_gradients_are_clipped(cli: Any, tiny: list[str], observed: Any) -> None
     assert [norm for _, norm in observed] == pytest.approx([0.01] * 4, rel=1e-3)
 
 
-@pytest.mark.parametrize("attention", ["gat", "gatv2", "softmax", "additive", "uniform", "degree"])
+@pytest.mark.parametrize("attention", ["gat", "gatv2", "degree"])
 def test_mixed_precision(cli: Any, tiny: list[str], attention: str) -> None:
     options = ["trainer.precision=bf16-mixed", "attention.dropout=0.2", "run_dir=run"]
     assert cli("train", *tiny, f"attention={attention}", *options).code == 0

@@ -56,6 +56,10 @@ class TaskData(pl.LightningDataModule, ABC):
     def train_size(self) -> int:
         """Examples an epoch."""
 
+    def threads(self) -> int | None:
+        """CPU threads that pay off for batches of this size; None for torch's choice."""
+        return None
+
     @abstractmethod
     def state(self) -> dict[str, Any]:
         """Vocabularies and preprocessing in plain types, for the checkpoint."""

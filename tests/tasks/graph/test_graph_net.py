@@ -323,6 +323,16 @@ def test_dropout_is_for_training_and_keeps_the_mean(edges: Tensor) -> None:
     assert draws.std(0).min() > 0.01
 
 
+def test_a_skip_sees_the_dropped_input_as_in_the_authors_code() -> None:
+    """Without edges all that is left is the skip."""
+    hop = Hop(EdgeSupport.from_edges(torch.empty(2, 0, dtype=torch.int64), NODES))
+    ours, x = layer("uniform", skip=True, dropout=0.5), torch.ones(NODES, FEATURES)
+    in_training = ours(x, hop)
+    ours.eval()
+    assert len(torch.unique(ours(x, hop), dim=0)) == 1
+    assert len(torch.unique(in_training, dim=0)) > 5
+
+
 def test_dropout_of_weights_is_the_mechanisms(edges: Tensor) -> None:
     dropped = AttendFactory(score=GAT, normalise=Softmax, dropout=0.7)
     ours = net(attend=dropped)

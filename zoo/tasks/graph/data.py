@@ -19,6 +19,7 @@ from zoo.tasks.graph.graph import SPLITS, Graph, row_normalised
 from zoo.tasks.graph.planetoid import read_planetoid
 from zoo.tasks.graph.planted import Cue, plant
 
+_SMALL = 100_000
 Vocabulary = Sequence[str]
 Reader = Callable[[Vocabulary | None, Vocabulary | None], Graph]
 """(labels, feature_names) of a trained model, or None and None -> Graph."""
@@ -57,6 +58,10 @@ class GraphData(TaskData):
     def train_size(self) -> int:
         """Examples an epoch: the nodes of the training split."""
         return int((self._ready().split == SPLITS["train"]).sum())
+
+    def threads(self) -> int | None:
+        """On small graphs two threads gain nothing, and beside other work they wait for each other."""
+        return 1 if self._ready().edges.shape[1] <= _SMALL else None
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must know of the data, in plain types; `restore` takes it back."""
