@@ -113,11 +113,14 @@ def _prepared(config: dict[str, Any], run_dir: Path) -> tuple[pl.Trainer, Task, 
     seed = config["seed"]
     if type(seed) is not int or not 0 <= seed < 2**32:
         raise ConfigError(f"seed={seed!r}: write a whole number from 0 to {2**32 - 1}")
+    threads = config["threads"]
+    if threads is not None and (type(threads) is not int or threads < 1):
+        raise ConfigError(f"threads={threads!r}: write a whole number from 1, or null")
     pl.seed_everything(seed, workers=True, verbose=False)
     data = build(config["data"], "data")
     data.prepare_data()
     data.setup()
-    config["threads"] = config["threads"] or data.threads() or torch.get_num_threads()
+    config["threads"] = threads or data.threads() or torch.get_num_threads()
     torch.set_num_threads(config["threads"])
     module: Task = build(config["model"], "model", **data.sizes())
     if config["init"] is not None:

@@ -21,11 +21,14 @@ FILES = sorted(config.CONF.rglob("*.yaml"))
 MODELS, ATTENTION, EXPERIMENTS = (list(config.options(group)) for group in ("model", "attention", "experiment"))
 MODEL = MODELS[0]
 PLACEHOLDER = "given"
-GIVEN = {"callbacks": {"run_dir", "about"}, "logger": {"run_dir"}}  # what the run adds itself
 
 
-def choices(*groups: str) -> list[tuple[str, str]]:
-    return [(group, name) for group in groups for name in config.options(group)]
+def combinations() -> list[dict[str, str]]:
+    """Every choice of every other group, at least once."""
+    groups = {group: list(config.options(group)) for group in config.NAMED}
+    others = {group: names for group, names in groups.items() if group not in ("model", "attention", "experiment")}
+    most = max(len(names) for names in others.values())
+    return [{group: names[number % len(names)] for group, names in others.items()} for number in range(most)]
 
 
 @functools.cache
@@ -107,27 +110,20 @@ def test_every_mechanism_is_in_every_model_or_refused_in_a_sentence(model: str, 
     assert found == {score}
 
 
-@pytest.mark.parametrize(("group", "name"), choices("optimizer", "scheduler", "trainer", "callbacks", "logger", "data"))
-def test_every_other_choice_composes_and_its_options_exist(group: str, name: str) -> None:
-    chosen = composed(f"model={MODEL}", f"{group}={name}", *filled(group, name))
-    assert chosen["names"][group] == name
-    node = chosen[group]
-    if group == "trainer":
-        assert set(node) <= set(inspect.signature(pl.Trainer).parameters)
-    elif group in GIVEN:
-        for part, each in node.items():
-            build.check(each, f"{group}.{part}", GIVEN[group])
-    else:
-        build.check(node, group)
-
-
-@pytest.mark.parametrize(("group", "name"), choices("optimizer", "scheduler"))
-def test_optimisers_and_schedules_are_built(group: str, name: str) -> None:
-    node = composed(f"model={MODEL}", f"{group}={name}")["optimisation"]
-    made = build.build(node, "optimisation")
+@pytest.mark.parametrize("choice", combinations(), ids=lambda choice: " ".join(choice.values()))
+def test_every_other_choice_composes_and_its_options_exist(choice: dict[str, str]) -> None:
+    given = [override for group, name in choice.items() for override in filled(group, name)]
+    chosen = composed(f"model={MODEL}", *(f"{group}={name}" for group, name in choice.items()), *given)
+    assert {group: chosen["names"][group] for group in choice} == choice
+    assert set(chosen["trainer"]) <= set(inspect.signature(pl.Trainer).parameters)
+    for group, additions in {"callbacks": {"run_dir", "about"}, "logger": {"run_dir"}}.items():  # the run's own
+        for part, node in chosen[group].items():
+            build.check(node, f"{group}.{part}", additions)
+    build.check(chosen["data"], "data")
+    made = build.build(chosen["optimisation"], "optimisation")
     optimizer = made.optimizer([torch.nn.Parameter(torch.zeros(2))])
-    assert optimizer.defaults["lr"] == node["optimizer"]["lr"]
-    assert made.scheduler.kind == node["scheduler"]["kind"]
+    assert optimizer.defaults["lr"] == chosen["optimizer"]["lr"]
+    assert made.scheduler.kind == chosen["scheduler"]["kind"]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(config.CONF)))

@@ -14,7 +14,10 @@ from zoo import checkpoint
 
 LABELS, FEATURES = ("blue", "green", "red"), ("x", "y", "z")
 NEW_LABELS, NEW_FEATURES = ("black", "blue", "red", "white"), ("z", "w", "x")
-NET = ["model.net.dim=4", "model.net.heads=2", "model.net.skip=true", "logger=csv", "data.max_epochs=3"]
+NET = ["model.net.dim=4", "model.net.heads=2", "model.net.skip=true", "logger=csv", "data.max_epochs=2"]
+
+
+gat_alone = pytest.mark.parametrize("trained", ["gat"], indirect=True)
 
 
 def write(folder: Path, labels: tuple[str, ...], features: tuple[str, ...]) -> list[str]:
@@ -83,6 +86,7 @@ def test_rows_are_matched_by_name_and_the_rest_is_initialised(cli: Any, trained:
     assert not torch.equal(initial["net.layers.0.source.weight"], new["net.layers.0.source.weight"])
 
 
+@gat_alone
 def test_the_table_says_what_was_kept_new_and_dropped(cli: Any, trained: Path, new_data: list[str]) -> None:
     done = cli("train", f"init={trained}", *new_data, "data.max_epochs=1", "logger=csv")
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in done.out.splitlines() if "│" in line]
@@ -92,6 +96,7 @@ def test_the_table_says_what_was_kept_new_and_dropped(cli: Any, trained: Path, n
     assert f"{len(weights(trained))} weights copied, newly initialised: none" in done.out
 
 
+@gat_alone
 def test_the_same_data_starts_where_the_checkpoint_ended(cli: Any, trained: Path) -> None:
     old = trained.parents[2] / "data"
     data = ["data=graph_files", f"data.nodes={old}/nodes.csv", f"data.edges={old}/edges.csv"]
@@ -101,6 +106,7 @@ def test_the_same_data_starts_where_the_checkpoint_ended(cli: Any, trained: Path
     assert all(torch.equal(last("run")[name], weight) for name, weight in weights(trained).items())
 
 
+@gat_alone
 def test_without_a_model_the_checkpoints_options_are_taken(cli: Any, trained: Path, new_data: list[str]) -> None:
     done = cli("train", f"init={trained}", *new_data, "data.max_epochs=1", "logger=csv", "run_dir=run")
     assert done.code == 0
@@ -112,7 +118,7 @@ def test_without_a_model_the_checkpoints_options_are_taken(cli: Any, trained: Pa
     assert after["init"] == str(trained)
 
 
-@pytest.mark.parametrize("trained", ["gat"], indirect=True)
+@gat_alone
 @pytest.mark.parametrize(
     ("options", "said"),
     [

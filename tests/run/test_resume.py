@@ -77,14 +77,12 @@ def test_a_stopped_run_is_continued(cli: Any, tiny: list[str], stop_in: Any, num
     assert [path.name for path in Path.cwd().iterdir()] == ["my run"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_during_validation_waits_for_the_next_step(
-    cli: Any, tiny: list[str], stop_in: Any, number: signal.Signals
-) -> None:
-    stop_in(1, number, "on_validation_start")
+def test_a_signal_during_validation_waits_for_the_next_step(cli: Any, tiny: list[str], stop_in: Any) -> None:
+    """Lightning has a handler of its own for SIGTERM, which would end the run without saving it."""
+    stop_in(1, signal.SIGTERM, "on_validation_start")
     done = cli("train", *tiny, "run_dir=run")
     assert done.code == 130
-    assert f"stopped by {number.name} after step 3" in done.err
+    assert "stopped by SIGTERM after step 3" in done.err
     assert Path("run/checkpoints/last.ckpt").exists()
 
 

@@ -51,7 +51,8 @@ def test_tensorboard_beside_it_by_default(cli: Any, tiny: list[str]) -> None:
 
 def test_the_configuration_is_the_resolved_one(tiny_run: Path, tiny: list[str]) -> None:
     found = yaml.safe_load((tiny_run / "config.yaml").read_text())
-    assert found == config.compose([*tiny, "run_dir=run"]) | {"run_dir": str(tiny_run)}
+    decided = {"run_dir": str(tiny_run), "threads": 1}  # by the run: small data need no more threads
+    assert found == config.compose([*tiny, "run_dir=run"]) | decided
     assert found == checkpoint.read(tiny_run / "checkpoints" / "best.ckpt")["zoo"]["config"]
 
 
@@ -211,6 +212,8 @@ def test_the_test_set_has_no_say(cli: Any) -> None:
     [
         ["seed=-1"],
         ["seed=often"],
+        ["threads=0"],
+        ["threads=many"],
         ["data.nodes=10"],
         ["model.explain_layer=2"],
         ["model.explain_layer=-3"],

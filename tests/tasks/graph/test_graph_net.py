@@ -2,74 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from graph_net_cases import CLASSES, DIM, FEATURES, HEADS, MECHANISMS, NODES, layer, net
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch_geometric.nn import GATConv, GATv2Conv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-from zoo.attention import (
-    GAT,
-    Additive,
-    Attend,
-    AttendFactory,
-    Constant,
-    Degree,
-    EdgeSupport,
-    GATv2,
-    ScaledDot,
-    Softmax,
-    Uniform,
-    record,
-)
+from zoo.attention import GAT, Attend, AttendFactory, EdgeSupport, Softmax, record
 from zoo.tasks.graph.features import SparseFeatures
-from zoo.tasks.graph.field import Hop, receptive_field
-from zoo.tasks.graph.net import GraphAttention, GraphAttentionNet, elu
+from zoo.tasks.graph.field import Hop
+from zoo.tasks.graph.net import GraphAttention, elu
 
-NODES, FEATURES, DIM, HEADS, CLASSES = 11, 7, 4, 3, 5
-MECHANISMS = {
-    "gat": AttendFactory(score=GAT, normalise=Softmax),
-    "gatv2": AttendFactory(score=GATv2, normalise=Softmax),
-    "additive": AttendFactory(score=Additive, normalise=Softmax),
-    "softmax": AttendFactory(score=ScaledDot, normalise=Softmax),
-    "uniform": AttendFactory(score=Constant, normalise=Uniform),
-    "degree": AttendFactory(score=Constant, normalise=Degree),
-}
-
-
-@pytest.fixture(autouse=True)
-def _double() -> Iterator[None]:
-    """In float64 a difference of 1e-9 is one of the formula, and 1e-5 of the issue is met with room."""
-    torch.set_default_dtype(torch.float64)
-    torch.manual_seed(0)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
-@pytest.fixture
-def edges() -> Tensor:
-    """Repeated edges, self-loops there from the start, node 8 without edges, 9 and 10 with one end of one each."""
-    generator = torch.Generator().manual_seed(0)
-    random = torch.randint(0, 8, (2, 24), generator=generator)
-    return torch.cat([random, random[:, :3], torch.tensor([[2, 5, 9, 1], [2, 5, 0, 10]])], dim=1)
-
-
-def layer(mechanism: str = "gat", **options: Any) -> GraphAttention:
-    given: dict[str, Any] = {"features": FEATURES, "dim": DIM, "heads": HEADS, "attend": MECHANISMS[mechanism]}
-    made = GraphAttention(**(given | {"shared": mechanism != "gatv2"} | options))
-    nn.init.normal_(made.bias)  # a bias of zeros would hide a mistake
-    return made
-
-
-def net(mechanism: str = "gat", **options: Any) -> GraphAttentionNet:
-    given: dict[str, Any] = {"features": FEATURES, "classes": CLASSES, "attend": MECHANISMS[mechanism], "dim": DIM}
-    return GraphAttentionNet(**(given | {"heads": HEADS, "shared": mechanism != "gatv2"} | options))
-
+pytestmark = pytest.mark.usefixtures("double")
 
 Pairs = list[tuple[Tensor, Tensor, Callable[[Tensor], Tensor]]]
 """Our parameter, the peer's, and how a tensor of the peer's shape becomes one of ours."""
@@ -170,36 +120,6 @@ def test_sparse_features_give_what_dense_ones_give(mechanism: str, skip: bool, e
         torch.testing.assert_close(mine, other, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("masks", [1, HEADS])
-def test_dropout_of_sparse_features_drops_nonzeros_alone(masks: int) -> None:
-    dense = (torch.rand(50, 40) < 0.2).double()
-    features = SparseFeatures.from_csr(dense.to_sparse_csr())
-    dropped = features.dropout(0.6, masks=masks)
-    assert dropped.pattern is features.pattern
-    # the probability is a multiple of 2 ** -16
-    torch.testing.assert_close(dropped.values.unique(), torch.tensor([0.0, 2.5]), rtol=1e-4, atol=0)
-    kept = (dropped.values > 0).double().view(len(features.values), masks)
-    assert ((kept.mean(0) - 0.4).abs() < 4 * (0.24 / len(kept)) ** 0.5).all()
-    weight = torch.randn(40, HEADS, DIM)
-    for head in range(HEADS):  # each head sees what its mask has left
-        left = torch.zeros(50, 40)
-        left[dense > 0] = dropped.values.view(len(kept), masks)[:, head % masks]
-        torch.testing.assert_close(dropped.project(weight)[:, head], left @ weight[:, head])
-
-
-def test_each_head_may_drop_the_input_on_its_own() -> None:
-    dense = torch.ones(200, FEATURES)
-    for by_head in (False, True):
-        made = layer(dropout=0.5, drop_by_head=by_head)
-        kept = made._drop_input(dense)
-        assert kept.shape == ((200, HEADS, FEATURES) if by_head else (200, FEATURES))
-        if by_head:
-            shared = (kept[:, 0] == kept[:, 1]).double().mean()
-            assert abs(shared - 0.5) < 0.06  # two masks agree by chance alone
-        made.eval()
-        assert made._drop_input(dense) is dense
-
-
 def test_degree_has_gcns_weights(edges: Tensor) -> None:
     undirected = torch.unique(torch.cat([edges, edges.flip(0)], dim=1), dim=1)
     ours = layer("degree")
@@ -252,40 +172,6 @@ def test_a_node_without_edges_has_the_bias_and_no_gradient(edges: Tensor) -> Non
     assert x.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("self_loops", [True, False])
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("layers", [1, 2, 3])
-def test_the_receptive_field_of_some_nodes_is_enough(
-    mechanism: str, layers: int, self_loops: bool, edges: Tensor
-) -> None:
-    """Outputs and gradients as from the whole graph: dense and sparse features, nodes without edges, in any order."""
-    ours = net(mechanism, layers=layers, skip=True)
-    dense = torch.randn(NODES, FEATURES) * (torch.rand(NODES, FEATURES) < 0.5)
-    support = EdgeSupport.from_edges(edges, NODES, self_loops=self_loops)
-
-    def results(output: Tensor) -> list[Tensor]:
-        ours.zero_grad()
-        (output * torch.linspace(-1, 1, output.numel()).view_as(output)).sum().backward()
-        return [output, *(torch.zeros_like(each) if each.grad is None else each.grad for each in ours.parameters())]
-
-    for nodes in (torch.tensor([5, 1, 10]), torch.tensor([8]), torch.tensor([9]), torch.arange(NODES)):
-        expected = results(ours(dense, support)[nodes])
-        for x in (dense, SparseFeatures.from_csr(dense.to_sparse_csr())):
-            found = results(ours.on_field(receptive_field(x, support, nodes, layers)))
-            for mine, other in zip(found, expected, strict=True):
-                torch.testing.assert_close(mine, other, rtol=0, atol=1e-11)
-
-
-def test_a_receptive_field_holds_no_more_than_it_needs() -> None:
-    """A path 0 -> 1 -> 2 -> 3 -> 4: two layers of node 4 see nodes 2 to 4."""
-    path = torch.stack([torch.arange(4), torch.arange(1, 5)])
-    support = EdgeSupport.from_edges(path, 5, self_loops=True)
-    x = torch.arange(5.0).unsqueeze(1)
-    field = receptive_field(x, support, torch.tensor([4]), layers=2)
-    assert field.x.flatten().tolist() == [2, 3, 4]
-    assert [hop.support.pattern.shape for hop in field.hops] == [(2, 3), (1, 2)]
-
-
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_renumbering_the_nodes_renumbers_the_outputs(mechanism: str, edges: Tensor) -> None:
     ours = net(mechanism, layers=3, skip=True)
@@ -303,43 +189,6 @@ def test_the_order_of_the_edges_does_not_matter(edges: Tensor) -> None:
     shuffled = edges[:, torch.randperm(edges.shape[1])]
     outputs = [ours(x, EdgeSupport.from_edges(each, NODES, self_loops=True)) for each in (edges, shuffled)]
     torch.testing.assert_close(*outputs)
-
-
-def test_dropout_is_for_training_and_keeps_the_mean(edges: Tensor) -> None:
-    """With fixed weights the layer is linear in what is dropped, so that its mean over many draws is what it was."""
-    copies = 1000  # of the graph, side by side: as many draws in one call
-    shifts = torch.arange(copies).repeat_interleave(edges.shape[1]) * NODES
-    hop = Hop(EdgeSupport.from_edges(edges.repeat(1, copies) + shifts, NODES * copies, self_loops=True))
-    x = torch.randn(NODES, FEATURES).repeat(copies, 1)
-    ours, plain = layer("uniform", dropout=0.5), layer("uniform")
-    plain.load_state_dict(ours.state_dict())
-    ours.eval()
-    expected = plain(x, hop)
-    assert torch.equal(ours(x, hop), expected)
-    ours.train()
-    draws = ours(x, hop).view(copies, NODES, -1).detach()
-    error = draws.mean(0) - expected.view(copies, NODES, -1)[0]
-    assert (error.abs() < 5 * draws.std(0) / copies**0.5).all()
-    assert draws.std(0).min() > 0.01
-
-
-def test_a_skip_sees_the_dropped_input_as_in_the_authors_code() -> None:
-    """Without edges all that is left is the skip."""
-    hop = Hop(EdgeSupport.from_edges(torch.empty(2, 0, dtype=torch.int64), NODES))
-    ours, x = layer("uniform", skip=True, dropout=0.5), torch.ones(NODES, FEATURES)
-    in_training = ours(x, hop)
-    ours.eval()
-    assert len(torch.unique(ours(x, hop), dim=0)) == 1
-    assert len(torch.unique(in_training, dim=0)) > 5
-
-
-def test_dropout_of_weights_is_the_mechanisms(edges: Tensor) -> None:
-    dropped = AttendFactory(score=GAT, normalise=Softmax, dropout=0.7)
-    ours = net(attend=dropped)
-    x, support = torch.randn(NODES, FEATURES), EdgeSupport.from_edges(edges, NODES, self_loops=True)
-    assert not torch.equal(ours(x, support), ours(x, support))
-    ours.eval()
-    assert torch.equal(ours(x, support), ours(x, support))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -1,0 +1,42 @@
+"""Layers and nets of every mechanism, for the tests of the graph nets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from zoo.attention import (
+    GAT,
+    Additive,
+    AttendFactory,
+    Constant,
+    Degree,
+    GATv2,
+    ScaledDot,
+    Softmax,
+    Uniform,
+)
+from zoo.tasks.graph.net import GraphAttention, GraphAttentionNet
+
+NODES, FEATURES, DIM, HEADS, CLASSES = 11, 7, 4, 3, 5
+MECHANISMS = {
+    "gat": AttendFactory(score=GAT, normalise=Softmax),
+    "gatv2": AttendFactory(score=GATv2, normalise=Softmax),
+    "additive": AttendFactory(score=Additive, normalise=Softmax),
+    "softmax": AttendFactory(score=ScaledDot, normalise=Softmax),
+    "uniform": AttendFactory(score=Constant, normalise=Uniform),
+    "degree": AttendFactory(score=Constant, normalise=Degree),
+}
+
+
+def layer(mechanism: str = "gat", **options: Any) -> GraphAttention:
+    given: dict[str, Any] = {"features": FEATURES, "dim": DIM, "heads": HEADS, "attend": MECHANISMS[mechanism]}
+    made = GraphAttention(**(given | {"shared": mechanism != "gatv2"} | options))
+    nn.init.normal_(made.bias)  # a bias of zeros would hide a mistake
+    return made
+
+
+def net(mechanism: str = "gat", **options: Any) -> GraphAttentionNet:
+    given: dict[str, Any] = {"features": FEATURES, "classes": CLASSES, "attend": MECHANISMS[mechanism], "dim": DIM}
+    return GraphAttentionNet(**(given | {"heads": HEADS, "shared": mechanism != "gatv2"} | options))
