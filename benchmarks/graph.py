@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention import GAT, AttendFactory, EdgeSupport, Softmax, record
+from zoo.run import commit_of_checkout
 from zoo.tasks.graph.features import SparseFeatures
 from zoo.tasks.graph.graph import Graph
 from zoo.tasks.graph.net import GraphAttentionNet
@@ -62,12 +63,20 @@ def main() -> None:
         "inference_ms": inference,
         "peak_mib": peaks,
         "recorder": recorder,
-        "command": " ".join(["python", *sys.argv]),
+        "command": _command(),
+        "commit": commit_of_checkout(),
     }
     _show(result)
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+def _command() -> str:
+    """As one would write it, without this machine's folders and without where the figures go."""
+    words = [word for word in sys.argv if not word.startswith("--out=")]
+    data = os.environ.get("ZOO_DATA")
+    return " ".join(["python", *("$ZOO_DATA" if word == data else word for word in words)])
 
 
 def _options() -> argparse.Namespace:

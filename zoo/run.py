@@ -78,7 +78,7 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
         "seed": config["seed"],
         "command": shlex.join(["python", "train.py", *config["overrides"]]),
         "versions": _versions(),
-        "commit": _commit(),
+        "commit": commit_of_checkout(),
     }
     _write_text(run_dir / "metrics.json", json.dumps(result, indent=2) + "\n")
     tables.show_result(config, result, run_dir)
@@ -229,7 +229,7 @@ def _versions() -> dict[str, str]:
     return {"attention-zoo": __version__} | {name: version(name) for name in packages}
 
 
-def _commit() -> str | None:
+def commit_of_checkout() -> str | None:
     """The commit of the checkout that runs; None for an installed package."""
     here = Path(__file__).resolve().parent.parent
     if not (here / ".git").exists():
