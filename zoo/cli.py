@@ -81,6 +81,10 @@ def train(overrides: list[str]) -> int:
         print(_TRAIN_HELP)
         return 0
     overrides = _with_recipe(overrides)
+    if set(flags) in ({"-m"}, {"--multirun"}):
+        from zoo import sweep
+
+        return sweep.run(overrides)
     if not flags:
         from zoo import run
 

@@ -1,0 +1,415 @@
+"""Many runs from one command: `python train.py -m model=gat,gatv2 seed=0,1,2`.
+
+Each job is a fresh process in a run directory of its own, started from its overrides. The sweep has a directory too:
+
+    runs/sweeps/<time>/
+      sweep.yaml    the overrides, and of every job its overrides, run directory and status
+      summary.csv   for each combination of the values that are not seeds: mean, SD (n-1) and n of every test metric
+
+The same command continues a sweep that did not finish: finished jobs are skipped, a stopped one goes on from its
+last.ckpt, a failed one is tried again. Hydra's parser reads the values (`0,1,2`, `range(5)`, `choice(a,b)`, `glob(...)`)
+and its launchers are used if one is named (`hydra/launcher=joblib`); its BasicSweeper is not, because it knows nothing
+of failed and finished jobs.
+"""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import itertools
+import json
+import os
+import shlex
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from zoo import config, processes
+from zoo.errors import ConfigError, InterruptedRunError
+
+SEED = "seed"
+INTERRUPTED = 130
+Status = Literal["waiting", "started", "finished", "stopped", "failed"]
+
+
+@dataclass
+class Job:
+    """One run of a sweep.
+
+    Args:
+        overrides: What the user would have given for this run alone.
+        chosen: The options that differ within the sweep, with their values here.
+        run_dir: Set when it starts.
+        status: As it was last heard of; `finished` means that the run has left its metrics.json.
+    """
+
+    overrides: list[str]
+    chosen: dict[str, str]
+    run_dir: str | None = None
+    status: Status = "waiting"
+
+    def metrics(self) -> dict[str, Any] | None:
+        path = None if self.run_dir is None else Path(self.run_dir) / "metrics.json"
+        return json.loads(path.read_text(encoding="utf-8")) if path is not None and path.exists() else None
+
+    def arguments(self) -> list[str]:
+        """Of the command line: from the beginning, or from the last checkpoint if there is one."""
+        assert self.run_dir is not None
+        last = Path(self.run_dir) / "checkpoints" / "last.ckpt"
+        started = [f"resume={quoted(str(last))}"] if last.exists() else []
+        # what a run started from is in its checkpoint: a continued run is not initialised again
+        given = [each for each in self.overrides if not (started and each.startswith("init="))]
+        return ["train", *given, *started, f"run_dir={quoted(self.run_dir)}"]
+
+
+def run(overrides: Sequence[str]) -> int:
+    """Runs or continues the sweep of these overrides; 0 if every job finished, 1 if one failed."""
+    own, options = hydra_options(overrides)
+    if options.get("hydra/sweeper") == "optuna":
+        from zoo import search
+
+        return search.run(list(overrides), own, options)
+    unknown = [key for key in options if not key.startswith(("hydra/launcher", "hydra.launcher", "hydra.sweep."))]
+    if unknown:
+        raise ConfigError(
+            f"{unknown[0]}: a sweep takes hydra/launcher=, hydra.launcher.*, hydra.sweep.dir= and hydra/sweeper=optuna"
+        )
+    jobs = expanded(own)
+    for job in jobs:
+        config.compose(job.overrides)  # what is wrong with the last job is said before the first one starts
+    launched = options.get("hydra/launcher", "basic") != "basic"
+    with opened(list(overrides), jobs, own, options.get("hydra.sweep.dir")) as sweep:
+        print(f"sweep {sweep.folder}: {len(sweep.jobs)} jobs, {len(sweep.open_jobs())} to run", file=sys.stderr)
+        if launched:
+            _launch(sweep, [each for each in overrides if each.startswith("hydra") and not _is_dir(each)])
+        else:
+            for number, job in sweep.open_jobs():
+                sweep.run_job(number, job)
+        return sweep.finish()
+
+
+class Sweep:
+    """The directory of a sweep and what stands in its sweep.yaml. Its lock is held by us and by the job that works."""
+
+    def __init__(self, folder: Path, overrides: list[str], jobs: list[Job], lock: int) -> None:
+        self.folder = folder
+        self.overrides = overrides
+        self.jobs = jobs
+        self.lock = lock
+
+    def open_jobs(self) -> list[tuple[int, Job]]:
+        return [(number, job) for number, job in enumerate(self.jobs) if job.metrics() is None]
+
+    def run_job(self, number: int, job: Job, more: Mapping[str, str] | None = None) -> int:
+        """One job in a fresh process; a stop by the user stops the sweep."""
+        self.prepare(job)
+        print(f"sweep: job {number + 1} of {len(self.jobs)}: {shlex.join(job.overrides)}", file=sys.stderr, flush=True)
+        code = processes.run(processes.command(*job.arguments()), more=more, keep_open=[self.lock])
+        self.ended(job, code)
+        if code in (INTERRUPTED, -2, -15):
+            raise InterruptedRunError(
+                f"the sweep was stopped in job {number + 1} of {len(self.jobs)}.\n"
+                f"Continue with the same command: {self.command()}"
+            )
+        return code
+
+    def prepare(self, job: Job) -> None:
+        """A run directory, a new one unless there is a checkpoint to continue from."""
+        if job.run_dir is None or not (Path(job.run_dir) / "checkpoints" / "last.ckpt").exists():
+            given = config.value_of(job.overrides, "run_dir")
+            if given is not None:
+                raise ConfigError("a sweep gives each of its runs a run_dir; choose paths.runs=PATH instead")
+            job.run_dir = str(_new_run_dir(job.overrides))
+        job.status = "started"
+        self.write()
+
+    def ended(self, job: Job, code: int) -> None:
+        stopped = code in (INTERRUPTED, -2, -15)
+        job.status = "finished" if job.metrics() is not None else "stopped" if stopped else "failed"
+        self.write()
+
+    def finish(self) -> int:
+        """Writes the summary and says what failed."""
+        rows = summary(self.jobs)
+        _write_csv(self.folder / "summary.csv", rows)
+        _show(rows)
+        failed = [job for job in self.jobs if job.status == "failed"]
+        for job in failed:
+            print(f"zoo: this job failed: {shlex.join(['zoo', *job.arguments()])}", file=sys.stderr)
+        if failed:
+            again = f"the same command tries again: {self.command()}"
+            print(f"zoo: {len(failed)} of {len(self.jobs)} jobs failed; {again}", file=sys.stderr)
+        print(f"{self.folder}: sweep.yaml, summary.csv")
+        return 1 if failed else 0
+
+    def command(self) -> str:
+        return shlex.join(["python", "train.py", "-m", *self.overrides])
+
+    def write(self) -> None:
+        content = {"overrides": self.overrides, "jobs": [asdict(job) for job in self.jobs]}
+        _write_text(self.folder / "sweep.yaml", yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+
+
+@contextmanager
+def opened(overrides: list[str], jobs: list[Job], own: Sequence[str], folder: str | None) -> Iterator[Sweep]:
+    """The unfinished sweep of the same overrides that nobody works on, or a new one."""
+    parent = Path(config.compose(jobs[0].overrides if jobs else own)["paths"]["runs"]).absolute() / "sweeps"
+    candidates = [Path(folder).absolute()] if folder else sorted(parent.glob("*"), reverse=True)
+    for path in candidates:
+        before = _read(path)
+        if before is None:
+            continue
+        lock = _locked(path)
+        same = before["overrides"] == overrides
+        known = [Job(**job) for job in before["jobs"]]
+        if lock is not None and same and (folder or any(job.metrics() is None for job in known)):
+            yield from _held(Sweep(path, overrides, known, lock))
+            return
+        if lock is not None:
+            os.close(lock)
+        if folder:
+            why = "holds a sweep of other overrides" if not same else "is being worked on by another process"
+            raise ConfigError(f"{path} {why}; give another hydra.sweep.dir")
+        if lock is None and same:
+            print(f"zoo: the same sweep is at work in {path}; this is another one", file=sys.stderr)
+    path = Path(folder).absolute() if folder else new_directory(parent)
+    path.mkdir(parents=True, exist_ok=True)
+    lock = _locked(path)
+    assert lock is not None
+    sweep = Sweep(path, overrides, jobs, lock)
+    sweep.write()
+    yield from _held(sweep)
+
+
+def _held(sweep: Sweep) -> Iterator[Sweep]:
+    try:
+        yield sweep
+    finally:
+        if all(job.run_dir is None for job in sweep.jobs):  # it could not begin
+            with suppress(OSError):
+                for name in (".lock", "sweep.yaml"):
+                    (sweep.folder / name).unlink(missing_ok=True)
+                for folder in (sweep.folder, sweep.folder.parent, sweep.folder.parent.parent):
+                    folder.rmdir()
+        os.close(sweep.lock)
+
+
+def expanded(overrides: Sequence[str]) -> list[Job]:
+    """Every combination, the last option changing fastest."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+        choices = [
+            [f"{each.get_key_element()}={value}" for value in each.sweep_string_iterator()]
+            if each.is_sweep_override()
+            else [str(each.input_line)]
+            for each in parsed
+        ]
+    except HydraException as error:
+        raise ConfigError(str(error).splitlines()[0]) from error
+    swept = [each.get_key_element() for each in parsed if each.is_sweep_override()]
+    for key in ("init", "resume", "run_dir"):
+        if key in swept:
+            raise ConfigError(f"{key} cannot be swept over")
+    return [
+        Job(list(found), {key: config.value_of(found, key) or "" for key in swept})
+        for found in itertools.product(*choices)
+    ]
+
+
+def hydra_options(overrides: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The overrides of the runs, and those of the sweep itself (`hydra...`)."""
+    options = [each for each in overrides if each.startswith("hydra")]
+    return [each for each in overrides if each not in options], dict(_pair(each) for each in options)
+
+
+def _pair(override: str) -> tuple[str, str]:
+    key, _, value = override.partition("=")
+    return key, value.strip("'\"")
+
+
+def _is_dir(override: str) -> bool:
+    return override.startswith("hydra.sweep.")
+
+
+def summary(jobs: Sequence[Job]) -> list[dict[str, str | float | int]]:
+    """A row for every combination of values that are not seeds, with its finished seeds."""
+    groups: dict[tuple[tuple[str, str], ...], list[dict[str, Any]]] = {}
+    for job in jobs:
+        key = tuple((name, value) for name, value in job.chosen.items() if name != SEED)
+        found = job.metrics()
+        groups.setdefault(key, []).extend([found] if found is not None else [])
+    rows = []
+    for key, members in groups.items():
+        row: dict[str, str | float | int] = {**dict(key), "n": len(members)}
+        names = dict.fromkeys(n for each in members for n in each if n.startswith(("test/", "truth/")))
+        for name in names:
+            values = [each[name] for each in members if each.get(name) is not None]
+            row[f"{name} mean"] = statistics.fmean(values)
+            if len(values) > 1:
+                row[f"{name} sd"] = statistics.stdev(values)
+            row[f"{name} n"] = len(values)
+        rows.append(row)
+    return rows
+
+
+def _launch(sweep: Sweep, options: Sequence[str]) -> None:
+    """The open jobs by one of Hydra's launchers. What it starts starts a fresh process and waits for it."""
+    from hydra._internal.callbacks import Callbacks
+    from hydra._internal.hydra import Hydra
+    from hydra._internal.utils import create_config_search_path
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.plugins import Plugins
+    from hydra.errors import HydraException
+    from hydra.types import HydraContext, RunMode
+    from omegaconf.errors import OmegaConfBaseException
+
+    waiting = [job for _, job in sweep.open_jobs()]
+    if not waiting:
+        return
+    for job in waiting:
+        sweep.prepare(job)
+    GlobalHydra.instance().clear()
+    try:
+        hydra = Hydra.create_main_hydra2("train", create_config_search_path(str(config.CONF)))
+        composed = hydra.compose_config(
+            config_name="train",
+            overrides=[*waiting[0].overrides, *options, f"hydra.sweep.dir={quoted(str(sweep.folder))}"],
+            run_mode=RunMode.MULTIRUN,
+        )
+        context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks(composed))
+        launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=context, task_function=_launched, config=composed
+        )
+    except (HydraException, OmegaConfBaseException) as error:
+        for job in waiting:
+            with suppress(OSError):
+                Path(job.run_dir or "").rmdir()
+                Path(job.run_dir or "").parent.rmdir()
+            job.run_dir, job.status = None, "waiting"
+        sweep.write()
+        extra = 'launchers other than basic are plugins: pip install "attention-zoo[sweep]"'
+        raise ConfigError(f"{str(error).strip().splitlines()[0]} ({extra})") from error
+    finally:
+        GlobalHydra.instance().clear()
+    _tell(sweep, waiting)
+    jobs = [[each for each in job.arguments()[1:] if not each.startswith("resume=")] for job in waiting]
+    codes = [_code(result) for result in launcher.launch(jobs, 0)]
+    for job, code in zip(waiting, codes, strict=True):
+        sweep.ended(job, code)
+    if INTERRUPTED in codes:
+        raise InterruptedRunError(f"the sweep was stopped.\nContinue with the same command: {sweep.command()}")
+
+
+def _tell(sweep: Sweep, waiting: Sequence[Job]) -> None:
+    """Hydra hands a job its composed configuration; the arguments are read from a file beside it."""
+    folder = sweep.folder / "jobs"
+    folder.mkdir(exist_ok=True)
+    for number, job in enumerate(waiting):
+        _write_text(folder / f"{number}.json", json.dumps(job.arguments()))
+
+
+def _launched(_: Any) -> int:
+    """What a launcher runs, in a process or on a node of its choice."""
+    from hydra.core.hydra_config import HydraConfig
+
+    found = HydraConfig.get()
+    path = Path(found.sweep.dir) / "jobs" / f"{found.job.num}.json"
+    return processes.run(processes.command(*json.loads(path.read_text(encoding="utf-8"))))
+
+
+def _code(result: Any) -> int:
+    try:
+        return int(result.return_value)
+    except Exception as error:  # whatever the launcher or its cluster met
+        print(f"zoo: a job could not be launched: {error}", file=sys.stderr)
+        return 1
+
+
+def new_directory(parent: Path) -> Path:
+    """Named by the time, and never shared, whatever else starts in the same second."""
+    parent.mkdir(parents=True, exist_ok=True)
+    stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    for attempt in itertools.count(1):
+        path = parent / (stamp if attempt == 1 else f"{stamp}_{attempt}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            continue
+        return path
+    raise AssertionError
+
+
+def _new_run_dir(overrides: Sequence[str]) -> Path:
+    composed = config.compose(overrides)
+    names = composed["names"]
+    return new_directory(Path(composed["paths"]["runs"]).absolute() / f"{names['model']}-{names['data']}")
+
+
+def quoted(value: str) -> str:
+    """As Hydra's grammar wants a path that may hold spaces, commas or equals signs."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'") if "'" in value else value
+    return f"'{escaped}'"
+
+
+def _locked(folder: Path) -> int | None:
+    """A lock that ends with the last process that holds it, however that ends; None if another has it."""
+    handle = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
+
+
+def _read(folder: Path) -> dict[str, Any] | None:
+    path = folder / "sweep.yaml"
+    if not path.exists():
+        return None
+    found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return found if isinstance(found, dict) else None
+
+
+def _write_text(path: Path, text: str) -> None:
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
+
+
+def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    os.replace(partial, path)
+
+
+def _show(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Mean and SD of each test metric."""
+    from rich.console import Console
+    from rich.table import Table
+
+    metrics = [name[: -len(" mean")] for name in dict.fromkeys(n for row in rows for n in row) if name.endswith(" mean")]
+    keys = [name for name in (rows[0] if rows else {}) if "/" not in name or not name.endswith((" mean", " sd", " n"))]
+    table = Table(title="sweep", title_justify="left")
+    for name in [*keys, *metrics]:
+        table.add_column(name)
+    shown: Callable[[Mapping[str, Any], str], str] = lambda row, name: (
+        (f"{row[f'{name} mean']:.4f}" if f"{name} mean" in row else "")
+        + (f" ± {row[f'{name} sd']:.4f}" if f"{name} sd" in row else "")
+    )
+    for row in rows:
+        table.add_row(*(str(row.get(key, "")) for key in keys), *(shown(row, name) for name in metrics))
+    Console().print(table)
