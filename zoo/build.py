@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from zoo.errors import ConfigError, ZooError, nearest
 
-ALLOWED = ("zoo.attention.", "zoo.tasks.", "zoo.optimisation.", "zoo.callbacks.", "zoo.loggers.", "torch.optim.")
-"""What may be built: a configuration inside a checkpoint comes from a stranger, and any callable would run code."""
+ALLOWED = (
+    "zoo.attention.",
+    "zoo.tasks.",
+    "zoo.optimisation.",
+    "zoo.callbacks.",
+    "zoo.loggers.",
+    "torch.nn.",
+    "torch.optim.",
+    "torchvision.models.",
+)
+"""Where anything may come from that is built: a configuration inside a checkpoint comes from a stranger, and any
+callable would run code. `_PLACES` says what of it belongs where."""
 
+_OPTIMISATION = ("zoo.optimisation.", "torch.optim.")
+_PLACES = {
+    "model": ("zoo.tasks.", "zoo.attention.", "torch.nn.", "torchvision.models.", *_OPTIMISATION),
+    "data": ("zoo.tasks.",),
+    "attention": ("zoo.attention.",),
+    "optimisation": _OPTIMISATION,
+    "optimizer": _OPTIMISATION,
+    "scheduler": _OPTIMISATION,
+    "callbacks": ("zoo.callbacks.",),
+    "logger": ("zoo.loggers.",),
+}
+_BACKBONES = ("resnet18", "resnet34", "resnet50", "resnet101", "vgg16", "vit_b_16", "convnext_tiny", "efficientnet_b0")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z][A-Za-z0-9_]*)+", re.ASCII)
+_DEEPEST, _MOST_NODES = 32, 100_000
 _RESERVED = {"_target_", "_partial_"}
 
 
@@ -41,39 +67,98 @@ def build(node: Mapping[str, Any], path: str, **given: Any) -> Any:
 
 def check(node: Mapping[str, Any], path: str, given: set[str] | None = None) -> None:
     """Refuses targets that may not be built, options they do not have, and values that were not given."""
-    for where, each in _targets(node, path):
-        target = each["_target_"]
-        found = resolve(target, where)
-        signature, hints = inspect.signature(found), _hints(found)
-        known = {n for n, p in signature.parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
-        for key, value in each.items():
-            if key not in known | _RESERVED:
-                raise ConfigError(f"{where} has no option {key!r}. {nearest(key, known)}")
-            if value == "???":
-                raise ConfigError(f"{where}.{key} must be given: {where}.{key}=VALUE")
-            if key in hints and not _fits(value, hints[key]):
-                raise ConfigError(f"{where}.{key}={value!r} does not fit: it is to be {_said(hints[key])}")
-        needed = {n for n, p in signature.parameters.items() if p.default is p.empty and n in known}
-        missing = needed - set(each) - ((given or set()) if where == path else set())
-        if missing and not each.get("_partial_"):
-            raise ConfigError(f"{where} needs {', '.join(sorted(missing))}")
+    for problem in problems(node, path, given):
+        raise problem
 
 
-def resolve(target: Any, where: str) -> Any:
-    """The class or function of an allowed dotted name."""
-    if not isinstance(target, str) or not target.startswith(ALLOWED) or "__" in target:
-        raise ConfigError(f"{where}: {target!r} may not be built; what may be is {', '.join(a + '*' for a in ALLOWED)}")
-    import importlib
+def problems(node: Mapping[str, Any], path: str, given: set[str] | None = None) -> Iterator[ConfigError]:
+    """All that `check` would refuse, one after the other."""
+    try:
+        targets = list(_targets(node, path))
+    except ConfigError as error:
+        yield error
+        return
+    for where, each in targets:
+        try:
+            yield from _problems_of(each, where, path, given)
+        except ConfigError as error:
+            yield error
 
+
+def _problems_of(each: Mapping[str, Any], where: str, path: str, given: set[str] | None) -> Iterator[ConfigError]:
+    found = resolve(each["_target_"], where, is_root=where == path)
+    signature, hints = inspect.signature(found), _hints(found)
+    known = {n for n, p in signature.parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+    for key, value in each.items():
+        if key not in known | _RESERVED:
+            yield ConfigError(f"{where} has no option {key!r}. {nearest(str(key), known)}")
+        elif value == "???":
+            yield ConfigError(f"{where}.{key} must be given: {where}.{key}=VALUE")
+        elif key in hints and not _fits(value, hints[key]):
+            yield ConfigError(f"{where}.{key}={value!r} does not fit: it is to be {_said(hints[key])}")
+    needed = {n for n, p in signature.parameters.items() if p.default is p.empty and n in known}
+    missing = needed - set(each) - ((given or set()) if where == path else set())
+    if missing and not each.get("_partial_"):
+        yield ConfigError(f"{where} needs {', '.join(sorted(missing))}")
+
+
+def resolve(target: Any, where: str, *, is_root: bool = False) -> Any:
+    """The class or function of an allowed dotted name.
+
+    Args:
+        target: What the configuration names.
+        where: Its place, whose first word decides what belongs there.
+        is_root: Whether it is what is built there, and not a part of that.
+    """
+    place = where.partition(".")[0]
+    allowed = _PLACES.get(place, ALLOWED)
+    refusal = f"{where}: {target!r} may not be built; what may be is {', '.join(a + '*' for a in allowed)}"
+    if not isinstance(target, str) or not target.startswith(allowed) or not _NAME.fullmatch(target) or "__" in target:
+        raise ConfigError(refusal)
     module, _, name = target.rpartition(".")
+    if module == "torchvision.models" and name not in _BACKBONES:
+        raise ConfigError(f"{where}: {target!r} may not be built; of torchvision, {', '.join(_BACKBONES)} may be")
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{where}: {target!r} cannot be imported: {error}") from error
-    defined_in = getattr(found, "__module__", "") or ""
-    if not callable(found) or not f"{defined_in}.".startswith(ALLOWED):
+    # a package may show what is defined inside of it; what a module has imported from elsewhere is not its own
+    home = f"{getattr(found, '__module__', '') or ''}."
+    if not callable(found) or not home.startswith(f"{module}.") or found.__qualname__ != name:
         raise ConfigError(f"{where}: {target!r} may not be built; it is not one of this project's parts")
+    if not _belongs(found, target, place, is_root):
+        raise ConfigError(f"{where}: {target!r} may not be built; it does not belong there")
     return found
+
+
+def _belongs(found: Any, target: str, place: str, is_root: bool) -> bool:
+    """Whether a thing of an allowed name is of the kind that its place takes: functions with other effects are not."""
+    import torch
+
+    if target.startswith("torch.nn."):
+        return _is_a(found, torch.nn.Module) and target.count(".") == 2
+    if target.startswith("torch.optim."):
+        return _is_a(found, torch.optim.Optimizer) and target.count(".") == 2
+    if target.startswith(("zoo.attention.", "zoo.optimisation.")):
+        return inspect.isclass(found)
+    if not target.startswith("zoo.tasks."):
+        return True
+    from zoo.tasks.contract import Task, TaskData
+
+    if place == "model":
+        return _is_a(found, Task if is_root else torch.nn.Module)
+    if place == "data":
+        return _is_a(found, TaskData) or _is_a(_returned(found), TaskData) or (not is_root and inspect.isclass(found))
+    return inspect.isclass(found) or _is_a(_returned(found), TaskData)
+
+
+def _is_a(found: Any, kind: type) -> bool:
+    return inspect.isclass(found) and issubclass(found, kind)
+
+
+def _returned(found: Callable[..., Any]) -> Any:
+    """What a function says that it returns."""
+    return _hints(found).get("return") if inspect.isfunction(found) else None
 
 
 def _hints(target: Any) -> dict[str, Any]:
@@ -110,14 +195,24 @@ def _said(hint: Any) -> str:
 
 
 def _targets(node: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    if isinstance(node, Mapping):
-        if "_target_" in node:
-            yield path, node
-        for key, value in node.items():
-            yield from _targets(value, f"{path}.{key}")
-    elif isinstance(node, list | tuple):
-        for number, value in enumerate(node):
-            yield from _targets(value, f"{path}.{number}")
+    """Every node with a target, from the outside in; a configuration that nobody could have written is refused."""
+    waiting, seen = [(path, node, 0)], 0
+    while waiting:
+        where, each, depth = waiting.pop()
+        seen += 1
+        if depth > _DEEPEST or seen > _MOST_NODES:
+            raise ConfigError(f"{path}: more than {_DEEPEST} levels or {_MOST_NODES:,} values is no configuration")
+        if isinstance(each, Mapping):
+            if "_target_" in each:
+                yield where, each
+            children = [(f"{where}.{key}", value, depth + 1) for key, value in each.items()]
+        elif isinstance(each, list | tuple):
+            children = [(f"{where}.{number}", value, depth + 1) for number, value in enumerate(each)]
+        elif isinstance(each, str) and "${" in each:  # Hydra would look it up, also in the environment
+            raise ConfigError(f"{where}={each!r} is not resolved; a value without '${{' belongs there")
+        else:
+            continue
+        waiting += reversed(children)
 
 
 def _root_cause(error: BaseException) -> BaseException:

@@ -10,20 +10,22 @@ from __future__ import annotations
 import os
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from pytorch_lightning.plugins import CheckpointIO
 from torch import Tensor
+from torch.nn.modules import module as modules
 
-from zoo import __version__, config
+from zoo import __version__, config, formats, pickles
 from zoo.build import build
-from zoo.errors import CheckpointError, ConfigError
+from zoo.errors import CheckpointError
+from zoo.formats import FORMAT, MalformedError
 from zoo.tasks.contract import Task
 
-FORMAT = 1
 _NEEDED = ("format", "version", "model", "config", "data", "sizes", "metrics")
 
 
@@ -68,9 +70,10 @@ def read(path: Path | str) -> dict[str, Any]:
         raise CheckpointError(f"{path} is a folder; a checkpoint is a file, such as {path}/checkpoints/best.ckpt")
     if not path.exists():
         raise CheckpointError(f"there is no checkpoint {path}")
-    if not zipfile.is_zipfile(path):
+    if not path.is_file() or not zipfile.is_zipfile(path):
         raise CheckpointError(f"{path} is not a checkpoint, or was cut short: it is {path.stat().st_size:,} bytes")
     try:
+        pickles.inspect(path)
         content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -80,16 +83,21 @@ def read(path: Path | str) -> dict[str, Any]:
     about = content.get("zoo") if isinstance(content, dict) else None
     if not isinstance(about, dict) or not isinstance(content.get("state_dict"), dict):
         raise CheckpointError(f"{path} is not a checkpoint of this project: it has no 'zoo' section")
-    if not isinstance(about.get("format"), int):
+    if type(about.get("format")) is not int:
         raise CheckpointError(f"{path} is not a checkpoint of this project: its format is {about.get('format')!r}")
     if about["format"] > FORMAT:
         raise CheckpointError(
             f"{path} has format {about['format']}, written by version {about.get('version')}; "
             f"this version reads up to format {FORMAT}: upgrade with pip install -U attention-zoo"
         )
-    missing = [key for key in _NEEDED if key not in about]
-    if missing:
-        raise CheckpointError(f"{path} is not a whole checkpoint: its 'zoo' section lacks {', '.join(missing)}")
+    try:
+        content = formats.migrated(content)
+        missing = [key for key in _NEEDED if key not in content["zoo"]]
+        if missing:
+            raise CheckpointError(f"{path} is not a whole checkpoint: its 'zoo' section lacks {', '.join(missing)}")
+        formats.check(content)
+    except MalformedError as error:
+        raise CheckpointError(f"{path} is not a sound checkpoint: {error}") from error
     return content
 
 
@@ -116,20 +124,54 @@ def load(path: Path | str) -> Task:
 
 def module_of(content: Mapping[str, Any], path: Path | str) -> Task:
     """The module that a checkpoint's content describes, with its weights."""
-    about = content["zoo"]
+    about, weights = content["zoo"], content["state_dict"]
     try:
+        formats.check_sizes(about, weights)
+        with torch.device("meta"), _at_most(len(weights)):  # costs no memory, whatever the configuration declares
+            _compare(build(about["config"]["model"], "model", **about["sizes"]), weights, path)
         module: Task = build(about["config"]["model"], "model", **about["sizes"])
-    except (ConfigError, KeyError, TypeError) as error:
+    except CheckpointError:
+        raise
+    except Exception as error:  # a configuration that was tampered with may raise anything
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CheckpointError(
-            f"{path}: its configuration does not describe a model of this version: {error}"
+            f"{path}: its configuration does not describe a model of this version: {reason}"
         ) from error
-    load_weights(module, content["state_dict"], path)
+    module.load_state_dict(weights)
     module.about = {**about, "path": str(path)}
     return module
 
 
+@contextmanager
+def _at_most(weights: int) -> Iterator[None]:
+    """Stops the building of a module that has far more parts than a checkpoint has weights."""
+    most, count = 1000 + 20 * weights, 0
+
+    def counted(*_: Any) -> None:
+        nonlocal count
+        count += 1
+        if count > most:
+            raise MalformedError(f"the model would have more than {most:,} parts, and there are {weights} weights")
+
+    hooks = [
+        modules.register_module_parameter_registration_hook(counted),
+        modules.register_module_module_registration_hook(counted),
+        modules.register_module_buffer_registration_hook(counted),
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
 def load_weights(module: Task, weights: Mapping[str, Tensor], path: Path | str) -> None:
     """All weights, exactly; a difference is explained by the first few names."""
+    _compare(module, weights, path)
+    module.load_state_dict(weights)
+
+
+def _compare(module: Task, weights: Mapping[str, Tensor], path: Path | str) -> None:
     own = module.state_dict()
     lacking, unknown = [n for n in own if n not in weights], [n for n in weights if n not in own]
     other = [
@@ -137,11 +179,16 @@ def load_weights(module: Task, weights: Mapping[str, Tensor], path: Path | str) 
         for name in own
         if name in weights and weights[name].shape != own[name].shape
     ]
+    other += [
+        f"{name} is of {str(weights[name].dtype)[6:]}, the model's of {str(own[name].dtype)[6:]}"
+        for name in own
+        if name in weights and weights[name].dtype != own[name].dtype
+        if not (weights[name].is_floating_point() and own[name].is_floating_point())
+    ]
     problems = [f"it lacks {_few(lacking)}"] * bool(lacking) + [f"it has {_few(unknown)} besides"] * bool(unknown)
     problems += [_few(other)] * bool(other)
     if problems:
         raise CheckpointError(f"{path} is of another model: {'; '.join(problems)}")
-    module.load_state_dict(weights)
 
 
 def create(model: str, *, data: str | None = None, attention: str | None = None, **options: Any) -> Task:

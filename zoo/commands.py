@@ -9,6 +9,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 
 from zoo import checkpoint, run, tables
 from zoo.build import build
+from zoo.data.download import confined
 from zoo.errors import DataError
 from zoo.tasks.contract import Task, TaskData
 
@@ -74,12 +76,16 @@ def _opened(options: argparse.Namespace) -> tuple[Task, TaskData]:
     root = options.root or os.environ.get("ZOO_DATA")
     if "root" in node and root is not None:
         node["root"] = str(root)
-    data = build(node, "data")
-    if options.input is not None:
-        data = data.for_input(options.input, about["data"])
-    else:
-        data.restore(about["data"])
-    data.setup()
+    cache = os.environ.get("ZOO_CACHE") or Path.home() / ".cache" / "attention-zoo"
+    if "cache" in node:
+        node["cache"] = str(cache)
+    with confined(root or "data", cache):  # where files go is not for a checkpoint to say
+        data = build(node, "data")
+        if options.input is not None:
+            data = data.for_input(options.input, about["data"])
+        else:
+            data.restore(about["data"])
+        data.setup()
     return module, data
 
 

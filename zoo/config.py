@@ -65,13 +65,21 @@ def plain(composed: DictConfig, choices: Mapping[str, Any], overrides: Sequence[
 def recipe(config: Mapping[str, Any]) -> list[str]:
     """The overrides of a trained model that fine-tuning keeps: what the model is, not what it was trained on."""
     kept = ("model", "attention", "experiment")
-    return [override for override in config["overrides"] if _split(override)[0].split(".")[0] in kept]
+    return [override for override in _stored(config) if _split(override)[0].split(".")[0] in kept]
 
 
 def continued(config: Mapping[str, Any]) -> list[str]:
     """The overrides of a run that is resumed: all but where it started from and where it was put."""
-    started = ("init", "resume", "run_dir")
-    return [override for override in config["overrides"] if _split(override)[0] not in started]
+    started = ("init", "resume", "run_dir", "check")
+    return [override for override in _stored(config) if _split(override)[0] not in started]
+
+
+def _stored(config: Mapping[str, Any]) -> list[str]:
+    """The overrides of a checkpoint, which may come from a stranger: they do not steer Hydra, nor look anything up."""
+    for override in config["overrides"]:
+        if override.startswith("hydra") or "${" in override:
+            raise ConfigError(f"the checkpoint was trained with {override!r}, which is not taken from a file")
+    return list(config["overrides"])
 
 
 def value_of(overrides: Sequence[str], key: str) -> str | None:

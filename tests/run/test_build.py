@@ -23,7 +23,14 @@ FORBIDDEN = [
     "subprocess.run",
     "torch.load",
     "torch.hub.load",
-    "torch.nn.Linear",
+    "torch.nn.init.normal_",
+    "torch.nn.functional.relu",
+    "torch.nn.modules.linear.Linear",
+    "torch.nn.Parameter",
+    "torch.nn.utils.clip_grad_norm_",
+    "torch.optim.lr_scheduler.LambdaLR",
+    "torchvision.models.list_models",
+    "torchvision.models.get_model",
     "torch.optim",
     "torch.optimisation.Adam",
     "pathlib.Path.write_text",
@@ -47,6 +54,11 @@ FORBIDDEN = [
     "zoo.tasks.graph.data.Path",
     "zoo.tasks.graph.planetoid.pickle.loads",
     "zoo.tasks.graph.planetoid.fetch",
+    "zoo.tasks.graph.planetoid.read_planetoid",
+    "zoo.tasks.graph.planetoid._unpickle",
+    "zoo.tasks.graph.files.read_graph",
+    "zoo.tasks.graph.module.GraphAttentionNet",
+    "zoo.optimisation._fits",
     "zoo.tasks.graph.planetoid.os.system",
     "torch.optim.optimizer.torch.load",
     # ways around it
@@ -90,6 +102,57 @@ def test_it_is_refused_wherever_it_hides_and_before_anything_is_built(monkeypatc
 def test_what_may_be_built(target: str) -> None:
     assert resolve(target, "part").__name__ == target.rpartition(".")[2]
     assert target.startswith(ALLOWED)
+
+
+@pytest.mark.parametrize(
+    ("place", "target", "is_root"),
+    [
+        ("model", "zoo.tasks.graph.net.GraphAttentionNet", True),
+        ("model", "zoo.tasks.graph.data.GraphData", False),
+        ("model", "zoo.tasks.graph.data.planted_graph", True),
+        ("model.net", "zoo.callbacks.Keeper", False),
+        ("model.net", "zoo.loggers.MetricsFile", False),
+        ("data", "zoo.tasks.graph.module.NodeClassifier", True),
+        ("data", "zoo.attention.Softmax", False),
+        ("data", "torch.optim.Adam", True),
+        ("data", "zoo.tasks.graph.graph.Graph", True),
+        ("callbacks.keeper", "zoo.loggers.wandb", True),
+        ("logger.csv", "zoo.tasks.graph.data.planted_graph", True),
+        ("optimizer", "zoo.attention.Softmax", True),
+        ("scheduler", "torch.nn.Linear", True),
+    ],
+)
+def test_what_does_not_belong_there(place: str, target: str, is_root: bool) -> None:
+    with pytest.raises(ConfigError, match="may not be built"):
+        resolve(target, place, is_root=is_root)
+
+
+@pytest.mark.parametrize(
+    ("place", "target", "is_root"),
+    [
+        ("model", "zoo.tasks.graph.module.NodeClassifier", True),
+        ("model.net", "zoo.tasks.graph.net.GraphAttentionNet", False),
+        ("model.net.act", "torch.nn.ReLU", False),
+        ("model.net.attend", "zoo.attention.AttendFactory", False),
+        ("model.optimisation", "zoo.optimisation.Optimisation", False),
+        ("model.optimisation.optimizer", "torch.optim.AdamW", False),
+        ("model.net.stem", "torchvision.models.resnet18", False),
+        ("data", "zoo.tasks.graph.data.planetoid", True),
+        ("data", "zoo.tasks.graph.data.GraphData", True),
+    ],
+)
+def test_what_belongs_there(place: str, target: str, is_root: bool) -> None:
+    assert resolve(target, place, is_root=is_root).__name__ == target.rpartition(".")[2]
+
+
+def test_a_configuration_that_nobody_wrote() -> None:
+    node: dict[str, Any] = {}
+    for _ in range(100):
+        node = {"in": node}
+    with pytest.raises(ConfigError, match="is no configuration"):
+        check({**SCHEDULE, "deep": node}, "scheduler")
+    with pytest.raises(ConfigError, match=r"monitor='\$\{oc\.env:HOME\}' is not resolved"):
+        build({**SCHEDULE, "monitor": "${oc.env:HOME}"}, "scheduler")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from io import BufferedRandom
 from os.path import samestat
 from pathlib import Path
@@ -19,6 +20,8 @@ from zoo.errors import DataError, OfflineError
 
 _CHUNK = 1 << 16
 _ATTEMPTS = 3
+
+_folders: ContextVar[tuple[Path, ...] | None] = ContextVar("folders", default=None)
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +45,12 @@ def fetch(url: str, destination: Path | str, *, sha256: str | None, timeout: flo
     destination = Path(destination)
     if destination.is_file():
         return destination
+    folders = _folders.get()
+    if folders is not None and not any(destination.resolve().is_relative_to(folder) for folder in folders):
+        raise OfflineError(
+            f"{destination} is not there, and a checkpoint does not decide where downloads go. "
+            "Give the folder of your data sets with --root or $ZOO_DATA."
+        )
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
         with _part(destination) as part:
@@ -57,6 +66,16 @@ def fetch(url: str, destination: Path | str, *, sha256: str | None, timeout: flo
             f"Make room or make the folder writable, or fetch {url} and place it there yourself."
         ) from error
     return destination
+
+
+@contextmanager
+def confined(*folders: Path | str) -> Iterator[None]:
+    """Meanwhile files are downloaded to these folders alone."""
+    token = _folders.set(tuple(Path(folder).resolve() for folder in folders))
+    try:
+        yield
+    finally:
+        _folders.reset(token)
 
 
 @contextmanager
