@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from zoo.errors import ConfigError
 
 
 class MetricsFile(Logger):
-    """`metrics.csv`: a row for every logged step, a column for every metric; empty where it was not measured."""
+    """`metrics.csv`: a row for every logged step, a column for every metric; empty where it was not measured.
+
+    Lightning saves after every entry. The last row is therefore taken back from the file when its step has more to say.
+    """
 
     def __init__(self, *, run_dir: Path, flush_rows: int = 100) -> None:
         super().__init__()
@@ -21,6 +25,8 @@ class MetricsFile(Logger):
         self.flush_rows = flush_rows
         self.columns = ["step", "epoch"]
         self._rows: list[dict[str, float]] = []
+        self._last: tuple[dict[str, float], int] | None = None
+        """The last row in the file, and where it begins."""
         if self.path.exists():
             with self.path.open(newline="", encoding="utf-8") as file:
                 self.columns = next(csv.reader(file), self.columns)
@@ -38,6 +44,9 @@ class MetricsFile(Logger):
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         row = {"step": float(step or 0), **metrics}
+        if not self._rows and self._last is not None and self._last[0]["step"] == row["step"]:
+            os.truncate(self.path, self._last[1])
+            self._rows = [self._last[0]]
         if self._rows and self._rows[-1]["step"] == row["step"]:
             self._rows[-1].update(row)  # training and validation of one step share a row
         else:
@@ -47,6 +56,8 @@ class MetricsFile(Logger):
 
     def save(self) -> None:
         """Appends; where a new column has come up, the rows so far are written again under the new header."""
+        if not self._rows and self.path.exists():
+            return
         new = [key for row in self._rows for key in row if key not in self.columns]
         header_is_new = not self.path.exists()
         if new:
@@ -58,11 +69,15 @@ class MetricsFile(Logger):
             os.replace(partial, self.path)
             header_is_new = False
         with self.path.open("a", newline="", encoding="utf-8") as file:
-            self._writer(file, header=header_is_new).writerows(_formatted(row) for row in self._rows)
+            writer = self._writer(file, header=header_is_new)
+            for row in self._rows:
+                self._last = (row, file.tell())
+                writer.writerow(_formatted(row))
         self._rows = []
 
     def finalize(self, status: str) -> None:
-        self.save()
+        with suppress(*[OSError] if status == "failed" else []):  # of a full disk the user has been told
+            self.save()
 
     def _read(self) -> list[dict[str, str]]:
         if not self.path.exists():
@@ -75,6 +90,23 @@ class MetricsFile(Logger):
         if header:
             writer.writeheader()
         return writer
+
+
+def cut(path: Path, step: int) -> None:
+    """Leaves the rows before this step in a metrics.csv, and whole rows alone: what follows was or will be lost."""
+    if not path.exists():
+        return
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        rows = list(csv.reader(line.replace("\0", "") for line in file))
+    if step <= 0 or not rows or rows[0][:1] != ["step"]:
+        path.unlink()
+        return
+    header, *rest = rows
+    kept = [row for row in rest if len(row) == len(header) and row[0].isdecimal() and int(row[0]) < step]
+    partial = path.with_name(f".{path.name}.partial")
+    with partial.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([header, *kept])
+    os.replace(partial, path)
 
 
 def _formatted(row: dict[str, float]) -> dict[str, str]:

@@ -33,6 +33,13 @@ def trainer(epoch: int = 0, **metrics: float) -> Any:
         global_step=epoch,
         should_stop=False,
         is_global_zero=True,
+        global_rank=0,
+        world_size=1,
+        loggers=[],
+        accumulate_grad_batches=1,
+        fit_loop=SimpleNamespace(
+            epoch_loop=SimpleNamespace(batch_progress=SimpleNamespace(current=SimpleNamespace(completed=0)))
+        ),
         save_checkpoint=lambda path: None,
     )
 
@@ -124,7 +131,7 @@ def test_weights_are_kept_as_they_were(tmp_path: Path) -> None:
     each.on_validation_end(trainer(accuracy=0.5), SimpleNamespace(state_dict=lambda: {"weight": weight}))  # type: ignore[arg-type]
     weight += 1
     each.save(trainer())
-    assert checkpoint.read(each.best_path)["state_dict"]["weight"].tolist() == [1.0]
+    assert torch.load(each.best_path, weights_only=True)["state_dict"]["weight"].tolist() == [1.0]
 
 
 def test_a_metric_that_is_not_measured() -> None:
@@ -167,5 +174,5 @@ def test_every_so_many_seconds(tmp_path: Path) -> None:
     for seconds, expected in ((1000.0, 0), (0.0, 3)):
         each = Keeper(monitors=GAT_RULE, every_seconds=seconds, run_dir=tmp_path, about=ABOUT)  # type: ignore[arg-type]
         for _ in range(3):
-            each.on_train_batch_end(run)
+            each.on_train_batch_start(run, module(0))
         assert len(calls) == expected

@@ -1,22 +1,44 @@
-"""The one loader: which examples make up which batch is a function of (seed, epoch, position) and nothing else."""
+"""The one loader: which examples make up which batch is a function of (seed, epoch, position, rank) alone."""
 
 from __future__ import annotations
 
+import hashlib
+import random
+import signal
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
+from torch.utils.data import DataLoader, Dataset
+
+_POOL = 100
+"""Batches whose examples are sorted by length together: enough for little padding, few enough to mix."""
 
 
 class Loader:
     """Batches of `examples`, in an order drawn from (seed, epoch).
 
+    A pass that `load_state_dict` has put in the middle of an epoch goes on with the very batch that comes next. Every
+    other pass is one more epoch; `set_epoch` says which.
+
+    With several processes (`rank`, `world_size`, which the run sets) each batch is shared out among them, so that any
+    number of processes sees the same batches. Nothing is padded or dropped: a last batch that is too small to give
+    every process an example joins the one before it in training; in evaluation some processes have a batch less.
+
     Args:
-        examples: Anything indexed by number.
-        collate: Makes a batch of a list of examples.
-        batch_size: Examples a batch; the last one may be smaller.
+        examples: Anything indexed by number. Asked for in worker processes, if there are any.
+        collate: Makes a batch of a list of examples; draws nothing at random.
+        batch_size: Examples a batch, over all processes; the last one may be smaller.
         shuffle: A new order every epoch. Without it the order is that of the examples.
-        seed: Of the order.
+        seed: Of the order and of `augment`.
+        lengths: Of the examples. Batches are then made of examples of similar length.
+        augment: Changes an example at random. While it runs, torch's, NumPy's and Python's own generators are seeded
+            by (seed, epoch, number of the example), and put back after it: any transform may be used, and gives the
+            same in whichever process it runs and wherever the run was interrupted.
+        num_workers: Processes that make the batches; 0: this one.
+        even: Every process has the same number of batches, as training needs. Evaluation does not.
     """
 
     def __init__(
@@ -27,34 +49,187 @@ class Loader:
         batch_size: int = 1,
         shuffle: bool = False,
         seed: int = 0,
+        lengths: Sequence[int] | None = None,
+        augment: Callable[[Any], Any] | None = None,
+        num_workers: int = 0,
+        even: bool = False,
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if num_workers < 0:
+            raise ValueError(f"num_workers must be at least 0, got {num_workers}")
+        if lengths is not None and len(lengths) != len(examples):
+            raise ValueError(f"{len(lengths)} lengths for {len(examples)} examples")
         self.examples = examples
         self.collate = collate
         self.batch_size = batch_size
         self.shuffle = shuffle
         self.seed = seed
+        self.lengths = lengths
+        self.augment = augment
+        self.num_workers = num_workers
+        self.even = even
+        self.rank = 0
+        self.world_size = 1
         self.epoch = 0
+        self.position = 0
+        """Batches of this epoch that were handed out."""
+        self._goes_on = False
+        self._fixed: list[list[int]] | None = None
+        self._workers: DataLoader[Any] | None = None
 
     def __len__(self) -> int:
-        return -(-len(self.examples) // self.batch_size)
+        """Batches an epoch, for this process."""
+        whole, rest = divmod(len(self.examples), self.batch_size)
+        if rest == 0:
+            return whole
+        if self.even:
+            return whole + (rest >= self.world_size or whole == 0)
+        return whole + (self.rank < rest)
 
     def __iter__(self) -> Iterator[Any]:
-        order = self.order(self.epoch)
-        self.epoch += 1
-        for start in range(0, len(order), self.batch_size):
-            yield self.collate([self.examples[number] for number in order[start : start + self.batch_size]])
+        # a generator: none of this happens before the first batch is asked for, when the epoch is known
+        if not self._goes_on and self.position:
+            self.epoch, self.position = self.epoch + 1, 0
+        self._goes_on = False
+        epoch, first = self.epoch, self.position
+        for position, batch in enumerate(self._made(epoch, first), start=first + 1):
+            self.epoch, self.position = epoch, position
+            yield batch
 
-    def order(self, epoch: int) -> list[int]:
-        """The numbers of the examples in the order in which this epoch takes them."""
-        if not self.shuffle:
-            return list(range(len(self.examples)))
-        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
-        return torch.randperm(len(self.examples), generator=generator).tolist()
+    def set_epoch(self, epoch: int) -> None:
+        """The next pass is this epoch, from its beginning, unless it goes on in the middle of it."""
+        if not (self._goes_on and epoch == self.epoch):
+            self.epoch, self.position, self._goes_on = epoch, 0, True
 
     def state_dict(self) -> dict[str, int]:
-        return {"epoch": self.epoch}
+        return {"epoch": self.epoch, "position": self.position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        self.epoch = state["epoch"]
+        self.epoch, self.position, self._goes_on = state["epoch"], state["position"], True
+
+    def order(self, epoch: int) -> list[int]:
+        """The numbers of the examples in the order in which this epoch takes them, those of all processes."""
+        return [number for batch in self._batches(epoch) for number in batch]
+
+    def _shares(self, epoch: int) -> list[list[int]]:
+        """This process's part of each batch."""
+        shares = [batch[self.rank :: self.world_size] for batch in self._batches(epoch)]
+        return [share for share in shares if share]
+
+    def _batches(self, epoch: int) -> list[list[int]]:
+        if not self.shuffle:
+            if self._fixed is None:
+                order = list(range(len(self.examples)))
+                if self.lengths is not None:
+                    order.sort(key=self.lengths.__getitem__)
+                self._fixed = self._cut(order)
+            return self._fixed
+        generator = torch.Generator().manual_seed(mixed(self.seed, "order", epoch))
+        order = torch.randperm(len(self.examples), generator=generator).tolist()
+        if self.lengths is None:
+            return self._cut(order)
+        pool = _POOL * self.batch_size
+        pools = (order[start : start + pool] for start in range(0, len(order), pool))
+        batches = self._cut([number for each in pools for number in sorted(each, key=self.lengths.__getitem__)])
+        return [batches[place] for place in torch.randperm(len(batches), generator=generator).tolist()]
+
+    def _cut(self, order: list[int]) -> list[list[int]]:
+        batches = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
+        if self.even and len(batches) > 1 and len(batches[-1]) < self.world_size:
+            last = batches.pop()
+            batches[-1] = batches[-1] + last
+        return batches
+
+    def _made(self, epoch: int, first: int) -> Iterator[Any]:
+        shares = self._shares(epoch)[first:]
+        maker = _Maker(self.examples, self.collate, self.augment, self.seed)
+        if not self.num_workers:
+            return (maker[epoch, share] for share in shares)
+        if self._workers is None:
+            self._jobs = _Jobs()
+            self._workers = DataLoader(
+                maker,
+                batch_size=None,  # a job is a batch already
+                sampler=self._jobs,
+                num_workers=self.num_workers,
+                persistent_workers=True,
+                collate_fn=_as_it_is,
+                worker_init_fn=_leave_signals,
+                generator=torch.Generator().manual_seed(0),  # else the global generator would be drawn from
+            )
+        self._jobs.jobs = [(epoch, share) for share in shares]
+        return iter(self._workers)
+
+
+class _Maker(Dataset[Any]):
+    """Makes a batch of (epoch, numbers), in whichever process."""
+
+    def __init__(
+        self,
+        examples: Sequence[Any],
+        collate: Callable[[list[Any]], Any],
+        augment: Callable[[Any], Any] | None,
+        seed: int,
+    ) -> None:
+        self.examples = examples
+        self.collate = collate
+        self.augment = augment
+        self.seed = seed
+
+    def __getitem__(self, job: tuple[int, list[int]]) -> Any:
+        epoch, numbers = job
+        if self.augment is None:
+            return self.collate([self.examples[number] for number in numbers])
+        found = []
+        with _generators_kept():
+            for number in numbers:
+                seed_all(mixed(self.seed, "example", epoch, number))
+                found.append(self.augment(self.examples[number]))
+        return self.collate(found)
+
+
+class _Jobs:
+    """What the worker processes are to do in this pass; they outlive a pass."""
+
+    jobs: Sequence[tuple[int, list[int]]] = ()
+
+    def __iter__(self) -> Iterator[tuple[int, list[int]]]:
+        return iter(self.jobs)
+
+    def __len__(self) -> int:
+        return len(self.jobs)
+
+
+def mixed(*parts: object) -> int:
+    """A seed of 63 bits from several numbers and words; near ones give unrelated seeds."""
+    digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def seed_all(seed: int) -> None:
+    """Seeds torch's CPU generator, NumPy's and Python's."""
+    torch.default_generator.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+@contextmanager
+def _generators_kept() -> Iterator[None]:
+    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(states[0])
+        np.random.set_state(states[1])
+        random.setstate(states[2])
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _leave_signals(_: int) -> None:
+    """Ctrl-C at a terminal goes to the workers too: that of the run alone decides when they end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)

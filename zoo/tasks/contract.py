@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+from torch import Tensor
 
 from zoo.attention import AttentionMap
 from zoo.data.loader import Loader
 from zoo.optimisation import Optimisation
+
+
+@dataclass(frozen=True)
+class Invariance:
+    """A change of a batch that must not change some of the outputs; the preflight makes it and looks.
+
+    Args:
+        what: Of what the outputs are to be independent: "padding", "later positions".
+        batch: The batch, changed there.
+        kept: The outputs that must stay as they were, of `module(batch)`.
+    """
+
+    what: str
+    batch: Any
+    kept: Callable[[Any], Tensor]
 
 
 class Task(pl.LightningModule, ABC):
@@ -38,6 +56,10 @@ class Task(pl.LightningModule, ABC):
     def predict_step(self, batch: Any, batch_idx: int = 0) -> dict[str, list[Any]]:
         """A column a key, an entry an example: id, split, label, prediction, probability, loss."""
 
+    def invariants(self, batch: Any) -> Sequence[Invariance]:
+        """What outputs must not depend on: padding, later positions of a causal model, far parts of a graph."""
+        return ()
+
     @abstractmethod
     def vocabularies(self) -> dict[str, dict[str, int]]:
         """For fine-tuning by name: vocabulary of the data -> parameter -> its axis with one entry a name."""
@@ -47,6 +69,8 @@ class TaskData(pl.LightningDataModule, ABC):
     """Where batches come from."""
 
     max_epochs: int
+    order_seed: int = 0
+    """Of the order of training examples and of their augmentation; the run sets it to its own seed."""
 
     @abstractmethod
     def sizes(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Graphs as the trainer takes them: one graph is one batch, each split scores its own nodes."""
+"""Graphs as the trainer takes them: each split scores its own nodes, all at once or, in training, some at a time."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from zoo.data.loader import Loader
 from zoo.errors import DataError
@@ -26,19 +27,32 @@ Reader = Callable[[Vocabulary | None, Vocabulary | None], Graph]
 
 
 class GraphData(TaskData):
-    """One graph, whole, in every batch.
+    """One graph, whole, in every batch; what differs is which nodes are scored.
 
     Args:
         read: Where the graph comes from.
-        max_epochs: Passes over the graph at most.
+        max_epochs: Passes over the nodes of the training split at most.
+        batch_size: Nodes scored in a training step, in a new order every epoch; each step computes their receptive
+            field and no more. None: all. Evaluation scores all at once.
         self_loops: Every node attends to itself too.
         directed: How edges of the user's own files are read by `for_input`.
     """
 
-    def __init__(self, read: Reader, *, max_epochs: int, self_loops: bool = True, directed: bool = False) -> None:
+    def __init__(
+        self,
+        read: Reader,
+        *,
+        max_epochs: int,
+        batch_size: int | None = None,
+        self_loops: bool = True,
+        directed: bool = False,
+    ) -> None:
         super().__init__()
+        if batch_size is not None and batch_size < 1:
+            raise DataError(f"data.batch_size={batch_size}: write a whole number from 1, or null for all nodes")
         self.read = read
         self.max_epochs = max_epochs
+        self.batch_size = batch_size
         self.self_loops = self_loops
         self.directed = directed
         self.graph: Graph | None = None
@@ -93,15 +107,22 @@ class GraphData(TaskData):
         return data
 
     def loader(self, split: str) -> Loader:
-        """Batches whose `nodes` are those of one split; `all` for every node."""
-        graph = self._ready()
-        nodes = torch.arange(len(graph.ids)) if split == "all" else (graph.split == SPLITS[split]).nonzero().squeeze(1)
-        batch = copy.copy(self._whole)
-        batch.nodes = nodes
-        return Loader([batch] if len(nodes) else [], collate=_only)
+        """One batch whose `nodes` are those of one split; `all` for every node."""
+        nodes = self._nodes(split)
+        return Loader([self._scoring(nodes)] if len(nodes) else [], collate=_only)
 
     def train_dataloader(self) -> Loader:
-        return self.loader("train")
+        if self.batch_size is None:
+            return self.loader("train")
+        nodes = self._nodes("train")
+        return Loader(
+            range(len(nodes)),
+            collate=lambda numbers: self._scoring(nodes[numbers]),
+            batch_size=self.batch_size,
+            shuffle=True,
+            seed=self.order_seed,
+            even=True,
+        )
 
     def val_dataloader(self) -> Loader:
         return self.loader("val")
@@ -114,6 +135,15 @@ class GraphData(TaskData):
 
     def transfer_batch_to_device(self, batch: Data, device: torch.device, dataloader_idx: int) -> Data:
         return batch if batch.y.device == device else batch.to(device)
+
+    def _nodes(self, split: str) -> Tensor:
+        graph = self._ready()
+        return torch.arange(len(graph.ids)) if split == "all" else (graph.split == SPLITS[split]).nonzero().squeeze(1)
+
+    def _scoring(self, nodes: Tensor) -> Data:
+        batch = copy.copy(self._whole)
+        batch.nodes = nodes
+        return batch
 
     def _ready(self) -> Graph:
         self.setup()
@@ -134,6 +164,7 @@ def planted_graph(
     noise: float = 0.1,
     self_loops: bool = True,
     max_epochs: int,
+    batch_size: int | None = None,
 ) -> GraphData:
     """The embedded data set: labels that only the trusted neighbours know (`zoo.tasks.graph.planted`)."""
     made = partial(
@@ -148,13 +179,29 @@ def planted_graph(
         width=width,
         noise=noise,
     )
-    return GraphData(partial(_with_own_names, made), max_epochs=max_epochs, self_loops=self_loops, directed=True)
+    return GraphData(
+        partial(_with_own_names, made),
+        max_epochs=max_epochs,
+        batch_size=batch_size,
+        self_loops=self_loops,
+        directed=True,
+    )
 
 
-def planetoid(*, name: str, root: str, cache: str | None = None, self_loops: bool = True, max_epochs: int) -> GraphData:
+def planetoid(
+    *,
+    name: str,
+    root: str,
+    cache: str | None = None,
+    self_loops: bool = True,
+    max_epochs: int,
+    batch_size: int | None = None,
+) -> GraphData:
     """Cora, Citeseer or Pubmed with their public split."""
     published = partial(read_planetoid, Path(root), name, cache=None if cache is None else Path(cache))
-    return GraphData(partial(_with_own_names, published), max_epochs=max_epochs, self_loops=self_loops)
+    return GraphData(
+        partial(_with_own_names, published), max_epochs=max_epochs, batch_size=batch_size, self_loops=self_loops
+    )
 
 
 def graph_files(
@@ -167,6 +214,7 @@ def graph_files(
     split_seed: int = 0,
     self_loops: bool = True,
     max_epochs: int,
+    batch_size: int | None = None,
 ) -> GraphData:
     """The user's own graph: see data/README.md."""
     read = partial(
@@ -178,7 +226,7 @@ def graph_files(
         on_bad_row=on_bad_row,
         split_seed=split_seed,
     )
-    return GraphData(read, max_epochs=max_epochs, self_loops=self_loops, directed=directed)
+    return GraphData(read, max_epochs=max_epochs, batch_size=batch_size, self_loops=self_loops, directed=directed)
 
 
 def _read_files(labels: Vocabulary | None, features: Vocabulary | None, *, normalise: bool, **options: Any) -> Graph:

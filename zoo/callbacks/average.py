@@ -1,0 +1,103 @@
+"""An exponential moving average of the weights: what is validated, kept as the best, and tested."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from zoo.errors import ConfigError
+
+
+class Average(pl.Callback):
+    """Follows the weights after each step: average <- d average + (1 - d) weights.
+
+    Validation sees the average, and `state_dict` of every checkpoint is the average; `last.ckpt` holds the trained
+    weights beside it. Buffers, such as the statistics of batch norm, are those of training.
+
+    Args:
+        decay: d. The higher, the longer the memory: about 1 / (1 - d) steps.
+        warmup: d is at most (1 + t) / (10 + t) at update t, so that the first weights are soon forgotten.
+    """
+
+    def __init__(self, *, decay: float = 0.999, warmup: bool = True) -> None:
+        if not 0 <= decay < 1:
+            raise ConfigError(f"callbacks.average.decay={decay}: write a number from 0 up to, but not, 1")
+        self.decay = decay
+        self.warmup = warmup
+        self.updates = 0
+        self._weights: dict[str, Tensor] = {}
+        self._trained: dict[str, Tensor] = {}
+        """The trained weights while the module holds the average."""
+        self._step = 0
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if "FSDP" in type(trainer.strategy).__name__:
+            raise ConfigError("callbacks=ema averages whole weights and cannot serve trainer=fsdp; take trainer=ddp")
+        own = dict(pl_module.named_parameters())
+        if not self._weights:
+            self._weights = {name: p.detach().clone() for name, p in own.items()}
+        self._weights = {name: value.to(own[name].device) for name, value in self._weights.items()}
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._step = trainer.global_step
+
+    @torch.no_grad()
+    def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
+        if trainer.global_step == self._step:  # gradients are being accumulated
+            return
+        self._step = trainer.global_step
+        decay = min(self.decay, (1 + self.updates) / (10 + self.updates)) if self.warmup else self.decay
+        self.updates += 1
+        for name, parameter in pl_module.named_parameters():
+            self._weights[name].lerp_(parameter, 1 - decay)
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.state.fn == "fit":
+            self._trained = {name: p.detach().clone() for name, p in pl_module.named_parameters()}
+            _copy(self._weights, pl_module)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._trained:
+            _copy(self._trained, pl_module)
+            self._trained = {}
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        self.on_validation_end(trainer, pl_module)
+
+    def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, content: dict[str, Any]) -> None:
+        trained = content["state_dict"]
+        content["state_dict"] = {**trained, **{n: w for n, w in self._weights.items() if n in trained}}
+        content["trained"] = {name: trained[name] for name in self._weights if name in trained}
+
+    def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, content: dict[str, Any]) -> None:
+        if "trained" not in content:
+            raise ConfigError("callbacks=ema: the run was begun without an average; leave it out to continue it")
+        self._weights = {name: content["state_dict"][name].clone() for name in content["trained"]}
+        _copy(content["trained"], pl_module)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"updates": self.updates}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.updates = state_dict["updates"]
+
+    def of(self, module: pl.LightningModule) -> dict[str, Tensor]:
+        """The module's `state_dict` with the average in it."""
+        own = module.state_dict()
+        return {**own, **{name: value for name, value in self._weights.items() if name in own}}
+
+
+def averaged(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Tensor]:
+    """The weights that a run is about: the average if one is kept, else the module's own."""
+    averages = [each for each in getattr(trainer, "callbacks", ()) if isinstance(each, Average)]
+    return averages[0].of(module) if averages else module.state_dict()
+
+
+@torch.no_grad()
+def _copy(weights: dict[str, Tensor], module: pl.LightningModule) -> None:
+    for name, parameter in module.named_parameters():
+        if name in weights:
+            parameter.copy_(weights[name])
