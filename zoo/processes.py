@@ -16,7 +16,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 
 def command(*arguments: str, module: str = "zoo") -> list[str]:
-    """This interpreter on a module of this package; a folder called zoo in the current directory is not taken for it."""
+    """This interpreter on a module of this package; a folder zoo in the current directory is not taken for it."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 

@@ -7,9 +7,9 @@ Each job is a fresh process in a run directory of its own, started from its over
       summary.csv   for each combination of the values that are not seeds: mean, SD (n-1) and n of every test metric
 
 The same command continues a sweep that did not finish: finished jobs are skipped, a stopped one goes on from its
-last.ckpt, a failed one is tried again. Hydra's parser reads the values (`0,1,2`, `range(5)`, `choice(a,b)`, `glob(...)`)
-and its launchers are used if one is named (`hydra/launcher=joblib`); its BasicSweeper is not, because it knows nothing
-of failed and finished jobs.
+last.ckpt, a failed one is tried again. Hydra's parser reads the values (`0,1,2`, `range(5)`, `choice(a,b)`) and its
+launchers are used if one is named (`hydra/launcher=joblib`); its BasicSweeper is not, because it knows nothing of
+failed and finished jobs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import os
 import shlex
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -75,7 +75,8 @@ def run(overrides: Sequence[str]) -> int:
     if options.get("hydra/sweeper") == "optuna":
         from zoo import search
 
-        return search.run(list(overrides), own, options)
+        code: int = search.run(list(overrides), own, options)
+        return code
     unknown = [key for key in options if not key.startswith(("hydra/launcher", "hydra.launcher", "hydra.sweep."))]
     if unknown:
         raise ConfigError(
@@ -401,15 +402,17 @@ def _show(rows: Sequence[Mapping[str, Any]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    metrics = [name[: -len(" mean")] for name in dict.fromkeys(n for row in rows for n in row) if name.endswith(" mean")]
-    keys = [name for name in (rows[0] if rows else {}) if "/" not in name or not name.endswith((" mean", " sd", " n"))]
-    table = Table(title="sweep", title_justify="left")
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    metrics = [name.removesuffix(" mean") for name in columns if name.endswith(" mean")]
+    keys = columns[: columns.index("n") + 1]
+    table = Table(title="mean ± SD over seeds", title_justify="left")
     for name in [*keys, *metrics]:
         table.add_column(name)
-    shown: Callable[[Mapping[str, Any], str], str] = lambda row, name: (
-        (f"{row[f'{name} mean']:.4f}" if f"{name} mean" in row else "")
-        + (f" ± {row[f'{name} sd']:.4f}" if f"{name} sd" in row else "")
-    )
     for row in rows:
-        table.add_row(*(str(row.get(key, "")) for key in keys), *(shown(row, name) for name in metrics))
+        table.add_row(*(str(row.get(key, "")) for key in keys), *(_mean_and_sd(row, name) for name in metrics))
     Console().print(table)
+
+
+def _mean_and_sd(row: Mapping[str, Any], name: str) -> str:
+    mean, sd = row.get(f"{name} mean"), row.get(f"{name} sd")
+    return "" if mean is None else f"{mean:.4f}" + ("" if sd is None else f" ± {sd:.4f}")

@@ -13,7 +13,7 @@ import pytorch_lightning as pl
 import torch
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from zoo import build, config
+from zoo import build, config, launch
 from zoo.attention import sites
 from zoo.errors import ConfigError
 
@@ -115,7 +115,7 @@ def test_every_other_choice_composes_and_its_options_exist(choice: dict[str, str
     given = [override for group, name in choice.items() for override in filled(group, name)]
     chosen = composed(f"model={MODEL}", *(f"{group}={name}" for group, name in choice.items()), *given)
     assert {group: chosen["names"][group] for group in choice} == choice
-    assert set(chosen["trainer"]) <= set(inspect.signature(pl.Trainer).parameters)
+    assert set(launch.trainer_options(chosen)) <= set(inspect.signature(pl.Trainer).parameters)
     for group, additions in {"callbacks": {"run_dir", "about"}, "logger": {"run_dir"}}.items():  # the run's own
         for part, node in chosen[group].items():
             build.check(node, f"{group}.{part}", additions)

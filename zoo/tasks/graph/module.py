@@ -6,12 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
+from zoo import ranks
 from zoo.attention import AttentionMap, record, sites
 from zoo.maps.score import edge_auc
 from zoo.optimisation import Optimisation
@@ -51,6 +52,7 @@ class NodeClassifier(Task):
                 "test/f1_macro": MulticlassF1Score(classes, average="macro"),
             }
         )
+        self.test_loss, self.val_loss, self.val_accuracy = (ranks.MeanOfTargets() for _ in range(3))
         self.explain_layer = explain_layer
         if not -len(sites(self.net)) <= explain_layer < len(sites(self.net)):
             raise ValueError(f"explain_layer={explain_layer}, but the net has {len(sites(self.net))} layers")
@@ -60,26 +62,31 @@ class NodeClassifier(Task):
         return logits
 
     def training_step(self, batch: Data, batch_idx: int) -> Tensor:
-        loss, _ = self._loss(batch)
-        self.log("train/loss", loss, on_step=True, on_epoch=False, batch_size=len(batch.nodes))
+        """With several processes each scores its share of the nodes."""
+        nodes = ranks.share(batch.nodes)
+        logits = self._logits(batch, nodes)
+        total = F.cross_entropy(logits, batch.y.index_select(0, nodes), reduction="sum")
+        loss = ranks.mean_loss(total, len(nodes))
+        self.log("train/loss", loss, on_step=True, on_epoch=False, batch_size=len(nodes), sync_dist=ranks.world() > 1)
         return loss
 
     def validation_step(self, batch: Data, batch_idx: int) -> None:
-        loss, logits = self._loss(batch)
-        accuracy = (logits.argmax(-1) == batch.y.index_select(0, batch.nodes)).float().mean()
-        metrics = {"val/loss": loss, "val/accuracy": accuracy}
-        self.log_dict(metrics, batch_size=len(batch.nodes), sync_dist=self.trainer.world_size > 1)
+        losses, logits, labels = self._scored(batch)
+        self.val_loss.update(losses)
+        self.val_accuracy.update((logits.argmax(-1) == labels).float())
+        metrics = {"val/loss": self.val_loss, "val/accuracy": self.val_accuracy}
+        self.log_dict(metrics, on_step=False, on_epoch=True, batch_size=len(batch.nodes))
 
     def test_step(self, batch: Data, batch_idx: int) -> None:
         """Every metric of the batch's nodes, whichever split they are of; `run` names them after it."""
-        loss, logits = self._loss(batch)
-        self.test_metrics.update(logits, batch.y.index_select(0, batch.nodes))
+        losses, logits, labels = self._scored(batch)
+        self.test_metrics.update(logits, labels)
         self.log_dict(self.test_metrics, on_step=False, on_epoch=True, batch_size=len(batch.nodes))
-        sync = self.trainer.world_size > 1
-        self.log("test/loss", loss, batch_size=len(batch.nodes), sync_dist=sync)
+        self.test_loss.update(losses)
+        self.log("test/loss", self.test_loss, on_step=False, on_epoch=True, batch_size=len(batch.nodes))
         truth = self.truth(batch)
-        if truth is not None:
-            self.log("truth/edge_auc", truth, batch_size=len(batch.nodes), sync_dist=sync)
+        if truth is not None:  # of the whole graph in every process
+            self.log("truth/edge_auc", truth, batch_size=len(batch.nodes))
 
     def explain(self, batch: Data) -> AttentionMap:
         """The scored map: one layer's attention, averaged over its heads."""
@@ -122,8 +129,14 @@ class NodeClassifier(Task):
         found = self.net.vocabularies()
         return {name: {f"net.{p}": axis for p, axis in axes.items()} for name, axes in found.items()}
 
-    def _loss(self, batch: Data) -> tuple[Tensor, Float[Tensor, "nodes classes"]]:
+    def _scored(self, batch: Data) -> tuple[Float[Tensor, " n"], Float[Tensor, "n classes"], Int[Tensor, " n"]]:
+        """Losses, logits and labels of this process's share of the nodes, each the same for any number of processes:
+        all compute the whole split, because sums over other parts of a graph are rounded differently."""
+        logits = ranks.share(self._logits(batch, batch.nodes))
+        labels = batch.y.index_select(0, ranks.share(batch.nodes))
+        return F.cross_entropy(logits, labels, reduction="none"), logits, labels
+
+    def _logits(self, batch: Data, nodes: Int[Tensor, " n"]) -> Float[Tensor, "n classes"]:
         if "field" not in batch:  # kept with the batch: with one graph it is the same in every epoch
-            batch.field = receptive_field(batch.x, batch.support, batch.nodes, len(self.net.layers))
-        logits = self.net.on_field(batch.field)
-        return F.cross_entropy(logits, batch.y.index_select(0, batch.nodes)), logits
+            batch.field = receptive_field(batch.x, batch.support, nodes, len(self.net.layers))
+        return self.net.on_field(batch.field)
