@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 import shlex
 import subprocess
-import time
+import sys
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
@@ -21,7 +22,7 @@ import torch
 import yaml
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 
-from zoo import __version__, checkpoint, tables
+from zoo import __version__, checkpoint, launch, loggers, ranks, resume, tables
 from zoo.build import build
 from zoo.callbacks import Interruption, Keeper, NanGuard, Progress, Thaw
 from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError, ZooError
@@ -29,26 +30,54 @@ from zoo.finetune import transplant
 from zoo.tasks.contract import Task
 
 SPLITS = ("train", "val", "test")
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+"""A disk or a quota that is full, or lets nothing be written."""
 
 
 def train(config: dict[str, Any]) -> dict[str, Any]:
     """Trains, evaluates and reports; returns what stands in metrics.json."""
     _quiet()
-    resumed = _resumed(config)
+    config = launch.join(config)
+    is_auto = config["resume"] == "auto"
+    if is_auto:
+        found, said = launch.first(lambda: resume.locate(config))
+        print(f"zoo: resume=auto: {said}", file=sys.stderr)
+        config = {**config, "resume": found}
+    resumed = _resumed(config, may_have_origin=is_auto)
+    if resumed is not None:  # where its weights once came from stays known
+        config = {**config, "init": resumed["zoo"]["config"]["init"]}
     try:
-        run_dir = _run_dir(config, resumed is not None)
+        run_dir = launch.agreed_run_dir(config, lambda: _run_dir(config, resumed is not None))
     except OSError as error:
         remedy = "give another run_dir or paths.runs"
         raise ConfigError(f"{error.filename}: a run cannot be written there ({error.strerror}); {remedy}") from error
     config = {**config, "run_dir": str(run_dir)}
+    if launch.wanted(config):
+        return _by_several_processes(config, run_dir)
+    with resume.held(run_dir):
+        return _train(config, run_dir, resumed)
+
+
+def _by_several_processes(config: dict[str, Any], run_dir: Path) -> dict[str, Any]:
+    """Hands the configuration to processes that each do what `train` does with it."""
+    _write_config(config, run_dir)
     try:
-        trainer, module, data = _prepared(config, run_dir)
+        return launch.start(config, run_dir)
+    except ZooError:
+        if not any(path.name != "config.yaml" for path in run_dir.iterdir()):  # it did not begin
+            (run_dir / "config.yaml").unlink()
+            _remove_empty(config, run_dir)
+        raise
+
+
+def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None) -> dict[str, Any]:
+    try:
+        trainer, module, data = _prepared(config, run_dir, resumed)
     except ZooError:
         _remove_empty(config, run_dir)
         raise
-    _write_text(run_dir / "config.yaml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
+    _write_config(config, run_dir)
 
-    started = time.monotonic()
     try:
         trainer.fit(module, data, ckpt_path=config["resume"], weights_only=True)
     except (InterruptedRunError, TrainingError) as error:
@@ -58,10 +87,19 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
         raise type(error)(f"{error}\nContinue with: python train.py {how}") from error
     except MisconfigurationException as error:  # such as a monitor of the schedule that is not measured
         raise ConfigError(str(error)) from error
-    seconds = time.monotonic() - started
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise CheckpointError(
+            f"{error.filename or run_dir} cannot be written: {error.strerror}. The checkpoints that were there are "
+            f"whole. Make room, then continue with: python train.py resume=auto run_dir={shlex.quote(str(run_dir))}"
+        ) from error
+    seconds = next(each for each in trainer.callbacks if isinstance(each, Keeper)).seconds
 
     best = run_dir / "checkpoints" / "best.ckpt"
     content = checkpoint.read(best)
+    epochs = trainer.current_epoch
+    trainer, module = launch.for_evaluation(trainer, config, module, lambda: _module(config, data))
     checkpoint.load_weights(module, content["state_dict"], best)
     trainer.loggers = []  # metrics.csv is of the training; the figures of the best weights are in metrics.json
     metrics: dict[str, Any] = {}
@@ -72,14 +110,17 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
         **metrics,
         "parameters": sum(p.numel() for p in module.parameters()),
         "seconds": round(seconds, 3),
-        "epochs": trainer.current_epoch,
+        "epochs": epochs,
         "best_epoch": content["epoch"],
-        "samples_per_second": round(trainer.current_epoch * data.train_size() / seconds, 1),
+        "samples_per_second": round(epochs * data.train_size() / seconds, 1),
         "seed": config["seed"],
         "command": shlex.join(["python", "train.py", *config["overrides"]]),
         "versions": _versions(),
         "commit": commit_of_checkout(),
     }
+    if not ranks.is_first():
+        return result
+    checkpoint.write(best, {**content, "zoo": {**content["zoo"], "metrics": metrics}})
     _write_text(run_dir / "metrics.json", json.dumps(result, indent=2) + "\n")
     tables.show_result(config, result, run_dir)
     return result
@@ -105,7 +146,7 @@ def evaluation_trainer() -> pl.Trainer:
     )
 
 
-def _prepared(config: dict[str, Any], run_dir: Path) -> tuple[pl.Trainer, Task, Any]:
+def _prepared(config: dict[str, Any], run_dir: Path, resumed: Mapping[str, Any] | None) -> tuple[pl.Trainer, Task, Any]:
     """Everything that training needs; what is wrong with the configuration or the data comes to light here.
 
     What the data decides (threads) is entered into the configuration.
@@ -118,16 +159,26 @@ def _prepared(config: dict[str, Any], run_dir: Path) -> tuple[pl.Trainer, Task, 
         raise ConfigError(f"threads={threads!r}: write a whole number from 1, or null")
     pl.seed_everything(seed, workers=True, verbose=False)
     data = build(config["data"], "data")
-    data.prepare_data()
+    data.order_seed = seed
+    launch.first(data.prepare_data)  # downloads and derived files: by one process
     data.setup()
     config["threads"] = threads or data.threads() or torch.get_num_threads()
     torch.set_num_threads(config["threads"])
-    module: Task = build(config["model"], "model", **data.sizes())
-    if config["init"] is not None:
+    module = _module(config, data)
+    if config["init"] is not None and resumed is None:
         report = transplant(module, data.state(), checkpoint.read(config["init"]), config["init"])
-        tables.show_fine_tuning(report, config["init"])
+        if ranks.is_first():
+            tables.show_fine_tuning(report, config["init"])
+    if not ranks.is_first():  # the same weights, but not the same dropout
+        torch.manual_seed(seed + 1_000_003 * ranks.rank())
     about = checkpoint.describe(config, data.state(), data.sizes())
+    _put_back(config, run_dir, resumed)
     return _trainer(config, run_dir, data.max_epochs, about), module, data
+
+
+def _module(config: Mapping[str, Any], data: Any) -> Task:
+    module: Task = build(config["model"], "model", **data.sizes())
+    return module
 
 
 def _trainer(config: Mapping[str, Any], run_dir: Path, max_epochs: int, about: Mapping[str, Any]) -> pl.Trainer:
@@ -135,15 +186,17 @@ def _trainer(config: Mapping[str, Any], run_dir: Path, max_epochs: int, about: M
         build(node, f"callbacks.{name}", **({"run_dir": run_dir, "about": about} if _keeps(node) else {}))
         for name, node in config["callbacks"].items()
     ]
-    loggers = [build(node, f"logger.{name}", run_dir=run_dir) for name, node in config["logger"].items()]
+    logged = config["logger"].items() if ranks.is_first() else ()
+    loggers = [build(node, f"logger.{name}", run_dir=run_dir) for name, node in logged]
+    shown = [Progress()] if ranks.is_first() else []
     try:
         return pl.Trainer(
-            **config["trainer"],
+            **launch.trainer_options(config),
             max_epochs=max_epochs,
             # Keeper is the last to be told of an exception: the others have then done their part
-            callbacks=[NanGuard(), Interruption(), Thaw(), Progress(), *callbacks],
+            callbacks=[NanGuard(), Interruption(), Thaw(), launch.Unused(), *shown, *callbacks],
             logger=loggers,
-            plugins=[checkpoint.AtomicCheckpointIO()],
+            plugins=[checkpoint.AtomicCheckpointIO(), *launch.plugins()],
             default_root_dir=run_dir,
             num_sanity_val_steps=0,
             enable_progress_bar=False,
@@ -155,19 +208,33 @@ def _trainer(config: Mapping[str, Any], run_dir: Path, max_epochs: int, about: M
 
 
 def _keeps(node: Mapping[str, Any]) -> bool:
-    return bool(node["_target_"] == f"{Keeper.__module__}.{Keeper.__name__}")
+    return bool(node["_target_"] == "zoo.callbacks.Keeper")
 
 
-def _resumed(config: dict[str, Any]) -> dict[str, Any] | None:
+def _put_back(config: Mapping[str, Any], run_dir: Path, resumed: Mapping[str, Any] | None) -> None:
+    """The files of the directory as they were when the checkpoint was written; none, for a new run."""
+    if os.environ.get("RANK", "0") != "0":
+        return
+    if resumed is not None:
+        resume.adopt(Path(config["resume"]), run_dir)
+        resume.settle_files(run_dir / "checkpoints", resume.best_step(resumed))
+    loggers.cut(run_dir / "metrics.csv", 0 if resumed is None else resume.steps(resumed))
+
+
+def _resumed(config: Mapping[str, Any], *, may_have_origin: bool = False) -> dict[str, Any] | None:
     """The checkpoint to continue, after a check that it can be."""
     if config["resume"] is None:
         return None
     path = config["resume"]
-    if config["init"] is not None:
+    if config["init"] is not None and not may_have_origin:
         raise ConfigError("give either init= (a new run from trained weights) or resume= (the same run, continued)")
     content = checkpoint.read(path)
     if "loops" not in content:
         raise CheckpointError(f"{path} holds weights alone and cannot be continued; resume from last.ckpt beside it")
+    if "exactly" not in content:
+        raise CheckpointError(
+            f"{path} was written by a version that did not keep all; start from its weights with init="
+        )
     differing = _differences(content["zoo"]["config"]["model"], config["model"], "model")
     if differing:
         raise CheckpointError(
@@ -218,6 +285,11 @@ def _remove_empty(config: Mapping[str, Any], run_dir: Path) -> None:
             folder.rmdir()
 
 
+def _write_config(config: Mapping[str, Any], run_dir: Path) -> None:
+    if ranks.is_first():
+        _write_text(run_dir / "config.yaml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
+
+
 def _write_text(path: Path, text: str) -> None:
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(text, encoding="utf-8")
@@ -248,5 +320,6 @@ def _quiet() -> None:
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     torch.set_float32_matmul_precision("high")
     remarks = ("does not have many workers", "GPU available but not used", "LeafSpec", "than the logging interval")
-    for remark in remarks:
+    by_all = r"self\.log\(.truth/"  # of the whole graph in every process
+    for remark in (*remarks, by_all):
         warnings.filterwarnings("ignore", f".*{remark}.*")
