@@ -35,7 +35,17 @@ _PATIENCE = 600
 
 def wanted(config: Mapping[str, Any]) -> bool:
     """Whether this process is to start ranks: more than one is asked for, and it is none itself."""
-    return not is_rank() and devices(config["trainer"]) * nodes(config["trainer"]) > 1
+    trainer = config["trainer"]
+    if is_rank() or devices(trainer) * nodes(trainer) == 1:
+        return False
+    check(config)
+    if nodes(trainer) > 1:
+        raise ConfigError(
+            f"trainer.num_nodes={nodes(trainer)}: start the same command on every node, by srun (SLURM) or by "
+            f"torchrun --nnodes={nodes(trainer)} --nproc-per-node={devices(trainer)} --rdzv-backend=c10d "
+            "--rdzv-endpoint=FIRST_NODE:29500 train.py ...; see docs/scaling.md"
+        )
+    return True
 
 
 def is_rank() -> bool:
@@ -82,13 +92,6 @@ def check(config: Mapping[str, Any]) -> None:
 def start(config: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
     """Starts the ranks of this node from the run's config.yaml, waits, and returns what they left in metrics.json."""
     trainer = config["trainer"]
-    check(config)
-    if nodes(trainer) > 1:
-        raise ConfigError(
-            f"trainer.num_nodes={nodes(trainer)}: start the same command on every node, by srun (SLURM) or by "
-            f"torchrun --nnodes={nodes(trainer)} --nproc-per-node={devices(trainer)} --rdzv-backend=c10d "
-            "--rdzv-endpoint=FIRST_NODE:29500 train.py ...; see docs/scaling.md"
-        )
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch

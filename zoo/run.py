@@ -38,6 +38,7 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
     """Trains, evaluates and reports; returns what stands in metrics.json."""
     _quiet()
     config = launch.join(config)
+    starts_others = launch.wanted(config)
     is_auto = config["resume"] == "auto"
     if is_auto:
         found, said = launch.first(lambda: resume.locate(config))
@@ -52,7 +53,7 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
         remedy = "give another run_dir or paths.runs"
         raise ConfigError(f"{error.filename}: a run cannot be written there ({error.strerror}); {remedy}") from error
     config = {**config, "run_dir": str(run_dir)}
-    if launch.wanted(config):
+    if starts_others:
         return _by_several_processes(config, run_dir)
     with resume.held(run_dir):
         return _train(config, run_dir, resumed)
@@ -94,7 +95,7 @@ def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None
             f"{error.filename or run_dir} cannot be written: {error.strerror}. The checkpoints that were there are "
             f"whole. Make room, then continue with: python train.py resume=auto run_dir={shlex.quote(str(run_dir))}"
         ) from error
-    seconds = next(each for each in trainer.callbacks if isinstance(each, Keeper)).seconds
+    seconds = next(each for each in trainer.callbacks if isinstance(each, Keeper)).seconds  # type: ignore[attr-defined]
 
     best = run_dir / "checkpoints" / "best.ckpt"
     content = checkpoint.read(best)
@@ -217,7 +218,7 @@ def _put_back(config: Mapping[str, Any], run_dir: Path, resumed: Mapping[str, An
         return
     if resumed is not None:
         resume.adopt(Path(config["resume"]), run_dir)
-        resume.settle_files(run_dir / "checkpoints", resume.best_step(resumed))
+    resume.settle_files(run_dir / "checkpoints", None if resumed is None else resume.best_step(resumed))
     loggers.cut(run_dir / "metrics.csv", 0 if resumed is None else resume.steps(resumed))
 
 
@@ -254,8 +255,8 @@ def _run_dir(config: Mapping[str, Any], resumes: bool) -> Path:
     """A directory of this run's own, whatever else starts in the same second."""
     if config["run_dir"] is not None:
         path = Path(config["run_dir"]).absolute()
-        if not resumes and (path / "checkpoints").exists():
-            last = path / "checkpoints" / "last.ckpt"
+        last = path / "checkpoints" / "last.ckpt"
+        if not resumes and last.exists():  # what else is there was left by a run that was killed before it had one
             raise ConfigError(f"{path} holds a run already; continue it with resume={last}, or give another run_dir")
         path.mkdir(parents=True, exist_ok=True)
         return path
