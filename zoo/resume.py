@@ -118,8 +118,8 @@ def agreed(trainer: pl.Trainer, wish: bool) -> bool:
     return wish if trainer.world_size == 1 else bool(trainer.strategy.reduce_boolean_decision(wish, all=False))
 
 
-def settled(loops: Mapping[str, Any], accumulated: int) -> None:
-    """Sets Lightning's counters to the place before a batch: what was begun there has not begun."""
+def settled(loops: Mapping[str, Any], accumulated: int) -> dict[str, int]:
+    """Sets Lightning's counters to the place before a batch, which is returned: what was begun there has not begun."""
     fit = loops["fit_loop"]
     epochs, batches = fit["epoch_progress"], fit["epoch_loop.batch_progress"]
     optimizer = fit["epoch_loop.automatic_optimization.optim_progress"]["optimizer"]
@@ -137,8 +137,10 @@ def settled(loops: Mapping[str, Any], accumulated: int) -> None:
     for kind in ("step", "zero_grad"):
         for counts in optimizer[kind].values():
             _set(counts, **dict.fromkeys(counts, counts["completed"]))
+    place = {"epoch": epoch, "position": done}
     for loader in fit["state_dict"].get("combined_loader", ()):
-        loader |= {"epoch": epoch, "position": done}
+        loader.update(place)
+    return place
 
 
 def generators() -> dict[str, Any]:

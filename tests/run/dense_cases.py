@@ -69,7 +69,7 @@ class DenseData(TaskData):
         *,
         max_epochs: int,
         batch_size: int = 8,
-        count: int = 34,
+        count: int = 26,
         buckets: bool = False,
         augment: bool = False,
         num_workers: int = 0,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import json
+import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,13 +17,15 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from zoo import checkpoint, config, run
-from zoo.callbacks import Keeper
+from zoo import checkpoint, config, resume, run
+from zoo.callbacks import Keeper, Progress
+from zoo.errors import CheckpointError
+from zoo.loggers import MetricsFile
 
-EPOCHS, BATCHES = 3, 5
+EPOCHS, BATCHES = 3, 4
 CASES: dict[str, dict[str, Any]] = {
     "dropout": {"model.dropout": 0.3},
-    "accumulation": {"trainer.accumulate_grad_batches": 2, "model.dropout": 0.3},
+    "accumulation": {"trainer.accumulate_grad_batches": 3, "model.dropout": 0.3},
     "cosine": {"scheduler": "cosine", "scheduler.warmup": 3},
     "plateau": {"scheduler": "plateau", "scheduler.patience": 0},
     "ema": {"callbacks": "ema", "callbacks.average.decay": 0.9},
@@ -29,7 +34,7 @@ CASES: dict[str, dict[str, Any]] = {
     "patience": {"callbacks.keeper.patience": 1, "optimizer.lr": 0.0},
     "all": {
         "model.dropout": 0.3,
-        "trainer.accumulate_grad_batches": 2,
+        "trainer.accumulate_grad_batches": 3,
         "scheduler": "cosine",
         "callbacks": "ema",
         "data.augment": True,
@@ -113,8 +118,138 @@ def test_interrupted_before_any_batch(case: str, train: Any, monkeypatch: pytest
         assert steps == list(range(per_epoch * EPOCHS + 1))
     for number, each in enumerate(copies):
         if number + 1 < len(copies):  # rows of steps that are lost, and half a row
-            lost = (Path(copies[number + 1]) / "metrics.csv")
+            lost = Path(copies[number + 1]) / "metrics.csv"
             if lost.exists():
                 Path(each, "metrics.csv").write_text(lost.read_text() + "99,1")
         train(each, given, resume="auto")
         compared(each, "whole")
+
+
+class KilledError(BaseException):
+    """What no handler of errors expects."""
+
+
+@pytest.mark.parametrize("name", ["best.ckpt", "last.ckpt"])
+@pytest.mark.parametrize("which", [1, 2, 3])
+def test_killed_while_a_file_is_written(name: str, which: int, train: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the two files that belong together one is then of the future."""
+    given = {"callbacks.keeper.monitors": "{val/loss: min}", "model.dropout": 0.2}
+    train("whole", given)
+    write, left = checkpoint.write, [which]
+
+    def killed(path: Path, content: Any) -> None:
+        left[0] -= path.name == name
+        if not left[0]:
+            path.parent.mkdir(exist_ok=True)
+            Path(path.parent / f".{name}.half").write_bytes(b"PK half a file")
+            raise KilledError
+        write(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write", killed)
+        with pytest.raises(KilledError):
+            train("parts", given, every=0)
+    train("parts", given, resume="auto")
+    compared("parts", "whole")
+    assert {path.name for path in Path("parts/checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
+
+
+def test_a_best_of_steps_that_were_lost(train: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may never come again if the run goes on differently: that of last.ckpt is put back, or asked for."""
+    given = {"callbacks.keeper.monitors": "{val/loss: min}"}
+    save, copies = Keeper.save, {}
+
+    def copying(self: Keeper, trainer: pl.Trainer) -> None:
+        save(self, trainer)
+        copies[self._best_step] = f"copy{self._best_step}"
+        shutil.copytree(self.best_path.parent.parent, copies[self._best_step], dirs_exist_ok=True)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Keeper, "save", copying)
+        train("parts", given, every=0)
+    none, first, second, *_ = (Path(each) / "checkpoints" for each in copies.values())
+    own = (first / "best.ckpt").read_bytes()
+    shutil.copy(second / "best.ckpt", first)
+    with pytest.raises(CheckpointError, match=r"is not the one that last\.ckpt beside it speaks of"):
+        train(str(first.parent), given, resume="auto")
+    (first / "best.previous.ckpt").write_bytes(own)
+    shutil.copy(second / "best.ckpt", none)
+    for each in (first, none):
+        train(str(each.parent), given, resume="auto")
+        compared(each.parent, "parts")
+
+
+def test_a_full_disk(train: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = CASES["dropout"]
+    train("whole", given)
+    write = os.fsync
+    count = [0]
+
+    def full(handle: int) -> None:
+        count[0] += 1
+        if count[0] == 8:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(CheckpointError, match=r"cannot be written: No space left on device\. Those that were there"):
+            train("parts", given, every=0)
+    assert not list(Path("parts/checkpoints").glob(".*"))
+    assert checkpoint.read("parts/checkpoints/last.ckpt")["global_step"] > 0
+    train("parts", given, resume="auto")
+    compared("parts", "whole")
+
+
+def test_metrics_csv_cannot_be_written(train: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: MetricsFile) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
+
+    monkeypatch.setattr(MetricsFile, "save", full)
+    with pytest.raises(CheckpointError, match=r"metrics\.csv cannot be written: No space left on device"):
+        train("parts", {})
+
+
+def test_auto_finds_the_newest_unfinished_run_of_the_same_options(
+    cli: Any, tiny: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several = [*tiny, "data.batch_size=50", "callbacks.keeper.every_seconds=0", "paths.runs=runs", "resume=auto"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "on_train_batch_start", stopped_at(5), raising=False)
+        done = cli("train", *several)
+    assert "no unfinished run of this configuration under" in done.err
+    assert done.code == 130
+    (folder,) = Path("runs").glob("*/*")
+    other = cli("train", *several, "seed=1")  # another configuration
+    assert "no unfinished run" in other.err
+    done = cli("train", *several)
+    assert f"resume=auto: continuing {folder.absolute()}" in done.err
+    assert done.code == 0
+    assert len(list(Path("runs").glob("*/*"))) == 2
+    assert cli("train", *several[:-1], "run_dir=whole").code == 0
+    assert (folder / "metrics.csv").read_bytes() == Path("whole/metrics.csv").read_bytes()
+    assert "no unfinished run" in cli("train", *several).err  # it is finished now
+
+
+def test_auto_in_a_directory(cli: Any, tiny: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "say which model" in cli("train", "resume=auto", "run_dir=run").err
+    done = cli("train", *tiny, "resume=auto", "run_dir=run")
+    assert "nothing to continue in run: a new run" in done.err
+    assert done.code == 0
+    assert cli("train", "resume=auto", "run_dir=run").code == 0
+
+
+def test_a_run_that_is_under_way_is_left_alone(cli: Any, tiny: list[str], tiny_run: Path) -> None:
+    shutil.copytree(tiny_run, "run")
+    with resume.held(Path("run")):
+        done = cli("train", "resume=auto", "run_dir=run")
+    assert done.code == 2
+    assert "another process is at work on this run" in done.err
+
+
+def stopped_at(step: int) -> Callable[..., None]:
+    def stop(self: Any, trainer: pl.Trainer, *_: Any) -> None:
+        if trainer.global_step == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return stop

@@ -12,7 +12,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zoo import checkpoint
 from zoo.callbacks import Keeper
 from zoo.errors import ConfigError, InterruptedRunError, TrainingError
 

@@ -83,6 +83,10 @@ class Keeper(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.patience is not None and self.waited >= self.patience:  # it had stopped early: no further epoch
             trainer.should_stop = True
+        # Lightning does this itself, but not once a schedule has asked how many batches there are
+        loader = trainer.train_dataloader
+        if self._restored and isinstance(loader, Loader):
+            loader.load_state_dict(self._restored["place"])
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         loader = trainer.train_dataloader
@@ -97,6 +101,7 @@ class Keeper(pl.Callback):
             if trainer.global_rank == 0:  # sums over all processes are put together again from one of them
                 self._epoch_metrics.load(self._restored["epoch_metrics"], pl_module)
             self._restored = {}
+            trainer.fit_loop._restarting = False  # else ReduceLROnPlateau skips the end of this epoch
         if resume.at_boundary(trainer):
             is_due = time.monotonic() - self._saved_at >= self.every_seconds
             if resume.agreed(trainer, is_due):
@@ -140,7 +145,7 @@ class Keeper(pl.Callback):
             "generators": resume.of_all_processes(trainer, resume.generators()),
             "epoch_metrics": resume.EpochMetrics.state(trainer, pl_module),
         }
-        resume.settled(content["loops"], trainer.accumulate_grad_batches)
+        content["exactly"]["place"] = resume.settled(content["loops"], trainer.accumulate_grad_batches)
 
     def state_dict(self) -> dict[str, Any]:
         now = time.monotonic()
