@@ -1,4 +1,4 @@
-"""The command line: zoo train | list | evaluate | predict | maps."""
+"""The command line: zoo train | check | list | evaluate | predict | maps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ usage: python train.py model=NAME [key=value ...]        (or zoo train ...)
   attention=NAME    another mechanism
   experiment=NAME   a published recipe, which names its model and data
   init=CKPT         start from trained weights; labels and features are matched by name
-  resume=CKPT       continue a run from its last.ckpt
+  resume=CKPT       continue a run from its last.ckpt; resume=auto: the newest unfinished run of these options,
+                    or that of run_dir; a new run if there is none
+  check=true        look for everything that is wrong with options and data, try one batch, train nothing
   run_dir=PATH      where the run goes; runs/<model>-<data>/<time> if not given
   key=value         any other option, such as data.max_epochs=50 or optimizer.lr=0.01
 
@@ -43,6 +45,8 @@ def _main(arguments: list[str]) -> int:
     try:
         if arguments[:1] == ["train"]:
             return train(arguments[1:])
+        if arguments[:1] == ["check"] and not {"-h", "--help"} & set(arguments):
+            return train([*arguments[1:], "check=true"])
         return _run(arguments)
     except ZooError as error:
         if os.environ.get("ZOO_DEBUG") == "1":
@@ -81,14 +85,20 @@ def train(overrides: list[str]) -> int:
         print(_TRAIN_HELP)
         return 0
     overrides = _with_recipe(overrides)
+    if not flags and config.value_of(overrides, "check") in ("true", "True"):
+        from zoo import check
+
+        check.show(overrides)
+        return 0
     if set(flags) in ({"-m"}, {"--multirun"}):
         from zoo import sweep
 
         return sweep.run(overrides)
     if not flags:
+        composed = config.compose(overrides)  # what is mistyped is said before anything heavy is imported
         from zoo import run
 
-        run.train(config.compose(overrides))
+        run.train(composed)
         return 0
     config.check_overrides([each for each in overrides if not each.startswith("hydra")])
     import hydra
@@ -129,6 +139,9 @@ def _with_recipe(overrides: list[str]) -> list[str]:
     """A run that starts from a checkpoint and names no model takes the checkpoint's."""
     keys = {override.partition("=")[0] for override in overrides}
     origin = config.value_of(overrides, "resume") or config.value_of(overrides, "init")
+    if origin == "auto":  # in a directory that holds nothing yet a new run begins, and must be told its model
+        last = Path(config.value_of(overrides, "run_dir") or ".") / "checkpoints" / "last.ckpt"
+        origin = str(last) if "run_dir" in keys and last.exists() else None
     if origin in (None, "null") or keys & {"model", "experiment"}:
         return overrides
     from zoo import checkpoint
@@ -153,6 +166,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="zoo", description="A model zoo, by domain, of what attention is used for.")
     commands = parser.add_subparsers(title="commands", required=True)
     commands.add_parser("train", help="train a model: zoo train model=gat (the same as python train.py model=gat)")
+
+    commands.add_parser("check", help="all that is wrong with options and data, and one batch: zoo check model=gat ...")
 
     listing = commands.add_parser("list", help="what there is: models, data, attention, ...")
     listing.add_argument("group", nargs="?", help=f"one of {', '.join(_GROUPS)}; all if not given")

@@ -33,18 +33,36 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
 
 def check_overrides(overrides: Sequence[str]) -> None:
     """Refuses a choice or key that does not exist, with the nearest one that does, before Hydra runs."""
-    pairs = [_split(override) for override in overrides]
+    for problem in sort_out(overrides)[1]:
+        raise problem
+
+
+def sort_out(overrides: Sequence[str]) -> tuple[list[str], list[ConfigError]]:
+    """The overrides that are sound, and what is wrong with each of the others."""
     groups = {path.name for path in CONF.iterdir() if path.is_dir()}
-    for key, value in pairs:
-        if key in groups:
-            _check_choices(key, value)
-    chosen = [f"{key}={value.split(',')[0]}" for key, value in pairs if key in groups]
+    problems: list[ConfigError] = []
+    pairs: list[tuple[str, str, str]] = []
+    for override in overrides:
+        try:
+            key, value = _split(override)
+            if key in groups:
+                _check_choices(key, value)
+            pairs.append((override, key, value))
+        except ConfigError as error:
+            problems.append(error)
+    chosen = [f"{key}={value.split(',')[0]}" for _, key, value in pairs if key in groups]
     if not any(pair.startswith(("model=", "experiment=")) for pair in chosen):
-        raise ConfigError(f"say which model: model=NAME. There is: {', '.join(options('model'))}.")
+        if not problems:
+            problems.append(ConfigError(f"say which model: model=NAME. There is: {', '.join(options('model'))}."))
+        return [], problems
     known = _known(tuple(chosen))
-    for key, _ in pairs:
+    sound = []
+    for override, key, _ in pairs:
         if key not in groups and key not in known and not key.startswith("hydra"):
-            raise ConfigError(f"there is no option {key!r}. {_nearest_key(key, known)}")
+            problems.append(ConfigError(f"there is no option {key!r}. {_nearest_key(key, known)}"))
+        else:
+            sound.append(override)
+    return sound, problems
 
 
 def plain(composed: DictConfig, choices: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:

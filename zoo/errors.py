@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _LISTED = 30
 """At most so many names are listed in a message."""
@@ -31,6 +31,17 @@ class OfflineError(ZooError):
 
 class TrainingError(ZooError):
     """Training cannot go on: the loss is not finite."""
+
+
+class ProblemsError(ZooError):
+    """Everything that a preflight found."""
+
+    def __init__(self, problems: Sequence[str], most: int = 200) -> None:
+        self.problems = list(problems)
+        count = len(self.problems)
+        shown = [f"{number:>3}. {problem}" for number, problem in enumerate(self.problems[:most], 1)]
+        more = [f"     and {count - most:,} more"] if count > most else []
+        super().__init__("\n".join([f"{count:,} problem{'s' * (count != 1)}", *shown, *more]))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -126,7 +126,7 @@ def _check_tensor(storage: Any, offset: Any, shape: Any, stride: Any) -> None:
         raise RefusedError(f"a tensor is declared {declared}, and {storage.size:,} bytes are there for it")
 
 
-class _Reader(pickle._Unpickler):  # type: ignore[name-defined]  # the one in C reserves memory as the pickle says
+class _Reader(pickle._Unpickler):  # the one in C reserves memory as the pickle says
     def __init__(self, code: bytes, storages: Mapping[str, int]) -> None:
         super().__init__(io.BytesIO(code))
         self.storages = storages

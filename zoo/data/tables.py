@@ -8,6 +8,11 @@ A reader that can leave bad rows out hands its row function to the table, which 
     table = read_table("nodes.csv", required=["id", "weight"], on_bad_row="skip")
     weights = dict(table.parse(lambda row: (row.text("id"), row.number("weight"))))
     print(table.report())
+
+A preflight wants to know of everything that is wrong, and not of the first thing alone:
+
+    with collecting() as problems:
+        read_graph(...)
 """
 
 from __future__ import annotations
@@ -16,6 +21,8 @@ import csv
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -36,6 +43,32 @@ _SKIP_HINT = "on_bad_row=skip leaves such rows out and counts them."
 
 class RowError(DataError):
     """One row is bad: the kind of error that `on_bad_row="skip"` counts instead of raising."""
+
+
+_collected: ContextVar[list[DataError] | None] = ContextVar("collected", default=None)
+
+
+@contextmanager
+def collecting() -> Iterator[list[DataError]]:
+    """Meanwhile a bad row does not stop the reading: it is left out, and each of its bad cells is in the list."""
+    problems: list[DataError] = []
+    token = _collected.set(problems)
+    try:
+        yield problems
+    finally:
+        _collected.reset(token)
+
+
+@contextmanager
+def collected() -> Iterator[None]:
+    """While problems are collected, an error in here is one of them, and what follows is read all the same."""
+    try:
+        yield
+    except DataError as error:
+        problems = _collected.get()
+        if problems is None:
+            raise
+        problems.append(error)
 
 
 def read_table(path: Path | str, *, required: Sequence[str] = (), on_bad_row: OnBadRow = "error") -> Table:
@@ -82,13 +115,15 @@ class Table:
     delimiter: str
     skipped: int = 0
     first_skipped: str = ""
+    collected: int = 0
+    """Problems of its rows that were collected, by which what is said of the whole file may be caused."""
     index: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
         self.index = {name: i for i, name in enumerate(self.columns)}
 
     def __iter__(self) -> Iterator[Row]:
-        self.skipped, self.first_skipped, good = 0, "", 0
+        self.skipped, self.first_skipped, self.collected, good = 0, "", 0, 0
         records = _records(self.path, self.delimiter)
         next(records)
         for line, cells in records:
@@ -109,7 +144,10 @@ class Table:
             try:
                 value = read(row)
             except RowError as error:
-                self._bad(error)
+                if not row.is_bad:  # else it may be a consequence of a cell that is among the problems already
+                    self._bad(error)
+                continue
+            if row.is_bad:
                 continue
             good += 1
             yield value
@@ -127,7 +165,16 @@ class Table:
         """The error of a bad row, to be raised inside `parse`."""
         return RowError(message(self.path, line, column, what, f"{remedy} {_SKIP_HINT}"))
 
+    def collects(self) -> bool:
+        """Whether a bad row is neither an error nor left out, but one of the problems that are being collected."""
+        return self.on_bad_row == "error" and _collected.get() is not None
+
     def _bad(self, error: RowError) -> None:
+        problems = _collected.get()
+        if self.on_bad_row == "error" and problems is not None:
+            problems.append(RowError(str(error).removesuffix(_SKIP_HINT).rstrip()))
+            self.collected += 1
+            return
         if self.on_bad_row == "error":
             raise error
         self.skipped += 1
@@ -138,6 +185,8 @@ class Table:
             return
         if self.skipped:
             raise DataError(f"{self.path}: no row is usable. {self.report()}")
+        if self.collected:
+            raise DataError(f"{self.path}: no row is usable.")
         raise DataError(f"{self.path}: there is a header and no rows. Add one row a line under it.")
 
 
@@ -148,12 +197,14 @@ class Row:
     table: Table
     line: int
     cells: list[str]
+    is_bad: bool = False
+    """While problems are collected: a cell of it is among them, and has been given a value that stands for nothing."""
 
     def text(self, column: str, *, empty: bool = False) -> str:
         """The cell without the white space around it; an empty one is an error unless `empty` allows it."""
         cell = self.cells[self.table.index[column]].strip()
         if not cell and not empty:
-            raise self.error(column, "the cell is empty", "Fill it in.")
+            self._bad(self.error(column, "the cell is empty", "Fill it in."))
         return cell
 
     def choice(self, column: str, options: Collection[str], *, empty: bool = False) -> str:
@@ -161,7 +212,7 @@ class Row:
         cell = self.text(column, empty=empty)
         if cell and cell not in options:
             what = f"{cell!r} is not one of the {len(options)} values it can have"
-            raise self.error(column, what, nearest(cell, options))
+            self._bad(self.error(column, what, nearest(cell, options)))
         return cell
 
     def number(self, column: str) -> float:
@@ -170,7 +221,8 @@ class Row:
         try:
             return parse_number(cell)
         except ValueError as error:
-            raise self.error(column, str(error), "Write a finite number such as 0.5 or -2e3.") from None
+            self._bad(self.error(column, str(error), "Write a finite number such as 0.5 or -2e3."))
+            return 0.0
 
     def numbers(self, columns: Sequence[str]) -> Float32[np.ndarray, " columns"]:
         """Many cells at once, as 32-bit numbers: the fast way to read features."""
@@ -184,9 +236,23 @@ class Row:
             pass
         return np.array([self.number(column) for column in columns], dtype=np.float32)  # says which cell it is
 
+    def path(self, column: str, folder: Path) -> Path:
+        """The cell as a file inside a folder; a table does not lead out of it, also not by a symbolic link."""
+        name = self.text(column)
+        path = (folder / name).resolve()
+        if not path.is_relative_to(folder.resolve()):
+            self._bad(self.error(column, f"{name!r} is outside of {folder}", "Put the file there, and name it from there."))
+        return path
+
     def error(self, column: str | None, what: str, remedy: str) -> RowError:
         """The error of this row."""
         return self.table.error(self.line, column, what, remedy)
+
+    def _bad(self, error: RowError) -> None:
+        if not self.table.collects():
+            raise error
+        self.table._bad(error)
+        self.is_bad = True
 
 
 def parse_number(cell: str) -> float:

@@ -65,3 +65,13 @@ class SparseFeatures:
 
     def isfinite(self) -> bool:
         return bool(torch.isfinite(self.values).all())
+
+
+def negated(x: Float[Tensor, "n f"] | SparseFeatures, nodes: Int[Tensor, " m"]) -> Float[Tensor, "n f"] | SparseFeatures:
+    """Features with those of some nodes negated, and moved where they are dense: another value everywhere."""
+    chosen = torch.zeros(len(x), dtype=torch.bool, device=nodes.device).index_fill_(0, nodes, True)
+    if isinstance(x, SparseFeatures):
+        starts = x.pattern.row_starts.long()
+        entries = torch.repeat_interleave(chosen, starts.diff())
+        return SparseFeatures(torch.where(entries, -x.values, x.values), x.pattern)
+    return torch.where(chosen[:, None], -x - 1.0, x)

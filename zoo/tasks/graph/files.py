@@ -14,7 +14,7 @@ from jaxtyping import Float, Int64
 from scipy import sparse
 from torch import Tensor
 
-from zoo.data.tables import OnBadRow, Row, Table, message, parse_number, read_table
+from zoo.data.tables import OnBadRow, Row, Table, collected, message, parse_number, read_table
 from zoo.errors import DataError
 from zoo.tasks.graph.graph import NONE, SPLITS, TEST, TRAIN, VAL, Graph, sparse_features, undirected
 
@@ -53,7 +53,8 @@ def read_graph(
     """
     table = read_table(nodes, required=["id"] if labels is not None else ["id", "label"], on_bad_row=on_bad_row)
     columns = _feature_columns(table, feature_names)
-    rows = list(table.parse(_node_reader(table, columns, labels)))
+    listed: set[str] = set()
+    rows = list(table.parse(_node_reader(table, columns, labels, listed)))
     _warn_of_skipped(table)
 
     label_names = tuple(labels) if labels is not None else tuple(sorted({row.label for row in rows} - {""}))
@@ -63,15 +64,16 @@ def read_graph(
         split = torch.tensor([SPLITS.get(row.split, NONE) for row in rows])
     else:
         split = _stratified(label, split_seed)
-    if labels is None:
-        _check_splits(table, rows, label, split, label_names)
+    if labels is None and not table.collected:
+        with collected():
+            _check_splits(table, rows, label, split, label_names)
 
     if columns is None:
         features, names = _word_features(table, rows, feature_names)
     else:
         features, names = torch.from_numpy(np.stack([row.numbers for row in rows])), tuple(columns)
     ids = tuple(row.id for row in rows)
-    pairs = _read_edges(edges, table, ids, on_bad_row)
+    pairs = _read_edges(edges, table, ids, listed, on_bad_row)
     return Graph(
         features=features,
         feature_names=names,
@@ -117,13 +119,17 @@ def _feature_columns(table: Table, feature_names: Sequence[str] | None) -> list[
     return list(feature_names)
 
 
-def _node_reader(table: Table, columns: list[str] | None, labels: Sequence[str] | None) -> Callable[[Row], _Node]:
+def _node_reader(
+    table: Table, columns: list[str] | None, labels: Sequence[str] | None, listed: set[str]
+) -> Callable[[Row], _Node]:
+    """Enters every id that it sees into `listed`, also those of bad rows."""
     lines: dict[str, int] = {}
     has_label, has_split = "label" in table.columns, "split" in table.columns
     known = None if labels is None else set(labels)
     nothing = np.empty(0, dtype=np.float32)
 
     def read(row: Row) -> _Node:
+        listed.add(row.cells[table.index["id"]].strip())
         label = ""
         if has_label:
             label = row.text("label", empty=True) if known is None else row.choice("label", known, empty=True)
@@ -180,7 +186,9 @@ def _word_features(
     return sparse_features(sparse.csr_matrix((value, column, start), shape=(len(rows), len(names)))), names
 
 
-def _read_edges(path: Path | str, nodes: Table, ids: tuple[str, ...], on_bad_row: OnBadRow) -> Int64[Tensor, "2 e"]:
+def _read_edges(
+    path: Path | str, nodes: Table, ids: tuple[str, ...], listed: set[str], on_bad_row: OnBadRow
+) -> Int64[Tensor, "2 e"]:
     table = read_table(path, required=["source", "target"], on_bad_row=on_bad_row)
     unused = [name for name in table.columns if name not in ("source", "target")]
     if unused:
@@ -192,6 +200,9 @@ def _read_edges(path: Path | str, nodes: Table, ids: tuple[str, ...], on_bad_row
         try:
             return index[source], index[target]
         except KeyError:
+            if table.collects() and source in listed and target in listed:  # what is wrong is the node's row
+                row.is_bad = True
+                return 0, 0
             column, name = ("target", target) if source in index else ("source", source)
             what = f"{name!r} is not the id of a node in {nodes.path}"
             raise row.error(column, what, "Add a row for that node, or remove the edge.") from None

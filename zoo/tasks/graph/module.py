@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,8 +17,9 @@ from zoo import ranks
 from zoo.attention import AttentionMap, record, sites
 from zoo.maps.score import edge_auc
 from zoo.optimisation import Optimisation
-from zoo.tasks.contract import Task
+from zoo.tasks.contract import Invariance, Task
 from zoo.tasks.graph.batch import Data
+from zoo.tasks.graph.features import negated
 from zoo.tasks.graph.field import receptive_field
 from zoo.tasks.graph.graph import SPLITS
 from zoo.tasks.graph.net import GraphAttentionNet
@@ -123,6 +125,21 @@ class NodeClassifier(Task):
             "probability": probability.tolist(),
             "loss": [value if y >= 0 else None for value, y in zip(loss.tolist(), labels, strict=True)],
         }
+
+    def invariants(self, batch: Data) -> Sequence[Invariance]:
+        """A node's output is that of its receptive field: the features of nodes farther away do not matter."""
+        node = batch.nodes[:1]
+        near = torch.zeros(len(batch.y), dtype=torch.bool, device=batch.y.device)
+        near[node] = True
+        support = batch.support
+        for _ in self.net.layers:
+            near = near.index_fill(0, support.source[near[support.target.long()]].long(), True)
+        far = (~near).nonzero().squeeze(1)
+        if not len(far):
+            return ()
+        changed = copy.copy(batch)
+        changed.x = negated(batch.x, far)
+        return (Invariance(f"nodes more than {len(self.net.layers)} edges away", changed, lambda out: out[node]),)
 
     def vocabularies(self) -> dict[str, dict[str, int]]:
         """For fine-tuning by name: vocabulary -> parameter -> axis with one entry a name."""
