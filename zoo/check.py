@@ -52,7 +52,7 @@ def check(overrides: Sequence[str]) -> list[str]:
         module, errors = _built(composed, data)
         problems += errors
         if module is not None and not problems:
-            problems += _try(composed, module, data, report)
+            problems += try_batch(composed, module, data, report)
     if problems:
         raise ProblemsError(problems, _MOST_LISTED)
     return report
@@ -117,7 +117,7 @@ def _read(composed: Mapping[str, Any]) -> tuple[TaskData | None, list[str]]:
             data: TaskData | None = build.build(composed["data"], "data")
             assert data is not None
             data.prepare_data()
-            data.setup()
+            data.setup("fit")
         except ConfigError:  # among the problems of the options already, or found by the constructor alone
             data, found = None, [*found, *_unless_listed(composed)]
         except ZooError as error:
@@ -134,7 +134,7 @@ def _unless_listed(composed: Mapping[str, Any]) -> list[Any]:
     if any(True for _ in build.problems(composed["data"], "data")):
         return []
     try:
-        build.build(composed["data"], "data").setup()
+        build.build(composed["data"], "data").setup("fit")
     except ConfigError as error:
         return [error]
     return []
@@ -157,7 +157,7 @@ def _built(composed: Mapping[str, Any], data: TaskData) -> tuple[Task | None, li
     return module, []
 
 
-def _try(composed: Mapping[str, Any], module: Task, data: TaskData, report: list[str]) -> list[str]:
+def try_batch(composed: Mapping[str, Any], module: Task, data: TaskData, report: list[str]) -> list[str]:
     """One batch forward and backward, and what outputs must not depend on."""
     trainer = _trainer(composed)
     device = trainer.strategy.root_device
@@ -179,7 +179,7 @@ def _try(composed: Mapping[str, Any], module: Task, data: TaskData, report: list
             loss = module.training_step(batch, 0)
         value = loss["loss"] if isinstance(loss, Mapping) else loss
         assert isinstance(value, Tensor)
-        value.backward()
+        torch.autograd.backward(value)
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         return [f"a batch cannot be computed: {str(error).splitlines()[0]}"]
     peak = _peak(device)

@@ -102,7 +102,7 @@ def _stored(config: Mapping[str, Any]) -> list[str]:
 
 def value_of(overrides: Sequence[str], key: str) -> str | None:
     """The last value given to a key, if any."""
-    values = [value for name, value in map(_split, overrides) if name == key]
+    values = [override[len(key) + 1 :] for override in overrides if override.startswith(f"{key}=")]
     return values[-1].strip("'\"") if values else None
 
 

@@ -23,7 +23,7 @@ from zoo.errors import ConfigError, nearest
         (["model=gat", "data=planted_grph"], "there is no data 'planted_grph'. Did you mean 'planted_graph'?"),
         (["model=gat", "attention=unifrom"], "there is no attention 'unifrom'. Did you mean 'uniform'?"),
         (["model=gat", "optimizer=adamm"], "there is no optimizer 'adamm'. Did you mean 'adam'?"),
-        (["model=gat", "trainer=x"], "there is no trainer 'x'. There is: auto, cpu, gpu."),
+        (["model=gat", "trainer=x"], "there is no trainer 'x'. There is: auto, cpu, "),
         (["experiment=gat_croa"], "there is no experiment 'gat_croa'. Did you mean 'gat_cora'?"),
         (["model=gat", "optimizer.lrr=1"], "there is no option 'optimizer.lrr'. Did you mean 'optimizer.lr'?"),
         (["model=gat", "lr=1"], "there is no option 'lr'. Did you mean"),

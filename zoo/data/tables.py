@@ -241,7 +241,9 @@ class Row:
         name = self.text(column)
         path = (folder / name).resolve()
         if not path.is_relative_to(folder.resolve()):
-            self._bad(self.error(column, f"{name!r} is outside of {folder}", "Put the file there, and name it from there."))
+            self._bad(
+                self.error(column, f"{name!r} is outside of {folder}", "Put the file there, and name it from there.")
+            )
         return path
 
     def error(self, column: str | None, what: str, remedy: str) -> RowError:

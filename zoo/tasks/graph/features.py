@@ -67,7 +67,9 @@ class SparseFeatures:
         return bool(torch.isfinite(self.values).all())
 
 
-def negated(x: Float[Tensor, "n f"] | SparseFeatures, nodes: Int[Tensor, " m"]) -> Float[Tensor, "n f"] | SparseFeatures:
+def negated(
+    x: Float[Tensor, "n f"] | SparseFeatures, nodes: Int[Tensor, " m"]
+) -> Float[Tensor, "n f"] | SparseFeatures:
     """Features with those of some nodes negated, and moved where they are dense: another value everywhere."""
     chosen = torch.zeros(len(x), dtype=torch.bool, device=nodes.device).index_fill_(0, nodes, True)
     if isinstance(x, SparseFeatures):
