@@ -25,6 +25,7 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from zoo import __version__, checkpoint, launch, loggers, ranks, resume, tables
 from zoo.build import build
 from zoo.callbacks import Interruption, Keeper, NanGuard, Progress, Thaw
+from zoo.callbacks.reporting import reporters
 from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError, ZooError
 from zoo.finetune import transplant
 from zoo.tasks.contract import Task
@@ -195,7 +196,7 @@ def _trainer(config: Mapping[str, Any], run_dir: Path, max_epochs: int, about: M
             **launch.trainer_options(config),
             max_epochs=max_epochs,
             # Keeper is the last to be told of an exception: the others have then done their part
-            callbacks=[NanGuard(), Interruption(), Thaw(), launch.Unused(), *shown, *callbacks],
+            callbacks=[NanGuard(), Interruption(), Thaw(), launch.Unused(), *shown, *reporters(), *callbacks],
             logger=loggers,
             plugins=[checkpoint.AtomicCheckpointIO(), *launch.plugins()],
             default_root_dir=run_dir,

@@ -22,7 +22,7 @@ import os
 import shlex
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -86,7 +86,7 @@ def run(overrides: Sequence[str]) -> int:
     for job in jobs:
         config.compose(job.overrides)  # what is wrong with the last job is said before the first one starts
     launched = options.get("hydra/launcher", "basic") != "basic"
-    with opened(list(overrides), jobs, own, options.get("hydra.sweep.dir")) as sweep:
+    with opened(list(overrides), jobs, options.get("hydra.sweep.dir")) as sweep:
         print(f"sweep {sweep.folder}: {len(sweep.jobs)} jobs, {len(sweep.open_jobs())} to run", file=sys.stderr)
         if launched:
             _launch(sweep, [each for each in overrides if each.startswith("hydra") and not _is_dir(each)])
@@ -108,16 +108,16 @@ class Sweep:
     def open_jobs(self) -> list[tuple[int, Job]]:
         return [(number, job) for number, job in enumerate(self.jobs) if job.metrics() is None]
 
-    def run_job(self, number: int, job: Job, more: Mapping[str, str] | None = None) -> int:
+    def run_job(self, number: int, job: Job, more: Mapping[str, str] | None = None, of: int | None = None) -> int:
         """One job in a fresh process; a stop by the user stops the sweep."""
         self.prepare(job)
-        print(f"sweep: job {number + 1} of {len(self.jobs)}: {shlex.join(job.overrides)}", file=sys.stderr, flush=True)
+        of = of or len(self.jobs)
+        print(f"sweep: job {number + 1} of {of}: {shlex.join(job.overrides)}", file=sys.stderr, flush=True)
         code = processes.run(processes.command(*job.arguments()), more=more, keep_open=[self.lock])
         self.ended(job, code)
         if code in (INTERRUPTED, -2, -15):
             raise InterruptedRunError(
-                f"the sweep was stopped in job {number + 1} of {len(self.jobs)}.\n"
-                f"Continue with the same command: {self.command()}"
+                f"the sweep was stopped in job {number + 1} of {of}.\nContinue with the same command: {self.command()}"
             )
         return code
 
@@ -139,7 +139,7 @@ class Sweep:
     def finish(self) -> int:
         """Writes the summary and says what failed."""
         rows = summary(self.jobs)
-        _write_csv(self.folder / "summary.csv", rows)
+        write_csv(self.folder / "summary.csv", rows)
         _show(rows)
         failed = [job for job in self.jobs if job.status == "failed"]
         for job in failed:
@@ -159,9 +159,25 @@ class Sweep:
 
 
 @contextmanager
-def opened(overrides: list[str], jobs: list[Job], own: Sequence[str], folder: str | None) -> Iterator[Sweep]:
-    """The unfinished sweep of the same overrides that nobody works on, or a new one."""
-    parent = Path(config.compose(jobs[0].overrides if jobs else own)["paths"]["runs"]).absolute() / "sweeps"
+def opened(
+    overrides: list[str],
+    jobs: list[Job],
+    folder: str | None,
+    *,
+    like: Sequence[str] | None = None,
+    is_open: Callable[[list[Job]], bool] = lambda jobs: any(job.metrics() is None for job in jobs),
+) -> Iterator[Sweep]:
+    """The unfinished sweep of the same overrides that nobody works on, or a new one.
+
+    Args:
+        overrides: Of the sweep.
+        jobs: Of a new one.
+        folder: Its directory; one named by the time if not given.
+        like: The overrides of any job; the first one's if not given.
+        is_open: Whether there is something left to do.
+    """
+    runs = config.compose(jobs[0].overrides if like is None else like)["paths"]["runs"]
+    parent = Path(runs).absolute() / "sweeps"
     candidates = [Path(folder).absolute()] if folder else sorted(parent.glob("*"), reverse=True)
     for path in candidates:
         before = _read(path)
@@ -170,7 +186,7 @@ def opened(overrides: list[str], jobs: list[Job], own: Sequence[str], folder: st
         lock = _locked(path)
         same = before["overrides"] == overrides
         known = [Job(**job) for job in before["jobs"]]
-        if lock is not None and same and (folder or any(job.metrics() is None for job in known)):
+        if lock is not None and same and (folder or is_open(known)):
             yield from _held(Sweep(path, overrides, known, lock))
             return
         if lock is not None:
@@ -387,7 +403,7 @@ def _write_text(path: Path, text: str) -> None:
     os.replace(partial, path)
 
 
-def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     columns = list(dict.fromkeys(name for row in rows for name in row))
     partial = path.with_name(f".{path.name}.partial")
     with partial.open("w", newline="", encoding="utf-8") as file:

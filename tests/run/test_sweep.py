@@ -152,7 +152,7 @@ def test_a_finished_sweep_is_not_continued_nor_one_of_other_options(cli: Any, jo
 def test_two_sweeps_of_one_second(cli: Any, jobs_done: list[list[str]]) -> None:
     """The lock is per open file: the second finds the first at work and takes a directory of its own."""
     jobs = sweep.expanded(["model=gat", "seed=0,1"])
-    with sweep.opened(["model=gat", "seed=0,1"], jobs, [], None) as one:
+    with sweep.opened(["model=gat", "seed=0,1"], jobs, None) as one:
         one.prepare(one.jobs[0])
         done = cli("train", "-m", "model=gat", "seed=0,1")
         assert done.code == 0
@@ -183,9 +183,7 @@ def test_a_directory_for_it(cli: Any, jobs_done: list[list[str]]) -> None:
         (["model=gat", "hydra.mode=RUN"], "a sweep takes hydra/launcher="),
     ],
 )
-def test_what_is_wrong_is_said_before_the_first_job(
-    cli: Any, jobs_done: list[list[str]], given: Any, said: str
-) -> None:
+def test_what_is_wrong_is_said_before_any_job(cli: Any, jobs_done: list[list[str]], given: Any, said: str) -> None:
     done = cli("train", "-m", *given)
     assert done.code == 2
     assert said in done.err
@@ -273,5 +271,5 @@ def test_a_signal_reaches_the_process_that_was_started() -> None:
 def test_an_interruption_is_told_from_a_failure(jobs_done: list[list[str]], tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     jobs = sweep.expanded(["model=gat", "seed=99"])
-    with sweep.opened(["model=gat", "seed=99"], jobs, [], None) as opened, pytest.raises(InterruptedRunError):
+    with sweep.opened(["model=gat", "seed=99"], jobs, None) as opened, pytest.raises(InterruptedRunError):
         opened.run_job(0, opened.jobs[0])
