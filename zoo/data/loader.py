@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from zoo.errors import ConfigError
+
 _POOL = 100
 """Batches whose examples are sorted by length together: enough for little padding, few enough to mix."""
 
@@ -81,11 +83,9 @@ class Loader:
     def __len__(self) -> int:
         """Batches an epoch, for this process."""
         whole, rest = divmod(len(self.examples), self.batch_size)
-        if rest == 0:
-            return whole
         if self.even:
-            return whole + (rest >= self.world_size or whole == 0)
-        return whole + (self.rank < rest)
+            return whole + (rest >= self.world_size or (rest > 0 and whole == 0))
+        return whole * (self.rank < self.batch_size) + (self.rank < rest)
 
     def __iter__(self) -> Iterator[Any]:
         # a generator: none of this happens before the first batch is asked for, when the epoch is known
@@ -114,6 +114,11 @@ class Loader:
 
     def _shares(self, epoch: int) -> list[list[int]]:
         """This process's part of each batch."""
+        if self.even and len(self.examples) and min(self.batch_size, len(self.examples)) < self.world_size:
+            raise ConfigError(
+                f"{len(self.examples)} examples in batches of {self.batch_size} cannot be shared out among "
+                f"{self.world_size} processes; raise data.batch_size or lower trainer.devices"
+            )
         shares = [batch[self.rank :: self.world_size] for batch in self._batches(epoch)]
         return [share for share in shares if share]
 
