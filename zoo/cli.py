@@ -22,7 +22,7 @@ usage: python train.py model=NAME [key=value ...]        (or zoo train ...)
   model=NAME        what to train; zoo list shows all names
   data=NAME         on what, if not on the model's own default data
   attention=NAME    another mechanism
-  experiment=NAME   a published recipe, which names its model and data
+  experiment=NAME   a published recipe, which names its model and data; or a file of your own, mine.yaml
   init=CKPT         start from trained weights; labels and features are matched by name
   resume=CKPT       continue a run from its last.ckpt; resume=auto: the newest unfinished run of these options,
                     or that of run_dir; a new run if there is none
@@ -30,6 +30,7 @@ usage: python train.py model=NAME [key=value ...]        (or zoo train ...)
   run_dir=PATH      where the run goes; runs/<model>-<data>/<time> if not given
   key=value         any other option, such as data.max_epochs=50 or optimizer.lr=0.01
 
+  --help            after model=NAME: all options of that model, with what they mean
   --cfg job         shows the options of a run with their values, and trains nothing
   -m                runs every combination of values with commas: seed=0,1,2"""
 
@@ -84,7 +85,12 @@ def train(overrides: list[str]) -> int:
     if {"-h", "--help"} & set(flags) and not overrides:
         print(_TRAIN_HELP)
         return 0
-    overrides = _with_recipe(overrides)
+    overrides = _with_recipe(config.expanded(overrides))
+    if {"-h", "--help"} & set(flags):
+        from zoo import options
+
+        print("\n".join([_TRAIN_HELP, "", *options.described(overrides)]))
+        return 0
     if not flags and config.value_of(overrides, "check") in ("true", "True"):
         from zoo import check
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,7 @@ def check_overrides(overrides: Sequence[str]) -> None:
 
 def sort_out(overrides: Sequence[str]) -> tuple[list[str], list[ConfigError]]:
     """The overrides that are sound, and what is wrong with each of the others."""
-    groups = {path.name for path in CONF.iterdir() if path.is_dir()}
+    groups = _groups()
     problems: list[ConfigError] = []
     pairs: list[tuple[str, str, str]] = []
     for override in overrides:
@@ -55,6 +55,11 @@ def sort_out(overrides: Sequence[str]) -> tuple[list[str], list[ConfigError]]:
         if not problems:
             problems.append(ConfigError(f"say which model: model=NAME. There is: {', '.join(options('model'))}."))
         return [], problems
+    try:
+        for name in {each.partition("=")[2] for each in chosen if each.startswith("experiment=")} - {"null"}:
+            _check_experiment(name, tuple(each for each in chosen if not each.startswith("experiment=")))
+    except ConfigError as error:
+        return [], [*problems, error]
     known = _known(tuple(chosen))
     sound = []
     for override, key, _ in pairs:
@@ -63,6 +68,29 @@ def sort_out(overrides: Sequence[str]) -> tuple[list[str], list[ConfigError]]:
         else:
             sound.append(override)
     return sound, problems
+
+
+def expanded(overrides: Sequence[str]) -> list[str]:
+    """With an experiment file of the user's own (`experiment=mine.yaml`) replaced by what it stands for."""
+    from zoo import recipes
+
+    groups = _groups()
+    found = [each for each in overrides if each.startswith("experiment=") and recipes.is_own(each.partition("=")[2])]
+    if not found:
+        return list(overrides)
+    typed = [each for each in overrides if each.partition("=")[0] in groups and each not in found and "," not in each]
+    stands_for: list[str] = []
+    for each in found:
+        path = Path(each.partition("=")[2].strip("'\""))
+        stands_for += recipes.overrides_of(path, groups, typed, _checked_tree, _nearest_key)
+    return [*stands_for, *(each for each in overrides if each not in found)]
+
+
+def unresolved(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The composed tree with its interpolations, without Hydra's section, and what was chosen of each group."""
+    composed = _compose(overrides)
+    tree = _plain_tree(composed)
+    return {key: value for key, value in tree.items() if key != "hydra"}, dict(composed.hydra.runtime.choices)
 
 
 def plain(composed: DictConfig, choices: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -83,7 +111,11 @@ def plain(composed: DictConfig, choices: Mapping[str, Any], overrides: Sequence[
 def recipe(config: Mapping[str, Any]) -> list[str]:
     """The overrides of a trained model that fine-tuning keeps: what the model is, not what it was trained on."""
     kept = ("model", "attention", "experiment")
-    return [override for override in _stored(config) if _split(override)[0].split(".")[0] in kept]
+    found = [override for override in _stored(config) if _split(override)[0].split(".")[0] in kept]
+    for override in found:
+        if "${" in override:
+            raise ConfigError(f"the checkpoint was trained with {override!r}, which is not looked up for a stranger")
+    return found
 
 
 def continued(config: Mapping[str, Any]) -> list[str]:
@@ -93,9 +125,9 @@ def continued(config: Mapping[str, Any]) -> list[str]:
 
 
 def _stored(config: Mapping[str, Any]) -> list[str]:
-    """The overrides of a checkpoint, which may come from a stranger: they do not steer Hydra, nor look anything up."""
+    """The overrides of a checkpoint, which may come from a stranger: they do not steer Hydra."""
     for override in config["overrides"]:
-        if override.startswith("hydra") or "${" in override:
+        if override.startswith("hydra"):
             raise ConfigError(f"the checkpoint was trained with {override!r}, which is not taken from a file")
     return list(config["overrides"])
 
@@ -138,9 +170,38 @@ def _said(error: Exception) -> str:
 @functools.cache
 def _known(chosen: tuple[str, ...]) -> frozenset[str]:
     """Every key that can be given beside these choices."""
+    return frozenset(_keys(_tree(chosen)))
+
+
+@functools.cache
+def _tree(chosen: tuple[str, ...]) -> dict[str, Any]:
+    return _plain_tree(_compose(chosen))
+
+
+def _checked_tree(chosen: tuple[str, ...]) -> dict[str, Any]:
+    for each in chosen:
+        _check_choices(*each.split("=", 1))
+    return _tree(chosen)
+
+
+def _plain_tree(composed: DictConfig) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
-    return frozenset(_keys(OmegaConf.to_container(_compose(chosen), resolve=False)))
+    tree = OmegaConf.to_container(composed, resolve=False)
+    assert isinstance(tree, dict)
+    return {str(key): value for key, value in tree.items()}
+
+
+@functools.cache
+def _check_experiment(name: str, typed: tuple[str, ...]) -> None:
+    """Hydra adds what an experiment names and nothing has: a slip would go unnoticed."""
+    from zoo import recipes
+
+    recipes.overrides_of(CONF / "experiment" / f"{name}.yaml", _groups(), typed, _tree, _nearest_key)
+
+
+def _groups() -> set[str]:
+    return {path.name for path in CONF.iterdir() if path.is_dir()}
 
 
 def _split(override: str) -> tuple[str, str]:
@@ -166,7 +227,7 @@ def _keys(node: Any, prefix: str = "") -> Iterator[str]:
             yield from _keys(value, f"{prefix}{key}.")
 
 
-def _nearest_key(key: str, known: Set[str]) -> str:
+def _nearest_key(key: str, known: Collection[str]) -> str:
     """By the whole path, or else by the last word of it, which is where most slips are."""
     visible = {name for name in known if not name.startswith("hydra") and "_target_" not in name}
     last = key.rsplit(".", 1)[-1]
