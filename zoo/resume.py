@@ -187,12 +187,12 @@ class EpochMetrics:
         if trainer.fit_loop.epoch_loop.batch_progress.current.completed == 0:
             return {"sums": {}, "metrics": {}}
         sums = {
-            key: {"value": each.value, "count": getattr(each, "cumulated_batch_size", None)}
+            key: {"value": each.value.cpu(), "count": _of_cpu(getattr(each, "cumulated_batch_size", None))}
             for key, each in trainer.fit_loop.epoch_loop._results.items()
             if each.is_tensor and each.meta.on_epoch and not each.has_reset
         }
         metrics = {
-            name: {"updates": metric._update_count, "state": dict(metric.metric_state)}
+            name: {"updates": metric._update_count, "state": {k: _of_cpu(v) for k, v in metric.metric_state.items()}}
             for name, metric in _metrics(module)
             if metric._update_count
         }
@@ -224,6 +224,10 @@ class EpochMetrics:
 
 def _metrics(module: pl.LightningModule) -> Iterator[tuple[str, Metric]]:
     return ((name, each) for name, each in module.named_modules() if isinstance(each, Metric))
+
+
+def _of_cpu(value: Any) -> Any:
+    return None if value is None else _moved(value, "cpu")
 
 
 def _moved(value: Any, device: Any) -> Any:

@@ -98,8 +98,7 @@ class Keeper(pl.Callback):
             states = self._restored["generators"]
             if trainer.global_rank < len(states):
                 resume.set_generators(states[trainer.global_rank])
-            if trainer.global_rank == 0:  # sums over all processes are put together again from one of them
-                self._epoch_metrics.load(self._restored["epoch_metrics"], pl_module)
+                self._epoch_metrics.load(self._restored["epoch_metrics"][trainer.global_rank], pl_module)
             self._restored = {}
             trainer.fit_loop._restarting = False  # else ReduceLROnPlateau skips the end of this epoch
         if resume.at_boundary(trainer):
@@ -143,7 +142,7 @@ class Keeper(pl.Callback):
         content["zoo"] = {**self.about, "metrics": plain(trainer.callback_metrics)}
         content["exactly"] = {
             "generators": resume.of_all_processes(trainer, resume.generators()),
-            "epoch_metrics": resume.EpochMetrics.state(trainer, pl_module),
+            "epoch_metrics": resume.of_all_processes(trainer, resume.EpochMetrics.state(trainer, pl_module)),
         }
         content["exactly"]["place"] = resume.settled(content["loops"], trainer.accumulate_grad_batches)
 
@@ -163,7 +162,7 @@ class Keeper(pl.Callback):
         """Both files. The best goes first: a last.ckpt on the disk never speaks of a best that is not there."""
         previous = self.best_path.with_name("best.previous.ckpt")
         try:
-            for logger in trainer.loggers:
+            for logger in trainer.loggers if trainer.is_global_zero else ():
                 logger.save()
             if self._best is not None:
                 self._best_step = self._best["global_step"]
