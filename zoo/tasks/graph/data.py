@@ -109,7 +109,7 @@ class GraphData(TaskData):
     def loader(self, split: str) -> Loader:
         """One batch whose `nodes` are those of one split; `all` for every node."""
         nodes = self._nodes(split)
-        return Loader([self._scoring(nodes)] if len(nodes) else [], collate=_only)
+        return Loader([self._scoring(nodes)] if len(nodes) else [], collate=_only, shared=False)
 
     def train_dataloader(self) -> Loader:
         if self.batch_size is None:
@@ -122,6 +122,7 @@ class GraphData(TaskData):
             shuffle=True,
             seed=self.order_seed,
             even=True,
+            shared=False,  # the module shares out the nodes of a batch
         )
 
     def val_dataloader(self) -> Loader:
