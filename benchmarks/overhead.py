@@ -1,0 +1,156 @@
+"""What a run's safety costs: the same training by plain Lightning with a DataLoader, and as the project runs it.
+
+    python benchmarks/overhead.py                # 70 s each, twice in turns: with at least one checkpoint a run
+    python benchmarks/overhead.py --seconds 20
+
+Ours has the one loader (its order and place are saved), checkpoints every minute with all that exact resume needs, the
+guard against NaN, Ctrl-C, progress and metrics.csv. Plain Lightning has nothing: no logger, no checkpoint, no progress.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from contextlib import redirect_stderr
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+from zoo import config, run
+from zoo.attention import AttentionMap
+from zoo.data.loader import Loader
+from zoo.optimisation import Optimisation
+from zoo.tasks.contract import Task
+
+EXAMPLES, WIDTH, CLASSES, BATCH = 20_000, 512, 10, 256
+
+
+class Dense(Task):
+    """A network whose step takes about as long as a small model's."""
+
+    primary = "val/loss"
+
+    def __init__(self) -> None:
+        super().__init__(optimisation=Optimisation(optimizer=partial(torch.optim.Adam, lr=1e-4)))
+        sizes = [WIDTH, 1024, 1024, CLASSES]
+        layers: list[nn.Module] = []
+        for first, second in pairwise(sizes):
+            layers += [nn.Linear(first, second), nn.ReLU(), nn.Dropout(0.1)]
+        self.net = nn.Sequential(*layers[:-2])
+
+    def training_step(self, batch: list[Tensor], batch_idx: int) -> Tensor:
+        loss = F.cross_entropy(self.net(batch[0]), batch[1])
+        self.log("train/loss", loss, on_step=True, on_epoch=False, batch_size=len(batch[0]))
+        return loss
+
+    def validation_step(self, batch: list[Tensor], batch_idx: int) -> None:
+        self.log("val/loss", F.cross_entropy(self.net(batch[0]), batch[1]), batch_size=len(batch[0]))
+
+    def explain(self, batch: Any) -> AttentionMap:
+        raise TypeError("this network attends to nothing")
+
+    def predict_step(self, batch: Any, batch_idx: int = 0) -> dict[str, list[Any]]:
+        return {}
+
+    def vocabularies(self) -> dict[str, dict[str, int]]:
+        return {}
+
+
+class Clock(pl.Callback):
+    """Steps a second, from the first step to the last."""
+
+    def on_train_start(self, *_: Any) -> None:
+        self.started = time.perf_counter()
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        self.steps, self.seconds = trainer.global_step, time.perf_counter() - self.started
+
+    @property
+    def rate(self) -> float:
+        return self.steps / self.seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=int, default=70, help="of each run")
+    parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(options.threads)
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(EXAMPLES, WIDTH, generator=generator)
+    data = TensorDataset(features, torch.randint(0, CLASSES, (EXAMPLES,), generator=generator))
+    limit = f"00:{options.seconds // 3600:02}:{options.seconds // 60 % 60:02}:{options.seconds % 60:02}"
+    rates: dict[str, list[float]] = {"plain": [], "ours": []}
+    for _ in range(options.turns):
+        rates["plain"].append(_plain(data, limit))
+        rates["ours"].append(_ours(data, limit))
+    medians = {name: statistics.median(each) for name, each in rates.items()}
+    result = {
+        "steps_per_second": {name: [round(rate, 2) for rate in each] for name, each in rates.items()},
+        "overhead_percent": round(100 * (medians["plain"] / medians["ours"] - 1), 2),
+        "seconds_each": options.seconds,
+        "command": " ".join(["python", *(word for word in sys.argv if not word.startswith("--out="))]),
+        "commit": run.commit_of_checkout(),
+    }
+    print(json.dumps(result, indent=2))
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+
+
+def _plain(data: TensorDataset, limit: str) -> float:
+    clock = Clock()
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        max_time=limit,
+        max_epochs=-1,
+        callbacks=[clock],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        num_sanity_val_steps=0,
+    )
+    torch.manual_seed(0)
+    loaders = DataLoader(data, BATCH, shuffle=True), DataLoader(data, BATCH)
+    trainer.fit(Dense(), *loaders)
+    return clock.rate
+
+
+def _ours(data: TensorDataset, limit: str) -> float:
+    clock = Clock()
+    resolved = config.compose(["model=gat", "logger=csv", "trainer=cpu", "callbacks.keeper.patience=null"])
+    resolved["trainer"]["max_time"] = limit
+    about = {"format": 1, "version": "0", "model": "dense", "config": {}, "data": {}, "sizes": {}}
+    with tempfile.TemporaryDirectory() as folder, redirect_stderr(io.StringIO()):
+        trainer = run._trainer(resolved, Path(folder), -1, about)
+        trainer.callbacks.append(clock)  # type: ignore[attr-defined]
+        torch.manual_seed(0)
+        collate = torch.utils.data.default_collate
+        loaders = (
+            Loader(data, collate=collate, batch_size=BATCH, shuffle=True, even=True),  # type: ignore[arg-type]
+            Loader(data, collate=collate, batch_size=BATCH),  # type: ignore[arg-type]
+        )
+        trainer.fit(Dense(), *loaders)
+        assert (Path(folder) / "checkpoints" / "last.ckpt").exists()
+    return clock.rate
+
+
+if __name__ == "__main__":
+    main()
