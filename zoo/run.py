@@ -57,7 +57,16 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
     if starts_others:
         return _by_several_processes(config, run_dir)
     with resume.held(run_dir):
-        return _train(config, run_dir, resumed)
+        try:
+            return _train(config, run_dir, resumed)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            again = f"python train.py resume=auto run_dir={shlex.quote(str(run_dir))}"
+            raise CheckpointError(
+                f"{error.filename or run_dir} cannot be written: {error.strerror}. The checkpoints that were there are "
+                f"whole. Make room, then continue with: {again}"
+            ) from error
 
 
 def _by_several_processes(config: dict[str, Any], run_dir: Path) -> dict[str, Any]:
@@ -89,13 +98,6 @@ def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None
         raise type(error)(f"{error}\nContinue with: python train.py {how}") from error
     except MisconfigurationException as error:  # such as a monitor of the schedule that is not measured
         raise ConfigError(str(error)) from error
-    except OSError as error:
-        if error.errno not in _FULL:
-            raise
-        raise CheckpointError(
-            f"{error.filename or run_dir} cannot be written: {error.strerror}. The checkpoints that were there are "
-            f"whole. Make room, then continue with: python train.py resume=auto run_dir={shlex.quote(str(run_dir))}"
-        ) from error
     seconds = next(each for each in trainer.callbacks if isinstance(each, Keeper)).seconds  # type: ignore[attr-defined]
 
     best = run_dir / "checkpoints" / "best.ckpt"
