@@ -282,9 +282,9 @@ def _explained(folder: Path, failed: Any, run_dir: Path) -> ZooError:
     number, failure = min(failed.failures.items(), key=lambda item: (item[0] in by_others, item[0]))
     code = failure.exitcode
     how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-    trace = folder / f"{number}.traceback"
-    if code > 0 and trace.exists():
-        print(trace.read_text(encoding="utf-8"), file=sys.stderr)
+    traces = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.traceback"))]
+    if code > 0 and traces:  # a lost connection is what the others met
+        print(min(traces, key=lambda each: "Connection" in each.splitlines()[-1]), file=sys.stderr)
     return TrainingError(f"process {number} of this run {how}, and the run with it{_how_to_continue(run_dir)}")
 
 

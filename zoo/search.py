@@ -3,7 +3,7 @@
     python train.py -m hydra/sweeper=optuna model=gat 'optimizer.lr=tag(log, interval(1e-4, 0.1))'
 
 Optuna itself, not its plugin for Hydra, which holds it to a version below 3 and cannot stop a hopeless trial. What is
-searched is written as for that plugin: `interval(a, b)`, `int(interval(a, b))`, `range(a, b, step)`, `choice(a, b)`, `a,b`.
+searched is written as there: `interval(a, b)`, `int(interval(a, b))`, `range(a, b, step)`, `choice(a, b)`, `a,b`.
 A trial is a job of a sweep: a fresh process with a run directory of its own, stopped early where the pruner says so. It
 is chosen by validation; the same command continues an interrupted search with the trials that are left.
 """

@@ -112,6 +112,31 @@ def test_two_processes_give_the_figures_of_one(cli: Any, begun: Any, tiny: list[
 
 
 @pytest.mark.slow
+def test_batches_that_do_not_come_out_even(begun: Any, tiny: list[str], tmp_path: Path) -> None:
+    """144 nodes in batches of 47 by three processes: each target weighs the same, whoever has it."""
+    options = [*tiny, "data.batch_size=47", "data.max_epochs=3"]
+    assert ended(begun(*options, "run_dir=one"))[0] == 0
+    code, said = ended(begun(*options, "trainer=ddp_cpu", "trainer.devices=3", "run_dir=three"))
+    assert code == 0, said
+    one, three = (checkpoint.read(tmp_path / run / "checkpoints/last.ckpt") for run in ("one", "three"))
+    assert one["global_step"] == three["global_step"] == 12
+    for key, value in one["state_dict"].items():
+        torch.testing.assert_close(three["state_dict"][key], value, rtol=0, atol=1e-5)
+    assert metrics(tmp_path / "three") == pytest.approx(metrics(tmp_path / "one"), abs=1e-5)
+
+
+@pytest.mark.slow
+def test_more_processes_than_nodes(begun: Any, tmp_path: Path) -> None:
+    (tmp_path / "n.csv").write_text("id,label,split,x\na,r,train,1\nb,s,train,2\nc,r,val,1\nd,s,test,2\n")
+    (tmp_path / "e.csv").write_text("source,target\na,b\nb,c\nc,d\nd,a\n")
+    data = ["data=graph_files", "data.nodes=n.csv", "data.edges=e.csv", "data.max_epochs=3", "logger=csv"]
+    assert ended(begun("model=gat", *data, "run_dir=one"))[0] == 0
+    code, said = ended(begun("model=gat", *data, "trainer=ddp_cpu", "trainer.devices=3", "run_dir=three"))
+    assert code == 0, said
+    assert metrics(tmp_path / "three") == pytest.approx(metrics(tmp_path / "one"), abs=1e-5)
+
+
+@pytest.mark.slow
 def test_what_is_wrong_is_said_once_and_nothing_is_left(cli: Any, tiny: list[str], tmp_path: Path) -> None:
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     before = dict(os.environ)

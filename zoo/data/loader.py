@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from zoo import ranks
 from zoo.errors import ConfigError
 
 _POOL = 100
@@ -25,7 +26,7 @@ class Loader:
     A pass that `load_state_dict` has put in the middle of an epoch goes on with the very batch that comes next. Every
     other pass is one more epoch; `set_epoch` says which.
 
-    With several processes (`rank`, `world_size`, which the run sets) each batch is shared out among them, so that any
+    With several processes (`rank`, `world_size`) each batch is shared out among them, so that any
     number of processes sees the same batches. Nothing is padded or dropped: a last batch that is too small to give
     every process an example joins the one before it in training; in evaluation some processes have a batch less.
 
@@ -41,6 +42,7 @@ class Loader:
             same in whichever process it runs and wherever the run was interrupted.
         num_workers: Processes that make the batches; 0: this one.
         even: Every process has the same number of batches, as training needs. Evaluation does not.
+        shared: Every process takes its part of a batch. Not where the module shares out what a batch is scored on.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Loader:
         augment: Callable[[Any], Any] | None = None,
         num_workers: int = 0,
         even: bool = False,
+        shared: bool = True,
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
@@ -71,8 +74,8 @@ class Loader:
         self.augment = augment
         self.num_workers = num_workers
         self.even = even
-        self.rank = 0
-        self.world_size = 1
+        self.rank = ranks.rank() if shared else 0
+        self.world_size = ranks.world() if shared else 1
         self.epoch = 0
         self.position = 0
         """Batches of this epoch that were handed out."""

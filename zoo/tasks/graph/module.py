@@ -82,7 +82,8 @@ class NodeClassifier(Task):
     def test_step(self, batch: Data, batch_idx: int) -> None:
         """Every metric of the batch's nodes, whichever split they are of; `run` names them after it."""
         losses, logits, labels = self._scored(batch)
-        self.test_metrics.update(logits, labels)
+        if len(labels):  # one of several processes may have no node
+            self.test_metrics.update(logits, labels)
         self.log_dict(self.test_metrics, on_step=False, on_epoch=True, batch_size=len(batch.nodes))
         self.test_loss.update(losses)
         self.log("test/loss", self.test_loss, on_step=False, on_epoch=True, batch_size=len(batch.nodes))
