@@ -29,8 +29,8 @@ T = TypeVar("T")
 _OURS = "ZOO_LAUNCHED"
 """Where ranks that we started leave their last words: a directory."""
 _KINDS = {kind.__name__: kind for kind in ZooError.__subclasses__()}
-_PATIENCE = 600
-"""Seconds that ranks have for saving when they are stopped."""
+_PATIENCE = 120
+"""Seconds that ranks have for saving when they are stopped, and for leaving when one of them has died."""
 
 
 def wanted(config: Mapping[str, Any]) -> bool:
@@ -113,7 +113,7 @@ def start(config: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
             max_restarts=trainer.get("max_restarts", 0),
             monitor_interval=0.2,
             logs_specs=DefaultLogsSpecs(log_dir=words),
-            shutdown_timeout=_PATIENCE if config["trainer"].get("strategy") != "fsdp" else 2 * _PATIENCE,
+            shutdown_timeout=_PATIENCE,
         )
         entry, *arguments = processes.command(str(run_dir / "config.yaml"), module="zoo.launch")
         try:
