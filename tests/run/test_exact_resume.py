@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import errno
+import functools
 import importlib.util
 import json
 import os
@@ -19,7 +21,7 @@ import torch
 
 from zoo import checkpoint, config, resume, run
 from zoo.callbacks import Keeper, Progress
-from zoo.errors import CheckpointError
+from zoo.errors import CheckpointError, InterruptedRunError
 from zoo.loggers import MetricsFile
 
 EPOCHS, BATCHES = 3, 4
@@ -46,6 +48,11 @@ CASES: dict[str, dict[str, Any]] = {
 Options = dict[str, Any]
 
 
+@functools.cache
+def composed(*overrides: str) -> dict[str, Any]:
+    return config.compose(overrides)
+
+
 @pytest.fixture
 def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
     """`train(run_dir, **options)` is a whole run of the dense model, as the command line makes it."""
@@ -63,7 +70,8 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict
         overrides = ["model=gat", "logger=csv", "trainer=cpu", "trainer.log_every_n_steps=2", "seed=3"]
         overrides += [f"{key}={value}" for key, value in given.items() if key in groups]
         overrides += [f"{key}={value}" for key, value in given.items() if key not in groups and not key.startswith(own)]
-        made = config.compose([*overrides, f"callbacks.keeper.every_seconds={every}"])
+        made = copy.deepcopy(composed(*overrides))
+        made["callbacks"]["keeper"]["every_seconds"] = every
         chosen = {key: value for key, value in given.items() if key.startswith(own)}
         made["model"] = {"_target_": "zoo.tasks.dense_cases.DenseTask", "optimisation": made["optimisation"]}
         made["data"] = {"_target_": "zoo.tasks.dense_cases.DenseData", "max_epochs": EPOCHS}
@@ -237,6 +245,17 @@ def test_auto_in_a_directory(cli: Any, tiny: list[str], monkeypatch: pytest.Monk
     assert "nothing to continue in run: a new run" in done.err
     assert done.code == 0
     assert cli("train", "resume=auto", "run_dir=run").code == 0
+
+
+def test_it_goes_on_in_another_directory(train: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which then holds the whole run."""
+    train("whole", CASES["dropout"])
+    with monkeypatch.context() as patch:
+        patch.setattr(Progress, "on_train_batch_start", stopped_at(6), raising=False)
+        with pytest.raises(InterruptedRunError, match="after step 7"):
+            train("begun", CASES["dropout"])
+    train("elsewhere", CASES["dropout"], resume="begun/checkpoints/last.ckpt")
+    compared("elsewhere", "whole")
 
 
 def test_a_run_that_is_under_way_is_left_alone(cli: Any, tiny: list[str], tiny_run: Path) -> None:
