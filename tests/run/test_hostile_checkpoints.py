@@ -80,3 +80,31 @@ def test_half_precision_weights_are_taken(tiny_run: Path, tmp_path: Path) -> Non
     content["state_dict"] = {name: weight.bfloat16() for name, weight in content["state_dict"].items()}
     checkpoint.write(tmp_path / "half.ckpt", content)
     assert next(checkpoint.load(tmp_path / "half.ckpt").parameters()).dtype == torch.float32
+
+
+def test_a_checkpoint_does_not_say_where_downloads_go(
+    tiny_run: Path, cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("urllib.request.urlopen", lambda request, **_: asked.append(request.full_url))
+    content = checkpoint.read(tiny_run / "checkpoints" / "best.ckpt")
+    chosen = tmp_path / "chosen"
+    target = "zoo.tasks.graph.data.planetoid"
+    node = {"_target_": target, "name": "cora", "root": str(chosen), "cache": str(chosen), "max_epochs": 1}
+    content["zoo"]["config"]["data"] = node
+    checkpoint.write(tmp_path / "theirs.ckpt", content)
+    done = cli("evaluate", "theirs.ckpt")
+    assert done.code == 2
+    assert not chosen.exists()
+    assert "a checkpoint does not decide where downloads go" in done.err or "cannot be downloaded" in done.err
+    assert str(chosen) not in "".join(asked)
+
+
+def test_a_stranger_steers_neither_hydra_nor_what_is_looked_up(tiny_run: Path, cli: Any, tmp_path: Path) -> None:
+    content = checkpoint.read(tiny_run / "checkpoints" / "best.ckpt")
+    for number, override in enumerate(["hydra.run.dir=/tmp/theirs", "model.net.dim=${oc.env:HOME}"]):
+        content["zoo"]["config"]["overrides"] = ["model=gat", override]
+        checkpoint.write(tmp_path / f"{number}.ckpt", content)
+        done = cli("train", f"init={number}.ckpt")
+        assert done.code == 2
+        assert f"the checkpoint was trained with {override!r}" in done.err
