@@ -18,6 +18,7 @@ A preflight wants to know of everything that is wrong, and not of the first thin
 from __future__ import annotations
 
 import csv
+import io
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -30,6 +31,7 @@ from typing import Literal, TypeVar
 import numpy as np
 from jaxtyping import Float32
 
+from zoo.data.compressed import open_bytes
 from zoo.errors import DataError, nearest
 
 OnBadRow = Literal["error", "skip"]
@@ -75,8 +77,8 @@ def read_table(path: Path | str, *, required: Sequence[str] = (), on_bad_row: On
     """Opens a table and checks its header; the rows are read when they are iterated.
 
     Args:
-        path: a `.csv` or `.tsv` file in UTF-8, with or without a byte order mark. Cells may be quoted, and then contain
-            delimiters and line breaks. Blank lines are not rows.
+        path: a `.csv` or `.tsv` file in UTF-8 (also `.csv.gz`, `.tsv.gz`), with or without a byte order mark. Cells may be
+            quoted, and then contain delimiters and line breaks. Blank lines are not rows.
         required: the columns that must be there; others may be.
         on_bad_row: whether a bad row stops the reading or is counted and left out.
 
@@ -86,14 +88,15 @@ def read_table(path: Path | str, *, required: Sequence[str] = (), on_bad_row: On
     path = Path(path)
     if on_bad_row not in ("error", "skip"):
         raise DataError(f"on_bad_row is {on_bad_row!r}; it is either 'error' or 'skip'.")
-    if path.suffix.lower() not in _DELIMITERS:
+    kind = Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
+    if kind not in _DELIMITERS:
         raise DataError(
             f"{path}: the name ends in {path.suffix!r}. Tables are read from .csv (commas) and .tsv (tabs)."
         )
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
         raise DataError(f"{path}: the file {what}. Check the path, which is taken from {Path.cwd()}.")
-    delimiter = _DELIMITERS[path.suffix.lower()]
+    delimiter = _DELIMITERS[kind]
     line, cells = next(_records(path, delimiter), (0, []))
     if isinstance(cells, str):
         raise DataError(message(path, line, None, cells, "Mend the header, which names the columns."))
@@ -284,7 +287,7 @@ def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str] | str]
     """Each record with the physical line on which it begins; in place of its cells, what is wrong with its quotes."""
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_CELL))
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
+        with io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, delimiter=delimiter, strict=True)
             while True:
                 line = reader.line_num + 1
@@ -309,7 +312,7 @@ def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str] | str]
 def _undecodable(path: Path) -> tuple[int, int]:
     """The first line that is not UTF-8, and its offending byte. Decoding a stream forgets the line, so look again."""
     line = 0
-    with open(path, "rb") as file:
+    with open_bytes(path) as file:
         for line, content in enumerate(file, start=1):
             try:
                 content.decode("utf-8")

@@ -1,0 +1,52 @@
+"""Compressed files, read as a stream that ends where no honest file would go on."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from pathlib import Path
+from typing import IO
+
+from zoo.errors import DataError
+
+FREE, RATIO = 1 << 26, 200
+"""So many bytes may come of any file, and so many times its own size of a larger one; gzip can do 1032."""
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """A file, decompressed if its name ends in .gz.
+
+    Raises:
+        DataError: when reading: it is damaged, or decompresses to far more than it should.
+    """
+    return io.BufferedReader(_Bounded(path)) if path.suffix.lower() == ".gz" else path.open("rb")
+
+
+class _Bounded(io.RawIOBase):
+    """What a .gz holds, up to a limit."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file = gzip.GzipFile(path, "rb")
+        self.left = max(FREE, RATIO * path.stat().st_size)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        try:
+            count = self.file.readinto(buffer)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise DataError(f"{self.path}: the compressed file is damaged or cut short ({error}).") from error
+        self.left -= count
+        if self.left < 0:
+            raise DataError(
+                f"{self.path}: it decompresses to more than {RATIO} times its size, which no table does. "
+                "If it is yours, decompress it yourself and name that file."
+            )
+        return count
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
