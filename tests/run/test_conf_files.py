@@ -58,7 +58,7 @@ def leaves(node: Any, prefix: str = "") -> Iterator[str]:
     if isinstance(node, Mapping) and node:
         for key, value in node.items():
             yield from leaves(value, f"{prefix}{key}.")
-    else:
+    elif prefix:
         yield prefix.rstrip(".")
 
 
