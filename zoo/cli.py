@@ -82,9 +82,10 @@ def train(overrides: list[str]) -> int:
         return 0
     overrides = _with_recipe(overrides)
     if not flags:
+        resolved = config.compose(overrides)  # before torch is imported: a slip is refused at once
         from zoo import run
 
-        run.train(config.compose(overrides))
+        run.train(resolved)
         return 0
     config.check_overrides([each for each in overrides if not each.startswith("hydra")])
     import hydra

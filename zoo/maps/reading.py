@@ -122,7 +122,7 @@ class Maps(Mapping[str, Example]):
                 if layers is not None and found.layer not in layers:
                     continue
                 for piece in frames(found):
-                    name = pd.Categorical.from_codes([0] * len(piece), [example_id])
+                    name = pd.Categorical.from_codes([0] * len(piece), pd.Index([example_id]))
                     piece.insert(0, "example", name)
                     parts.append(piece)
         if not parts:
