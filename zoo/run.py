@@ -109,7 +109,6 @@ def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None
     metrics: dict[str, Any] = {}
     for split in SPLITS:
         metrics |= evaluate(trainer, module, data, split)
-    checkpoint.write(best, {**content, "zoo": {**content["zoo"], "metrics": metrics}})
     result = {
         **metrics,
         "parameters": sum(p.numel() for p in module.parameters()),

@@ -58,7 +58,7 @@ def leaves(node: Any, prefix: str = "") -> Iterator[str]:
     if isinstance(node, Mapping) and node:
         for key, value in node.items():
             yield from leaves(value, f"{prefix}{key}.")
-    else:
+    elif prefix:
         yield prefix.rstrip(".")
 
 
@@ -148,8 +148,10 @@ def test_an_experiment_names_its_command_and_only_options_that_exist(name: str) 
     assert f"python train.py experiment={name}" in config.options("experiment")[name]
     node = OmegaConf.to_container(OmegaConf.load(path))
     assert isinstance(node, dict)
-    defaults = {key.removeprefix("override /"): value for each in node.pop("defaults") for key, value in each.items()}
-    before = composed(*(f"{group}={value}" for group, value in defaults.items()))
+    given = node.pop("defaults")
+    defaults = {k.removeprefix("override /"): v for each in given if isinstance(each, dict) for k, v in each.items()}
+    parents = [f"experiment={each}" for each in given if isinstance(each, str)]
+    before = composed(*parents, *(f"{group}={value}" for group, value in defaults.items()))
     after = composed(f"experiment={name}")
     assert {group: after["names"][group] for group in defaults} == defaults
     free = ("callbacks.keeper.monitors.", "optimisation.rates.", "optimisation.unfreeze.")  # whose keys are the user's

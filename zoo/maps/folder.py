@@ -258,7 +258,7 @@ def _check_free(folder: Path, overwrite: bool) -> None:
         return
     if INDEX in names and _is_ours(folder / INDEX):
         if not overwrite:
-            raise DataError(f"{folder}: holds maps already. Give another folder, or replace them with overwrite.")
+            raise DataError(f"{folder}: holds maps already. Give another folder, or replace them with --overwrite.")
     elif all(name.startswith(UNFINISHED) for name in names):
         raise DataError(
             f"{folder}: maps are being written there, or their writing was interrupted. Give another folder, or remove "

@@ -122,8 +122,8 @@ class Maps(Mapping[str, Example]):
                 if layers is not None and found.layer not in layers:
                     continue
                 for piece in frames(found):
-                    name = pd.Categorical.from_codes([0] * len(piece), [example_id])
-                    piece.insert(0, "example", name)
+                    name = pd.Categorical.from_codes([0] * len(piece), pd.Index([example_id]))
+                    piece.insert(0, "example", pd.Series(name, index=piece.index))
                     parts.append(piece)
         if not parts:
             raise DataError(f"{self.folder}: there are no such maps")

@@ -84,15 +84,17 @@ def test_a_layer_is_pygs(mechanism: str, merge: Any, self_loops: bool, dtype: An
     check_equal(ours(mine, Hop(support)), peer(theirs, edges), (mine, theirs), pairs, atol)
 
 
+@pytest.mark.parametrize("merge", ["concat", "mean"])
 @pytest.mark.parametrize("mechanism", ["gat", "gatv2"])
-def test_a_net_is_pygs_layers_with_elu_between(mechanism: str, edges: Tensor) -> None:
+def test_a_net_is_pygs_layers_with_elu_between(mechanism: str, merge: Any, edges: Tensor) -> None:
     kind = GATConv if mechanism == "gat" else GATv2Conv
+    hidden = DIM * HEADS if merge == "concat" else DIM
     peers = [
-        kind(FEATURES, DIM, HEADS),
-        kind(DIM * HEADS, DIM, HEADS),
-        kind(DIM * HEADS, CLASSES, 2, concat=False),
+        kind(FEATURES, DIM, HEADS, concat=merge == "concat"),
+        kind(hidden, DIM, HEADS, concat=merge == "concat"),
+        kind(hidden, CLASSES, 2, concat=False),
     ]
-    ours = net(mechanism, layers=3, out_heads=2)
+    ours = net(mechanism, layers=3, out_heads=2, merge=merge)
     pairs = [pair for mine, peer in zip(ours.layers, peers, strict=True) for pair in transplanted(mine, peer)]
     x = torch.randn(NODES, FEATURES)
     mine, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()

@@ -127,7 +127,8 @@ class GraphAttentionNet(nn.Module):
     Args:
         features, classes: From the data.
         dim: Width of one hidden head.
-        heads: Heads of the hidden layers, concatenated.
+        heads: Heads of the hidden layers.
+        merge: What becomes of them.
         out_heads: Heads of the last layer, averaged.
         layers: Number of layers, the last included.
         attend, shared, skip, dropout, drop_by_head: As in `GraphAttention`.
@@ -143,6 +144,7 @@ class GraphAttentionNet(nn.Module):
         heads: int = 8,
         out_heads: int = 1,
         layers: int = 2,
+        merge: Literal["concat", "mean"] = "concat",
         shared: bool = True,
         skip: bool = False,
         dropout: float = 0.0,
@@ -151,7 +153,7 @@ class GraphAttentionNet(nn.Module):
         super().__init__()
         if layers < 1:
             raise ValueError(f"layers must be at least 1, got {layers}")
-        widths = [features] + [heads * dim] * (layers - 1)
+        widths = [features] + [heads * dim if merge == "concat" else dim] * (layers - 1)
         last = layers - 1
         self.layers = nn.ModuleList(
             GraphAttention(
@@ -160,7 +162,7 @@ class GraphAttentionNet(nn.Module):
                 heads=out_heads if number == last else heads,
                 attend=attend,
                 shared=shared,
-                merge="mean" if number == last else "concat",
+                merge="mean" if number == last else merge,
                 skip=skip,
                 dropout=dropout,
                 drop_by_head=drop_by_head,
