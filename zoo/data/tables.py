@@ -77,8 +77,8 @@ def read_table(path: Path | str, *, required: Sequence[str] = (), on_bad_row: On
     """Opens a table and checks its header; the rows are read when they are iterated.
 
     Args:
-        path: a `.csv` or `.tsv` file in UTF-8 (also `.csv.gz`, `.tsv.gz`), with or without a byte order mark. Cells may be
-            quoted, and then contain delimiters and line breaks. Blank lines are not rows.
+        path: a `.csv` or `.tsv` file in UTF-8 (also `.csv.gz`, `.tsv.gz`), with or without a byte order mark. Cells may
+            be quoted, and then contain delimiters and line breaks. Blank lines are not rows.
         required: the columns that must be there; others may be.
         on_bad_row: whether a bad row stops the reading or is counted and left out.
 
