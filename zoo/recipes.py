@@ -81,6 +81,8 @@ def _choices(root: yaml.MappingNode, path: Path, groups: Collection[str]) -> Ite
     for key, value in root.value:
         if key.value == "defaults" and isinstance(value, yaml.SequenceNode):
             for each in value.value:
+                if isinstance(each, yaml.ScalarNode) and each.value != "_self_":  # the experiment that it differs from
+                    yield "experiment", each.value
                 for name, choice in each.value if isinstance(each, yaml.MappingNode) else ():
                     group = name.value.removeprefix("override ").strip().lstrip("/")
                     if group not in groups or not isinstance(choice, yaml.ScalarNode):
