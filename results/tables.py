@@ -99,10 +99,32 @@ def benchmark_graph(experiment: str) -> Iterator[str]:
     yield f"- `{found['command']}`, torch {found['torch']}, {found['threads']} threads."
 
 
+def trust() -> Iterator[str]:
+    """What a run survives, and what that costs."""
+    (kills,), (hostile,), (startup,), (overhead,) = map(
+        _runs, ("resume-kills", "hostile-checkpoints", "startup", "benchmark-overhead")
+    )
+    yield "| measured | figure | command |"
+    yield "|---|---|---|"
+    said = f"{kills['bit_equal']} of {kills['kills']} finishes bit-equal: weights and `metrics.csv`"
+    yield f"| killed (SIGKILL) at random moments, resumed | {said} | `{kills['command']}` |"
+    said = f"{hostile['executed']} of {hostile['files']} executed, {hostile['explained']} explained"
+    yield f"| hostile and broken checkpoints | {said} | `{_without_out(hostile)}` |"
+    said = f"{overhead['overhead_percent']} % against plain Lightning with a DataLoader"
+    yield f"| the price: checkpoints every minute, guards, the loader | {said} | `{overhead['command']}` |"
+    said = f"{startup['typo_seconds']} s, {startup['help_seconds']} s, {startup['first_step_seconds']} s"
+    yield f"| a refused typo, `--help`, command to first training step | {said} | `{_without_out(startup)}` |"
+
+
+def _without_out(run: dict[str, Any]) -> str:
+    return re.sub(r" --out \S+", "", run["command"])
+
+
 BENCHMARKS = ("benchmark-graph", "benchmark-graph-x10")
 TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "planted": planted,
     "cora": cora,
+    "trust": trust,
     **{name: partial(benchmark_graph, name) for name in BENCHMARKS},
 }
 
