@@ -96,6 +96,8 @@ def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None
         # a run that met a NaN would meet it again: its weights are a start for a run with other options
         how = f"resume={last}" if isinstance(error, InterruptedRunError) else f"init={last} optimizer.lr=..."
         raise type(error)(f"{error}\nContinue with: python train.py {how}") from error
+    except SystemExit as error:  # Lightning's answer to Ctrl-C before the first step and to a second one
+        raise KeyboardInterrupt from error
     except MisconfigurationException as error:  # such as a monitor of the schedule that is not measured
         raise ConfigError(str(error)) from error
     seconds = next(each for each in trainer.callbacks if isinstance(each, Keeper)).seconds  # type: ignore[attr-defined]

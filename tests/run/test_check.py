@@ -45,7 +45,7 @@ def test_a_sound_run(cli: Any, tiny: list[str], tmp_path: Path) -> None:
     for arguments in (["train", *tiny, "check=true"], ["check", *tiny]):
         done = cli(*arguments)
         assert done.code == 0, done
-        said = ("parameters", "loss ", "MB at the largest batch", "do not depend on nodes more than 2 edges away")
+        said = ("parameters", "loss ", "B at the largest batch", "do not depend on nodes more than 2 edges away")
         assert all(word in done.out for word in (*said, "nothing was trained"))
         assert done.err == ""
     assert not any(tmp_path.iterdir())

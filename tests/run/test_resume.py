@@ -159,7 +159,8 @@ def test_ctrl_c_at_a_terminal(tmp_path: Path, tiny: list[str]) -> None:
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     try:
         deadline = time.monotonic() + 60
-        while not (tmp_path / "run" / "metrics.csv").exists() and time.monotonic() < deadline:
+        metrics = tmp_path / "run" / "metrics.csv"
+        while not (metrics.exists() and metrics.read_text().count("\n") > 1) and time.monotonic() < deadline:
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=30)
