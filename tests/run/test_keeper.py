@@ -27,6 +27,7 @@ def trainer(epoch: int = 0, **metrics: float) -> Any:
     return SimpleNamespace(
         sanity_checking=False,
         state=SimpleNamespace(fn="fit"),
+        strategy=None,
         callback_metrics=named,
         current_epoch=epoch,
         global_step=epoch,

@@ -93,7 +93,12 @@ class Average(pl.Callback):
 def averaged(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Tensor]:
     """The weights that a run is about: the average if one is kept, else the module's own."""
     averages = [each for each in getattr(trainer, "callbacks", ()) if isinstance(each, Average)]
-    return averages[0].of(module) if averages else module.state_dict()
+    if averages:
+        return averages[0].of(module)
+    if "FSDP" in type(trainer.strategy).__name__:  # each process has a part; together they have the whole
+        whole: dict[str, Tensor] = trainer.strategy.lightning_module_state_dict()
+        return whole
+    return module.state_dict()
 
 
 @torch.no_grad()
