@@ -57,7 +57,7 @@ def begun(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
             process.kill()
 
 
-def ended(process: subprocess.Popen[str], timeout: float = 90) -> tuple[int, str]:
+def ended(process: subprocess.Popen[str], timeout: float = 240) -> tuple[int, str]:
     said, _ = process.communicate(timeout=timeout)
     return process.returncode, said
 
@@ -169,7 +169,7 @@ def test_a_killed_process_ends_the_run(begun: Any, tiny: list[str], tmp_path: Pa
     process = begun(*tiny, *LONG, *TWO, "run_dir=run")
     wait_for(tmp_path / "run" / "checkpoints" / "last.ckpt")
     os.kill(rank_of(process, 1), signal.SIGKILL)
-    code, said = ended(process, timeout=30)
+    code, said = ended(process, timeout=90)
     assert code == 2
     assert "zoo: process 1 of this run was ended by SIGKILL, and the run with it" in said
     assert f"resume={tmp_path}/run/checkpoints/last.ckpt" in said

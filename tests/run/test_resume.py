@@ -163,7 +163,7 @@ def test_ctrl_c_at_a_terminal(tmp_path: Path, tiny: list[str]) -> None:
         while not (metrics.exists() and metrics.read_text().count("\n") > 1) and time.monotonic() < deadline:
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        _, said = process.communicate(timeout=90)
     finally:
         process.kill()
     assert process.returncode == 130
