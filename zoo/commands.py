@@ -18,6 +18,7 @@ import torch
 from zoo import checkpoint, run, tables
 from zoo.build import build
 from zoo.data.download import confined
+from zoo.disk import whole_file
 from zoo.errors import DataError
 from zoo.tasks.contract import Task, TaskData
 
@@ -44,10 +45,8 @@ def predict(options: argparse.Namespace) -> None:
         _write_rows(sys.stdout, _predictions(module, data))
         return
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    partial = options.out.with_name(f".{options.out.name}.partial")
-    with partial.open("w", newline="", encoding="utf-8") as file:
+    with whole_file(options.out) as file:
         count = _write_rows(file, _predictions(module, data))
-    os.replace(partial, options.out)
     print(f"{count:,} predictions in {options.out}")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pytorch_lightning.loggers import Logger, TensorBoardLogger, WandbLogger
 
+from zoo.disk import whole_file
 from zoo.errors import ConfigError
 
 
@@ -63,10 +64,8 @@ class MetricsFile(Logger):
         if new:
             self.columns += list(dict.fromkeys(new))
             old = self._read()
-            partial = self.path.with_name(f".{self.path.name}.partial")
-            with partial.open("w", newline="", encoding="utf-8") as file:
+            with whole_file(self.path) as file:
                 self._writer(file, header=True).writerows(old)
-            os.replace(partial, self.path)
             header_is_new = False
         with self.path.open("a", newline="", encoding="utf-8") as file:
             writer = self._writer(file, header=header_is_new)
@@ -103,10 +102,8 @@ def cut(path: Path, step: int) -> None:
         return
     header, *rest = rows
     kept = [row for row in rest if len(row) == len(header) and row[0].isdecimal() and int(row[0]) < step]
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", newline="", encoding="utf-8") as file:
+    with whole_file(path) as file:
         csv.writer(file, lineterminator="\n").writerows([header, *kept])
-    os.replace(partial, path)
 
 
 def _formatted(row: dict[str, float]) -> dict[str, str]:

@@ -12,7 +12,6 @@ import sys
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,11 +25,11 @@ from zoo import __version__, checkpoint, launch, loggers, ranks, resume, tables
 from zoo.build import build
 from zoo.callbacks import Interruption, Keeper, NanGuard, Progress, Thaw
 from zoo.callbacks.reporting import reporters
+from zoo.disk import new_directory, write_text
 from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError, ZooError
 from zoo.finetune import transplant
 from zoo.tasks.contract import Task
 
-SPLITS = ("train", "val", "test")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """A disk or a quota that is full, or lets nothing be written."""
 
@@ -109,7 +108,7 @@ def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None
     checkpoint.load_weights(module, content["state_dict"], best)
     trainer.loggers = []  # metrics.csv is of the training; the figures of the best weights are in metrics.json
     metrics: dict[str, Any] = {}
-    for split in SPLITS:
+    for split in tables.SPLITS:
         metrics |= evaluate(trainer, module, data, split)
     result = {
         **metrics,
@@ -126,7 +125,7 @@ def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None
     if not ranks.is_first():
         return result
     checkpoint.write(best, {**content, "zoo": {**content["zoo"], "metrics": metrics}})
-    _write_text(run_dir / "metrics.json", json.dumps(result, indent=2) + "\n")
+    write_text(run_dir / "metrics.json", json.dumps(result, indent=2) + "\n")
     tables.show_result(config, result, run_dir)
     return result
 
@@ -268,16 +267,7 @@ def _run_dir(config: Mapping[str, Any], resumes: bool) -> Path:
         return Path(config["resume"]).absolute().parent.parent
     names = config["names"]
     parent = Path(config["paths"]["runs"]).absolute() / f"{names['model']}-{names['data']}"
-    parent.mkdir(parents=True, exist_ok=True)
-    stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    for attempt in range(1, 10_000):
-        path = parent / (stamp if attempt == 1 else f"{stamp}_{attempt}")
-        try:
-            path.mkdir()
-        except FileExistsError:
-            continue
-        return path
-    raise ConfigError(f"{parent} has no free name for a run of {stamp}")
+    return new_directory(parent)
 
 
 def _remove_empty(config: Mapping[str, Any], run_dir: Path) -> None:
@@ -292,13 +282,7 @@ def _remove_empty(config: Mapping[str, Any], run_dir: Path) -> None:
 
 def _write_config(config: Mapping[str, Any], run_dir: Path) -> None:
     if ranks.is_first():
-        _write_text(run_dir / "config.yaml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
-
-
-def _write_text(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+        write_text(run_dir / "config.yaml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
 
 
 def _versions() -> dict[str, str]:

@@ -25,13 +25,13 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 
 from zoo import config, processes
+from zoo.disk import new_directory, whole_file, write_text
 from zoo.errors import ConfigError, InterruptedRunError
 
 SEED = "seed"
@@ -155,7 +155,7 @@ class Sweep:
 
     def write(self) -> None:
         content = {"overrides": self.overrides, "jobs": [asdict(job) for job in self.jobs]}
-        _write_text(self.folder / "sweep.yaml", yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+        write_text(self.folder / "sweep.yaml", yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
 
 @contextmanager
@@ -332,7 +332,7 @@ def _tell(sweep: Sweep, waiting: Sequence[Job]) -> None:
     folder = sweep.folder / "jobs"
     folder.mkdir(exist_ok=True)
     for number, job in enumerate(waiting):
-        _write_text(folder / f"{number}.json", json.dumps(job.arguments()))
+        write_text(folder / f"{number}.json", json.dumps(job.arguments()))
 
 
 def _launched(_: Any) -> int:
@@ -350,20 +350,6 @@ def _code(result: Any) -> int:
     except Exception as error:  # whatever the launcher or its cluster met
         print(f"zoo: a job could not be launched: {error}", file=sys.stderr)
         return 1
-
-
-def new_directory(parent: Path) -> Path:
-    """Named by the time, and never shared, whatever else starts in the same second."""
-    parent.mkdir(parents=True, exist_ok=True)
-    stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    for attempt in itertools.count(1):
-        path = parent / (stamp if attempt == 1 else f"{stamp}_{attempt}")
-        try:
-            path.mkdir()
-        except FileExistsError:
-            continue
-        return path
-    raise AssertionError
 
 
 def _new_run_dir(overrides: Sequence[str]) -> Path:
@@ -397,20 +383,12 @@ def _read(folder: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _write_text(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
-
-
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", newline="", encoding="utf-8") as file:
+    with whole_file(path) as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    os.replace(partial, path)
 
 
 def _show(rows: Sequence[Mapping[str, Any]]) -> None:

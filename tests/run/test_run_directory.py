@@ -16,7 +16,7 @@ import pytest
 import torch
 import yaml
 
-from zoo import checkpoint, config, run
+from zoo import checkpoint, config, disk, run
 
 FILES = {"config.yaml", "metrics.csv", "metrics.json", "checkpoints/best.ckpt", "checkpoints/last.ckpt"}
 
@@ -120,7 +120,7 @@ def test_runs_of_one_second_have_names_of_their_own(cli: Any, tiny: list[str], m
         def now(cls, tz: Any = None) -> Frozen:
             return cls(2030, 1, 2, 3, 4, 5)
 
-    monkeypatch.setattr(run, "datetime", Frozen)
+    monkeypatch.setattr(disk, "datetime", Frozen)
     for _ in range(2):
         assert cli("train", *tiny, "data.max_epochs=1").code == 0
     parent = Path("runs/gat-planted_graph")

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from zoo.attention import EdgeSupport
+from zoo.maps import edge_gold
 from zoo.tasks.graph.features import SparseFeatures
 from zoo.tasks.graph.graph import Graph
 
@@ -22,10 +23,6 @@ def as_batch(graph: Graph, *, self_loops: bool = True) -> Data:
     """PyG's Data with the edges' support, and the gold attention in the order of the support's edges."""
     count = len(graph.ids)
     support = EdgeSupport.from_edges(graph.edges, count, self_loops=self_loops)
-    gold = None
-    if graph.gold is not None:
-        added = support.order < 0
-        gold = graph.gold[support.order.clamp(min=0)] & ~added
     sparse = graph.features.layout == torch.sparse_csr
     return Data(
         x=SparseFeatures.from_csr(graph.features) if sparse else graph.features,
@@ -33,7 +30,7 @@ def as_batch(graph: Graph, *, self_loops: bool = True) -> Data:
         split=graph.split,
         nodes=torch.arange(count),
         support=support,
-        gold=gold,
+        gold=None if graph.gold is None else edge_gold(graph.gold, support),
         ids=np.array(graph.ids, dtype=object),  # an array: Data would visit every string of a list
         label_names=np.array(graph.label_names, dtype=object),
         num_nodes=count,
