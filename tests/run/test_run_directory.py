@@ -65,7 +65,9 @@ def test_the_last_word(tiny_run: Path) -> None:
     assert found["parameters"] == sum(each.numel() for each in weights(tiny_run).values())
     assert (found["epochs"], found["seed"]) == (4, 0)
     assert found["versions"]["torch"] == version("torch")
-    assert found["samples_per_second"] == pytest.approx(4 * 144 / found["seconds"], rel=0.01)
+    rounding = 0.0005  # of the seconds written, much of a run as short as this one
+    slowest, fastest = (4 * 144 / (found["seconds"] + error) for error in (rounding, -rounding))
+    assert slowest - 0.1 <= found["samples_per_second"] <= fastest + 0.1
 
 
 def test_metrics_by_step(cli: Any, tiny: list[str]) -> None:
