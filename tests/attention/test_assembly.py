@@ -39,7 +39,7 @@ def test_each_site_of_a_factory_has_its_own_parameters() -> None:
     assert first is not second
     assert not {id(p) for p in first.parameters()} & {id(p) for p in second.parameters()}
     assert not torch.equal(first.score.to_query, second.score.to_query)
-    assert first.dropout == second.dropout == 0.1
+    assert first.dropout.p == second.dropout.p == 0.1
     assert first.tap is not second.tap
 
 

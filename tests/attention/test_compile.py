@@ -104,7 +104,7 @@ def check_model(model: nn.Module, draw: Callable[[], tuple[Tensor, Any]], *, bac
                 torch.testing.assert_close(one, other)
         assert maps is not None
         assert list(maps) in (["layers.0.attend", "layers.1.attend"], ["layers.0", "layers.1"])
-        if not any(module.dropout for module in model.modules() if isinstance(module, Attend)):
+        if not any(module.dropout.p for module in model.modules() if isinstance(module, Attend)):
             with record(model) as eager:
                 torch.testing.assert_close(model(x, extra), observed[0])
             for name in eager:

@@ -16,7 +16,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.attention import fused
-from zoo.attention.dropout import dropout
+from zoo.attention.dropout import DropWeights
+from zoo.attention.positions import Position
 from zoo.attention.record import Tap
 from zoo.attention.state import AttentionState
 from zoo.attention.supports import Support
@@ -38,41 +39,75 @@ class Normaliser(Protocol):
     def __call__(self, scores: Tensor, support: Support, state: AttentionState | None) -> Tensor: ...
 
 
+class Restrict(Protocol):
+    """A support of its own for a site: a narrower one, laid out as it is computed."""
+
+    def __call__(self, query: Tensor, key: Tensor, support: Support) -> Support: ...
+
+
 class Attend(nn.Module):
     """score -> normalise -> combine.
 
     Args:
         score: What a query thinks of a key.
         normalise: How scores become weights.
-        dropout: Probability with which a weight is dropped in training, after normalisation.
+        restrict: Narrows the support that the site is given (a window, say); None takes it as it is.
+        dropout: Probability with which a weight is dropped in training, after normalisation; or another kind of it.
     """
 
-    def __init__(self, score: nn.Module, normalise: nn.Module, *, dropout: float = 0.0) -> None:
+    score: Any
+    normalise: Any
+    position: Position | None
+
+    def __init__(
+        self,
+        score: nn.Module,
+        normalise: nn.Module,
+        *,
+        restrict: Any = None,
+        dropout: float | DropWeights = 0.0,
+    ) -> None:
         super().__init__()
-        if not 0.0 <= dropout < 1.0:
-            raise ValueError(f"dropout is a probability below 1, got {dropout}")
         self.score = score
         self.normalise = normalise
-        self.dropout = dropout
+        self.restrict = restrict
+        self.dropout = dropout if isinstance(dropout, DropWeights) else DropWeights(dropout)
+        self.position = None
         self.tap = Tap()
+
+    def place(self, position: Position) -> None:
+        """Gives the site a sense of where its queries and keys are."""
+        self.position = position
 
     def require(self, support: type, user: str) -> None:
         """Refuses, at start-up, a mechanism that cannot work on this support."""
-        for part in (self.score, self.normalise):
-            served = getattr(part, "supports", None)
-            if served is not None and support not in served:
-                names = " or ".join(kind.__name__ for kind in served)
-                raise ValueError(
-                    f"{type(part).__name__} works on {names} alone; {user} attends over {support.__name__}"
-                )
+        if self.restrict is not None:
+            self._require(self.restrict, support, user)
+            support = self.restrict.gives
+            user = type(self.restrict).__name__
+        for part in (self.score, self.normalise, self.position):
+            self._require(part, support, user)
 
-    def prepare(self, key: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Keys as `forward` takes them; call it once per sequence, not once per step."""
-        return self.score.prepare(key)  # type: ignore[operator,no-any-return]
+    @staticmethod
+    def _require(part: nn.Module | None, support: type, user: str) -> None:
+        served = getattr(part, "supports", None)
+        if served is not None and support not in served:
+            names = " or ".join(kind.__name__ for kind in served)
+            raise ValueError(f"{type(part).__name__} works on {names} alone; {user} attends over {support.__name__}")
+
+    def prepare(self, key: Float[Tensor, "..."], start: int = 0) -> Float[Tensor, "..."]:
+        """Keys as `forward` takes them; call it once per sequence, not once per step.
+
+        Args:
+            start: The position of the first of these keys, where others came before.
+        """
+        if self.position is not None:
+            key = self.position.turn(key, start)
+        return self.score.prepare(key)  # type: ignore[no-any-return]
 
     def start(self, query: Tensor, key: Tensor, support: Support) -> AttentionState:
         """The memory before the first step. A normaliser with a memory of its own says how it begins."""
-        nothing = support.zeros(query, key)
+        nothing = self._restricted(query, key, support).zeros(query, key)
         begin = getattr(self.normalise, "start", None)
         return AttentionState(weights=nothing if begin is None else begin(nothing), total=nothing)
 
@@ -80,7 +115,8 @@ class Attend(nn.Module):
         self, query: Tensor, key: Tensor, support: Support, state: AttentionState | None = None
     ) -> Float[Tensor, "..."]:
         """The weights, written out, before dropout."""
-        return self.normalise(self.score(query, key, support, state), support, state)  # type: ignore[no-any-return]
+        support = self._restricted(query, key, support)
+        return self._weights(self._turned(query, key, support), key, support, state)
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, support: Support, state: AttentionState | None = None
@@ -90,19 +126,49 @@ class Attend(nn.Module):
         Returns:
             The context of each query, and the state after this step (None if none was given).
         """
+        support = self._restricted(query, key, support)
+        query = self._turned(support.clean_queries(query, key), key, support)
         key, value = support.clean(key), support.clean(value)
-        p = self.dropout if self.training else 0.0
-        kernel = fused.find(self.score, self.normalise, support)
-        if kernel is not None and state is None and not self.tap.wants_gradient:
+        kernel = None if state is not None or self.tap.wants_gradient else fused.find(self, support)
+        if kernel is not None:
             if self.tap.is_open:
-                with torch.no_grad():
-                    self.tap.emit(self.weights(query, key, support), support)
-            return kernel(self.score, query, key, value, support, p), None
-        weights = self.weights(query, key, support, state)
+                self._show(query, key, support)
+            bias = self._bias(query, key, support)
+            return kernel(self, query, key, value, support, bias), None
+        weights = self._weights(query, key, support, state)
         if self.tap.is_open:
             self.tap.emit(weights, support)
-        context = support.combine(dropout(weights, p, self.training), value)
+        dropped = self.dropout(weights, support)
+        context = support.combine(dropped, value)
+        if self.position is not None:
+            context = self.position.add_context(context, dropped, support)
         return context, None if state is None else state.step(weights)
+
+    def _restricted(self, query: Tensor, key: Tensor, support: Support) -> Support:
+        return support if self.restrict is None else self.restrict(query, key, support)
+
+    def _turned(self, query: Tensor, key: Tensor, support: Support) -> Tensor:
+        return query if self.position is None else self.position.turn_query(query, key, support)
+
+    def _bias(self, query: Tensor, key: Tensor, support: Support) -> Tensor | None:
+        if self.position is None:
+            return None
+        scale = self.score.scale(query.shape[-1]) if hasattr(self.score, "scale") else 1.0
+        return self.position.bias(query, key, support, scale)
+
+    def _weights(self, query: Tensor, key: Tensor, support: Support, state: AttentionState | None) -> Tensor:
+        scores = self.score(query, key, support, state)
+        bias = self._bias(query, key, support)
+        scores = scores if bias is None else scores + bias
+        return self.normalise(scores, support, state)  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def _show(self, query: Tensor, key: Tensor, support: Support) -> None:
+        """The weights of a fused site, beside the kernel that does without them."""
+        if self.tap.wants_all:
+            self.tap.emit(self._weights(query, key, support, None), support)
+        if self.tap.wants_rows:
+            self.tap.emit_rows(lambda of, part: self._weights(query[:, :, of], key, part, None), query, key, support)
 
 
 @dataclass(frozen=True)
@@ -110,19 +176,26 @@ class AttendFactory:
     """`(dim, heads) -> Attend`: what a net is given, so that every site has its own parameters.
 
     Args:
-        score, normalise: Classes or partials; each is given those of `dim` and `heads` that it asks for.
-        dropout: Of the weights.
+        score, normalise, restrict: Classes or partials; each is given those of `dim` and `heads` that it asks for.
+        dropout: Of the weights: a probability, or a class or partial of another kind of dropout.
     """
 
     score: Callable[..., Any]
     normalise: Callable[..., Any]
-    dropout: float = 0.0
+    restrict: Callable[..., Any] | None = None
+    dropout: float | Callable[..., DropWeights] = 0.0
 
     def __call__(self, dim: int, heads: int) -> Attend:
         sizes = {"dim": dim, "heads": heads}
-        return Attend(_sized(self.score, sizes), _sized(self.normalise, sizes), dropout=self.dropout)
+        return Attend(
+            sized(self.score, sizes),
+            sized(self.normalise, sizes),
+            restrict=None if self.restrict is None else sized(self.restrict, sizes),
+            dropout=self.dropout() if callable(self.dropout) else self.dropout,
+        )
 
 
-def _sized(part: Callable[..., Any], sizes: dict[str, int]) -> Any:
+def sized(part: Callable[..., Any], sizes: dict[str, int]) -> Any:
+    """Calls a class or partial with those of the sizes that it asks for."""
     asked = inspect.signature(part).parameters
     return part(**{name: size for name, size in sizes.items() if name in asked})

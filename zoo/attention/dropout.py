@@ -4,10 +4,32 @@ from __future__ import annotations
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.attention.supports import Support
+
 _LEVELS = 1 << 16
+
+
+class DropWeights(nn.Module):
+    """Each weight on its own, the rest scaled by 1 / (1 - p) (Srivastava et al. 2014): the sum is kept on average.
+
+    Args:
+        p: Probability with which a weight is dropped in training.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        if not 0.0 <= p < 1.0:
+            raise ValueError(f"dropout is a probability below 1, got {p}")
+        self.p = p
+
+    def forward(self, weights: Float[Tensor, "..."], support: Support) -> Float[Tensor, "..."]:
+        return dropout(weights, self.p, self.training)
+
+    def extra_repr(self) -> str:
+        return f"{self.p}"
 
 
 def dropout(x: Float[Tensor, "..."], p: float, training: bool) -> Float[Tensor, "..."]:

@@ -6,23 +6,27 @@ A kernel is registered for exact types; everything else takes the written-out pa
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
+from zoo.attention.dropout import DropWeights
 from zoo.attention.normalisers import Softmax
 from zoo.attention.scores import Dot, ScaledDot
 from zoo.attention.supports import DenseSupport, Support
+
+if TYPE_CHECKING:
+    from zoo.attention.attend import Attend
 
 Kernel = Callable[..., Tensor]
 _KERNELS: dict[tuple[type, type, type], Kernel] = {}
 
 
 def fuses(score: type, normalise: type, support: type) -> Callable[[Kernel], Kernel]:
-    """Registers a kernel `(score, query, key, value, support, dropout) -> context`."""
+    """Registers a kernel `(attend, query, key, value, support, bias) -> context`."""
 
     def register(kernel: Kernel) -> Kernel:
         _KERNELS[score, normalise, support] = kernel
@@ -31,27 +35,40 @@ def fuses(score: type, normalise: type, support: type) -> Callable[[Kernel], Ker
     return register
 
 
-def find(score: nn.Module, normalise: nn.Module, support: Support) -> Kernel | None:
-    return _KERNELS.get((type(score), type(normalise), type(support)))
+def find(attend: Attend, support: Support) -> Kernel | None:
+    """The kernel for a site's mechanisms, unless something about them needs the weights themselves."""
+    if type(attend.dropout) is not DropWeights or (attend.position is not None and attend.position.needs_weights):
+        return None
+    return _KERNELS.get((type(attend.score), type(attend.normalise), type(support)))
 
 
 @fuses(Dot, Softmax, DenseSupport)
 @fuses(ScaledDot, Softmax, DenseSupport)
 def dot_softmax(
-    score: Dot,
+    attend: Attend,
     query: Float[Tensor, "b h q d"],
     key: Float[Tensor, "b h k d"],
     value: Float[Tensor, "b h k v"],
     support: DenseSupport,
-    p: float,
+    bias: Float[Tensor, "#b #h #q #k"] | None,
 ) -> Float[Tensor, "b h q v"]:
-    scale = score.scale(query.shape[-1])
-    if support.permitted is None and (not support.causal or query.shape[2] == key.shape[2]):
-        return F.scaled_dot_product_attention(query, key, value, dropout_p=p, is_causal=support.causal, scale=scale)
+    temperature = attend.normalise.temperature
+    options = {
+        "dropout_p": attend.dropout.p if attend.dropout.training else 0.0,
+        "scale": attend.score.scale(query.shape[-1]) / temperature,
+    }
+    query = attend.score.of_query(query)
+    if bias is None and support.is_plain(query.shape[2], key.shape[2]):
+        return F.scaled_dot_product_attention(query, key, value, is_causal=support.causal, **options)
     mask = support.mask(query.shape[2], key.shape[2], query.device)
-    assert mask is not None
+    added = None if bias is None else bias.to(query.dtype) / temperature
+    if mask is None:
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=added, **options)
     any_key = mask.any(-1, keepdim=True)
-    context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask | ~any_key, dropout_p=p, scale=scale)
+    mask = mask | ~any_key
+    if added is not None:
+        mask = torch.where(mask, added, float("-inf"))
+    context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, **options)
     return _without_empty_rows(context, any_key)
 
 

@@ -11,12 +11,22 @@ from zoo.attention.supports import EdgeSupport, Support
 
 
 class Softmax(nn.Module):
-    """exp(s_j) / sum_k exp(s_k), over the permitted keys."""
+    """exp(s_j / T) / sum_k exp(s_k / T), over the permitted keys.
+
+    Args:
+        temperature: T; below 1 sharper, above 1 flatter.
+    """
+
+    def __init__(self, *, temperature: float = 1.0) -> None:
+        super().__init__()
+        if not temperature > 0.0:
+            raise ValueError(f"temperature must be above 0, got {temperature}")
+        self.temperature = temperature
 
     def forward(
         self, scores: Float[Tensor, "..."], support: Support, state: AttentionState | None = None
     ) -> Float[Tensor, "..."]:
-        return support.softmax(scores)
+        return support.softmax(scores if self.temperature == 1.0 else scores / self.temperature)
 
 
 class Uniform(nn.Module):

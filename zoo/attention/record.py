@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -12,7 +12,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention.supports import DenseSupport, Support
+from zoo.attention.supports import Support
+
+RowWeigher = Callable[[slice, Support], Tensor]
 
 
 class Tap(nn.Module):
@@ -24,18 +26,24 @@ class Tap(nn.Module):
 
     is_open: bool
     wants_gradient: bool
+    wants_all: bool
+    wants_rows: bool
 
     def __init__(self) -> None:
         super().__init__()
-        self.is_open = False
-        self.wants_gradient = False
         self._sinks: list[_Sink] = []
+        self._set_flags()
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def emit(self, weights: Float[Tensor, "..."], support: Support) -> None:
         """Weights before dropout, and the support whose pairs they belong to."""
         for sink in self._sinks:
             sink.take(weights, support)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def emit_rows(self, weigh: RowWeigher, query: Tensor, key: Tensor, support: Support) -> None:
+        """Weights that are never held whole: `weigh(rows, support of those rows)` gives those of some queries."""
+        raise NotImplementedError
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def silent(self, reason: str) -> None:
@@ -53,10 +61,13 @@ class Tap(nn.Module):
 
     def _set_flags(self) -> None:
         self.is_open = bool(self._sinks)
+        self.wants_all = self.is_open
+        self.wants_rows = False
         self.wants_gradient = any(sink.recording.grad for sink in self._sinks)
 
     def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_sinks": [], "is_open": False, "wants_gradient": False}
+        closed = {"is_open": False, "wants_gradient": False, "wants_all": False, "wants_rows": False}
+        return {**self.__dict__, "_sinks": [], **closed}
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +165,7 @@ class _Sink:
         if not self.calls:
             raise KeyError(self.site)
         weights, support, heads = self.calls[0]
-        axes = ("batch", "head", "query", "key") if isinstance(support, DenseSupport) else ("edge", "head")
+        axes = support.axes
         if len(self.calls) == 1:
             return AttentionMap(self.site, weights, axes, support, heads)
         steps = _stack([step for step, _, _ in self.calls])

@@ -31,10 +31,17 @@ class Constant(nn.Module):
 
 
 class Dot(nn.Module):
-    """q · k (Luong et al. 2015, section 3.1, dot)."""
+    """q · k (Luong et al. 2015, section 3.1, dot).
+
+    What is a dot product of changed queries and keys says how it changes them (`of_query`, `prepare`, `scale`), and
+    is then computed by the kernels for dot products.
+    """
 
     def prepare(self, key: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         return key
+
+    def of_query(self, query: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        return query
 
     def scale(self, width: int) -> float:
         return 1.0
@@ -42,7 +49,7 @@ class Dot(nn.Module):
     def forward(
         self, query: Tensor, key: Tensor, support: Support, state: AttentionState | None = None
     ) -> Float[Tensor, "..."]:
-        return support.dot(query * self.scale(query.shape[-1]), key)
+        return support.dot(self.of_query(query) * self.scale(query.shape[-1]), key)
 
 
 class ScaledDot(Dot):

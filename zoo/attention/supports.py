@@ -11,8 +11,9 @@ operations and so work on every layout. One convention everywhere: boolean, True
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,9 +23,15 @@ from zoo.attention import sparse
 from zoo.attention.sparse import SparsePattern
 
 
+RowFunction = Callable[[Tensor, Tensor | None], Tensor]
+
+
 @runtime_checkable
 class Support(Protocol):
     """What scores, normalisers and Attend ask of a layout of pairs."""
+
+    axes: ClassVar[tuple[str, ...]]
+    """The names of the axes of pairs; the second is `head`."""
 
     def zeros(self, query: Tensor, key: Tensor) -> Tensor:
         """A zero for every pair."""
@@ -54,12 +61,39 @@ class Support(Protocol):
         """Softmax over the permitted keys of each query, in at least fp32; zeros where there are none."""
         ...
 
+    def by_row(self, function: RowFunction, scores: Tensor) -> Tensor:
+        """`function(scores (..., keys), permitted or None) -> weights`, on the keys of each query.
+
+        `permitted` is boolean and broadcasts to the scores; None permits all. Scores elsewhere may be anything.
+        """
+        ...
+
     def combine(self, weights: Tensor, value: Tensor) -> Tensor:
         """For each query the sum of the values, weighted."""
         ...
 
     def clean(self, x: Tensor) -> Tensor:
         """Keys or values with zeros at positions that no query may see: 0 x NaN would be NaN."""
+        ...
+
+    def clean_queries(self, query: Tensor, key: Tensor) -> Tensor:
+        """Queries with zeros where they see no key, for the same reason."""
+        ...
+
+    def offsets(self, query: Tensor, key: Tensor) -> Tensor:
+        """Position of the key less that of the query, for every pair; the last query stands at the last key."""
+        ...
+
+    def pick(self, x: Tensor, index: Tensor) -> Tensor:
+        """Of its query's row of x (b,h,q,m), the entry that `index` names for each pair."""
+        ...
+
+    def bin(self, pairs: Tensor, index: Tensor, bins: int) -> Tensor:
+        """The opposite: for each query and bin, the sum of the pairs that `index` puts there: (b,h,q,m)."""
+        ...
+
+    def to_dense(self, pairs: Tensor, queries: int, keys: int) -> Tensor:
+        """(b,h,q,k), zero where no pair is: for tests, and for maps of short inputs."""
         ...
 
 
@@ -71,10 +105,14 @@ class DenseSupport:
         permitted: True = may attend; any shape that broadcasts to (b,h,q,k). None permits all.
         causal: A query sees the keys up to its own position; with more keys than queries the ends are aligned, so
             that one new query sees all that came before it.
+        later: How many queries follow the last of these, where they are a part of more.
     """
+
+    axes: ClassVar[tuple[str, ...]] = ("batch", "head", "query", "key")
 
     permitted: Bool[Tensor, "#b #h #q #k"] | None = None
     causal: bool = False
+    later: int = 0
 
     def __post_init__(self) -> None:
         if self.permitted is None:
@@ -93,8 +131,20 @@ class DenseSupport:
         """All restrictions as one mask; None where everything is permitted."""
         if not self.causal:
             return self.permitted
-        before = torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)[None, None]
+        before = torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries - self.later)
+        before = before[None, None]
         return before if self.permitted is None else self.permitted & before
+
+    def is_plain(self, queries: int, keys: int) -> bool:
+        """Whether nothing is forbidden, or just what comes later in one square."""
+        return self.permitted is None and (not self.causal or (queries == keys and not self.later))
+
+    def of_queries(self, rows: slice, queries: int) -> DenseSupport:
+        """The support of some of the queries, with all keys."""
+        start, stop, _ = rows.indices(queries)
+        has_rows = self.permitted is not None and self.permitted.shape[2] > 1
+        permitted = self.permitted[:, :, start:stop] if has_rows and self.permitted is not None else self.permitted
+        return DenseSupport(permitted, self.causal, self.later + queries - stop)
 
     def mask_of(self, pairs: Float[Tensor, "b h q k"]) -> Bool[Tensor, "#b #h #q #k"] | None:
         return self.mask(pairs.shape[-2], pairs.shape[-1], pairs.device)
@@ -118,13 +168,10 @@ class DenseSupport:
         return torch.einsum("bhqkd,hd->bhqk", hidden, parameter)
 
     def softmax(self, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
-        scores = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
-        mask = self.mask_of(scores)
-        if mask is None:
-            return scores.softmax(-1)
-        # The lowest finite number instead of -inf: a row without keys stays finite, and so does its gradient.
-        filled = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-        return filled.softmax(-1).masked_fill(~mask, 0.0)
+        return self.by_row(masked_softmax, scores)
+
+    def by_row(self, function: RowFunction, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
+        return function(scores, self.mask_of(scores))
 
     def combine(self, weights: Float[Tensor, "b h q k"], value: Float[Tensor, "b h k v"]) -> Float[Tensor, "b h q v"]:
         return weights.to(value.dtype) @ value
@@ -139,6 +186,29 @@ class DenseSupport:
         seen = mask.any(-2).unsqueeze(-1)
         return torch.where(seen, x, x.new_zeros(()))
 
+    def clean_queries(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b h k d"]) -> Float[Tensor, "b h q d"]:
+        if self.permitted is None:
+            return query
+        mask = self.mask(query.shape[2], key.shape[2], query.device)
+        assert mask is not None
+        return torch.where(mask.any(-1, keepdim=True), query, query.new_zeros(()))
+
+    def offsets(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b h k d"]) -> Int[Tensor, "1 1 q k"]:
+        queries, keys = query.shape[2], key.shape[2]
+        at = torch.arange(keys - queries - self.later, keys - self.later, device=query.device)
+        return (torch.arange(keys, device=query.device) - at.unsqueeze(1))[None, None]
+
+    def pick(self, x: Float[Tensor, "b h q m"], index: Int[Tensor, "#b #h q k"]) -> Float[Tensor, "b h q k"]:
+        return x.gather(-1, index.expand(*x.shape[:2], -1, -1))
+
+    def bin(
+        self, pairs: Float[Tensor, "b h q k"], index: Int[Tensor, "#b #h q k"], bins: int
+    ) -> Float[Tensor, "b h q m"]:
+        return pairs.new_zeros(*pairs.shape[:3], bins).scatter_add(-1, index.expand_as(pairs), pairs)
+
+    def to_dense(self, pairs: Float[Tensor, "b h q k"], queries: int, keys: int) -> Float[Tensor, "b h q k"]:
+        return pairs
+
 
 @dataclass(frozen=True, eq=False)
 class EdgeSupport:
@@ -147,6 +217,8 @@ class EdgeSupport:
     Edges are kept sorted by target; `order` says where each stood in the list they were made from, -1 for a self-loop
     that was added here. `key_degrees` is what `degrees` is for queries, where keys are queries of the same graph.
     """
+
+    axes: ClassVar[tuple[str, ...]] = ("edge", "head")
 
     pattern: SparsePattern
     order: Int[Tensor, " e"]
@@ -209,8 +281,47 @@ class EdgeSupport:
     def softmax(self, scores: Float[Tensor, "e h"]) -> Float[Tensor, "e h"]:
         return sparse.row_softmax(scores, self.pattern)
 
+    def by_row(self, function: RowFunction, scores: Float[Tensor, "e h"]) -> Float[Tensor, "e h"]:
+        """Rows are padded to the highest degree."""
+        widest = int(self.degrees.max()) if len(self.pattern) else 0
+        slot = torch.arange(len(self.pattern), device=scores.device) - self.pattern.row_starts[self.target.long()]
+        place = self.target.long() * widest + slot
+        padded = scores.new_zeros(len(self.degrees) * widest, scores.shape[1]).index_copy(0, place, scores)
+        permitted = torch.arange(widest, device=scores.device) < self.degrees.unsqueeze(1)
+        rows = padded.view(len(self.degrees), widest, -1).permute(2, 0, 1)
+        weights = function(rows, permitted.unsqueeze(0))
+        return weights.permute(1, 2, 0).flatten(0, 1).index_select(0, place)
+
     def combine(self, weights: Float[Tensor, "e h"], value: Float[Tensor, "k h v"]) -> Float[Tensor, "q h v"]:
         return sparse.product(weights, value, self.pattern)
 
     def clean(self, x: Float[Tensor, "k h d"]) -> Float[Tensor, "k h d"]:
         return x  # what has no edge is never read
+
+    def clean_queries(self, query: Float[Tensor, "q h d"], key: Float[Tensor, "k h d"]) -> Float[Tensor, "q h d"]:
+        return query
+
+    def offsets(self, query: Tensor, key: Tensor) -> Tensor:
+        raise ValueError("the nodes of a graph have no order: positions work on sequences")
+
+    def pick(self, x: Tensor, index: Tensor) -> Tensor:
+        raise ValueError("the nodes of a graph have no order: positions work on sequences")
+
+    def bin(self, pairs: Tensor, index: Tensor, bins: int) -> Tensor:
+        raise ValueError("the nodes of a graph have no order: positions work on sequences")
+
+    def to_dense(self, pairs: Float[Tensor, "e h"], queries: int, keys: int) -> Float[Tensor, "1 h q k"]:
+        """Edges that join the same two nodes add up."""
+        dense = pairs.new_zeros(queries * keys, pairs.shape[1])
+        dense = dense.index_add(0, self.target.long() * keys + self.source.long(), pairs)
+        return dense.view(queries, keys, -1).permute(2, 0, 1).unsqueeze(0)
+
+
+def masked_softmax(scores: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None) -> Float[Tensor, "... k"]:
+    """Over the permitted keys, in at least fp32; zeros in a row that permits none."""
+    scores = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+    if permitted is None:
+        return scores.softmax(-1)
+    # The lowest finite number instead of -inf: a row without keys stays finite, and so does its gradient.
+    filled = scores.masked_fill(~permitted, torch.finfo(scores.dtype).min)
+    return filled.softmax(-1).masked_fill(~permitted, 0.0)
