@@ -22,7 +22,6 @@ from torch import Tensor
 from zoo.attention import sparse
 from zoo.attention.sparse import SparsePattern
 
-
 RowFunction = Callable[[Tensor, Tensor | None], Tensor]
 
 
