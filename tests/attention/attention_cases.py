@@ -13,13 +13,20 @@ from zoo.attention import (
     GAT,
     Additive,
     Attend,
+    Concat,
     Constant,
+    Cosine,
     DenseSupport,
     Dot,
     EdgeSupport,
+    Entmax15,
     GATv2,
+    General,
+    PositionAware,
     ScaledDot,
+    SmoothedSigmoid,
     Softmax,
+    Sparsemax,
     Support,
     Uniform,
     record,
@@ -29,12 +36,26 @@ SCORES: dict[str, Callable[[int, int], nn.Module]] = {
     "constant": lambda dim, heads: Constant(),
     "dot": lambda dim, heads: Dot(),
     "scaled dot": lambda dim, heads: ScaledDot(),
+    "general": lambda dim, heads: General(dim=dim, heads=heads),
+    "cosine": lambda dim, heads: Cosine(heads=heads, temperature=0.5),
     "additive": lambda dim, heads: Additive(dim=dim, heads=heads),
+    "concat": lambda dim, heads: Concat(dim=dim, heads=heads),
     "gat": lambda dim, heads: GAT(dim=dim, heads=heads),
     "gatv2": lambda dim, heads: GATv2(dim=dim, heads=heads),
 }
-NORMALISERS: dict[str, Callable[[], nn.Module]] = {"softmax": Softmax, "uniform": Uniform}
-FUSED = {("dot", "softmax"), ("scaled dot", "softmax")}
+SEQUENCE_SCORES = {
+    **SCORES,
+    "position aware": lambda dim, heads: PositionAware(dim=dim, heads=heads, reach=2),
+}
+"""With those for which the order of keys matters, and so do not work on graphs."""
+NORMALISERS: dict[str, Callable[[], nn.Module]] = {
+    "softmax": Softmax,
+    "smoothed sigmoid": SmoothedSigmoid,
+    "sparsemax": Sparsemax,
+    "entmax": Entmax15,
+    "uniform": Uniform,
+}
+FUSED = {(score, "softmax") for score in ("dot", "scaled dot", "general", "cosine")}
 MASKS = ("none", "key", "query", "causal", "causal+key", "any", "causal+any")
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -56,7 +77,7 @@ def site(
     score: str, normaliser: str, shape: Shape, dtype: torch.dtype = torch.float64, *, dropout: float = 0.0
 ) -> Attend:
     torch.default_generator.manual_seed(5)  # torch.manual_seed visits every device, a millisecond each time
-    attend = Attend(SCORES[score](shape.width, shape.heads), NORMALISERS[normaliser](), dropout=dropout)
+    attend = Attend(SEQUENCE_SCORES[score](shape.width, shape.heads), NORMALISERS[normaliser](), dropout=dropout)
     return attend.to(dtype)
 
 

@@ -92,7 +92,7 @@ def test_a_state_changes_nothing(score: str, normaliser: str, kind: str) -> None
     assert none is None
     torch.testing.assert_close(context, without, rtol=0.0, atol=1e-12)
     assert after is not None
-    torch.testing.assert_close(after.weights, attend.weights(query, key, support))
+    torch.testing.assert_close(after.weights, attend.weights(query, attend.prepare(key), support))
     (gradient,) = torch.autograd.grad(context.square().sum(), value)
     (expected,) = torch.autograd.grad(without.square().sum(), value)
     torch.testing.assert_close(gradient, expected, rtol=0.0, atol=1e-12)

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import pytest
 import torch
 from torch import nn
 
-from zoo.attention import Attend, Constant, DenseSupport, EdgeSupport, ScaledDot, Softmax, dropout
+from zoo.attention import (
+    Attend,
+    AttendFactory,
+    Constant,
+    DenseSupport,
+    DropWeights,
+    EdgeSupport,
+    KeyDropout,
+    RenormalisedDropout,
+    ScaledDot,
+    Softmax,
+    dropout,
+)
+from zoo.attention.dropout import renormalised
 
 COUNT = 200_000
 
@@ -108,3 +122,107 @@ def test_attend_drops_weights_in_training_only(layout: str, score: nn.Module) ->
     assert context.std() > 0.01
     assert abs(context.mean().item() - 1.0) < 5 * math.sqrt(0.25 / 0.75 / 64 / 64)
     torch.testing.assert_close(attend.eval()(x, x, x, support)[0], x)
+
+
+FIRST_ROW = torch.tensor([[0.8, 0.1, 0.0, 0.0, 0.1, 0.0]], dtype=torch.float64)
+ALL_BUT_THE_FIRST = torch.tensor([[False, True, True, True, True, True]])
+
+
+def test_worked_example_of_the_two_definitions() -> None:
+    """Document 004: scaled by 1 / (1 - p) in question 34, renormalised in question 33; the first weight is dropped."""
+    scaled = FIRST_ROW * ALL_BUT_THE_FIRST / (1 - 0.1)
+    torch.testing.assert_close(scaled[0], torch.tensor([0, 1 / 9, 0, 0, 1 / 9, 0], dtype=torch.float64))
+    torch.testing.assert_close(
+        renormalised(FIRST_ROW, ALL_BUT_THE_FIRST)[0], torch.tensor([0, 0.5, 0, 0, 0.5, 0], dtype=torch.float64)
+    )
+
+
+@pytest.mark.parametrize(("kind", "left"), [(DropWeights, 1 / 9), (RenormalisedDropout, 0.5), (KeyDropout, 1 / 9)])
+def test_worked_example_through_the_modules(
+    kind: type[DropWeights], left: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same draw given to each kind: the first of six is dropped."""
+    kept = torch.tensor([0.0, 1, 1, 1, 1, 1]).double() / 0.9
+    monkeypatch.setattr(sys.modules[KeyDropout.__module__], "_mask", lambda x, p: kept.view(x.shape))
+    weights = kind(0.1)(FIRST_ROW[None, None], DenseSupport(), torch.ones(1, 1, 6, 2, dtype=torch.float64))
+    wanted = torch.tensor([0, left, 0, 0, left, 0], dtype=torch.float64)
+    torch.testing.assert_close(weights.flatten(), wanted)
+
+
+def layouts() -> list[tuple[DenseSupport | EdgeSupport, torch.Tensor, torch.Tensor]]:
+    """Supports with a row of no key, uniform weights on them, and values."""
+    permitted = torch.rand(2, 1, 40, 30, generator=torch.Generator().manual_seed(0)) < 0.7
+    permitted[0, 0, 3] = False
+    dense = DenseSupport(permitted)
+    edges = EdgeSupport.from_edges(permitted[0, 0].T.nonzero().T, 40, 30)
+    return [
+        (dense, dense.softmax(torch.zeros(2, 3, 40, 30, dtype=torch.float64)), torch.ones(2, 3, 30, 1)),
+        (edges, edges.softmax(torch.zeros(len(edges.pattern), 3, dtype=torch.float64)), torch.ones(30, 3, 1)),
+    ]
+
+
+def test_renormalised_rows_keep_their_sum() -> None:
+    """Unless all of a row is dropped, which p = 0.95 does often; then zeros. Draws differ by head and query."""
+    for support, weights, value in layouts():
+        for p in (0.3, 0.95):
+            torch.manual_seed(0)
+            dropped = support.to_dense(RenormalisedDropout(p)(weights, support, value), 40, 30)
+            before = support.to_dense(weights, 40, 30)
+            left = dropped.sum(-1)
+            torch.testing.assert_close(left[left > 0], before.sum(-1)[left > 0])
+            assert (left == 0).any()
+            assert (left > 0).any()
+            survivors = dropped > 0
+            assert not survivors[before == 0].any()
+            rate = survivors.sum() / (before > 0).sum()
+            assert abs(rate.item() - (1 - p)) < 5 * math.sqrt(p * (1 - p) / (before > 0).sum().item())
+            shares = dropped / left.clamp(min=1e-9).unsqueeze(-1)  # the weights were alike, and so are the survivors
+            count = survivors.sum(-1, keepdim=True).clamp(min=1)
+            torch.testing.assert_close(shares, survivors.double() / count)
+
+
+def test_gradients_of_renormalised_rows() -> None:
+    """Also in a row that lost everything."""
+    weights = torch.rand(4, 5, dtype=torch.float64, requires_grad=True)
+    kept = torch.rand(4, 5, generator=torch.Generator().manual_seed(0)) < 0.6
+    kept[1] = False
+    assert torch.autograd.gradcheck(lambda x: renormalised(x, kept), weights)
+    assert not renormalised(weights, kept)[1].any()
+
+
+def test_whole_keys_are_dropped() -> None:
+    """For every query of a head alike, but each head and example by itself; the rest scaled by 1 / (1 - p)."""
+    for support, weights, value in layouts():
+        torch.manual_seed(0)
+        dropped = support.to_dense(KeyDropout(0.5)(weights, support, value), 40, 30)
+        before = support.to_dense(weights, 40, 30)
+        factor = (dropped / before).nan_to_num(-1.0)
+        for each in factor.flatten(0, 1):
+            for column in each.T:
+                assert len({round(x, 9) for x in column.tolist() if x >= 0}) == 1
+        assert set(factor.flatten().round(decimals=6).tolist()) == {-1.0, 0.0, 2.0}
+        kept = factor.amax(-2)
+        assert not torch.equal(kept[0, 0], kept[0, 1])
+        assert 0.2 < (kept > 0).double().mean() < 0.8
+
+
+@pytest.mark.parametrize("kind", [RenormalisedDropout, KeyDropout])
+def test_other_kinds_in_a_site(kind: type[DropWeights]) -> None:
+    """Given as a factory's partial; nothing is dropped in evaluation, and no fused kernel drops otherwise."""
+    attend = AttendFactory(score=ScaledDot, normalise=Softmax, dropout=lambda: kind(0.5))(4, 2)
+    assert type(attend.dropout) is kind
+    x = torch.randn(1, 2, 9, 4, requires_grad=True)
+    whole = Attend(ScaledDot(), Softmax())(x, x, x, DenseSupport(causal=True))[0]
+    torch.manual_seed(0)
+    context = attend(x, x, x, DenseSupport(causal=True))[0]
+    assert (context - whole).abs().max() > 0.01
+    context.sum().backward()
+    assert x.grad.isfinite().all()
+    torch.testing.assert_close(attend.eval()(x, x, x, DenseSupport(causal=True))[0], whole)
+
+
+@pytest.mark.parametrize("kind", [DropWeights, RenormalisedDropout, KeyDropout])
+@pytest.mark.parametrize("p", [-0.1, 1.0, math.nan])
+def test_a_kind_of_dropout_has_a_probability(kind: type[DropWeights], p: float) -> None:
+    with pytest.raises(ValueError, match="probability below 1"):
+        kind(p)

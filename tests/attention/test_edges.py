@@ -90,6 +90,8 @@ def test_repeated_edges_count_each_time(score: str, normaliser: str) -> None:
     context = run(attend, tensors, twice).context
     torch.testing.assert_close(context[0], run(attend, alike, as_two_nodes).context[0], rtol=0.0, atol=1e-12)
     once = EdgeSupport.from_edges(torch.tensor([[1, 2], [0, 0]]), 3)
+    if not weights_of(attend, tensors, once).all():
+        return  # a sparse normaliser may give one of the two nothing, and the other what it had
     assert (context[0] - run(attend, tensors, once).context[0]).abs().max() > 1e-3
 
 

@@ -315,3 +315,56 @@ def test_recorded_weights_do_not_change_afterwards() -> None:
         attend(query, query, query, DenseSupport())
     query.zero_()
     assert maps[""].weights.tolist() == [[[[0.5, 0.5], [0.5, 0.5]]]]
+
+
+def test_a_map_with_steps_knows_how_long_each_was() -> None:
+    attend, x = Attend(ScaledDot(), Softmax()), torch.randn(2, 3, 4, 6)
+    with record(attend) as maps:
+        attend(x[:, :, :2], x[:, :, :2], x[:, :, :2], DenseSupport())
+        assert maps[""].lengths == {}
+        attend(x[:, :, 2:3], x[:, :, :3], x[:, :, :3], DenseSupport())
+        attend(x[:, :, 3:], x, x, DenseSupport())
+    assert maps[""].lengths["query"] == (2, 1, 1)
+    assert maps[""].lengths["key"] == (2, 3, 4)
+    assert maps[""].mean_heads().lengths["key"] == (2, 3, 4)
+
+
+class Gate(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tap = Tap()
+
+    def forward(self, x: Tensor) -> Tensor:
+        gates = x.sigmoid()
+        if self.tap.is_open:
+            self.tap.emit(gates, None, ("batch", "channel"))
+        return x * gates
+
+
+def test_weights_that_are_not_of_pairs_have_axes_of_their_own() -> None:
+    """Heads are chosen where there are any; a gate has none, and is kept whole."""
+    model, x = nn.Sequential(Gate(), Gate()), torch.randn(2, 3)
+    with record(model, heads=[1], layers=[0]) as maps:
+        model(x)
+        once = maps["0"]
+        model(x)
+    assert once.axes == ("batch", "channel")
+    assert once.support is None
+    assert once.heads == ()
+    assert torch.equal(once.weights, x.sigmoid())
+    assert maps["0"].axes == ("step", "batch", "channel")
+    assert maps["0"].weights.shape == (2, 2, 3)
+    assert maps["0"].support is None
+    for read in (once.mean_heads, lambda: once.head(0)):
+        with pytest.raises(ValueError, match="0 has no heads; its axes are batch, channel"):
+            read()
+
+
+def test_axes_are_given_or_the_support_s() -> None:
+    tap = Tap()
+    with pytest.raises(ValueError, match="need the names of their axes"), record(tap):
+        tap.emit(torch.ones(2, 3), None)
+    with record(nn.Sequential(tap)) as maps:
+        tap.emit(torch.ones(2, 4, 3), DenseSupport(), ("batch", "head", "chunk"))
+    assert maps[""].axes == ("batch", "head", "chunk")
+    assert maps[""].heads == (0, 1, 2, 3)

@@ -16,10 +16,13 @@ from zoo.attention import (
     Additive,
     Attend,
     AttendFactory,
+    Concat,
+    Cosine,
     DenseSupport,
     Dot,
     EdgeSupport,
     GATv2,
+    General,
     MultiHead,
     ScaledDot,
     Softmax,
@@ -38,6 +41,16 @@ def score_of_pair(score: nn.Module, head: int, query: list[float], key: list[flo
     match score:
         case ScaledDot():  # Vaswani et al. 2017, eq. 1
             return sum(query[d] * key[d] for d in width) / math.sqrt(len(query))
+        case General():  # Luong et al. 2015, section 3.1: q^T W k
+            weight = score.weight[head].tolist()
+            return sum(query[i] * weight[i][j] * key[j] for i in width for j in width)
+        case Cosine():  # Liu et al. 2022, section 3.2: cos(q, k) / T
+            lengths = math.sqrt(sum(x * x for x in query)) * math.sqrt(sum(x * x for x in key))
+            return sum(query[d] * key[d] for d in width) / lengths * math.exp(score.log_scale[head].item())
+        case Concat():  # Luong et al. 2015, section 3.1: v^T tanh(W [q; k])
+            weight, vector, both = score.weight[head].tolist(), score.vector[head].tolist(), query + key
+            rows = [sum(w * x for w, x in zip(row, both, strict=True)) for row in weight]
+            return sum(v * math.tanh(x) for v, x in zip(vector, rows, strict=True))
         case Dot():  # Luong et al. 2015, section 3.1
             return sum(query[d] * key[d] for d in width)
         case Additive():  # Bahdanau et al. 2015, A.1.2, with W s and U h projected before

@@ -1,4 +1,7 @@
-"""The worked examples of the reference documents, with the slips of their own arithmetic named."""
+"""The worked examples of reference documents 000 to 003, with the slips of their own arithmetic named.
+
+Those of document 004 are in `test_worked_numbers`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from zoo.attention import Attend, Constant, DenseSupport, Dot, ScaledDot, Softmax, record
+from zoo.attention import (
+    Attend,
+    DenseSupport,
+    Dot,
+    General,
+    ScaledDot,
+    Softmax,
+    record,
+)
 
 
 def attention(score: Dot, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -20,7 +31,12 @@ def attention(score: Dot, query: Tensor, key: Tensor, value: Tensor) -> tuple[Te
 
 
 def scores_of(score: Dot, query: Tensor, key: Tensor) -> Tensor:
-    return score(query[None, None], score.prepare(key[None, None]), DenseSupport())[0, 0]
+    return score(query[None, None], Attend(score, Softmax()).prepare(key[None, None]), DenseSupport())[0, 0]
+
+
+def jacobian(weights: Tensor) -> Tensor:
+    """d weights / d scores of a softmax."""
+    return torch.diag_embed(weights) - weights.unsqueeze(-1) * weights.unsqueeze(-2)
 
 
 def matrix(rows: list[list[float]]) -> Tensor:
@@ -94,6 +110,35 @@ def test_saturated_scaled_dot_product() -> None:
     # Why the result survives the slips: the second key leads every row by at least 8.8 after scaling.
     leads = scores_of(ScaledDot(), query, key).topk(2).values
     assert_rounded((leads[:, :1] - leads[:, 1:]).T, [[24.3957, 15.3531, 19.1883, 8.8161, 13.4003]])
+    assert_rounded(
+        scores_of(ScaledDot(), query, key),
+        [
+            [60.0377, 94.5602, 32.0749, 56.1499, 70.1644],
+            [64.1422, 87.6953, 39.0733, 63.0312, 72.3422],
+            [39.1829, 74.9222, 31.5417, 40.5223, 55.7339],
+            [48.8142, 74.4340, 41.6440, 56.1452, 65.6178],
+            [64.7419, 104.7634, 48.3347, 72.5846, 91.3631],
+        ],
+    )
+    # Slips: six entries of the collected matrix are not those beside the sums, nor the right ones; of the scaled
+    # matrix, which follows the sums, (3,4) 39.95 and (5,2) 91.46 do not.
+    for row, column, collected in (
+        (1, 5, 173.50),
+        (2, 3, 162.71),
+        (2, 5, 148.26),
+        (3, 4, 112.60),
+        (5, 2, 258.12),
+        (5, 5, 215.90),
+    ):
+        assert abs(collected - stated[row - 1, column - 1]) > 0.05
+        assert abs(collected - products[row - 1, column - 1]) > 1.5
+    assert_rounded(stated[2:3, 3:4] / math.sqrt(8), [[39.84]], decimals=2)
+    assert_rounded(stated[4:5, 1:2] / math.sqrt(8), [[91.37]], decimals=2)
+    # Slip: in the sum of (5,3) the seventh factor of the key is 7.72, which is the fourth key's.
+    assert (key[2, 6].item(), key[3, 6].item()) == (8.29, 7.72)
+    largest = jacobian(weights).abs().amax((-1, -2))
+    expected = torch.tensor([2.5415e-11, 2.1499e-07, 4.6412e-09, 1.4829e-04, 1.5146e-06], dtype=torch.float64)
+    torch.testing.assert_close(largest, expected, rtol=1e-4, atol=0.0)
     second = weights.topk(2).values[:, 1]
     expected = torch.tensor([2.5414e-11, 2.1491e-07, 4.6412e-09, 1.4830e-04, 1.5146e-06], dtype=torch.float64)
     torch.testing.assert_close(second, expected, rtol=1e-4, atol=0.0)
@@ -126,6 +171,16 @@ def test_general_score_is_a_dot_on_projected_keys() -> None:
     weights, context = attention(Dot(), decoder, projected, states)
     assert_rounded(weights, [[0.2195, 0.3185, 0.4620]])
     assert_rounded(context, [[0.2242, 0.3242, 0.4242, 0.5242]])
+    score = General(dim=4, heads=1).double()
+    with torch.no_grad():
+        score.weight.copy_(general)
+    prepared = Attend(score, Softmax()).prepare(states[None, None])
+    torch.testing.assert_close(prepared[0, 0], projected)
+    assert_rounded(prepared[0, 0, :1], [[0.3000, 0.4000, 0.5000, 0.6000]])
+    assert_rounded(scores_of(score, decoder, states), [[1.0400, 1.4120, 1.7840]])
+    for one, other in zip(attention(score, decoder, states, states), (weights, context), strict=True):
+        torch.testing.assert_close(one, other)
+    assert_rounded(torch.cat([context, decoder], -1), [[0.2242, 0.3242, 0.4242, 0.5242, 0.4, 0.5, 0.6, 0.7]])
     # Slip: W h_2 and W h_3 go on in the steps of W h_1, so that the scores are those of the dot plus 0.44 each,
     # 1.04, 1.26 and 1.48, and the weights those of the dot.
     continued = matrix([[0.3, 0.4, 0.5, 0.6], [0.4, 0.5, 0.6, 0.7], [0.5, 0.6, 0.7, 0.8]])
@@ -133,6 +188,12 @@ def test_general_score_is_a_dot_on_projected_keys() -> None:
     torch.testing.assert_close(
         attention(Dot(), decoder, continued, states)[0], attention(Dot(), decoder, states, states)[0]
     )
+    # From them follow the stated weights and context.
+    for actual, stated, error in (
+        (weights, [[0.26, 0.33, 0.41]], 0.052),
+        (context, [[0.215, 0.315, 0.415, 0.515]], 0.0093),
+    ):
+        assert (actual - matrix(stated)).abs().max().item() == pytest.approx(error, abs=5e-4)
 
 
 def test_scaled_self_attention() -> None:
@@ -141,6 +202,13 @@ def test_scaled_self_attention() -> None:
     query = x @ matrix([[0.0, 0.7, 1.0], [1.0, 2.0, 0.3], [0.5, 1.0, 1.0]])
     key = x @ matrix([[1.8, 1.0, 1.0], [1.0, 0.5, 0.7], [0.2, 1.5, 0.9]])
     value = x @ matrix([[1.0, 1.3, 0.4], [2.0, 1.0, 2.0], [1.0, 1.5, 0.2]])
+    assert_rounded(query, [[0.5, 1.7, 1.49], [1.0, 3.05, 2.65], [1.4, 3.01, 1.4]])
+    assert_rounded(key, [[2.18, 1.75, 1.57], [3.4, 3.25, 2.75], [1.7, 2.0, 1.72]])
+    assert_rounded(value, [[2.0, 2.2, 1.08], [3.5, 3.95, 1.8], [3.1, 2.59, 2.28]])
+    assert_rounded(
+        scores_of(Dot(), query, key),
+        [[6.4043, 11.3225, 6.8128], [11.6780, 20.6000, 12.3580], [10.5175, 18.3925, 10.8080]],
+    )
     scaled = scores_of(ScaledDot(), query, key)
     assert_rounded(scaled, [[3.6975, 6.5370, 3.9334], [6.7423, 11.8934, 7.1349], [6.0723, 10.6189, 6.2400]])
     weights, output = attention(ScaledDot(), query, key, value)
@@ -171,6 +239,9 @@ def test_self_attention_without_scaling() -> None:
     query = x @ matrix([[0.0, 1.0], [1.0, 0.0], [-0.5, 0.0], [1.0, 1.0]])
     key = x @ matrix([[1.0, -0.5], [0.0, 1.0], [0.5, -0.5], [1.0, 0.5]])
     value = x @ matrix([[1.0, 0.5], [-0.5, 0.0], [-1.0, 2.0], [0.5, -1.0]])
+    assert_rounded(query, [[1.0, 3.0], [-1.0, 1.0], [2.5, -2.0]])
+    assert_rounded(key, [[3.0, -0.5], [2.0, -1.5], [-2.5, 3.5]])
+    assert_rounded(value, [[2.5, -1.5], [-1.0, 3.0], [-2.0, -3.0]])
     assert_rounded(scores_of(Dot(), query, key), [[1.5, -2.5, 8.0], [-3.5, -3.5, 6.0], [8.5, 8.0, -13.25]])
     weights, output = attention(Dot(), query, key, value)
     assert_rounded(weights, [[0.0015, 0.0000, 0.9985], [0.0001, 0.0001, 0.9999], [0.6225, 0.3775, 0.0000]])
@@ -185,30 +256,3 @@ def test_self_attention_without_scaling() -> None:
     rounded = (weights * 100).round() / 100
     assert_rounded((rounded @ value)[2:], [[1.17, 0.21]], decimals=2)
     assert [round(number, 2) for number in output[2].tolist()] != [1.17, 0.21]
-
-
-def test_saturated_softmax_does_not_overflow() -> None:
-    """Document 004, question 14: written as exp(x) / sum(exp(x)), float32 gives NaN."""
-    scores = torch.tensor([[1.0, 2.0, 100.0]])
-    assert (scores.exp() / scores.exp().sum()).isnan().any()
-    for dtype in (torch.float32, torch.float64):
-        weights, _ = attention(Dot(), torch.ones(1, 1, dtype=dtype), scores.T.to(dtype), torch.zeros(3, 1, dtype=dtype))
-        assert weights[0, 2] == 1.0
-        assert weights.isfinite().all()
-    assert_rounded(weights[:, :2] * 1e43, [[1.0112, 2.7488]])
-
-
-@pytest.mark.parametrize(
-    ("scores", "expected"),
-    [([0, 0, 0, 0, 0], [0.3333, 0.3333, 0.3333, 0.0, 0.0]), ([1, 2, 3, 0, 0], [0.0900, 0.2447, 0.6652, 0.0, 0.0])],
-)
-def test_padding_mask(scores: list[float], expected: list[float]) -> None:
-    """Document 004, question 35. Slip: -1e9 and minus infinity are not the same where everything is padding."""
-    key = matrix([scores]).T[None, None]
-    support = DenseSupport.from_key_mask(torch.tensor([[True, True, True, False, False]]))
-    one = matrix([[1.0]])[None, None]
-    attend = Attend(Dot(), Softmax())
-    assert_rounded(attend.weights(one, key, support)[0, 0], [expected])
-    nothing = DenseSupport.from_key_mask(torch.zeros(1, 5, dtype=torch.bool))
-    for score in (Dot(), Constant()):
-        assert not Attend(score, Softmax()).weights(one, key, nothing).any()

@@ -179,3 +179,23 @@ def test_a_label_that_is_not_there_gets_an_offer() -> None:
     with pytest.raises(KeyError, match="Did you mean 'river'"):
         by_hand([[1.0, 0.0]], "bank", "river money").position("key", "rivers")
     assert star({"4": 1.0}).position("target", "17") == 0
+
+
+def test_a_key_without_weight_is_there_all_the_same() -> None:
+    """How many keys a step had is known, also where the last of them weighs nothing."""
+    attend, x = Attend(Dot(), Softmax()), torch.tensor([0.0, 1.0, -2000.0]).view(1, 1, 3, 1)
+    with record(attend) as maps:
+        for step in range(3):
+            there = x[:, :, : step + 1]
+            attend(torch.ones(1, 1, 1, 1), there, there, DenseSupport())
+    assert maps[""].weights[2, 0, 0, 0, 2] == 0
+    found = labelled(maps[""], {})
+    assert found.labels["key"] == ("0", "1", "2")
+    assert found.permitted is not None
+    assert found.permitted[0].tolist() == [[True, False, False], [True, True, False], [True, True, True]]
+
+
+def test_what_is_not_of_pairs_is_refused() -> None:
+    gates = AttentionMap("gate", torch.ones(2, 3), ("batch", "channel"), None, ())
+    with pytest.raises(ValueError, match="gate has the axes batch, channel: labels are for queries and keys"):
+        labelled(gates, {})

@@ -1,40 +1,164 @@
 """The core: every mechanism of attention, and how to put them together, observe them and trust them."""
 
-from zoo.attention.attend import Attend, AttendFactory, Normaliser, Score
-from zoo.attention.dropout import dropout
+from zoo.attention import fused_blocks as fused_blocks  # registers its kernel
+from zoo.attention.attend import Attend, AttendFactory, Normaliser, Score, SiteFactory
+from zoo.attention.attention_free import AttentionFree, AttentionFreeSimple
+from zoo.attention.blocks import BlockSupport
+from zoo.attention.blockwise import Attended, blockwise, weights_between
+from zoo.attention.coattention import CoAttention, TwoWayAttention
+from zoo.attention.decoder_scores import CoverageAware, LocationAware, TwoScores
+from zoo.attention.dropout import DropWeights, KeyDropout, RenormalisedDropout, dropout
+from zoo.attention.embeddings import Learned, Learned2D, Sinusoidal, Sinusoidal2D
+from zoo.attention.gates import CBAM, ChannelGate, EfficientChannel, SpatialGate, SqueezeExcitation, efficient_kernel
+from zoo.attention.hard import HardReinforce, HardStraightThrough, log_probability
 from zoo.attention.heads import Memory, MultiHead
-from zoo.attention.normalisers import Degree, Softmax, Uniform
+from zoo.attention.layers import DecoderBlock, EncoderBlock, FeedForward, PostNorm, PreNorm
+from zoo.attention.linear import LinearAttention
+from zoo.attention.linformer import Linformer
+from zoo.attention.local import Gaussian, LocalM, LocalP, LocalSupport
+from zoo.attention.mixers import DilatedConvolution, FourierMixer, GatedRecurrent, Mixer, MixerState
+from zoo.attention.monotonic import Monotonic, MonotonicChunkwise
+from zoo.attention.normalisers import Degree, SmoothedSigmoid, Softmax, Uniform
+from zoo.attention.penalties import (
+    Amount,
+    Coverage,
+    DoublyStochastic,
+    EntropyPenalty,
+    GuidanceCrossEntropy,
+    GuidanceSquared,
+    HeadDisagreement,
+    Locality,
+)
+from zoo.attention.performer import Performer
+from zoo.attention.pooling import LatentPooling, Pooling
+from zoo.attention.positions import ALiBi, Position, Shaw, T5Bias, TransformerXL
 from zoo.attention.record import AttentionMap, Recording, Tap, record, sites
-from zoo.attention.scores import GAT, Additive, Constant, Dot, GATv2, ScaledDot
+from zoo.attention.rotary import Interpolated, NTKAware, Rotary, YaRN
+from zoo.attention.scan import linear_recurrence
+from zoo.attention.scores import GAT, Additive, Concat, Constant, Cosine, Dot, GATv2, General, PositionAware, ScaledDot
 from zoo.attention.sparse import SparsePattern
-from zoo.attention.state import AttentionState
+from zoo.attention.sparsemax import Entmax15, Sparsemax
+from zoo.attention.state import Aligned, AttentionState, LinearState
+from zoo.attention.state_space import SelectiveStateSpace, StateSpace
 from zoo.attention.supports import DenseSupport, EdgeSupport, Support
+from zoo.attention.target import ActivationUnit, Dice, TargetAttention, Unnormalised
+from zoo.attention.views import Entropy, Pooled, Rows, TopK
+from zoo.attention.windows import BigBird, ShiftedWindows, SlidingWindow
 
 __all__ = [
+    "CBAM",
     "GAT",
+    "ALiBi",
+    "ActivationUnit",
     "Additive",
+    "Aligned",
+    "Amount",
     "Attend",
     "AttendFactory",
+    "Attended",
+    "AttentionFree",
+    "AttentionFreeSimple",
     "AttentionMap",
     "AttentionState",
+    "BigBird",
+    "BlockSupport",
+    "ChannelGate",
+    "CoAttention",
+    "Concat",
     "Constant",
+    "Cosine",
+    "Coverage",
+    "CoverageAware",
+    "DecoderBlock",
     "Degree",
     "DenseSupport",
+    "Dice",
+    "DilatedConvolution",
     "Dot",
+    "DoublyStochastic",
+    "DropWeights",
     "EdgeSupport",
+    "EfficientChannel",
+    "EncoderBlock",
+    "Entmax15",
+    "Entropy",
+    "EntropyPenalty",
+    "FeedForward",
+    "FourierMixer",
     "GATv2",
+    "GatedRecurrent",
+    "Gaussian",
+    "General",
+    "GuidanceCrossEntropy",
+    "GuidanceSquared",
+    "HardReinforce",
+    "HardStraightThrough",
+    "HeadDisagreement",
+    "Interpolated",
+    "KeyDropout",
+    "LatentPooling",
+    "Learned",
+    "Learned2D",
+    "LinearAttention",
+    "LinearState",
+    "Linformer",
+    "LocalM",
+    "LocalP",
+    "LocalSupport",
+    "Locality",
+    "LocationAware",
     "Memory",
+    "Mixer",
+    "MixerState",
+    "Monotonic",
+    "MonotonicChunkwise",
     "MultiHead",
+    "NTKAware",
     "Normaliser",
+    "Performer",
+    "Pooled",
+    "Pooling",
+    "Position",
+    "PositionAware",
+    "PostNorm",
+    "PreNorm",
     "Recording",
+    "RenormalisedDropout",
+    "Rotary",
+    "Rows",
     "ScaledDot",
     "Score",
+    "SelectiveStateSpace",
+    "Shaw",
+    "ShiftedWindows",
+    "Sinusoidal",
+    "Sinusoidal2D",
+    "SiteFactory",
+    "SlidingWindow",
+    "SmoothedSigmoid",
     "Softmax",
     "SparsePattern",
+    "Sparsemax",
+    "SpatialGate",
+    "SqueezeExcitation",
+    "StateSpace",
     "Support",
+    "T5Bias",
     "Tap",
+    "TargetAttention",
+    "TopK",
+    "TransformerXL",
+    "TwoScores",
+    "TwoWayAttention",
     "Uniform",
+    "Unnormalised",
+    "YaRN",
+    "blockwise",
     "dropout",
+    "efficient_kernel",
+    "linear_recurrence",
+    "log_probability",
     "record",
     "sites",
+    "weights_between",
 ]

@@ -16,27 +16,32 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.attention import fused
+from zoo.attention.checks import check_shapes
 from zoo.attention.dropout import DropWeights
 from zoo.attention.positions import Position
 from zoo.attention.record import Tap
-from zoo.attention.state import AttentionState
+from zoo.attention.state import Aligned, AttentionState
 from zoo.attention.supports import Support
 
 
 class Score(Protocol):
-    """One number for every pair and head."""
+    """One number for every pair and head.
 
-    def prepare(self, key: Tensor) -> Tensor:
-        """What depends on the keys alone, once a sequence; `__call__` takes the result as `key`."""
-        ...
+    A score may also have `prepare(key) -> key`: what depends on the keys alone, once a sequence; `__call__` takes the
+    result as `key`.
+    """
 
     def __call__(self, query: Tensor, key: Tensor, support: Support, state: AttentionState | None) -> Tensor: ...
 
 
 class Normaliser(Protocol):
-    """From scores to weights, over the keys that the support permits."""
+    """From scores to weights, over the keys that the support permits.
 
-    def __call__(self, scores: Tensor, support: Support, state: AttentionState | None) -> Tensor: ...
+    One that draws has a method `draw(probabilities, support) -> weights`; its `__call__` then gives the probabilities.
+    One whose memory is not its weights returns both, as `Aligned`; one that does not begin at zeros has a `start`.
+    """
+
+    def __call__(self, scores: Tensor, support: Support, state: AttentionState | None) -> Tensor | Aligned: ...
 
 
 class Restrict(Protocol):
@@ -103,46 +108,66 @@ class Attend(nn.Module):
         """
         if self.position is not None:
             key = self.position.turn(key, start)
-        return self.score.prepare(key)  # type: ignore[no-any-return]
+        prepare = getattr(self.score, "prepare", None)
+        return key if prepare is None else prepare(key)
 
-    def start(self, query: Tensor, key: Tensor, support: Support) -> AttentionState:
+    def start(
+        self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support
+    ) -> AttentionState:
         """The memory before the first step. A normaliser with a memory of its own says how it begins."""
         nothing = self._restricted(query, key, support).zeros(query, key)
         begin = getattr(self.normalise, "start", None)
         return AttentionState(weights=nothing if begin is None else begin(nothing), total=nothing)
 
     def weights(
-        self, query: Tensor, key: Tensor, support: Support, state: AttentionState | None = None
+        self,
+        query: Float[Tensor, "*queries d"],
+        key: Float[Tensor, "*keys dk"],
+        support: Support,
+        state: AttentionState | None = None,
     ) -> Float[Tensor, "..."]:
-        """The weights, written out, before dropout."""
-        support = self._restricted(query, key, support)
+        """The weights, written out, before dropout; or what they are drawn from, where the normaliser draws."""
+        support, key = self._restricted(query, key, support), per_query_head(key, query.shape[1])
         return self._weights(self._turned(query, key, support), key, support, state)
 
     def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, support: Support, state: AttentionState | None = None
+        self,
+        query: Float[Tensor, "*queries d"],
+        key: Float[Tensor, "*keys dk"],
+        value: Float[Tensor, "*values v"],
+        support: Support,
+        state: AttentionState | None = None,
     ) -> tuple[Float[Tensor, "..."], AttentionState | None]:
         """Shapes are the support's: see `zoo.attention.supports`. `key` comes from `prepare`.
+
+        Keys and values may have fewer heads than queries: each then serves a group of neighbouring query heads.
 
         Returns:
             The context of each query, and the state after this step (None if none was given).
         """
+        check_shapes(query, key, value, support)
         support = self._restricted(query, key, support)
         query = self._turned(support.clean_queries(query, key), key, support)
         key, value = support.clean(key), support.clean(value)
         kernel = None if state is not None or self.tap.wants_gradient else fused.find(self, support)
+        if kernel is not fused.dot_softmax or key.shape[1] != value.shape[1]:
+            key, value = per_query_head(key, query.shape[1]), per_query_head(value, query.shape[1])
         if kernel is not None:
             if self.tap.is_open:
-                self._show(query, key, support)
+                self._show(query, per_query_head(key, query.shape[1]), support)
             bias = self._bias(query, key, support)
             return kernel(self, query, key, value, support, bias), None
-        weights = self._weights(query, key, support, state)
+        weights, alignment = self._aligned(query, key, support, state)
+        probabilities = None
+        if hasattr(self.normalise, "draw"):
+            weights, probabilities = self.normalise.draw(weights, support), weights
         if self.tap.is_open:
-            self.tap.emit(weights, support)
-        dropped = self.dropout(weights, support)
+            self.tap.emit(weights, support, probabilities=probabilities)
+        dropped = self.dropout(weights, support, value)
         context = support.combine(dropped, value)
         if self.position is not None:
-            context = self.position.add_context(context, dropped, support)
-        return context, None if state is None else state.step(weights)
+            context = self.position.add_context(context, dropped, query, key, support)
+        return context, None if state is None else state.step(weights, alignment)
 
     def _restricted(self, query: Tensor, key: Tensor, support: Support) -> Support:
         return support if self.restrict is None else self.restrict(query, key, support)
@@ -157,17 +182,23 @@ class Attend(nn.Module):
         return self.position.bias(query, key, support, scale)
 
     def _weights(self, query: Tensor, key: Tensor, support: Support, state: AttentionState | None) -> Tensor:
+        return self._aligned(query, key, support, state)[0]
+
+    def _aligned(
+        self, query: Tensor, key: Tensor, support: Support, state: AttentionState | None
+    ) -> tuple[Tensor, Tensor | None]:
         scores = self.score(query, key, support, state)
         bias = self._bias(query, key, support)
         scores = scores if bias is None else scores + bias
-        return self.normalise(scores, support, state)  # type: ignore[no-any-return]
+        weights = self.normalise(scores, support, state)
+        return weights if isinstance(weights, Aligned) else (weights, None)
 
     @torch.no_grad()
     def _show(self, query: Tensor, key: Tensor, support: Support) -> None:
         """The weights of a fused site, beside the kernel that does without them."""
         if self.tap.wants_all:
             self.tap.emit(self._weights(query, key, support, None), support)
-        if self.tap.wants_rows:
+        elif self.tap.wants_rows:
             self.tap.emit_rows(lambda of, part: self._weights(query[:, :, of], key, part, None), query, key, support)
 
 
@@ -193,6 +224,27 @@ class AttendFactory:
             restrict=None if self.restrict is None else sized(self.restrict, sizes),
             dropout=self.dropout() if callable(self.dropout) else self.dropout,
         )
+
+
+def per_query_head(x: Float[Tensor, "..."], heads: int) -> Float[Tensor, "..."]:
+    """Keys or values of fewer heads, each repeated for the query heads that it serves; heads are axis 1 everywhere."""
+    if x.shape[1] == heads:
+        return x
+    return x.unsqueeze(2).expand(-1, -1, heads // x.shape[1], *x.shape[2:]).flatten(1, 2)
+
+
+@dataclass(frozen=True)
+class SiteFactory:
+    """`(dim, heads) -> site`, for a mechanism that scores, normalises and combines in one.
+
+    Args:
+        site: A class or partial; given those of `dim` and `heads` that it asks for.
+    """
+
+    site: Callable[..., Any]
+
+    def __call__(self, dim: int, heads: int) -> Any:
+        return sized(self.site, {"dim": dim, "heads": heads})
 
 
 def sized(part: Callable[..., Any], sizes: dict[str, int]) -> Any:

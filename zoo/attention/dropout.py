@@ -1,9 +1,9 @@
-"""Dropout of weights, features or anything else: zeros with probability p, the rest scaled by 1 / (1 - p)."""
+"""Dropout of weights in three kinds, and of features or anything else: zeros with probability p, the rest scaled."""
 
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -15,6 +15,8 @@ _LEVELS = 1 << 16
 class DropWeights(nn.Module):
     """Each weight on its own, the rest scaled by 1 / (1 - p) (Srivastava et al. 2014): the sum is kept on average.
 
+    Cost: O(pairs)
+
     Args:
         p: Probability with which a weight is dropped in training.
     """
@@ -25,11 +27,57 @@ class DropWeights(nn.Module):
             raise ValueError(f"dropout is a probability below 1, got {p}")
         self.p = p
 
-    def forward(self, weights: Float[Tensor, "..."], support: Support) -> Float[Tensor, "..."]:
+    def forward(
+        self, weights: Float[Tensor, "..."], support: Support, value: Float[Tensor, "*values v"]
+    ) -> Float[Tensor, "..."]:
+        """`value` is what the weights are about to combine; a kind that drops keys sees by it how many there are."""
         return dropout(weights, self.p, self.training)
 
     def extra_repr(self) -> str:
         return f"{self.p}"
+
+
+class RenormalisedDropout(DropWeights):
+    """Each weight on its own; the rest of a row then sum to what it summed to before (Zehui et al. 2019, section 3).
+
+    A row that lost all its weights is zero.
+
+    Cost: O(pairs)
+    """
+
+    def forward(
+        self, weights: Float[Tensor, "..."], support: Support, value: Float[Tensor, "*values v"]
+    ) -> Float[Tensor, "..."]:
+        if not self.training or self.p == 0.0:
+            return weights
+        return support.by_row(self._of_rows, weights)
+
+    def _of_rows(
+        self, weights: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None
+    ) -> Float[Tensor, "... k"]:
+        weights = weights if permitted is None else weights.masked_fill(~permitted, 0.0)
+        return renormalised(weights, _kept(weights, self.p))
+
+
+class KeyDropout(DropWeights):
+    """Whole keys, for all queries of a head alike; the rest scaled by 1 / (1 - p) (Zehui et al. 2019, section 3).
+
+    Cost: O(pairs)
+    """
+
+    def forward(
+        self, weights: Float[Tensor, "..."], support: Support, value: Float[Tensor, "*values v"]
+    ) -> Float[Tensor, "..."]:
+        if not self.training or self.p == 0.0:
+            return weights
+        return weights * support.at_key(dropout(weights.new_ones(value.shape[:-1]), self.p, True))
+
+
+def renormalised(weights: Float[Tensor, "... k"], kept: Bool[Tensor, "... k"]) -> Float[Tensor, "... k"]:
+    """The kept weights of each row, scaled to the sum of all."""
+    left = weights.masked_fill(~kept, 0.0)
+    total = left.sum(-1, keepdim=True)
+    return left * (weights.sum(-1, keepdim=True) / total.masked_fill(total == 0, 1.0))
 
 
 def dropout(x: Float[Tensor, "..."], p: float, training: bool) -> Float[Tensor, "..."]:
@@ -42,6 +90,10 @@ def dropout(x: Float[Tensor, "..."], p: float, training: bool) -> Float[Tensor, 
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(x, p)
     return x * _mask(x, p)
+
+
+def _kept(x: Tensor, p: float) -> Tensor:
+    return dropout(torch.ones_like(x), p, True) != 0
 
 
 def _mask(x: Tensor, p: float) -> Tensor:

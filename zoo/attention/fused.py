@@ -9,13 +9,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from zoo.attention.checks import check_widths
 from zoo.attention.dropout import DropWeights
 from zoo.attention.normalisers import Softmax
-from zoo.attention.scores import Dot, ScaledDot
+from zoo.attention.scores import Cosine, Dot, General, ScaledDot
 from zoo.attention.supports import DenseSupport, Support
 
 if TYPE_CHECKING:
@@ -44,11 +45,13 @@ def find(attend: Attend, support: Support) -> Kernel | None:
 
 @fuses(Dot, Softmax, DenseSupport)
 @fuses(ScaledDot, Softmax, DenseSupport)
+@fuses(General, Softmax, DenseSupport)
+@fuses(Cosine, Softmax, DenseSupport)
 def dot_softmax(
     attend: Attend,
     query: Float[Tensor, "b h q d"],
-    key: Float[Tensor, "b h k d"],
-    value: Float[Tensor, "b h k v"],
+    key: Float[Tensor, "b g k d"],
+    value: Float[Tensor, "b g k v"],
     support: DenseSupport,
     bias: Float[Tensor, "#b #h #q #k"] | None,
 ) -> Float[Tensor, "b h q v"]:
@@ -56,27 +59,24 @@ def dot_softmax(
     options = {
         "dropout_p": attend.dropout.p if attend.dropout.training else 0.0,
         "scale": attend.score.scale(query.shape[-1]) / temperature,
+        "enable_gqa": key.shape[1] != query.shape[1],  # without it one step of a decoder copies all keys
     }
     query = attend.score.of_query(query)
+    check_widths(query, key)
     if bias is None and support.is_plain(query.shape[2], key.shape[2]):
         return F.scaled_dot_product_attention(query, key, value, is_causal=support.causal, **options)
     mask = support.mask(query.shape[2], key.shape[2], query.device)
     added = None if bias is None else bias.to(query.dtype) / temperature
     if mask is None:
         return F.scaled_dot_product_attention(query, key, value, attn_mask=added, **options)
-    any_key = mask.any(-1, keepdim=True)
-    mask = mask | ~any_key
+    sees = support.sees(query.shape[2], key.shape[2], query.device)
+    if sees is not None:
+        mask = mask | ~sees
     if added is not None:
         mask = torch.where(mask, added, float("-inf"))
     context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, **options)
-    return _without_empty_rows(context, any_key)
-
-
-def _without_empty_rows(
-    context: Float[Tensor, "b h q v"], any_key: Bool[Tensor, "#b #h #q 1"]
-) -> Float[Tensor, "b h q v"]:
-    """Queries without keys were computed as if they had them all, so that nothing is NaN; here they become zeros."""
-    return torch.where(any_key, context, context.new_zeros(()))
+    # Queries without keys were computed as if they had them all, so that nothing is NaN; here they become zeros.
+    return context if sees is None else torch.where(sees, context, context.new_zeros(()))
 
 
 def kernels() -> dict[tuple[str, str, str], Any]:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from zoo.attention.state import AttentionState
 from zoo.attention.supports import EdgeSupport, Support
 
 
 class Softmax(nn.Module):
-    """exp(s_j / T) / sum_k exp(s_k / T), over the permitted keys.
+    """exp(s_j / T) / sum_k exp(s_k / T), over the permitted keys (Hinton et al. 2015, eq. 1, for T).
+
+    A score of -inf weighs nothing; +inf and NaN make their row NaN, and no other.
+
+    Cost: O(pairs)
 
     Args:
         temperature: T; below 1 sharper, above 1 flatter.
@@ -26,11 +31,31 @@ class Softmax(nn.Module):
     def forward(
         self, scores: Float[Tensor, "..."], support: Support, state: AttentionState | None = None
     ) -> Float[Tensor, "..."]:
-        return support.softmax(scores if self.temperature == 1.0 else scores / self.temperature)
+        if self.temperature != 1.0:
+            scores = _in_single(scores) / self.temperature
+        return support.softmax(scores)
+
+
+class SmoothedSigmoid(nn.Module):
+    """σ(s_j) / sum_k σ(s_k), over the permitted keys (Chorowski et al. 2015, section 2.3, smoothing).
+
+    The sigmoid is bounded: no key wins alone, and many may share. Where all scores are very negative the weights are
+    those of softmax, to which the sigmoid then comes down.
+
+    Cost: O(pairs)
+    """
+
+    def forward(
+        self, scores: Float[Tensor, "..."], support: Support, state: AttentionState | None = None
+    ) -> Float[Tensor, "..."]:
+        return support.softmax(F.logsigmoid(_in_single(scores)))  # in logarithms, where a sum of sigmoids would be 0
 
 
 class Uniform(nn.Module):
-    """1 / (number of permitted keys): the control without attention."""
+    """1 / (number of permitted keys): the control without attention.
+
+    Cost: O(pairs)
+    """
 
     def forward(
         self, scores: Float[Tensor, "..."], support: Support, state: AttentionState | None = None
@@ -39,7 +64,10 @@ class Uniform(nn.Module):
 
 
 class Degree(nn.Module):
-    """1 / sqrt(d_i d_j): the fixed weights of GCN (Kipf & Welling 2017, eq. 2); rows need not sum to one."""
+    """1 / sqrt(d_i d_j): the fixed weights of GCN (Kipf & Welling 2017, eq. 2); rows need not sum to one.
+
+    Cost: O(pairs)
+    """
 
     supports = (EdgeSupport,)
 
@@ -53,3 +81,8 @@ class Degree(nn.Module):
         at_target, at_source = (d.clamp(min=1).to(dtype).rsqrt() for d in (support.degrees, support.key_degrees))
         weights = at_target.index_select(0, support.target) * at_source.index_select(0, support.source)
         return weights.unsqueeze(-1).expand(-1, scores.shape[1])
+
+
+def _in_single(scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """In fp32 at least."""
+    return scores if scores.dtype == torch.float64 else scores.float()

@@ -71,7 +71,7 @@ class SparsePattern:
     def to(self, device: torch.device | str, **options: Any) -> SparsePattern:
         return SparsePattern(**{f.name: getattr(self, f.name).to(device=device, **options) for f in fields(self)})
 
-    def tensors(self) -> list[Tensor]:
+    def tensors(self) -> list[Int[Tensor, "..."]]:
         return [self.rows, self.columns, self.row_starts, self.by_column, self.rows_by_column, self.column_starts]
 
 
@@ -191,8 +191,10 @@ def _row_softmax(scores: Tensor, rows: Tensor, row_starts: Tensor) -> Tensor:
     if not len(rows):
         return torch.zeros_like(scores)
     highest = torch.segment_reduce(scores, "max", offsets=row_starts.long(), axis=0)
+    highest = highest.masked_fill_(highest == -torch.inf, 0.0)  # a row of -inf alone: zeros
     weights = scores.sub(highest.index_select(0, rows)).exp_()
-    return weights.div_(_sum_of_rows(weights, row_starts).index_select(0, rows))
+    total = _sum_of_rows(weights, row_starts)
+    return weights.div_(total.masked_fill_(total == 0, 1.0).index_select(0, rows))
 
 
 def _sum_of_rows(x: Tensor, row_starts: Tensor) -> Tensor:

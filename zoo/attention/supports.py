@@ -12,17 +12,18 @@ operations and so work on every layout. One convention everywhere: boolean, True
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from zoo.attention import sparse
 from zoo.attention.sparse import SparsePattern
 
 RowFunction = Callable[[Tensor, Tensor | None], Tensor]
+_Known = TypeVar("_Known")
 
 
 @runtime_checkable
@@ -32,66 +33,66 @@ class Support(Protocol):
     axes: ClassVar[tuple[str, ...]]
     """The names of the axes of pairs; the second is `head`."""
 
-    def zeros(self, query: Tensor, key: Tensor) -> Tensor:
+    def zeros(self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"]) -> Float[Tensor, "..."]:
         """A zero for every pair."""
         ...
 
-    def dot(self, query: Tensor, key: Tensor) -> Tensor:
+    def dot(self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"]) -> Float[Tensor, "..."]:
         """query · key for every pair."""
         ...
 
-    def at_query(self, x: Tensor) -> Tensor:
+    def at_query(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
         """What belongs to the query of each pair; broadcasts with `at_key`."""
         ...
 
-    def at_key(self, x: Tensor) -> Tensor:
+    def at_key(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
         """What belongs to the key of each pair; broadcasts with `at_query`."""
         ...
 
-    def per_head(self, parameter: Tensor) -> Tensor:
+    def per_head(self, parameter: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """A parameter (h, d) in the shape that multiplies this layout's queries and keys."""
         ...
 
-    def project(self, hidden: Tensor, parameter: Tensor) -> Tensor:
+    def project(self, hidden: Float[Tensor, "..."], parameter: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """parameter (h, d) · hidden for every pair, where hidden has one vector a pair."""
         ...
 
-    def softmax(self, scores: Tensor) -> Tensor:
+    def softmax(self, scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Softmax over the permitted keys of each query, in at least fp32; zeros where there are none."""
         ...
 
-    def by_row(self, function: RowFunction, scores: Tensor) -> Tensor:
+    def by_row(self, function: RowFunction, scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """`function(scores (..., keys), permitted or None) -> weights`, on the keys of each query.
 
         `permitted` is boolean and broadcasts to the scores; None permits all. Scores elsewhere may be anything.
         """
         ...
 
-    def combine(self, weights: Tensor, value: Tensor) -> Tensor:
+    def combine(self, weights: Float[Tensor, "..."], value: Float[Tensor, "*values v"]) -> Float[Tensor, "..."]:
         """For each query the sum of the values, weighted."""
         ...
 
-    def clean(self, x: Tensor) -> Tensor:
+    def clean(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Keys or values with zeros at positions that no query may see: 0 x NaN would be NaN."""
         ...
 
-    def clean_queries(self, query: Tensor, key: Tensor) -> Tensor:
+    def clean_queries(self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"]) -> Float[Tensor, "..."]:
         """Queries with zeros where they see no key, for the same reason."""
         ...
 
-    def offsets(self, query: Tensor, key: Tensor) -> Tensor:
+    def offsets(self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"]) -> Int[Tensor, "..."]:
         """Position of the key less that of the query, for every pair; the last query stands at the last key."""
         ...
 
-    def pick(self, x: Tensor, index: Tensor) -> Tensor:
+    def pick(self, x: Float[Tensor, "..."], index: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Of its query's row of x (b,h,q,m), the entry that `index` names for each pair."""
         ...
 
-    def bin(self, pairs: Tensor, index: Tensor, bins: int) -> Tensor:
+    def bin(self, pairs: Float[Tensor, "..."], index: Int[Tensor, "..."], bins: int) -> Float[Tensor, "..."]:
         """The opposite: for each query and bin, the sum of the pairs that `index` puts there: (b,h,q,m)."""
         ...
 
-    def to_dense(self, pairs: Tensor, queries: int, keys: int) -> Tensor:
+    def to_dense(self, pairs: Float[Tensor, "..."], queries: int, keys: int) -> Float[Tensor, "..."]:
         """(b,h,q,k), zero where no pair is: for tests, and for maps of short inputs."""
         ...
 
@@ -105,6 +106,10 @@ class DenseSupport:
         causal: A query sees the keys up to its own position; with more keys than queries the ends are aligned, so
             that one new query sees all that came before it.
         later: How many queries follow the last of these, where they are a part of more.
+        first: How many queries came before the first of these, in a decoder that takes a step at a time.
+
+    What follows from these for a number of queries and keys is computed once, for all layers that share a support: the
+    tensor `permitted` must not be changed afterwards.
     """
 
     axes: ClassVar[tuple[str, ...]] = ("batch", "head", "query", "key")
@@ -112,6 +117,8 @@ class DenseSupport:
     permitted: Bool[Tensor, "#b #h #q #k"] | None = None
     causal: bool = False
     later: int = 0
+    first: int = 0
+    _known: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.permitted is None:
@@ -130,9 +137,15 @@ class DenseSupport:
         """All restrictions as one mask; None where everything is permitted."""
         if not self.causal:
             return self.permitted
-        before = torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries - self.later)
-        before = before[None, None]
-        return before if self.permitted is None else self.permitted & before
+        return _once(self._known, "mask", (queries, keys, device), lambda: self._causal_mask(queries, keys, device))
+
+    def sees(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "#b #h #q 1"] | None:
+        """Which queries see a key; None where it is known that all do."""
+        if self.permitted is None and (not self.causal or keys > queries + self.later - 1):
+            return None
+        return _once(
+            self._known, "sees", (queries, keys, device), lambda: _unless_all(self._sees(queries, keys, device))
+        )
 
     def is_plain(self, queries: int, keys: int) -> bool:
         """Whether nothing is forbidden, or just what comes later in one square."""
@@ -143,7 +156,38 @@ class DenseSupport:
         start, stop, _ = rows.indices(queries)
         has_rows = self.permitted is not None and self.permitted.shape[2] > 1
         permitted = self.permitted[:, :, start:stop] if has_rows and self.permitted is not None else self.permitted
-        return DenseSupport(permitted, self.causal, self.later + queries - stop)
+        return DenseSupport(permitted, self.causal, self.later + queries - stop, self.first + start)
+
+    def _causal_mask(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "#b #h q k"]:
+        before = torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries - self.later)
+        return before[None, None] if self.permitted is None else self.permitted & before
+
+    def _sees(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "#b #h #q 1"]:
+        if self.causal and keys and (self.permitted is None or self.permitted.shape[2] == 1):
+            # Of a mask of keys alone a causal query sees one if there is any up to its own: no q x k mask is made.
+            at = torch.arange(keys - queries - self.later, keys - self.later, device=device)
+            if self.permitted is None:
+                return (at >= 0)[None, None, :, None]
+            up_to = self.permitted.expand(-1, -1, -1, keys).squeeze(2).cumsum(-1) > 0
+            return (up_to[..., at.clamp(min=0)] & (at >= 0)).unsqueeze(-1)
+        mask = self.mask(queries, keys, device)
+        assert mask is not None
+        return mask.any(-1, keepdim=True)
+
+    def _unseen(self, x: Float[Tensor, "b h k d"]) -> Tensor | tuple[Tensor, ...] | None:
+        """Which keys no query sees: a mask, or indices where these can be had, in a third of the time of a mask."""
+        assert self.permitted is not None
+        queries = self.permitted.shape[-2]
+        # One row for all queries: the last of them sees every key, causal or not.
+        mask = self.permitted if queries == 1 else self.mask(queries, x.shape[2], x.device)
+        assert mask is not None
+        seen = mask.any(-2)
+        if seen.shape[1] not in (1, x.shape[1]):  # a key of a group is seen if one of its queries' heads sees it
+            groups = x.shape[1]
+            seen = seen.view(len(seen), groups, seen.shape[1] // groups, *seen.shape[2:]).any(2)
+        if not _can_be_read(seen):
+            return ~seen.unsqueeze(-1)
+        return None if seen.all() else (~seen).expand(x.shape[:3]).nonzero(as_tuple=True)
 
     def mask_of(self, pairs: Float[Tensor, "b h q k"]) -> Bool[Tensor, "#b #h #q #k"] | None:
         return self.mask(pairs.shape[-2], pairs.shape[-1], pairs.device)
@@ -152,7 +196,10 @@ class DenseSupport:
         return query.new_zeros(*query.shape[:3], key.shape[2])
 
     def dot(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b h k d"]) -> Float[Tensor, "b h q k"]:
-        return query @ key.transpose(-2, -1)
+        # As fused kernels do, also under autocast: sums of half precision's products go beyond its largest number.
+        wide = torch.promote_types(query.dtype, torch.float32)
+        with torch.autocast(query.device.type, enabled=False):
+            return query.to(wide) @ key.to(wide).transpose(-2, -1)
 
     def at_query(self, x: Float[Tensor, "b h q *d"]) -> Float[Tensor, "b h q 1 *d"]:
         return x.unsqueeze(3)
@@ -178,21 +225,18 @@ class DenseSupport:
     def clean(self, x: Float[Tensor, "b h k d"]) -> Float[Tensor, "b h k d"]:
         if self.permitted is None:
             return x
-        queries = self.permitted.shape[-2]
-        # One row for all queries: the last of them sees every key, causal or not.
-        mask = self.permitted if queries == 1 else self.mask(queries, x.shape[-2], x.device)
-        assert mask is not None
-        seen = mask.any(-2).unsqueeze(-1)
-        return torch.where(seen, x, x.new_zeros(()))
+        unseen = _once(self._known, "unseen", (x.shape[:3], x.device), lambda: self._unseen(x))
+        if unseen is None:
+            return x
+        if isinstance(unseen, Tensor):
+            return x.masked_fill(unseen, 0.0)
+        return x.index_put(unseen, x.new_zeros(()))
 
-    def clean_queries(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b h k d"]) -> Float[Tensor, "b h q d"]:
-        if self.permitted is None:
-            return query
-        mask = self.mask(query.shape[2], key.shape[2], query.device)
-        assert mask is not None
-        return torch.where(mask.any(-1, keepdim=True), query, query.new_zeros(()))
+    def clean_queries(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b g k d"]) -> Float[Tensor, "b h q d"]:
+        sees = self.sees(query.shape[2], key.shape[2], query.device)
+        return query if sees is None else torch.where(sees, query, query.new_zeros(()))
 
-    def offsets(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b h k d"]) -> Int[Tensor, "1 1 q k"]:
+    def offsets(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b g k d"]) -> Int[Tensor, "1 1 q k"]:
         queries, keys = query.shape[2], key.shape[2]
         at = torch.arange(keys - queries - self.later, keys - self.later, device=query.device)
         return (torch.arange(keys, device=query.device) - at.unsqueeze(1))[None, None]
@@ -222,6 +266,7 @@ class EdgeSupport:
     pattern: SparsePattern
     order: Int[Tensor, " e"]
     key_degrees: Int[Tensor, " k"] | None = None
+    _known: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def from_edges(
@@ -263,7 +308,8 @@ class EdgeSupport:
         return query.new_zeros(len(self.pattern), query.shape[1])
 
     def dot(self, query: Float[Tensor, "q h d"], key: Float[Tensor, "k h d"]) -> Float[Tensor, "e h"]:
-        return sparse.dot(query, key, self.pattern)
+        wide = torch.promote_types(query.dtype, torch.float32)
+        return sparse.dot(query.to(wide), key.to(wide), self.pattern)
 
     def at_query(self, x: Float[Tensor, "q h *d"]) -> Float[Tensor, "e h *d"]:
         return sparse.at_rows(x, self.pattern)
@@ -287,7 +333,7 @@ class EdgeSupport:
         place = self.target.long() * widest + slot
         padded = scores.new_zeros(len(self.degrees) * widest, scores.shape[1]).index_copy(0, place, scores)
         permitted = torch.arange(widest, device=scores.device) < self.degrees.unsqueeze(1)
-        rows = padded.view(len(self.degrees), widest, -1).permute(2, 0, 1)
+        rows = padded.view(len(self.degrees), widest, scores.shape[1]).permute(2, 0, 1)
         weights = function(rows, permitted.unsqueeze(0))
         return weights.permute(1, 2, 0).flatten(0, 1).index_select(0, place)
 
@@ -295,18 +341,23 @@ class EdgeSupport:
         return sparse.product(weights, value, self.pattern)
 
     def clean(self, x: Float[Tensor, "k h d"]) -> Float[Tensor, "k h d"]:
-        return x  # what has no edge is never read
+        """What has no edge is never attended to, but would reach the gradients of parameters."""
+        return self._cleaned(x, "seen", self.pattern.column_starts)
 
     def clean_queries(self, query: Float[Tensor, "q h d"], key: Float[Tensor, "k h d"]) -> Float[Tensor, "q h d"]:
-        return query
+        return self._cleaned(query, "sees", self.pattern.row_starts)
 
-    def offsets(self, query: Tensor, key: Tensor) -> Tensor:
+    def _cleaned(self, x: Float[Tensor, "n h d"], name: str, starts: Int[Tensor, " m"]) -> Float[Tensor, "n h d"]:
+        has_edges = _once(self._known, name, (starts.device,), lambda: _unless_all(starts.diff() > 0))
+        return x if has_edges is None else torch.where(has_edges[:, None, None], x, x.new_zeros(()))
+
+    def offsets(self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"]) -> Int[Tensor, "..."]:
         raise ValueError("the nodes of a graph have no order: positions work on sequences")
 
-    def pick(self, x: Tensor, index: Tensor) -> Tensor:
+    def pick(self, x: Float[Tensor, "..."], index: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
         raise ValueError("the nodes of a graph have no order: positions work on sequences")
 
-    def bin(self, pairs: Tensor, index: Tensor, bins: int) -> Tensor:
+    def bin(self, pairs: Float[Tensor, "..."], index: Int[Tensor, "..."], bins: int) -> Float[Tensor, "..."]:
         raise ValueError("the nodes of a graph have no order: positions work on sequences")
 
     def to_dense(self, pairs: Float[Tensor, "e h"], queries: int, keys: int) -> Float[Tensor, "1 h q k"]:
@@ -316,11 +367,31 @@ class EdgeSupport:
         return dense.view(queries, keys, -1).permute(2, 0, 1).unsqueeze(0)
 
 
+def _once(known: dict[str, Any], name: str, sizes: tuple[Any, ...], make: Callable[[], _Known]) -> _Known:
+    """What a support knows for these sizes, computed if it was not before. Compiled graphs see to it themselves."""
+    if torch.compiler.is_compiling():
+        return make()
+    sizes = (*sizes, torch.is_inference_mode_enabled())  # its tensors are of no use to a backward pass
+    found = known.get(name)
+    if found is None or found[0] != sizes:
+        found = known[name] = (sizes, make())
+    return found[1]
+
+
+def _unless_all(x: Bool[Tensor, "..."]) -> Bool[Tensor, "..."] | None:
+    """None where all are true, if that can be known."""
+    return None if _can_be_read(x) and x.all() else x
+
+
+def _can_be_read(x: Tensor) -> bool:
+    """Whether what is done may depend on the numbers, without a wait for a device or a break in a compiled graph."""
+    return type(x) is Tensor and x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
 def masked_softmax(scores: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None) -> Float[Tensor, "... k"]:
-    """Over the permitted keys, in at least fp32; zeros in a row that permits none."""
+    """Over the permitted keys, in at least fp32; zeros in a row that permits none, or whose scores are all -inf."""
     scores = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
-    if permitted is None:
-        return scores.softmax(-1)
-    # The lowest finite number instead of -inf: a row without keys stays finite, and so does its gradient.
-    filled = scores.masked_fill(~permitted, torch.finfo(scores.dtype).min)
-    return filled.softmax(-1).masked_fill(~permitted, 0.0)
+    if permitted is not None:
+        scores = scores.masked_fill(~permitted, -torch.inf)
+    # softmax, with zeros for a row of -inf, in the gradient too
+    return torch.ops.aten._safe_softmax(scores, -1)  # type: ignore[no-any-return]

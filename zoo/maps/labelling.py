@@ -47,6 +47,10 @@ def labelled(
     """
     if heads not in ("each", "mean"):
         raise ValueError(f"heads is 'each' or 'mean', not {heads!r}")
+    if found.axes[-2:] not in (("query", "key"), ("edge", "head")):
+        raise ValueError(
+            f"{found.site} has the axes {', '.join(found.axes)}: labels are for queries and keys, or edges"
+        )
     known = {"source", "target"} if "edge" in found.axes else {"query", "key"}
     known |= {"step"} & set(found.axes)
     for axis in [*axis_labels, *(nouns or {})]:
@@ -138,18 +142,14 @@ def _permitted(found: AttentionMap, index: int) -> Bool[Tensor, "*step #h q k"]:
     if not isinstance(found.support, list):
         queries, keys = found.weights.shape[-2:]
         return _mask(found, found.support, queries, keys, index)
-    masks = []
-    for weights, support in zip(found.weights, found.support, strict=True):
-        # A decoder's keys grow with its steps, and the map, padded to the longest, does not keep how many a step had:
-        # those after the last one with any weight were not there.
-        there = (weights.detach() != 0).flatten(0, 1).any(0)
-        masks.append(_mask(found, support, _last(there.any(1)), _last(there.any(0)), index))
+    steps, queries, keys = len(found.support), *found.weights.shape[-2:]
+    # A decoder's keys grow with its steps; a map whose steps are all alike need not say how long they are.
+    queries_of = found.lengths.get("query", (queries,) * steps)
+    keys_of = found.lengths.get("key", (keys,) * steps)
+    every = zip(found.support, queries_of, keys_of, strict=True)
+    masks = [_mask(found, support, some, many, index) for support, some, many in every]
     heads = max(len(mask) for mask in masks)
     return torch.stack([mask.expand(heads, *mask.shape[1:]) for mask in masks])
-
-
-def _last(there: Bool[Tensor, " n"]) -> int:
-    return int(there.nonzero().max()) + 1 if there.any() else 0
 
 
 def _mask(found: AttentionMap, support: object, queries: int, keys: int, index: int) -> Bool[Tensor, "#h q k"]:
@@ -160,9 +160,7 @@ def _mask(found: AttentionMap, support: object, queries: int, keys: int, index: 
     if permitted is not None:
         permitted = permitted[index : index + 1] if len(permitted) > 1 else permitted
         permitted = permitted.cpu()
-        queries = max(queries, permitted.shape[2])
-        keys = max(keys, permitted.shape[3])
-    mask = DenseSupport(permitted, support.causal).mask(queries, keys, torch.device("cpu"))
+    mask = DenseSupport(permitted, support.causal, support.later).mask(queries, keys, torch.device("cpu"))
     mask = torch.ones(1, queries, keys, dtype=torch.bool) if mask is None else mask[0].expand(-1, queries, keys)
     if len(mask) > 1:
         mask = mask.any(0, keepdim=True) if found.heads == (MEAN,) else mask[list(found.heads)]

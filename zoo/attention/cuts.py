@@ -1,0 +1,161 @@
+"""How a sequence is cut into blocks of queries with a run of keys each, and how vectors are read and put back so.
+
+Nothing is scattered: runs are views of the padded keys, and their gradient is added up in slices.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Int, Shaped
+from torch import Tensor
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """Another order of the positions of a sequence, in which those that attend to each other stand together.
+
+    Args:
+        slots: The position that stands in each slot; -1 for none.
+        places: The slot in which each position stands.
+    """
+
+    slots: Int[Tensor, " m"]
+    places: Int[Tensor, " n"]
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """How a sequence is cut: `count` blocks of `size` queries, each with `slots` keys.
+
+    Args:
+        before: By how many slots the run of keys of a block begins before its first query.
+        span: Length of the run.
+        order: The order of queries and keys; None is their own.
+        columns: So many keys, the first of the sequence, are looked at by all blocks; they come before the run.
+        links: Further blocks of keys that each block looks at; they come after the run.
+    """
+
+    count: int
+    size: int
+    before: int
+    span: int
+    order: Order | None = None
+    columns: int = 0
+    links: Int[Tensor, "c links"] | None = None
+
+    @property
+    def slots(self) -> int:
+        return self.columns + self.span + (0 if self.links is None else self.links.shape[1] * self.size)
+
+    @property
+    def pairs(self) -> int:
+        return self.count * self.size * self.slots
+
+    def of_queries(self, x: Shaped[Tensor, "b h q *d"]) -> Shaped[Tensor, "b h c r *d"]:
+        """Queries by block; zeros in rows without one."""
+        rows = _fitted(self._in_order(x.reshape(*x.shape[:3], _width(x))), 0, self.count * self.size)
+        return rows.reshape(*x.shape[:2], self.count, self.size, *x.shape[3:])
+
+    def of_keys(self, x: Shaped[Tensor, "b h k *d"]) -> Shaped[Tensor, "b h c s *d"]:
+        """The keys of each block; zeros in slots without one."""
+        vectors = x.reshape(*x.shape[:3], _width(x))
+        pieces = [self._run(self._in_order(vectors))]
+        if self.columns:
+            pieces.insert(0, vectors[:, :, None, : self.columns].expand(-1, -1, self.count, -1, -1))
+        if self.links is not None and self.links.shape[1]:
+            linked = self._blocks(vectors).index_select(2, self.links.flatten())
+            pieces.append(linked.reshape(*x.shape[:2], self.count, -1, vectors.shape[-1]))
+        found = pieces[0] if len(pieces) == 1 else torch.cat(pieces, 3)
+        return found.reshape(*found.shape[:4], *x.shape[3:])
+
+    def to_queries(self, rows: Shaped[Tensor, "b h c r *d"], queries: int) -> Shaped[Tensor, "b h q *d"]:
+        """The opposite of `of_queries`."""
+        if self.order is None:
+            return rows.flatten(2, 3)[:, :, :queries]
+        vectors = rows.reshape(*rows.shape[:2], self.count * self.size, math.prod(rows.shape[4:]))
+        vectors = vectors[:, :, : len(self.order.slots)]
+        found = _Reordered.apply(vectors, self.order.places, self.order.slots)
+        return found.reshape(*rows.shape[:2], queries, *rows.shape[4:])  # type: ignore[no-any-return]
+
+    def _in_order(self, vectors: Shaped[Tensor, "b h n w"]) -> Tensor:
+        if self.order is None:
+            return vectors
+        return _Reordered.apply(vectors, self.order.slots, self.order.places)  # type: ignore[no-any-return]
+
+    def _blocks(self, vectors: Shaped[Tensor, "b h n w"]) -> Shaped[Tensor, "b h c r w"]:
+        whole = _fitted(vectors, 0, self.count * self.size)
+        return whole.reshape(*vectors.shape[:2], self.count, self.size, vectors.shape[-1])
+
+    def _run(self, vectors: Shaped[Tensor, "b h n w"]) -> Shaped[Tensor, "b h c run w"]:
+        if self.count == 1:
+            return _fitted(vectors, self.before, self.span).unsqueeze(2)
+        if self.before == 0 and self.span == self.size:
+            return self._blocks(vectors)
+        return _Runs.apply(vectors, self.count, self.size, self.before, self.span)  # type: ignore[no-any-return]
+
+
+def _width(x: Tensor) -> int:
+    return math.prod(x.shape[3:])
+
+
+def _fitted(x: Tensor, before: int, length: int) -> Tensor:
+    """`length` of the axis 2, from so many before its beginning; zeros beyond its ends."""
+    after = length - before - x.shape[2]
+    return x if before == after == 0 else F.pad(x, (0, 0, before, after))
+
+
+class _Reordered(torch.autograd.Function):
+    """x[:, :, slots], zeros where a slot is -1. Its gradient is read, not added: no position has two slots."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, slots: Tensor, places: Tensor) -> Tensor:
+        ctx.save_for_backward(slots, places)
+        if len(slots) <= x.shape[2]:
+            return x.index_select(2, slots)
+        return x.index_select(2, slots.clamp(min=0)).masked_fill_((slots < 0).unsqueeze(-1), 0)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        slots, places = ctx.saved_tensors
+        return _Reordered.apply(gradient, places, slots), None, None
+
+
+class _Runs(torch.autograd.Function):
+    """The run of keys of each block, as a view of the padded keys: (b,h,n,w) -> (b,h,c,span,w)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, count: int, size: int, before: int, span: int) -> Tensor:
+        ctx.shape = x.shape[2], count, size, before, span
+        padded = _fitted(x, before, _reach(count, size, span) * size)
+        return padded.unfold(2, span, size)[:, :, :count].transpose(-2, -1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return _SumOfRuns.apply(gradient, *ctx.shape), None, None, None, None
+
+
+class _SumOfRuns(torch.autograd.Function):
+    """What `_Runs` took apart, added up: slices of blocks, where a scatter would take ten times as long."""
+
+    @staticmethod
+    def forward(ctx: Any, runs: Tensor, length: int, count: int, size: int, before: int, span: int) -> Tensor:
+        ctx.shape = count, size, before, span
+        total = runs.new_zeros(*runs.shape[:2], _reach(count, size, span), size, runs.shape[-1])
+        for block in range(-(-span // size)):
+            piece = runs[:, :, :, block * size : (block + 1) * size]
+            total[:, :, block : block + count, : piece.shape[3]] += piece
+        return _fitted(total.flatten(2, 3), -before, length)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return _Runs.apply(gradient, *ctx.shape), None, None, None, None, None
+
+
+def _reach(count: int, size: int, span: int) -> int:
+    """Blocks of queries that the runs of all blocks reach over."""
+    return count - 1 + -(-span // size)

@@ -1,0 +1,181 @@
+"""Transformer blocks: a mixer of positions and a feed-forward network, each with its residual connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from zoo.attention.heads import Memory
+from zoo.attention.supports import DenseSupport
+
+
+class FeedForward(nn.Module):
+    """W_2 f(W_1 x + b_1) + b_2 (Vaswani et al. 2017, eq. 2), with dropout of the hidden units.
+
+    Args:
+        dim: Width of input and result.
+        width: Number of hidden units.
+        activation: f, made anew for each block.
+        dropout: Probability with which a hidden unit is dropped in training.
+    """
+
+    def __init__(
+        self, *, dim: int, width: int, activation: Callable[[], nn.Module] = nn.ReLU, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.expand = nn.Linear(dim, width)
+        self.activation = activation()
+        self.dropout = nn.Dropout(dropout)
+        self.contract = nn.Linear(width, dim)
+
+    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        return self.contract(self.dropout(self.activation(self.expand(x))))  # type: ignore[no-any-return]
+
+
+class PostNorm(nn.Module):
+    """norm(x + dropout(f(x))) (Vaswani et al. 2017, section 3.1)."""
+
+    def __init__(self, *, dim: int, dropout: float = 0.0, norm: Callable[[int], nn.Module] = nn.LayerNorm) -> None:
+        super().__init__()
+        self.norm = norm(dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def before(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        """What f is given."""
+        return x
+
+    def after(self, x: Float[Tensor, "b n d"], y: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        """The result, where y = f(before(x))."""
+        return self.norm(x + self.dropout(y))  # type: ignore[no-any-return]
+
+
+class PreNorm(nn.Module):
+    """x + dropout(f(norm(x))) (Xiong et al. 2020, table 1); a stack of them ends with a norm of its own."""
+
+    def __init__(self, *, dim: int, dropout: float = 0.0, norm: Callable[[int], nn.Module] = nn.LayerNorm) -> None:
+        super().__init__()
+        self.norm = norm(dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def before(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        """What f is given."""
+        return self.norm(x)  # type: ignore[no-any-return]
+
+    def after(self, x: Float[Tensor, "b n d"], y: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        """The result, where y = f(before(x))."""
+        return x + self.dropout(y)  # type: ignore[no-any-return]
+
+
+class EncoderBlock(nn.Module):
+    """A mixer and a feed-forward network; with a causal support, the block of a decoder without a source.
+
+    Args:
+        dim: Width of input and result.
+        mixer: How positions learn of each other: `MultiHead`, or another `Mixer`.
+        feed_forward: Of each position on its own.
+        residual: `PreNorm`, `PostNorm` or a partial of one (of another norm, say).
+        dropout: Of what the mixer and the feed-forward network add.
+    """
+
+    mixer: Any
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        mixer: nn.Module,
+        feed_forward: nn.Module,
+        residual: Callable[..., PreNorm | PostNorm] = PreNorm,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.mixer = mixer
+        self.mixed = residual(dim=dim, dropout=dropout)
+        self.feed_forward = feed_forward
+        self.fed = residual(dim=dim, dropout=dropout)
+
+    def forward(self, x: Float[Tensor, "b n d"], support: DenseSupport | None = None) -> Float[Tensor, "b n d"]:
+        y, _ = self.mixer(self.mixed.before(x), support=support)
+        return _feed(self, self.mixed.after(x, y))
+
+    def step(
+        self, x: Float[Tensor, "b n d"], state: Any = None, support: DenseSupport | None = None
+    ) -> tuple[Float[Tensor, "b n d"], Any]:
+        """The rows of the causal pass that follow those in `state`, and the state after them: see `Mixer.step`."""
+        y, state = self.mixer.step(self.mixed.before(x), state, support)
+        return _feed(self, self.mixed.after(x, y)), state
+
+
+class DecoderBlock(nn.Module):
+    """A causal mixer, attention to a source, and a feed-forward network (Vaswani et al. 2017, section 3.1).
+
+    Args:
+        dim: Width of input and result.
+        mixer: How target positions learn of earlier ones: `MultiHead`, or another `Mixer`.
+        cross: Attention to the source: `MultiHead`.
+        feed_forward: Of each position on its own.
+        residual: `PreNorm`, `PostNorm` or a partial of one (of another norm, say).
+        dropout: Of what the mixer, the attention and the feed-forward network add.
+    """
+
+    mixer: Any
+    cross: Any
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        mixer: nn.Module,
+        cross: nn.Module,
+        feed_forward: nn.Module,
+        residual: Callable[..., PreNorm | PostNorm] = PreNorm,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if not hasattr(cross, "prepare"):
+            raise ValueError(f"{type(cross).__name__} cannot attend to a source: give MultiHead as cross")
+        self.mixer = mixer
+        self.mixed = residual(dim=dim, dropout=dropout)
+        self.cross = cross
+        self.crossed = residual(dim=dim, dropout=dropout)
+        self.feed_forward = feed_forward
+        self.fed = residual(dim=dim, dropout=dropout)
+
+    def prepare(self, source: Float[Tensor, "b k s"]) -> Memory:
+        """The source as `forward` and `step` take it, for as many steps as there are."""
+        return self.cross.prepare(source)  # type: ignore[no-any-return]
+
+    def forward(
+        self,
+        x: Float[Tensor, "b n d"],
+        source: Float[Tensor, "b k s"] | Memory,
+        support: DenseSupport | None = None,
+        source_support: DenseSupport | None = None,
+    ) -> Float[Tensor, "b n d"]:
+        """All target positions at once. `support` is causal where none is given."""
+        support = DenseSupport(causal=True) if support is None else support
+        y, _ = self.mixer(self.mixed.before(x), support=support)
+        return self._attend(self.mixed.after(x, y), source, source_support)
+
+    def step(
+        self,
+        x: Float[Tensor, "b n d"],
+        source: Float[Tensor, "b k s"] | Memory,
+        state: Any = None,
+        support: DenseSupport | None = None,
+        source_support: DenseSupport | None = None,
+    ) -> tuple[Float[Tensor, "b n d"], Any]:
+        """The rows of the causal pass that follow those in `state`, and the state after them: see `Mixer.step`."""
+        y, state = self.mixer.step(self.mixed.before(x), state, support)
+        return self._attend(self.mixed.after(x, y), source, source_support), state
+
+    def _attend(self, x: Tensor, source: Tensor | Memory, support: DenseSupport | None) -> Tensor:
+        y, _ = self.cross(self.crossed.before(x), source, support)
+        return _feed(self, self.crossed.after(x, y))
+
+
+def _feed(block: EncoderBlock | DecoderBlock, x: Tensor) -> Tensor:
+    return block.fed.after(x, block.feed_forward(block.fed.before(x)))

@@ -1,0 +1,367 @@
+"""Attention in linear time: a kernel phi(q) · phi(k) in place of the softmax, so that keys are summed first.
+
+What is summed is all that the keys leave behind: there are no weights. A recorder is told so; on request
+(`record(model, implied=True)`) it is given phi(q) · phi(k) of every pair, normalised, which costs what softmax costs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from zoo.attention.attend import per_query_head
+from zoo.attention.positions import Position, first_position
+from zoo.attention.record import Tap
+from zoo.attention.state import LinearState
+from zoo.attention.supports import DenseSupport
+
+_BLOCK = 128
+_LARGEST, _PART = 16 * 2**20, 4 * 2**20
+"""Bytes of features that are held whole, and of a part of more: 32 MiB a CPU's allocator maps afresh every time."""
+
+
+class Weightless(nn.Module):
+    """What mechanisms that never form the pairs share with `Attend`: positions, supports and the Tap."""
+
+    supports = (DenseSupport,)
+    reason = ""
+    """What a recorder is told."""
+
+    position: Position | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.position = None
+        self.tap = Tap()
+
+    def place(self, position: Position) -> None:
+        """Gives the site a sense of where its queries and keys are."""
+        kind = type(position)
+        if kind.bias is not Position.bias or kind.add_context is not Position.add_context:
+            raise ValueError(
+                f"{type(self).__name__} forms no pairs to which {kind.__name__} could add; positions that turn "
+                "queries and keys are what it takes"
+            )
+        self.position = position
+
+    def require(self, support: type, user: str) -> None:
+        """Refuses, at start-up, a support without the axes of sequences."""
+        if support not in self.supports:
+            raise ValueError(
+                f"{type(self).__name__} works on DenseSupport alone; {user} attends over {support.__name__}"
+            )
+
+    def prepare(self, key: Float[Tensor, "b g k d"], start: int = 0) -> Float[Tensor, "b g k d"]:
+        """Keys as `forward` takes them.
+
+        Args:
+            start: The position of the first of these keys, where others came before.
+        """
+        return key if self.position is None else self.position.turn(key, start)
+
+    def key_mask(self, support: DenseSupport) -> Bool[Tensor, "#b #h 1 #k"] | None:
+        """True at keys that exist; the same for every query, because keys are summed once."""
+        if support.permitted is not None and support.permitted.shape[2] != 1:
+            raise ValueError(
+                f"{type(self).__name__} sums the keys once for all queries; its mask must be the same for each, "
+                f"(b, h, 1, k), got {tuple(support.permitted.shape)}"
+            )
+        return support.permitted
+
+
+class KernelAttention(Weightless):
+    """sum_j phi(q) · phi(k_j) v_j / sum_j phi(q) · phi(k_j); what phi is, its children say."""
+
+    reason = "it sums keys before queries come, and has no weights; record(..., implied=True) gives phi(q) · phi(k)"
+
+    def size(self, width: int) -> int:
+        """How many features phi has of a vector of some width."""
+        raise NotImplementedError
+
+    def projection(self, query: Float[Tensor, "b h q d"]) -> Float[Tensor, "h d f"] | None:
+        """What phi is made with in this pass, and again where the backward pass recomputes it."""
+        return None
+
+    def of_query(
+        self,
+        query: Float[Tensor, "b h q d"],
+        projection: Float[Tensor, "h d f"] | None,
+        scale: Float[Tensor, "b h f"],
+    ) -> Float[Tensor, "b h q f"]:
+        """phi of queries, for keys whose features were divided by exp(scale)."""
+        raise NotImplementedError
+
+    def of_key(
+        self,
+        key: Float[Tensor, "b h k d"],
+        projection: Float[Tensor, "h d f"] | None,
+        mask: Bool[Tensor, "#b #h #k 1"] | None,
+        before: LinearState,
+        causal: bool,
+    ) -> tuple[Float[Tensor, "b h k f"], Float[Tensor, "b h f"] | None]:
+        """phi of keys, and the logarithm of what each feature was divided by."""
+        raise NotImplementedError
+
+    def start(
+        self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b g k d"], support: DenseSupport
+    ) -> LinearState:
+        """The sums before the first key."""
+        wide = _wide(query)
+        shape = *query.shape[:2], self.size(query.shape[-1])
+        sums = torch.zeros(*shape, 1, dtype=wide, device=query.device)
+        return LinearState(sums, sums.new_full(shape, torch.finfo(wide).min), length=0)
+
+    def forward(
+        self,
+        query: Float[Tensor, "b h q d"],
+        key: Float[Tensor, "b g k d"],
+        value: Float[Tensor, "b g k v"],
+        support: DenseSupport,
+        state: LinearState | None = None,
+    ) -> tuple[Float[Tensor, "b h q v"], LinearState | None]:
+        """With a state, `key` and `value` are those that follow the ones it has summed.
+
+        Returns:
+            The context of each query, and the sums with these keys (None if none were given).
+        """
+        if state is not None and (not support.causal or query.shape[2] > key.shape[2]):
+            raise ValueError("sums of keys grow in causal attention alone, by at least one key a query")
+        mask = self.key_mask(support)
+        if self.position is not None:
+            first = first_position(query, key, support) + (0 if state is None else state.length)
+            query = self.position.turn(query, first)
+        key, value = (per_query_head(support.clean(x), query.shape[1]) for x in (key, value))
+        if support.causal and support.later:
+            seen = slice(0, max(key.shape[2] - support.later, 0))
+            key, value = key[:, :, seen], value[:, :, seen]
+            mask = mask if mask is None or mask.shape[-1] == 1 else mask[..., seen]
+        mask = None if mask is None else mask.mT
+        sums = self.start(query, key, support) if state is None else state
+        with torch.autocast(query.device.type, enabled=False):
+            projection = self.projection(query)
+            if self.tap.is_open:
+                self._show(query, key, projection, mask, support, state)
+            part = self._part(query, key)
+            if support.causal:
+                context, sums = self._in_order(query, key, value, mask, projection, sums, part)
+            else:
+                for keys in _parts(part, key, value, mask):
+                    sums = _run(part, self._add, *keys, projection, sums, False)
+                read = [_run(part, self._read, *queries, projection, sums) for queries in _parts(part, query)]
+                context = _joined(read).to(value.dtype)
+        return context, None if state is None else sums
+
+    def _part(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b h k d"]) -> int | None:
+        """How many positions are looked at together; None for all."""
+        if torch.compiler.is_compiling() or query.device.type != "cpu":
+            return None
+        position = query.shape[0] * query.shape[1] * self.size(query.shape[3]) * _wide(query).itemsize
+        if max(query.shape[2], key.shape[2]) * position <= _LARGEST:
+            return None
+        return max(_PART // position // _BLOCK, 1) * _BLOCK
+
+    def _in_order(
+        self,
+        query: Float[Tensor, "b h q d"],
+        key: Float[Tensor, "b h k d"],
+        value: Float[Tensor, "b h k v"],
+        mask: Bool[Tensor, "#b #h #k 1"] | None,
+        projection: Float[Tensor, "h d f"] | None,
+        sums: LinearState,
+        part: int | None,
+    ) -> tuple[Float[Tensor, "b h q v"], LinearState]:
+        """The last query stands at the last key: queries before the first key, or keys before the first query."""
+        blind, early = (max(n, 0) for n in (query.shape[2] - key.shape[2], key.shape[2] - query.shape[2]))
+        if early:
+            earlier, (key, value, mask) = zip(*(_cut(x, early) for x in (key, value, mask)), strict=True)
+            for keys in _parts(part, *earlier):
+                sums = _run(part, self._add, *keys, projection, sums, True)
+        of_parts = [query.new_zeros(*query.shape[:2], blind, value.shape[3], dtype=value.dtype)] if blind else []
+        for both in _parts(part, query[:, :, blind:] if blind else query, key, value, mask):
+            context, sums = _run(part, self._follow, *both, projection, sums)
+            of_parts.append(context)
+        return _joined(of_parts), sums
+
+    def _add(
+        self,
+        key: Float[Tensor, "b h k d"],
+        value: Float[Tensor, "b h k v"],
+        mask: Bool[Tensor, "#b #h #k 1"] | None,
+        projection: Float[Tensor, "h d f"] | None,
+        sums: LinearState,
+        causal: bool,
+    ) -> LinearState:
+        """The sums with these keys."""
+        of_key, scale = self.of_key(key.to(_wide(key)), projection, mask, sums, causal)
+        return sums.step(sums.sums_at(scale) + of_key.mT @ _counted(value, mask), scale, key.shape[2])
+
+    def _read(
+        self, query: Float[Tensor, "b h q d"], projection: Float[Tensor, "h d f"] | None, sums: LinearState
+    ) -> Float[Tensor, "b h q v"]:
+        """The context of queries that see all the keys that were summed."""
+        return _average(self.of_query(query.to(_wide(query)), projection, sums.scale) @ sums.sums)
+
+    def _follow(
+        self,
+        query: Float[Tensor, "b h n d"],
+        key: Float[Tensor, "b h n d"],
+        value: Float[Tensor, "b h n v"],
+        mask: Bool[Tensor, "#b #h #n 1"] | None,
+        projection: Float[Tensor, "h d f"] | None,
+        sums: LinearState,
+    ) -> tuple[Float[Tensor, "b h n v"], LinearState]:
+        """The context of queries that see what was summed and the keys up to their own, and the sums with these."""
+        of_key, scale = self.of_key(key.to(_wide(key)), projection, mask, sums, True)
+        of_query = self.of_query(query.to(_wide(query)), projection, sums.scale if scale is None else scale)
+        context, total = _causal(of_query, of_key, _counted(value, mask), sums.sums_at(scale))
+        return _average(context).to(value.dtype), sums.step(total, scale, key.shape[2])
+
+    def _show(
+        self,
+        query: Float[Tensor, "b h q d"],
+        key: Float[Tensor, "b h k d"],
+        projection: Float[Tensor, "h d f"] | None,
+        mask: Bool[Tensor, "#b #h #k 1"] | None,
+        support: DenseSupport,
+        state: LinearState | None,
+    ) -> None:
+        self.tap.silent(self.reason)
+        if not self.tap.wants_implied or state is not None:  # of keys that were summed, nothing can be said
+            return
+        with torch.set_grad_enabled(self.tap.wants_gradient and torch.is_grad_enabled()):
+            before = self.start(query, key, support)
+            of_key, scale = self.of_key(key.to(_wide(key)), projection, mask, before, support.causal)
+            of_query = self.of_query(query.to(_wide(query)), projection, before.scale if scale is None else scale)
+            # keys that no query sees are left out of the features
+            pairs = of_query @ F.pad(of_key, (0, 0, 0, support.later if support.causal else 0)).mT
+            allowed = support.mask_of(pairs)
+            pairs = pairs if allowed is None else pairs.masked_fill(~allowed, 0.0)
+            norm = pairs.sum(-1, keepdim=True)
+            self.tap.emit(pairs / norm.masked_fill(norm == 0.0, 1.0), support, implied=True)
+
+
+class LinearAttention(KernelAttention):
+    """phi(x) = elu(x) + 1 (Katharopoulos et al. 2020, eq. 5-7; causal: eq. 9-12).
+
+    Causal attention goes in blocks: the pairs within one, and the sums of those before it. As in the paper queries and
+    keys are not scaled. A rotary position turns them before phi, so that the result depends on where both stand, not on
+    their distance alone.
+
+    Cost: O(n d^2)
+    Weights: none; implied on request
+    """
+
+    def size(self, width: int) -> int:
+        return width
+
+    def of_query(
+        self,
+        query: Float[Tensor, "b h q d"],
+        projection: Float[Tensor, "h d f"] | None,
+        scale: Float[Tensor, "b h f"],
+    ) -> Float[Tensor, "b h q f"]:
+        return _elu_plus_one(query)
+
+    def of_key(
+        self,
+        key: Float[Tensor, "b h k d"],
+        projection: Float[Tensor, "h d f"] | None,
+        mask: Bool[Tensor, "#b #h #k 1"] | None,
+        before: LinearState,
+        causal: bool,
+    ) -> tuple[Float[Tensor, "b h k f"], Float[Tensor, "b h f"] | None]:
+        return _elu_plus_one(key), None
+
+
+class _EluPlusOne(torch.autograd.Function):
+    """Not `F.elu(x) + 1`, which is zero below -17 in fp32; and what the gradient needs is the result alone."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        result = x.clamp(max=0.0).exp_().add_(x.relu())
+        ctx.save_for_backward(result)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (result,) = ctx.saved_tensors
+        return result.clamp(max=1.0) * gradient  # type: ignore[no-any-return]
+
+
+def _elu_plus_one(x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
+    return _EluPlusOne.apply(x)  # type: ignore[no-any-return]
+
+
+def _wide(x: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def _parts(size: int | None, *tensors: Tensor | None) -> Iterable[tuple[Any, ...]]:
+    """The same positions of each, `size` at a time; a mask may be the same for all positions, or None."""
+    assert tensors[0] is not None
+    length = tensors[0].shape[2]
+    if size is None or length <= size:
+        return [tensors]
+    # split, not slices: their gradients are put together once
+    every = (itertools.repeat(x) if x is None or x.shape[2] == 1 else torch.split(x, size, 2) for x in tensors)
+    return zip(*every, strict=False)
+
+
+def _cut(x: Tensor | None, at: int) -> tuple[Any, ...]:
+    """What is before a position and what follows, with the same exception."""
+    return (x, x) if x is None or x.shape[2] == 1 else torch.split(x, [at, x.shape[2] - at], 2)
+
+
+def _run(part: int | None, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Where there are parts, they are computed again in the backward pass: no features are kept."""
+    if part is None or not torch.is_grad_enabled():
+        return function(*arguments)
+    return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
+
+
+def _counted(value: Float[Tensor, "b h k v"], mask: Bool[Tensor, "#b #h #k 1"] | None) -> Float[Tensor, "b h k v1"]:
+    """Values with a last column that counts the keys that exist."""
+    wide = value.to(_wide(value))
+    exists = wide.new_ones(()) if mask is None else mask.to(wide.dtype)
+    return torch.cat([wide, exists.expand(*wide.shape[:3], 1)], -1)
+
+
+def _average(sums: Float[Tensor, "b h q v1"]) -> Float[Tensor, "b h q v"]:
+    """By the last column. What sums to zero has no key: any divisor but zero."""
+    context, norm = torch.split(sums, [sums.shape[-1] - 1, 1], -1)
+    return context / norm.masked_fill(norm == 0.0, 1.0)
+
+
+def _causal(
+    query: Float[Tensor, "b h n f"],
+    key: Float[Tensor, "b h n f"],
+    value: Float[Tensor, "b h n v"],
+    before: Float[Tensor, "b h f #v"],
+) -> tuple[Float[Tensor, "b h n v"], Float[Tensor, "b h f v"]]:
+    """For each query the sum over the keys up to it of (query · key) value, and the sum of key value^T over all.
+
+    `before` is what the sum begins with.
+    """
+    length = key.shape[2]
+    sums = before.expand(*before.shape[:3], value.shape[3])
+    if not length:
+        return torch.zeros_like(value), sums
+    block = min(_BLOCK, length)
+    missing = -length % block
+    blocks = (F.pad(x, (0, 0, 0, missing)) if missing else x for x in (query, key, value))
+    of_query, of_key, of_value = (x.reshape(*x.shape[:2], -1, block, x.shape[3]) for x in blocks)
+    running = torch.cat([sums.unsqueeze(2), of_key.mT @ of_value], 2).cumsum(2)
+    within = (of_query @ of_key.mT).tril() @ of_value
+    result = (within + of_query @ running[:, :, :-1]).flatten(2, 3)[:, :, :length]
+    return result, running[:, :, -1]

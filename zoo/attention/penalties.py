@@ -1,0 +1,195 @@
+"""Losses on recorded weights: what a map should look like, added to what a model is trained for.
+
+Each gives a sum and how many things it is a sum over, so that means are the same whatever the batch is padded to and
+however it is spread over processes. Weights come from `record(model, grad=True)`; sums are in at least fp32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from zoo.attention.pairs import Dense, pairs_of
+from zoo.attention.record import AttentionMap
+
+Real = Bool[Tensor, "b q"] | None
+"""The queries that are no padding; None: as far as the map's support knows, all."""
+
+
+@dataclass(frozen=True, eq=False)
+class Amount:
+    """A sum over `count` queries, of each head unless the penalty says otherwise."""
+
+    total: Float[Tensor, ""]
+    count: int
+
+    @property
+    def mean(self) -> Float[Tensor, ""]:
+        return self.total / max(1, self.count)
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """sum_j min(a_tj, c_tj), c_tj = sum_{s<t} a_sj (See et al. 2017, eq. 12): to look at a place again costs.
+
+    Over the steps of a decoder, or the queries of a map in their order.
+
+    Cost: O(pairs)
+    """
+
+    def __call__(self, found: AttentionMap, real: Real = None) -> Amount:
+        pairs = _in_order(found, real, self)
+        weights = pairs.weights * pairs.is_real
+        before = weights.cumsum(2) - weights
+        return Amount(torch.minimum(weights, before).sum(), int(pairs.real.sum()))
+
+
+@dataclass(frozen=True)
+class DoublyStochastic:
+    """sum_j (1 - sum_t a_tj)^2 (Xu et al. 2015, eq. 14): every key is to be given as much as any other.
+
+    Keys that no query may see are left out. The mean is over queries, as for the other penalties, not over keys.
+
+    Cost: O(pairs)
+    """
+
+    def __call__(self, found: AttentionMap, real: Real = None) -> Amount:
+        parts = []
+        for pairs in pairs_of(found, real):
+            is_real = pairs.is_real
+            given = pairs.by_key(pairs.weights * is_real)
+            seen = pairs.by_key((pairs.permitted & is_real).expand(pairs.weights.shape).to(given.dtype)) > 0
+            parts.append(Amount(((1 - given).square() * seen).sum(), int(pairs.real.sum())))
+        return _added(parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Locality:
+    """sum_j a_tj (1 - exp(-(t/T - j/J)^2 / 2 g^2)) (Tachibana et al. 2018, section 4): off the diagonal costs.
+
+    T and J count the real queries and keys of each example. The paper averages over all (t, j); here the mean is over
+    queries, so that it does not fall with the number of keys.
+
+    Cost: O(pairs)
+
+    Args:
+        width: g, the share of the length by which an alignment may stray.
+    """
+
+    width: float = 0.2
+
+    def __post_init__(self) -> None:
+        if not self.width > 0.0:
+            raise ValueError(f"the width of the diagonal must be above 0, got {self.width}")
+
+    def __call__(self, found: AttentionMap, real: Real = None) -> Amount:
+        pairs = _in_order(found, real, self)
+        is_real = pairs.is_real
+        at_query = _share(pairs.real, pairs.weights.dtype).unsqueeze(-1)
+        at_key = _share((pairs.permitted & is_real).any(2), pairs.weights.dtype).unsqueeze(-2)
+        costs = 1 - (-(at_query - at_key).square() / (2 * self.width**2)).exp()
+        return Amount((pairs.weights * costs * is_real).sum(), int(pairs.real.sum()))
+
+
+@dataclass(frozen=True)
+class GuidanceSquared:
+    """sum_j (a_tj - g_tj)^2 for a given alignment g (Liu et al. 2016): attention is told where to look.
+
+    A query's gold keys share its attention alike, and queries without any are left out.
+
+    Cost: O(pairs)
+    """
+
+    def __call__(self, found: AttentionMap, gold: Tensor, real: Real = None) -> Amount:
+        return _guided(found, gold, real, lambda weights, given: (weights - given).square())
+
+
+@dataclass(frozen=True)
+class GuidanceCrossEntropy:
+    """- sum_j g_tj log a_tj for a given alignment g (Mi et al. 2016): attention is told where to look.
+
+    A query's gold keys share its attention alike, and queries without any are left out.
+
+    Cost: O(pairs)
+    """
+
+    def __call__(self, found: AttentionMap, gold: Tensor, real: Real = None) -> Amount:
+        return _guided(found, gold, real, lambda weights, given: -given * _log(weights))
+
+
+@dataclass(frozen=True)
+class EntropyPenalty:
+    """- sum_j a_tj log a_tj, in nats: many keys cost; weighed below zero, few do (Pereyra et al. 2017, of outputs).
+
+    Cost: O(pairs)
+    """
+
+    def __call__(self, found: AttentionMap, real: Real = None) -> Amount:
+        parts = []
+        for pairs in pairs_of(found, real):
+            costs = -pairs.weights * _log(pairs.weights) * pairs.is_real
+            parts.append(Amount(costs.sum(), int(pairs.real.sum())))
+        return _added(parts)
+
+
+@dataclass(frozen=True)
+class HeadDisagreement:
+    """The mean over pairs of heads of sum_j a^g_tj a^h_tj (Li et al. 2018, section 3.2): heads that look alike cost.
+
+    The paper's sum has each head with itself, too, which is not agreement but sharpness; it is left out. The count is
+    of queries, for all heads together.
+
+    Cost: O(pairs)
+    """
+
+    def __call__(self, found: AttentionMap, real: Real = None) -> Amount:
+        parts = []
+        for pairs in pairs_of(found, real):
+            heads = pairs.weights.shape[1]
+            if heads < 2:
+                raise ValueError(f"HeadDisagreement compares heads, and {found.site} has one")
+            weights = pairs.weights * pairs.is_real
+            products = weights.sum(1).square() - weights.square().sum(1)
+            parts.append(Amount(products.sum() / (heads * (heads - 1)), int(pairs.real.any(1).sum())))
+        return _added(parts)
+
+
+Penalty = Coverage | DoublyStochastic | Locality | EntropyPenalty | HeadDisagreement
+Guidance = GuidanceSquared | GuidanceCrossEntropy
+
+
+def _in_order(found: AttentionMap, real: Real, penalty: object) -> Dense:
+    """For what goes by the order of queries, or of queries and keys."""
+    (pairs, *others) = pairs_of(found, real)
+    if others or not isinstance(pairs, Dense):
+        name, axes = type(penalty).__name__, ", ".join(found.axes)
+        raise ValueError(f"{name} goes by the order of queries and needs a dense map; {found.site} has {axes}")
+    return pairs
+
+
+def _guided(found: AttentionMap, gold: Tensor, real: Real, cost: Callable[[Tensor, Tensor], Tensor]) -> Amount:
+    parts = []
+    for pairs in pairs_of(found, real):
+        given = pairs.shared(gold)
+        guided = pairs.real & (pairs.by_query(given) > 0)
+        parts.append(Amount((cost(pairs.weights, given) * pairs.at_query(guided)).sum(), int(guided.sum())))
+    return _added(parts)
+
+
+def _log(weights: Tensor) -> Tensor:
+    """Clamped, so that it and its gradient are finite where a weight is 0."""
+    return weights.clamp(min=torch.finfo(weights.dtype).tiny).log()
+
+
+def _share(real: Bool[Tensor, "b h n"], dtype: torch.dtype) -> Float[Tensor, "b h n"]:
+    """The place of each among the real ones, counted from 0, as a share of their number."""
+    counted = real.to(dtype)
+    return (counted.cumsum(-1) - 1).clamp(min=0) / counted.sum(-1, keepdim=True).clamp(min=1)
+
+
+def _added(parts: list[Amount]) -> Amount:
+    return Amount(torch.stack([each.total for each in parts]).sum(), sum(each.count for each in parts))

@@ -1,0 +1,93 @@
+"""A sequence of any length read by a fixed number of learned queries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from zoo.attention.attend import Attend, AttendFactory
+from zoo.attention.heads import MultiHead
+from zoo.attention.normalisers import Softmax
+from zoo.attention.scores import Dot
+from zoo.attention.supports import DenseSupport
+
+_DOT = AttendFactory(score=Dot, normalise=Softmax)
+
+
+class Pooling(nn.Module):
+    """u_t = tanh(W h_t + b), weights softmax(u_t · u_w), sum_t weight_t h_t (Yang et al. 2016, eq. 5-7).
+
+    The paper has one query u_w; with more, each pools for itself.
+
+    Cost: O(n m d)
+
+    Args:
+        dim: Width of what is pooled.
+        queries: Number of learned queries, m.
+        hidden: Width of u; `dim` if not given.
+        attend: `(dim, heads) -> Attend`, called with the width of u and one head.
+    """
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        queries: int = 1,
+        hidden: int | None = None,
+        attend: Callable[[int, int], Attend] = _DOT,
+    ) -> None:
+        super().__init__()
+        hidden = dim if hidden is None else hidden
+        self.project = nn.Linear(dim, hidden)
+        self.query = _learned(queries, hidden)
+        self.attend = attend(hidden, 1)
+        self.attend.require(DenseSupport, "Pooling")
+
+    def forward(self, x: Float[Tensor, "b n d"], support: DenseSupport | None = None) -> Float[Tensor, "b m d"]:
+        support = DenseSupport() if support is None else support
+        x = support.clean(x.unsqueeze(1))
+        key = self.attend.prepare(torch.tanh(self.project(x)))
+        query = self.query.to(key.dtype).expand(len(x), 1, -1, -1)
+        return self.attend(query, key, x, support)[0].squeeze(1)  # type: ignore[no-any-return]
+
+
+class LatentPooling(nn.Module):
+    """MultiHead(learned queries, x, x): Perceiver's cross-attention (Jaegle et al. 2021, section 3.1).
+
+    It is the attention of the Set Transformer's pooling too (Lee et al. 2019, eq. 11), without the residual and the
+    feed-forward layers around it.
+
+    Cost: O(n m d)
+
+    Args:
+        dim: Width of the queries and of the result.
+        queries: Number of learned queries, m.
+        heads: Number of heads; must divide `dim`.
+        attend: `(dim, heads) -> Attend`, called with the width of one head.
+        source_dim: Width of what is pooled; `dim` if not given.
+    """
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        queries: int,
+        heads: int,
+        attend: Callable[[int, int], Attend],
+        source_dim: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.query = _learned(queries, dim)
+        self.heads = MultiHead(dim=dim, heads=heads, attend=attend, source_dim=source_dim)
+
+    def forward(self, x: Float[Tensor, "b n s"], support: DenseSupport | None = None) -> Float[Tensor, "b m d"]:
+        return self.heads(self.query.expand(len(x), -1, -1), x, support)[0]  # type: ignore[no-any-return]
+
+
+def _learned(queries: int, width: int) -> nn.Parameter:
+    if queries < 1:
+        raise ValueError(f"queries must be at least 1, got {queries}")
+    return nn.Parameter(torch.randn(queries, width) * width**-0.5)

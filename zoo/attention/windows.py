@@ -1,0 +1,313 @@
+"""Sparse patterns for `Attend(restrict=...)`: which keys the positions of one sequence look at, O(n) of them in all.
+
+Each narrows the DenseSupport that a site is given to a BlockSupport, and keeps its mask and its causality. Layouts are
+made once for a length and shared by all sites and steps.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import ceil, isqrt
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from zoo.attention.blocks import Blocks, BlockSupport, Layout, Rule
+from zoo.attention.cuts import Cut, Order
+from zoo.attention.supports import DenseSupport
+
+_LAYOUTS = 16
+
+
+class SlidingWindow(nn.Module):
+    """Position i looks at i - rg, ..., i - g, i, i + g, ..., i + rg (Beltagy et al. 2020, section 3.1).
+
+    With global tokens, which look at all and which all look at, this is Longformer's pattern; global attention has no
+    projections of its own here. Under a causal support only what came before is seen. Queries may be fewer than keys,
+    as in a decoder with a cache: the last query stands at the last key.
+
+    Cost: O(n radius)
+
+    Args:
+        radius: r, keys on each side.
+        dilation: g; 1 leaves no gaps.
+        global_tokens: How many of the first tokens are global.
+    """
+
+    gives = BlockSupport
+    supports = (DenseSupport,)
+
+    def __init__(self, *, radius: int, dilation: int = 1, global_tokens: int = 0) -> None:
+        super().__init__()
+        if radius < 0:
+            raise ValueError(f"radius is a number of keys on each side, 0 or more, got {radius}")
+        if dilation < 1:
+            raise ValueError(f"dilation is a distance, 1 or more, got {dilation}")
+        if global_tokens < 0:
+            raise ValueError(f"global_tokens is a number of tokens, 0 or more, got {global_tokens}")
+        self.radius, self.dilation, self.global_tokens = radius, dilation, global_tokens
+
+    def forward(
+        self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: DenseSupport
+    ) -> BlockSupport:
+        queries, keys = query.shape[2], key.shape[2]
+        # The lengths of a decoder's cache do not come again.
+        make = _sliding if queries == keys else _sliding.__wrapped__
+        pattern = self.radius, self.dilation, self.global_tokens
+        layout = make(queries, keys, support.later, support.causal, *pattern, query.device)
+        return BlockSupport.of(layout, support)
+
+    def extra_repr(self) -> str:
+        return f"radius={self.radius}, dilation={self.dilation}, global_tokens={self.global_tokens}"
+
+
+class BigBird(nn.Module):
+    """Blocks look at their neighbours, the first blocks and random ones (Zaheer et al. 2020, section 2, appendix D).
+
+    The first blocks are global: they look at all and all look at them (in the authors' code the last one is, too).
+    Random blocks are drawn once for a length from a seed, without those that are seen anyway, and serve all heads.
+    Under a causal support only what came before is seen, and drawn.
+
+    Cost: O(n block (global_blocks + window_blocks + random_blocks))
+
+    Args:
+        block: Tokens in a block.
+        global_blocks: How many of the first blocks are global.
+        window_blocks: Blocks that are neighbours, one's own in the middle; odd.
+        random_blocks: Random blocks for each block.
+        seed: Of the draw; layers with other seeds have other links.
+    """
+
+    gives = BlockSupport
+    supports = (DenseSupport,)
+
+    def __init__(
+        self,
+        *,
+        block: int = 64,
+        global_blocks: int = 2,
+        window_blocks: int = 3,
+        random_blocks: int = 3,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if block < 1:
+            raise ValueError(f"a block has 1 token or more, got block={block}")
+        if window_blocks < 1 or window_blocks % 2 == 0:
+            raise ValueError(
+                f"window_blocks must be odd, so that a block is in the middle of its own, got {window_blocks}"
+            )
+        if min(global_blocks, random_blocks) < 0:
+            raise ValueError(
+                f"global_blocks and random_blocks must be 0 or more, got {global_blocks} and {random_blocks}"
+            )
+        self.block, self.global_blocks, self.window_blocks = block, global_blocks, window_blocks
+        self.random_blocks, self.seed = random_blocks, seed
+
+    def forward(
+        self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: DenseSupport
+    ) -> BlockSupport:
+        length = _one_sequence(self, query, key, support)
+        pattern = self.block, self.global_blocks, self.window_blocks // 2, self.random_blocks, self.seed
+        return BlockSupport.of(_big_bird(length, support.causal, *pattern, query.device), support)
+
+    def extra_repr(self) -> str:
+        kinds = f"global_blocks={self.global_blocks}, window_blocks={self.window_blocks}"
+        return f"block={self.block}, {kinds}, random_blocks={self.random_blocks}, seed={self.seed}"
+
+
+class ShiftedWindows(nn.Module):
+    """Positions of a grid look at those of their window (Liu et al. 2021, section 3.2); windows may be shifted.
+
+    Layers alternate between a shift of 0 and of half a window, or windows would never exchange anything. The cyclic
+    shift of figure 4 puts what is left at the edges into windows of full size, in which only neighbours see each other.
+    A grid that the window does not divide is padded, and padding is not attended to (the authors attend to it). A side
+    that fits into one window is not shifted.
+
+    Cost: O(n window^2)
+
+    Args:
+        window: Side of a window.
+        shift: By how many rows and columns windows are moved; below `window`.
+        height: Rows of the grid, whose positions follow each other row by row; None for a square.
+        width: Columns of the grid.
+    """
+
+    gives = BlockSupport
+    supports = (DenseSupport,)
+
+    def __init__(self, *, window: int, shift: int = 0, height: int | None = None, width: int | None = None) -> None:
+        super().__init__()
+        if window < 1:
+            raise ValueError(f"window is the side of a square, 1 or more, got {window}")
+        if not 0 <= shift < window:
+            raise ValueError(f"shift must be from 0 to window - 1 = {window - 1}, got {shift}")
+        if (height is None) != (width is None):
+            raise ValueError(f"height and width go together, got height={height} and width={width}")
+        self.window, self.shift, self.height, self.width = window, shift, height, width
+
+    def forward(
+        self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: DenseSupport
+    ) -> BlockSupport:
+        height, width = self._grid(_one_sequence(self, query, key, support))
+        layout = _windows(height, width, self.window, self.shift, support.causal, query.device)
+        return BlockSupport.of(layout, support)
+
+    def _grid(self, length: int) -> tuple[int, int]:
+        side = isqrt(length)
+        height, width = side if self.height is None else self.height, side if self.width is None else self.width
+        if height * width != length:
+            raise ValueError(f"{length} positions are not a grid of {height} x {width}: give height and width")
+        return height, width
+
+    def extra_repr(self) -> str:
+        return f"window={self.window}, shift={self.shift}, height={self.height}, width={self.width}"
+
+
+def _one_sequence(restrict: nn.Module, query: Tensor, key: Tensor, support: DenseSupport) -> int:
+    queries, keys = query.shape[2], key.shape[2]
+    if queries != keys or support.later:
+        name = type(restrict).__name__
+        raise ValueError(f"{name} is for self-attention over a whole sequence, got {queries} queries and {keys} keys")
+    return keys
+
+
+@lru_cache(_LAYOUTS)
+def _sliding(
+    queries: int,
+    keys: int,
+    later: int,
+    causal: bool,
+    radius: int,
+    dilation: int,
+    global_tokens: int,
+    device: torch.device,
+) -> Layout:
+    start = keys - queries - later
+    leading = max(0, min(global_tokens - start, queries))
+    columns = min(global_tokens, keys)
+
+    def near(i: Tensor, j: Tensor) -> Tensor:
+        found = ((i - j).abs() <= radius * dilation) & ((i - j) % dilation == 0)
+        return found & (i >= start + leading) & (j >= columns)
+
+    order, reach = None, radius * dilation
+    if dilation > 1 and queries == keys and not start:
+        order, reach = _by_residue(keys, dilation, device), radius
+    after = 0 if causal else reach
+    size = min(_block_size(reach), max(1, queries))
+    count = ceil((queries if order is None else len(order.slots)) / size)
+    if size + reach + after >= keys:  # one block that sees all keys is less than overlapping ones
+        cut = Cut(1, queries, 0, keys, columns=columns)
+    else:
+        cut = Cut(count, size, reach - start, size + reach + after, order, columns)
+    rest = Blocks.of(cut, queries, keys, device, start, _rule(near, cut, leading + start, causal))
+    return Layout(rest, queries, keys, _first(leading, queries, keys, start, causal, device), start)
+
+
+@lru_cache(_LAYOUTS)
+def _big_bird(
+    length: int, causal: bool, block: int, first: int, neighbours: int, linked: int, seed: int, device: torch.device
+) -> Layout:
+    count = max(1, ceil(length / block))
+    columns = min(first * block, length)
+    links, exists = _drawn_links(count, first, neighbours, linked, seed, causal)
+    after = 0 if causal else neighbours
+    span = (1 + neighbours + after) * block
+    cut = Cut(count, block, neighbours * block, span, None, columns, links.to(device))
+    is_link = (torch.arange(cut.slots) >= columns + span)[None, None].to(device)
+    drawn = torch.cat([torch.zeros(count, columns + span, dtype=torch.bool), exists.repeat_interleave(block, 1)], 1)
+    drawn = drawn.unsqueeze(1).to(device)
+
+    def near(i: Tensor, j: Tensor) -> Tensor:
+        is_near = ((i // block - j // block).abs() <= neighbours) & ~is_link
+        return (is_near | drawn) & (i >= columns) & (j >= columns)
+
+    rest = Blocks.of(cut, length, length, device, 0, _rule(near, cut, columns, causal))
+    return Layout(rest, length, length, _first(columns, length, length, 0, causal, device))
+
+
+@lru_cache(_LAYOUTS)
+def _windows(height: int, width: int, window: int, shift: int, causal: bool, device: torch.device) -> Layout:
+    down, right = shift if height > window else 0, shift if width > window else 0
+    order = _by_window(height, width, window, down, right, device)
+    cut = Cut(len(order.slots) // window**2, window**2, 0, window**2, order)
+
+    def near(i: Tensor, j: Tensor) -> Tensor:
+        same_rows = (i // width - down) // window == (j // width - down) // window
+        return same_rows & ((i % width - right) // window == (j % width - right) // window)
+
+    is_full = not (down or right or height % window or width % window)
+    rule = None if is_full and not causal else _rule(near, cut, 0, causal)
+    return Layout(Blocks.of(cut, height * width, height * width, device, 0, rule), height * width, height * width)
+
+
+def _block_size(reach: int) -> int:
+    """Small blocks waste little on keys that only some of their queries see, large ones are faster for what they do."""
+    return min(max(16, 1 << max(1, (reach - 1).bit_length()) - 1), 128)
+
+
+def _rule(near: Rule, cut: Cut, first: int, causal: bool) -> Rule:
+    """Near, or a column and not one of the first queries; and not later, if causal."""
+    columns = cut.columns
+
+    def rule(i: Tensor, j: Tensor) -> Tensor:
+        found = near(i, j)
+        if columns:
+            found[..., :columns] = i >= first
+        return found & (j <= i) if causal else found
+
+    return rule
+
+
+def _first(leading: int, queries: int, keys: int, start: int, causal: bool, device: torch.device) -> Blocks | None:
+    """The queries of global tokens, which look at all keys."""
+    if not leading:
+        return None
+    return Blocks.of(Cut(1, leading, 0, keys), queries, keys, device, start, (lambda i, j: j <= i) if causal else None)
+
+
+def _by_residue(length: int, dilation: int, device: torch.device) -> Order:
+    """Positions that are a multiple of the dilation apart follow each other."""
+    each = ceil(length / dilation)
+    slots = torch.arange(each, device=device) * dilation + torch.arange(dilation, device=device).unsqueeze(1)
+    places = torch.arange(length, device=device)
+    return Order(slots.masked_fill(slots >= length, -1).flatten(), places % dilation * each + places // dilation)
+
+
+def _by_window(height: int, width: int, window: int, down: int, right: int, device: torch.device) -> Order:
+    """Row by row of windows, of a grid that is padded to whole windows and then shifted cyclically."""
+    rows, columns = ceil(height / window), ceil(width / window)
+    y = (torch.arange(rows * window, device=device) + down) % max(1, rows * window)
+    x = (torch.arange(columns * window, device=device) + right) % max(1, columns * window)
+    at = torch.where((y < height).unsqueeze(1) & (x < width), y.unsqueeze(1) * width + x, -1)
+    slots = at.view(rows, window, columns, window).transpose(1, 2).flatten()
+    places = slots.new_empty(height * width + 1)
+    places[torch.where(slots < 0, height * width, slots)] = torch.arange(len(slots), device=device)
+    return Order(slots, places[:-1])
+
+
+def _drawn_links(
+    count: int, first: int, neighbours: int, linked: int, seed: int, causal: bool
+) -> tuple[Int[Tensor, "c links"], Tensor]:
+    """Different blocks for each block, out of those that it does not see anyway; and whether there were that many.
+
+    What may be drawn is numbered without its gap, the neighbours. The k-th draw is one of what is left after k - 1, and
+    steps over those in ascending order.
+    """
+    own = torch.arange(count)
+    below = (own - neighbours - first).clamp(min=0)  # blocks between the global ones and the neighbours
+    above = torch.zeros_like(own) if causal else (count - torch.maximum(own + neighbours + 1, own.new_tensor(first)))
+    left = below + above.clamp(min=0)
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.empty(count, 0, dtype=torch.long)
+    for turn in range(linked):
+        draw = (torch.rand(count, generator=generator, dtype=torch.float64) * (left - turn).clamp(min=1)).long()
+        for earlier in chosen.unbind(1):
+            draw = draw + (draw >= earlier)
+        chosen = torch.cat([chosen, draw.unsqueeze(1)], 1).sort(1).values
+    exists = torch.arange(linked) < left.unsqueeze(1)
+    start_above = torch.maximum(own + neighbours + 1, own.new_tensor(first)).unsqueeze(1)
+    number = torch.where(chosen < below.unsqueeze(1), chosen + first, chosen - below.unsqueeze(1) + start_above)
+    return number.clamp(max=max(0, count - 1)), exists
