@@ -28,6 +28,7 @@ from zoo import build, checkpoint, config, run
 from zoo.data.tables import collecting
 from zoo.errors import ConfigError, ProblemsError, ZooError
 from zoo.finetune import transplant
+from zoo.penalising import penalise
 from zoo.tasks.contract import Invariance, Task, TaskData
 
 _MOST_LISTED = 200
@@ -145,6 +146,7 @@ def _built(composed: Mapping[str, Any], data: TaskData) -> tuple[Task | None, li
     pl.seed_everything(composed["seed"], workers=True, verbose=False)
     try:
         module: Task = build.build(composed["model"], "model", **data.sizes())
+        penalise(module, composed["penalty"])
         if composed["init"] is not None:
             transplant(module, data.state(), checkpoint.read(composed["init"]), composed["init"])
         if composed["resume"] not in (None, "auto"):
@@ -180,6 +182,8 @@ def try_batch(composed: Mapping[str, Any], module: Task, data: TaskData, report:
         value = loss["loss"] if isinstance(loss, Mapping) else loss
         assert isinstance(value, Tensor)
         torch.autograd.backward(value)
+    except ConfigError as error:  # a penalty that the model's maps do not serve
+        return [str(error)]
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
         return [f"a batch cannot be computed: {str(error).splitlines()[0]}"]
     peak = _peak(device)

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 _PACKAGE = Path(__file__).resolve().parent
 # In a wheel the configurations are inside the package; in a checkout they are beside it.
 CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"
-NAMED = ("model", "data", "attention", "optimizer", "scheduler", "trainer", "callbacks", "logger", "experiment")
+NAMED = (
+    *("model", "data", "attention", "penalty", "optimizer", "scheduler"),
+    *("trainer", "callbacks", "logger", "experiment"),
+)
 
 
 def options(group: str) -> dict[str, str]:

@@ -28,6 +28,7 @@ from zoo.callbacks.reporting import reporters
 from zoo.disk import new_directory, write_text
 from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError, ZooError
 from zoo.finetune import transplant
+from zoo.penalising import in_use, penalise
 from zoo.tasks.contract import Task
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -182,6 +183,7 @@ def _prepared(config: dict[str, Any], run_dir: Path, resumed: Mapping[str, Any] 
 
 def _module(config: Mapping[str, Any], data: Any) -> Task:
     module: Task = build(config["model"], "model", **data.sizes())
+    penalise(module, config.get("penalty", {}))
     return module
 
 
@@ -239,7 +241,9 @@ def _resumed(config: Mapping[str, Any], *, may_have_origin: bool = False) -> dic
         raise CheckpointError(
             f"{path} was written by a version that did not keep all; start from its weights with init="
         )
-    differing = _differences(content["zoo"]["config"]["model"], config["model"], "model")
+    stored = content["zoo"]["config"]
+    differing = _differences(stored["model"], config["model"], "model")
+    differing += _differences(in_use(stored.get("penalty", {})), in_use(config.get("penalty", {})), "penalty")
     if differing:
         raise CheckpointError(
             f"{path} is of another model or recipe; not equal: {', '.join(differing[:5])}. "

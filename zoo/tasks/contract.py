@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,14 @@ class Task(pl.LightningModule, ABC):
     @abstractmethod
     def explain(self, batch: Any) -> AttentionMap:
         """The map that is scored against the gold attention: layers and heads reduced as the configuration says."""
+
+    def gold_attention(self, batch: Any) -> Mapping[str, Tensor]:
+        """Where attention belongs in a training batch, for guidance: by site, as its weights without heads."""
+        return {}
+
+    def real_queries(self, batch: Any) -> Mapping[str, Tensor]:
+        """Which queries of a training batch are no padding, (b,q), for sites whose support does not say it."""
+        return {}
 
     @abstractmethod
     def predict_step(self, batch: Any, batch_idx: int = 0) -> dict[str, list[Any]]:

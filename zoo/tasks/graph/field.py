@@ -24,17 +24,19 @@ class Hop:
     Args:
         support: Edges from inputs to outputs, each numbered from 0.
         own: Which input each output is; None where they are the same nodes.
+        edges: Which pair of the whole graph's support each pair is; None where they are the same.
     """
 
     support: EdgeSupport
     own: Int[Tensor, " outputs"] | None = None
+    edges: Int[Tensor, " e"] | None = None
 
     def at_outputs(self, x: Float[Tensor, "inputs ..."]) -> Float[Tensor, "outputs ..."]:
         return x if self.own is None else x.index_select(0, self.own)
 
     def to(self, device: torch.device | str, **options: Any) -> Hop:
-        own = None if self.own is None else self.own.to(device=device, **options)
-        return Hop(self.support.to(device, **options), own)
+        own, edges = (None if x is None else x.to(device=device, **options) for x in (self.own, self.edges))
+        return Hop(self.support.to(device, **options), own, edges)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +69,8 @@ def receptive_field(
         edges = torch.stack([_places(inputs, count)[source[needed]], _places(outputs, count)[target[needed]]])
         part = EdgeSupport.from_edges(edges, len(outputs), len(inputs))
         degrees = None if support.key_degrees is None else support.key_degrees[inputs]
-        hops.insert(0, Hop(replace(part, key_degrees=degrees), own=_places(inputs, count)[outputs]))
+        own, kept = _places(inputs, count)[outputs], needed.nonzero().squeeze(1)[part.order]
+        hops.insert(0, Hop(replace(part, key_degrees=degrees), own, kept))
         outputs = inputs
     return Field(x.rows(outputs) if isinstance(x, SparseFeatures) else x.index_select(0, outputs), tuple(hops))
 

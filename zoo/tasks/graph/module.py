@@ -111,6 +111,14 @@ class NodeClassifier(Task):
         scored = is_scored[support.target.long()] & (support.source != support.target)
         return edge_auc(self.explain(batch).weights[:, 0], batch.gold, scored)
 
+    def gold_attention(self, batch: Data) -> dict[str, Tensor]:
+        """Of the layer whose map is scored, at the nodes of the batch's receptive field."""
+        if "gold" not in batch:
+            return {}
+        hop = batch.field.hops[self.explain_layer]
+        site = list(sites(self))[self.explain_layer]
+        return {site: batch.gold if hop.edges is None else batch.gold[hop.edges]}
+
     def predict_step(self, batch: Data, batch_idx: int = 0) -> dict[str, list[Any]]:
         """One column a key, one entry a node; `loss` is None where the label is not known."""
         probabilities = self(batch).float().softmax(-1)
