@@ -233,3 +233,7 @@ def _list(options: argparse.Namespace) -> None:
         print(f"{group}=")
         for name, sentence in choices.items():
             print(f"  {name:<{width}}  {sentence}")
+        if group == "attention":
+            from zoo import mechanisms
+
+            print("\n".join(mechanisms.table()))
