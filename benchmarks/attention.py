@@ -177,7 +177,7 @@ def _fast_attention(n: int) -> Step:
 
 
 def _linformer(n: int) -> Step:
-    return _attend(Linformer(dim=WIDTH, heads=HEADS, length=n, slots=SLOTS), n)
+    return _attend(Linformer(dim=WIDTH, heads=HEADS, length=n, slots=SLOTS, share="heads"), n)
 
 
 def _linformer_peer(n: int) -> Step:

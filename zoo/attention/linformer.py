@@ -13,6 +13,9 @@ from zoo.attention.attend import per_query_head
 from zoo.attention.linear import Weightless
 from zoo.attention.supports import DenseSupport
 
+# So many weights written out are faster than a kernel that computes them twice; of more the memory counts.
+_FEW = 1 << 20
+
 
 class Linformer(Weightless):
     """softmax(q · (E K) / sqrt(d)) (F V), with E and F of slots x length (Wang et al. 2020, eq. 7).
@@ -92,7 +95,10 @@ class Linformer(Weightless):
             slots, mixed = self._mixed(self.mix_keys, key, heads), self._mixed(self.mix_values, value, heads)
             if self.tap.is_open:
                 self._show(query, slots, key.shape[2], support)
-            context = F.scaled_dot_product_attention(query, slots, mixed)
+            if query.shape[:3].numel() * slots.shape[2] <= _FEW:
+                context = _weights(query, slots) @ mixed
+            else:
+                context = F.scaled_dot_product_attention(query, slots, mixed)
         return context.to(dtype), None
 
     def _mixed(self, mix: nn.Parameter, x: Float[Tensor, "b g n d"], heads: int) -> Float[Tensor, "b h s d"]:
@@ -114,7 +120,10 @@ class Linformer(Weightless):
         if not self.tap.wants_implied:
             return
         with torch.set_grad_enabled(self.tap.wants_gradient and torch.is_grad_enabled()):
-            weights = (query @ slots.mT * query.shape[-1] ** -0.5).softmax(-1)
-            pairs = weights @ self.mix_values[..., :keys].to(weights.dtype)
+            pairs = _weights(query, slots) @ self.mix_values[..., :keys].to(query.dtype)
             mask = support.mask_of(pairs)
             self.tap.emit(pairs if mask is None else pairs.masked_fill(~mask, 0.0), support, implied=True)
+
+
+def _weights(query: Float[Tensor, "b h q d"], slots: Float[Tensor, "b h s d"]) -> Float[Tensor, "b h q s"]:
+    return (query * query.shape[-1] ** -0.5 @ slots.mT).softmax(-1)
