@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from attention_cases import DTYPES, Shape, assert_same, inputs, loss, masked, run
+from attention_cases import DTYPES, Shape, assert_close, assert_same, inputs, loss, masked, run
 from torch import Tensor, nn
 
 from zoo.attention import DenseSupport, EdgeSupport, Linformer, MultiHead, Rotary, SiteFactory, T5Bias, record
@@ -170,6 +170,14 @@ def test_against_the_peer() -> None:
     for length in (9, 6, 1):
         x = torch.randn(2, length, 12, dtype=torch.float64)
         torch.testing.assert_close(model(x)[0], peer(x), rtol=0.0, atol=1e-12)
+
+
+def test_many_weights_are_left_to_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same context and gradients as where they are written out."""
+    attend, tensors = site(), inputs(SHAPE)
+    written = run(attend, tensors, DenseSupport())
+    monkeypatch.setattr("zoo.attention.linformer._FEW", 0)
+    assert_close(run(attend, tensors, DenseSupport()), written, 1e-12)
 
 
 def test_what_is_refused() -> None:
