@@ -99,6 +99,70 @@ def benchmark_graph(experiment: str) -> Iterator[str]:
     yield f"- `{found['command']}`, torch {found['torch']}, {found['threads']} threads."
 
 
+def attention_positions() -> Iterator[str]:
+    """Bits per character at the training length and beyond."""
+    runs = _runs("attention-positions")
+    lengths = list(next(iter(runs[0]["bits_per_character"].values())))
+    columns = [f"{n} ({int(n) // runs[0]['trained_length']}x)" for n in lengths]
+    yield f"| position | {' | '.join(columns)} | parameters |"
+    yield "|---|" + "---|" * (len(lengths) + 1)
+    for name in runs[0]["bits_per_character"]:
+        cells = [_spread([run["bits_per_character"][name][n] for run in runs]) for n in lengths]
+        trained = runs[0]["training"].get(name)
+        cells.append("the same" if trained is None else f"{trained['parameters']:,}")
+        yield f"| {name} | {' | '.join(cells)} |"
+    yield ""
+    yield f"`{_command(runs[0])}`: {len(runs)} seeds, {runs[0]['steps']:,} steps each."
+
+
+KINDS_OF_ATTENTION = {
+    "softmax": "softmax, fused",
+    "window": "window of 128 to each side",
+    "bigbird": "BigBird, blocks of 64",
+    "linear": "linear, elu + 1",
+    "performer": "Performer, 256 features",
+    "linformer": "Linformer, 256 slots",
+}
+
+
+def attention_lengths(chosen: Sequence[str] = ()) -> Iterator[str]:
+    """Milliseconds and MiB of each mechanism by length, with the peer's time as a multiple; of each its last run."""
+    runs = _runs("benchmark-attention")
+    kinds = {kind: (run, measured) for run in runs for kind, measured in run["kinds"].items()}
+    lengths = list(chosen) or max((list(measured["ms"]) for _, measured in kinds.values()), key=len)
+    columns = [*(f"{int(n):,}" for n in lengths), "exponent", "peer's", "peak memory, MiB"]
+    yield f"| ms (peer's time / ours) | {' | '.join(columns)} |"
+    yield "|---|" + "---|" * (len(lengths) + 3)
+    for kind, name in KINDS_OF_ATTENTION.items():
+        measured = kinds[kind][1]
+        peer = next((side for side in measured["exponent"] if side != "ours"), None)
+        cells = [_time_at(measured["ms"].get(n), peer) for n in lengths]
+        longest = list(measured["ms"])[-1]
+        cells.append(f"{measured['exponent']['ours']:.2f}")
+        cells.append("" if peer is None else f"{measured['exponent'][peer]:.2f}")
+        cells.append(f"{measured['peak_mib'][longest]['ours']:.0f} at {int(longest):,}")
+        yield f"| {name}{'' if peer is None else f' / {peer}'} | {' | '.join(cells)} |"
+    yield ""
+    commands = " and ".join(f"`{run['command']}`" for run in runs)
+    yield f"{commands}, torch {runs[0]['torch']}, {runs[0]['threads']} threads; medians, interleaved."
+
+
+def _time_at(milliseconds: dict[str, float] | None, peer: str | None) -> str:
+    if milliseconds is None:
+        return ""
+    ratio = "" if peer is None else f" ({milliseconds[peer] / milliseconds['ours']:.2f})"
+    return f"{milliseconds['ours']:.1f}{ratio}"
+
+
+def attention_maps() -> Iterator[str]:
+    """What exporting the map of a long input takes."""
+    found = _runs("benchmark-attention")[0]
+    yield f"| of the map of {found['length']:,} positions | memory, MiB | seconds, the pass included |"
+    yield "|---|---|---|"
+    for name, measured in found["maps"].items():
+        yield f"| {name} | {measured['mib']:.0f} | {measured['seconds']:.1f} |"
+
+
 def trust() -> Iterator[str]:
     """What a run survives, and what that costs."""
     (kills,), (hostile,), (startup,), (overhead,) = map(
@@ -125,6 +189,10 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "planted": planted,
     "cora": cora,
     "trust": trust,
+    "attention-positions": attention_positions,
+    "attention-lengths": attention_lengths,
+    "attention-short": partial(attention_lengths, ("512", "4096", "32768")),
+    "attention-maps": attention_maps,
     **{name: partial(benchmark_graph, name) for name in BENCHMARKS},
 }
 
