@@ -126,4 +126,5 @@ class Linformer(Weightless):
 
 
 def _weights(query: Float[Tensor, "b h q d"], slots: Float[Tensor, "b h s d"]) -> Float[Tensor, "b h q s"]:
-    return (query * query.shape[-1] ** -0.5 @ slots.mT).softmax(-1)
+    scores: Tensor = query * query.shape[-1] ** -0.5 @ slots.mT
+    return scores.softmax(-1)
