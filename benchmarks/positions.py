@@ -190,14 +190,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, metavar="N", help="the first seed")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--data", type=Path, help="folder with multi30k/; Python's reference if not given")
-    parser.add_argument("--out", type=Path, help="write <seed>.json to this folder")
+    parser.add_argument("--out", type=Path, help="write <seed>.json to this folder: --out=FOLDER")
     return parser.parse_args()
 
 
 def _command() -> str:
-    """As one would write it, without this machine's folders."""
-    data = os.environ.get("ZOO_DATA")
-    return " ".join(["python", *("$ZOO_DATA" if word == data else word for word in sys.argv)])
+    """As one would write it, without this machine's folders and without where the figures go."""
+    data, words = os.environ.get("ZOO_DATA"), [word for word in sys.argv if not word.startswith("--out=")]
+    return " ".join(["python", *("$ZOO_DATA" if word == data else word for word in words)])
 
 
 def _topics() -> Text:
