@@ -28,6 +28,7 @@ from zoo.attention import (
     Softmax,
     T5Bias,
     TransformerXL,
+    fused_blocks,
     record,
 )
 
@@ -391,3 +392,29 @@ def test_dilated_window_of_the_worked_example() -> None:
 def test_bad_input(make: Callable[[], object], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         make()
+
+
+@pytest.mark.parametrize("length", [16, 61, 64])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_linked_blocks_in_parts(length: int, causal: bool, is_masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some blocks at a time: the context and the gradients of all at once."""
+    shape = Shape(queries=length, keys=length)
+    big_bird = BigBird(block=4, global_blocks=1, window_blocks=3, random_blocks=2)
+    attend = Attend(ScaledDot(), Softmax(), restrict=big_bird)
+    mask = torch.rand(shape.batch, 1, 1, length) < 0.7 if is_masked else None
+    whole = run(attend, inputs(shape), DenseSupport(mask, causal=causal))
+    monkeypatch.setattr("zoo.attention.fused_blocks._LARGEST", 0)
+    monkeypatch.setattr("zoo.attention.fused_blocks._PART", 3 * shape.batch * shape.heads * 24 * shape.width * 8)
+    split = []
+    monkeypatch.setattr("zoo.attention.fused_blocks._attended", counted(fused_blocks._attended, split))
+    assert_close(run(attend, inputs(shape), DenseSupport(mask, causal=causal)), whole, 1e-12)
+    assert len(split) > 2
+
+
+def counted(function: Callable[..., Tensor], calls: list[None]) -> Callable[..., Tensor]:
+    def called(*arguments: object) -> Tensor:
+        calls.append(None)
+        return function(*arguments)
+
+    return called

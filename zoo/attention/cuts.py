@@ -73,6 +73,34 @@ class Cut:
         found = pieces[0] if len(pieces) == 1 else torch.cat(pieces, 3)
         return found.reshape(*found.shape[:4], *x.shape[3:])
 
+    def keys_of(self, x: Shaped[Tensor, "b h k d"], blocks: range) -> Shaped[Tensor, "b h c s d"]:
+        """The keys of some of the blocks, of a cut with links in the order of the sequence."""
+        assert self.links is not None
+        start, count = blocks[0] * self.size - self.before, len(blocks)
+        stop = start + (count - 1) * self.size + self.span
+        near = _fitted(x[:, :, max(start, 0) : stop], max(-start, 0), stop - start)
+        run = near.unfold(2, self.span, self.size).transpose(-2, -1)
+        columns = x[:, :, None, : self.columns].expand(-1, -1, count, -1, -1)
+        linked = self._blocks(x).index_select(2, self.links[blocks[0] : blocks[-1] + 1].flatten())
+        return torch.cat([columns, run, linked.reshape(*x.shape[:2], count, -1, x.shape[-1])], 3)
+
+    def add_keys(self, total: Shaped[Tensor, "b h m d"], keys: Shaped[Tensor, "b h c s d"], blocks: range) -> None:
+        """The opposite: adds what belongs to the keys of some blocks to `total`, in which position 0 is at `before`."""
+        assert self.links is not None
+        sizes = [self.columns, self.span, keys.shape[3] - self.columns - self.span]
+        columns, run, linked = torch.split_with_sizes(keys, sizes, 3)
+        total[:, :, self.before : self.before + self.columns] += columns.sum(2)
+        by_block = total.view(*total.shape[:2], -1, self.size, total.shape[-1])
+        for number, piece in enumerate(torch.split(run, self.size, 3)):
+            by_block[:, :, blocks[0] + number : blocks[-1] + 1 + number] += piece
+        links = self.links[blocks[0] : blocks[-1] + 1] + self.before // self.size
+        for number, piece in enumerate(torch.split(linked, self.size, 3)):
+            by_block.index_add_(2, links[:, number], piece)
+
+    def room(self) -> int:
+        """Positions of a `total` for `add_keys`."""
+        return _reach(self.count, self.size, self.span) * self.size
+
     def to_queries(self, rows: Shaped[Tensor, "b h c r *d"], queries: int) -> Shaped[Tensor, "b h q *d"]:
         """The opposite of `of_queries`."""
         if self.order is None:

@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from zoo.attention.blocks import BlockSupport
+from zoo.attention.cuts import Cut
 from zoo.attention.fused import fuses
 from zoo.attention.normalisers import Softmax
 from zoo.attention.scores import Cosine, Dot, General, ScaledDot
 
 if TYPE_CHECKING:
     from zoo.attention.attend import Attend
+
+# Bytes: beyond 32 MiB the system takes freed memory back, and each step fetches it anew.
+_LARGEST, _PART = 1 << 26, 1 << 23
 
 
 @fuses(Dot, Softmax, BlockSupport)
@@ -39,9 +44,69 @@ def dot_softmax_in_blocks(
     added = [None] * len(parts) if bias is None else support.layout.split(bias.to(query.dtype) / temperature)
     contexts = []
     for part, mask, more in zip(parts, support.masks, added, strict=True):
+        if more is None and not options["dropout_p"] and _is_for_parts(part.cut, key):
+            rows = _InParts.apply(part.cut.of_queries(query), key, value, mask, part.cut, options)
+            contexts.append(rows)
+            continue
         blocks = part.cut.of_queries(query), part.cut.of_keys(key), part.cut.of_keys(value)
         contexts.append(_attended(*blocks, mask, more, options))
     return support.clean_queries(support.layout.to_queries(contexts), key)
+
+
+def _is_for_parts(cut: Cut, key: Float[Tensor, "b h k d"]) -> bool:
+    """Copies of linked blocks that are too large to stay in reach are made for some blocks at a time, on a CPU."""
+    is_aligned = cut.order is None and cut.before % cut.size == 0 and cut.span % cut.size == 0
+    if cut.links is None or not is_aligned or key.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    return key.shape[:2].numel() * cut.count * cut.slots * key.shape[-1] * key.element_size() > _LARGEST
+
+
+class _InParts(torch.autograd.Function):
+    """`_attended` for some blocks at a time. The backward pass computes them again, and no copy of keys is kept."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, cut: Cut, options: dict[str, Any]
+    ) -> Tensor:
+        ctx.save_for_backward(query, key, value)
+        ctx.rest = mask, cut, options
+        context = query.new_empty(*query.shape[:4], value.shape[-1])
+        for blocks in _parts(cut, key):
+            some = slice(blocks[0], blocks[-1] + 1)
+            near = cut.keys_of(key, blocks), cut.keys_of(value, blocks)
+            context[:, :, some] = _attended(query[:, :, some], *near, _some(mask, some), None, options)
+        return context
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value = ctx.saved_tensors
+        mask, cut, options = ctx.rest
+        to_query = torch.empty_like(query)
+        to_key, to_value = (x.new_zeros(*x.shape[:2], cut.room(), x.shape[-1]) for x in (key, value))
+        for blocks in _parts(cut, key):
+            some = slice(blocks[0], blocks[-1] + 1)
+            near = query[:, :, some], cut.keys_of(key, blocks), cut.keys_of(value, blocks)
+            with torch.enable_grad():
+                leaves = [x.detach().requires_grad_() for x in near]
+                context = _attended(leaves[0], leaves[1], leaves[2], _some(mask, some), None, options)
+                found = torch.autograd.grad(context, leaves, gradient[:, :, some])
+            to_query[:, :, some] = found[0]
+            cut.add_keys(to_key, found[1], blocks)
+            cut.add_keys(to_value, found[2], blocks)
+        of_keys = slice(cut.before, cut.before + key.shape[2])
+        return to_query, to_key[:, :, of_keys], to_value[:, :, of_keys], None, None, None
+
+
+def _parts(cut: Cut, key: Float[Tensor, "b h k d"]) -> list[range]:
+    """Blocks whose copied keys take about `_PART` bytes."""
+    each = key.shape[:2].numel() * cut.slots * key.shape[-1] * key.element_size()
+    count = max(1, _PART // max(1, each))
+    return [range(start, min(start + count, cut.count)) for start in range(0, cut.count, count)]
+
+
+def _some(mask: Bool[Tensor, "*#bh c r s"] | None, blocks: slice) -> Bool[Tensor, "*#bh c r s"] | None:
+    return None if mask is None else mask[..., blocks, :, :]
 
 
 def _attended(
