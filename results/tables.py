@@ -143,7 +143,7 @@ def attention_lengths(chosen: Sequence[str] = ()) -> Iterator[str]:
         cells.append(f"{measured['peak_mib'][longest]['ours']:.0f} at {int(longest):,}")
         yield f"| {name}{'' if peer is None else f' / {peer}'} | {' | '.join(cells)} |"
     yield ""
-    commands = " and ".join(f"`{run['command']}`" for run in runs)
+    commands = ", ".join(f"`{run['command']}`" for run in runs)
     yield f"{commands}, torch {runs[0]['torch']}, {runs[0]['threads']} threads; medians, interleaved."
 
 

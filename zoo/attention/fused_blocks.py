@@ -55,8 +55,9 @@ def dot_softmax_in_blocks(
 
 def _is_for_parts(cut: Cut, key: Float[Tensor, "b h k d"]) -> bool:
     """Copies of linked blocks that are too large to stay in reach are made for some blocks at a time, on a CPU."""
-    is_aligned = cut.order is None and cut.before % cut.size == 0 and cut.span % cut.size == 0
-    if cut.links is None or not is_aligned or key.device.type != "cpu" or torch.compiler.is_compiling():
+    if cut.links is None or cut.order is not None or cut.before % cut.size or cut.span % cut.size:
+        return False
+    if key.device.type != "cpu" or torch.compiler.is_compiling():
         return False
     return key.shape[:2].numel() * cut.count * cut.slots * key.shape[-1] * key.element_size() > _LARGEST
 
@@ -105,7 +106,7 @@ def _parts(cut: Cut, key: Float[Tensor, "b h k d"]) -> list[range]:
     return [range(start, min(start + count, cut.count)) for start in range(0, cut.count, count)]
 
 
-def _some(mask: Bool[Tensor, "*#bh c r s"] | None, blocks: slice) -> Bool[Tensor, "*#bh c r s"] | None:
+def _some(mask: Bool[Tensor, "*#bh c r s"] | None, blocks: slice) -> Bool[Tensor, "*#bh _c r s"] | None:
     return None if mask is None else mask[..., blocks, :, :]
 
 
