@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention.mixers import MixerState, Sequences, at_least_single, sequences
+from zoo.attention.mixers import MixerState, Sequences, sequences
+from zoo.attention.precision import at_least_single
 from zoo.attention.record import Tap
 from zoo.attention.state_space import carried_on
 from zoo.attention.supports import DenseSupport

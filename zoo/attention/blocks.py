@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from zoo.attention.cuts import Cut
+from zoo.attention.precision import at_least_single, wide
 from zoo.attention.supports import DenseSupport, RowFunction, masked_softmax
 
 Rule = Callable[[Tensor, Tensor], Tensor]
@@ -136,8 +137,7 @@ class BlockSupport:
         return query.new_zeros(*query.shape[:2], sum(part.cut.pairs for part in self.layout.parts))
 
     def dot(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b h k d"]) -> Float[Tensor, "b h e"]:
-        wide = torch.promote_types(query.dtype, torch.float32)  # as DenseSupport does
-        query, key = query.to(wide), key.to(wide)
+        query, key = at_least_single(query), key.to(wide(query))  # as DenseSupport does
         with torch.autocast(query.device.type, enabled=False):
             found = [part.cut.of_queries(query) @ part.cut.of_keys(key).transpose(-2, -1) for part in self.layout.parts]
         return self.layout.joined(found)

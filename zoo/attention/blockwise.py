@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from zoo.attention.precision import wide
 from zoo.attention.supports import DenseSupport
 
 
@@ -72,7 +73,7 @@ class _Blockwise(torch.autograd.Function):
     def forward(
         ctx: Any, query: Tensor, key: Tensor, value: Tensor, support: DenseSupport, scale: float, block: int
     ) -> tuple[Tensor, Tensor]:
-        dtype = torch.promote_types(query.dtype, torch.float32)
+        dtype = wide(query)
         context = query.new_empty(*query.shape[:3], value.shape[3], dtype=dtype)
         log_sum = query.new_empty(query.shape[:3], dtype=dtype)
         for rows in _blocks(query.shape[2], block):
@@ -118,7 +119,7 @@ class _Blockwise(torch.autograd.Function):
 
 
 def _scores(query: Tensor, key: Tensor, mask: Tensor | None, scale: float) -> Float[Tensor, "b h rows columns"]:
-    dtype = torch.promote_types(query.dtype, torch.float32)
+    dtype = wide(query)
     scores = query.to(dtype) @ key.to(dtype).transpose(-2, -1) * scale
     return scores if mask is None else scores.masked_fill(~mask, float("-inf"))
 

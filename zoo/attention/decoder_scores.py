@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from zoo.attention.attend import sized
 from zoo.attention.checks import check_widths
+from zoo.attention.precision import at_least_single
 from zoo.attention.scores import glorot_
 from zoo.attention.state import AttentionState
 from zoo.attention.supports import DenseSupport, Support
@@ -113,7 +114,7 @@ class CoverageAware(nn.Module):
         state: AttentionState | None = None,
     ) -> Float[Tensor, "b h q k"]:
         covered = _remembered(self, query, key, state).total
-        covered = covered.to(torch.promote_types(covered.dtype, torch.float32))  # it grows with every step
+        covered = at_least_single(covered)  # it grows with every step
         if self.fertility is not None and self.to_fertility is not None:
             expected = torch.sigmoid((key * support.per_head(self.to_fertility)).sum(-1))
             covered = covered / support.at_key((self.fertility * expected.to(covered.dtype)).clamp(_LEAST_FERTILITY))

@@ -7,6 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.attention.precision import wide
+
 
 class Sinusoidal(nn.Module):
     """x_p + (sin, cos)(p / 10000^(2i/d)) (Vaswani et al. 2017, section 3.5), for inputs of any length.
@@ -30,7 +32,7 @@ class Sinusoidal(nn.Module):
     def forward(self, x: Float[Tensor, "b n d"], start: int = 0) -> Float[Tensor, "b n d"]:
         """`start` is the position of the first input, where others came before."""
         positions = torch.arange(start, start + x.shape[1], device=x.device)
-        return x + sinusoid(positions.to(_exact(x)), self.dim, self.base).to(x.dtype)
+        return x + sinusoid(positions.to(wide(x)), self.dim, self.base).to(x.dtype)
 
 
 class Sinusoidal2D(nn.Module):
@@ -56,7 +58,7 @@ class Sinusoidal2D(nn.Module):
     def forward(self, x: Float[Tensor, "b n d"], grid: tuple[int, int]) -> Float[Tensor, "b n d"]:
         """`grid` is (rows, columns); inputs are in reading order."""
         rows, columns = _grid_of(x, grid)
-        steps = torch.arange(max(grid), device=x.device).to(_exact(x))
+        steps = torch.arange(max(grid), device=x.device).to(wide(x))
         axis = sinusoid(steps, self.dim // 2, self.base).to(x.dtype)
         down = axis[:rows].unsqueeze(1).expand(-1, columns, -1)
         across = axis[:columns].unsqueeze(0).expand(rows, -1, -1)
@@ -96,7 +98,7 @@ class Learned(nn.Module):
 
     def resized(self, length: int) -> Float[Tensor, "{length} d"]:
         """The vectors of another length, linearly interpolated: to fine-tune with, say."""
-        vectors = self.vectors.to(_exact(self.vectors)).T.unsqueeze(0)
+        vectors = self.vectors.to(wide(self.vectors)).T.unsqueeze(0)
         return F.interpolate(vectors, size=length, mode="linear")[0].T.to(self.vectors.dtype)
 
 
@@ -130,7 +132,7 @@ class Learned2D(nn.Module):
         """The vectors of another grid: to fine-tune with, say."""
         if tuple(self.vectors.shape[:2]) == tuple(grid):
             return self.vectors
-        vectors = self.vectors.to(_exact(self.vectors)).permute(2, 0, 1).unsqueeze(0)
+        vectors = self.vectors.to(wide(self.vectors)).permute(2, 0, 1).unsqueeze(0)
         resized = F.interpolate(vectors, size=tuple(grid), mode="bicubic", antialias=True)
         return resized[0].permute(1, 2, 0).to(self.vectors.dtype)
 
@@ -144,11 +146,6 @@ def sinusoid(positions: Float[Tensor, " n"], dim: int, base: float = 10_000.0) -
 def frequencies(dim: int, base: float, like: Float[Tensor, "..."]) -> Float[Tensor, " {dim}//2"]:
     """base^(-2i/d)."""
     return base ** (-torch.arange(0, dim, 2, dtype=like.dtype, device=like.device) / dim)
-
-
-def _exact(x: Tensor) -> torch.dtype:
-    """Half precision cannot count beyond 256 (bfloat16) or 2,048 (float16)."""
-    return torch.promote_types(x.dtype, torch.float32)
 
 
 def _grid_of(x: Tensor, grid: tuple[int, int]) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 
 from zoo.attention.attend import per_query_head
 from zoo.attention.positions import Position, first_position
+from zoo.attention.precision import at_least_single, wide
 from zoo.attention.record import Tap
 from zoo.attention.state import LinearState
 from zoo.attention.supports import DenseSupport
@@ -113,10 +114,10 @@ class KernelAttention(Weightless):
         self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b g k d"], support: DenseSupport
     ) -> LinearState:
         """The sums before the first key."""
-        wide = _wide(query)
+        dtype = wide(query)
         shape = *query.shape[:2], self.size(query.shape[-1])
-        sums = torch.zeros(*shape, 1, dtype=wide, device=query.device)
-        return LinearState(sums, sums.new_full(shape, torch.finfo(wide).min), length=0)
+        sums = torch.zeros(*shape, 1, dtype=dtype, device=query.device)
+        return LinearState(sums, sums.new_full(shape, torch.finfo(dtype).min), length=0)
 
     def forward(
         self,
@@ -162,7 +163,7 @@ class KernelAttention(Weightless):
         """How many positions are looked at together; None for all."""
         if torch.compiler.is_compiling() or query.device.type != "cpu":
             return None
-        position = query.shape[0] * query.shape[1] * self.size(query.shape[3]) * _wide(query).itemsize
+        position = query.shape[0] * query.shape[1] * self.size(query.shape[3]) * wide(query).itemsize
         if max(query.shape[2], key.shape[2]) * position <= _LARGEST:
             return None
         return max(_PART // position // _BLOCK, 1) * _BLOCK
@@ -199,14 +200,14 @@ class KernelAttention(Weightless):
         causal: bool,
     ) -> LinearState:
         """The sums with these keys."""
-        of_key, scale = self.of_key(key.to(_wide(key)), projection, mask, sums, causal)
+        of_key, scale = self.of_key(at_least_single(key), projection, mask, sums, causal)
         return sums.step(sums.sums_at(scale) + of_key.mT @ _counted(value, mask), scale, key.shape[2])
 
     def _read(
         self, query: Float[Tensor, "b h q d"], projection: Float[Tensor, "h d f"] | None, sums: LinearState
     ) -> Float[Tensor, "b h q v"]:
         """The context of queries that see all the keys that were summed."""
-        return _average(self.of_query(query.to(_wide(query)), projection, sums.scale) @ sums.sums)
+        return _average(self.of_query(at_least_single(query), projection, sums.scale) @ sums.sums)
 
     def _follow(
         self,
@@ -218,8 +219,8 @@ class KernelAttention(Weightless):
         sums: LinearState,
     ) -> tuple[Float[Tensor, "b h n v"], LinearState]:
         """The context of queries that see what was summed and the keys up to their own, and the sums with these."""
-        of_key, scale = self.of_key(key.to(_wide(key)), projection, mask, sums, True)
-        of_query = self.of_query(query.to(_wide(query)), projection, sums.scale if scale is None else scale)
+        of_key, scale = self.of_key(at_least_single(key), projection, mask, sums, True)
+        of_query = self.of_query(at_least_single(query), projection, sums.scale if scale is None else scale)
         context, total = _causal(of_query, of_key, _counted(value, mask), sums.sums_at(scale))
         return _average(context).to(value.dtype), sums.step(total, scale, key.shape[2])
 
@@ -237,8 +238,8 @@ class KernelAttention(Weightless):
             return
         with torch.set_grad_enabled(self.tap.wants_gradient and torch.is_grad_enabled()):
             before = self.start(query, key, support)
-            of_key, scale = self.of_key(key.to(_wide(key)), projection, mask, before, support.causal)
-            of_query = self.of_query(query.to(_wide(query)), projection, before.scale if scale is None else scale)
+            of_key, scale = self.of_key(at_least_single(key), projection, mask, before, support.causal)
+            of_query = self.of_query(at_least_single(query), projection, before.scale if scale is None else scale)
             # keys that no query sees are left out of the features
             pairs = of_query @ F.pad(of_key, (0, 0, 0, support.later if support.causal else 0)).mT
             allowed = support.mask_of(pairs)
@@ -299,10 +300,6 @@ def _elu_plus_one(x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
     return _EluPlusOne.apply(x)  # type: ignore[no-any-return]
 
 
-def _wide(x: Tensor) -> torch.dtype:
-    return torch.promote_types(x.dtype, torch.float32)
-
-
 def _parts(size: int | None, *tensors: Tensor | None) -> Iterable[tuple[Any, ...]]:
     """The same positions of each, `size` at a time; a mask may be the same for all positions, or None."""
     assert tensors[0] is not None
@@ -332,9 +329,9 @@ def _joined(parts: list[Tensor]) -> Tensor:
 
 def _counted(value: Float[Tensor, "b h k v"], mask: Bool[Tensor, "#b #h #k 1"] | None) -> Float[Tensor, "b h k v1"]:
     """Values with a last column that counts the keys that exist."""
-    wide = value.to(_wide(value))
-    exists = wide.new_ones(()) if mask is None else mask.to(wide.dtype)
-    return torch.cat([wide, exists.expand(*wide.shape[:3], 1)], -1)
+    value = at_least_single(value)
+    exists = value.new_ones(()) if mask is None else mask.to(value.dtype)
+    return torch.cat([value, exists.expand(*value.shape[:3], 1)], -1)
 
 
 def _average(sums: Float[Tensor, "b h q v1"]) -> Float[Tensor, "b h q v"]:

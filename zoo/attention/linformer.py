@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from zoo.attention.attend import per_query_head
 from zoo.attention.linear import Weightless
+from zoo.attention.precision import wide
 from zoo.attention.supports import DenseSupport
 
 # So many weights written out are faster than a kernel that computes them twice; of more the memory counts.
@@ -88,9 +89,9 @@ class Linformer(Weightless):
         if self.position is not None:
             query = self.position.turn_query(query, key, support)
         dtype = value.dtype
-        wide = torch.promote_types(query.dtype, torch.float32)
         with torch.autocast(query.device.type, enabled=False):
-            query, key, value = (x.to(wide) for x in (query, support.clean(key), support.clean(value)))
+            inputs = (query, support.clean(key), support.clean(value))
+            query, key, value = (x.to(wide(query)) for x in inputs)
             heads = query.shape[1]
             slots, mixed = self._mixed(self.mix_keys, key, heads), self._mixed(self.mix_values, value, heads)
             if self.tap.is_open:

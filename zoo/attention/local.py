@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from zoo.attention.precision import at_least_single, wide
 from zoo.attention.scores import glorot_
 from zoo.attention.state import AttentionState
 from zoo.attention.supports import DenseSupport, RowFunction, masked_softmax
@@ -57,10 +58,9 @@ class LocalSupport:
         return query.new_zeros(*query.shape[:3], self.key_at.shape[-1])
 
     def dot(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b h k d"]) -> Float[Tensor, "b h q s"]:
-        wide = torch.promote_types(query.dtype, torch.float32)  # as DenseSupport does
-        near = self.at_key(key).to(wide)
+        near, query = self.at_key(key).to(wide(query)), at_least_single(query)  # as DenseSupport does
         with torch.autocast(query.device.type, enabled=False):
-            return (near @ query.to(wide).unsqueeze(-1)).squeeze(-1)
+            return (near @ query.unsqueeze(-1)).squeeze(-1)
 
     def at_query(self, x: Float[Tensor, "b h q *d"]) -> Float[Tensor, "b h q 1 *d"]:
         return x.unsqueeze(3)
@@ -143,9 +143,8 @@ class LocalM(nn.Module):
     def forward(
         self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b g k e"], support: DenseSupport
     ) -> LocalSupport:
-        dtype = torch.promote_types(query.dtype, torch.float32)
         steps = torch.arange(query.shape[2], device=query.device) + support.first
-        return LocalSupport.around(steps.to(dtype)[None, None], self.radius, key.shape[2], support)
+        return LocalSupport.around(steps.to(wide(query))[None, None], self.radius, key.shape[2], support)
 
     def extra_repr(self) -> str:
         return f"radius={self.radius}"
@@ -186,7 +185,7 @@ class LocalP(nn.Module):
         hidden = torch.tanh(torch.einsum("bhqd,hed->bhqe", support.clean_queries(query, key), self.weight))
         logit = torch.einsum("bhqe,he->bhq", hidden, self.vector)
         # a whole number times a sigmoid in half precision would be many keys off
-        centre = _length(key, support) * torch.sigmoid(logit.to(torch.promote_types(logit.dtype, torch.float32)))
+        centre = _length(key, support) * torch.sigmoid(at_least_single(logit))
         return LocalSupport.around(centre, self.radius, key.shape[2], support)
 
     def extra_repr(self) -> str:

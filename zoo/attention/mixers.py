@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.attention.precision import at_least_single
 from zoo.attention.record import Tap
 from zoo.attention.supports import DenseSupport, Support
 
@@ -245,8 +246,3 @@ class DilatedConvolution(nn.Module):
                 values, gates = filtered.chunk(2, -1)
                 total = total + of.clean(out(values.tanh() * gates.sigmoid()))
         return total if x.numel() else x, after
-
-
-def at_least_single(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """fp32 for half precision; what is wider stays so."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from zoo.attention.precision import at_least_single
 from zoo.attention.scan import linear_recurrence
 from zoo.attention.state import Aligned, AttentionState
 from zoo.attention.supports import DenseSupport, masked_softmax
@@ -68,7 +69,7 @@ class Monotonic(nn.Module):
     def forward(
         self, scores: Float[Tensor, "b h q k"], support: DenseSupport, state: AttentionState | None = None
     ) -> Aligned:
-        energies = _at_least_float(scores) + self.offset.view(-1, 1, 1)
+        energies = at_least_single(scores) + self.offset.view(-1, 1, 1)
         if energies.numel() == 0:
             return Aligned(energies, energies)
         if self.training and self.noise:
@@ -172,7 +173,7 @@ def chunkwise(
         return alignment
     batch, heads, queries, keys = alignment.shape
     chunk = min(chunk, keys)
-    energies = _at_least_float(energies)
+    energies = at_least_single(energies)
     bounds = torch.finfo(energies.dtype)
     if permitted is None:
         permitted = torch.ones(1, 1, 1, keys, dtype=torch.bool, device=energies.device)
@@ -183,10 +184,6 @@ def chunkwise(
     shares = (alignment.unsqueeze(-1) * within).flatten(0, 2).transpose(1, 2)
     summed = F.fold(shares, (1, keys + chunk - 1), (1, chunk))
     return summed.view(batch, heads, queries, -1)[..., chunk - 1 :]
-
-
-def _at_least_float(scores: Tensor) -> Tensor:
-    return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
 
 
 def _alignment(state: AttentionState) -> Tensor:

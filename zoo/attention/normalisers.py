@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.attention.precision import at_least_single, wide
 from zoo.attention.state import AttentionState
 from zoo.attention.supports import EdgeSupport, Support
 
@@ -32,7 +33,7 @@ class Softmax(nn.Module):
         self, scores: Float[Tensor, "..."], support: Support, state: AttentionState | None = None
     ) -> Float[Tensor, "..."]:
         if self.temperature != 1.0:
-            scores = _in_single(scores) / self.temperature
+            scores = at_least_single(scores) / self.temperature
         return support.softmax(scores)
 
 
@@ -48,7 +49,8 @@ class SmoothedSigmoid(nn.Module):
     def forward(
         self, scores: Float[Tensor, "..."], support: Support, state: AttentionState | None = None
     ) -> Float[Tensor, "..."]:
-        return support.softmax(F.logsigmoid(_in_single(scores)))  # in logarithms, where a sum of sigmoids would be 0
+        # in logarithms: where all scores are very negative a sum of sigmoids would be 0
+        return support.softmax(F.logsigmoid(at_least_single(scores)))
 
 
 class Uniform(nn.Module):
@@ -76,13 +78,7 @@ class Degree(nn.Module):
     ) -> Float[Tensor, "e h"]:
         if support.key_degrees is None:
             raise ValueError("Degree needs the degrees of sources: edges of one graph, or EdgeSupport.key_degrees")
-        dtype = scores.dtype if scores.dtype == torch.float64 else torch.float32
         # Kipf & Welling's graphs are undirected: d_j is the source's degree as a target.
-        at_target, at_source = (d.clamp(min=1).to(dtype).rsqrt() for d in (support.degrees, support.key_degrees))
+        at_target, at_source = (d.clamp(min=1).to(wide(scores)).rsqrt() for d in (support.degrees, support.key_degrees))
         weights = at_target.index_select(0, support.target) * at_source.index_select(0, support.source)
         return weights.unsqueeze(-1).expand(-1, scores.shape[1])
-
-
-def _in_single(scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """In fp32 at least."""
-    return scores if scores.dtype == torch.float64 else scores.float()

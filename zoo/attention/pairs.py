@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from zoo.attention.blocks import BlockSupport
 from zoo.attention.local import LocalSupport
+from zoo.attention.precision import at_least_single
 from zoo.attention.record import AttentionMap
 from zoo.attention.supports import DenseSupport, EdgeSupport, Support
 
@@ -133,7 +134,7 @@ def _dense(
         else:
             assert isinstance(support, DenseSupport)
             mask = _mask_of(found, support, weights)
-        parts.append((_wide(weights), mask.expand(weights.shape)))
+        parts.append((at_least_single(weights), mask.expand(weights.shape)))
     keys = max(weights.shape[-1] for weights, _ in parts)
     every, masks = (
         torch.cat([F.pad(x, (0, keys - x.shape[-1]), value=0) for x in each], 2) for each in zip(*parts, strict=True)
@@ -162,9 +163,5 @@ def _listed(found: AttentionMap, support: Support | None, weights: Tensor, count
         rows, sizes = weights[..., : permitted.shape[-1]], (support.layout.queries, support.layout.keys)
     else:
         raise ValueError(f"penalties work on dense maps, edges and sparse patterns, not on {type(support).__name__}")
-    weights = torch.where(permitted, _wide(rows), 0.0)
+    weights = torch.where(permitted, at_least_single(rows), 0.0)
     return Listed(found.site, weights, permitted.expand(weights.shape), counted, at_query, at_key, sizes)
-
-
-def _wide(weights: Tensor) -> Tensor:
-    return weights.to(torch.promote_types(weights.dtype, torch.float32))

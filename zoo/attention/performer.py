@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from zoo.attention.linear import KernelAttention
+from zoo.attention.precision import wide
 from zoo.attention.state import LinearState
 
 
@@ -79,8 +80,7 @@ class Performer(KernelAttention):
     def projection(self, query: Float[Tensor, "b h q d"]) -> Float[Tensor, "h d f"]:
         if self.training and self.redraw_every is not None:
             self._count()
-        wide = torch.promote_types(query.dtype, torch.float32)
-        projection: Tensor = self.directions.to(wide).mT * query.shape[-1] ** -0.25
+        projection: Tensor = self.directions.to(wide(query)).mT * query.shape[-1] ** -0.25
         return projection
 
     def of_query(

@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from zoo.attention.embeddings import sinusoid
+from zoo.attention.precision import at_least_single, wide
 from zoo.attention.supports import DenseSupport, EdgeSupport, Support
 
 
@@ -90,7 +91,7 @@ class ALiBi(Position):
     def bias(
         self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support, scale: float
     ) -> Float[Tensor, "..."]:
-        distance = support.offsets(query, key).abs().to(_at_least_single(query))
+        distance = support.offsets(query, key).abs().to(wide(query))
         return -distance * self.slopes(distance).view(-1, *[1] * (distance.dim() - 2))
 
 
@@ -227,7 +228,7 @@ class TransformerXL(Position):
         self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support, scale: float
     ) -> Float[Tensor, "..."]:
         distinct, index = _distinct(query, key, support)
-        waves = sinusoid(-distinct.to(_at_least_single(query)), self.project.in_features)
+        waves = sinusoid(-distinct.to(wide(query)), self.project.in_features)
         relative = self.project(waves.to(self.project.weight.dtype)).unflatten(1, (self.heads, -1))
         # the query comes with u
         with_place = query + support.per_head(self.place - self.content).to(query.dtype)
@@ -259,11 +260,5 @@ def _distinct(query: Tensor, key: Tensor, support: Support) -> tuple[Int[Tensor,
 
 def _products(query: Float[Tensor, "b h q d"], vectors: Float[Tensor, "*h d m"]) -> Float[Tensor, "b h q m"]:
     """In at least single precision, as the products of queries and keys are."""
-    wide = _at_least_single(query)
     with torch.autocast(query.device.type, enabled=False):
-        return query.to(wide) @ vectors.to(wide)
-
-
-def _at_least_single(x: Tensor) -> torch.dtype:
-    """Half precision cannot count beyond 256 (bfloat16) or 2,048 (float16)."""
-    return torch.promote_types(x.dtype, torch.float32)
+        return at_least_single(query) @ vectors.to(wide(query))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from zoo.attention.embeddings import frequencies
 from zoo.attention.positions import Position, first_position
+from zoo.attention.precision import wide
 from zoo.attention.supports import Support
 
 
@@ -55,7 +56,7 @@ class Rotary(Position):
         self.scaling = scaling
 
     def turn(self, key: Float[Tensor, "... n d"], start: int = 0) -> Float[Tensor, "... n d"]:
-        dtype = torch.promote_types(key.dtype, torch.float32)
+        dtype = wide(key)
         positions = torch.arange(start, start + key.shape[-2], device=key.device).to(dtype)
         speed = frequencies(self.turned, self.base, positions)
         magnitude = 1.0

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from zoo.attention.blocks import BlockSupport
 from zoo.attention.checks import check_widths
+from zoo.attention.precision import at_least_single
 from zoo.attention.state import AttentionState
 from zoo.attention.supports import DenseSupport, Support
 
@@ -308,7 +309,7 @@ def _mapped(x: Float[Tensor, "x g *n d"], weight: Float[Tensor, "h e d"]) -> Flo
 
 def _direction(x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
     """x / |x| in at least fp32, whose squares do not overflow; zeros where x is shorter than any real vector."""
-    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    x = at_least_single(x)
     length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return x / length.masked_fill(length < _SHORTEST, math.inf)
 

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from zoo.attention.precision import at_least_single
 from zoo.attention.state import AttentionState
 from zoo.attention.supports import Support
 
@@ -62,7 +63,7 @@ def _shifted(
     scores: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None
 ) -> tuple[Float[Tensor, "... k"], Bool[Tensor, "... k"]]:
     """Scores less the highest of their row, and whether a key exists: permitted, and not of score -inf."""
-    scores = scores if scores.dtype == torch.float64 else scores.float()
+    scores = at_least_single(scores)
     if permitted is not None:
         scores = scores.masked_fill(~permitted, -torch.inf)
     exists = scores != -torch.inf

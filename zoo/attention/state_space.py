@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention.mixers import MixerState, at_least_single, sequences
+from zoo.attention.mixers import MixerState, sequences
+from zoo.attention.precision import at_least_single
 from zoo.attention.record import Tap
 from zoo.attention.scan import linear_recurrence
 from zoo.attention.supports import DenseSupport

@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from zoo.attention import sparse
+from zoo.attention.precision import at_least_single, wide
 from zoo.attention.sparse import SparsePattern
 
 RowFunction = Callable[[Tensor, Tensor | None], Tensor]
@@ -197,9 +198,8 @@ class DenseSupport:
 
     def dot(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b h k d"]) -> Float[Tensor, "b h q k"]:
         # As fused kernels do, also under autocast: sums of half precision's products go beyond its largest number.
-        wide = torch.promote_types(query.dtype, torch.float32)
         with torch.autocast(query.device.type, enabled=False):
-            return query.to(wide) @ key.to(wide).transpose(-2, -1)
+            return at_least_single(query) @ key.to(wide(query)).transpose(-2, -1)
 
     def at_query(self, x: Float[Tensor, "b h q *d"]) -> Float[Tensor, "b h q 1 *d"]:
         return x.unsqueeze(3)
@@ -308,8 +308,7 @@ class EdgeSupport:
         return query.new_zeros(len(self.pattern), query.shape[1])
 
     def dot(self, query: Float[Tensor, "q h d"], key: Float[Tensor, "k h d"]) -> Float[Tensor, "e h"]:
-        wide = torch.promote_types(query.dtype, torch.float32)
-        return sparse.dot(query.to(wide), key.to(wide), self.pattern)
+        return sparse.dot(at_least_single(query), key.to(wide(query)), self.pattern)
 
     def at_query(self, x: Float[Tensor, "q h *d"]) -> Float[Tensor, "e h *d"]:
         return sparse.at_rows(x, self.pattern)
@@ -390,7 +389,7 @@ def _can_be_read(x: Tensor) -> bool:
 
 def masked_softmax(scores: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None) -> Float[Tensor, "... k"]:
     """Over the permitted keys, in at least fp32; zeros in a row that permits none, or whose scores are all -inf."""
-    scores = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+    scores = at_least_single(scores)
     if permitted is not None:
         scores = scores.masked_fill(~permitted, -torch.inf)
     # softmax, with zeros for a row of -inf, in the gradient too

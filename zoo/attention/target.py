@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention.attend import Attend
+from zoo.attention.precision import at_least_single
 from zoo.attention.state import AttentionState
 from zoo.attention.supports import DenseSupport, Support
 
@@ -75,7 +76,7 @@ class Unnormalised(nn.Module):
 
 
 def _masked(scores: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None) -> Float[Tensor, "... k"]:
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    scores = at_least_single(scores)
     return scores if permitted is None else scores.masked_fill(~permitted, 0.0)
 
 
