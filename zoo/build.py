@@ -29,6 +29,7 @@ _PLACES = {
     "model": ("zoo.tasks.", "zoo.attention.", "torch.nn.", "torchvision.models.", *_OPTIMISATION),
     "data": ("zoo.tasks.",),
     "attention": ("zoo.attention.",),
+    "gate": ("zoo.attention.", "torch.nn."),
     "optimisation": _OPTIMISATION,
     "optimizer": _OPTIMISATION,
     "scheduler": _OPTIMISATION,

@@ -27,7 +27,7 @@ from torch import Tensor
 from zoo import build, checkpoint, config, run
 from zoo.data.tables import collecting
 from zoo.errors import ConfigError, ProblemsError, ZooError
-from zoo.finetune import transplant
+from zoo.finetune import origin, transplant
 from zoo.penalising import penalise
 from zoo.tasks.contract import Invariance, Task, TaskData
 
@@ -148,7 +148,7 @@ def _built(composed: Mapping[str, Any], data: TaskData) -> tuple[Task | None, li
         module: Task = build.build(composed["model"], "model", **data.sizes())
         penalise(module, composed["penalty"])
         if composed["init"] is not None:
-            transplant(module, data.state(), checkpoint.read(composed["init"]), composed["init"])
+            transplant(module, data.state(), origin(module, composed["init"]), composed["init"])
         if composed["resume"] not in (None, "auto"):
             checkpoint.read(composed["resume"])
         optimisation = copy.copy(module.optimisation)

@@ -14,7 +14,7 @@ from typing import Any
 from zoo import config
 from zoo.errors import ConfigError, InterruptedRunError, ZooError, nearest
 
-_GROUPS = ("model", "data", "attention", "optimizer", "scheduler", "trainer", "callbacks", "logger", "experiment")
+_GROUPS = ("model", "data", "attention", "gate", "optimizer", "scheduler", "trainer", "callbacks", "logger", "experiment")
 _VALUED_FLAGS = ("--cfg", "-c", "--info", "-i", "--package", "-p")
 _TRAIN_HELP = """\
 usage: python train.py model=NAME [key=value ...]        (or zoo train ...)
@@ -22,8 +22,10 @@ usage: python train.py model=NAME [key=value ...]        (or zoo train ...)
   model=NAME        what to train; zoo list shows all names
   data=NAME         on what, if not on the model's own default data
   attention=NAME    another mechanism
+  gate=NAME         another gate, in convolutional networks
   experiment=NAME   a published recipe, which names its model and data; or a file of your own, mine.yaml
-  init=CKPT         start from trained weights; labels and features are matched by name
+  init=CKPT         start from trained weights; labels and features are matched by name;
+                    init=torchvision:resnet50: from published ones
   resume=CKPT       continue a run from its last.ckpt; resume=auto: the newest unfinished run of these options,
                     or that of run_dir; a new run if there is none
   check=true        look for everything that is wrong with options and data, try one batch, train nothing
@@ -151,6 +153,10 @@ def _with_recipe(overrides: list[str]) -> list[str]:
     if origin in (None, "null") or keys & {"model", "experiment"}:
         return overrides
     from zoo import checkpoint
+    from zoo.finetune import is_published
+
+    if is_published(origin):
+        raise ConfigError(f"init={origin}: say for which model: model=NAME")
 
     trained = checkpoint.read(origin)["zoo"]["config"]
     resumes = config.value_of(overrides, "resume") is not None
@@ -183,7 +189,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_checkpoint(evaluating)
     evaluating.add_argument("--split", choices=("train", "val", "test"), default="test")
     evaluating.add_argument("--worst", type=int, default=0, metavar="N", help="the N worst examples, with their maps")
-    evaluating.add_argument("--out", type=Path, help="also write the metrics to this JSON file")
+    evaluating.add_argument("--out", type=Path, help="also write the metrics to this JSON file, and tables beside it")
     evaluating.set_defaults(command=_command("evaluate"))
 
     predicting = commands.add_parser("predict", help="labels for new examples, or for those of the training data")
@@ -209,9 +215,9 @@ def _add_checkpoint(parser: argparse.ArgumentParser, *, positional: bool = False
     parser.add_argument("checkpoint", type=Path, help="such as runs/.../checkpoints/best.ckpt")
     what = "your own data in the form the model was trained on; if not given, the data it was trained on"
     if positional:
-        parser.add_argument("input", type=Path, nargs="?", help=what)
+        parser.add_argument("input", type=Path, nargs="*", help=what)
     else:
-        parser.add_argument("--data", dest="input", type=Path, help=what)
+        parser.add_argument("--data", dest="input", type=Path, nargs="+", help=what)
     parser.add_argument("--root", type=Path, help="where data sets are; default: $ZOO_DATA, or as in training")
 
 

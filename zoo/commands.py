@@ -28,12 +28,15 @@ def evaluate(options: argparse.Namespace) -> None:
     module, data = _opened(options)
     split = options.split
     if not len(data.loader(split)):
-        raise DataError(f"{options.input or 'the data'} has no examples in the split {split!r}")
+        given = ", ".join(map(str, options.input or ())) or "the data"
+        raise DataError(f"{given} has no examples in the split {split!r}")
     metrics = run.evaluate(run.evaluation_trainer(), module, data, split)
     tables.show_metrics(metrics, f"{module.about['model']}, {split}")
     if options.out is not None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        for path in run.write_tables(module, options.out.parent, f"{options.out.stem}_"):
+            print(f"{path} written")
     if options.worst > 0:
         _show_worst(module, data, split, options.worst)
 
@@ -80,7 +83,7 @@ def _opened(options: argparse.Namespace) -> tuple[Task, TaskData]:
         node["cache"] = str(cache)
     with confined(root or "data", cache):  # where files go is not for a checkpoint to say
         data = build(node, "data")
-        if options.input is not None:
+        if options.input:
             data = data.for_input(options.input, about["data"])
         else:
             data.restore(about["data"])

@@ -17,9 +17,12 @@ _PACKAGE = Path(__file__).resolve().parent
 # In a wheel the configurations are inside the package; in a checkout they are beside it.
 CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"
 NAMED = (
-    *("model", "data", "attention", "penalty", "optimizer", "scheduler"),
+    *("model", "data", "attention", "gate", "penalty", "optimizer", "scheduler"),
     *("trainer", "callbacks", "logger", "experiment"),
 )
+
+MECHANISMS = ("attention", "gate")
+"""Groups that a model has a place for, or has not."""
 
 
 def options(group: str) -> dict[str, str]:
@@ -64,9 +67,12 @@ def sort_out(overrides: Sequence[str]) -> tuple[list[str], list[ConfigError]]:
     except ConfigError as error:
         return [], [*problems, error]
     known = _known(tuple(chosen))
+    unused = _unused(_tree(tuple(chosen))["model"])
     sound = []
     for override, key, _ in pairs:
-        if key not in groups and key not in known and not key.startswith("hydra"):
+        if key.split(".")[0] in unused:
+            problems.append(ConfigError(f"{override}: this model has no {key.split('.')[0]} that could be chosen"))
+        elif key not in groups and key not in known and not key.startswith("hydra"):
             problems.append(ConfigError(f"there is no option {key!r}. {_nearest_key(key, known)}"))
         else:
             sound.append(override)
@@ -107,13 +113,14 @@ def plain(composed: DictConfig, choices: Mapping[str, Any], overrides: Sequence[
     except OmegaConfBaseException as error:
         raise ConfigError(str(error).splitlines()[0]) from error
     assert isinstance(resolved, dict)
-    names = {group: choices.get(group) for group in NAMED}
+    unused = _unused(_plain_tree(own)["model"])
+    names = {group: None if group in unused else choices.get(group) for group in NAMED}
     return {**{str(key): value for key, value in resolved.items()}, "names": names, "overrides": list(overrides)}
 
 
 def recipe(config: Mapping[str, Any]) -> list[str]:
     """The overrides of a trained model that fine-tuning keeps: what the model is, not what it was trained on."""
-    kept = ("model", "attention", "experiment")
+    kept = ("model", *MECHANISMS, "experiment")
     found = [override for override in _stored(config) if _split(override)[0].split(".")[0] in kept]
     for override in found:
         if "${" in override:
@@ -228,6 +235,17 @@ def _keys(node: Any, prefix: str = "") -> Iterator[str]:
         for key, value in node.items():
             yield f"{prefix}{key}"
             yield from _keys(value, f"{prefix}{key}.")
+
+
+def _unused(model: Any) -> set[str]:
+    """The groups of mechanisms for which a model has no place: nothing in its options refers to them."""
+    return {group for group in MECHANISMS if f"${{{group}}}" not in _texts(model)}
+
+
+def _texts(node: Any) -> set[str]:
+    if isinstance(node, Mapping):
+        return {text for value in node.values() for text in _texts(value)}
+    return {node} if isinstance(node, str) else set()
 
 
 def _nearest_key(key: str, known: Collection[str]) -> str:

@@ -58,5 +58,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"There is: {', '.join(choices[:_LISTED])}{more}."
 
 
+def some_of(names: Sequence[str]) -> str:
+    """The first few names and how many more there are, with the verb that fits."""
+    shown = ", ".join(repr(name) for name in names[:5])
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"{shown}{more} {'is' if len(names) == 1 else 'are'}"
+
+
 class InterruptedRunError(ZooError):
     """Ctrl-C or SIGTERM, honoured between two steps. The command line exits with 130."""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from zoo import checkpoint
 from zoo.attention import sites
 from zoo.errors import CheckpointError
 from zoo.tasks.contract import Task
@@ -34,6 +35,19 @@ class Report:
     initialised: tuple[str, ...]
 
 
+def origin(module: Task, name: Path | str) -> Mapping[str, Any]:
+    """What fine-tuning starts from: a checkpoint, or weights that were published elsewhere (`torchvision:resnet50`)."""
+    if not is_published(name):
+        return checkpoint.read(name)
+    found = module.published(str(name))
+    return {"state_dict": found.weights, "zoo": {"data": found.data}}
+
+
+def is_published(name: Path | str) -> bool:
+    """Whether `init` names published weights and no file."""
+    return ":" in str(name) and not Path(name).exists()
+
+
 @torch.no_grad()
 def transplant(module: Task, data: Mapping[str, Any], content: Mapping[str, Any], path: Path | str) -> Report:
     """Copies into `module` what a checkpoint has for it.
@@ -55,7 +69,11 @@ def transplant(module: Task, data: Mapping[str, Any], content: Mapping[str, Any]
             initialised.append(name)
             continue
         by_axis = {axis % weight.dim(): vocabulary for axis, vocabulary in axes.get(name, {}).items()}
-        if _copy(name, weight, old_weights[name], by_axis, old_data, data, path):
+        old = old_weights[name]
+        if not by_axis and weight.shape != old.shape:
+            resized = module.resized(name, old, weight.shape)
+            old = old if resized is None else resized
+        if _copy(name, weight, old, by_axis, old_data, data, path):
             copied += 1
         else:
             initialised.append(name)

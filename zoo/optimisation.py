@@ -23,6 +23,9 @@ class Optimisation:
         freeze: Patterns of parameter names that do not change ("net.layers.0.*"; a prefix is enough).
         unfreeze: Epoch -> patterns that change from then on.
         rates: Pattern -> factor on the learning rate; the last pattern that fits a parameter counts.
+        layer_decay: Factor on the learning rate from one stage of the model to the one before it, for models that
+            have stages; the last stage keeps the rate (Clark et al. 2020, section 3.1: layer-wise learning rates).
+        no_weight_decay: Patterns of parameter names that do not decay, such as "*.bias".
     """
 
     def __init__(
@@ -33,24 +36,34 @@ class Optimisation:
         freeze: Sequence[str] = (),
         unfreeze: Mapping[int, Sequence[str]] | None = None,
         rates: Mapping[str, float] | None = None,
+        layer_decay: float = 1.0,
+        no_weight_decay: Sequence[str] = (),
     ) -> None:
+        if not 0 < layer_decay <= 1:
+            raise ConfigError(f"optimisation.layer_decay={layer_decay}: write a number above 0, up to 1")
         self.optimizer = optimizer
         self.scheduler = scheduler
         self.freeze = tuple(freeze)
         self.unfreeze = {int(epoch): tuple(patterns) for epoch, patterns in (unfreeze or {}).items()}
         self.rates = dict(rates or {})
+        self.layer_decay = layer_decay
+        self.no_weight_decay = tuple(no_weight_decay)
 
     def configure(self, module: pl.LightningModule) -> Any:
         """The optimiser over all parameters, the frozen ones too: they have no gradient until they are unfrozen."""
         self.thaw(module, epoch=0)
-        factors = {name: self._factor(name) for name, _ in module.named_parameters()}
         for pattern in self.rates:
             _matching(module, pattern, "optimisation.rates")
+        undecayed: set[str] = set()
+        for pattern in self.no_weight_decay:
+            undecayed |= _matching(module, pattern, "optimisation.no_weight_decay")
+        by_depth = self._by_depth(module)
+        kinds = {n: (self._factor(n) * by_depth(n), n not in undecayed) for n, _ in module.named_parameters()}
         base = self.optimizer([torch.nn.Parameter(torch.zeros(1))]).defaults["lr"]
-        groups = [
-            {"params": [p for n, p in module.named_parameters() if factors[n] == factor], "lr": base * factor}
-            for factor in sorted(set(factors.values()), reverse=True)
-        ]
+        groups: list[dict[str, Any]] = []
+        for factor, decays in sorted(set(kinds.values()), reverse=True):
+            chosen = [p for n, p in module.named_parameters() if kinds[n] == (factor, decays)]
+            groups.append({"params": chosen, "lr": base * factor, **({} if decays else {"weight_decay": 0.0})})
         optimizer = self.optimizer(groups)
         if self.scheduler is None:
             return optimizer
@@ -69,33 +82,56 @@ class Optimisation:
             raise ConfigError(f"optimisation.freeze: in epoch {epoch} every parameter is frozen; leave some to train")
         for name, parameter in module.named_parameters():
             parameter.requires_grad_(name not in frozen)
+        module.train(module.training)  # a frozen batch norm does not gather statistics: see Task.train
 
     def _factor(self, name: str) -> float:
         return next((f for pattern, f in reversed(self.rates.items()) if _fits(name, pattern)), 1.0)
 
+    def _by_depth(self, module: pl.LightningModule) -> Callable[[str], float]:
+        """Parameters of no stage, such as positions, belong to the input and have the rate of the first."""
+        if self.layer_decay == 1:
+            return lambda name: 1.0
+        stages = list(getattr(module, "stages", tuple)())
+        if not stages:
+            raise ConfigError("optimisation.layer_decay: this model has no stages; use optimisation.rates")
+
+        def factor(name: str) -> float:
+            depth = next((number for number, stage in enumerate(stages) if _fits(name, stage)), 0)
+            return self.layer_decay ** (len(stages) - 1 - depth)
+
+        return factor
+
 
 class Schedule:
-    """Linear warm-up over `warmup` steps, then cosine decay to `floor`, 1/sqrt(step), or a constant rate.
+    """Linear warm-up, then cosine decay to `floor`, 1/sqrt(step), steps at milestones, or a constant rate.
 
     `plateau` multiplies the rate by `factor` after `patience` epochs in which `monitor` did not improve.
+
+    Args:
+        warmup: Steps; below 1, the share of all steps.
+        milestones: At these shares of all steps `steps` multiplies the rate by `factor`.
     """
 
     def __init__(
         self,
-        kind: Literal["constant", "cosine", "inverse_sqrt", "plateau"] = "constant",
+        kind: Literal["constant", "cosine", "inverse_sqrt", "steps", "plateau"] = "constant",
         *,
-        warmup: int = 0,
+        warmup: float = 0,
         floor: float = 0.0,
         factor: float = 0.5,
         patience: int = 10,
         monitor: str = "val/loss",
+        milestones: Sequence[float] = (),
     ) -> None:
-        kinds = ("constant", "cosine", "inverse_sqrt", "plateau")
+        kinds = ("constant", "cosine", "inverse_sqrt", "steps", "plateau")
         if kind not in kinds:
             raise ConfigError(f"there is no schedule {kind!r}. {nearest(kind, kinds)}")
         if kind == "plateau" and warmup:
             raise ConfigError("scheduler=plateau takes no warm-up: its rate follows the monitor, not the step")
+        if any(not 0 < each < 1 for each in milestones) or (kind == "steps") != bool(milestones):
+            raise ConfigError("scheduler=steps takes milestones, shares of all steps such as [0.5, 0.75]; no other does")
         self.kind = kind
+        self.milestones = tuple(milestones)
         self.warmup = warmup
         self.floor = floor
         self.factor = factor
@@ -112,13 +148,16 @@ class Schedule:
 
     def rate(self, step: int, total: int) -> float:
         """The factor on the learning rate at a step of `total`."""
-        if step < self.warmup:
-            return (step + 1) / self.warmup
+        warmup = round(self.warmup * total) if self.warmup < 1 else int(self.warmup)
+        if step < warmup:
+            return (step + 1) / warmup
         if self.kind == "cosine":
-            progress = (step - self.warmup) / max(1, total - self.warmup)
+            progress = (step - warmup) / max(1, total - warmup)
             return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
         if self.kind == "inverse_sqrt":
-            return math.sqrt(max(1, self.warmup) / max(1, step + 1, self.warmup))
+            return math.sqrt(max(1, warmup) / max(1, step + 1, warmup))
+        if self.kind == "steps":
+            return math.prod(self.factor for each in self.milestones if step >= each * total)
         return 1.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import errno
 import json
 import logging
@@ -25,9 +26,9 @@ from zoo import __version__, checkpoint, launch, loggers, ranks, resume, tables
 from zoo.build import build
 from zoo.callbacks import Interruption, Keeper, NanGuard, Progress, Thaw
 from zoo.callbacks.reporting import reporters
-from zoo.disk import new_directory, write_text
+from zoo.disk import new_directory, whole_file, write_text
 from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError, ZooError
-from zoo.finetune import transplant
+from zoo.finetune import origin, transplant
 from zoo.penalising import in_use, penalise
 from zoo.tasks.contract import Task
 
@@ -109,7 +110,7 @@ def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None
     checkpoint.load_weights(module, content["state_dict"], best)
     trainer.loggers = []  # metrics.csv is of the training; the figures of the best weights are in metrics.json
     metrics: dict[str, Any] = {}
-    for split in tables.SPLITS:
+    for split in tables.SPLITS:  # test is the last of them: its tables are written
         metrics |= evaluate(trainer, module, data, split)
     result = {
         **metrics,
@@ -127,6 +128,7 @@ def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None
         return result
     checkpoint.write(best, {**content, "zoo": {**content["zoo"], "metrics": metrics}})
     write_text(run_dir / "metrics.json", json.dumps(result, indent=2) + "\n")
+    write_tables(module, run_dir, "test_")
     tables.show_result(config, result, run_dir)
     return result
 
@@ -136,6 +138,19 @@ def evaluate(trainer: pl.Trainer, module: Task, data: Any, split: str) -> dict[s
     (found,) = trainer.test(module, dataloaders=data.loader(split), verbose=False)
     named = {key.replace("test/", f"{split}/"): value for key, value in found.items()}
     return {key: value for key, value in named.items() if split == "test" or not key.startswith("truth/")}
+
+
+def write_tables(module: Task, folder: Path, prefix: str) -> list[Path]:
+    """What the last evaluation found that is no number, as CSV files."""
+    written = []
+    for name, rows in module.tables().items():
+        path = folder / f"{prefix}{name}.csv"
+        with whole_file(path) as file:
+            writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+        written.append(path)
+    return written
 
 
 def evaluation_trainer() -> pl.Trainer:
@@ -171,7 +186,7 @@ def _prepared(config: dict[str, Any], run_dir: Path, resumed: Mapping[str, Any] 
     torch.set_num_threads(config["threads"])
     module = _module(config, data)
     if config["init"] is not None and resumed is None:
-        report = transplant(module, data.state(), checkpoint.read(config["init"]), config["init"])
+        report = transplant(module, data.state(), origin(module, config["init"]), config["init"])
         if ranks.is_first():
             tables.show_fine_tuning(report, config["init"])
     if not ranks.is_first():  # the same weights, but not the same dropout

@@ -13,12 +13,16 @@ from rich.table import Table
 from zoo.finetune import Report
 
 SPLITS = ("train", "val", "test")
+CONTROLS = {"attention": "uniform", "gate": "none"}
+"""What each kind of mechanism is compared with."""
 
 
 def show_result(config: Mapping[str, Any], result: Mapping[str, Any], run_dir: Path) -> None:
     """Metrics by split, the train-validation gap, the truth score, where things are, and what to try next."""
     names = config["names"]
-    table = Table(title=f"{names['model']} on {names['data']}, attention={names['attention']}", title_justify="left")
+    chosen = [f"{group}={names[group]}" for group in CONTROLS if names.get(group)]
+    title = ", ".join([f"{names['model']} on {names['data']}", *chosen])
+    table = Table(title=title, title_justify="left")
     for column in ("", *SPLITS, "train - val"):
         table.add_column(column, justify="left" if not column else "right")
     for metric in dict.fromkeys(key.partition("/")[2] for key in result if key.startswith("test/")):
@@ -74,17 +78,17 @@ def _show_next(console: Console, config: Mapping[str, Any], run_dir: Path) -> No
     console.print(f"  zoo evaluate {best} --worst 20", soft_wrap=True)
     console.print(f"  zoo maps {best} --out {maps}", soft_wrap=True)
     console.print(f"  zoo predict {best} --out predictions.csv", soft_wrap=True)
-    if config["names"]["attention"] != "uniform":
-        kept = [each for each in config["overrides"] if not _is_left_out(each.partition("=")[0])]
-        control = shlex.join(["python", "train.py", *kept, "attention=uniform"])
-        console.print(f"  {control}   # the control without attention", soft_wrap=True)
+    for group, control in CONTROLS.items():
+        if config["names"].get(group) not in (None, control):
+            kept = [each for each in config["overrides"] if not _is_left_out(each.partition("=")[0], group)]
+            command = shlex.join(["python", "train.py", *kept, f"{group}={control}"])
+            console.print(f"  {command}   # the control without {group}", soft_wrap=True)
 
 
-def _is_left_out(key: str) -> bool:
+def _is_left_out(key: str, group: str) -> bool:
     """What places a run, and options that another mechanism need not have."""
-    return key in ("run_dir", "init", "resume", "attention") or key.startswith(
-        ("attention.score", "attention.normalise")
-    )
+    own = key.startswith(f"{group}.") and key != f"{group}.dropout"
+    return key in ("run_dir", "init", "resume", group) or own
 
 
 def _short(path: Path) -> Path:

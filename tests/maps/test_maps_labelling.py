@@ -196,6 +196,6 @@ def test_a_key_without_weight_is_there_all_the_same() -> None:
 
 
 def test_what_is_not_of_pairs_is_refused() -> None:
-    gates = AttentionMap("gate", torch.ones(2, 3), ("batch", "channel"), None, ())
-    with pytest.raises(ValueError, match="gate has the axes batch, channel: labels are for queries and keys"):
-        labelled(gates, {})
+    found = AttentionMap("site", torch.ones(2, 3, 4), ("batch", "head", "query"), DenseSupport(), (0, 1, 2))
+    with pytest.raises(ValueError, match="site has the axes batch, head, query: labels are for queries and keys, edges"):
+        labelled(found, {})

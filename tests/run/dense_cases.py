@@ -102,7 +102,7 @@ class DenseData(TaskData):
     def restore(self, state: dict[str, Any]) -> None:
         pass
 
-    def for_input(self, path: Path, state: dict[str, Any]) -> TaskData:
+    def for_input(self, paths: Sequence[Path], state: dict[str, Any]) -> TaskData:
         raise NotImplementedError
 
     def loader(self, split: str) -> Loader:

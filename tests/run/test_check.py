@@ -217,7 +217,7 @@ class Sequences(TaskData):
 
     def restore(self, state: dict[str, Any]) -> None: ...
 
-    def for_input(self, path: Path, state: dict[str, Any]) -> TaskData:
+    def for_input(self, paths: Sequence[Path], state: dict[str, Any]) -> TaskData:
         return self
 
     def loader(self, split: str) -> Loader:

@@ -55,7 +55,7 @@ def test_list(cli: Any) -> None:
             assert re.search(rf"^  {name} +{re.escape(sentence)}$", done.out, re.MULTILINE)
     one = cli("list", "attention")
     assert one.code == 0
-    assert one.out == done.out[done.out.index("attention=") : done.out.index("optimizer=")]
+    assert one.out == done.out[done.out.index("attention=") : done.out.index("gate=")]
 
 
 def test_list_nonsense(cli: Any) -> None:

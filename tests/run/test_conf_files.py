@@ -21,6 +21,8 @@ FILES = sorted(config.CONF.rglob("*.yaml"))
 MODELS, ATTENTION, EXPERIMENTS = (list(config.options(group)) for group in ("model", "attention", "experiment"))
 MODEL = MODELS[0]
 PLACEHOLDER = "given"
+SIZES = {"channels": 3, "height": 224, "width": 224}
+"""Of what cannot be 8."""
 
 
 def combinations() -> list[dict[str, str]]:
@@ -46,7 +48,8 @@ def filled(group: str, name: str) -> list[str]:
 def sizes(node: Mapping[str, Any]) -> dict[str, int]:
     """A size for everything that a model is to be told by its data."""
     parameters = inspect.signature(build.resolve(node["_target_"], "model")).parameters
-    return {name: 8 for name, each in parameters.items() if name not in node and each.default is each.empty}
+    needed = [name for name, each in parameters.items() if name not in node and each.default is each.empty]
+    return {name: SIZES.get(name, 8) for name in needed}
 
 
 def built(model: Mapping[str, Any]) -> Any:
@@ -84,30 +87,35 @@ def test_a_model_composes_with_its_own_data_and_is_built(model: str) -> None:
     assert chosen["names"]["model"] == model
     module = built(chosen["model"])
     assert all(parameter.is_meta for parameter in module.parameters())
-    assert sites(module)
+    assert sites(module) or chosen["names"]["gate"] == "none"  # the control
     data = build.build(chosen["data"], "data")
     assert set(data.sizes()) == set(sizes(chosen["model"]))
     assert set(module.vocabularies()) <= set(data.state())
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("attention", ATTENTION)
-def test_every_mechanism_is_in_every_model_or_refused_in_a_sentence(model: str, attention: str) -> None:
-    chosen = composed(f"model={model}", f"attention={attention}")
-    assert chosen["names"]["attention"] == attention
+@pytest.mark.parametrize(("group", "name"), [(g, name) for g in config.MECHANISMS for name in config.options(g)])
+def test_every_mechanism_is_in_every_model_or_refused_in_a_sentence(model: str, group: str, name: str) -> None:
+    own = composed(f"model={model}")["names"][group]
+    if own is None:
+        with pytest.raises(ConfigError, match=f"this model has no {group}"):
+            config.compose([f"model={model}", f"{group}={name}"])
+        return
+    chosen = composed(f"model={model}", f"{group}={name}")
+    assert chosen["names"][group] == name
     module, refusal = None, ""
     try:
         module = built(chosen["model"])
     except ConfigError as error:
         refusal = str(error)
     if module is None:
-        assert refusal.startswith("model: ")
+        assert refusal.startswith("model")
         assert "\n" not in refusal
-        assert attention not in ("uniform", composed(f"model={model}")["names"]["attention"])
+        assert name not in ("uniform", "none", own)
         return
-    score = chosen["attention"]["score"]["_target_"].rpartition(".")[2]
-    found = {type(each.score).__name__ for each in module.modules() if hasattr(each, "tap")}
-    assert found == {score}
+    node = chosen[group]
+    part = node.get("score", node.get("site", node))
+    assert part["_target_"].rpartition(".")[2] in {type(each).__name__ for each in module.modules()}
 
 
 @pytest.mark.parametrize("choice", combinations(), ids=lambda choice: " ".join(choice.values()))
@@ -158,7 +166,7 @@ def test_an_experiment_names_its_command_and_only_options_that_exist(name: str) 
     known = set(leaves(before))
     assert [key for key in leaves(node) if key not in known and not key.startswith(free)] == []
     module = built(after["model"])
-    assert sites(module)
+    assert sites(module) or after["names"]["gate"] == "none"
     assert (
         after["callbacks"]["keeper"].get("monitors") is None
         or module.primary in after["callbacks"]["keeper"]["monitors"]

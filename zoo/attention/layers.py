@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -35,13 +35,36 @@ class FeedForward(nn.Module):
         return self.contract(self.dropout(self.activation(self.expand(x))))  # type: ignore[no-any-return]
 
 
-class PostNorm(nn.Module):
-    """norm(x + dropout(f(x))) (Vaswani et al. 2017, section 3.1)."""
+class Residual(Protocol):
+    """How what f adds comes to x: `after(x, f(before(x)))`."""
 
-    def __init__(self, *, dim: int, dropout: float = 0.0, norm: Callable[[int], nn.Module] = nn.LayerNorm) -> None:
+    def before(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]: ...
+
+    def after(self, x: Float[Tensor, "b n d"], y: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]: ...
+
+
+class PostNorm(nn.Module):
+    """norm(x + dropout(f(x))) (Vaswani et al. 2017, section 3.1).
+
+    Args:
+        dim: Width of x.
+        dropout: Of f(x).
+        norm: `dim -> module`.
+        branch: Makes what changes dropout(f(x)) further before it is added: stochastic depth or a scale, say.
+    """
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        dropout: float = 0.0,
+        norm: Callable[[int], nn.Module] = nn.LayerNorm,
+        branch: Callable[[], nn.Module] | None = None,
+    ) -> None:
         super().__init__()
         self.norm = norm(dim)
         self.dropout = nn.Dropout(dropout)
+        self.branch = None if branch is None else branch()
 
     def before(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
         """What f is given."""
@@ -49,16 +72,28 @@ class PostNorm(nn.Module):
 
     def after(self, x: Float[Tensor, "b n d"], y: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
         """The result, where y = f(before(x))."""
-        return self.norm(x + self.dropout(y))  # type: ignore[no-any-return]
+        return self.norm(x + _added(self, y))  # type: ignore[no-any-return]
 
 
 class PreNorm(nn.Module):
-    """x + dropout(f(norm(x))) (Xiong et al. 2020, table 1); a stack of them ends with a norm of its own."""
+    """x + dropout(f(norm(x))) (Xiong et al. 2020, table 1); a stack of them ends with a norm of its own.
 
-    def __init__(self, *, dim: int, dropout: float = 0.0, norm: Callable[[int], nn.Module] = nn.LayerNorm) -> None:
+    Args:
+        dim, dropout, norm, branch: As in `PostNorm`.
+    """
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        dropout: float = 0.0,
+        norm: Callable[[int], nn.Module] = nn.LayerNorm,
+        branch: Callable[[], nn.Module] | None = None,
+    ) -> None:
         super().__init__()
         self.norm = norm(dim)
         self.dropout = nn.Dropout(dropout)
+        self.branch = None if branch is None else branch()
 
     def before(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
         """What f is given."""
@@ -66,7 +101,7 @@ class PreNorm(nn.Module):
 
     def after(self, x: Float[Tensor, "b n d"], y: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
         """The result, where y = f(before(x))."""
-        return x + self.dropout(y)  # type: ignore[no-any-return]
+        return x + _added(self, y)
 
 
 class EncoderBlock(nn.Module):
@@ -77,6 +112,7 @@ class EncoderBlock(nn.Module):
         mixer: How positions learn of each other: `MultiHead`, or another `Mixer`.
         feed_forward: Of each position on its own.
         residual: `PreNorm`, `PostNorm` or a partial of one (of another norm, say).
+        feed_residual: Of the feed-forward network, where it is not the mixer's.
         dropout: Of what the mixer and the feed-forward network add.
     """
 
@@ -88,17 +124,23 @@ class EncoderBlock(nn.Module):
         dim: int,
         mixer: nn.Module,
         feed_forward: nn.Module,
-        residual: Callable[..., PreNorm | PostNorm] = PreNorm,
+        residual: Callable[..., Residual] = PreNorm,
+        feed_residual: Callable[..., Residual] | None = None,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.mixer = mixer
         self.mixed = residual(dim=dim, dropout=dropout)
         self.feed_forward = feed_forward
-        self.fed = residual(dim=dim, dropout=dropout)
+        self.fed = (residual if feed_residual is None else feed_residual)(dim=dim, dropout=dropout)
 
-    def forward(self, x: Float[Tensor, "b n d"], support: DenseSupport | None = None) -> Float[Tensor, "b n d"]:
+    def forward(
+        self, x: Float[Tensor, "b n d"], support: DenseSupport | None = None, first: int | None = None
+    ) -> Float[Tensor, "b m d"]:
+        """All positions, or the first few if nobody needs the others: then these alone are fed forward."""
         y, _ = self.mixer(self.mixed.before(x), support=support)
+        if first is not None:
+            x, y = x[:, :first], y[:, :first]
         return _feed(self, self.mixed.after(x, y))
 
     def step(
@@ -131,7 +173,7 @@ class DecoderBlock(nn.Module):
         mixer: nn.Module,
         cross: nn.Module,
         feed_forward: nn.Module,
-        residual: Callable[..., PreNorm | PostNorm] = PreNorm,
+        residual: Callable[..., Residual] = PreNorm,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -179,3 +221,8 @@ class DecoderBlock(nn.Module):
 
 def _feed(block: EncoderBlock | DecoderBlock, x: Tensor) -> Tensor:
     return block.fed.after(x, block.feed_forward(block.fed.before(x)))
+
+
+def _added(residual: PreNorm | PostNorm, y: Tensor) -> Tensor:
+    y = residual.dropout(y)
+    return y if residual.branch is None else residual.branch(y)

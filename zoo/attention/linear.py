@@ -34,6 +34,8 @@ class Weightless(nn.Module):
     supports = (DenseSupport,)
     reason = ""
     """What a recorder is told."""
+    longest: int | None = None
+    """How many keys it takes at most, if it was made for a number of them."""
 
     position: Position | None
 

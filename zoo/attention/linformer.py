@@ -56,6 +56,7 @@ class Linformer(Weightless):
             raise ValueError(f"length and slots must be at least 1, got {length} and {slots}")
         if share not in ("nothing", "heads", "heads and values"):
             raise ValueError(f"share is 'nothing', 'heads' or 'heads and values', got {share!r}")
+        self.longest = length
         count = heads if share == "nothing" else 1
         self.mix_keys = nn.Parameter(torch.empty(count, slots, length))
         self.mix_values = (

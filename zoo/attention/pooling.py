@@ -20,7 +20,8 @@ _DOT = AttendFactory(score=Dot, normalise=Softmax)
 class Pooling(nn.Module):
     """u_t = tanh(W h_t + b), weights softmax(u_t · u_w), sum_t weight_t h_t (Yang et al. 2016, eq. 5-7).
 
-    The paper has one query u_w; with more, each pools for itself.
+    The paper has one query u_w; with more, each pools for itself. With u_t = h_t this is sequence pooling (Hassani et
+    al. 2021, section 3.2), but for a bias that the softmax cancels.
 
     Cost: O(n m d)
 
@@ -28,6 +29,7 @@ class Pooling(nn.Module):
         dim: Width of what is pooled.
         queries: Number of learned queries, m.
         hidden: Width of u; `dim` if not given.
+        project: Whether there are W and b; otherwise u_t = h_t.
         attend: `(dim, heads) -> Attend`, called with the width of u and one head.
     """
 
@@ -37,11 +39,14 @@ class Pooling(nn.Module):
         dim: int,
         queries: int = 1,
         hidden: int | None = None,
+        project: bool = True,
         attend: Callable[[int, int], Attend] = _DOT,
     ) -> None:
         super().__init__()
+        if hidden is not None and not project:
+            raise ValueError(f"hidden={hidden} is the width of what x is projected to; without projection leave it out")
         hidden = dim if hidden is None else hidden
-        self.project = nn.Linear(dim, hidden)
+        self.project = nn.Linear(dim, hidden) if project else None
         self.query = _learned(queries, hidden)
         self.attend = attend(hidden, 1)
         self.attend.require(DenseSupport, "Pooling")
@@ -49,7 +54,7 @@ class Pooling(nn.Module):
     def forward(self, x: Float[Tensor, "b n d"], support: DenseSupport | None = None) -> Float[Tensor, "b m d"]:
         support = DenseSupport() if support is None else support
         x = support.clean(x.unsqueeze(1))
-        key = self.attend.prepare(torch.tanh(self.project(x)))
+        key = self.attend.prepare(x if self.project is None else torch.tanh(self.project(x)))
         query = self.query.to(key.dtype).expand(len(x), 1, -1, -1)
         return self.attend(query, key, x, support)[0].squeeze(1)  # type: ignore[no-any-return]
 

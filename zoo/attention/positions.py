@@ -1,7 +1,7 @@
 """Where queries and keys stand: what a position adds to attention.
 
 A position is given to a site (`Attend.place`, `MultiHead(position=...)`); `zoo.attention.embeddings` has what is added
-to inputs instead. All of these depend on the distance between query and key alone: shifting both changes nothing.
+to inputs instead. All of these depend on where a key is as seen from its query alone: shifting both changes nothing.
 Rotary positions are in `zoo.attention.rotary`.
 """
 
@@ -140,6 +140,45 @@ class T5Bias(Position):
         distinct, index = _distinct(query, key, support)
         rows = self.table[None, :, None].expand(-1, -1, query.shape[2], -1)
         return support.pick(rows, self.bucket(distinct)[index])
+
+
+class RelativeBias2D(Position):
+    """A learned number for each head and offset on a grid is added to the score (Liu et al. 2021, eq. 4: B).
+
+    Queries and keys are the places of the whole grid, row by row.
+
+    Cost: O(pairs)
+
+    Args:
+        heads: Number of heads.
+        grid: Rows and columns.
+    """
+
+    def __init__(self, *, heads: int, grid: tuple[int, int]) -> None:
+        super().__init__()
+        if min(grid) < 1:
+            raise ValueError(f"a grid has 1 row and column or more, got {grid[0]} x {grid[1]}")
+        self.grid = grid
+        self.table = nn.Parameter(torch.empty(heads, *(2 * side - 1 for side in grid)))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.trunc_normal_(self.table, std=0.02)
+
+    def bias(
+        self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support, scale: float
+    ) -> Float[Tensor, "..."]:
+        rows, columns = self.grid
+        keys = key.shape[2]
+        if keys != rows * columns:
+            raise ValueError(f"a grid of {rows} x {columns} has {rows * columns} places, got {keys} keys")
+        first = first_position(query, key, support)
+        of = support.at_query(torch.arange(first, first + query.shape[2], device=key.device)[None, None])
+        to = (of + support.offsets(query, key)).clamp(0, keys - 1)  # what is no pair may lie anywhere
+        down = of // columns - to // columns + rows - 1
+        right = of % columns - to % columns + columns - 1
+        of_query = self.table.flatten(1)[None, :, None].expand(-1, -1, query.shape[2], -1)
+        return support.pick(of_query, down * (2 * columns - 1) + right)
 
 
 class Shaw(Position):

@@ -9,24 +9,29 @@ import logging
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from io import BufferedRandom
 from os.path import samestat
 from pathlib import Path
 
+import numpy as np
+
 from zoo.errors import DataError, OfflineError
 
 _CHUNK = 1 << 16
 _ATTEMPTS = 3
+_DATA_ROOT = "$ZOO_DATA or paths.data to the folder that holds your data sets"
 
 _folders: ContextVar[tuple[Path, ...] | None] = ContextVar("folders", default=None)
 
 log = logging.getLogger(__name__)
 
 
-def fetch(url: str, destination: Path | str, *, sha256: str | None, timeout: float = 30.0) -> Path:
+def fetch(
+    url: str, destination: Path | str, *, sha256: str | None, timeout: float = 30.0, root: str = _DATA_ROOT
+) -> Path:
     """Downloads a file unless it is there already; what is there is left alone, whatever its hash.
 
     The bytes gather in `<destination>.part`, in the same folder; a later call resumes from them. The file gets its own
@@ -35,8 +40,9 @@ def fetch(url: str, destination: Path | str, *, sha256: str | None, timeout: flo
     Args:
         url: where it is published.
         destination: where it belongs.
-        sha256: the expected hash in hexadecimal digits; None where none is known.
+        sha256: the expected hash in hexadecimal digits, or its first ones; None where none is known.
         timeout: seconds of silence after which the server counts as gone.
+        root: what else to set for files of this kind to be found, for messages.
 
     Raises:
         OfflineError: it cannot be had; the message says which file, where it is expected, what to do without a network.
@@ -57,7 +63,7 @@ def fetch(url: str, destination: Path | str, *, sha256: str | None, timeout: flo
             if destination.is_file():  # another process had it while this one waited
                 _part_path(destination).unlink(missing_ok=True)
             else:
-                _complete(url, part, destination, sha256, timeout)
+                _complete(url, part, destination, sha256, timeout, root)
     except (OfflineError, DataError):
         raise
     except OSError as error:
@@ -68,6 +74,52 @@ def fetch(url: str, destination: Path | str, *, sha256: str | None, timeout: flo
     return destination
 
 
+def find_published(
+    names: Iterable[str], folders: Sequence[Path], *, source: str, sha256: Mapping[str, str] | None = None
+) -> tuple[dict[str, Path], list[Path]]:
+    """The path of each file of a published set, and which of them had to be downloaded.
+
+    Args:
+        names: of the files.
+        folders: where they are looked for; what is missing is downloaded to the first that can be written.
+        source: the address of the folder that they are published in.
+        sha256: by name, where known.
+
+    Raises:
+        OfflineError: files are missing and cannot be downloaded.
+        DataError: files are missing and no folder can be written.
+    """
+    paths, missing = {}, []
+    for name in names:
+        found = next((folder / name for folder in folders if (folder / name).is_file()), None)
+        if found is None:
+            missing.append(name)
+        else:
+            paths[name] = found
+    if not missing:
+        return paths, []
+    files = ", ".join(missing)
+    target = next((folder for folder in folders if _writable(folder)), None)
+    if target is None:
+        raise DataError(
+            f"{folders[0]}: there is no {files}, and the folder cannot be written to download them. "
+            f"Place them there (they are published at {source}), or set $ZOO_DATA or paths.data to another folder."
+        )
+    for name in missing:
+        paths[name] = target / name
+        try:
+            fetch(f"{source}/{name}", paths[name], sha256=(sha256 or {}).get(name))
+        except OfflineError as error:
+            raise OfflineError(f"{error} These files are wanted there: {files}.") from error
+    return paths, [paths[name] for name in missing]
+
+
+def expect(holds: bool | np.bool_, path: Path, what: str) -> None:
+    """Says that a file of a published set is another one."""
+    if not holds:
+        raise DataError(f"{path}: this is not the published file: {what}. Remove it, and it will be downloaded again.")
+
+
 @contextmanager
 def confined(*folders: Path | str) -> Iterator[None]:
     """Meanwhile files are downloaded to these folders alone."""
@@ -76,6 +128,12 @@ def confined(*folders: Path | str) -> Iterator[None]:
         yield
     finally:
         _folders.reset(token)
+
+
+def _writable(folder: Path) -> bool:
+    """Whether files can be made in a folder that need not exist yet."""
+    existing = next(parent for parent in (folder, *folder.parents) if os.path.exists(parent))
+    return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
 
 
 @contextmanager
@@ -97,15 +155,17 @@ def _part_path(destination: Path) -> Path:
     return destination.with_name(f"{destination.name}.part")
 
 
-def _complete(url: str, part: BufferedRandom, destination: Path, sha256: str | None, timeout: float) -> None:
+def _complete(
+    url: str, part: BufferedRandom, destination: Path, sha256: str | None, timeout: float, root: str
+) -> None:
     """Fills the partial file, verifies it, and gives it its name."""
     log.info("downloading %s to %s", url, destination)
     resumed = part.seek(0, os.SEEK_END) > 0
-    _fill(url, part, destination, timeout)
-    if sha256 is not None and resumed and _digest(part) != sha256.lower():
+    _fill(url, part, destination, timeout, root)
+    if sha256 is not None and resumed and not _digest(part).startswith(sha256.lower()):
         part.truncate(0)  # the file was published anew since the first half was fetched, or that half was damaged
-        _fill(url, part, destination, timeout)
-    if sha256 is not None and (digest := _digest(part)) != sha256.lower():
+        _fill(url, part, destination, timeout, root)
+    if sha256 is not None and not (digest := _digest(part)).startswith(sha256.lower()):
         _part_path(destination).unlink()
         raise DataError(
             f"{url}: the download is not the expected file (its sha256 is {digest}, not {sha256.lower()}), and was not "
@@ -121,7 +181,7 @@ def _complete(url: str, part: BufferedRandom, destination: Path, sha256: str | N
         os.close(folder)
 
 
-def _fill(url: str, part: BufferedRandom, destination: Path, timeout: float) -> None:
+def _fill(url: str, part: BufferedRandom, destination: Path, timeout: float, root: str) -> None:
     reason = ""
     for _ in range(_ATTEMPTS):
         try:
@@ -141,7 +201,7 @@ def _fill(url: str, part: BufferedRandom, destination: Path, timeout: float) -> 
             reason = str(error) or type(error).__name__
     raise OfflineError(
         f"{destination.name} is needed and cannot be downloaded from {url} ({reason}). It belongs at {destination}. "
-        f"Without a network, place it there, or set $ZOO_DATA or paths.data to the folder that holds your data sets."
+        f"Without a network, place it there, or set {root}."
     )
 
 

@@ -73,6 +73,11 @@ def collected() -> Iterator[None]:
         problems.append(error)
 
 
+def is_collecting() -> bool:
+    """Whether all problems are to be found, also those that take long to find."""
+    return _collected.get() is not None
+
+
 def read_table(path: Path | str, *, required: Sequence[str] = (), on_bad_row: OnBadRow = "error") -> Table:
     """Opens a table and checks its header; the rows are read when they are iterated.
 

@@ -68,6 +68,8 @@ def table(found: LabelledMap) -> pd.DataFrame:
 
     from zoo.maps.tables import query_columns
 
+    if found.is_gate:
+        raise ValueError(f"{found.site} is a gate, whose values are no distribution")
     parts = []
     for head in found.heads:
         pairs = found.pairs(head)

@@ -39,6 +39,8 @@ def heat_map(found: LabelledMap, *, head: int | None = None, title: str | None =
 
     if found.has_edges:
         raise ValueError(f"{found.site} has edges, which a heat map does not show; draw a neighbourhood")
+    if found.is_gate:
+        raise ValueError(f"{found.site} is a gate, which has no queries; lay it over its picture")
     pairs = found.pairs(head)
     shape = pairs.queries, len(found.labels["key"])
     cells = np.full(shape, np.nan, dtype=np.float32)

@@ -134,9 +134,7 @@ class Writer:
         if not self._open:
             raise RuntimeError("a Writer is used in a with statement: with Writer(...) as writer")
         if isinstance(maps, Recording):
-            self._silent |= maps.silent
-            for site, size in maps.cut.items():
-                self._cut[site] = max(size, self._cut.get(site, 0))
+            self.note(maps)
         found = {maps.site: maps} if isinstance(maps, AttentionMap) else maps
         options: dict[str, Any] = {"gold": gold, "index_in_batch": index_in_batch, "nouns": nouns}
         made = {
@@ -152,6 +150,12 @@ class Writer:
                 current["maps"].append(self._write(each))
                 self._tally.add(each)
         return made
+
+    def note(self, found: Recording) -> None:
+        """Notes why sites have no map: what a recording says of it, where its maps are added one by one."""
+        self._silent |= found.silent
+        for site, size in found.cut.items():
+            self._cut[site] = max(size, self._cut.get(site, 0))
 
     def file(self, name: str) -> Path:
         """Where to write another file that belongs to the folder, a picture say; it moves there with the rest."""

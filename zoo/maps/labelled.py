@@ -41,9 +41,10 @@ class LabelledMap:
         layer: Its number in the order of the model.
         weights: On the CPU; axes as in `axes`.
         axes: (head, query, key); (head, step, key) where a decoder asked once a step; (head, step, query, key) where it
-            asked several things each step; (edge, head) or (step, edge, head) for graphs.
-        heads: The number of each head; -1 is the average of all.
-        labels: What stands along query and key, step, or for edges along source and target.
+            asked several things each step; (edge, head) or (step, edge, head) for graphs; (channel,) or (height, width)
+            for a gate.
+        heads: The number of each head; -1 is the average of all. A gate has none.
+        labels: What stands along query and key, step, or for edges along source and target; for gates along each axis.
         permitted: Which pairs of a dense map exist, broadcast over the heads; None: all.
         source, target: The ends of each edge, as positions in their labels.
         gold: The pairs where attention belongs: as the weights, without heads.
@@ -67,19 +68,35 @@ class LabelledMap:
         return "edge" in self.axes
 
     @property
+    def is_gate(self) -> bool:
+        """Whether the weights are of channels or places, and not of pairs: no query asked for them."""
+        return "head" not in self.axes
+
+    @property
     def query_axes(self) -> tuple[str, ...]:
-        """The axes that tell queries apart: step, query, target."""
+        """The axes that tell queries apart: step, query, target; none for a gate."""
+        if self.is_gate:
+            return ()
         if self.has_edges:
             return ("step", "target") if "step" in self.axes else ("target",)
         return self.axes[1:-1]
 
     @property
     def key_axis(self) -> str:
-        return "source" if self.has_edges else "key"
+        return self.key_axes[-1]
+
+    @property
+    def key_axes(self) -> tuple[str, ...]:
+        """The axes that tell keys apart: key, source; all of a gate."""
+        if self.is_gate:
+            return self.axes
+        return ("source",) if self.has_edges else ("key",)
 
     @property
     def attends_to_itself(self) -> bool:
         """Whether queries and keys are the same things, so that a pair can be a self-loop."""
+        if self.is_gate:
+            return False
         queries, keys = self.labels.get(self.query_axes[-1]), self.labels[self.key_axis]
         if self.query_axes[-1] == "step" or queries is None:
             return False
@@ -102,15 +119,23 @@ class LabelledMap:
             raise KeyError(f"there is no {noun} {label!r}. {near}".strip()) from None
 
     def head(self, number: int | None = None) -> Float[Tensor, "..."]:
-        """The weights of one head, or the average of all, in fp32 and without the head axis."""
+        """The weights of one head, or the average of all, in fp32 and without the head axis; a gate's as they are."""
+        if self.is_gate and number is None:
+            return self.weights.float()
+        if self.is_gate:
+            raise ValueError(f"{self.site} is a gate, which has no heads")
         axis = self.axes.index("head")
         if number is None:
             return self.weights.float().mean(axis)
         return self.weights.select(axis, self._head_position(number)).float()
 
     def pairs(self, head: int | None = None) -> Pairs:
-        """The pairs of one head, or of the average of all heads."""
+        """The pairs of one head, or of the average of all heads; a gate's values as those of one query."""
         weights = self.head(head)
+        if self.is_gate:
+            weights = weights.flatten()
+            gold = None if self.gold is None else self.gold.flatten()
+            return Pairs(torch.zeros(len(weights), dtype=torch.int64), torch.arange(len(weights)), weights, gold, 1)
         if self.source is not None and self.target is not None:
             return self._edge_pairs(weights)
         *sizes, keys = weights.shape

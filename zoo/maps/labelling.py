@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -11,10 +11,13 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from zoo.attention.blocks import BlockSupport
+from zoo.attention.local import LocalSupport
 from zoo.attention.record import AttentionMap
 from zoo.attention.supports import DenseSupport, EdgeSupport
 from zoo.errors import nearest
 from zoo.maps.labelled import MEAN, LabelledMap
+from zoo.maps.layouts import laid_out
 
 Heads = Literal["each", "mean"]
 Labels = Mapping[str, Sequence[str]]
@@ -32,10 +35,13 @@ def labelled(
 ) -> LabelledMap:
     """One example of a recorded map.
 
+    A map over blocks of a sequence or around positions of it becomes one of all queries and keys, most of whose pairs
+    are not permitted.
+
     Args:
-        axis_labels: Names along query and key (and step), or source and target; what has none is numbered from 0. Where
-            an axis is longer than its labels, the rest is padding and cut off: the keys that the mask forbids; queries
-            at the same places in self-attention, else at the end.
+        axis_labels: Names along query and key (and step), or source and target, or the axes of a gate; what has none is
+            numbered from 0. Where an axis is longer than its labels, the rest is padding and cut off: the keys that the
+            mask forbids; queries at the same places in self-attention, else at the end. Gates have no padding.
         gold: For each pair, as the weights without heads, with or without the batch; for edges in the order of the
             support's, which `edge_gold` makes.
         index_in_batch: Which row of a batch.
@@ -47,16 +53,11 @@ def labelled(
     """
     if heads not in ("each", "mean"):
         raise ValueError(f"heads is 'each' or 'mean', not {heads!r}")
-    if found.axes[-2:] not in (("query", "key"), ("edge", "head")):
-        raise ValueError(
-            f"{found.site} has the axes {', '.join(found.axes)}: labels are for queries and keys, or edges"
-        )
-    known = {"source", "target"} if "edge" in found.axes else {"query", "key"}
+    make, known = _kind(found)
     known |= {"step"} & set(found.axes)
     for axis in [*axis_labels, *(nouns or {})]:
         if axis not in known:
             raise ValueError(f"{found.site} has no axis {axis!r}. {nearest(axis, known)}")
-    make = _edges if "edge" in found.axes else _dense
     one = make(found, axis_labels, gold, index_in_batch)
     if heads == "mean":
         one = mean_of_heads(one)
@@ -72,9 +73,24 @@ def edge_gold(gold: Bool[Tensor, " edges"], support: EdgeSupport) -> Bool[Tensor
 
 
 def mean_of_heads(one: LabelledMap) -> LabelledMap:
-    """The average of the heads, as one, in fp32; a pair is permitted where it is to any head."""
+    """The average of the heads, as one, in fp32; a pair is permitted where it is to any head. A gate stays as it is."""
+    if one.is_gate:
+        return one
     permitted = None if one.permitted is None else one.permitted.any(0, keepdim=True)
     return replace(one, weights=one.head().unsqueeze(one.axes.index("head")), heads=(MEAN,), permitted=permitted)
+
+
+def _kind(found: AttentionMap) -> tuple[Callable[..., LabelledMap], set[str]]:
+    """How such a map is labelled, and the axes that can have labels."""
+    support = found.support[0] if isinstance(found.support, list) else found.support
+    if found.axes[-2:] == ("edge", "head"):
+        return _edges, {"source", "target"}
+    if found.axes[-2:] == ("query", "key") or (found.view is None and isinstance(support, BlockSupport | LocalSupport)):
+        return _dense, {"query", "key"}
+    if found.axes in (("batch", "channel"), ("batch", "height", "width")):
+        return _gate, set(found.axes[1:])
+    axes = ", ".join(found.axes)
+    raise ValueError(f"{found.site} has the axes {axes}: labels are for queries and keys, edges, channels or places")
 
 
 def _edges(found: AttentionMap, labels: Labels, gold: Tensor | None, index: int) -> LabelledMap:
@@ -111,8 +127,10 @@ def _dense(found: AttentionMap, labels: Labels, gold: Tensor | None, index: int)
     batch = found.axes.index("batch")
     if not 0 <= index < found.weights.shape[batch]:
         raise ValueError(f"{found.site} has a batch of {found.weights.shape[batch]}, there is no example {index}")
-    weights = found.weights.detach().select(batch, index).cpu()
-    permitted = _permitted(found, index)
+    if found.axes[-2:] == ("query", "key"):
+        weights, permitted = found.weights.detach().select(batch, index).cpu(), _permitted(found, index)
+    else:
+        weights, permitted = laid_out(found, index)
     axes: tuple[str, ...] = ("head", "query", "key")
     if "step" in found.axes:
         weights, permitted = weights.movedim(1, 0), permitted.movedim(1, 0)
@@ -133,6 +151,29 @@ def _dense(found: AttentionMap, labels: Labels, gold: Tensor | None, index: int)
         heads=found.heads,
         labels={axis: labels[axis] if axis in labels else _numbers(kept[axis].tolist()) for axis in axes[1:]},
         permitted=None if permitted.all() else permitted,
+        gold=gold,
+    )
+
+
+def _gate(found: AttentionMap, labels: Labels, gold: Tensor | None, index: int) -> LabelledMap:
+    if not 0 <= index < len(found.weights):
+        raise ValueError(f"{found.site} has a batch of {len(found.weights)}, there is no example {index}")
+    weights, axes = found.weights.detach()[index].cpu(), found.axes[1:]
+    for axis, size in zip(axes, weights.shape, strict=True):
+        if axis in labels and len(labels[axis]) != size:
+            raise ValueError(f"{found.site} has {size} along {axis!r}, and {len(labels[axis])} labels")
+    if gold is not None:
+        gold = _cut_gold(found.site, gold.cpu(), weights.shape, [torch.arange(size) for size in weights.shape], index)
+    return LabelledMap(
+        site=found.site,
+        layer=0,
+        weights=weights,
+        axes=axes,
+        heads=(),
+        labels={
+            axis: labels[axis] if axis in labels else _numbers(range(size))
+            for axis, size in zip(axes, weights.shape, strict=True)
+        },
         gold=gold,
     )
 

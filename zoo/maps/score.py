@@ -137,6 +137,8 @@ def truth(found: LabelledMap, head: int | None = None) -> dict[str, float | None
     if pairs.gold is None:
         return {}
     w, g, q = pairs.weights, pairs.gold, pairs.query
+    if found.is_gate:  # places do not compete for what a gate lets through, so that no mass is shared out
+        return {"pointing_accuracy": pointing_accuracy(w, g, query=q)}
     if not found.has_edges:
         return {
             "pointing_accuracy": pointing_accuracy(w, g, query=q),

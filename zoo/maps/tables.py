@@ -29,32 +29,38 @@ def frames(found: LabelledMap, *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
 
     Columns: layer, head, then for edges source, target, weight, is_self_loop; for dense maps query, key, weight and, as
     labels may repeat, query_position and key_position. Maps of steps have a step (and step_position) before these.
-    Pairs that are not permitted are not listed. The head is `mean` where the heads were averaged.
+    Pairs that are not permitted are not listed. The head is `mean` where the heads were averaged. For gates: layer, the
+    axes (channel, or height and width), weight.
     """
     import pandas as pd
 
     names = {axis: _categories(found.labels[axis]) for axis in found.labels}
-    for head in found.heads:
+    for head in (None,) if found.is_gate else found.heads:
         pairs = found.pairs(head)
         for start in range(0, max(len(pairs.key), 1), rows):
             piece = slice(start, start + rows)
             key = pairs.key[piece]
-            positions = {**_query_positions(found, pairs.query[piece]), found.key_axis: key.numpy()}
+            positions = {
+                **_positions(found, found.query_axes, pairs.query[piece]),
+                **_positions(found, found.key_axes, key),
+            }
             if found.has_edges:  # source before target, as in every list of edges
                 positions["target"] = positions.pop("target")
-            columns: dict[str, Any] = {"layer": found.layer, "head": "mean" if head == MEAN else head}
+            columns: dict[str, Any] = {"layer": found.layer}
+            if head is not None:
+                columns["head"] = "mean" if head == MEAN else head
             columns |= {axis: _named(names[axis], position) for axis, position in positions.items()}
             columns["weight"] = pairs.weights[piece].numpy()
             if found.has_edges:
                 columns["is_self_loop"] = (positions["source"] == positions["target"]) & found.attends_to_itself
-            else:
+            elif not found.is_gate:
                 columns |= {f"{axis}_position": position for axis, position in positions.items()}
             yield pd.DataFrame(columns, index=range(start, start + len(key)))
 
 
 def query_columns(found: LabelledMap, query: Int[Tensor, " n"]) -> dict[str, pd.Categorical]:
     """The labels of queries, by the names of their axes."""
-    positions = _query_positions(found, query)
+    positions = _positions(found, found.query_axes, query)
     return {axis: _named(_categories(found.labels[axis]), position) for axis, position in positions.items()}
 
 
@@ -125,11 +131,11 @@ def _write_parquet(pieces: Iterable[pd.DataFrame], path: Path) -> None:
             writer.close()
 
 
-def _query_positions(found: LabelledMap, query: Int[Tensor, " n"]) -> dict[str, np.ndarray]:
-    """Where a query stands along each of its axes."""
-    sizes = [len(found.labels[axis]) for axis in found.query_axes]
-    indices = torch.unravel_index(query, sizes) if len(sizes) > 1 else (query,)
-    return {axis: index.numpy() for axis, index in zip(found.query_axes, indices, strict=True)}
+def _positions(found: LabelledMap, axes: Sequence[str], number: Int[Tensor, " n"]) -> dict[str, np.ndarray]:
+    """Where queries or keys, counted through their axes, stand along each of these."""
+    sizes = [len(found.labels[axis]) for axis in axes]
+    indices = torch.unravel_index(number, sizes) if len(sizes) > 1 else (number,) * len(sizes)
+    return {axis: index.numpy() for axis, index in zip(axes, indices, strict=True)}
 
 
 def _categories(labels: Sequence[str]) -> tuple[Any, np.ndarray]:

@@ -24,6 +24,8 @@ def describe(
         noun: What the query is: "node", "word", "item"; by default what the map says.
         among: What the keys are; by default neighbours for a node, else what the map says, or the same as the query.
     """
+    if found.is_gate:
+        raise ValueError(f"{found.site} is a gate, which no query asks for")
     axis = found.query_axes[-1]
     position = found.position(axis, query) if isinstance(query, str) else query
     if not 0 <= position < len(found.labels[axis]):

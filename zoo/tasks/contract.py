@@ -6,13 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytorch_lightning as pl
+import torch
 from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from zoo.attention import AttentionMap
 from zoo.data.loader import Loader
+from zoo.errors import ConfigError
 from zoo.optimisation import Optimisation
 
 
@@ -31,6 +34,19 @@ class Invariance:
     kept: Callable[[Any], Tensor]
 
 
+@dataclass(frozen=True)
+class Published:
+    """Weights that others trained and published, under this model's names.
+
+    Args:
+        weights: By parameter; what is left out stays as initialised.
+        data: The vocabularies that they know, as a data set's `state`.
+    """
+
+    weights: Mapping[str, Tensor]
+    data: Mapping[str, Any]
+
+
 class Task(pl.LightningModule, ABC):
     """A model with its loss, metrics and decoding. `test_step` logs `test/...` and, on data with gold, `truth/...`."""
 
@@ -47,6 +63,14 @@ class Task(pl.LightningModule, ABC):
 
     def configure_optimizers(self) -> Any:
         return self.optimisation.configure(self)
+
+    def train(self, mode: bool = True) -> Self:
+        """A batch norm whose parameters are frozen keeps its statistics too."""
+        super().train(mode)
+        for module in self.modules() if mode else ():
+            if isinstance(module, _BatchNorm) and not any(p.requires_grad for p in module.parameters()):
+                module.eval()
+        return self
 
     @abstractmethod
     def explain(self, batch: Any) -> AttentionMap:
@@ -71,6 +95,22 @@ class Task(pl.LightningModule, ABC):
     @abstractmethod
     def vocabularies(self) -> dict[str, dict[str, int]]:
         """For fine-tuning by name: vocabulary of the data -> parameter -> its axis with one entry a name."""
+
+    def resized(self, name: str, old: Tensor, shape: torch.Size) -> Tensor | None:
+        """For fine-tuning at another resolution or length: a parameter brought to this shape; None if it has none."""
+        return None
+
+    def published(self, name: str) -> Published:
+        """For `init=SOURCE:NAME`: weights that were published elsewhere."""
+        raise ConfigError(f"init={name}: there are no published weights for this model")
+
+    def stages(self) -> Sequence[str]:
+        """Prefixes of parameter names from the input to the output, for rates that fall with depth."""
+        return ()
+
+    def tables(self) -> Mapping[str, list[dict[str, Any]]]:
+        """What the last evaluation found that is no number: a list of rows a table."""
+        return {}
 
 
 class TaskData(pl.LightningDataModule, ABC):
@@ -101,7 +141,7 @@ class TaskData(pl.LightningDataModule, ABC):
         """Reads the data with a checkpoint's vocabularies instead of its own."""
 
     @abstractmethod
-    def for_input(self, path: Path, state: dict[str, Any]) -> TaskData:
+    def for_input(self, paths: Sequence[Path], state: dict[str, Any]) -> TaskData:
         """The user's own examples for a model that was trained on this data."""
 
     @abstractmethod

@@ -266,7 +266,7 @@ def test_without_a_network_it_is_said_what_to_place_where(tmp_path: Path, cora, 
 def test_a_root_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(planetoid, "_SOURCE", DEAD)
     (tmp_path / "file").write_text("no folder can be made here")
-    with pytest.raises(DataError, match=r"Cora lacks ind\.cora\.x, .*cannot be written.*\$ZOO_DATA"):
+    with pytest.raises(DataError, match=r"Cora/raw: there is no ind\.cora\.x, .*cannot be written.*\$ZOO_DATA"):
         read_planetoid(tmp_path / "file", "cora")
 
 

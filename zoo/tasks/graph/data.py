@@ -91,8 +91,11 @@ class GraphData(TaskData):
         self._vocabulary = (state["labels"], state["features"])
         self.graph = None
 
-    def for_input(self, path: Path, state: dict[str, Any]) -> GraphData:
+    def for_input(self, paths: Sequence[Path], state: dict[str, Any]) -> GraphData:
         """The user's own graph, a folder with nodes.csv and edges.csv, for a model trained on this data."""
+        if len(paths) != 1:
+            raise DataError(f"{len(paths)} inputs were given; a model of graphs takes one folder at a time")
+        (path,) = paths
         if not path.is_dir():
             raise DataError(f"{path}: give the folder that holds nodes.csv and edges.csv")
         read = partial(

@@ -14,9 +14,10 @@ from jaxtyping import Float, Int64
 from scipy import sparse
 from torch import Tensor
 
+from zoo.data.splits import stratified
 from zoo.data.tables import OnBadRow, Row, Table, collected, message, parse_number, read_table
-from zoo.errors import DataError
-from zoo.tasks.graph.graph import NONE, SPLITS, TEST, TRAIN, VAL, Graph, sparse_features, undirected
+from zoo.errors import DataError, some_of
+from zoo.tasks.graph.graph import NONE, SPLITS, TRAIN, Graph, sparse_features, undirected
 
 _RESERVED = ("id", "label", "split")
 _SPARSE = "features"
@@ -63,7 +64,7 @@ def read_graph(
     if "split" in table.columns:
         split = torch.tensor([SPLITS.get(row.split, NONE) for row in rows])
     else:
-        split = _stratified(label, split_seed)
+        split = torch.from_numpy(stratified(label.numpy(), split_seed))
     if labels is None and not table.collected:
         with collected():
             _check_splits(table, rows, label, split, label_names)
@@ -115,7 +116,7 @@ def _feature_columns(table: Table, feature_names: Sequence[str] | None) -> list[
     known = set(feature_names)
     unused = [name for name in others if name not in known]
     if unused:
-        _warn(f"{table.path}: {_listed(unused)} not among the model's features, not used.")
+        _warn(f"{table.path}: {some_of(unused)} not among the model's features, not used.")
     return list(feature_names)
 
 
@@ -177,8 +178,8 @@ def _word_features(
     unknown = {word for row in rows for word in row.words if word not in index}
     if unknown:
         left_out = sum(len(row.words) for row in rows) - sum(len(pairs) for pairs in known)
-        listed = _listed(sorted(unknown))
-        _warn(f"{table.path}: left out {left_out} word:count pairs, {listed} not among the model's words.")
+        named = some_of(sorted(unknown))
+        _warn(f"{table.path}: left out {left_out} word:count pairs, {named} not among the model's words.")
     flat = list(chain.from_iterable(known))
     column = np.array([i for i, _ in flat], dtype=np.int64)
     value = np.array([count for _, count in flat], dtype=np.float32)
@@ -192,7 +193,7 @@ def _read_edges(
     table = read_table(path, required=["source", "target"], on_bad_row=on_bad_row)
     unused = [name for name in table.columns if name not in ("source", "target")]
     if unused:
-        _warn(f"{table.path}: {_listed(unused)} not used; an edge has a source and a target.")
+        _warn(f"{table.path}: {some_of(unused)} not used; an edge has a source and a target.")
     index = {name: i for i, name in enumerate(ids)}
 
     def read(row: Row) -> tuple[int, int]:
@@ -210,20 +211,6 @@ def _read_edges(
     pairs = np.array(list(table.parse(read)), dtype=np.int64)
     _warn_of_skipped(table)
     return torch.from_numpy(pairs).t().contiguous()
-
-
-def _stratified(label: Int64[Tensor, " n"], seed: int) -> Int64[Tensor, " n"]:
-    """60/20/20 within each label. Which node goes where does not depend on the labels' numbers."""
-    order = np.random.default_rng(seed).permutation(len(label))
-    shuffled = label.numpy()[order]
-    split = np.full(len(label), NONE)
-    for value in np.unique(shuffled[shuffled != NONE]):
-        members = order[shuffled == value]
-        held_out = round(0.2 * len(members))
-        split[members] = TRAIN
-        split[members[:held_out]] = VAL
-        split[members[held_out : 2 * held_out]] = TEST
-    return torch.from_numpy(split)
 
 
 def _check_splits(table: Table, rows: list[_Node], label: Tensor, split: Tensor, label_names: tuple[str, ...]) -> None:
@@ -252,10 +239,3 @@ def _warn_of_skipped(table: Table) -> None:
 
 def _warn(text: str) -> None:
     warnings.warn(text, UserWarning, stacklevel=2)
-
-
-def _listed(names: list[str]) -> str:
-    """The first few names and how many more there are, with the verb that fits."""
-    shown = ", ".join(repr(name) for name in names[:5])
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"{shown}{more} {'is' if len(names) == 1 else 'are'}"

@@ -1,0 +1,1 @@
+"""Vision: pictures and their classes, by gated convolutions and by Transformers."""

@@ -1,0 +1,140 @@
+"""What gates cost: their share of a net's parameters, products and time."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from zoo.attention import CBAM, ChannelGate, EfficientChannel, SpatialGate, SqueezeExcitation
+
+_GATES = (CBAM, ChannelGate, EfficientChannel, SpatialGate, SqueezeExcitation)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one gate, of all of them, or of the whole net.
+
+    Args:
+        name: Qualified name of the gate.
+        parameters: Their number.
+        macs: Products in convolutions and linear layers for one picture, as papers count them: neither pooling nor the
+            multiplication of the features.
+        seconds: Of one forward pass over the batch, all of the gate included; None where it was not measured.
+    """
+
+    name: str
+    parameters: int
+    macs: int
+    seconds: float | None
+
+
+def gate_costs(net: nn.Module, pixels: Float[Tensor, "b c h w"], *, repeats: int = 0) -> list[Cost]:
+    """A cost for each gate, then one for `all gates` and one for `the net`.
+
+    Args:
+        net: Not changed; on the device of the pixels, which may be `meta` where no time is wanted.
+        pixels: A batch.
+        repeats: Forward passes whose median is the time; 0 for none. Gates and net are timed in the same pass.
+    """
+    gates = _outermost_gates(net)
+    was_training = net.training
+    net.eval()
+    try:
+        with torch.no_grad():
+            macs = _macs(net, gates, pixels)
+            seconds = _seconds(net, gates, pixels, repeats) if repeats else [None] * len(macs)
+    finally:
+        net.train(was_training)
+    parameters = [_parameters(gate) for gate in gates.values()]
+    parameters += [sum(parameters), _parameters(net)]
+    names = [*gates, "all gates", "the net"]
+    return [Cost(*each) for each in zip(names, parameters, macs, seconds, strict=True)]
+
+
+def columns(costs: Sequence[Cost]) -> dict[str, list[Any]]:
+    """As a table: what each has, and which share of the net's that is."""
+    whole = costs[-1]
+    found: dict[str, list[Any]] = {
+        "": [cost.name for cost in costs],
+        "parameters": [f"{cost.parameters:,}" for cost in costs],
+        "share of parameters": [_share(cost.parameters / whole.parameters) for cost in costs],
+        "MACs": [f"{cost.macs:,}" for cost in costs],
+        "share of MACs": [_share(cost.macs / whole.macs) for cost in costs],
+    }
+    if whole.seconds is not None:
+        seconds = [cost.seconds or 0.0 for cost in costs]
+        found["ms"] = [f"{1000 * each:.2f}" for each in seconds]
+        found["share of time"] = [_share(each / whole.seconds) for each in seconds]
+    return found
+
+
+def _share(part: float) -> str:
+    return f"{100 * part:.3g}%"
+
+
+def _outermost_gates(net: nn.Module) -> dict[str, nn.Module]:
+    """Those that are no part of another gate."""
+    found: dict[str, nn.Module] = {}
+    for name, module in net.named_modules():
+        if isinstance(module, _GATES) and not any(name.startswith(f"{outer}.") for outer in found):
+            found[name] = module
+    return found
+
+
+def _parameters(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def _macs(net: nn.Module, gates: dict[str, nn.Module], pixels: Tensor) -> list[int]:
+    with FlopCounterMode(display=False) as counter, _between(gates, counter.get_total_flops) as spent:
+        net(pixels)
+    flops = [spent.get(name, 0) for name in gates]
+    return [each // 2 // len(pixels) for each in (*flops, sum(flops), counter.get_total_flops())]
+
+
+def _seconds(net: nn.Module, gates: dict[str, nn.Module], pixels: Tensor, repeats: int) -> list[float | None]:
+    def now() -> float:
+        if pixels.is_cuda:
+            torch.cuda.synchronize(pixels.device)
+        return time.perf_counter()
+
+    passes: list[list[float]] = []
+    for _ in range(repeats + 1):
+        with _between(gates, now) as spent:
+            start = now()
+            net(pixels)
+            whole = now() - start
+        passes.append([*(spent[name] for name in gates), sum(spent.values()), whole])
+    return [statistics.median(each) for each in zip(*passes[1:], strict=True)]  # the first pass warms up
+
+
+@contextmanager
+def _between(gates: dict[str, nn.Module], read: Callable[[], Any]) -> Iterator[dict[str, Any]]:
+    """Gate -> by how much a reading grew while the gate ran."""
+    spent: dict[str, Any] = {}
+    started: dict[str, Any] = {}
+
+    def start(name: str) -> None:
+        started[name] = read()
+
+    def stop(name: str) -> None:
+        spent[name] = spent.get(name, 0) + read() - started[name]
+
+    hooks = []
+    for name, gate in gates.items():
+        hooks.append(gate.register_forward_pre_hook(lambda _, __, name=name: start(name)))
+        hooks.append(gate.register_forward_hook(lambda _, __, ___, name=name: stop(name)))
+    try:
+        yield spent
+    finally:
+        for hook in hooks:
+            hook.remove()

@@ -1,0 +1,236 @@
+"""Residual networks (He et al. 2016), for small pictures and for ImageNet's, with a gate in every residual branch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torchvision.ops import StochasticDepth
+
+Form = Literal["cifar", "imagenet"]
+Stem = Literal["small", "large"]
+Shortcut = Literal["projection", "padding"]
+
+_IMAGENET: dict[int, tuple[bool, tuple[int, ...]]] = {
+    18: (False, (2, 2, 2, 2)),
+    34: (False, (3, 4, 6, 3)),
+    50: (True, (3, 4, 6, 3)),
+    101: (True, (3, 4, 23, 3)),
+    152: (True, (3, 8, 36, 3)),
+}
+"""He et al. 2016, table 1: depth -> whether the blocks are bottlenecks, and how many each stage has."""
+
+
+class ResNet(nn.Module):
+    """A stem, stages of residual blocks, the mean over the picture and a linear layer.
+
+    Form `cifar` is section 4.2 of the paper: three stages of n blocks, 6n + 2 layers. Form `imagenet` is table 1 with
+    the stride in the 3x3 convolution, as torchvision has it; its parameters have torchvision's names, but for `head`.
+
+    Args:
+        channels: Of the pictures.
+        height, width: Of the pictures; the net takes any.
+        classes: How many logits.
+        size: The name of a depth.
+        depth: Number of layers; if not given, the size's.
+        form: If not given, that of the depth: `imagenet` for 18, 34, 50, 101 and 152, `cifar` for others.
+        dim: Width of the first stage, doubled by each stage after it; if not given, the form's 16 or 64.
+        gate: `(channels) -> Module`, at the end of each residual branch (Hu et al. 2018, fig. 3; Woo et al. 2018,
+            fig. 3).
+        stem: One 3x3 convolution, or ImageNet's 7x7 and pooling, which make the picture 4 times smaller a side; if not
+            given, the form's.
+        shortcut: Where a block changes the shape: a 1x1 convolution (option B), or every other pixel and zeros (option
+            A), with which the paper's CIFAR networks have no other parameters than their layers.
+        zero_init: Each block starts as its shortcut: the weight of the last normalisation in a branch is zero.
+        stochastic_depth: Probability with which training leaves out the last branch; those before it linearly less
+            (Huang et al. 2016, eq. 4).
+    """
+
+    SIZES: ClassVar[dict[str, int]] = {f"resnet{depth}": depth for depth in (20, 32, 44, 56, 110, *_IMAGENET)}
+
+    def __init__(
+        self,
+        *,
+        channels: int,
+        height: int,
+        width: int,
+        classes: int,
+        size: str | None = "resnet20",
+        depth: int | None = None,
+        form: Form | None = None,
+        dim: int | None = None,
+        gate: Callable[..., nn.Module] = nn.Identity,
+        stem: Stem | None = None,
+        shortcut: Shortcut = "projection",
+        zero_init: bool = False,
+        stochastic_depth: float = 0.0,
+    ) -> None:
+        super().__init__()
+        depth = self._depth(size) if depth is None else depth
+        form = form or ("imagenet" if depth in _IMAGENET else "cifar")
+        is_bottleneck, counts = _layout(depth, form)
+        block = Bottleneck if is_bottleneck else Basic
+        dim = {"cifar": 16, "imagenet": 64}[form] if dim is None else dim
+        if dim < 1:
+            raise ValueError(f"dim={dim}: write a width of 1 or more")
+        if not 0 <= stochastic_depth < 1:
+            raise ValueError(f"stochastic_depth={stochastic_depth}: write a probability from 0 up to, but not, 1")
+        if (stem or "small") not in ("small", "large"):
+            raise ValueError(f"stem is 'small' or 'large', not {stem!r}")
+        if shortcut not in ("projection", "padding"):
+            raise ValueError(f"shortcut is 'projection' or 'padding', not {shortcut!r}")
+
+        if (stem or {"cifar": "small", "imagenet": "large"}[form]) == "small":
+            self.conv1, self.bn1 = _convolution(channels, dim, 3)
+            self.pool: nn.Module = nn.Identity()
+        else:
+            self.conv1, self.bn1 = _convolution(channels, dim, 7, 2)
+            self.pool = nn.MaxPool2d(3, stride=2, padding=1)
+        self._stages: list[str] = []
+        inputs = dim
+        drops = iter(stochastic_depth * (number + 1) / sum(counts) for number in range(sum(counts)))
+        for stage, count in enumerate(counts):
+            blocks = nn.Sequential()
+            for number in range(count):
+                stride = 2 if stage and number == 0 else 1
+                options: dict[str, Any] = {
+                    "gate": gate,
+                    "shortcut": shortcut,
+                    "zero_init": zero_init,
+                    "drop": next(drops),
+                }
+                blocks.append(block(inputs, dim * 2**stage, stride=stride, **options))
+                inputs = dim * 2**stage * block.expansion
+            self._stages.append(f"layer{stage + 1}")
+            self.add_module(self._stages[-1], blocks)
+        self.head = nn.Linear(inputs, classes)
+
+    def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b classes"]:
+        logits: Tensor = self.head(self.features(x).mean((2, 3)))
+        return logits
+
+    def features(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d rows columns"]:
+        """The last map: logits are `head` of its mean over the places."""
+        x = self.pool(self.bn1(self.conv1(x)).relu_())
+        for stage in self._stages:
+            x = self.get_submodule(stage)(x)
+        return x
+
+    def stages(self) -> list[str]:
+        """What names of parameters start with, from the input to the output; `bn1` counts with the first."""
+        return ["conv1", *self._stages, "head"]
+
+    def _depth(self, size: str | None) -> int:
+        if size not in self.SIZES:
+            raise ValueError(f"size={size!r}: there is {', '.join(self.SIZES)}; write another one as depth")
+        return self.SIZES[size]
+
+
+class Basic(nn.Module):
+    """relu(shortcut(x) + gate(bn(conv3x3(relu(bn(conv3x3(x))))))) (He et al. 2016, fig. 5, left)."""
+
+    expansion: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        inputs: int,
+        width: int,
+        *,
+        stride: int,
+        gate: Callable[..., nn.Module],
+        shortcut: Shortcut,
+        zero_init: bool,
+        drop: float,
+    ) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = _convolution(inputs, width, 3, stride)
+        self.conv2, self.bn2 = _convolution(width, width, 3)
+        self.gate = gate(channels=width)
+        self.drop = StochasticDepth(drop, "row")
+        self.downsample = _shortcut(inputs, width, stride, shortcut)
+        if zero_init:
+            nn.init.zeros_(self.bn2.weight)
+
+    def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d rows columns"]:
+        branch = self.bn1(self.conv1(x)).relu_()
+        branch = self.gate(self.bn2(self.conv2(branch)))
+        out: Tensor = (self.drop(branch) + self.downsample(x)).relu_()
+        return out
+
+
+class Bottleneck(nn.Module):
+    """relu(shortcut(x) + gate(branch)), the branch 1x1, 3x3 and 1x1 (He et al. 2016, fig. 5, right)."""
+
+    expansion: ClassVar[int] = 4
+
+    def __init__(
+        self,
+        inputs: int,
+        width: int,
+        *,
+        stride: int,
+        gate: Callable[..., nn.Module],
+        shortcut: Shortcut,
+        zero_init: bool,
+        drop: float,
+    ) -> None:
+        super().__init__()
+        outputs = width * self.expansion
+        self.conv1, self.bn1 = _convolution(inputs, width, 1)
+        self.conv2, self.bn2 = _convolution(width, width, 3, stride)
+        self.conv3, self.bn3 = _convolution(width, outputs, 1)
+        self.gate = gate(channels=outputs)
+        self.drop = StochasticDepth(drop, "row")
+        self.downsample = _shortcut(inputs, outputs, stride, shortcut)
+        if zero_init:
+            nn.init.zeros_(self.bn3.weight)
+
+    def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d rows columns"]:
+        branch = self.bn1(self.conv1(x)).relu_()
+        branch = self.bn2(self.conv2(branch)).relu_()
+        branch = self.gate(self.bn3(self.conv3(branch)))
+        out: Tensor = (self.drop(branch) + self.downsample(x)).relu_()
+        return out
+
+
+class Padding(nn.Module):
+    """Every `stride`-th pixel, with channels of zeros behind the input's (He et al. 2016, section 3.3, option A)."""
+
+    def __init__(self, *, channels: int, stride: int) -> None:
+        super().__init__()
+        self.channels = channels
+        self.stride = stride
+
+    def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d rows columns"]:
+        missing = self.channels - x.shape[1]
+        return nn.functional.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, missing))
+
+
+def _layout(depth: int, form: str) -> tuple[bool, tuple[int, ...]]:
+    """Whether the blocks are bottlenecks, and how many each stage has."""
+    if form == "imagenet":
+        if depth not in _IMAGENET:
+            raise ValueError(f"depth={depth}: in ImageNet's form a net has {', '.join(map(str, _IMAGENET))} layers")
+        return _IMAGENET[depth]
+    if form != "cifar":
+        raise ValueError(f"form is 'cifar' or 'imagenet', not {form!r}")
+    if depth < 8 or depth % 6 != 2:
+        raise ValueError(f"depth={depth}: in CIFAR's form a net has 6n + 2 layers, as 20, 32, 44, 56 and 110")
+    return False, ((depth - 2) // 6,) * 3
+
+
+def _convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
+    """Its weights start as in He et al. 2015."""
+    convolution = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
+    nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
+    return convolution, nn.BatchNorm2d(outputs)
+
+
+def _shortcut(inputs: int, outputs: int, stride: int, kind: str) -> nn.Module:
+    if inputs == outputs and stride == 1:
+        return nn.Identity()
+    if kind == "padding":
+        return Padding(channels=outputs, stride=stride)
+    return nn.Sequential(*_convolution(inputs, outputs, 1, stride))
