@@ -169,7 +169,7 @@ def try_batch(composed: Mapping[str, Any], module: Task, data: TaskData, report:
     module.to(device)
     parameters = sum(p.numel() for p in module.parameters())
     report.append(f"model      {composed['names']['model']}, {parameters:,} parameters")
-    batch, count = _largest(data.loader("train"))
+    batch, count = _largest(data.train_dataloader())
     if batch is None:
         return ["the training split has no batch"]
     report.append(f"data       {composed['names']['data']}, {data.train_size():,} examples in {count} batches an epoch")
@@ -193,6 +193,7 @@ def try_batch(composed: Mapping[str, Any], module: Task, data: TaskData, report:
     invariants = module.invariants(batch)
     problems += _dependent(module, batch, invariants)
     report += [f"outputs    do not depend on {each.what}" for each in invariants if not problems]
+    report += [f"costs      {line}" for line in module.costs(batch)]
     module.zero_grad()
     return problems
 

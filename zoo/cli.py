@@ -14,7 +14,18 @@ from typing import Any
 from zoo import config
 from zoo.errors import ConfigError, InterruptedRunError, ZooError, nearest
 
-_GROUPS = ("model", "data", "attention", "gate", "optimizer", "scheduler", "trainer", "callbacks", "logger", "experiment")
+_GROUPS = (
+    "model",
+    "data",
+    "attention",
+    "gate",
+    "optimizer",
+    "scheduler",
+    "trainer",
+    "callbacks",
+    "logger",
+    "experiment",
+)
 _VALUED_FLAGS = ("--cfg", "-c", "--info", "-i", "--package", "-p")
 _TRAIN_HELP = """\
 usage: python train.py model=NAME [key=value ...]        (or zoo train ...)

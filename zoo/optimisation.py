@@ -129,7 +129,9 @@ class Schedule:
         if kind == "plateau" and warmup:
             raise ConfigError("scheduler=plateau takes no warm-up: its rate follows the monitor, not the step")
         if any(not 0 < each < 1 for each in milestones) or (kind == "steps") != bool(milestones):
-            raise ConfigError("scheduler=steps takes milestones, shares of all steps such as [0.5, 0.75]; no other does")
+            raise ConfigError(
+                "scheduler=steps takes milestones, shares of all steps such as [0.5, 0.75]; others do not"
+            )
         self.kind = kind
         self.milestones = tuple(milestones)
         self.warmup = warmup

@@ -236,3 +236,34 @@ def test_equal_to_timm() -> None:
     with torch.no_grad():
         other.conv.weight.copy_(eca.conv.weight)
     torch.testing.assert_close(eca(x), other(x))
+
+
+@pytest.mark.parametrize("name", ["channel", "channel, max", "spatial", "spatial, max", "cbam"])
+def test_equal_highest_numbers_share_the_gradient(name: str) -> None:
+    """As torch's amax has it: a ReLU leaves many zeros."""
+    gate = made(name, 4)
+    x = torch.randint(0, 2, (2, 4, 3, 5), generator=torch.Generator().manual_seed(1)).double().requires_grad_()
+    for one, other in zip(
+        torch.autograd.grad(gate(x).square().sum(), [x, *gate.parameters()]),
+        torch.autograd.grad(written_out(name, gate, x).square().sum(), [x, *gate.parameters()]),
+        strict=True,
+    ):
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-12)
+
+
+def written_out(name: str, gate: Any, x: Tensor) -> Tensor:
+    """With torch's own mean and amax."""
+    if name == "cbam":
+        return written_out("spatial", gate.spatial, written_out("channel", gate.channel, x))
+    wanted = {"avg": [Tensor.mean], "max": [Tensor.amax], "both": [Tensor.mean, Tensor.amax]}[pooling_of(name)]
+    if name.startswith("spatial"):
+        return x * gate.conv(torch.stack([pool(x, 1) for pool in wanted], 1)).sigmoid()
+    pooled = [gate.excite(gate.squeeze(pool(x, (2, 3))).relu()) for pool in wanted]
+    return x * sum(pooled).sigmoid()[:, :, None, None]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", GATES)
+def test_second_gradients(name: str) -> None:
+    gate = made(name, 3)
+    x = torch.randn(1, 3, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    assert torch.autograd.gradgradcheck(gate, (x,))

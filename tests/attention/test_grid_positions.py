@@ -155,9 +155,9 @@ def test_other_scores_have_the_bias_too() -> None:
 def test_views_of_some_rows() -> None:
     attend, tensors = placed(), tensors_of()
     whole = weights_of(attend, tensors, DenseSupport())
-    with record(attend, view=Rows([1, 4])) as maps, torch.no_grad():
+    with record(attend, view=Rows(1, 4)) as maps, torch.no_grad():
         attend(tensors["query"], attend.prepare(tensors["key"]), tensors["value"], DenseSupport())
-    torch.testing.assert_close(maps[""].weights, whole[:, :, [1, 4]])
+    torch.testing.assert_close(maps[""].weights, whole[:, :, 1:4])
 
 
 def test_equal_offsets_have_equal_biases_and_others_do_not() -> None:

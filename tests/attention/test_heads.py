@@ -365,3 +365,14 @@ def test_short_sequences(length: int) -> None:
     layer = layer_of(key_heads=2)
     output, _ = layer(draw(2, length, 24), None, DenseSupport(causal=True))
     assert output.shape == (2, length, 24)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("out_bias", [False, True, None])
+def test_biases(bias: bool, out_bias: bool | None) -> None:
+    attend = AttendFactory(score=ScaledDot, normalise=Softmax)
+    module = MultiHead(dim=4, heads=2, attend=attend, bias=bias, out_bias=out_bias)
+    found = {name for name in ("query", "key", "value", "out") if getattr(module, name).bias is not None}
+    assert found == ({"query", "key", "value"} if bias else set()) | (
+        {"out"} if (bias if out_bias is None else out_bias) else set()
+    )

@@ -207,6 +207,63 @@ def test_every_site_is_recorded_by_name() -> None:
     }
 
 
+class Counting(nn.Module):
+    """Doubles what is added, and is made anew for each residual."""
+
+    made = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        Counting.made += 1
+
+    def forward(self, y: Tensor) -> Tensor:
+        return 2.0 * y
+
+
+@both_norms
+def test_a_branch_changes_what_is_added(norm_first: bool) -> None:
+    plain, x = encoder(norm_first), draw(2, 5, 12)
+    Counting.made = 0
+    torch.manual_seed(0)
+    block = EncoderBlock(
+        dim=12,
+        mixer=heads(),
+        feed_forward=feed_forward(),
+        residual=partial(RESIDUALS[norm_first], branch=Counting),
+    ).double()
+    assert Counting.made == 2
+    assert plain.mixed.branch is None
+    assert plain.fed.branch is None
+    block.load_state_dict(plain.state_dict())
+    for linear in (plain.mixer.out, plain.feed_forward.contract):
+        linear.weight.data.mul_(2.0)
+        linear.bias.data.mul_(2.0)
+    torch.testing.assert_close(block(x), plain(x), **EXACT)
+
+
+@both_norms
+@pytest.mark.parametrize("first", [0, 1, 3, 5])
+def test_the_first_positions_alone(norm_first: bool, first: int) -> None:
+    """They are what they are among all, and no other is fed forward; the map is of all."""
+    block, x = encoder(norm_first), draw(2, 5, 12)
+    fed: list[int] = []
+    block.feed_forward.register_forward_hook(lambda module, given, out: fed.append(out.shape[1]))
+    with record(block) as maps:
+        found = block(x, first=first)
+    torch.testing.assert_close(found, block(x)[:, :first], **EXACT)
+    assert fed == [first, 5]
+    assert maps["mixer.attend"].weights.shape == (2, 3, 5, 5)
+
+
+def test_the_feed_forward_network_may_have_a_residual_of_its_own() -> None:
+    block = EncoderBlock(
+        dim=12, mixer=heads(), feed_forward=feed_forward(), residual=PreNorm, feed_residual=PostNorm
+    ).double()
+    x = draw(2, 5, 12)
+    y = x + block.mixer(block.mixed.norm(x))[0]
+    torch.testing.assert_close(block(x), block.fed.norm(y + block.feed_forward(y)), **EXACT)
+
+
 def test_residuals_take_another_norm() -> None:
     block = EncoderBlock(dim=12, mixer=heads(), feed_forward=feed_forward(), residual=partial(PreNorm, norm=nn.RMSNorm))
     assert isinstance(block.mixed.norm, nn.RMSNorm)

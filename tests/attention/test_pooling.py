@@ -43,6 +43,22 @@ def reference(pool: Pooling, x: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     return torch.stack(vectors).view(*shape, -1), torch.stack(maps).view(len(x), 1, len(pool.query), -1)
 
 
+@pytest.mark.parametrize("queries", [1, 3])
+def test_sequence_pooling(queries: int) -> None:
+    """Hassani et al. 2021, section 3.2: softmax(g(x)) x with g linear, whose bias changes nothing."""
+    torch.manual_seed(0)
+    pool, g = Pooling(dim=4, queries=queries, project=False).double(), torch.nn.Linear(4, queries).double()
+    pool.query.data.copy_(g.weight)
+    assert [name for name, _ in pool.named_parameters()] == ["query"]
+    x = torch.randn(3, 5, 4, dtype=torch.float64)
+    torch.testing.assert_close(pool(x), g(x).softmax(1).mT @ x, rtol=0.0, atol=1e-12)
+
+
+def test_a_width_without_a_projection_is_refused() -> None:
+    with pytest.raises(ValueError, match="hidden=7 is the width of what x is projected to; without projection leave"):
+        Pooling(dim=4, hidden=7, project=False)
+
+
 @pytest.mark.parametrize(("queries", "hidden"), [(1, None), (3, 7)])
 @pytest.mark.parametrize("masks", [False, True])
 def test_formula(queries: int, hidden: int | None, masks: bool) -> None:

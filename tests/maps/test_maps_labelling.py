@@ -5,8 +5,26 @@ import torch
 from map_cases import by_hand, dense_map, edge_map, random_edges, star
 from torch import nn
 
-from zoo.attention import Attend, AttentionMap, DenseSupport, Dot, EdgeSupport, Softmax, record
+from zoo.attention import (
+    Attend,
+    AttentionMap,
+    BlockSupport,
+    DenseSupport,
+    Dot,
+    EdgeSupport,
+    Gaussian,
+    LocalM,
+    LocalP,
+    LocalSupport,
+    SlidingWindow,
+    Softmax,
+    record,
+)
 from zoo.maps import edge_gold, labelled
+from zoo.maps.diagnose import table
+from zoo.maps.draw import heat_map
+from zoo.maps.labelling import mean_of_heads
+from zoo.maps.words import describe
 
 
 def test_padding_is_cut_off_for_each_example() -> None:
@@ -197,5 +215,133 @@ def test_a_key_without_weight_is_there_all_the_same() -> None:
 
 def test_what_is_not_of_pairs_is_refused() -> None:
     found = AttentionMap("site", torch.ones(2, 3, 4), ("batch", "head", "query"), DenseSupport(), (0, 1, 2))
-    with pytest.raises(ValueError, match="site has the axes batch, head, query: labels are for queries and keys, edges"):
+    with pytest.raises(
+        ValueError, match="site has the axes batch, head, query: labels are for queries and keys, edges"
+    ):
         labelled(found, {})
+
+
+def windowed(
+    heads: int = 2, length: int = 7, mask: torch.Tensor | None = None, causal: bool = False
+) -> tuple[AttentionMap, torch.Tensor]:
+    """What recording a sliding window gives, and the same weights as a matrix."""
+    torch.manual_seed(0)
+    attend = Attend(Dot(), Softmax(), restrict=SlidingWindow(radius=1, global_tokens=1))
+    query, key, value = torch.randn(3, 2, heads, length, 4)
+    support = DenseSupport(None if mask is None else mask[:, None, None, :], causal)
+    with record(attend) as maps:
+        attend(query, key, value, support)
+    near = (torch.arange(length)[:, None] - torch.arange(length)).abs() <= 1
+    near[0] = near[:, 0] = True
+    near = near.tril() if causal else near
+    permitted = near.expand(2, 1, -1, -1) if mask is None else near & mask[:, None, None, :]
+    scores = (query @ key.mT).masked_fill(~permitted, -torch.inf)
+    return maps[""], scores.softmax(-1).nan_to_num(0.0)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_blocks_become_queries_and_keys(causal: bool) -> None:
+    found, expected = windowed(causal=causal)
+    assert isinstance(found.support, BlockSupport)
+    for index in (0, 1):
+        one = labelled(found, {"query": "abcdefg", "key": "abcdefg"}, index_in_batch=index)
+        torch.testing.assert_close(one.weights, expected[index])
+        assert one.axes == ("head", "query", "key")
+        pairs = one.pairs(1)
+        assert len(pairs.weights) == int((expected[index, 1] > 0).sum()) < 49
+        assert (pairs.weights > 0).all()
+
+
+def test_padding_of_blocks_is_cut_off() -> None:
+    mask = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0]]).bool()
+    found, expected = windowed(mask=mask)
+    one = labelled(found, {"query": "abcd", "key": "abcd"}, index_in_batch=1)
+    torch.testing.assert_close(one.weights, expected[1, :, :4, :4])
+    whole = labelled(found, {}, index_in_batch=0)
+    torch.testing.assert_close(whole.weights, expected[0])
+
+
+def test_some_heads_of_blocks_and_their_average() -> None:
+    found, expected = windowed(heads=3)
+    some = AttentionMap("a", found.weights[:, [2, 0]], found.axes, found.support, (2, 0))
+    torch.testing.assert_close(labelled(some, {}).weights, expected[0, [2, 0]])
+    mean = labelled(found.mean_heads(), {}, index_in_batch=1)
+    torch.testing.assert_close(mean.weights[0], expected[1].mean(0))
+    torch.testing.assert_close(labelled(found, {}, heads="mean", index_in_batch=1).weights[0], expected[1].mean(0))
+
+
+def test_keys_around_a_position_of_each_head() -> None:
+    torch.manual_seed(0)
+    attend = Attend(Dot(), Gaussian(), restrict=LocalP(dim=4, heads=3, radius=1))
+    query, key, value = torch.randn(2, 3, 1, 4), torch.randn(2, 3, 9, 4), torch.randn(2, 3, 9, 4)
+    with record(attend) as maps:
+        attend(query, key, value, DenseSupport())
+    found = maps[""]
+    support = found.support
+    assert isinstance(support, LocalSupport)
+    one = labelled(found, {"key": "abcdefghi"}, index_in_batch=1)
+    for head in range(3):
+        expected = torch.zeros(9)
+        for slot in range(3):
+            if support.permitted[1, head, 0, slot]:
+                expected[support.key_at[1, head, 0, slot]] += found.weights[1, head, 0, slot]
+        torch.testing.assert_close(one.weights[head, 0], expected)
+        assert len(one.pairs(head).weights) == int(support.permitted[1, head].sum())
+    with pytest.raises(ValueError, match="each head looks at keys of its own"):
+        labelled(found.mean_heads(), {})
+
+
+def test_a_decoder_that_looks_around_a_position() -> None:
+    torch.manual_seed(0)
+    attend = Attend(Dot(), Softmax(), restrict=LocalM(radius=1))
+    query, key = torch.randn(2, 2, 4, 6), torch.randn(2, 2, 5, 6)
+    with record(attend) as maps:
+        for step in range(4):
+            attend(query[:, :, step : step + 1], key, key, DenseSupport(first=step))
+    found = labelled(maps[""], {"step": "wxyz", "key": "abcde"}, index_in_batch=1)
+    near = (torch.arange(4)[:, None] - torch.arange(5)).abs() <= 1
+    expected = (query[1] @ key[1].mT).masked_fill(~near, -torch.inf).softmax(-1)
+    assert found.axes == ("head", "step", "key")
+    torch.testing.assert_close(found.weights, expected)
+    assert len(found.pairs(0).weights) == int(near.sum())
+
+
+def gates(*shape: int) -> AttentionMap:
+    axes = ("batch", "channel") if len(shape) == 2 else ("batch", "height", "width")
+    return AttentionMap("gate", torch.rand(shape, generator=torch.Generator().manual_seed(0)), axes, None, ())
+
+
+def test_gates_have_their_own_axes() -> None:
+    found = gates(2, 3, 4)
+    gold = torch.rand(2, 3, 4, generator=torch.Generator().manual_seed(1)) < 0.5
+    one = labelled(found, {"height": "abc"}, gold=gold, index_in_batch=1, nouns={"height": "row"})
+    assert (one.axes, one.heads, one.nouns) == (("height", "width"), (), {"height": "row"})
+    assert torch.equal(one.weights, found.weights[1])
+    assert one.labels == {"height": "abc", "width": ("0", "1", "2", "3")}
+    assert one.gold is not None
+    assert torch.equal(one.gold, gold[1])
+    assert one.is_gate
+    assert not one.attends_to_itself
+    assert mean_of_heads(one) is one
+    channels = labelled(gates(2, 6), {}, index_in_batch=1)
+    assert (channels.axes, tuple(channels.weights.shape)) == (("channel",), (6,))
+
+
+@pytest.mark.parametrize(
+    ("labels", "index", "said"),
+    [
+        ({"height": "ab"}, 0, "3 along 'height', and 2 labels"),
+        ({"key": "abc"}, 0, "gate has no axis 'key'"),
+        ({}, 2, "there is no example 2"),
+    ],
+)
+def test_labels_that_do_not_fit_a_gate(labels: dict[str, str], index: int, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        labelled(gates(2, 3, 4), labels, index_in_batch=index)
+
+
+def test_a_gate_has_no_queries() -> None:
+    one = labelled(gates(1, 3, 4), {})
+    for use in (heat_map, table, lambda each: describe(each, 0), lambda each: each.head(0)):
+        with pytest.raises(ValueError, match="gate is a gate"):
+            use(one)  # type: ignore[operator]

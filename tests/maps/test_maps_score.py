@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from map_cases import by_hand, star
 from sklearn.metrics import roc_auc_score
 
-from zoo.maps import score
+from zoo.attention import AttentionMap
+from zoo.maps import labelled, score
 
 
 @st.composite
@@ -142,3 +143,12 @@ def test_the_measures_that_fit_a_map() -> None:
         "mass_on_gold": pytest.approx(0.3),
     }
     assert score.truth(star({"4": 1.0})) == {}
+
+
+def test_a_gate_points_at_its_greatest_place() -> None:
+    weights = torch.tensor([[[0.1, 0.2, 0.9], [0.3, 0.9, 0.0]]])
+    found = AttentionMap("gate", weights, ("batch", "height", "width"), None, ())
+    gold = torch.tensor([[False, False, True], [False, False, True]])
+    assert score.truth(labelled(found, {}, gold=gold)) == {"pointing_accuracy": 0.5}  # two places are as great
+    assert score.truth(labelled(found, {}, gold=torch.zeros(2, 3, dtype=torch.bool))) == {"pointing_accuracy": None}
+    assert score.truth(labelled(found, {})) == {}

@@ -103,3 +103,31 @@ def test_tables_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot be written"):
         tables.write(pieces(), tmp_path / "file" / "t.csv")
+
+
+def test_gates_as_a_table(tmp_path: Path) -> None:
+    spatial, channel = torch.rand(1, 2, 3), torch.rand(1, 4)
+    gates = {
+        "spatial": AttentionMap("spatial", spatial, ("batch", "height", "width"), None, ()),
+        "channel": AttentionMap("channel", channel, ("batch", "channel"), None, ()),
+    }
+    with Writer(tmp_path / "maps", model="m") as writer:
+        writer.add("photo", gates["spatial"], axis_labels={"height": ["top", "bottom"]})
+        writer.add("photo", gates["channel"], axis_labels={})
+    maps = load(tmp_path / "maps")
+    table = maps.to_pandas(layers=[0])
+    assert list(table.columns) == ["example", "layer", "height", "width", "weight"]
+    assert table["height"].tolist() == ["top"] * 3 + ["bottom"] * 3
+    assert table["width"].tolist() == ["0", "1", "2"] * 2
+    assert table["weight"].tolist() == pytest.approx(spatial.flatten().tolist())
+    both = maps.to_pandas()
+    assert both["weight"].tolist() == pytest.approx([*spatial.flatten().tolist(), *channel.flatten().tolist()])
+    assert both["channel"].tolist()[6:] == ["0", "1", "2", "3"]
+    assert torch.equal(maps["photo"]["channel"].weights, channel[0])
+
+
+def test_a_gate_in_pieces_of_rows() -> None:
+    gate = AttentionMap("gate", torch.rand(1, 4, 5), ("batch", "height", "width"), None, ())
+    pieces = list(tables.frames(labelled(gate, {}), rows=7))
+    assert [len(piece) for piece in pieces] == [7, 7, 6]
+    assert pd.concat(pieces)["weight"].tolist() == pytest.approx(gate.weights.flatten().tolist())

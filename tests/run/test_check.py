@@ -228,6 +228,9 @@ class Sequences(TaskData):
 
         return Loader([2, 3, 2, 9, 5, 9], collate=collate, batch_size=3)
 
+    def train_dataloader(self) -> Loader:
+        return self.loader("train")
+
 
 def tried(module: Task) -> tuple[list[str], list[str]]:
     composed = {**config.compose(["model=gat", "trainer=cpu"]), "names": {"model": "dense", "data": "sequences"}}

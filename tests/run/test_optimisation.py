@@ -48,6 +48,15 @@ def rates_of(schedule: Schedule, steps: int = TOTAL, lr: float = 0.5) -> list[fl
     return found
 
 
+def test_steps_multiply_at_their_milestones() -> None:
+    expected = [0.5] * 20 + [0.05] * 10 + [0.005] * 10
+    assert rates_of(Schedule("steps", milestones=[0.5, 0.75], factor=0.1)) == pytest.approx(expected)
+
+
+def test_a_warm_up_may_be_a_share_of_all_steps() -> None:
+    assert rates_of(Schedule("cosine", warmup=0.25)) == pytest.approx(rates_of(Schedule("cosine", warmup=10)))
+
+
 @pytest.mark.parametrize("warmup", [0, 1, 10])
 @pytest.mark.parametrize("floor", [0.0, 0.1])
 def test_warm_up_and_cosine(warmup: int, floor: float) -> None:
@@ -147,6 +156,46 @@ def test_a_schedule_keeps_the_ratios_of_rates() -> None:
         assert fast == pytest.approx(0.8 * schedule.rate(step, TOTAL))
         optimizer.step()
         scheduler.step()
+
+
+class Staged(Module):
+    def stages(self) -> list[str]:
+        return ["net.stem", "net.body", "net.head"]
+
+
+def test_rates_fall_with_depth_and_patterns_count_on_top() -> None:
+    module = Staged()
+    optimisation = Optimisation(
+        optimizer=partial(torch.optim.AdamW, lr=0.4, weight_decay=0.1),
+        layer_decay=0.5,
+        rates={"net.body.bias": 0.1},
+        no_weight_decay=["*.bias"],
+    )
+    names = {id(parameter): name for name, parameter in module.named_parameters()}
+    groups = optimisation.configure(module).param_groups
+    found = {names[id(p)]: (group["lr"], group["weight_decay"]) for group in groups for p in group["params"]}
+    expected = {
+        "net.stem.weight": (0.1, 0.1),
+        "net.stem.bias": (0.1, 0.0),
+        "net.body.weight": (0.2, 0.1),
+        "net.body.bias": (0.02, 0.0),
+        "net.head.weight": (0.4, 0.1),
+        "net.head.bias": (0.4, 0.0),
+    }
+    assert found == {name: pytest.approx(pair) for name, pair in expected.items()}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"layer_decay": 0.5}, "has no stages"),
+        ({"layer_decay": 0.0}, "layer_decay=0.0"),
+        ({"no_weight_decay": ["*.biass"]}, "optimisation.no_weight_decay: no parameter is called"),
+    ],
+)
+def test_rates_and_decay_that_cannot_be(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        Optimisation(optimizer=partial(torch.optim.SGD, lr=0.1), **options).configure(Module())
 
 
 def test_a_prefix_ends_at_a_dot() -> None:

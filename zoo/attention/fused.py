@@ -64,6 +64,8 @@ def dot_softmax(
     query = attend.score.of_query(query)
     check_widths(query, key)
     if bias is None and support.is_plain(query.shape[2], key.shape[2]):
+        if not support.causal and _is_short(query, key, value):
+            return _written_out(query, key, value, options["scale"], options["dropout_p"])
         return F.scaled_dot_product_attention(query, key, value, is_causal=support.causal, **options)
     mask = support.mask(query.shape[2], key.shape[2], query.device)
     added = None if bias is None else bias.to(query.dtype) / temperature
@@ -77,6 +79,25 @@ def dot_softmax(
     context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, **options)
     # Queries without keys were computed as if they had them all, so that nothing is NaN; here they become zeros.
     return context if sees is None else torch.where(sees, context, context.new_zeros(()))
+
+
+def _is_short(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Where PyTorch's kernel for CPUs does not pay for itself: its tiles are made for longer rows."""
+    heads, rows, keys = query.shape[1], query.shape[2], key.shape[2]
+    if query.device.type != "cpu" or query.dtype != torch.float32 or not heads == key.shape[1] == value.shape[1]:
+        return False
+    return rows > 1 and keys <= _SHORT and len(query) * heads * rows * keys <= _SCORES
+
+
+def _written_out(query: Tensor, key: Tensor, value: Tensor, scale: float, dropout: float) -> Tensor:
+    """softmax(query key^T * scale) value, with the weights in memory."""
+    scores = torch.matmul(query * scale, key.transpose(-1, -2))
+    weights = F.dropout(scores.softmax(-1), dropout) if dropout else scores.softmax(-1)
+    return torch.matmul(weights, value)
+
+
+_SHORT = 96
+_SCORES = 2**22  # 16 MiB of them; beyond, memory that is new each time costs more than the kernel
 
 
 def kernels() -> dict[tuple[str, str, str], Any]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from zoo.attention.attend import Attend, sized
 from zoo.attention.positions import Position
+from zoo.attention.products import Linear
 from zoo.attention.state import AttentionState, LinearState
 from zoo.attention.supports import DenseSupport
 
@@ -88,10 +89,10 @@ class MultiHead(nn.Module):
         source_dim = dim if source_dim is None else source_dim
         self.heads = heads
         self.key_heads = key_heads
-        self.query = nn.Linear(dim, dim, bias=bias)
-        self.key = nn.Linear(source_dim, dim // heads * key_heads, bias=bias)
-        self.value = nn.Linear(source_dim, dim // heads * key_heads, bias=bias)
-        self.out = nn.Linear(dim, dim, bias=bias if out_bias is None else out_bias)
+        self.query = Linear(dim, dim, bias=bias)
+        self.key = Linear(source_dim, dim // heads * key_heads, bias=bias)
+        self.value = Linear(source_dim, dim // heads * key_heads, bias=bias)
+        self.out = Linear(dim, dim, bias=bias if out_bias is None else out_bias)
         self.attend = attend(dim // heads, heads)
         if position is not None:
             self.attend.place(sized(position, {"dim": dim // heads, "heads": heads}))

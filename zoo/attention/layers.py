@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.attention.heads import Memory
+from zoo.attention.products import Linear
 from zoo.attention.supports import DenseSupport
 
 
@@ -26,10 +27,10 @@ class FeedForward(nn.Module):
         self, *, dim: int, width: int, activation: Callable[[], nn.Module] = nn.ReLU, dropout: float = 0.0
     ) -> None:
         super().__init__()
-        self.expand = nn.Linear(dim, width)
+        self.expand = Linear(dim, width)
         self.activation = activation()
         self.dropout = nn.Dropout(dropout)
-        self.contract = nn.Linear(width, dim)
+        self.contract = Linear(width, dim)
 
     def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
         return self.contract(self.dropout(self.activation(self.expand(x))))  # type: ignore[no-any-return]

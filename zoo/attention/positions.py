@@ -168,12 +168,11 @@ class RelativeBias2D(Position):
     def bias(
         self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support, scale: float
     ) -> Float[Tensor, "..."]:
-        rows, columns = self.grid
-        keys = key.shape[2]
+        (rows, columns), keys, first = self.grid, key.shape[2], first_position(query, key, support)
         if keys != rows * columns:
             raise ValueError(f"a grid of {rows} x {columns} has {rows * columns} places, got {keys} keys")
-        first = first_position(query, key, support)
-        of = support.at_query(torch.arange(first, first + query.shape[2], device=key.device)[None, None])
+        places = torch.arange(first, first + query.shape[2], dtype=wide(query), device=query.device)
+        of = support.at_query(places[None, None]).long()
         to = (of + support.offsets(query, key)).clamp(0, keys - 1)  # what is no pair may lie anywhere
         down = of // columns - to // columns + rows - 1
         right = of % columns - to % columns + columns - 1

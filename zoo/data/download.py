@@ -155,9 +155,7 @@ def _part_path(destination: Path) -> Path:
     return destination.with_name(f"{destination.name}.part")
 
 
-def _complete(
-    url: str, part: BufferedRandom, destination: Path, sha256: str | None, timeout: float, root: str
-) -> None:
+def _complete(url: str, part: BufferedRandom, destination: Path, sha256: str | None, timeout: float, root: str) -> None:
     """Fills the partial file, verifies it, and gives it its name."""
     log.info("downloading %s to %s", url, destination)
     resumed = part.seek(0, os.SEEK_END) > 0

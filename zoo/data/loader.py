@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from zoo import ranks
-from zoo.errors import ConfigError
+from zoo.errors import ConfigError, ZooError
 
 _POOL = 100
 """Batches whose examples are sorted by length together: enough for little padding, few enough to mix."""
@@ -167,7 +167,7 @@ class Loader:
                 generator=torch.Generator().manual_seed(0),  # else the global generator would be drawn from
             )
         self._jobs.jobs = [(epoch, share) for share in shares]
-        return iter(self._workers)
+        return map(_unless_failed, self._workers)
 
 
 class _Maker(Dataset[Any]):
@@ -186,7 +186,14 @@ class _Maker(Dataset[Any]):
         self.seed = seed
 
     def __getitem__(self, job: tuple[int, list[int]]) -> Any:
-        epoch, numbers = job
+        try:
+            return self._batch(*job)
+        except ZooError as error:
+            if get_worker_info() is None:
+                raise
+            return error  # raised in a worker it would come back wrapped in a traceback
+
+    def _batch(self, epoch: int, numbers: list[int]) -> Any:
         if self.augment is None:
             return self.collate([self.examples[number] for number in numbers])
         found = []
@@ -234,6 +241,12 @@ def _generators_kept() -> Iterator[None]:
 
 
 def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _unless_failed(batch: Any) -> Any:
+    if isinstance(batch, ZooError):
+        raise batch
     return batch
 
 

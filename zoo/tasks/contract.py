@@ -92,6 +92,10 @@ class Task(pl.LightningModule, ABC):
         """What outputs must not depend on: padding, later positions of a causal model, far parts of a graph."""
         return ()
 
+    def costs(self, batch: Any) -> Sequence[str]:
+        """What parts of the model cost, a line each, for the preflight."""
+        return ()
+
     @abstractmethod
     def vocabularies(self) -> dict[str, dict[str, int]]:
         """For fine-tuning by name: vocabulary of the data -> parameter -> its axis with one entry a name."""

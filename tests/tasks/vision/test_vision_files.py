@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from zoo.data.loader import Loader
 from zoo.data.splits import stratified
 from zoo.data.tables import collecting
 from zoo.errors import ConfigError, DataError
@@ -336,6 +337,18 @@ def test_options_of_reading(options: dict[str, object]) -> None:
         Reading(**options)  # type: ignore[arg-type]
 
 
+def test_a_worker_process_says_no_more_than_this_one(animals: Path) -> None:
+    damage(animals / "dogs" / "1.png")
+    pictures = read_image_folder(animals, PLAIN)
+    loader = Loader(pictures, collate=list, batch_size=5, num_workers=1)
+    batches = iter(loader)
+    assert [each.id for each in next(batches)] == pictures.ids[:5]
+    with pytest.raises(DataError) as caught:
+        next(batches)
+    assert str(caught.value).startswith(f"{animals / 'dogs' / '1.png'}: the picture is damaged or cut short")
+    assert "\n" not in str(caught.value)
+
+
 # tables
 
 
@@ -514,3 +527,37 @@ def test_the_samples() -> None:
         assert pixels.float().std() > 10
     assert sum(path.stat().st_size for path in SAMPLES.rglob("*") if path.is_file()) < 60_000
     assert torch.equal(folder[0].pixels, table[table.ids.index(f"pictures/{folder.ids[0]}")].pixels)
+
+
+# the command line
+
+SMALL = ("model=se_resnet", "data.height=8", "data.width=8", "data.max_epochs=1", "data.batch_size=8")
+
+
+def test_a_check_names_every_bad_picture(cli, animals: Path) -> None:
+    (animals / "cats" / "0.png").write_bytes(b"")
+    damage(animals / "dogs" / "1.png")
+    done = cli("train", *SMALL, "data=image_folder", f"data.folder={animals}", "check=true")
+    assert done.code == 2
+    assert done.err.startswith("zoo: 2 problems\n")
+    assert f"1. {animals}/cats/0.png: the file is empty" in done.err
+    assert f"2. {animals}/dogs/1.png: the picture is damaged" in done.err
+
+
+def test_train_and_predict_by_commands(cli, animals: Path, table) -> None:
+    path = table("\n".join(f"{name}/{n}.png,{name}" for name in ("cats", "dogs") for n in range(5)), "path,label")
+    assert cli("train", *SMALL, "data=image_table", f"data.table={path}", "run_dir=run").code == 0
+    done = cli("predict", "run/checkpoints/best.ckpt", animals / "cats" / "0.png", animals / "dogs")
+    assert done.code == 0
+    rows = [line.split(",")[:3] for line in done.out.splitlines()[1:]]
+    assert rows == [[f"{animals}/cats/0.png", "", ""]] + [[f"{animals}/dogs/{n}.png", "test", "dogs"] for n in range(5)]
+    done = cli("predict", "run/checkpoints/best.ckpt", animals / "pictures.png")
+    assert done.code == 2
+    assert "pictures.png: the file does not exist" in done.err
+
+
+@pytest.mark.parametrize("option", ["folder", "table"])
+def test_the_path_must_be_given(cli, option: str) -> None:
+    done = cli("train", *SMALL, f"data=image_{option}")
+    assert done.code == 2
+    assert f"data.{option}" in done.err

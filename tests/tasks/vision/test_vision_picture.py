@@ -123,8 +123,7 @@ def test_one_bit(path: Path) -> None:
 
 
 def test_a_palette(path: Path) -> None:
-    image = Image.fromarray(np.array([[0, 1, 2]], np.uint8), mode=None)
-    image = image.convert("P")
+    image = Image.new("P", (3, 1))
     image.putpalette([255, 0, 0, 0, 255, 0, 1, 2, 3])
     image.putdata([0, 1, 2])
     image.save(path)

@@ -216,7 +216,7 @@ def test_an_archive_that_is_cut_short_or_of_something_else_is_said(tmp_path: Pat
     other = SMALL_CIFAR100
     publish_archive(tmp_path, other)
     (tmp_path / other.archive).rename(path)
-    with pytest.raises(DataError, match="there is no data_batch_1, .*batches.meta in it"):
+    with pytest.raises(DataError, match=r"there is no data_batch_1, .*batches\.meta in it"):
         read_cifar(SMALL_CIFAR10, [tmp_path], validation=10)
 
 
@@ -276,7 +276,7 @@ def test_imagenet_that_is_not_there_or_not_complete_is_said(tmp_path: Path) -> N
         read_imagenet(tmp_path, validation=1)
     publish_imagenet(tmp_path)
     (tmp_path / "val" / "n00009").mkdir()
-    with pytest.raises(DataError, match="same folders of classes.*n00009"):
+    with pytest.raises(DataError, match=r"same folders of classes.*n00009"):
         read_imagenet(tmp_path, validation=1)
     (tmp_path / "train" / "n00009").mkdir()
     with pytest.raises(DataError, match="train/n00009: the folder holds no picture"):

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from torchvision.models import get_model
 
 from zoo.attention import CBAM, EfficientChannel, SqueezeExcitation, record, sites
+from zoo.tasks.vision.explaining import heat, refusal
 from zoo.tasks.vision.resnet import ResNet
 from zoo.tasks.vision.torchvision_cnn import TorchvisionCNN, backbones
 
@@ -44,7 +45,7 @@ def made(backbone: str, gate: Any = nn.Identity, side: int = 32, **options: Any)
 
 
 def randomised(backbone: str) -> nn.Module:
-    """torchvision's net, all weights between -1/sqrt(n) and 1/sqrt(n) for n inputs."""
+    """torchvision's net, with weights of variance 2/n for n inputs, with which signals neither grow nor vanish."""
     options = {"aux_logits": False, "init_weights": False} if backbone == "inception_v3" else {}
     with torch.device("meta"):
         peer = get_model(backbone, weights=None, num_classes=4, **options)
@@ -54,7 +55,7 @@ def randomised(backbone: str) -> nn.Module:
             module.reset_parameters()
         elif isinstance(module, nn.Conv2d | nn.Linear):
             for parameter in module.parameters():
-                parameter.data.uniform_(-1, 1).div_(module.weight[0].numel() ** 0.5)
+                parameter.data.uniform_(-1, 1).div_((module.weight[0].numel() / 6) ** 0.5)
     return peer.eval()
 
 
@@ -137,10 +138,9 @@ def test_a_gated_resnet_is_ours(kind: str) -> None:
         torch.testing.assert_close(theirs.features(x), ours.features(x), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", GATES)
-def test_what_stands_behind_a_module(kind: str) -> None:
+def test_what_stands_behind_a_module() -> None:
     """The modules one after the other, without their hooks, and gates called by hand."""
-    net = made("mobilenet_v2", GATES[kind], at=["features.[13]", "features.?8"])
+    net = made("mobilenet_v2", CBAM, at=["features.[13]", "features.?8"])
     assert list(net.gates) == [f"features-{number}" for number in (1, 3, 18)]
     x = torch.randn(2, 3, 32, 32)
     y = x
@@ -192,6 +192,31 @@ def test_head_of_the_mean_of_the_features(backbone: str) -> None:
     assert net.averages
     with torch.no_grad():
         torch.testing.assert_close(net.head(net.features(x).mean((2, 3))), net(x))
+
+
+@pytest.mark.parametrize("backbone", ["resnet18", "densenet121"])
+def test_a_map_by_gradients_is_the_class_activation_map(backbone: str) -> None:
+    """The head of the mean is linear, so that its gradient is its weights (Selvaraju et al. 2017, section 3.1)."""
+    net, x = made(backbone, SqueezeExcitation, side=96), torch.randn(2, 3, 96, 96)
+    classes = torch.tensor([3, 0])
+    torch.testing.assert_close(heat(net, x, "gradient_cam", classes=classes), heat(net, x, "cam", classes=classes))
+
+
+def test_a_map_by_gradients_where_other_layers_follow() -> None:
+    """By finite differences: the gradient of the logit with respect to one channel's mean."""
+    net, x = made("mobilenet_v3_small", side=64).double(), torch.randn(1, 3, 64, 64, dtype=torch.float64)
+    for parameter in net.parameters():
+        parameter.requires_grad_(False)
+    assert refusal(net, "cam") is not None
+    features = net.features(x)
+    expected = torch.zeros(features.shape[2:], dtype=torch.float64)
+    for channel in range(features.shape[1]):
+        step = torch.zeros_like(features)
+        step[:, channel] = 1e-5
+        up, down = ((net.head(net.backbone.classifier((features + s).mean((2, 3)))))[0, 2] for s in (step, -step))
+        expected += (up - down) / 2e-5 * features[0, channel]
+    found = heat(net, x, "gradient_cam", classes=torch.tensor([2]))[0]
+    torch.testing.assert_close(found.double(), expected.relu() / expected.relu().sum(), atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("backbone", ["vgg11", "mobilenet_v3_small", "convnext_tiny", "alexnet"])

@@ -21,14 +21,14 @@ from zoo.attention import (
     Learned2D,
     Linformer,
     Rotary,
-    SiteFactory,
     Sinusoidal,
     Sinusoidal2D,
+    SiteFactory,
     T5Bias,
     record,
     sites,
 )
-from zoo.tasks.vision.vit import ViT
+from zoo.tasks.vision.vit import ViT, named_sizes
 
 
 def reference(net: ViT, picture: Tensor) -> Tensor:
@@ -117,12 +117,15 @@ def from_timm(peer: nn.Module, net: ViT) -> None:
     net.load_state_dict(known)
 
 
+FEW = {"embed_dim": 48, "depth": 2}
+
+
 @pytest.mark.parametrize(
     ("options", "theirs"),
     [
         ({}, {}),
-        ({"registers": 4}, {"reg_tokens": 4}),
-        ({"pool": "mean"}, {"global_pool": "avg", "class_token": False, "fc_norm": False}),
+        ({"registers": 4}, {"reg_tokens": 4, **FEW}),
+        ({"pool": "mean"}, {"global_pool": "avg", "class_token": False, "fc_norm": False, **FEW}),
     ],
     ids=["class token", "registers", "mean"],
 )
@@ -130,7 +133,9 @@ def test_timm(options: dict[str, Any], theirs: dict[str, Any]) -> None:
     timm = pytest.importorskip("timm")
     peer = timm.create_model("vit_tiny_patch16_224", img_size=48, num_classes=7, **theirs)
     spread(peer.double())
-    net = ViT(channels=3, height=48, width=48, classes=7, attend=SOFTMAX, size="tiny", patch=16, **options).double()
+    few = {"dim": 48, "layers": 2, "hidden": 192} if options else {}
+    sizes = {"channels": 3, "height": 48, "width": 48, "classes": 7, "size": "tiny", "patch": 16, **few}
+    net = ViT(**sizes, attend=SOFTMAX, **options).double()
     from_timm(peer, net.eval())
     pixels = pictures(48, 48, count=2, channels=3)
     torch.testing.assert_close(net(pixels), peer(pixels), rtol=1e-10, atol=1e-10)
@@ -204,11 +209,11 @@ def test_numbers_count_more_than_a_size() -> None:
     assert net.layers[0].feed_forward.expand.out_features == ViT.SIZES["mini"]["hidden"]
 
 
-@pytest.mark.parametrize(("height", "width", "patch"), [(28, 32, 4), (63, 100, None), (64, 80, 8), (128, 224, 16)])
+@pytest.mark.parametrize(("height", "width", "patch"), [(28, 32, 4), (47, 100, None), (48, 80, 8), (128, 224, 16)])
 def test_patches_that_follow_from_the_picture(height: int, width: int, patch: int | None) -> None:
     sizes = {"channels": 1, "height": height, "width": width, "classes": 2}
     if patch is None:
-        with pytest.raises(ValueError, match="height=63 is not divisible by patch=4; 60 or 64 pixels are"):
+        with pytest.raises(ValueError, match=r"height=47 is not divisible by patch=4; 44 or 48 pixels are$"):
             ViT(**sizes, attend=SOFTMAX, size="mini")
     else:
         assert ViT(**sizes, attend=SOFTMAX, size="mini").tokens.patch == patch
@@ -220,18 +225,30 @@ def test_patches_that_follow_from_the_picture(height: int, width: int, patch: in
         ({"patch": 5}, "height=12 is not divisible by patch=5; 10 or 15 pixels are; a patch of 2 or 3 or 4 or 6 would"),
         ({"patch": 0}, "patch is a number of pixels, 1 or more, got 0"),
         ({"registers": -1}, "registers must be 0 or more, got -1"),
-        ({"pool": "max"}, "pool is 'class' or 'mean', got 'max'"),
-        ({"size": "huge"}, "there is no size 'huge'; there are mini, lite_6, lite_7, tiny, small, base, large"),
         ({"dim": None, "hidden": None}, "give dim, hidden, or a size: mini,"),
         ({"layers": 0}, "layers must be 1 or more, got 0"),
         ({"heads": 5}, "dim=12 is not divisible by heads=5"),
         ({"stochastic_depth": 1.0}, "stochastic_depth is a probability below 1, got 1.0"),
-        ({"attend": SiteFactory(partial(Linformer, length=6))}, "Linformer takes 6 tokens at most, and these .* have 7"),
+        (
+            {"attend": SiteFactory(partial(Linformer, length=6))},
+            "Linformer takes 6 tokens at most, and these .* have 7",
+        ),
     ],
 )
 def test_what_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         vit(**options)
+
+
+@pytest.mark.parametrize("options", [{"pool": "max"}, {"size": "huge"}])
+def test_names_that_there_are_not(options: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, TypeError)):  # the latter where signatures are checked
+        vit(**options)
+
+
+def test_the_sizes_are_named() -> None:
+    with pytest.raises(ValueError, match="there is no size 'huge'; there are mini, lite_6, lite_7, tiny, small, base,"):
+        named_sizes(ViT.SIZES, "huge", {"dim": None})
 
 
 def test_a_picture_that_patches_do_not_divide() -> None:
@@ -241,7 +258,7 @@ def test_a_picture_that_patches_do_not_divide() -> None:
 
 @pytest.mark.parametrize("path", ATTENTION, ids=lambda path: path.stem)
 def test_every_mechanism(path: Path) -> None:
-    """It learns, its pictures are its own, recording changes nothing, and it says why it has no weights; or is refused."""
+    """It learns, pictures are their own, recording changes nothing, what has no weights says so; or it is refused."""
     torch.manual_seed(0)
     attend = mechanism(path)
     if path.stem == "degree":
@@ -359,7 +376,7 @@ def test_every_site_is_of_its_own() -> None:
 
 def test_weights_begin_as_the_authors_have_them() -> None:
     torch.manual_seed(0)
-    net = ViT(channels=3, height=32, width=32, classes=10, attend=SOFTMAX, size="lite_6")
+    net = ViT(channels=3, height=32, width=32, classes=10, attend=SOFTMAX, size="mini")
     block = net.layers[0]
     for linear in (block.mixer.query, block.mixer.out, block.feed_forward.expand):
         bound = math.sqrt(6 / (linear.in_features + linear.out_features))
@@ -368,5 +385,5 @@ def test_weights_begin_as_the_authors_have_them() -> None:
     assert 0.018 < net.tokens.position.embedding.vectors.std() < 0.022
     factory = AttendFactory(score=SOFTMAX.score, normalise=SOFTMAX.normalise)
     torch.manual_seed(0)
-    again = ViT(channels=3, height=32, width=32, classes=10, attend=factory, size="lite_6")
+    again = ViT(channels=3, height=32, width=32, classes=10, attend=factory, size="mini")
     assert all(torch.equal(a, b) for a, b in zip(net.parameters(), again.parameters(), strict=True))

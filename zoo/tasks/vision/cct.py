@@ -78,8 +78,8 @@ class CCT(nn.Module):
         own |= {"kernel": kernel, "convolutions": convolutions}
         dim, layers, heads, hidden, kernel, convolutions = named_sizes(self.SIZES, size, own)
         self.tokens = ConvolutionalTokens(channels=channels, dim=dim, kernel=kernel, convolutions=convolutions)
-        rows, columns = self.grid(height, width)
-        self.position = Places(position, dim=dim, grid=(rows, columns))
+        grid = self.grid(height, width)
+        self.position = Places(position, dim=dim, grid=grid)
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList(
             EncoderBlock(
@@ -92,7 +92,7 @@ class CCT(nn.Module):
             )
             for branch in left_out(layers, stochastic_depth)
         )
-        check_length(self.layers, rows * columns)
+        check_length(self.layers, grid[0] * grid[1])
         self.norm = nn.LayerNorm(dim)
         self.pool = Pooling(dim=dim, project=False)
         self.head = nn.Linear(dim, classes)
@@ -118,10 +118,7 @@ class CCT(nn.Module):
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
         """Rows and columns of tokens of a picture."""
-        rows, columns = self.tokens.side(height), self.tokens.side(width)
-        if min(rows, columns) < 1:
-            raise ValueError(f"a picture of {height} x {width} pixels is too small: convolutions leave no token of it")
-        return rows, columns
+        return self.tokens.side(height), self.tokens.side(width)
 
     def stages(self) -> list[str]:
         """Where parameters are, from input to output."""

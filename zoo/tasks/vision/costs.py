@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -36,9 +36,17 @@ class Cost:
     macs: int
     seconds: float | None
 
+    def share_of(self, whole: Cost) -> str:
+        """In words, beside the cost of the whole net."""
+        pairs = [("parameters", self.parameters, whole.parameters), ("MACs", self.macs, whole.macs)]
+        said = [f"{part:,} {what} ({100 * part / total:.2g}%)" for what, part, total in pairs]
+        if self.seconds is not None and whole.seconds:
+            said.append(f"{1000 * self.seconds:.2f} ms ({100 * self.seconds / whole.seconds:.2g}%)")
+        return f"{self.name}: {', '.join(said)}"
+
 
 def gate_costs(net: nn.Module, pixels: Float[Tensor, "b c h w"], *, repeats: int = 0) -> list[Cost]:
-    """A cost for each gate, then one for `all gates` and one for `the net`.
+    """A cost for each gate, then one for `all gates` and one for `the net`; nothing for a net without gates.
 
     Args:
         net: Not changed; on the device of the pixels, which may be `meta` where no time is wanted.
@@ -46,6 +54,8 @@ def gate_costs(net: nn.Module, pixels: Float[Tensor, "b c h w"], *, repeats: int
         repeats: Forward passes whose median is the time; 0 for none. Gates and net are timed in the same pass.
     """
     gates = _outermost_gates(net)
+    if not gates:
+        return []
     was_training = net.training
     net.eval()
     try:
@@ -58,27 +68,6 @@ def gate_costs(net: nn.Module, pixels: Float[Tensor, "b c h w"], *, repeats: int
     parameters += [sum(parameters), _parameters(net)]
     names = [*gates, "all gates", "the net"]
     return [Cost(*each) for each in zip(names, parameters, macs, seconds, strict=True)]
-
-
-def columns(costs: Sequence[Cost]) -> dict[str, list[Any]]:
-    """As a table: what each has, and which share of the net's that is."""
-    whole = costs[-1]
-    found: dict[str, list[Any]] = {
-        "": [cost.name for cost in costs],
-        "parameters": [f"{cost.parameters:,}" for cost in costs],
-        "share of parameters": [_share(cost.parameters / whole.parameters) for cost in costs],
-        "MACs": [f"{cost.macs:,}" for cost in costs],
-        "share of MACs": [_share(cost.macs / whole.macs) for cost in costs],
-    }
-    if whole.seconds is not None:
-        seconds = [cost.seconds or 0.0 for cost in costs]
-        found["ms"] = [f"{1000 * each:.2f}" for each in seconds]
-        found["share of time"] = [_share(each / whole.seconds) for each in seconds]
-    return found
-
-
-def _share(part: float) -> str:
-    return f"{100 * part:.3g}%"
 
 
 def _outermost_gates(net: nn.Module) -> dict[str, nn.Module]:

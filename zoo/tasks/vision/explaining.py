@@ -8,6 +8,7 @@
 | pooling          | the weights of sequence pooling (Hassani et al. 2021)            | CCT                           |
 | spatial_gate     | the spatial gate of the last block (Woo et al. 2018)             | CBAM                          |
 | cam              | class activation map (Zhou et al. 2016)                          | head after a mean of features |
+| gradient_cam     | the same, whatever follows the last map (Selvaraju et al. 2017)  | convolutional nets            |
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from zoo.attention import (
 )
 from zoo.attention.linear import KernelAttention
 
-How = Literal["rollout", "gradient_rollout", "class_attention", "pooling", "spatial_gate", "cam"]
+How = Literal["rollout", "gradient_rollout", "class_attention", "pooling", "spatial_gate", "cam", "gradient_cam"]
 # Weights at a time: 256 MB of fp32 for the maps of all layers.
 _NUMBERS = 1 << 26
 
@@ -48,7 +49,7 @@ def heat(
 
     Args:
         how: See the table above. `refusal` says beforehand what a net cannot give.
-        classes: For `gradient_rollout` and `cam`: of what class; the predicted one if not given.
+        classes: For `gradient_rollout`, `cam` and `gradient_cam`: of what class; the predicted one if not given.
     """
     why_not = refusal(net, how)
     if why_not:
@@ -71,6 +72,12 @@ def refusal(net: nn.Module, how: str) -> str | None:
         return None
     others = [name for name, method in _METHODS.items() if method.refusal(net) is None]
     return f"{why_not}; write {' or '.join(others)}" if others else why_not
+
+
+def usual(net: nn.Module) -> How:
+    """The map that says most of a net: its spatial gate, its rollout, or one of its classes."""
+    order: tuple[How, ...] = ("spatial_gate", "rollout", "cam", "gradient_cam")
+    return next((how for how in order if refusal(net, how) is None), order[-1])
 
 
 def gold_places(gold: Bool[Tensor, "b h w"], grid: tuple[int, int]) -> Bool[Tensor, "b r*c"]:
@@ -179,6 +186,19 @@ def _cam(net: Any, pixels: Tensor, classes: Tensor | None) -> Float[Tensor, "b r
         return by_class[torch.arange(len(classes), device=classes.device), classes].relu()
 
 
+def _gradient_cam(net: Any, pixels: Tensor, classes: Tensor | None) -> Float[Tensor, "b r c"]:
+    """relu(sum_k a_k f_k(place)), a_k the mean over places of the logit's gradient (Selvaraju et al. 2017, eq. 1-2)."""
+    found: list[Tensor] = []
+    with torch.inference_mode(False), torch.enable_grad():
+        pixels = pixels.detach().clone().requires_grad_(True)
+        with net.get_submodule(net.last_map).register_forward_hook(lambda _, __, out: found.append(out)):
+            logits = net(pixels)
+        classes = logits.argmax(-1) if classes is None else classes.clone()
+        (gradient,) = torch.autograd.grad(logits.gather(1, classes[:, None]).sum(), found)
+    weights = gradient.float().mean((2, 3), keepdim=True)
+    return (weights * found[0].detach().float()).sum(1).relu()
+
+
 _METHODS: dict[str, _Method] = {
     "rollout": _Method(_rollout, lambda net: _refused_product(net, (Attend, KernelAttention))),
     "gradient_rollout": _Method(_gradient_rollout, lambda net: _refused_product(net, (Attend,))),
@@ -186,6 +206,9 @@ _METHODS: dict[str, _Method] = {
     "pooling": _Method(_pooling_weights, lambda net: None if pooling_site(net) else "the net has no sequence pooling"),
     "spatial_gate": _Method(_spatial_gate, lambda net: None if _spatial_gates(net) else "the net has no spatial gate"),
     "cam": _Method(_cam, lambda net: _refused_cam(net)),
+    "gradient_cam": _Method(
+        _gradient_cam, lambda net: None if hasattr(net, "last_map") else "the net has no last map of features"
+    ),
 }
 
 

@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from zoo.attention import AttentionMap, record, sites
+from zoo.attention import AttentionMap, DenseSupport, record, sites
 from zoo.attention.record import Recording
-from zoo.data.loader import Loader
 from zoo.errors import ConfigError, DataError, nearest
 from zoo.maps import Writer, tables
 from zoo.maps.labelling import Heads
-from zoo.maps.score import pointing
 from zoo.maps.words import number
 from zoo.tasks.vision.batch import Images, Picture, collate
-from zoo.tasks.vision.data import ImageData
 from zoo.tasks.vision.dataset import PictureSet
-from zoo.tasks.vision.explaining import gold_places, has_class_token, pooling_site
-from zoo.tasks.vision.gate_table import GateTable
-from zoo.tasks.vision.looking import region, where_it_looks
+from zoo.tasks.vision.explaining import has_class_token, pooling_site
+from zoo.tasks.vision.image_data import ImageData
+from zoo.tasks.vision.looking import where_it_looks
 from zoo.tasks.vision.maps import Panels, gate_figure, sheet
 from zoo.tasks.vision.module import ImageClassifier
 from zoo.tasks.vision.recorded import heads_over_picture, named, scored
+from zoo.tasks.vision.survey import Survey
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,7 +57,7 @@ def export(
     drawn = _known(ids, found) if ids is not None else _typical(found, split, pictures)
     site_names = list(sites(module.net))
     _check_layers(module, layers)
-    every = _Every(module, data, split)
+    every = Survey(module, data, split)
     about = {"pictures": len(every), "split": split, "data": module.about["config"]["names"]["data"]}
     cut: dict[str, int] = {}
     said: list[str] = []
@@ -73,11 +71,11 @@ def export(
         about=about,
         overwrite=overwrite,
     ) as writer:
-        for which in drawn:
+        for at, which in enumerate(drawn, start=1):
             one = _Example.of(module, data, which, layers, budget)
             one.write(module, writer)
             figure = one.figure(module, data)
-            figure.savefig(writer.file(f"pictures/{_file_name(one.id)}.png"), dpi=110)
+            figure.savefig(writer.file(f"pictures/{_file_name(at, one.id)}"), dpi=110)
             said.append(f"{one.id}: {one.title}; {one.said}")
             hot.append(one.table())
             cut |= one.found.cut
@@ -92,7 +90,7 @@ def export(
         writer.truth = every.truth()
     of = "test pictures" if split == "test" else "pictures"
     print(f"{len(every):,} {of} in places.{table_format}{', channel gates by class' if len(gates) else ''}, in {out}")
-    print(f"maps of all layers and drawings for {len(drawn)} of them")
+    print(f"maps and drawings of {len(drawn)} pictures")
     if cut:
         sized = ", ".join(f"{site} {size:,}" for site, size in cut.items())
         print(f"the budget of {budget:,} bytes a picture left out {sized}")
@@ -170,12 +168,10 @@ class _Example:
     def write(self, module: ImageClassifier, writer: Writer) -> None:
         gold = self.batch.gold
         about = {"label": self.label, "prediction": self.prediction, "probability": self.probability}
-        own = AttentionMap(module.explain_by, self.heat.reshape(1, 1, 1, -1), _PAIRS, module.explain_support, (0,))
+        own = AttentionMap(module.explain_by, self.heat.reshape(1, 1, 1, -1), DenseSupport.axes, DenseSupport(), (0,))
         writer.note(self.found)
         for each in (*named(module.net, self.found, self.size, gold), scored(own, _grid(self.heat), gold)):
-            writer.add(
-                self.id, each.maps, axis_labels=each.axis_labels, gold=each.gold, nouns=each.nouns, about=about
-            )
+            writer.add(self.id, each.maps, axis_labels=each.axis_labels, gold=each.gold, nouns=each.nouns, about=about)
 
     def figure(self, module: ImageClassifier, data: ImageData) -> Any:
         height, width = self.picture.pixels.shape[1:]
@@ -200,7 +196,7 @@ class _Example:
         pooled = [site for site in over if site == pooling_site(net)]
         whose = "the class token's attention" if has_class_token(net) else "the attention that each place receives"
         made = [
-            Panels("spatial gates", [_short_site(site) for site in gates], [over[site][0] for site in gates]),
+            Panels("spatial gates", [_block(site) for site in gates], [over[site][0] for site in gates]),
             Panels(
                 f"{whose}, average of the heads",
                 [f"layer {layer[site]}" for site in tokens] + ["sequence pooling" for _ in pooled],
@@ -229,58 +225,51 @@ class _Example:
         )
 
 
-@dataclass(eq=False)
-class _Every:
-    """A pass over all pictures, batch by batch."""
+def _batch(data: ImageData, numbers: Sequence[int]) -> Images:
+    """Some pictures as the net takes them."""
+    assert data.pictures is not None
+    seen = data.preprocessing
+    prepared = [seen(data.pictures[which]) for which in numbers]
+    return collate(prepared, mean=seen.mean, std=seen.std, label_names=data.pictures.label_names)
 
-    module: ImageClassifier
-    data: ImageData
-    split: str
-    gates: GateTable = field(init=False)
-    points: list[float] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        assert self.data.pictures is not None
-        self.gates = GateTable(self.data.pictures.label_names)
+def _typical(found: PictureSet, split: str, count: int) -> list[int]:
+    """Pictures to draw when none are asked for: the first of each label, then the next."""
+    seen: dict[int, int] = {}
+    ranked = []
+    for which in found.numbers(split).tolist():
+        label = int(found.labels[which])
+        seen[label] = seen.get(label, 0) + 1
+        ranked.append((seen[label], which))
+    return [which for _, which in sorted(ranked)[:count]]
 
-    def __len__(self) -> int:
-        assert self.data.pictures is not None
-        return len(self.data.pictures.numbers(self.split))
 
-    def frames(self) -> Iterator[pd.DataFrame]:
-        """id, split, label, prediction, probability, the rectangle where it looks, its share, and whether it is gold."""
-        import pandas as pd
+def _known(ids: Sequence[str], found: PictureSet) -> list[int]:
+    at = {name: which for which, name in enumerate(found.ids)}
+    for each in ids:
+        if each not in at:
+            raise DataError(f"there is no picture {each!r}. {nearest(each, at) if len(at) < 10_000 else ''}".rstrip())
+    return [at[each] for each in ids]
 
-        channel = [site for site in sites(self.module.net) if not site.endswith("spatial")]
-        for batch in self._loader():
-            with torch.inference_mode(), record(self.module.net, layers=self._channel_gates()) as found:
-                said = self.module.predict_step(batch)
-            known = torch.tensor([batch.label_names.index(name) for name in said["prediction"]])
-            self.gates.add(found, torch.where(batch.labels.cpu() >= 0, batch.labels.cpu(), known))
-            heat = self.module.heat(batch).cpu()
-            columns: dict[str, Any] = {key: said[key] for key in ("id", "split", "label", "prediction", "probability")}
-            boxes = [region(each) for each in heat]
-            for name in ("top", "left", "bottom", "right", "share"):
-                columns[name] = [None if box is None else getattr(box, name) for box in boxes]
-            columns["where"] = [
-                "" if box is None else box.where if box.stands_out else "nothing in particular" for box in boxes
-            ]
-            if batch.gold is not None:
-                columns["points_at_gold"] = self._pointing(heat, batch.gold.cpu())
-            yield pd.DataFrame(columns)
-        del channel
 
-    def truth(self) -> dict[str, float | None]:
-        return {"pointing_accuracy": sum(self.points) / len(self.points)} if self.points else {}
+def _check_layers(module: ImageClassifier, layers: Sequence[int | str] | None) -> None:
+    try:
+        with record(module.net, layers=layers):
+            pass
+    except ValueError as error:  # a layer that the model does not have
+        raise ConfigError(f"layers: {error}") from error
 
-    def _pointing(self, heat: Float[Tensor, "b r c"], gold: Bool[Tensor, "b h w"]) -> list[float]:
-        marks = gold_places(gold, _grid(heat[0]))
-        found: list[float] = pointing(heat.flatten(1), marks).tolist()
-        self.points += found
-        return found
 
-    def _loader(self) -> Loader:
-        return self.data.loader(self.split)
+def _grid(heat: Float[Tensor, "r c"]) -> tuple[int, int]:
+    return heat.shape[0], heat.shape[1]
 
-    def _channel_gates(self) -> list[int | str]:
-        return []
+
+def _block(site: str) -> str:
+    """The block that a gate belongs to."""
+    return site.removeprefix("gates.").removesuffix(".spatial").removesuffix(".gate")
+
+
+def _file_name(at: int, name: str) -> str:
+    """An id, often a path, as the name of a file; the number in front tells namesakes apart."""
+    stem = Path(name).stem
+    return f"{at}_{''.join(c if c.isalnum() or c in '-_' else '_' for c in stem)[:60]}.png"

@@ -39,13 +39,13 @@ def class_folders(walk: Walk) -> tuple[list[Entry], tuple[str, ...]]:
         missing = tuple(split for split in ("val", "test") if split not in meant)
         if missing:
             warn(f"{root}: there is no folder {' and no '.join(missing)}; a fifth of train is held out for each.")
-        return [entry for each in folders for entry in _ofclass_folders(walk, each, each.name)], missing
+        return [entry for each in folders for entry in _in_class_folders(walk, each, each.name)], missing
     mixed = [each.name for each in nested if each.name in SPLITS]
     if mixed:
         other = next(name for name in meant if name not in SPLITS)
         what = f"folder {mixed[0]!r}, which is a split, stands beside {other!r}"
         raise DataError(message(root, None, None, what, "Have folders train, val and test alone, or classes alone."))
-    return _ofclass_folders(walk, root, "train", folders), ("val", "test")
+    return _in_class_folders(walk, root, "train", folders), ("val", "test")
 
 
 def by_folder_names(root: Path, path: Path, labels: set[str]) -> Entry:
@@ -133,7 +133,7 @@ class Walk:
             warn(f"{self.root}: left out {', '.join(parts)}.")
 
 
-def _ofclass_folders(walk: Walk, parent: Path, split: str, folders: list[Path] | None = None) -> list[Entry]:
+def _in_class_folders(walk: Walk, parent: Path, split: str, folders: list[Path] | None = None) -> list[Entry]:
     if folders is None:
         folders, files = walk.content(parent)
         walk.loose += [walk.named(each) for each in walk.named_as_pictures(files)]

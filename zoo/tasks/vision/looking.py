@@ -10,7 +10,7 @@ from torch import Tensor
 
 from zoo.maps.words import number
 
-_WHAT = {"cam": "of the evidence", "spatial_gate": "of what the gate lets through"}
+_WHAT = {"cam": "of the evidence", "gradient_cam": "of the evidence", "spatial_gate": "of what the gate lets through"}
 
 
 @dataclass(frozen=True)
@@ -63,14 +63,13 @@ def region(heat: Float[Tensor, "r c"]) -> Region | None:
 
 
 def where_it_looks(heat: Float[Tensor, "r c"], how: str) -> str:
-    """ "looks at rows 3-4, columns 5-6 (.61 of its attention), top right"."""
+    """As in "looks at rows 3-4, columns 5-6 (.61 of its attention), top right"."""
     found = region(heat)
     what = _WHAT.get(how, "of its attention")
     if found is None:
         return "looks nowhere: no place speaks for the class"
     if not found.stands_out:
-        rows, columns = found.grid
-        return f"looks at nothing in particular: no place of {rows} x {columns} stands out"
+        return f"looks at nothing in particular: no place of {found.grid[0]} x {found.grid[1]} stands out"
     rows, columns = _range("row", found.top, found.bottom), _range("column", found.left, found.right)
     return f"looks at {rows}, {columns} ({number(found.share)} {what}), {found.where}"
 

@@ -161,26 +161,20 @@ def _pair(figure: SubFigure, picture: Picture, heat: Tensor, *, name: str, said:
     plain, hot = figure.subplots(1, 2)
     overlay(plain, picture, None)
     image = overlay(hot, picture, heat, seen=seen)
-    plain.set_title("picture", fontsize=10, color=draw.QUIET)
+    framed = "" if picture.gold is None or not picture.gold.any() else "; framed: where it should look"
+    plain.set_title(f"picture{framed}", fontsize=10, color=draw.QUIET)
     hot.set_title(name, fontsize=10, color=draw.QUIET, parse_math=False)
     if image is not None:
         _bar(figure, image, [hot], "share of the heat")
-    if picture.gold is not None and picture.gold.any():
-        from matplotlib.lines import Line2D
-
-        line = Line2D([], [], color=draw.GOLD, linewidth=2, label="where it should look (gold)")
-        plain.legend(
-            handles=[line], loc="upper left", bbox_to_anchor=(0, -0.01), frameon=False, fontsize=9, borderpad=0
-        )
     if said:
         figure.supxlabel(said, fontsize=10.5, color=draw.INK, parse_math=False)
 
 
 def _lay(axes: Axes, heat: Tensor, seen: Box, size: tuple[int, int]) -> Any:
-    """Heat over the part of a picture that the net saw."""
+    """Heat over the part of a picture that the net saw. Equal heat everywhere has the colour of the middle."""
     top, left, tall, wide = seen
     fine = [max(1, round(_LONGEST / 2 * side / max(tall, wide))) for side in (tall, wide)]
-    greatest = float(heat.max()) or 1.0
+    greatest = max(float(heat.max()), 2 * float(heat.mean())) or 1.0
     return axes.imshow(
         upsampled(heat.detach().cpu(), (fine[0], fine[1])).numpy(),
         extent=(left, left + wide, top + tall, top),

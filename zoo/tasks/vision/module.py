@@ -21,7 +21,8 @@ from zoo.optimisation import Optimisation
 from zoo.tasks.contract import Invariance, Published, Task
 from zoo.tasks.vision.batch import Images
 from zoo.tasks.vision.calibration import CalibrationError
-from zoo.tasks.vision.explaining import How, gold_places, heat, refusal
+from zoo.tasks.vision.costs import gate_costs
+from zoo.tasks.vision.explaining import How, gold_places, heat, refusal, usual
 from zoo.tasks.vision.pretrained import published
 
 
@@ -38,7 +39,7 @@ class ImageClassifier(Task):
         mixup: Alpha of mixup (Zhang et al. 2018); 0 for none.
         cutmix: Alpha of CutMix (Yun et al. 2019); 0 for none. With both, each batch takes one of them.
         channels_last: The memory format of a convolutional net; the outputs are the same.
-        explain: What the map that is scored is made of: see `explaining.heat`.
+        explain: What the map that is scored is made of, see `explaining.heat`; None: `explaining.usual`'s.
     """
 
     primary = "val/accuracy"
@@ -58,7 +59,7 @@ class ImageClassifier(Task):
         mixup: float = 0.0,
         cutmix: float = 0.0,
         channels_last: bool = False,
-        explain: How = "cam",
+        explain: How | None = None,
     ) -> None:
         super().__init__(optimisation=optimisation)
         if not 0 <= smoothing < 1:
@@ -67,10 +68,10 @@ class ImageClassifier(Task):
         self.net: Any = net(channels=channels, height=height, width=width, classes=classes, **named)
         if channels_last:
             self.net.to(memory_format=torch.channels_last)
-        why_not = refusal(self.net, explain)
+        self.explain_by = usual(self.net) if explain is None else explain
+        why_not = refusal(self.net, self.explain_by)
         if why_not:
             raise ConfigError(f"model.explain={explain}: {why_not}")
-        self.explain_by = explain
         self.smoothing = smoothing
         self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
         self.mix = _mixing(mixup, cutmix, classes)
@@ -180,6 +181,11 @@ class ImageClassifier(Task):
         others = torch.cat([batch.pixels[:1], -batch.pixels[1:]])
         return (Invariance("other pictures of the batch", batch.with_pixels(others), lambda out: out[:1]),)
 
+    def costs(self, batch: Images) -> list[str]:
+        """Each gate's share of the parameters, of the products and of the time of a pass."""
+        costs = gate_costs(self.net, self._as_taken(batch.pixels), repeats=3)
+        return [cost.share_of(costs[-1]) for cost in costs[:-1]]
+
     def vocabularies(self) -> dict[str, dict[str, int]]:
         """The rows of the last layer are matched by the names of the labels."""
         return {"labels": {f"net.head.{name}": 0 for name, _ in self.net.head.named_parameters()}}
@@ -207,7 +213,7 @@ class ImageClassifier(Task):
         places = gold_places(batch.gold, (rows, columns))
         gold = places.new_zeros(len(places), extra + rows * columns, extra + rows * columns)
         gold[:, 0, extra:] = places
-        return {site: gold}
+        return {f"net.{site}": gold}
 
     def _logits(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b classes"]:
         logits: Tensor = self.net(self._as_taken(pixels))
@@ -223,7 +229,8 @@ def _mixing(mixup: float, cutmix: float, classes: int) -> Callable[[Tensor, Int[
         if alpha < 0:
             raise ConfigError(f"model.{name}={alpha}: write a number above 0, or 0 for none")
     kinds = ((v2.MixUp, mixup), (v2.CutMix, cutmix))
-    chosen: list[Any] = [kind(alpha=alpha, num_classes=classes) for kind, alpha in kinds if alpha]
+    with torch.device("cpu"):  # they look at alpha as a tensor, also where the model is made on meta
+        chosen: list[Any] = [kind(alpha=alpha, num_classes=classes) for kind, alpha in kinds if alpha]
     if len(chosen) < 2:
         return chosen[0] if chosen else None
     mix: Callable[[Tensor, Tensor], Any] = v2.RandomChoice(chosen)

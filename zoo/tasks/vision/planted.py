@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Bool, Int, UInt8
+from jaxtyping import Bool, Int, UInt8, UInt16
 from sklearn.datasets import load_digits
 
 from zoo.errors import ConfigError
@@ -25,14 +25,14 @@ from zoo.tasks.vision.dataset import SPLITS, PictureSet
 
 Cue = Literal["frame", "cell"]
 
-CLASSES = 10
-SIDE = 8
+_CLASSES = 10
+_SIDE = 8
 """Pixels a digit is high and wide."""
 _INK = 16
 """The darkest ink of a digit."""
 _LEVELS = (40, 128, 216)
 """Of red, green and blue in a ground's colour; ink is white."""
-MOST_COLOURS = len(_LEVELS) ** 3 - len(_LEVELS)
+_MOST_COLOURS = len(_LEVELS) ** 3 - len(_LEVELS)
 """Grounds that are not grey."""
 
 
@@ -66,6 +66,7 @@ def plant(
     counts = (train, val, test)
     _check(counts, rows, columns, margin, colours, noise, cue)
     random = np.random.default_rng(seed)
+    (grain,) = random.spawn(1)  # so that pictures with another noise show the same
     digits = load_digits()
     pools = _split(random, digits.target)
     scans = np.ascontiguousarray(digits.images, dtype=np.uint16)
@@ -76,22 +77,22 @@ def plant(
         places = random.permuted(np.tile(np.arange(rows * columns), (count, 1)), axis=1)
         tags = random.permuted(np.tile(np.arange(colours), (count, 1)), axis=1)[:, : chosen.shape[1]]
         grounds = _palette(colours)[tags]
-        cells = np.empty((count, rows * columns, 3, SIDE + margin, SIDE + margin), dtype=np.uint8)
+        cells = np.empty((count, rows * columns, 3, _SIDE + margin, _SIDE + margin), dtype=np.uint8)
         numbers = np.arange(count)[:, None]
         cells[numbers, places[:, : chosen.shape[1]]] = _drawn(_placed(random, scans[chosen], margin), grounds)
         if cue == "cell":
             cells[np.arange(count), places[:, -1]] = grounds[:, 0, :, None, None]
         pixels, gold = _grid(cells, rows), _grid(_gold(places[:, 0], cells), rows)[:, 0]
         if cue == "frame":  # the first digit is the one that is meant
-            pixels, gold = _framed(pixels, grounds[:, 0], SIDE + margin), _framed(gold, False, SIDE + margin)
-        parts.append((_noisy(random, pixels, noise), digits.target[chosen[:, 0]], gold))
+            pixels, gold = _framed(pixels, grounds[:, 0], _SIDE + margin), _framed(gold, False, _SIDE + margin)
+        parts.append((_noisy(grain, pixels, noise), digits.target[chosen[:, 0]], gold))
 
     pixels, labels, gold = (np.concatenate(part) for part in zip(*parts, strict=True))
     return PictureSet(
         pixels=pixels,
         labels=labels,
         splits=np.repeat(SPLITS, counts),
-        label_names=tuple(map(str, range(CLASSES))),
+        label_names=tuple(map(str, range(_CLASSES))),
         ids=[f"{split}/{number}" for split, count in zip(SPLITS, counts, strict=True) for number in range(count)],
         channels=3,
         size=(pixels.shape[2], pixels.shape[3]),
@@ -102,7 +103,7 @@ def plant(
 def _split(random: np.random.Generator, target: Int[np.ndarray, " n"]) -> list[Int[np.ndarray, " k"]]:
     """The digits for training, validation and test pictures: 70, 15 and 15 % of each class."""
     parts: list[list[np.ndarray]] = [[], [], []]
-    for digit in range(CLASSES):
+    for digit in range(_CLASSES):
         shuffled = random.permutation(np.flatnonzero(target == digit))
         cuts = [round(0.7 * len(shuffled)), round(0.85 * len(shuffled))]
         for part, some in zip(parts, np.split(shuffled, cuts), strict=True):
@@ -114,15 +115,15 @@ def _draw_digits(
     random: np.random.Generator, target: Int[np.ndarray, " n"], pool: Int[np.ndarray, " k"], shape: tuple[int, int]
 ) -> Int[np.ndarray, "p d"]:
     """Digits of a pool, every class being as probable."""
-    label = random.integers(CLASSES, size=shape)
+    label = random.integers(_CLASSES, size=shape)
     chosen = np.empty_like(label)
-    for digit in range(CLASSES):
+    for digit in range(_CLASSES):
         candidates = pool[target[pool] == digit]
         chosen[label == digit] = candidates[random.integers(len(candidates), size=(label == digit).sum())]
     return chosen
 
 
-def _palette(colours: int) -> Int[np.ndarray, "colours 3"]:
+def _palette(colours: int) -> UInt16[np.ndarray, "colours 3"]:
     """Colours as different as can be: each is the one farthest from those before it."""
     every = np.stack(np.meshgrid(*[_LEVELS] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
     left = every[~(every == every[:, :1]).all(1)]
@@ -131,7 +132,8 @@ def _palette(colours: int) -> Int[np.ndarray, "colours 3"]:
     while len(taken) < colours:
         taken.append(int(nearest.argmax()))
         nearest = np.minimum(nearest, ((left - left[taken[-1]]) ** 2).sum(1))
-    return left[taken].astype(np.uint16)
+    palette: np.ndarray = left[taken].astype(np.uint16)
+    return palette
 
 
 def _placed(random: np.random.Generator, scans: np.ndarray, margin: int) -> np.ndarray:
@@ -139,9 +141,9 @@ def _placed(random: np.random.Generator, scans: np.ndarray, margin: int) -> np.n
     if not margin:
         return scans
     count, digits = scans.shape[:2]
-    ink = np.zeros((count, digits, SIDE + margin, SIDE + margin), dtype=scans.dtype)
+    ink = np.zeros((count, digits, _SIDE + margin, _SIDE + margin), dtype=scans.dtype)
     top, left = random.integers(margin + 1, size=(2, count, digits, 1, 1))
-    inside = np.arange(SIDE)
+    inside = np.arange(_SIDE)
     picture, digit = np.ogrid[:count, :digits]
     ink[picture[..., None, None], digit[..., None, None], top + inside[:, None], left + inside] = scans
     return ink
@@ -150,7 +152,8 @@ def _placed(random: np.random.Generator, scans: np.ndarray, margin: int) -> np.n
 def _drawn(ink: np.ndarray, grounds: np.ndarray) -> UInt8[np.ndarray, "p d 3 c c"]:
     """White ink (p,d,c,c) over grounds (p,d,3), in proportion to the ink."""
     share, ground = ink[:, :, None], grounds[..., None, None]
-    return ((ground * (_INK - share) + 255 * share) // _INK).astype(np.uint8)
+    drawn: np.ndarray = ((ground * (_INK - share) + 255 * share) // _INK).astype(np.uint8)
+    return drawn
 
 
 def _gold(places: Int[np.ndarray, " p"], cells: UInt8[np.ndarray, "p n 3 c c"]) -> Bool[np.ndarray, "p n 1 c c"]:
@@ -183,8 +186,6 @@ def _noisy(random: np.random.Generator, pixels: UInt8[np.ndarray, "p 3 h w"], no
 def _check(
     counts: tuple[int, int, int], rows: int, columns: int, margin: int, colours: int, noise: int, cue: str
 ) -> None:
-    if cue not in ("frame", "cell"):
-        raise ConfigError(f"cue={cue!r} is not known: it is 'frame' or 'cell'.")
     if min(counts) < 1:
         raise ConfigError("train, val and test are how many pictures there are of each kind: make them 1 or more.")
     if min(margin, noise) < 0 or noise > 255:
@@ -192,7 +193,7 @@ def _check(
     digits = rows * columns - (cue == "cell")
     if min(rows, columns) < 1 or digits < 2:
         raise ConfigError(f"{rows} rows and {columns} columns leave no room for two digits, of which one is meant.")
-    if not digits <= colours <= MOST_COLOURS:
+    if not digits <= colours <= _MOST_COLOURS:
         raise ConfigError(
-            f"colours={colours} does not fit: {digits} digits need as many grounds, and there are {MOST_COLOURS}."
+            f"colours={colours} does not fit: {digits} digits need as many grounds, and there are {_MOST_COLOURS}."
         )

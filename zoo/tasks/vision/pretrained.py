@@ -143,14 +143,9 @@ _FAMILIES: dict[type[nn.Module], _Family] = {
         },
         vit_names,
     ),
-    Swin: _Family(
-        {"swin_t": "model.size=tiny", "swin_s": "model.size=small", "swin_b": "model.size=base"},
-        swin_names,
-    ),
+    Swin: _Family({f"swin_{size[0]}": f"model.size={size}" for size in ("tiny", "small", "base")}, swin_names),
     TorchvisionCNN: _Family({backbone: f"model.backbone={backbone}" for backbone in backbones()}),
 }
-
-
 _CENTRED = ("googlenet", "inception_v3")
 """Pixels from -1 to 1: torchvision turns ImageNet's normalisation into this within these nets."""
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int, UInt8
@@ -269,7 +269,7 @@ def _from_archive(path: Path, folder: str, names: Sequence[str]) -> dict[str, tu
             expect(member.size <= _LARGEST_MEMBER, path, f"{member.name} has {member.size:,} bytes")
             content = archive.extractfile(member)
             assert content is not None
-            found[name] = path / member.name, unpickle(_whole(content), path / member.name)
+            found[name] = path / member.name, unpickle(io.BytesIO(content.read()), path / member.name)
     lacking = [name for name in names if name not in found]
     expect(not lacking, path, f"there is no {', '.join(lacking)} in it")
     return found
@@ -281,10 +281,6 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except (tarfile.TarError, EOFError, OSError) as error:
         raise DataError(f"{path}: the archive is damaged or cut short ({error}). Remove it.") from error
-
-
-def _whole(content: IO[bytes]) -> IO[bytes]:
-    return io.BytesIO(content.read())
 
 
 def _cifar_part(

@@ -105,6 +105,7 @@ class ResNet(nn.Module):
                 inputs = dim * 2**stage * block.expansion
             self._stages.append(f"layer{stage + 1}")
             self.add_module(self._stages[-1], blocks)
+        self.last_map = self._stages[-1]
         self.head = nn.Linear(inputs, classes)
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b classes"]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Bool, UInt8
@@ -18,12 +18,12 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tv
 
-from zoo.errors import ConfigError, DataError
+from zoo.errors import ConfigError, DataError, nearest
 from zoo.tasks.vision.batch import Picture
 
 Resize = Literal["crop", "squash", "pad"]
 _MOST_PIXELS = 100_000_000
-"""Of a picture that is scaled to be cut."""
+"""Of a picture that the net sees, and of one that is scaled to be cut."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,12 @@ class Preprocessing:
     def __post_init__(self) -> None:
         if self.height < 1 or self.width < 1:
             raise ConfigError(f"data.height={self.height} and data.width={self.width}: write whole numbers from 1")
+        if self.height * self.width > _MOST_PIXELS:
+            raise ConfigError(
+                f"data.height={self.height} and data.width={self.width} are more than {_MOST_PIXELS:,} pixels"
+            )
+        if self.resize not in get_args(Resize):
+            raise ConfigError(f"data.resize={self.resize!r}: {nearest(str(self.resize), get_args(Resize))}")
         for name, numbers in (("mean", self.mean), ("std", self.std)):
             if len(numbers) != self.channels:
                 raise ConfigError(f"data.{name} has {len(numbers)} numbers, and the pictures {self.channels} channels")

@@ -65,7 +65,8 @@ class Windows:
 
     def support(self, batch: int, device: torch.device) -> DenseSupport:
         """Who may attend to whom in the windows of a batch; made once, and shared by all layers."""
-        return _support(self, batch, device)
+        make = _support.__wrapped__ if torch.compiler.is_compiling() else _support  # compiled graphs keep it themselves
+        return make(self, batch, device)
 
 
 @lru_cache(_SUPPORTS)
