@@ -6,8 +6,9 @@
 
 Each workload gives every network the weights of ours and refuses to time one whose logits differ. A step of training is
 forward, cross-entropy, backward and AdamW; inference is one pass without gradients. timm's CBAM has a normalisation in
-its spatial gate that the paper does not have: it is taken out there. Peers are installed by benchmarks/peers.sh; one
-that is missing is said and left out. Reported are medians, and their ratios to ours.
+its spatial gate that the paper does not have: it is taken out there, as are two norms of vit-pytorch. Memory is kept
+between steps for all networks, as `zoo train` does (`--allocator default`: for none). Peers are installed by
+benchmarks/peers.sh; one that is missing is said and left out. Reported are medians, and their ratios to ours.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.allocator import keep_freed_memory
 from zoo.attention import CBAM, AttendFactory, ScaledDot, Softmax, SqueezeExcitation
 from zoo.run import commit_of_checkout
 from zoo.tasks.vision.resnet import ResNet
@@ -107,6 +109,8 @@ def main() -> None:
     options = _options()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(options.threads)
+    if options.allocator == "keeping":
+        keep_freed_memory()
     result: dict[str, Any] = {"workloads": {}}
     for name in options.workloads:
         batch = 4 if options.quick else WORKLOADS[name].batch
@@ -114,6 +118,7 @@ def main() -> None:
         _show(name, result["workloads"][name])
     result |= {
         "threads": options.threads,
+        "allocator": options.allocator,
         "torch": torch.__version__,
         "command": " ".join(["python", *(word for word in sys.argv if not word.startswith("--out="))]),
         "commit": commit_of_checkout(),
@@ -128,6 +133,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--workloads", nargs="+", choices=list(WORKLOADS), default=list(WORKLOADS))
     parser.add_argument("--repeats", type=int, default=30, help="turns of each network")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--allocator", choices=("keeping", "default"), default="keeping", help="of freed memory")
     parser.add_argument("--quick", action="store_true", help="three turns on batches of 4")
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file: --out=PATH")
     return parser.parse_args()

@@ -23,6 +23,7 @@ import yaml
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from zoo import __version__, checkpoint, launch, loggers, ranks, resume, tables
+from zoo.allocator import keep_freed_memory
 from zoo.build import build
 from zoo.callbacks import Interruption, Keeper, NanGuard, Progress, Thaw
 from zoo.callbacks.reporting import reporters
@@ -39,6 +40,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 def train(config: dict[str, Any]) -> dict[str, Any]:
     """Trains, evaluates and reports; returns what stands in metrics.json."""
     _quiet()
+    keep_freed_memory()
     config = launch.join(config)
     starts_others = launch.wanted(config)
     is_auto = config["resume"] == "auto"
@@ -156,6 +158,7 @@ def write_tables(module: Task, folder: Path, prefix: str) -> list[Path]:
 def evaluation_trainer() -> pl.Trainer:
     """A trainer that only evaluates, on a GPU where there is one."""
     _quiet()
+    keep_freed_memory()
     return pl.Trainer(
         accelerator="auto",
         devices=1,

@@ -189,7 +189,7 @@ def _averaged(x: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 
 def _highest(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    highest: Tensor = _Highest.apply(x, axes)  # type: ignore[no-untyped-call]
+    highest: Tensor = _Highest.apply(x, axes)
     return highest.squeeze(axes)
 
 

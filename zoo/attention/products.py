@@ -46,4 +46,4 @@ def _convolves(x: Tensor, weight: Tensor) -> bool:
     return rows >= _ROWS and rows * weight.numel() >= _PRODUCTS
 
 
-_HAS_ONEDNN = torch.backends.mkldnn.is_available()
+_HAS_ONEDNN = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]

@@ -157,7 +157,7 @@ class Basic(nn.Module):
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d rows columns"]:
         branch = self.bn1(self.conv1(x)).relu_()
         branch = self.gate(self.bn2(self.conv2(branch)))
-        out: Tensor = (self.drop(branch) + self.downsample(x)).relu_()
+        out: Tensor = self.drop(branch).add_(self.downsample(x)).relu_()
         return out
 
 
@@ -192,7 +192,7 @@ class Bottleneck(nn.Module):
         branch = self.bn1(self.conv1(x)).relu_()
         branch = self.bn2(self.conv2(branch)).relu_()
         branch = self.gate(self.bn3(self.conv3(branch)))
-        out: Tensor = (self.drop(branch) + self.downsample(x)).relu_()
+        out: Tensor = self.drop(branch).add_(self.downsample(x)).relu_()
         return out
 
 
