@@ -77,7 +77,9 @@ def transplant(module: Task, data: Mapping[str, Any], content: Mapping[str, Any]
             copied += 1
         else:
             initialised.append(name)
-    _check_same_model(module, [name for name in old_weights if name not in module.state_dict()], initialised, path)
+    own = module.state_dict()
+    unknown, lacking = [n for n in old_weights if n not in own], [n for n in own if n not in old_weights]
+    _check_same_model(module, unknown, lacking, path)
     matched = tuple(_match(vocabulary, old_data[vocabulary], data[vocabulary]) for vocabulary in module.vocabularies())
     return Report(vocabularies=matched, copied=copied, initialised=tuple(initialised))
 

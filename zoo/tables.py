@@ -73,7 +73,8 @@ def show_fine_tuning(report: Report, origin: str) -> None:
 def _show_next(console: Console, config: Mapping[str, Any], run_dir: Path) -> None:
     best = shlex.quote(str(_short(run_dir / "checkpoints" / "best.ckpt")))
     maps = shlex.quote(str(_short(run_dir / "maps")))
-    console.print(f"\nIn {_short(run_dir)}: config.yaml, metrics.json, metrics.csv, checkpoints/")
+    tables = "".join(f", {path.name}" for path in sorted(run_dir.glob("test_*.csv")))
+    console.print(f"\nIn {_short(run_dir)}: config.yaml, metrics.json, metrics.csv{tables}, checkpoints/")
     console.print("Next:")
     console.print(f"  zoo evaluate {best} --worst 20", soft_wrap=True)
     console.print(f"  zoo maps {best} --out {maps}", soft_wrap=True)

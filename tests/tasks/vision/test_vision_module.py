@@ -193,6 +193,16 @@ def test_other_classes_are_matched_by_name() -> None:
     torch.testing.assert_close(new(batch)[:, [0, 2]], old(batch)[:, [2, 0]])
 
 
+def test_classes_without_a_name_in_common_get_a_new_head() -> None:
+    old, new = vit(), vit(classes=2)
+    torch.nn.init.normal_(old.net.tokens.class_token)
+    content = {"state_dict": old.state_dict(), "zoo": {"data": {"labels": list(NAMES)}}}
+    report = finetune.transplant(new, {"labels": ["knife", "spoon"]}, content, "old.ckpt")
+    assert report.vocabularies[0].kept == ()
+    assert report.initialised == ("net.head.weight", "net.head.bias")
+    torch.testing.assert_close(new.net.features(pictures().pixels), old.net.features(pictures().pixels))
+
+
 @pytest.mark.parametrize("position", ["Learned", "Learned2D"])
 def test_positions_are_interpolated_for_another_resolution(position: str) -> None:
     option = f"model.net.position._target_=zoo.attention.{position}"

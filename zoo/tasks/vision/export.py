@@ -88,9 +88,9 @@ def export(
             tables.write([gates], writer.file(f"gates.{table_format}"), format=table_format)
             gate_figure(gates).savefig(writer.file("pictures/gates.png"), dpi=110)
         writer.truth = every.truth()
-    of = "test pictures" if split == "test" else "pictures"
+    of = f"{'test ' * (split == 'test')}picture{'s' * (len(every) != 1)}"
     print(f"{len(every):,} {of} in places.{table_format}{', channel gates by class' if len(gates) else ''}, in {out}")
-    print(f"maps and drawings of {len(drawn)} pictures")
+    print(f"maps and drawings of {len(drawn)} picture{'s' * (len(drawn) != 1)}")
     if cut:
         sized = ", ".join(f"{site} {size:,}" for site, size in cut.items())
         print(f"the budget of {budget:,} bytes a picture left out {sized}")

@@ -48,7 +48,7 @@ class ResNet(nn.Module):
             (Huang et al. 2016, eq. 4).
     """
 
-    SIZES: ClassVar[dict[str, int]] = {f"resnet{depth}": depth for depth in (20, 32, 44, 56, 110, *_IMAGENET)}
+    SIZES: ClassVar[dict[str, int]] = {f"resnet{depth}": depth for depth in (14, 20, 32, 44, 56, 110, *_IMAGENET)}
 
     def __init__(
         self,
