@@ -34,6 +34,25 @@ CORA = {
 }
 
 
+GLIMPSE = {
+    "vit-planted_glimpse": "ViT, mini",
+    "vit-planted_glimpse-uniform": "ViT, uniform (control)",
+    "cct-planted_glimpse": "CCT, mini",
+    "swin-planted_glimpse": "Swin, mini",
+    "cbam_resnet-planted_glimpse": "CBAM-ResNet-14",
+    "se_resnet-planted_glimpse": "SE-ResNet-14",
+    "se_resnet-planted_glimpse-reduction4": "SE-ResNet-14, `gate.reduction=4`",
+    "eca_resnet-planted_glimpse": "ECA-ResNet-14",
+    "resnet-planted_glimpse": "ResNet-14 (control)",
+}
+FASHION = {
+    "resnet20_fashion_mnist": "ResNet-20 (control)",
+    "se_resnet20_fashion_mnist": "SE-ResNet-20",
+    "cbam_resnet20_fashion_mnist": "CBAM-ResNet-20",
+    "cct_fashion_mnist": "CCT-2/3x2",
+}
+
+
 def planted() -> Iterator[str]:
     """Accuracy and truth score on the planted graph."""
     yield "| attention | test accuracy | edge truth (AUC) | train - val | parameters | seconds | seeds | command |"
@@ -71,6 +90,74 @@ def cora() -> Iterator[str]:
             f"`{_command(runs[0])}`",
         ]
         yield f"| {' | '.join(cells)} |"
+
+
+def planted_vision() -> Iterator[str]:
+    """Accuracy and pointing on the planted pictures."""
+    yield "| model | test accuracy | pointing | train - val | parameters | seconds | seeds | command |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for experiment, name in GLIMPSE.items():
+        runs = _runs(experiment)
+        gap = [run["train/accuracy"] - run["val/accuracy"] for run in runs]
+        cells = [
+            name,
+            _spread([run["test/accuracy"] for run in runs]),
+            _spread([run["truth/pointing_accuracy"] for run in runs]),
+            f"{statistics.mean(gap):+.3f}",
+            f"{runs[0]['parameters']:,}",
+            f"{statistics.mean(run['seconds'] for run in runs):.0f}",
+            str(len(runs)),
+            f"`{_command(runs[0])}`",
+        ]
+        yield f"| {' | '.join(cells)} |"
+
+
+def fashion_mnist() -> Iterator[str]:
+    """Accuracy on the official test set, and what gates change seed by seed."""
+    yield "| model | test accuracy, % | against the control, same seeds | calibration error | parameters | seeds | command |"
+    yield "|---|---|---|---|---|---|---|"
+    control = {run["seed"]: run["test/accuracy"] for run in _runs("resnet20_fashion_mnist")}
+    for experiment, name in FASHION.items():
+        runs = _runs(experiment)
+        pairs = [100 * (run["test/accuracy"] - control[run["seed"]]) for run in runs if run["seed"] in control]
+        is_paired = experiment.startswith(("se_", "cbam_"))
+        cells = [
+            name,
+            _spread([100 * run["test/accuracy"] for run in runs], digits=2),
+            ", ".join(f"{each:+.2f}" for each in pairs) if is_paired else "",
+            _spread([run["test/calibration_error"] for run in runs]),
+            f"{runs[0]['parameters']:,}",
+            str(len(runs)),
+            f"`{_command(runs[0])}`",
+        ]
+        yield f"| {' | '.join(cells)} |"
+
+
+NETWORKS = {
+    "se_resnet18": "SE-ResNet-18, 3x3 stem, 32 x 32, batch 64",
+    "cbam_resnet18": "CBAM-ResNet-18, likewise",
+    "vit_small_pictures": "ViT, patch 4 of 32 x 32, width 192, depth 9, 12 heads, batch 64",
+    "vit_tiny": "ViT-Ti/16, 224 x 224, batch 8",
+}
+
+
+def benchmark_vision() -> Iterator[str]:
+    """Milliseconds of every network, and the peers' as multiples of ours."""
+    (found,) = _runs("benchmark-vision")
+    yield "| | training step, ms | (peer / ours) | inference, ms | (peer / ours) |"
+    yield "|---|---|---|---|---|"
+    for workload, title in NETWORKS.items():
+        measured = found["workloads"][workload]
+        yield f"| **{title}** | | | | |"
+        ours = {kind: measured[f"{kind}_ms"]["ours"] for kind in ("training", "inference")}
+        for name in measured["training_ms"]:
+            cells = []
+            for kind, own in ours.items():
+                time = measured[f"{kind}_ms"][name]
+                cells += [f"{time:.1f}", "" if name == "ours" else f"{time / own:.2f}"]
+            yield f"| {name} | {' | '.join(cells)} |"
+    yield ""
+    yield f"`{found['command']}`, torch {found['torch']}, {found['threads']} threads, float32; medians, interleaved."
 
 
 def benchmark_graph(experiment: str) -> Iterator[str]:
@@ -188,6 +275,9 @@ BENCHMARKS = ("benchmark-graph", "benchmark-graph-x10")
 TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "planted": planted,
     "cora": cora,
+    "planted-vision": planted_vision,
+    "fashion-mnist": fashion_mnist,
+    "benchmark-vision": benchmark_vision,
     "trust": trust,
     "attention-positions": attention_positions,
     "attention-lengths": attention_lengths,

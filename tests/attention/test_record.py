@@ -265,7 +265,7 @@ def test_maps_stay_when_the_recorder_is_closed_and_take_nothing_more(net: Net, x
 
 def test_taps_are_closed_after_an_exception(net: Net, x: Tensor) -> None:
     # a wrong width: where shapes are checked they are what is wrong, else it is the product
-    with pytest.raises((RuntimeError, TypeError), match="cannot be multiplied|linear"), record(net, grad=True):
+    with pytest.raises((RuntimeError, TypeError), match=r"cannot be multiplied|linear"), record(net, grad=True):
         net(x[..., :3])
     assert_closed(net)
 

@@ -47,7 +47,7 @@ class ViT(nn.Module):
     # mini is for the planted pictures; lite are ViT-Lite's (Hassani et al. 2021, table 1); tiny and small are those of
     # Touvron et al. 2021, table 1; base and large of the paper's table 1.
     SIZES: ClassVar[dict[str, dict[str, int]]] = {
-        "mini": {"dim": 64, "layers": 3, "heads": 4, "hidden": 128},
+        "mini": {"dim": 96, "layers": 3, "heads": 4, "hidden": 192},
         "lite_6": {"dim": 256, "layers": 6, "heads": 4, "hidden": 512},
         "lite_7": {"dim": 256, "layers": 7, "heads": 4, "hidden": 512},
         "tiny": {"dim": 192, "layers": 12, "heads": 3, "hidden": 768},
