@@ -166,6 +166,18 @@ def test_pointing_counts_pictures_whose_heaviest_place_is_gold() -> None:
     assert found["truth/pointing_accuracy"] == pytest.approx(right / 40)
 
 
+def test_a_model_without_weights_is_trained_and_says_that_it_has_no_map(cli: Any) -> None:
+    options = ["data.train=16", "data.val=8", "data.test=8", "data.max_epochs=1", "trainer=cpu", "run_dir=run"]
+    done = cli("train", "model=vit", "attention=linformer", "attention.site.slots=4", *SMALL, *options)
+    assert done.code == 0, done.err
+    assert "truth/" not in done.out
+    refused = cli("maps", "run/checkpoints/best.ckpt", "--out", "maps")
+    assert (refused.code, "no map of where it looks" in refused.err) == (2, True)
+    linformer = ["attention=linformer", "attention.site.slots=4"]
+    refused = cli("train", "model=vit", *linformer, "model.explain=rollout", *SMALL, *options[:-1])
+    assert (refused.code, "model.explain=rollout" in refused.err) == (2, True)
+
+
 def test_a_batch_passes_the_preflight() -> None:
     composed = config.compose(["model=vit", *SMALL, "trainer=cpu"])
     data = planted_glimpse(train=8, val=8, test=8, max_epochs=1, batch_size=8, mean=[0.5] * 3, std=[0.3] * 3)

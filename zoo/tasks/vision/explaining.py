@@ -74,10 +74,10 @@ def refusal(net: nn.Module, how: str) -> str | None:
     return f"{why_not}; write {' or '.join(others)}" if others else why_not
 
 
-def usual(net: nn.Module) -> How:
-    """The map that says most of a net: its spatial gate, its rollout, or one of its classes."""
+def usual(net: nn.Module) -> How | None:
+    """The map that says most of a net: its spatial gate, its rollout, or that of a class; None if it has none of them."""
     order: tuple[How, ...] = ("spatial_gate", "rollout", "cam", "gradient_cam")
-    return next((how for how in order if refusal(net, how) is None), order[-1])
+    return next((how for how in order if refusal(net, how) is None), None)
 
 
 def gold_places(gold: Bool[Tensor, "b h w"], grid: tuple[int, int]) -> Bool[Tensor, "b r*c"]:

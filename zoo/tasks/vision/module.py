@@ -39,7 +39,8 @@ class ImageClassifier(Task):
         mixup: Alpha of mixup (Zhang et al. 2018); 0 for none.
         cutmix: Alpha of CutMix (Yun et al. 2019); 0 for none. With both, each batch takes one of them.
         channels_last: The memory format of a convolutional net; the outputs are the same.
-        explain: What the map that is scored is made of, see `explaining.heat`; None: `explaining.usual`'s.
+        explain: What the map that is scored is made of, see `explaining.heat`; None: `explaining.usual`'s, and no map
+            where the net can give none, as with attention that has no weights.
     """
 
     primary = "val/accuracy"
@@ -68,10 +69,10 @@ class ImageClassifier(Task):
         self.net: Any = net(channels=channels, height=height, width=width, classes=classes, **named)
         if channels_last:
             self.net.to(memory_format=torch.channels_last)
-        self.explain_by = usual(self.net) if explain is None else explain
-        why_not = refusal(self.net, self.explain_by)
+        why_not = None if explain is None else refusal(self.net, explain)
         if why_not:
             raise ConfigError(f"model.explain={explain}: {why_not}")
+        self._how = usual(self.net) if explain is None else explain
         self.smoothing = smoothing
         self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
         self.mix = _mixing(mixup, cutmix, classes)
@@ -119,7 +120,7 @@ class ImageClassifier(Task):
         size = len(batch.labels)
         self.log_dict(self.test_metrics, on_step=False, on_epoch=True, batch_size=size)
         self.log_dict(metrics, on_step=False, on_epoch=True, batch_size=size)
-        if batch.gold is not None:
+        if batch.gold is not None and self._how is not None:
             found = self.heat(batch)
             self.pointing.update(pointing(found.flatten(1), gold_places(batch.gold, (found.shape[1], found.shape[2]))))
             self.log("truth/pointing_accuracy", self.pointing, on_step=False, on_epoch=True, batch_size=size)
@@ -138,6 +139,13 @@ class ImageClassifier(Task):
     def tables(self) -> dict[str, list[dict[str, Any]]]:
         """The confusion matrix of the last split that was evaluated: a row a label, a column a prediction."""
         return {"confusion": self._confusion} if self._confusion else {}
+
+    @property
+    def explain_by(self) -> How:
+        """What the scored map is made of."""
+        if self._how is None:
+            raise ConfigError("this model has no map of where it looks: its attention has no weights, and no class map")
+        return self._how
 
     def heat(self, batch: Images) -> Float[Tensor, "b r c"]:
         """Where the model looks, on its own grid of places."""
