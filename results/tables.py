@@ -114,7 +114,7 @@ def planted_vision() -> Iterator[str]:
 
 def fashion_mnist() -> Iterator[str]:
     """Accuracy on the official test set, and what gates change seed by seed."""
-    yield "| model | test accuracy, % | against the control, same seeds | calibration error | parameters | seeds | command |"
+    yield "| model | test accuracy, % | against control, by seed | calibration error | parameters | seeds | command |"
     yield "|---|---|---|---|---|---|---|"
     control = {run["seed"]: run["test/accuracy"] for run in _runs("resnet20_fashion_mnist")}
     for experiment, name in FASHION.items():

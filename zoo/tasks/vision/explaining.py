@@ -75,7 +75,7 @@ def refusal(net: nn.Module, how: str) -> str | None:
 
 
 def usual(net: nn.Module) -> How | None:
-    """The map that says most of a net: its spatial gate, its rollout, or that of a class; None if it has none of them."""
+    """The map that says most of a net: spatial gate, rollout, or that of a class; None if it has none of them."""
     order: tuple[How, ...] = ("spatial_gate", "rollout", "cam", "gradient_cam")
     return next((how for how in order if refusal(net, how) is None), None)
 
