@@ -151,3 +151,12 @@ class TaskData(pl.LightningDataModule, ABC):
     @abstractmethod
     def loader(self, split: str) -> Loader:
         """Batches of train, val or test; `all` for every example."""
+
+    def val_dataloader(self) -> Loader:
+        return self.loader("val")
+
+    def test_dataloader(self) -> Loader:
+        return self.loader("test")
+
+    def predict_dataloader(self) -> Loader:
+        return self.loader("all")

@@ -19,6 +19,7 @@ from zoo.tasks.vision import data as sets
 from zoo.tasks.vision.batch import Images
 from zoo.tasks.vision.dataset import PictureSet
 from zoo.tasks.vision.image_data import ImageData
+from zoo.tasks.vision.published import SETS
 from zoo.tasks.vision.transforms import Augmentation
 
 SPLITS = np.array(["train"] * 11 + ["val"] * 4 + ["test"] * 5 + [""])
@@ -160,8 +161,9 @@ def test_a_set_with_names_of_its_own_serves_a_model_of_these_names_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish_idx(tmp_path)
-    monkeypatch.setattr(sets, "FASHION_MNIST", SMALL_IDX)
-    made = sets.fashion_mnist(root=str(tmp_path), validation=20, max_epochs=1, batch_size=8, mean=[0.3], std=[0.3])
+    monkeypatch.setitem(SETS, "fashion_mnist", SMALL_IDX)
+    options = {"validation": 20, "max_epochs": 1, "batch_size": 8, "mean": [0.3], "std": [0.3]}
+    made = sets.published(name="fashion_mnist", root=str(tmp_path), **options)
     state = made.state()
     made.restore(state)
     assert made.sizes()["classes"] == 10
@@ -185,7 +187,7 @@ def test_an_epoch_of_the_cifar_recipe_on_generated_pictures(
     recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any
 ) -> None:
     publish_cifar(tmp_path / "data", SMALL_CIFAR10)
-    monkeypatch.setattr(sets, "CIFAR10", SMALL_CIFAR10)
+    monkeypatch.setitem(SETS, "cifar10", SMALL_CIFAR10)
     done = cli(
         "train",
         f"experiment={recipe}",

@@ -128,15 +128,6 @@ class GraphData(TaskData):
             shared=False,  # the module shares out the nodes of a batch
         )
 
-    def val_dataloader(self) -> Loader:
-        return self.loader("val")
-
-    def test_dataloader(self) -> Loader:
-        return self.loader("test")
-
-    def predict_dataloader(self) -> Loader:
-        return self.loader("all")
-
     def transfer_batch_to_device(self, batch: Data, device: torch.device, dataloader_idx: int) -> Data:
         return batch if batch.y.device == device else batch.to(device)
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from zoo.data.tables import OnBadRow
 from zoo.errors import DataError
@@ -16,7 +17,7 @@ from zoo.tasks.vision.imagenet import read_imagenet
 from zoo.tasks.vision.listing import Reading
 from zoo.tasks.vision.picture import MOST_PIXELS, Channels
 from zoo.tasks.vision.planted import Cue, plant
-from zoo.tasks.vision.published import CIFAR10, CIFAR100, FASHION_MNIST, read_cifar, read_idx
+from zoo.tasks.vision.published import read_published
 from zoo.tasks.vision.transforms import Augmentation, Resize
 
 _IMAGENET_MEAN = {3: (0.485, 0.456, 0.406), 1: (0.459,)}
@@ -70,8 +71,9 @@ def planted_glimpse(
     )
 
 
-def fashion_mnist(
+def published(
     *,
+    name: Literal["fashion_mnist", "cifar10", "cifar100"],
     root: str,
     cache: str | None = None,
     validation: int,
@@ -85,72 +87,9 @@ def fashion_mnist(
     height: int | None = None,
     width: int | None = None,
 ) -> ImageData:
-    """Fashion-MNIST: 60,000 and 10,000 grey pictures of 28 x 28, ten classes."""
-    published = partial(read_idx, FASHION_MNIST, _folders(root, cache), validation=validation)
+    """A set of small pictures with its official test set: see `published.SETS`."""
     return ImageData(
-        partial(_with_own_names, published),
-        max_epochs=max_epochs,
-        batch_size=batch_size,
-        eval_batch_size=eval_batch_size,
-        num_workers=num_workers,
-        augmentation=augmentation,
-        mean=mean,
-        std=std,
-        height=height,
-        width=width,
-    )
-
-
-def cifar10(
-    *,
-    root: str,
-    cache: str | None = None,
-    validation: int,
-    max_epochs: int,
-    batch_size: int,
-    eval_batch_size: int | None = None,
-    num_workers: int = 0,
-    augmentation: Augmentation | None = None,
-    mean: Sequence[float],
-    std: Sequence[float],
-    height: int | None = None,
-    width: int | None = None,
-) -> ImageData:
-    """CIFAR-10: 50,000 and 10,000 colour pictures of 32 x 32, ten classes."""
-    published = partial(read_cifar, CIFAR10, _folders(root, cache), validation=validation)
-    return ImageData(
-        partial(_with_own_names, published),
-        max_epochs=max_epochs,
-        batch_size=batch_size,
-        eval_batch_size=eval_batch_size,
-        num_workers=num_workers,
-        augmentation=augmentation,
-        mean=mean,
-        std=std,
-        height=height,
-        width=width,
-    )
-
-
-def cifar100(
-    *,
-    root: str,
-    cache: str | None = None,
-    validation: int,
-    max_epochs: int,
-    batch_size: int,
-    eval_batch_size: int | None = None,
-    num_workers: int = 0,
-    augmentation: Augmentation | None = None,
-    mean: Sequence[float],
-    std: Sequence[float],
-    height: int | None = None,
-    width: int | None = None,
-) -> ImageData:
-    """CIFAR-100: 50,000 and 10,000 colour pictures of 32 x 32, a hundred classes."""
-    published = partial(read_cifar, CIFAR100, _folders(root, cache), validation=validation)
-    return ImageData(
-        partial(_with_own_names, published),
+        partial(_with_own_names, partial(read_published, name, _folders(root, cache), validation=validation)),
         max_epochs=max_epochs,
         batch_size=batch_size,
         eval_batch_size=eval_batch_size,

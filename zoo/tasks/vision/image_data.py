@@ -177,15 +177,6 @@ class ImageData(TaskData):
             even=True,
         )
 
-    def val_dataloader(self) -> Loader:
-        return self.loader("val")
-
-    def test_dataloader(self) -> Loader:
-        return self.loader("test")
-
-    def predict_dataloader(self) -> Loader:
-        return self.loader("all")
-
     def transfer_batch_to_device(self, batch: Images, device: torch.device, dataloader_idx: int) -> Images:
         return batch if batch.pixels.device == device else batch.to(device)
 

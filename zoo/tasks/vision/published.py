@@ -119,8 +119,17 @@ CIFAR100 = Cifar(
     names="fine_label_names",
     classes=100,
 )
+SETS: dict[str, Idx | Cifar] = {"fashion_mnist": FASHION_MNIST, "cifar10": CIFAR10, "cifar100": CIFAR100}
 _CIFAR_SIDE = 32
 _LARGEST_MEMBER = 1 << 28  # bytes; CIFAR-100's training file has 155 million
+
+
+def read_published(name: str, roots: Sequence[Path], *, validation: int) -> PictureSet:
+    """Reads one of `SETS`; see `read_idx` and `read_cifar`."""
+    chosen = SETS[name]
+    if isinstance(chosen, Idx):
+        return read_idx(chosen, roots, validation=validation)
+    return read_cifar(chosen, roots, validation=validation)
 
 
 def read_idx(published: Idx, roots: Sequence[Path], *, validation: int) -> PictureSet:
