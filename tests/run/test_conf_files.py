@@ -19,7 +19,7 @@ from zoo.errors import ConfigError
 
 FILES = sorted(config.CONF.rglob("*.yaml"))
 MODELS, ATTENTION, EXPERIMENTS = (list(config.options(group)) for group in ("model", "attention", "experiment"))
-MODEL = MODELS[0]
+MODEL = "gat"
 PLACEHOLDER = "given"
 SIZES = {"channels": 3, "height": 224, "width": 224}
 """Of what cannot be 8."""
