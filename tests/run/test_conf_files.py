@@ -28,7 +28,8 @@ SIZES = {"channels": 3, "height": 224, "width": 224}
 def combinations() -> list[dict[str, str]]:
     """Every choice of every other group, at least once."""
     groups = {group: list(config.options(group)) for group in config.NAMED}
-    others = {group: names for group, names in groups.items() if group not in ("model", "attention", "experiment")}
+    own = ("model", "experiment", *config.MECHANISMS)
+    others = {group: names for group, names in groups.items() if group not in own}
     most = max(len(names) for names in others.values())
     return [{group: names[number % len(names)] for group, names in others.items()} for number in range(most)]
 
