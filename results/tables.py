@@ -9,7 +9,7 @@ import json
 import re
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,7 @@ def planted_vision() -> Iterator[str]:
     """Accuracy and pointing on the planted pictures."""
     yield "| model | test accuracy | pointing | train - val | parameters | seconds | seeds | command |"
     yield "|---|---|---|---|---|---|---|---|"
-    for experiment, name in GLIMPSE.items():
+    for experiment, name in _measured(GLIMPSE):
         runs = _runs(experiment)
         gap = [run["train/accuracy"] - run["val/accuracy"] for run in runs]
         cells = [
@@ -117,7 +117,7 @@ def fashion_mnist() -> Iterator[str]:
     yield "| model | test accuracy, % | against control, by seed | calibration error | parameters | seeds | command |"
     yield "|---|---|---|---|---|---|---|"
     control = {run["seed"]: run["test/accuracy"] for run in _runs("resnet20_fashion_mnist")}
-    for experiment, name in FASHION.items():
+    for experiment, name in _measured(FASHION):
         runs = _runs(experiment)
         pairs = [100 * (run["test/accuracy"] - control[run["seed"]]) for run in runs if run["seed"] in control]
         is_paired = experiment.startswith(("se_", "cbam_"))
@@ -305,6 +305,11 @@ def main(arguments: Sequence[str]) -> int:
 def _filled(found: re.Match[str]) -> str:
     start, name, end = found.groups()
     return f"{start}\n" + "\n".join(TABLES[name]()) + f"\n\n{end}"
+
+
+def _measured(experiments: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Those that have a run; a row comes with its figures."""
+    return ((experiment, name) for experiment, name in experiments.items() if (RESULTS / experiment).is_dir())
 
 
 def _runs(experiment: str) -> list[dict[str, Any]]:

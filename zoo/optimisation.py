@@ -130,7 +130,7 @@ class Schedule:
             said = "scheduler=plateau takes no warm-up, because its rate follows the monitor and not the step"
             raise ConfigError(f"{said}: write scheduler.warmup=0")
         if warmup < 0 or (warmup >= 1 and warmup != int(warmup)):
-            raise ConfigError(f"scheduler.warmup={warmup}: write a whole number of steps, or below 1 their share of all")
+            raise ConfigError(f"scheduler.warmup={warmup}: write a whole number of steps, or a share of all below 1")
         if any(not 0 < each < 1 for each in milestones) or (kind == "steps") != bool(milestones):
             raise ConfigError(
                 "scheduler=steps takes milestones, shares of all steps such as [0.5, 0.75]; others do not"
