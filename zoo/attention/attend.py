@@ -16,10 +16,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.attention import fused
-from zoo.attention.checks import check_shapes
+from zoo.attention.checks import check_serves, check_shapes
 from zoo.attention.dropout import DropWeights
 from zoo.attention.positions import Position
 from zoo.attention.record import Tap
+from zoo.attention.scores import prepared
 from zoo.attention.state import Aligned, AttentionState
 from zoo.attention.supports import Support
 
@@ -87,18 +88,11 @@ class Attend(nn.Module):
     def require(self, support: type, user: str) -> None:
         """Refuses, at start-up, a mechanism that cannot work on this support."""
         if self.restrict is not None:
-            self._require(self.restrict, support, user)
+            check_serves(self.restrict, support, user)
             support = self.restrict.gives
             user = type(self.restrict).__name__
         for part in (self.score, self.normalise, self.position):
-            self._require(part, support, user)
-
-    @staticmethod
-    def _require(part: nn.Module | None, support: type, user: str) -> None:
-        served = getattr(part, "supports", None)
-        if served is not None and support not in served:
-            names = " or ".join(kind.__name__ for kind in served)
-            raise ValueError(f"{type(part).__name__} works on {names} alone; {user} attends over {support.__name__}")
+            check_serves(part, support, user)
 
     def prepare(self, key: Float[Tensor, "..."], start: int = 0) -> Float[Tensor, "..."]:
         """Keys as `forward` takes them; call it once per sequence, not once per step.
@@ -108,8 +102,7 @@ class Attend(nn.Module):
         """
         if self.position is not None:
             key = self.position.turn(key, start)
-        prepare = getattr(self.score, "prepare", None)
-        return key if prepare is None else prepare(key)
+        return prepared(self.score, key)
 
     def start(
         self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support

@@ -1,9 +1,9 @@
-"""Shapes that are refused before anything is computed: a few comparisons, and no look at the numbers."""
+"""Shapes and supports that are refused before anything is computed: comparisons, and no look at the numbers."""
 
 from __future__ import annotations
 
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from zoo.attention.supports import DenseSupport, EdgeSupport, Support
 
@@ -24,6 +24,14 @@ def check_widths(query: Float[Tensor, "..."], key: Float[Tensor, "..."]) -> None
     """For scores that compare a query and a key number by number."""
     if query.shape[-1] != key.shape[-1]:
         raise ValueError(f"queries have width d={query.shape[-1]} and keys d={key.shape[-1]}; they must be the same")
+
+
+def check_serves(part: nn.Module | None, support: type, user: str) -> None:
+    """Refuses, at start-up, a part that names the supports it works on, and not this one."""
+    served = getattr(part, "supports", None)
+    if served is not None and support not in served:
+        names = " or ".join(kind.__name__ for kind in served)
+        raise ValueError(f"{type(part).__name__} works on {names} alone; {user} attends over {support.__name__}")
 
 
 def _check_sequences(query: Tensor, key: Tensor, value: Tensor) -> None:

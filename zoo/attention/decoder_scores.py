@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from zoo.attention.attend import sized
 from zoo.attention.checks import check_widths
 from zoo.attention.precision import at_least_single
-from zoo.attention.scores import glorot_
+from zoo.attention.scores import glorot_, prepared
 from zoo.attention.state import AttentionState
 from zoo.attention.supports import DenseSupport, Support
 
@@ -156,10 +156,10 @@ class TwoScores(nn.Module):
 
     def prepare(self, key: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         first, second = torch.split(key, self.widths, -1)
-        prepared = [_prepared(self.monotonic, first), _prepared(self.chunk, second)]
-        if [each.shape[-1] for each in prepared] != self.widths:
+        keys = [prepared(self.monotonic, first), prepared(self.chunk, second)]
+        if [each.shape[-1] for each in keys] != self.widths:
             raise ValueError("TwoScores needs scores that leave the width of the keys as it is")
-        return torch.cat(prepared, -1)
+        return torch.cat(keys, -1)
 
     def forward(
         self,
@@ -171,7 +171,3 @@ class TwoScores(nn.Module):
         queries, keys = torch.split(query, self.widths, -1), torch.split(key, self.widths, -1)
         scores = (self.monotonic, self.chunk)
         return torch.stack([score(q, k, support, state) for score, q, k in zip(scores, queries, keys, strict=True)])
-
-
-def _prepared(score: nn.Module, key: Tensor) -> Tensor:
-    return score.prepare(key) if hasattr(score, "prepare") else key  # type: ignore[operator]

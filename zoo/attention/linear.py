@@ -7,91 +7,42 @@ What is summed is all that the keys leave behind: there are no weights. A record
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from zoo.attention.attend import per_query_head
-from zoo.attention.positions import Position, first_position
+from zoo.attention.positions import first_position
 from zoo.attention.precision import at_least_single, wide
-from zoo.attention.record import Tap
 from zoo.attention.state import LinearState
 from zoo.attention.supports import DenseSupport
+from zoo.attention.weightless import Weightless
 
 _BLOCK = 128
 _LARGEST, _PART = 16 * 2**20, 4 * 2**20
 """Bytes of features that are held whole, and of a part of more: 32 MiB a CPU's allocator maps afresh every time."""
 
 
-class Weightless(nn.Module):
-    """What mechanisms that never form the pairs share with `Attend`: positions, supports and the Tap."""
-
-    supports = (DenseSupport,)
-    reason = ""
-    """What a recorder is told."""
-    longest: int | None = None
-    """How many keys it takes at most, if it was made for a number of them."""
-
-    position: Position | None
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.position = None
-        self.tap = Tap()
-
-    def place(self, position: Position) -> None:
-        """Gives the site a sense of where its queries and keys are."""
-        kind = type(position)
-        if kind.bias is not Position.bias or kind.add_context is not Position.add_context:
-            raise ValueError(
-                f"{type(self).__name__} forms no pairs to which {kind.__name__} could add; positions that turn "
-                "queries and keys are what it takes"
-            )
-        self.position = position
-
-    def require(self, support: type, user: str) -> None:
-        """Refuses, at start-up, a support without the axes of sequences."""
-        if support not in self.supports:
-            raise ValueError(
-                f"{type(self).__name__} works on DenseSupport alone; {user} attends over {support.__name__}"
-            )
-
-    def prepare(self, key: Float[Tensor, "b g k d"], start: int = 0) -> Float[Tensor, "b g k d"]:
-        """Keys as `forward` takes them.
-
-        Args:
-            start: The position of the first of these keys, where others came before.
-        """
-        return key if self.position is None else self.position.turn(key, start)
-
-    def key_mask(self, support: DenseSupport) -> Bool[Tensor, "#b #h 1 #k"] | None:
-        """True at keys that exist; the same for every query, because keys are summed once."""
-        if support.permitted is not None and support.permitted.shape[2] != 1:
-            raise ValueError(
-                f"{type(self).__name__} sums the keys once for all queries; its mask must be the same for each, "
-                f"(b, h, 1, k), got {tuple(support.permitted.shape)}"
-            )
-        return support.permitted
-
-
-class KernelAttention(Weightless):
+class KernelAttention(Weightless, ABC):
     """sum_j phi(q) · phi(k_j) v_j / sum_j phi(q) · phi(k_j); what phi is, its children say."""
 
     reason = "it sums keys before queries come, and has no weights; record(..., implied=True) gives phi(q) · phi(k)"
 
+    @abstractmethod
     def size(self, width: int) -> int:
         """How many features phi has of a vector of some width."""
-        raise NotImplementedError
 
     def projection(self, query: Float[Tensor, "b h q d"]) -> Float[Tensor, "h d f"] | None:
         """What phi is made with in this pass, and again where the backward pass recomputes it."""
         return None
 
+    @abstractmethod
     def of_query(
         self,
         query: Float[Tensor, "b h q d"],
@@ -99,8 +50,8 @@ class KernelAttention(Weightless):
         scale: Float[Tensor, "b h f"],
     ) -> Float[Tensor, "b h q f"]:
         """phi of queries, for keys whose features were divided by exp(scale)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def of_key(
         self,
         key: Float[Tensor, "b h k d"],
@@ -110,7 +61,6 @@ class KernelAttention(Weightless):
         causal: bool,
     ) -> tuple[Float[Tensor, "b h k f"], Float[Tensor, "b h f"] | None]:
         """phi of keys, and the logarithm of what each feature was divided by."""
-        raise NotImplementedError
 
     def start(
         self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b g k d"], support: DenseSupport

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention.attend import per_query_head
-from zoo.attention.linear import Weightless
 from zoo.attention.precision import wide
 from zoo.attention.supports import DenseSupport
+from zoo.attention.weightless import Weightless
 
 # So many weights written out are faster than a kernel that computes them twice; of more the memory counts.
 _FEW = 1 << 20

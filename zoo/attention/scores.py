@@ -292,6 +292,12 @@ class GATv2(nn.Module):
         return support.project(hidden, self.vector)
 
 
+def prepared(score: nn.Module, key: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """Keys as a score's `forward` takes them: as they are, where it has no `prepare`."""
+    prepare: Callable[[Tensor], Tensor] | None = getattr(score, "prepare", None)
+    return key if prepare is None else prepare(key)
+
+
 def glorot_(vectors: Float[Tensor, "h d"]) -> None:
     """Glorot & Bengio 2010, each head's vector a layer of its own from d numbers to one."""
     for head in range(len(vectors)):

@@ -1,0 +1,59 @@
+"""What mechanisms that never form the pairs of queries and keys have in common."""
+
+from __future__ import annotations
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from zoo.attention.checks import check_serves
+from zoo.attention.positions import Position
+from zoo.attention.record import Tap
+from zoo.attention.supports import DenseSupport
+
+
+class Weightless(nn.Module):
+    """What they share with `Attend`: positions, supports and the Tap."""
+
+    supports = (DenseSupport,)
+    reason = ""
+    """What a recorder is told."""
+    longest: int | None = None
+    """How many keys it takes at most, if it was made for a number of them."""
+
+    position: Position | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.position = None
+        self.tap = Tap()
+
+    def place(self, position: Position) -> None:
+        """Gives the site a sense of where its queries and keys are."""
+        kind = type(position)
+        if kind.bias is not Position.bias or kind.add_context is not Position.add_context:
+            raise ValueError(
+                f"{type(self).__name__} forms no pairs to which {kind.__name__} could add; positions that turn "
+                "queries and keys are what it takes"
+            )
+        self.position = position
+
+    def require(self, support: type, user: str) -> None:
+        """Refuses, at start-up, a support without the axes of sequences."""
+        check_serves(self, support, user)
+
+    def prepare(self, key: Float[Tensor, "b g k d"], start: int = 0) -> Float[Tensor, "b g k d"]:
+        """Keys as `forward` takes them.
+
+        Args:
+            start: The position of the first of these keys, where others came before.
+        """
+        return key if self.position is None else self.position.turn(key, start)
+
+    def key_mask(self, support: DenseSupport) -> Bool[Tensor, "#b #h 1 #k"] | None:
+        """True at keys that exist; the same for every query, because keys are summed once."""
+        if support.permitted is not None and support.permitted.shape[2] != 1:
+            raise ValueError(
+                f"{type(self).__name__} sums the keys once for all queries; its mask must be the same for each, "
+                f"(b, h, 1, k), got {tuple(support.permitted.shape)}"
+            )
+        return support.permitted
