@@ -40,8 +40,9 @@ GLIMPSE = {
     "cct-planted_glimpse": "CCT, mini",
     "swin-planted_glimpse": "Swin, mini",
     "cbam_resnet-planted_glimpse": "CBAM-ResNet-14",
+    "cbam_resnet-planted_glimpse-reduction16": "CBAM-ResNet-14, inner width 1/16",
     "se_resnet-planted_glimpse": "SE-ResNet-14",
-    "se_resnet-planted_glimpse-reduction4": "SE-ResNet-14, `gate.reduction=4`",
+    "se_resnet-planted_glimpse-reduction16": "SE-ResNet-14, inner width 1/16",
     "eca_resnet-planted_glimpse": "ECA-ResNet-14",
     "resnet-planted_glimpse": "ResNet-14 (control)",
 }
