@@ -6,7 +6,7 @@ Nothing is scattered: runs are views of the padded keys, and their gradient is a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -68,32 +68,31 @@ class Cut:
         if self.columns:
             pieces.insert(0, vectors[:, :, None, : self.columns].expand(-1, -1, self.count, -1, -1))
         if self.links is not None and self.links.shape[1]:
-            linked = self._blocks(vectors).index_select(2, self.links.flatten())
+            every = max(1, -(-vectors.shape[2] // self.size))  # of the sequence, also where this is a part of its cut
+            linked = self._blocks(vectors, every).index_select(2, self.links.flatten())
             pieces.append(linked.reshape(*x.shape[:2], self.count, -1, vectors.shape[-1]))
         found = pieces[0] if len(pieces) == 1 else torch.cat(pieces, 3)
         return found.reshape(*found.shape[:4], *x.shape[3:])
 
-    def keys_of(self, x: Shaped[Tensor, "b h k d"], blocks: range) -> Shaped[Tensor, "b h c s d"]:
-        """The keys of some of the blocks, of a cut with links in the order of the sequence."""
-        assert self.links is not None
-        start, count = blocks[0] * self.size - self.before, len(blocks)
-        stop = start + (count - 1) * self.size + self.span
-        near = _fitted(x[:, :, max(start, 0) : stop], max(-start, 0), stop - start)
-        run = near.unfold(2, self.span, self.size).transpose(-2, -1)
-        columns = x[:, :, None, : self.columns].expand(-1, -1, count, -1, -1)
-        linked = self._blocks(x).index_select(2, self.links[blocks[0] : blocks[-1] + 1].flatten())
-        return torch.cat([columns, run, linked.reshape(*x.shape[:2], count, -1, x.shape[-1])], 3)
+    def part(self, blocks: slice) -> Cut:
+        """Some of the blocks, of the whole sequence."""
+        links = None if self.links is None else self.links[blocks]
+        count, before = blocks.stop - blocks.start, self.before - blocks.start * self.size
+        return replace(self, count=count, before=before, links=links)
 
-    def add_keys(self, total: Shaped[Tensor, "b h m d"], keys: Shaped[Tensor, "b h c s d"], blocks: range) -> None:
-        """The opposite: adds what belongs to the keys of some blocks to `total`, in which position 0 is at `before`."""
+    def in_whole_blocks(self, x: Shaped[Tensor, "b h k d"]) -> Shaped[Tensor, "b h m d"]:
+        """Keys with zeros behind them up to the end of the last block, so that parts need not add them."""
+        return _fitted(x, 0, self.count * self.size)
+
+    def add_keys(self, total: Shaped[Tensor, "b h m d"], keys: Shaped[Tensor, "b h c s d"], blocks: slice) -> None:
+        """Adds what belongs to the keys of some blocks to `total`, in which position 0 is at `before`."""
         assert self.links is not None
         sizes = [self.columns, self.span, keys.shape[3] - self.columns - self.span]
         columns, run, linked = torch.split_with_sizes(keys, sizes, 3)
         total[:, :, self.before : self.before + self.columns] += columns.sum(2)
         by_block = total.view(*total.shape[:2], -1, self.size, total.shape[-1])
-        for number, piece in enumerate(torch.split(run, self.size, 3)):
-            by_block[:, :, blocks[0] + number : blocks[-1] + 1 + number] += piece
-        links = self.links[blocks[0] : blocks[-1] + 1] + self.before // self.size
+        _add_runs(by_block[:, :, blocks.start :], run)
+        links = self.links[blocks] + self.before // self.size
         for number, piece in enumerate(torch.split(linked, self.size, 3)):
             by_block.index_add_(2, links[:, number], piece)
 
@@ -115,15 +114,15 @@ class Cut:
             return vectors
         return _Reordered.apply(vectors, self.order.slots, self.order.places)  # type: ignore[no-any-return]
 
-    def _blocks(self, vectors: Shaped[Tensor, "b h n w"]) -> Shaped[Tensor, "b h c r w"]:
-        whole = _fitted(vectors, 0, self.count * self.size)
-        return whole.reshape(*vectors.shape[:2], self.count, self.size, vectors.shape[-1])
+    def _blocks(self, vectors: Shaped[Tensor, "b h n w"], count: int) -> Shaped[Tensor, "b h {count} r w"]:
+        whole = _fitted(vectors, 0, count * self.size)
+        return whole.reshape(*vectors.shape[:2], count, self.size, vectors.shape[-1])
 
     def _run(self, vectors: Shaped[Tensor, "b h n w"]) -> Shaped[Tensor, "b h c run w"]:
         if self.count == 1:
             return _fitted(vectors, self.before, self.span).unsqueeze(2)
         if self.before == 0 and self.span == self.size:
-            return self._blocks(vectors)
+            return self._blocks(vectors, self.count)
         return _Runs.apply(vectors, self.count, self.size, self.before, self.span)  # type: ignore[no-any-return]
 
 
@@ -174,14 +173,18 @@ class _SumOfRuns(torch.autograd.Function):
     def forward(ctx: Any, runs: Tensor, length: int, count: int, size: int, before: int, span: int) -> Tensor:
         ctx.shape = count, size, before, span
         total = runs.new_zeros(*runs.shape[:2], _reach(count, size, span), size, runs.shape[-1])
-        for block in range(-(-span // size)):
-            piece = runs[:, :, :, block * size : (block + 1) * size]
-            total[:, :, block : block + count, : piece.shape[3]] += piece
+        _add_runs(total, runs)
         return _fitted(total.flatten(2, 3), -before, length)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         return _Runs.apply(gradient, *ctx.shape), None, None, None, None, None
+
+
+def _add_runs(total: Shaped[Tensor, "b h m r w"], runs: Shaped[Tensor, "b h c span w"]) -> None:
+    """Adds runs that begin a block after each other, the first at the first block of `total`."""
+    for block, piece in enumerate(torch.split(runs, total.shape[3], 3)):
+        total[:, :, block : block + runs.shape[2], : piece.shape[3]] += piece
 
 
 def _reach(count: int, size: int, span: int) -> int:

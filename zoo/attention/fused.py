@@ -55,12 +55,8 @@ def dot_softmax(
     support: DenseSupport,
     bias: Float[Tensor, "#b #h #q #k"] | None,
 ) -> Float[Tensor, "b h q v"]:
-    temperature = attend.normalise.temperature
-    options = {
-        "dropout_p": attend.dropout.p if attend.dropout.training else 0.0,
-        "scale": attend.score.scale(query.shape[-1]) / temperature,
-        "enable_gqa": key.shape[1] != query.shape[1],  # without it one step of a decoder copies all keys
-    }
+    temperature, options = attend.normalise.temperature, kernel_options(attend, query)
+    options["enable_gqa"] = key.shape[1] != query.shape[1]  # without it one step of a decoder copies all keys
     query = attend.score.of_query(query)
     check_widths(query, key)
     if bias is None and support.is_plain(query.shape[2], key.shape[2]):
@@ -79,6 +75,14 @@ def dot_softmax(
     context = F.scaled_dot_product_attention(query, key, value, attn_mask=mask, **options)
     # Queries without keys were computed as if they had them all, so that nothing is NaN; here they become zeros.
     return context if sees is None else torch.where(sees, context, context.new_zeros(()))
+
+
+def kernel_options(attend: Attend, query: Float[Tensor, "b h q d"]) -> dict[str, Any]:
+    """What `scaled_dot_product_attention` is told of a site, before its score has changed the queries."""
+    return {
+        "dropout_p": attend.dropout.p if attend.dropout.training else 0.0,
+        "scale": attend.score.scale(query.shape[-1]) / attend.normalise.temperature,
+    }
 
 
 def _is_short(query: Tensor, key: Tensor, value: Tensor) -> bool:

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from zoo.attention.blocks import BlockSupport
 from zoo.attention.cuts import Cut
-from zoo.attention.fused import fuses
+from zoo.attention.fused import fuses, kernel_options
 from zoo.attention.normalisers import Softmax
 from zoo.attention.scores import Cosine, Dot, General, ScaledDot
 
@@ -35,11 +35,7 @@ def dot_softmax_in_blocks(
     support: BlockSupport,
     bias: Float[Tensor, "#b #h e"] | None,
 ) -> Float[Tensor, "b h q v"]:
-    temperature = attend.normalise.temperature
-    options = {
-        "dropout_p": attend.dropout.p if attend.dropout.training else 0.0,
-        "scale": attend.score.scale(query.shape[-1]) / temperature,
-    }
+    temperature, options = attend.normalise.temperature, kernel_options(attend, query)
     query, parts = attend.score.of_query(query), support.layout.parts
     added = [None] * len(parts) if bias is None else support.layout.split(bias.to(query.dtype) / temperature)
     contexts = []
@@ -72,9 +68,10 @@ class _InParts(torch.autograd.Function):
         ctx.save_for_backward(query, key, value)
         ctx.rest = mask, cut, options
         context = query.new_empty(*query.shape[:4], value.shape[-1])
-        for blocks in _parts(cut, key):
-            some = slice(blocks[0], blocks[-1] + 1)
-            near = cut.keys_of(key, blocks), cut.keys_of(value, blocks)
+        key, value = cut.in_whole_blocks(key), cut.in_whole_blocks(value)
+        for some in _parts(cut, key):
+            part = cut.part(some)
+            near = part.of_keys(key), part.of_keys(value)
             context[:, :, some] = _attended(query[:, :, some], *near, _some(mask, some), None, options)
         return context
 
@@ -85,25 +82,26 @@ class _InParts(torch.autograd.Function):
         mask, cut, options = ctx.rest
         to_query = torch.empty_like(query)
         to_key, to_value = (x.new_zeros(*x.shape[:2], cut.room(), x.shape[-1]) for x in (key, value))
-        for blocks in _parts(cut, key):
-            some = slice(blocks[0], blocks[-1] + 1)
-            near = query[:, :, some], cut.keys_of(key, blocks), cut.keys_of(value, blocks)
+        of_keys = slice(cut.before, cut.before + key.shape[2])
+        key, value = cut.in_whole_blocks(key), cut.in_whole_blocks(value)
+        for some in _parts(cut, key):
+            part = cut.part(some)
+            near = query[:, :, some], part.of_keys(key), part.of_keys(value)
             with torch.enable_grad():
                 leaves = [x.detach().requires_grad_() for x in near]
                 context = _attended(leaves[0], leaves[1], leaves[2], _some(mask, some), None, options)
                 found = torch.autograd.grad(context, leaves, gradient[:, :, some])
             to_query[:, :, some] = found[0]
-            cut.add_keys(to_key, found[1], blocks)
-            cut.add_keys(to_value, found[2], blocks)
-        of_keys = slice(cut.before, cut.before + key.shape[2])
+            cut.add_keys(to_key, found[1], some)
+            cut.add_keys(to_value, found[2], some)
         return to_query, to_key[:, :, of_keys], to_value[:, :, of_keys], None, None, None
 
 
-def _parts(cut: Cut, key: Float[Tensor, "b h k d"]) -> list[range]:
+def _parts(cut: Cut, key: Float[Tensor, "b h k d"]) -> list[slice]:
     """Blocks whose copied keys take about `_PART` bytes."""
     each = key.shape[:2].numel() * cut.slots * key.shape[-1] * key.element_size()
     count = max(1, _PART // max(1, each))
-    return [range(start, min(start + count, cut.count)) for start in range(0, cut.count, count)]
+    return [slice(start, min(start + count, cut.count)) for start in range(0, cut.count, count)]
 
 
 def _some(mask: Bool[Tensor, "*#bh c r s"] | None, blocks: slice) -> Bool[Tensor, "*#bh _c r s"] | None:
