@@ -63,8 +63,8 @@ def transplant(module: Task, data: Mapping[str, Any], content: Mapping[str, Any]
     for vocabulary, parameters in module.vocabularies().items():
         for parameter, axis in parameters.items():
             axes.setdefault(parameter, {})[axis] = vocabulary
-    copied, initialised = 0, []
-    for name, weight in module.state_dict().items():
+    copied, initialised, own = 0, [], module.state_dict()
+    for name, weight in own.items():
         if name not in old_weights:
             initialised.append(name)
             continue
@@ -77,7 +77,6 @@ def transplant(module: Task, data: Mapping[str, Any], content: Mapping[str, Any]
             copied += 1
         else:
             initialised.append(name)
-    own = module.state_dict()
     unknown, lacking = [n for n in old_weights if n not in own], [n for n in own if n not in old_weights]
     _check_same_model(module, unknown, lacking, path)
     matched = tuple(_match(vocabulary, old_data[vocabulary], data[vocabulary]) for vocabulary in module.vocabularies())

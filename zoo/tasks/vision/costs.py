@@ -60,7 +60,7 @@ def gate_costs(net: nn.Module, pixels: Float[Tensor, "b c h w"], *, repeats: int
     net.eval()
     try:
         with torch.no_grad():
-            macs = _macs(net, gates, pixels)
+            macs = _macs(net, gates, pixels[:1])
             seconds = _seconds(net, gates, pixels, repeats) if repeats else [None] * len(macs)
     finally:
         net.train(was_training)
@@ -83,11 +83,11 @@ def _parameters(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def _macs(net: nn.Module, gates: dict[str, nn.Module], pixels: Tensor) -> list[int]:
+def _macs(net: nn.Module, gates: dict[str, nn.Module], picture: Float[Tensor, "1 c h w"]) -> list[int]:
     with FlopCounterMode(display=False) as counter, _between(gates, counter.get_total_flops) as spent:
-        net(pixels)
+        net(picture)
     flops = [spent.get(name, 0) for name in gates]
-    return [each // 2 // len(pixels) for each in (*flops, sum(flops), counter.get_total_flops())]
+    return [each // 2 for each in (*flops, sum(flops), counter.get_total_flops())]
 
 
 def _seconds(net: nn.Module, gates: dict[str, nn.Module], pixels: Tensor, repeats: int) -> list[float | None]:

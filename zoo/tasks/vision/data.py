@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from zoo.data.tables import OnBadRow
 from zoo.errors import DataError
@@ -156,22 +156,22 @@ def image_folder(
     std: Sequence[float] | None = None,
 ) -> ImageData:
     """The user's own pictures, a folder a class: see data/README.md. Without mean and std ImageNet's are taken."""
-    at_least = _side(height, width, share, augmentation)
-    reading = Reading(channels=channels, at_least=at_least, on_bad_row=on_bad_row, most_pixels=most_pixels)
-    return ImageData(
-        partial(_read_own, read_image_folder, Path(folder), reading, split_seed),
+    return _own(
+        partial(read_image_folder, Path(folder), split_seed=split_seed),
+        channels=channels,
+        on_bad_row=on_bad_row,
+        most_pixels=most_pixels,
         max_epochs=max_epochs,
         batch_size=batch_size,
         eval_batch_size=eval_batch_size,
         num_workers=num_workers,
         augmentation=augmentation,
-        mean=mean if mean is not None else _IMAGENET_MEAN[channels],
-        std=std if std is not None else _IMAGENET_STD[channels],
+        mean=mean,
+        std=std,
         height=height,
         width=width,
         resize=resize,
         share=share,
-        at_least=at_least,
     )
 
 
@@ -195,23 +195,57 @@ def image_table(
     std: Sequence[float] | None = None,
 ) -> ImageData:
     """The user's own pictures, a table of their paths and labels: see data/README.md."""
-    at_least = _side(height, width, share, augmentation)
-    reading = Reading(channels=channels, at_least=at_least, on_bad_row=on_bad_row, most_pixels=most_pixels)
-    return ImageData(
-        partial(_read_own, read_image_table, Path(table), reading, split_seed),
+    return _own(
+        partial(read_image_table, Path(table), split_seed=split_seed),
+        channels=channels,
+        on_bad_row=on_bad_row,
+        most_pixels=most_pixels,
         max_epochs=max_epochs,
         batch_size=batch_size,
         eval_batch_size=eval_batch_size,
         num_workers=num_workers,
         augmentation=augmentation,
-        mean=mean if mean is not None else _IMAGENET_MEAN[channels],
-        std=std if std is not None else _IMAGENET_STD[channels],
+        mean=mean,
+        std=std,
         height=height,
         width=width,
         resize=resize,
         share=share,
-        at_least=at_least,
     )
+
+
+def _own(
+    read: Callable[..., PictureSet],
+    *,
+    channels: Channels,
+    on_bad_row: OnBadRow,
+    most_pixels: int,
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+    height: int,
+    width: int,
+    share: float,
+    augmentation: Augmentation | None,
+    **loading: Any,
+) -> ImageData:
+    """The user's own pictures, which `read` finds."""
+    at_least = _side(height, width, share, augmentation)
+    reading = Reading(channels=channels, at_least=at_least, on_bad_row=on_bad_row, most_pixels=most_pixels)
+    return ImageData(
+        partial(_read_own, read, reading),
+        mean=mean if mean is not None else _IMAGENET_MEAN[channels],
+        std=std if std is not None else _IMAGENET_STD[channels],
+        height=height,
+        width=width,
+        share=share,
+        augmentation=augmentation,
+        at_least=at_least,
+        **loading,
+    )
+
+
+def _read_own(read: Callable[..., PictureSet], reading: Reading, labels: Vocabulary | None) -> PictureSet:
+    return read(reading=reading, labels=labels)
 
 
 def _side(height: int, width: int, share: float, augmentation: Augmentation | None) -> int:
@@ -219,12 +253,6 @@ def _side(height: int, width: int, share: float, augmentation: Augmentation | No
     cut = augmentation.resized_crop if augmentation is not None else None
     narrowest = min(share, math.sqrt(cut[0]) if cut is not None else 1.0)
     return math.ceil(2 * max(height, width) / max(narrowest, 0.01))
-
-
-def _read_own(
-    read: Callable[..., PictureSet], path: Path, reading: Reading, split_seed: int, labels: Vocabulary | None
-) -> PictureSet:
-    return read(path, reading, split_seed=split_seed, labels=labels)
 
 
 def _folders(root: str, cache: str | None) -> list[Path]:

@@ -7,17 +7,14 @@ Validation pictures are taken from the training set.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from jaxtyping import UInt8
-from torch import Tensor
 
 from zoo.errors import DataError
 from zoo.tasks.vision.dataset import PictureSet
-from zoo.tasks.vision.picture import SUFFIXES, read_picture
+from zoo.tasks.vision.listing import Decoded, Reading
+from zoo.tasks.vision.picture import SUFFIXES
 from zoo.tasks.vision.published import with_validation
 
 _CLASSES = 1000
@@ -48,27 +45,13 @@ def read_imagenet(root: Path, *, validation: int) -> PictureSet:
     test, of_test = _files(root, "val", synsets)
     ids = train + test
     return PictureSet(
-        pixels=_Files(root, ids),
+        pixels=Decoded(ids, Reading(), root),
         labels=np.concatenate([of_train, of_test]),
         splits=np.concatenate([with_validation(of_train, validation), np.full(len(test), "test")]),
         label_names=_names(synsets),
         ids=ids,
         channels=3,
     )
-
-
-class _Files(Sequence[UInt8[Tensor, "c h w"]]):
-    """Pictures that are decoded when they are asked for."""
-
-    def __init__(self, root: Path, names: list[str]) -> None:
-        self.root = root
-        self.names = names
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def __getitem__(self, number: Any) -> Any:
-        return read_picture(self.root / self.names[number], channels=3)
 
 
 def _folders(path: Path) -> list[str]:

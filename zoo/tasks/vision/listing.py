@@ -58,6 +58,28 @@ class Entry:
     line: int | None = None
 
 
+class Decoded(Sequence[UInt8[Tensor, "c h w"]]):
+    """Pictures that are decoded when they are asked for.
+
+    Args:
+        paths: From `root` on, or absolute; strings take less memory where there are a million of them.
+        reading: How each is read.
+        root: Of relative paths.
+    """
+
+    def __init__(self, paths: Sequence[Path | str], reading: Reading, root: Path = Path()) -> None:
+        self.paths = paths
+        self.reading = reading
+        self.root = root
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, number: Any) -> Any:
+        path, how = self.root / self.paths[number], self.reading
+        return read_picture(path, channels=how.channels, at_least=how.at_least, most_pixels=how.most_pixels)
+
+
 def usable(found: list[Entry], reading: Reading, root: Path, *, hint: str = "") -> tuple[list[Entry], bool]:
     """Those that can be read, as far as is looked, and whether none is missing that is among the problems.
 
@@ -129,7 +151,7 @@ def picture_set(
         with collected():
             _check_labels(entries, source, names)
     return PictureSet(
-        pixels=_Pixels([each.path for each in entries], reading),
+        pixels=Decoded([each.path for each in entries], reading),
         labels=np.array([index.get(each.label, NONE) for each in entries], dtype=np.int64),
         splits=np.array([each.split for each in entries], dtype="<U5"),
         label_names=names,
@@ -150,23 +172,6 @@ def warn(text: str) -> None:
 
 def counted(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-class _Pixels(Sequence[UInt8[Tensor, "c h w"]]):
-    """Pictures that are decoded when they are asked for."""
-
-    def __init__(self, paths: list[Path], reading: Reading) -> None:
-        self.paths = paths
-        self.reading = reading
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitem__(self, number: Any) -> Any:
-        how = self.reading
-        return read_picture(
-            self.paths[number], channels=how.channels, at_least=how.at_least, most_pixels=how.most_pixels
-        )
 
 
 def _check_once(entry: Entry, seen: dict[str, Entry]) -> None:

@@ -14,7 +14,7 @@ from torchvision.ops import Permute
 
 from zoo.attention import Attend, FeedForward, MultiHead, PreNorm, RelativeBias2D
 from zoo.attention.embeddings import resized_grid
-from zoo.tasks.vision.vit import left_out, linears
+from zoo.tasks.vision.vit import left_out, linears, patch_grid
 from zoo.tasks.vision.windows import Windows
 
 
@@ -123,10 +123,7 @@ class Swin(nn.Module):
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
         """Rows and columns of patches of a picture."""
-        for name, side in (("height", height), ("width", width)):
-            if side % self.patch or side < 1:
-                raise ValueError(f"{name}={side} is not divisible by patch={self.patch}: give another size or patch")
-        return height // self.patch, width // self.patch
+        return patch_grid(height, width, self.patch)
 
     def windows(self, layer: int, height: int, width: int) -> Windows:
         """How a layer cuts the map of a picture; its weights are (b * windows, heads, places, places)."""

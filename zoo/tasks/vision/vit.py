@@ -208,10 +208,15 @@ class Tokens(nn.Module):
 
     def grid_of(self, height: int, width: int) -> tuple[int, int]:
         """Rows and columns of patches."""
-        for name, side in (("height", height), ("width", width)):
-            if side % self.patch or side < 1:
-                raise ValueError(_misfit(name, side, self.patch))
-        return height // self.patch, width // self.patch
+        return patch_grid(height, width, self.patch)
+
+
+def patch_grid(height: int, width: int, patch: int) -> tuple[int, int]:
+    """Rows and columns of patches of a picture, which they must divide."""
+    for name, side in (("height", height), ("width", width)):
+        if side % patch or side < 1:
+            raise ValueError(_misfit(name, side, patch))
+    return height // patch, width // patch
 
 
 def named_sizes(sizes: dict[str, dict[str, int]], size: str | None, own: dict[str, int | None]) -> list[int]:
