@@ -12,7 +12,6 @@ of a process which does nothing else.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filing import command, file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -63,20 +63,11 @@ def main() -> None:
         "inference_ms": inference,
         "peak_mib": peaks,
         "recorder": recorder,
-        "command": _command(),
+        "command": command(),
         "commit": commit_of_checkout(),
     }
     _show(result)
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-
-
-def _command() -> str:
-    """As one would write it, without this machine's folders and without where the figures go."""
-    words = [word for word in sys.argv if not word.startswith("--out=")]
-    data = os.environ.get("ZOO_DATA")
-    return " ".join(["python", *("$ZOO_DATA" if word == data else word for word in words)])
+    file(result, options.out)
 
 
 def _options() -> argparse.Namespace:

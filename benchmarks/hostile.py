@@ -17,6 +17,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(CHECKOUT / "tests" / "run"))
 
 from conftest import TINY  # noqa: E402
+from filing import file  # noqa: E402
 from hostile_cases import corpus  # noqa: E402
 
 from zoo.cli import main as zoo  # noqa: E402
@@ -52,9 +53,7 @@ def main() -> None:
         "commit": commit_of_checkout(),
     }
     print(json.dumps(found, indent=2))
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    file(found, out)
 
 
 if __name__ == "__main__":

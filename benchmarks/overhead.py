@@ -13,7 +13,6 @@ import argparse
 import io
 import json
 import statistics
-import sys
 import tempfile
 import time
 import warnings
@@ -25,6 +24,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from filing import command, file
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
@@ -105,13 +105,11 @@ def main() -> None:
         "steps_per_second": {name: [round(rate, 2) for rate in each] for name, each in rates.items()},
         "overhead_percent": round(100 * (medians["plain"] / medians["ours"] - 1), 2),
         "seconds_each": options.seconds,
-        "command": " ".join(["python", *(word for word in sys.argv if not word.startswith("--out="))]),
+        "command": command(),
         "commit": run.commit_of_checkout(),
     }
     print(json.dumps(result, indent=2))
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    file(result, options.out)
 
 
 def _plain(data: TensorDataset, limit: str) -> float:

@@ -21,12 +21,9 @@ import argparse
 import gzip
 import hashlib
 import importlib
-import json
 import math
-import os
 import platform
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -34,6 +31,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from filing import command, file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -174,12 +172,10 @@ def main() -> None:
             "threads": options.threads,
             "torch": torch.__version__,
             "python": platform.python_version(),
-            "command": _command(),
+            "command": command(),
             "commit": commit_of_checkout(),
         }
-        if options.out:
-            options.out.mkdir(parents=True, exist_ok=True)
-            (options.out / f"{seed}.json").write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        file(result, options.out / f"{seed}.json" if options.out else None)
 
 
 def _options() -> argparse.Namespace:
@@ -192,12 +188,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, help="folder with multi30k/; Python's reference if not given")
     parser.add_argument("--out", type=Path, help="write <seed>.json to this folder: --out=FOLDER")
     return parser.parse_args()
-
-
-def _command() -> str:
-    """As one would write it, without this machine's folders and without where the figures go."""
-    data, words = os.environ.get("ZOO_DATA"), [word for word in sys.argv if not word.startswith("--out=")]
-    return " ".join(["python", *("$ZOO_DATA" if word == data else word for word in words)])
 
 
 def _topics() -> Text:

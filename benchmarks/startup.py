@@ -14,6 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from filing import file
+
 from zoo.run import commit_of_checkout
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -36,9 +38,7 @@ def main() -> None:
         "commit": commit_of_checkout(),
     }
     print(json.dumps(found, indent=2))
-    if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    file(found, options.out)
 
 
 def _best(command: list[str], code: int, times: int) -> float:

@@ -14,7 +14,6 @@ benchmarks/peers.sh; one that is missing is said and left out. Reported are medi
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import statistics
 import sys
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from filing import command, file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -120,12 +120,10 @@ def main() -> None:
         "threads": options.threads,
         "allocator": options.allocator,
         "torch": torch.__version__,
-        "command": " ".join(["python", *(word for word in sys.argv if not word.startswith("--out="))]),
+        "command": command(),
         "commit": commit_of_checkout(),
     }
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    file(result, options.out)
 
 
 def _options() -> argparse.Namespace:

@@ -54,20 +54,26 @@ FASHION = {
 }
 
 
-def planted() -> Iterator[str]:
-    """Accuracy and truth score on the planted graph."""
-    yield "| attention | test accuracy | edge truth (AUC) | train - val | parameters | seconds | seeds | command |"
+def planted(experiments: Mapping[str, str], column: str, truth: tuple[str, str], digits: int) -> Iterator[str]:
+    """Accuracy and truth score on planted data.
+
+    Args:
+        column: What the experiments are.
+        truth: The score's title and its name in a run.
+        digits: Of seconds.
+    """
+    yield f"| {column} | test accuracy | {truth[0]} | train - val | parameters | seconds | seeds | command |"
     yield "|---|---|---|---|---|---|---|---|"
-    for experiment, name in PLANTED.items():
+    for experiment, name in _measured(experiments):
         runs = _runs(experiment)
         gap = [run["train/accuracy"] - run["val/accuracy"] for run in runs]
         cells = [
             name,
             _spread([run["test/accuracy"] for run in runs]),
-            _spread([run["truth/edge_auc"] for run in runs]),
+            _spread([run[truth[1]] for run in runs]),
             f"{statistics.mean(gap):+.3f}",
             f"{runs[0]['parameters']:,}",
-            f"{statistics.mean(run['seconds'] for run in runs):.1f}",
+            f"{statistics.mean(run['seconds'] for run in runs):.{digits}f}",
             str(len(runs)),
             f"`{_command(runs[0])}`",
         ]
@@ -87,26 +93,6 @@ def cora() -> Iterator[str]:
             f"{statistics.mean(run['epochs'] for run in runs):.0f}",
             f"{statistics.mean(run['seconds'] for run in runs):.1f}",
             f"{statistics.mean(run['wall_seconds'] for run in runs):.1f}",
-            str(len(runs)),
-            f"`{_command(runs[0])}`",
-        ]
-        yield f"| {' | '.join(cells)} |"
-
-
-def planted_vision() -> Iterator[str]:
-    """Accuracy and pointing on the planted pictures."""
-    yield "| model | test accuracy | pointing | train - val | parameters | seconds | seeds | command |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for experiment, name in _measured(GLIMPSE):
-        runs = _runs(experiment)
-        gap = [run["train/accuracy"] - run["val/accuracy"] for run in runs]
-        cells = [
-            name,
-            _spread([run["test/accuracy"] for run in runs]),
-            _spread([run["truth/pointing_accuracy"] for run in runs]),
-            f"{statistics.mean(gap):+.3f}",
-            f"{runs[0]['parameters']:,}",
-            f"{statistics.mean(run['seconds'] for run in runs):.0f}",
             str(len(runs)),
             f"`{_command(runs[0])}`",
         ]
@@ -274,9 +260,9 @@ def _without_out(run: dict[str, Any]) -> str:
 
 BENCHMARKS = ("benchmark-graph", "benchmark-graph-x10")
 TABLES: dict[str, Callable[[], Iterator[str]]] = {
-    "planted": planted,
+    "planted": partial(planted, PLANTED, "attention", ("edge truth (AUC)", "truth/edge_auc"), 1),
     "cora": cora,
-    "planted-vision": planted_vision,
+    "planted-vision": partial(planted, GLIMPSE, "model", ("pointing", "truth/pointing_accuracy"), 0),
     "fashion-mnist": fashion_mnist,
     "benchmark-vision": benchmark_vision,
     "trust": trust,
