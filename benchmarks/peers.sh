@@ -1,7 +1,13 @@
 #!/usr/bin/env bash
 # Installs the peers that the benchmarks compare with, beside the project, in the current environment.
+# With a folder, RecBole goes there, into an environment of its own: it needs older libraries.
 set -euo pipefail
+recbole=${1:+$(realpath -m "$1")}
 cd "$(dirname "$0")/.."
 pip install -e ".[bench]" "tqdm" "networkx" "requests"
 # DGL's newest wheel for every platform; its dependencies would replace torch
 pip install --no-deps "dgl==1.1.3"
+if [ -n "$recbole" ]; then
+    python -m venv "$recbole"
+    "$recbole/bin/pip" install "torch>=2.13,<2.15" "setuptools<81" "numpy<2" "pandas<3" "scipy<1.14" "recbole==1.2.1"
+fi

@@ -28,7 +28,8 @@ def main() -> None:
         path = RESULTS / options.experiment / f"{seed}.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-        print(f"{path.parent.name}/{path.name}: test/accuracy {found['test/accuracy']:.4f}, {found['seconds']} s")
+        first = next(name for name in found if name.startswith("test/"))
+        print(f"{path.parent.name}/{path.name}: {first} {found[first]:.4f}, {found['seconds']} s")
 
 
 def _run(overrides: list[str]) -> dict[str, object]:

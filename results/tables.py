@@ -5,16 +5,17 @@ A table stands between `<!-- table NAME -->` and `<!-- end -->`.
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).resolve().parent
+import recommendation
+
+from runs import RESULTS, read_runs, shown_command, spread, with_runs
+
 ROOT = RESULTS.parent
 
 PLANTED = {
@@ -64,18 +65,18 @@ def planted(experiments: Mapping[str, str], column: str, truth: tuple[str, str],
     """
     yield f"| {column} | test accuracy | {truth[0]} | train - val | parameters | seconds | seeds | command |"
     yield "|---|---|---|---|---|---|---|---|"
-    for experiment, name in _measured(experiments):
-        runs = _runs(experiment)
+    for experiment, name in with_runs(experiments):
+        runs = read_runs(experiment)
         gap = [run["train/accuracy"] - run["val/accuracy"] for run in runs]
         cells = [
             name,
-            _spread([run["test/accuracy"] for run in runs]),
-            _spread([run[truth[1]] for run in runs]),
+            spread([run["test/accuracy"] for run in runs]),
+            spread([run[truth[1]] for run in runs]),
             f"{statistics.mean(gap):+.3f}",
             f"{runs[0]['parameters']:,}",
             f"{statistics.mean(run['seconds'] for run in runs):.{digits}f}",
             str(len(runs)),
-            f"`{_command(runs[0])}`",
+            f"`{shown_command(runs[0])}`",
         ]
         yield f"| {' | '.join(cells)} |"
 
@@ -85,16 +86,16 @@ def cora() -> Iterator[str]:
     yield "| attention | test accuracy, % | published | epochs | seconds a seed | whole process | seeds | command |"
     yield "|---|---|---|---|---|---|---|---|"
     for experiment, name in CORA.items():
-        runs = _runs(experiment)
+        runs = read_runs(experiment)
         cells = [
             name,
-            _spread([100 * run["test/accuracy"] for run in runs], digits=2),
+            spread([100 * run["test/accuracy"] for run in runs], digits=2),
             "83.0 ± 0.7" if experiment == "gat_cora" else "",
             f"{statistics.mean(run['epochs'] for run in runs):.0f}",
             f"{statistics.mean(run['seconds'] for run in runs):.1f}",
             f"{statistics.mean(run['wall_seconds'] for run in runs):.1f}",
             str(len(runs)),
-            f"`{_command(runs[0])}`",
+            f"`{shown_command(runs[0])}`",
         ]
         yield f"| {' | '.join(cells)} |"
 
@@ -103,19 +104,19 @@ def fashion_mnist() -> Iterator[str]:
     """Accuracy on the official test set, and what gates change seed by seed."""
     yield "| model | test accuracy, % | against control, by seed | calibration error | parameters | seeds | command |"
     yield "|---|---|---|---|---|---|---|"
-    control = {run["seed"]: run["test/accuracy"] for run in _runs("resnet20_fashion_mnist")}
-    for experiment, name in _measured(FASHION):
-        runs = _runs(experiment)
+    control = {run["seed"]: run["test/accuracy"] for run in read_runs("resnet20_fashion_mnist")}
+    for experiment, name in with_runs(FASHION):
+        runs = read_runs(experiment)
         pairs = [100 * (run["test/accuracy"] - control[run["seed"]]) for run in runs if run["seed"] in control]
         is_paired = experiment.startswith(("se_", "cbam_"))
         cells = [
             name,
-            _spread([100 * run["test/accuracy"] for run in runs], digits=2),
+            spread([100 * run["test/accuracy"] for run in runs], digits=2),
             ", ".join(f"{each:+.2f}" for each in pairs) if is_paired else "",
-            _spread([run["test/calibration_error"] for run in runs]),
+            spread([run["test/calibration_error"] for run in runs]),
             f"{runs[0]['parameters']:,}",
             str(len(runs)),
-            f"`{_command(runs[0])}`",
+            f"`{shown_command(runs[0])}`",
         ]
         yield f"| {' | '.join(cells)} |"
 
@@ -130,7 +131,7 @@ NETWORKS = {
 
 def benchmark_vision() -> Iterator[str]:
     """Milliseconds of every network, and the peers' as multiples of ours."""
-    (found,) = _runs("benchmark-vision")
+    (found,) = read_runs("benchmark-vision")
     yield "| | training step, ms | (peer / ours) | inference, ms | (peer / ours) |"
     yield "|---|---|---|---|---|"
     for workload, title in NETWORKS.items():
@@ -149,7 +150,7 @@ def benchmark_vision() -> Iterator[str]:
 
 def benchmark_graph(experiment: str) -> Iterator[str]:
     """Against the peers."""
-    (found,) = _runs(experiment)
+    (found,) = read_runs(experiment)
     yield "| | training step, ms | inference, ms | peak memory of training, MiB |"
     yield "|---|---|---|---|"
     names = {"pyg": "PyG `GATConv`", "dgl": "DGL `GATConv`"}
@@ -175,18 +176,18 @@ def benchmark_graph(experiment: str) -> Iterator[str]:
 
 def attention_positions() -> Iterator[str]:
     """Bits per character at the training length and beyond."""
-    runs = _runs("attention-positions")
+    runs = read_runs("attention-positions")
     lengths = list(next(iter(runs[0]["bits_per_character"].values())))
     columns = [f"{n} ({int(n) // runs[0]['trained_length']}x)" for n in lengths]
     yield f"| position | {' | '.join(columns)} | parameters |"
     yield "|---|" + "---|" * (len(lengths) + 1)
     for name in runs[0]["bits_per_character"]:
-        cells = [_spread([run["bits_per_character"][name][n] for run in runs]) for n in lengths]
+        cells = [spread([run["bits_per_character"][name][n] for run in runs]) for n in lengths]
         trained = runs[0]["training"].get(name)
         cells.append("the same" if trained is None else f"{trained['parameters']:,}")
         yield f"| {name} | {' | '.join(cells)} |"
     yield ""
-    yield f"`{_command(runs[0])}`: {len(runs)} seeds, {runs[0]['steps']:,} steps each."
+    yield f"`{shown_command(runs[0])}`: {len(runs)} seeds, {runs[0]['steps']:,} steps each."
 
 
 KINDS_OF_ATTENTION = {
@@ -201,7 +202,7 @@ KINDS_OF_ATTENTION = {
 
 def attention_lengths(chosen: Sequence[str] = ()) -> Iterator[str]:
     """Milliseconds and MiB of each mechanism by length, with the peer's time as a multiple; of each its last run."""
-    runs = _runs("benchmark-attention")
+    runs = read_runs("benchmark-attention")
     kinds = {kind: (run, measured) for run in runs for kind, measured in run["kinds"].items()}
     lengths = list(chosen) or max((list(measured["ms"]) for _, measured in kinds.values()), key=len)
     columns = [*(f"{int(n):,}" for n in lengths), "exponent", "peer's", "peak memory, MiB"]
@@ -230,7 +231,7 @@ def _time_at(milliseconds: dict[str, float] | None, peer: str | None) -> str:
 
 def attention_maps() -> Iterator[str]:
     """What exporting the map of a long input takes."""
-    found = _runs("benchmark-attention")[0]
+    found = read_runs("benchmark-attention")[0]
     yield f"| of the map of {found['length']:,} positions | memory, MiB | seconds, the pass included |"
     yield "|---|---|---|"
     for name, measured in found["maps"].items():
@@ -240,7 +241,7 @@ def attention_maps() -> Iterator[str]:
 def trust() -> Iterator[str]:
     """What a run survives, and what that costs."""
     (kills,), (hostile,), (startup,), (overhead,) = map(
-        _runs, ("resume-kills", "hostile-checkpoints", "startup", "benchmark-overhead")
+        read_runs, ("resume-kills", "hostile-checkpoints", "startup", "benchmark-overhead")
     )
     yield "| measured | figure | command |"
     yield "|---|---|---|"
@@ -265,6 +266,9 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "planted-vision": partial(planted, GLIMPSE, "model", ("pointing", "truth/pointing_accuracy"), 0),
     "fashion-mnist": fashion_mnist,
     "benchmark-vision": benchmark_vision,
+    "planted-recommendation": recommendation.sessions,
+    "recommendation-attention": recommendation.mixers,
+    "ml-1m": recommendation.ml_1m,
     "trust": trust,
     "attention-positions": attention_positions,
     "attention-lengths": attention_lengths,
@@ -292,28 +296,6 @@ def main(arguments: Sequence[str]) -> int:
 def _filled(found: re.Match[str]) -> str:
     start, name, end = found.groups()
     return f"{start}\n" + "\n".join(TABLES[name]()) + f"\n\n{end}"
-
-
-def _measured(experiments: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Those that have a run; a row comes with its figures."""
-    return ((experiment, name) for experiment, name in experiments.items() if (RESULTS / experiment).is_dir())
-
-
-def _runs(experiment: str) -> list[dict[str, Any]]:
-    paths = sorted((RESULTS / experiment).glob("*.json"), key=lambda path: (len(path.name), path.name))
-    if not paths:
-        raise FileNotFoundError(f"results/{experiment} has no measured run")
-    return [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-
-
-def _spread(values: Sequence[float], digits: int = 3) -> str:
-    if len(values) == 1:
-        return f"{values[0]:.{digits}f}"
-    return f"{statistics.mean(values):.{digits}f} ± {statistics.stdev(values):.{digits}f}"
-
-
-def _command(run: dict[str, Any]) -> str:
-    return re.sub(r" seed=\d+", "", run["command"])
 
 
 if __name__ == "__main__":

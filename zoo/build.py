@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
 import re
@@ -30,6 +31,7 @@ _PLACES = {
     "data": ("zoo.tasks.",),
     "attention": ("zoo.attention.",),
     "gate": ("zoo.attention.", "torch.nn."),
+    "loss": ("zoo.tasks.",),
     "optimisation": _OPTIMISATION,
     "optimizer": _OPTIMISATION,
     "scheduler": _OPTIMISATION,
@@ -147,7 +149,9 @@ def _belongs(found: Any, target: str, place: str, is_root: bool) -> bool:
     from zoo.tasks.contract import Task, TaskData
 
     if place == "model":
-        return _is_a(found, Task if is_root else torch.nn.Module)
+        return _is_a(found, Task) if is_root else _is_a(found, torch.nn.Module) or dataclasses.is_dataclass(found)
+    if place == "loss":
+        return _is_a(found, torch.nn.Module)
     if place == "data":
         return _is_a(found, TaskData) or _is_a(_returned(found), TaskData) or (not is_root and inspect.isclass(found))
     return inspect.isclass(found) or _is_a(_returned(found), TaskData)

@@ -19,6 +19,7 @@ _GROUPS = (
     "data",
     "attention",
     "gate",
+    "loss",
     "optimizer",
     "scheduler",
     "trainer",
@@ -203,8 +204,22 @@ def _parser() -> argparse.ArgumentParser:
     evaluating.add_argument("--out", type=Path, help="also write the metrics to this JSON file, and tables beside it")
     evaluating.set_defaults(command=_command("evaluate"))
 
-    predicting = commands.add_parser("predict", help="labels for new examples, or for those of the training data")
+    predicting = commands.add_parser("predict", help="answers for new examples, or for those of the training data")
     _add_checkpoint(predicting, positional=True)
+    predicting.add_argument(
+        "--history",
+        action="append",
+        metavar="ITEMS",
+        help="what a user chose, oldest first: 'a,b,c'; repeatable",
+    )
+    predicting.add_argument("--top", type=int, metavar="N", help="the N best answers, where a model ranks")
+    predicting.add_argument("--explain", nargs="?", const="", metavar="HOW", help="why; --explain=HOW: found out how")
+    predicting.add_argument("--seen", action="store_true", help="recommend also what the user has chosen before")
+    predicting.add_argument(
+        "--unknown",
+        choices=("error", "skip", "row"),
+        help="items that the model does not know: stop, leave out, its unknown row",
+    )
     predicting.add_argument("--out", type=Path, help="CSV file; the terminal if not given")
     predicting.set_defaults(command=_command("predict"))
 

@@ -8,7 +8,7 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,7 +19,7 @@ from zoo import checkpoint, run, tables
 from zoo.build import build
 from zoo.data.download import confined
 from zoo.disk import whole_file
-from zoo.errors import DataError
+from zoo.errors import ConfigError, DataError
 from zoo.tasks.contract import Task, TaskData
 
 
@@ -34,7 +34,7 @@ def evaluate(options: argparse.Namespace) -> None:
     tables.show_metrics(metrics, f"{module.about['model']}, {split}")
     if options.out is not None:
         options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        options.out.write_text(json.dumps({**metrics, **run.protocol(module, data)}, indent=2) + "\n", encoding="utf-8")
         for path in run.write_tables(module, options.out.parent, f"{options.out.stem}_"):
             print(f"{path} written")
     if options.worst > 0:
@@ -43,13 +43,19 @@ def evaluate(options: argparse.Namespace) -> None:
 
 def predict(options: argparse.Namespace) -> None:
     """A CSV with one row an example, in the order of the input."""
-    module, data = _opened(options)
+    if options.top is not None and options.top < 1:
+        raise ConfigError(f"--top={options.top}: write 1 or more")
+    if options.history and options.input:
+        raise ConfigError("give either files or --history, not both")
+    module = checkpoint.load(options.checkpoint)
+    answer = module.answering(top=options.top, explain=options.explain, seen=options.seen)
+    data = _data(module, options)
     if options.out is None:
-        _write_rows(sys.stdout, _predictions(module, data))
+        _write_rows(sys.stdout, _answers(answer, data.predict_dataloader()))
         return
     options.out.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(options.out) as file:
-        count = _write_rows(file, _predictions(module, data))
+        count = _write_rows(file, _answers(answer, data.predict_dataloader()))
     print(f"{count:,} predictions in {options.out}")
 
 
@@ -71,8 +77,13 @@ def maps(options: argparse.Namespace) -> None:
 
 
 def _opened(options: argparse.Namespace) -> tuple[Task, TaskData]:
-    """The module of a checkpoint and its data: the user's own if given, else what it was trained on."""
+    """The module of a checkpoint and its data."""
     module = checkpoint.load(options.checkpoint)
+    return module, _data(module, options)
+
+
+def _data(module: Task, options: argparse.Namespace) -> TaskData:
+    """The user's own data if given, else what the module was trained on."""
     about = module.about
     node = dict(about["config"]["data"])
     root = options.root or os.environ.get("ZOO_DATA")
@@ -82,13 +93,21 @@ def _opened(options: argparse.Namespace) -> tuple[Task, TaskData]:
     if "cache" in node:
         node["cache"] = str(cache)
     with confined(root or "data", cache):  # where files go is not for a checkpoint to say
-        data = build(node, "data")
-        if options.input:
+        data: Any = build(node, "data")
+        unknown, texts = getattr(options, "unknown", None), getattr(options, "history", None)
+        if unknown is not None and data.unknown is None:
+            raise ConfigError("--unknown: the data of this model has no names that could be unknown; leave it out")
+        if texts and data.written != "history":
+            raise ConfigError("--history: the examples of this model are no histories; leave it out")
+        data.unknown = unknown or data.unknown
+        if texts:
+            data = data.for_text(texts, about["data"])
+        elif options.input:
             data = data.for_input(options.input, about["data"])
         else:
             data.restore(about["data"])
         data.setup()
-    return module, data
+    return data  # type: ignore[no-any-return]
 
 
 def _domain(module: Task) -> ModuleType:
@@ -97,9 +116,9 @@ def _domain(module: Task) -> ModuleType:
 
 
 @torch.inference_mode()
-def _predictions(module: Task, data: TaskData) -> Iterator[dict[str, list[Any]]]:
-    for number, batch in enumerate(data.predict_dataloader()):
-        yield module.predict_step(batch, number)
+def _answers(answer: Callable[[Any], dict[str, list[Any]]], batches: Iterable[Any]) -> Iterator[dict[str, list[Any]]]:
+    for batch in batches:
+        yield answer(batch)
 
 
 def _write_rows(file: Any, batches: Iterator[dict[str, list[Any]]]) -> int:
@@ -115,12 +134,13 @@ def _write_rows(file: Any, batches: Iterator[dict[str, list[Any]]]) -> int:
 
 def _show_worst(module: Task, data: TaskData, split: str, count: int) -> None:
     found: list[dict[str, Any]] = []
-    for columns in _predictions(module, data):
+    for columns in _answers(module.predict_step, data.loader(split)):
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         found += [row for row in rows if row["split"] == split and row["loss"] is not None]
         found = sorted(found, key=lambda row: -row["loss"])[:count]
     said = _domain(module).describe(module, data, [row["id"] for row in found])
-    columns = {key: [row[key] for row in found] for key in ("id", "label", "prediction", "probability", "loss")}
+    shown = [key for key in ("id", "label", "prediction", "probability", "score", "loss") if found and key in found[0]]
+    columns = {key: [row[key] for row in found] for key in shown}
     tables.show_rows({**columns, "where it looks": said}, f"the {len(found)} worst of {split}")
 
 

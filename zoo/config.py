@@ -17,11 +17,11 @@ _PACKAGE = Path(__file__).resolve().parent
 # In a wheel the configurations are inside the package; in a checkout they are beside it.
 CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"
 NAMED = (
-    *("model", "data", "attention", "gate", "penalty", "optimizer", "scheduler"),
+    *("model", "data", "attention", "gate", "loss", "penalty", "optimizer", "scheduler"),
     *("trainer", "callbacks", "logger", "experiment"),
 )
 
-MECHANISMS = ("attention", "gate")
+MECHANISMS = ("attention", "gate", "loss")
 """Groups that a model has a place for, or has not."""
 
 

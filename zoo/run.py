@@ -116,6 +116,7 @@ def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None
         metrics |= evaluate(trainer, module, data, split)
     result = {
         **metrics,
+        **protocol(module, data),
         "parameters": sum(p.numel() for p in module.parameters()),
         "seconds": round(seconds, 3),
         "epochs": epochs,
@@ -140,6 +141,12 @@ def evaluate(trainer: pl.Trainer, module: Task, data: Any, split: str) -> dict[s
     (found,) = trainer.test(module, dataloaders=data.loader(split), verbose=False)
     named = {key.replace("test/", f"{split}/"): value for key, value in found.items()}
     return {key: value for key, value in named.items() if split == "test" or not key.startswith("truth/")}
+
+
+def protocol(module: Task, data: Any) -> dict[str, str]:
+    """How the metrics were measured, where their names do not say it."""
+    said = [each for each in (data.protocol(), module.protocol()) if each is not None]
+    return {"protocol": ", ".join(said)} if said else {}
 
 
 def write_tables(module: Task, folder: Path, prefix: str) -> list[Path]:

@@ -22,7 +22,7 @@ from zoo.attention import (
     Softmax,
     dropout,
 )
-from zoo.attention.dropout import renormalised
+from zoo.attention.dropout import Dropout, renormalised
 
 COUNT = 200_000
 
@@ -143,7 +143,7 @@ def test_worked_example_through_the_modules(
 ) -> None:
     """The same draw given to each kind: the first of six is dropped."""
     kept = torch.tensor([0.0, 1, 1, 1, 1, 1]).double() / 0.9
-    monkeypatch.setattr(sys.modules[KeyDropout.__module__], "_mask", lambda x, p: kept.view(x.shape))
+    monkeypatch.setattr(sys.modules[KeyDropout.__module__], "drop_mask", lambda x, p: kept.view(x.shape))
     weights = kind(0.1)(FIRST_ROW[None, None], DenseSupport(), torch.ones(1, 1, 6, 2, dtype=torch.float64))
     wanted = torch.tensor([0, left, 0, 0, left, 0], dtype=torch.float64)
     torch.testing.assert_close(weights.flatten(), wanted)
@@ -226,3 +226,13 @@ def test_other_kinds_in_a_site(kind: type[DropWeights]) -> None:
 def test_a_kind_of_dropout_has_a_probability(kind: type[DropWeights], p: float) -> None:
     with pytest.raises(ValueError, match="probability below 1"):
         kind(p)
+
+
+def test_the_layer_is_torch_s_by_the_function() -> None:
+    layer, x = Dropout(0.3), torch.ones(9, 5)
+    assert isinstance(layer, nn.Dropout)
+    torch.manual_seed(4)
+    dropped = layer(x)
+    torch.manual_seed(4)
+    assert torch.equal(dropped, dropout(x, 0.3, True))
+    assert torch.equal(layer.eval()(x), x)

@@ -30,6 +30,7 @@ from zoo.attention import (
 DIM = 4
 MIXERS: dict[str, Callable[[], nn.Module]] = {
     "fourier": FourierMixer,
+    "fourier, causal": lambda: FourierMixer(length=9),
     "gated recurrent": lambda: GatedRecurrent(dim=DIM),
     "dilated convolution": lambda: DilatedConvolution(dim=DIM, layers=3),
     "attention free": lambda: AttentionFree(dim=DIM, length=9, rank=3),
@@ -39,7 +40,7 @@ MIXERS: dict[str, Callable[[], nn.Module]] = {
     "selective state space": lambda: SelectiveStateSpace(dim=DIM, states=3, rank=2),
 }
 CAUSAL = [name for name in MIXERS if name != "fourier"]
-RELATIVE = [name for name in CAUSAL if name not in ("attention free", "attention free, local")]
+RELATIVE = [name for name in CAUSAL if name not in ("attention free", "attention free, local", "fourier, causal")]
 """Those that padding in front does not move."""
 every_mixer = pytest.mark.parametrize("name", MIXERS)
 every_causal = pytest.mark.parametrize("name", CAUSAL)
@@ -74,11 +75,12 @@ def by_loops(layer: nn.Module, x: Tensor, mask: Tensor, causal: bool) -> Tensor:
 
 def fourier(layer: FourierMixer, x: Tensor, real: list[bool], causal: bool) -> list[Tensor]:
     n, result = len(x), []
+    period = layer.length if causal else n
     for t in range(n):
-        row = []
+        row, seen = [], range(t + 1 if causal else n)
         for j in range(DIM):
-            angles = [[2 * math.pi * (t * s / n + j * i / DIM) for i in range(DIM)] for s in range(n)]
-            row.append(sum(x[s, i] * math.cos(angles[s][i]) for s in range(n) for i in range(DIM)))
+            angles = [[2 * math.pi * (t * s / period + j * i / DIM) for i in range(DIM)] for s in seen]
+            row.append(sum(x[s, i] * math.cos(angles[s][i]) for s in seen for i in range(DIM)))
         result.append(torch.stack(row))
     return result
 
@@ -239,7 +241,7 @@ def test_padding_has_no_say(name: str, causal: bool, junk: float) -> None:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("front", [False, True])
 def test_padded_is_as_if_alone(name: str, causal: bool, front: bool) -> None:
-    if name == "fourier" or (front and name not in RELATIVE):
+    if (not causal and name.startswith("fourier")) or name == "fourier" or (front and name not in RELATIVE):
         return
     layer, x = mixer(name), draw(1, 7, DIM)
     mask = torch.arange(7) >= 3 if front else torch.arange(7) < 4
@@ -329,6 +331,7 @@ def test_a_thousand_steps_in_half_precision_stay_finite(name: str) -> None:
     window = 2 if name.endswith("local") else None
     is_biased = name in ("attention free", "attention free, local")
     layer = AttentionFree(dim=DIM, length=1000, window=window, rank=3) if is_biased else MIXERS[name]()
+    layer = FourierMixer(length=1000) if name == "fourier, causal" else layer
     for dtype, autocast in ((torch.bfloat16, False), (torch.float32, True)):
         low, x = layer.to(dtype), (5.0 * draw(1, 1000, DIM)).to(dtype).requires_grad_()
         for causal in {False, name != "fourier"}:
@@ -410,7 +413,7 @@ def test_what_no_mixer_can_do_is_refused(name: str, monkeypatch: pytest.MonkeyPa
         layer(x, support=DenseSupport.from_key_mask(torch.ones(2, 4, dtype=torch.bool)))
     if name == "fourier":
         for call in (lambda: layer(x, support=DenseSupport(causal=True)), lambda: layer.step(x)):
-            with pytest.raises(ValueError, match="it cannot be causal"):
+            with pytest.raises(ValueError, match="sees the whole sequence at once; to be causal it must be"):
                 call()
     else:
         with pytest.raises(ValueError, match=f"the steps of {kind} are causal"):
@@ -421,6 +424,8 @@ def test_what_no_mixer_can_do_is_refused(name: str, monkeypatch: pytest.MonkeyPa
     ("make", "message"),
     [
         (lambda: DilatedConvolution(dim=DIM, kernel=2), "kernel must be odd"),
+        (lambda: FourierMixer(length=0), "length must be 1 or more, got 0"),
+        (lambda: FourierMixer(length=4).step(draw(1, 5, DIM)), "made for 4 positions, got 5"),
         (lambda: DilatedConvolution(dim=DIM, layers=0), "layers must be at least 1"),
         (lambda: StateSpace(dim=DIM, states=3), "states must be even, got 3"),
         (lambda: SelectiveStateSpace(dim=DIM, states=0), "at least 1"),

@@ -321,6 +321,7 @@ def test_random_blocks() -> None:
     later = links_of(BigBird(block=5, global_blocks=2, random_blocks=3), n, True)
     assert [len(blocks) for blocks in later[2:8]] == [0, 0, 1, 2, 3, 3]
     assert all(max(blocks, default=-1) < own for own, blocks in enumerate(later))
+    assert links_of(BigBird(block=5, global_blocks=2, random_blocks=3), 145, True) == later[:29]
 
 
 @pytest.mark.parametrize("causal", [False, True])

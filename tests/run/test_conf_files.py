@@ -115,7 +115,7 @@ def test_every_mechanism_is_in_every_model_or_refused_in_a_sentence(model: str, 
         assert name not in ("uniform", "none", own)
         return
     node = chosen[group]
-    part = node.get("score", node.get("site", node))
+    part = node.get("score", node.get("site", node.get("mixer", node)))
     assert part["_target_"].rpartition(".")[2] in {type(each).__name__ for each in module.modules()}
 
 
@@ -165,6 +165,9 @@ def test_an_experiment_names_its_command_and_only_options_that_exist(name: str) 
     assert {group: after["names"][group] for group in defaults} == defaults
     free = ("callbacks.keeper.monitors.", "optimisation.rates.", "optimisation.unfreeze.")  # whose keys are the user's
     known = set(leaves(before))
+    # a part may be put where there was none, or taken away
+    known |= {key for key in leaves(node) if any(each.startswith(f"{key}.") for each in known)}
+    known |= {key for key in leaves(node) if key.rpartition(".")[0] in known}
     assert [key for key in leaves(node) if key not in known and not key.startswith(free)] == []
     module = built(after["model"])
     assert sites(module) or after["names"]["gate"] == "none"

@@ -36,6 +36,7 @@ from zoo.attention.record import AttentionMap, Recording, Tap, record, sites
 from zoo.attention.rotary import Interpolated, NTKAware, Rotary, YaRN
 from zoo.attention.scan import linear_recurrence
 from zoo.attention.scores import GAT, Additive, Concat, Constant, Cosine, Dot, GATv2, General, PositionAware, ScaledDot
+from zoo.attention.self_attention import MixerFactory, self_attention
 from zoo.attention.sparse import SparsePattern
 from zoo.attention.sparsemax import Entmax15, Sparsemax
 from zoo.attention.state import Aligned, AttentionState, LinearState
@@ -109,6 +110,7 @@ __all__ = [
     "LocationAware",
     "Memory",
     "Mixer",
+    "MixerFactory",
     "MixerState",
     "Monotonic",
     "MonotonicChunkwise",
@@ -160,6 +162,7 @@ __all__ = [
     "linear_recurrence",
     "log_probability",
     "record",
+    "self_attention",
     "sites",
     "weights_between",
 ]

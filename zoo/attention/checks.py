@@ -34,6 +34,14 @@ def check_serves(part: nn.Module | None, support: type, user: str) -> None:
         raise ValueError(f"{type(part).__name__} works on {names} alone; {user} attends over {support.__name__}")
 
 
+def check_causal(mixer: nn.Module) -> None:
+    """Refuses, at start-up, a part that says why it cannot be causal."""
+    for part in mixer.modules():
+        reason = getattr(part, "not_causal", None)
+        if reason is not None:
+            raise ValueError(f"{type(part).__name__} {reason}")
+
+
 def _check_sequences(query: Tensor, key: Tensor, value: Tensor) -> None:
     for name, x, axes in (
         ("query", query, "(b, h, q, d)"),

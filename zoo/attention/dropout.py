@@ -73,6 +73,13 @@ class KeyDropout(DropWeights):
         return weights * support.at_key(dropout(weights.new_ones(value.shape[:-1]), self.p, True))
 
 
+class Dropout(nn.Dropout):
+    """`torch.nn.Dropout`, by `dropout`."""
+
+    def forward(self, input: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        return dropout(input, self.p, self.training)
+
+
 def renormalised(weights: Float[Tensor, "... k"], kept: Bool[Tensor, "... k"]) -> Float[Tensor, "... k"]:
     """The kept weights of each row, scaled to the sum of all."""
     left = weights.masked_fill(~kept, 0.0)
@@ -89,17 +96,18 @@ def dropout(x: Float[Tensor, "..."], p: float, training: bool) -> Float[Tensor, 
         return x
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return F.dropout(x, p)
-    return x * _mask(x, p)
+    return x * drop_mask(x, p)
 
 
-def _kept(x: Tensor, p: float) -> Tensor:
-    return dropout(torch.ones_like(x), p, True) != 0
-
-
-def _mask(x: Tensor, p: float) -> Tensor:
+def drop_mask(x: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."]:
+    """What `dropout` multiplies with on CPUs: zero with probability p, else 1 / (1 - p), as rounded."""
     kept = round((1.0 - p) * _LEVELS)
     if kept == 0:
         return torch.zeros_like(x)
     words = torch.empty((x.numel() + 3) // 4, dtype=torch.int64)
     bits = words.random_(-(2**63), None).view(torch.int16)[: x.numel()]
     return (bits < kept - _LEVELS // 2).to(x.dtype).mul_(_LEVELS / kept).view(x.shape)
+
+
+def _kept(x: Tensor, p: float) -> Tensor:
+    return dropout(torch.ones_like(x), p, True) != 0

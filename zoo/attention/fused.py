@@ -13,8 +13,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from zoo.attention.causal import causal_attention
 from zoo.attention.checks import check_widths
-from zoo.attention.dropout import DropWeights
+from zoo.attention.dropout import DropWeights, dropout
 from zoo.attention.normalisers import Softmax
 from zoo.attention.scores import Cosine, Dot, General, ScaledDot
 from zoo.attention.supports import DenseSupport, Support
@@ -60,8 +61,9 @@ def dot_softmax(
     query = attend.score.of_query(query)
     check_widths(query, key)
     if bias is None and support.is_plain(query.shape[2], key.shape[2]):
-        if not support.causal and _is_short(query, key, value):
-            return _written_out(query, key, value, options["scale"], options["dropout_p"])
+        if _is_written_out(query, key, value, support.causal, options["dropout_p"]):
+            own = causal_attention if support.causal else _written_out
+            return own(query, key, value, options["scale"], options["dropout_p"])
         return F.scaled_dot_product_attention(query, key, value, is_causal=support.causal, **options)
     mask = support.mask(query.shape[2], key.shape[2], query.device)
     added = None if bias is None else bias.to(query.dtype) / temperature
@@ -85,19 +87,26 @@ def kernel_options(attend: Attend, query: Float[Tensor, "b h q d"]) -> dict[str,
     }
 
 
-def _is_short(query: Tensor, key: Tensor, value: Tensor) -> bool:
-    """Where PyTorch's kernel for CPUs does not pay for itself: its tiles are made for longer rows."""
+def _is_written_out(query: Tensor, key: Tensor, value: Tensor, causal: bool, p: float) -> bool:
+    """Where PyTorch's kernel for CPUs does not pay for itself.
+
+    Its tiles are made for longer rows; what is causal has its own blocks, faster for all lengths but of more memory;
+    and it knows no dropout: then PyTorch writes all weights out, and takes most of the time for random numbers.
+    """
     heads, rows, keys = query.shape[1], query.shape[2], key.shape[2]
     if query.device.type != "cpu" or query.dtype != torch.float32 or not heads == key.shape[1] == value.shape[1]:
         return False
-    return rows > 1 and keys <= _SHORT and len(query) * heads * rows * keys <= _SCORES
+    is_small = len(query) * heads * rows * keys <= _SCORES
+    if causal:
+        is_plain = not torch.compiler.is_compiling() and not torch.is_autocast_enabled("cpu")
+        return is_plain and rows > 1 and (p > 0.0 or (keys > _SHORT and is_small))
+    return rows > 1 and keys <= _SHORT and is_small
 
 
-def _written_out(query: Tensor, key: Tensor, value: Tensor, scale: float, dropout: float) -> Tensor:
+def _written_out(query: Tensor, key: Tensor, value: Tensor, scale: float, p: float) -> Tensor:
     """softmax(query key^T * scale) value, with the weights in memory."""
-    scores = torch.matmul(query * scale, key.transpose(-1, -2))
-    weights = F.dropout(scores.softmax(-1), dropout) if dropout else scores.softmax(-1)
-    return torch.matmul(weights, value)
+    weights = torch.matmul(query * scale, key.transpose(-1, -2)).softmax(-1)
+    return torch.matmul(dropout(weights, p, True), value)
 
 
 _SHORT = 96

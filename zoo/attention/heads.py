@@ -66,6 +66,7 @@ class MultiHead(nn.Module):
         source_dim: Width of what is attended to; that of the queries if not given.
         bias: Biases on the projections of queries, keys and values.
         out_bias: A bias on that of the result; as `bias` if not given.
+        project: Whether there is W_O; without it the heads stand side by side.
     """
 
     def __init__(
@@ -79,8 +80,11 @@ class MultiHead(nn.Module):
         source_dim: int | None = None,
         bias: bool = True,
         out_bias: bool | None = None,
+        project: bool = True,
     ) -> None:
         super().__init__()
+        if out_bias and not project:
+            raise ValueError("out_bias=True is of the projection of the result, and project=False leaves that out")
         if dim % heads:
             raise ValueError(f"dim={dim} is not divisible by heads={heads}")
         key_heads = heads if key_heads is None else key_heads
@@ -92,7 +96,7 @@ class MultiHead(nn.Module):
         self.query = Linear(dim, dim, bias=bias)
         self.key = Linear(source_dim, dim // heads * key_heads, bias=bias)
         self.value = Linear(source_dim, dim // heads * key_heads, bias=bias)
-        self.out = Linear(dim, dim, bias=bias if out_bias is None else out_bias)
+        self.out = Linear(dim, dim, bias=bias if out_bias is None else out_bias) if project else nn.Identity()
         self.attend = attend(dim // heads, heads)
         if position is not None:
             self.attend.place(sized(position, {"dim": dim // heads, "heads": heads}))
@@ -134,11 +138,24 @@ class MultiHead(nn.Module):
             memory = source if isinstance(source, Memory) else self.prepare(source)
         support = DenseSupport() if support is None else support
         context, state = self.attend(_split(self.query(query), self.heads), memory.key, memory.value, support, state)
-        return self.out(context.transpose(1, 2).flatten(2)), state
+        return self.out(_joined(context)), state
+
+    def between(
+        self,
+        query: Float[Tensor, "b q d"],
+        key: Float[Tensor, "b k e"],
+        value: Float[Tensor, "b k e"],
+        support: DenseSupport,
+    ) -> Float[Tensor, "b q d"]:
+        """What `forward` does between its projections, for rows that were projected before they were put together."""
+        memory = self._memory(key, value, 0)
+        return _joined(self.attend(_split(query, self.heads), memory.key, memory.value, support)[0])
 
     def _projected(self, source: Float[Tensor, "b k s"], start: int) -> Memory:
-        key = self.attend.prepare(_split(self.key(source), self.key_heads), start)
-        return Memory(key, _split(self.value(source), self.key_heads))
+        return self._memory(self.key(source), self.value(source), start)
+
+    def _memory(self, key: Float[Tensor, "b k e"], value: Float[Tensor, "b k e"], start: int) -> Memory:
+        return Memory(self.attend.prepare(_split(key, self.key_heads), start), _split(value, self.key_heads))
 
 
 @dataclass(eq=False)
@@ -158,6 +175,10 @@ def _widened(x: Float[Tensor, "b g k d"], length: int) -> Float[Tensor, "b g n d
     wide = x.new_empty(*x.shape[:2], length, x.shape[3])
     wide[:, :, : x.shape[2]] = x
     return wide
+
+
+def _joined(x: Float[Tensor, "b h n e"]) -> Float[Tensor, "b n d"]:
+    return x.transpose(1, 2).flatten(2)
 
 
 def _split(x: Float[Tensor, "b n d"], heads: int) -> Float[Tensor, "b h n e"]:

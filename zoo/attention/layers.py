@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from zoo.attention.dropout import Dropout
 from zoo.attention.heads import Memory
 from zoo.attention.products import Linear
 from zoo.attention.supports import DenseSupport
@@ -29,10 +30,10 @@ class FeedForward(nn.Module):
         super().__init__()
         self.expand = Linear(dim, width)
         self.activation = activation()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.contract = Linear(width, dim)
 
-    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+    def forward(self, x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
         return self.contract(self.dropout(self.activation(self.expand(x))))  # type: ignore[no-any-return]
 
 
@@ -64,7 +65,7 @@ class PostNorm(nn.Module):
     ) -> None:
         super().__init__()
         self.norm = norm(dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.branch = None if branch is None else branch()
 
     def before(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
@@ -93,7 +94,7 @@ class PreNorm(nn.Module):
     ) -> None:
         super().__init__()
         self.norm = norm(dim)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.branch = None if branch is None else branch()
 
     def before(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:

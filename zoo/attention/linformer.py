@@ -41,6 +41,7 @@ class Linformer(Weightless):
     """
 
     reason = "its weights are over mixtures of positions; record(..., implied=True) gives their product with F"
+    not_causal = "mixes all positions before a query sees them, and so cannot be causal"
 
     def __init__(
         self,
@@ -82,7 +83,7 @@ class Linformer(Weightless):
     ) -> tuple[Float[Tensor, "b h q v"], None]:
         """Shapes are the support's."""
         if support.causal:
-            raise ValueError("Linformer mixes all positions before a query sees them, and so cannot be causal")
+            raise ValueError(f"Linformer {self.not_causal}")
         length = self.mix_keys.shape[-1]
         if key.shape[2] > length:
             raise ValueError(f"Linformer was made for at most length={length} keys, got {key.shape[2]}")

@@ -164,6 +164,7 @@ class LocalP(nn.Module):
 
     gives = LocalSupport
     supports = (DenseSupport,)
+    not_causal = "predicts a place in a whole source, whose length is not known where attention is causal"
 
     def __init__(self, *, dim: int, heads: int, radius: int = 10) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """Layers that mix the positions of a sequence without attention, in the place of self-attention in a block.
 
 `FourierMixer`, `GatedRecurrent` and `DilatedConvolution` are here, `AttentionFree` in `zoo.attention.attention_free`,
-`StateSpace` and `SelectiveStateSpace` in `zoo.attention.state_space`. All but the first can be causal, and decode.
+`StateSpace` and `SelectiveStateSpace` in `zoo.attention.state_space`. All can be causal, and decode.
 
 What they have in common: padding cannot change what stands at real positions, and its own result is zero; a causal
 support makes a layer causal; with one that is not, those that read in one direction read in both.
@@ -9,6 +9,7 @@ support makes a layer causal; with one that is not, those that read in one direc
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -94,31 +95,71 @@ class FourierMixer(nn.Module):
     It has no parameters and every position sees every other. The frequencies along the sequence are those of the
     padded length: padding counts as zeros, and the same sequence in a longer batch has another result.
 
-    Cost: O(n d log(n d)) time, O(n d) memory.
+    Under a causal support y_t = Re sum_(s<=t) exp(-2 pi i s t / length) (F_hidden x)_s: the transform of `length`
+    positions cut to the past. It departs from the paper, whose encoder sees the whole sequence; frequencies are of a
+    length that is given, since that of the input is not known before its end.
+
+    Cost: O(n d log(n d)) time, O(n d) memory; causal O(n^2 d) time.
     Weights: none; fixed complex waves.
+
+    Args:
+        length: Of the longest sequence under a causal support; without it such a support is refused.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, length: int | None = None) -> None:
         super().__init__()
+        if length is not None and length < 1:
+            raise ValueError(f"length must be 1 or more, got {length}")
+        self.length = length
         self.tap = Tap()
+
+    @property
+    def not_causal(self) -> str | None:
+        """Why it cannot be, without a length."""
+        return None if self.length else "sees the whole sequence at once; to be causal it must be given a length"
 
     def forward(
         self, x: Float[Tensor, "b n d"], support: DenseSupport | None = None
     ) -> tuple[Float[Tensor, "b n d"], None]:
         of = sequences(self, support, x)
         if of.causal:
-            raise ValueError("FourierMixer sees the whole sequence at once: it cannot be causal")
-        if self.tap.is_open:
-            self.tap.silent("the Fourier transform mixes by fixed complex waves, not by weights")
+            return self._follow(x, of, None)[0], None
+        self._be_silent()
         if not x.numel():
             return x, None
         mixed = torch.fft.fft2(at_least_single(of.clean(x)), dim=(-2, -1)).real
         return of.clean(mixed.to(x.dtype)), None
 
     def step(
-        self, x: Float[Tensor, "b n d"], state: Any = None, support: DenseSupport | None = None
-    ) -> tuple[Float[Tensor, "b n d"], Any]:
-        raise ValueError("FourierMixer sees the whole sequence at once: it cannot be causal")
+        self, x: Float[Tensor, "b n d"], state: MixerState | None = None, support: DenseSupport | None = None
+    ) -> tuple[Float[Tensor, "b n d"], MixerState]:
+        return self._follow(x, sequences(self, support, x, step=True), state)
+
+    def _follow(
+        self, x: Float[Tensor, "b n d"], of: Sequences, state: MixerState | None
+    ) -> tuple[Float[Tensor, "b n d"], MixerState]:
+        """The state is F_hidden x of the positions so far."""
+        start = 0 if state is None else state.parts[0].shape[1]
+        stop = start + x.shape[1]
+        if self.length is None:
+            raise ValueError(f"FourierMixer {self.not_causal}")
+        if stop > self.length:
+            raise ValueError(f"FourierMixer was made for {self.length} positions, got {stop}")
+        self._be_silent()
+        signal = at_least_single(of.clean(x))
+        spectrum = torch.fft.fft(signal, dim=-1) if x.numel() else signal.to(signal.dtype.to_complex())
+        if state is not None:
+            spectrum = torch.cat([state.parts[0], spectrum], 1)
+        at = torch.arange(stop, device=x.device)
+        angles = (at[start:, None] * at % self.length).to(signal.dtype) * (2.0 * math.pi / self.length)
+        with torch.autocast(x.device.type, enabled=False):
+            cosine, sine = angles.cos().tril(start), angles.sin().tril(start)
+            mixed = cosine @ spectrum.real + sine @ spectrum.imag
+        return of.clean(mixed.to(x.dtype)), MixerState((spectrum,))
+
+    def _be_silent(self) -> None:
+        if self.tap.is_open:
+            self.tap.silent("the Fourier transform mixes by fixed complex waves, not by weights")
 
 
 class GatedRecurrent(nn.Module):

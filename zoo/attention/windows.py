@@ -300,10 +300,11 @@ def _drawn_links(
     below = (own - neighbours - first).clamp(min=0)  # blocks between the global ones and the neighbours
     above = torch.zeros_like(own) if causal else (count - torch.maximum(own + neighbours + 1, own.new_tensor(first)))
     left = below + above.clamp(min=0)
-    generator = torch.Generator().manual_seed(seed)
+    # Block by block: under a causal support a longer sequence has the pattern of a shorter one, and more.
+    draws = torch.rand(count, linked, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     chosen = torch.empty(count, 0, dtype=torch.long)
     for turn in range(linked):
-        draw = (torch.rand(count, generator=generator, dtype=torch.float64) * (left - turn).clamp(min=1)).long()
+        draw = (draws[:, turn] * (left - turn).clamp(min=1)).long()
         for earlier in chosen.unbind(1):
             draw = draw + (draw >= earlier)
         chosen = torch.cat([chosen, draw.unsqueeze(1)], 1).sort(1).values

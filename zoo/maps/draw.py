@@ -13,6 +13,7 @@ from zoo.maps.labelled import LabelledMap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
 GOLD = "#e08a00"
@@ -34,7 +35,6 @@ def heat_map(found: LabelledMap, *, head: int | None = None, title: str | None =
         head: One head; None for the average of all.
         title: Instead of the site and head.
     """
-    from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
 
     if found.has_edges:
@@ -48,9 +48,8 @@ def heat_map(found: LabelledMap, *, head: int | None = None, title: str | None =
 
     figure = Figure(figsize=_size(shape), layout="constrained", facecolor="white")
     axes = figure.subplots()
-    colours = LinearSegmentedColormap.from_list("weights", _COLOURS).with_extremes(bad=_FORBIDDEN)
     highest, is_above = _scale(cells)
-    image = axes.imshow(cells, cmap=colours, vmin=0, vmax=highest, aspect="equal" if max(shape) < 80 else "auto")
+    image = axes.imshow(cells, cmap=colours(), vmin=0, vmax=highest, aspect="equal" if max(shape) < 80 else "auto")
     _label(axes, found, shape)
     if cells.size <= _MOST_NUMBERS:
         _write_numbers(axes, cells, highest)
@@ -63,6 +62,13 @@ def heat_map(found: LabelledMap, *, head: int | None = None, title: str | None =
     which = "average of the heads" if head is None and found.heads != (0,) else f"head {head or 0}"
     figure.suptitle(short(title, 90) if title else f"{found.site}, {which}", fontsize=11, color=INK, parse_math=False)
     return figure
+
+
+def colours() -> Colormap:
+    """From no weight to much; what no query may see is grey."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("weights", _COLOURS).with_extremes(bad=_FORBIDDEN)
 
 
 def save(figure: Figure, path: Path | str, *, dpi: int = 150) -> None:

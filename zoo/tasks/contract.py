@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import pytorch_lightning as pl
 import torch
@@ -86,7 +86,7 @@ class Task(pl.LightningModule, ABC):
 
     @abstractmethod
     def predict_step(self, batch: Any, batch_idx: int = 0) -> dict[str, list[Any]]:
-        """A column a key, an entry an example: id, split, label, prediction, probability, loss."""
+        """A column a key, an entry an example: id, split, label, prediction, probability or score, loss."""
 
     def invariants(self, batch: Any) -> Sequence[Invariance]:
         """What outputs must not depend on: padding, later positions of a causal model, far parts of a graph."""
@@ -95,6 +95,21 @@ class Task(pl.LightningModule, ABC):
     def costs(self, batch: Any) -> Sequence[str]:
         """What parts of the model cost, a line each, for the preflight."""
         return ()
+
+    def answering(
+        self, *, top: int | None = None, explain: str | None = None, seen: bool = False
+    ) -> Callable[[Any], dict[str, list[Any]]]:
+        """What `zoo predict` makes of a batch: a column a key. A task refuses what it has no use for.
+
+        Args:
+            top: The best so many answers to each example instead of one.
+            explain: Why each was given: how that is found out; "" for the task's own choice.
+            seen: Also answers that the example holds already.
+        """
+        for option, is_given in (("top", top is not None), ("explain", explain is not None), ("seen", seen)):
+            if is_given:
+                raise ConfigError(f"--{option}: {type(self).__name__} predicts one thing of each example; leave it out")
+        return self.predict_step
 
     @abstractmethod
     def vocabularies(self) -> dict[str, dict[str, int]]:
@@ -111,6 +126,10 @@ class Task(pl.LightningModule, ABC):
     def stages(self) -> Sequence[str]:
         """Prefixes of parameter names from the input to the output, for rates that fall with depth."""
         return ()
+
+    def protocol(self) -> str | None:
+        """How the test metrics are measured, where their names leave that open; stored beside them."""
+        return None
 
     def tables(self) -> Mapping[str, list[dict[str, Any]]]:
         """What the last evaluation found that is no number: a list of rows a table."""
@@ -132,6 +151,10 @@ class TaskData(pl.LightningDataModule, ABC):
     def train_size(self) -> int:
         """Examples an epoch."""
 
+    def protocol(self) -> str | None:
+        """How examples are held out, where that is not given by the data; stored beside the metrics."""
+        return None
+
     def threads(self) -> int | None:
         """CPU threads that pay off for batches of this size; None for torch's choice."""
         return None
@@ -147,6 +170,15 @@ class TaskData(pl.LightningDataModule, ABC):
     @abstractmethod
     def for_input(self, paths: Sequence[Path], state: dict[str, Any]) -> TaskData:
         """The user's own examples for a model that was trained on this data."""
+
+    written: ClassVar[str | None] = None
+    """The option of `zoo predict` by which examples are written on the command line, such as history."""
+    unknown: Any = None
+    """What becomes of names that a trained model does not know: error, skip or row; None where there are no names."""
+
+    def for_text(self, texts: Sequence[str], state: dict[str, Any]) -> TaskData:
+        """Examples that were written on the command line, where `written` says how; else as `for_input`."""
+        raise NotImplementedError(f"{type(self).__name__} has examples in files alone")
 
     @abstractmethod
     def loader(self, split: str) -> Loader:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from token_net_cases import ATTENTION, CLOSE, SOFTMAX, mechanism, parameters, pictures, spread
+from token_net_cases import ATTENTION, CLOSE, MIXERS, SOFTMAX, mechanism, parameters, pictures, spread
 from torch import Tensor, nn
 from torchvision.ops import StochasticDepth
 
@@ -218,6 +218,10 @@ def test_windows_of_another_side() -> None:
 
 @pytest.mark.parametrize("path", ATTENTION, ids=lambda path: path.stem)
 def test_every_mechanism_attends_within_windows_or_is_refused(path: Path) -> None:
+    if path.stem in MIXERS:
+        with pytest.raises(ValueError, match="stands in the place of a block's self-attention, and this model attends"):
+            swin(attend=mechanism(path))
+        return
     if path.stem in WEIGHTLESS:
         with pytest.raises(ValueError, match=r"RelativeBias2D|EdgeSupport"):
             swin(attend=mechanism(path))

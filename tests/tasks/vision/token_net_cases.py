@@ -18,6 +18,7 @@ from zoo.tasks.vision.vit import ViT
 SOFTMAX = AttendFactory(score=ScaledDot, normalise=Softmax)
 Net = TypeVar("Net", bound=nn.Module)
 CLOSE = {"rtol": 0.0, "atol": 1e-12}
+MIXERS = ("convolution", "fourier", "recurrent", "state_space")
 ATTENTION = sorted((Path(zoo.__file__).parent.parent / "conf" / "attention").glob("*.yaml"))
 
 

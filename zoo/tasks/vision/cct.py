@@ -10,7 +10,17 @@ from typing import ClassVar, Literal
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention import Attend, EncoderBlock, FeedForward, Learned, MultiHead, Pooling, Position, PreNorm
+from zoo.attention import (
+    Attend,
+    EncoderBlock,
+    FeedForward,
+    Learned,
+    MixerFactory,
+    Pooling,
+    Position,
+    PreNorm,
+    self_attention,
+)
 from zoo.tasks.vision.places import Places
 from zoo.tasks.vision.vit import check_length, left_out, linears, named_sizes, on_grid
 
@@ -24,7 +34,7 @@ class CCT(nn.Module):
 
     Args:
         channels, height, width, classes: From the data.
-        attend: `(dim, heads) -> Attend`, of the blocks.
+        attend: `(dim, heads) -> Attend`, of the blocks, or a `MixerFactory`.
         size: Names what is not given of the numbers: see `SIZES`. Of `cct_7_3x1` 7 is the number of blocks, 3 the
             kernel, 1 the number of convolutions.
         dim: Width of a token.
@@ -59,7 +69,7 @@ class CCT(nn.Module):
         height: int,
         width: int,
         classes: int,
-        attend: Callable[[int, int], Attend],
+        attend: Callable[[int, int], Attend] | MixerFactory,
         size: Literal["mini", "cct_2_3x2", "cct_4_3x2", "cct_6_3x1", "cct_7_3x1", "cct_7_7x2", "cct_14_7x2"]
         | None = None,
         dim: int | None = None,
@@ -81,10 +91,19 @@ class CCT(nn.Module):
         grid = self.grid(height, width)
         self.position = Places(position, dim=dim, grid=grid)
         self.dropout = nn.Dropout(dropout)
+        length = grid[0] * grid[1]
         self.layers = nn.ModuleList(
             EncoderBlock(
                 dim=dim,
-                mixer=MultiHead(dim=dim, heads=heads, attend=attend, position=relative, bias=False, out_bias=True),
+                mixer=self_attention(
+                    dim=dim,
+                    heads=heads,
+                    attend=attend,
+                    position=relative,
+                    length=length,
+                    bias=False,
+                    out_bias=True,
+                ),
                 feed_forward=FeedForward(dim=dim, width=hidden, activation=nn.GELU, dropout=dropout),
                 residual=partial(BothNorms, branch=branch),
                 feed_residual=partial(PreNorm, norm=lambda dim: nn.Identity(), branch=branch),
@@ -92,7 +111,7 @@ class CCT(nn.Module):
             )
             for branch in left_out(layers, stochastic_depth)
         )
-        check_length(self.layers, grid[0] * grid[1])
+        check_length(self.layers, length)
         self.norm = nn.LayerNorm(dim)
         self.pool = Pooling(dim=dim, project=False)
         self.head = nn.Linear(dim, classes)

@@ -11,7 +11,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torchvision.ops import StochasticDepth
 
-from zoo.attention import Attend, EncoderBlock, FeedForward, Learned, MultiHead, Position, PreNorm
+from zoo.attention import (
+    Attend,
+    EncoderBlock,
+    FeedForward,
+    Learned,
+    MixerFactory,
+    MultiHead,
+    Position,
+    PreNorm,
+    self_attention,
+)
 from zoo.tasks.vision.places import Places
 
 
@@ -27,7 +37,7 @@ class ViT(nn.Module):
 
     Args:
         channels, height, width, classes: From the data.
-        attend: `(dim, heads) -> Attend`.
+        attend: `(dim, heads) -> Attend`, or a `MixerFactory`.
         size: Names what is not given of `dim`, `layers`, `heads` and `hidden`: see `SIZES`.
         patch: Side of a patch; by default 16 for pictures of 128 pixels and more (the shorter side), 8 from 48, else 4.
         dim: Width of a token.
@@ -63,7 +73,7 @@ class ViT(nn.Module):
         height: int,
         width: int,
         classes: int,
-        attend: Callable[[int, int], Attend],
+        attend: Callable[[int, int], Attend] | MixerFactory,
         size: Literal["mini", "lite_6", "lite_7", "tiny", "small", "base", "large"] | None = None,
         patch: int | None = None,
         dim: int | None = None,
@@ -94,17 +104,18 @@ class ViT(nn.Module):
             dropout=dropout,
         )
         self.extra = self.tokens.extra
+        length = self.extra + self.tokens.grid[0] * self.tokens.grid[1]
         self.layers = nn.ModuleList(
             EncoderBlock(
                 dim=dim,
-                mixer=MultiHead(dim=dim, heads=heads, attend=attend, position=relative),
+                mixer=self_attention(dim=dim, heads=heads, attend=attend, position=relative, length=length),
                 feed_forward=FeedForward(dim=dim, width=hidden, activation=nn.GELU, dropout=dropout),
                 residual=partial(PreNorm, norm=_norm, branch=branch),
                 dropout=dropout,
             )
             for branch in left_out(layers, stochastic_depth)
         )
-        check_length(self.layers, self.extra + self.tokens.grid[0] * self.tokens.grid[1])
+        check_length(self.layers, length)
         self.class_site = f"layers.{layers - 1}.mixer.attend" if pool == "class" else None
         self.norm = _norm(dim)
         self.head = nn.Linear(dim, classes)
@@ -251,8 +262,8 @@ def check_length(layers: nn.Module, length: int) -> None:
 
 
 def linears(layers: nn.ModuleList) -> list[nn.Linear]:
-    """The projections of attention and the feed-forward networks; what a mechanism has of its own is left to it."""
-    parts = [part for layer in layers for part in (layer.get_submodule("mixer"), layer.get_submodule("feed_forward"))]
+    """Those of attention and the feed-forward networks; what a mechanism or a mixer has of its own is left to it."""
+    parts = [part for part in layers.modules() if isinstance(part, MultiHead | FeedForward)]
     return [each for part in parts for each in part.children() if isinstance(each, nn.Linear)]
 
 

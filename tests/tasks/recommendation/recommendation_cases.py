@@ -1,0 +1,44 @@
+"""Small batches of users, by lists."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from zoo.tasks.recommendation.batch import Catalogue, Histories
+
+Lists = Sequence[Sequence[int]]
+
+
+def users(
+    windows: Lists,
+    *,
+    items: int,
+    seen: Lists | None = None,
+    held_out: Sequence[int] | None = None,
+    counts: Sequence[int] | None = None,
+    split: str = "val",
+    names: Sequence[str] | None = None,
+    ids: Sequence[str] | None = None,
+) -> Histories:
+    """A batch of these users; what they have seen is what is in their windows, unless it is given."""
+    flat = [sorted(set(each)) for each in (windows if seen is None else seen)]
+    return Histories(
+        items=numbers(item for window in windows for item in window),
+        lengths=numbers(map(len, windows)),
+        targets=numbers(item for window in windows for item in [*window[1:], -1]),
+        held_out=numbers([-1] * len(windows) if held_out is None else held_out),
+        seen=numbers(item for each in flat for item in each),
+        seen_lengths=numbers(map(len, flat)),
+        ids=tuple(map(str, range(len(windows)))) if ids is None else tuple(ids),
+        splits=(split,) * len(windows),
+        catalogue=Catalogue(
+            names=[str(item) for item in range(items)] if names is None else names,
+            titles=None,
+            counts=torch.zeros(items, dtype=torch.int64) if counts is None else numbers(counts),
+        ),
+    )
+
+
+def numbers(values) -> Tensor:
+    return torch.tensor(list(values), dtype=torch.int64)

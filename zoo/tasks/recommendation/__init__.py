@@ -1,0 +1,1 @@
+"""Recommendation: the next item of a history, and candidates judged by it."""

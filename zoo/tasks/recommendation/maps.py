@@ -1,0 +1,235 @@
+"""Pictures of what weighed on recommendations: bars over a history, item x item maps, weight by distance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from zoo.maps import draw
+from zoo.maps.words import number
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure, SubFigure
+
+UP, DOWN = "#3f78b5", "#c9607f"
+_SHOWN = 30
+"""So many items of a history are drawn."""
+_COLUMNS = 4
+_PANELS = 6
+_LONGEST = 30
+_NUMBERED = 12
+"""Maps of so few items have their weights written in them."""
+_LINES = ("#3f78b5", "#c9607f", "#5fae74", "#9474bd", "#a8795a", "#45a8a8", "#7286ad", "#a5ae4e")
+
+
+@dataclass(frozen=True, eq=False)
+class Bars:
+    """A number for each item of a history.
+
+    Args:
+        title: Whose: of a recommendation, or of any.
+        values: Oldest first.
+        unit: What they are: "share of attention", "what it adds to the score".
+    """
+
+    title: str
+    values: Float[Tensor, " n"]
+    unit: str
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """The map of a layer or a head: a row a query, oldest first."""
+
+    title: str
+    weights: Float[Tensor, "n n"]
+
+
+def session(
+    titles: Sequence[str],
+    *,
+    title: str,
+    said: str = "",
+    bars: Sequence[Bars] = (),
+    panels: Sequence[Panel] = (),
+    gold: Bool[Tensor, " n"] | None = None,
+) -> Figure:
+    """One user: how much each past item had to do with what is recommended, and where layers look from each item.
+
+    Of a long history the bars show the thirty items that weigh most, and the maps the thirty last.
+
+    Args:
+        titles: Of the history, oldest first.
+        title: Of the whole.
+        said: Below it.
+        bars: Side by side; the first four are drawn.
+        panels: At most six are drawn.
+        gold: Which items decide what comes next; they are in another colour, which `said` may explain.
+    """
+    from matplotlib.figure import Figure
+
+    marked = torch.zeros(len(titles), dtype=torch.bool) if gold is None else gold.cpu()
+    shown = _heaviest(bars, len(titles))
+    last = range(max(0, len(titles) - _SHOWN), len(titles))
+    tall = 0.2 * len(shown) + 1.0
+    rows = -(-min(len(panels), _PANELS) // 2)
+    deep = 0.2 * len(last) + 0.75
+    figure = Figure(figsize=(11.5, tall + rows * deep + 0.95), layout="constrained", facecolor="white")
+    figure.suptitle(draw.short(title, 95), fontsize=13, color=draw.INK, fontweight="bold", parse_math=False)
+    parts = figure.subfigures(1 + rows, 1, height_ratios=[tall + 0.35, *[deep] * rows], squeeze=False)[:, 0]
+    _bars(parts[0], titles, shown, bars[:_COLUMNS], marked, said)
+    for row, part in enumerate(parts[1:]):
+        _panels(part, titles, last, panels[2 * row : 2 * row + 2], marked)
+    return figure
+
+
+def distance_figure(table: pd.DataFrame) -> Figure:
+    """Mean weight against how many positions back the key lies: a line for each layer and head.
+
+    Args:
+        table: layer, site, head, distance, weight, uniform, queries; as `Survey` makes it.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.6, 4.4), layout="constrained", facecolor="white")
+    axes = figure.subplots()
+    lines = list(table.groupby(["layer", "head"], sort=True))
+    for at, ((layer, head), rows) in enumerate(lines):
+        name, dashes = f"layer {layer}, head {head}", ("-", "--", ":")[at // len(_LINES) % 3]
+        distance, weight = rows["distance"].to_numpy(), rows["weight"].to_numpy()
+        axes.plot(distance, weight, dashes, color=_LINES[at % len(_LINES)], linewidth=1.8, label=name)
+    first = lines[0][1]
+    axes.plot(
+        first["distance"], first["uniform"], color=draw.QUIET, linewidth=1.2, linestyle=(0, (1, 2)), label="uniform"
+    )
+    axes.set_xlabel("positions back (0: the item that attends)", fontsize=9.5, color=draw.QUIET)
+    axes.set_ylabel("mean weight", fontsize=9.5, color=draw.QUIET)
+    axes.set_title("how far back attention looks", fontsize=13, color=draw.INK, fontweight="bold")
+    axes.set_ylim(bottom=min(0.0, float(table["weight"].min())))
+    axes.locator_params(axis="x", integer=True)
+    _plain(axes)
+    axes.spines[["left", "bottom"]].set_visible(True)
+    axes.legend(frameon=False, fontsize=9, labelcolor=draw.INK, ncols=1 + len(lines) // 12)
+    return figure
+
+
+def _heaviest(bars: Sequence[Bars], count: int) -> list[int]:
+    """The places of the items to be drawn, oldest first."""
+    if count <= _SHOWN:
+        return list(range(count))
+    most = torch.zeros(count)
+    for each in bars[:_COLUMNS]:
+        values = each.values.detach().float().cpu().abs()
+        most = torch.maximum(most, values / values.max().clamp(min=1e-12))
+    return sorted(most.topk(_SHOWN).indices.tolist())
+
+
+def _bars(
+    figure: SubFigure, titles: Sequence[str], shown: Sequence[int], bars: Sequence[Bars], gold: Tensor, said: str
+) -> None:
+    figure.suptitle(said, fontsize=10, color=draw.QUIET, parse_math=False)
+    if not bars:
+        return
+    cells: Any = figure.subplots(1, len(bars), sharey=True, squeeze=False)[0]
+    places = np.arange(len(shown))
+    for axes, each in zip(cells, bars, strict=True):
+        values = each.values.detach().float().cpu()[shown].numpy()
+        colours = [
+            draw.GOLD if gold[at] else UP if value >= 0 else DOWN for at, value in zip(shown, values, strict=True)
+        ]
+        axes.barh(places, values, color=colours, height=0.72)
+        axes.axvline(0, color=draw.QUIET, linewidth=0.8)
+        alike = [other.values for other in bars if other.unit == each.unit]
+        _write_values(axes, values, torch.cat(alike), is_signed=not each.unit.startswith("share"))
+        axes.set_title(draw.short(each.title, 34), fontsize=9.5, color=draw.INK, parse_math=False)
+        axes.set_xlabel(each.unit, fontsize=8.5, color=draw.QUIET)
+        _plain(axes)
+        axes.set_xticks([])
+    cells[0].set_yticks(places, labels=[f"{_named(titles[at])}  {at + 1}" for at in shown], fontsize=8.5)
+    _colour_labels(cells[0].get_yticklabels(), shown, gold)
+    cells[0].set_ylim(len(shown) - 0.4, -0.6)
+    rest = f"the {len(shown)} of {len(titles)} items that weigh most, " if len(shown) < len(titles) else ""
+    cells[0].set_ylabel(f"{rest}oldest first", fontsize=8.5, color=draw.QUIET)
+
+
+def _write_values(axes: Axes, values: np.ndarray, alike: Float[Tensor, " m"], *, is_signed: bool) -> None:
+    """At the end of each bar that can be seen, and room for it; bars of the same unit have the same scale."""
+    low, high = min(0.0, float(alike.min())), max(0.0, float(alike.max()))
+    span = (high - low) or 1.0
+    for place, value in enumerate(values.tolist()):
+        if abs(value) < 0.04 * span:
+            continue
+        text = f"{value:+.2f}" if is_signed else number(value)
+        side = "left" if value >= 0 else "right"
+        axes.text(
+            value + (0.02 if value >= 0 else -0.02) * span,
+            place,
+            text,
+            ha=side,
+            va="center",
+            fontsize=7.5,
+            color=draw.INK,
+        )
+    axes.set_xlim(low - (0.22 * span if low < 0 else 0.0), high + 0.22 * span)
+
+
+def _panels(figure: SubFigure, titles: Sequence[str], last: range, panels: Sequence[Panel], gold: Tensor) -> None:
+    from matplotlib.patches import Rectangle
+
+    cells: Any = figure.subplots(1, 2, sharey=True, squeeze=False)[0]
+    for axes in cells[len(panels) :]:
+        axes.set_axis_off()
+    count = len(last)
+    for axes, panel in zip(cells, panels, strict=False):
+        weights = panel.weights.detach().float().cpu()[last.start :, last.start :].numpy().copy()
+        weights[np.triu_indices(count, 1)] = np.nan
+        # The first queries have few keys, and would leave all others pale.
+        usual = float(np.nanmax(weights[min(3, count - 1) :])) or 1.0
+        axes.imshow(weights, cmap=draw.colours(), vmin=0, vmax=usual, aspect="auto", interpolation="nearest")
+        axes.add_patch(
+            Rectangle((-0.5, count - 1.5), count, 1, fill=False, edgecolor=draw.INK, linewidth=1.4, clip_on=False)
+        )
+        which = f", the last {count} of {len(titles)} items" if count < len(titles) else ""
+        axes.set_title(f"{draw.short(panel.title, 40)}{which}; darkest: {number(usual)}", fontsize=9.5, color=draw.INK)
+        if count <= _NUMBERED:
+            _write_weights(axes, weights, usual)
+        every = 1 if count <= 24 else 2
+        axes.set_xticks(range(0, count, every), labels=[str(at + 1) for at in last][::every], fontsize=7.5)
+        axes.set_xlabel(
+            "is attended to; framed: the last item, after which the next comes", fontsize=8.5, color=draw.QUIET
+        )
+        _plain(axes)
+        _colour_labels(axes.get_xticklabels(), list(last)[::every], gold)
+    cells[0].set_yticks(range(count), labels=[f"{_named(titles[at])}  {at + 1}" for at in last], fontsize=8)
+    _colour_labels(cells[0].get_yticklabels(), list(last), gold)
+    cells[0].set_ylabel("attends", fontsize=8.5, color=draw.QUIET)
+
+
+def _write_weights(axes: Axes, weights: np.ndarray, darkest: float) -> None:
+    for (row, column), weight in np.ndenumerate(weights):
+        if weight >= 0.005:
+            colour = "white" if weight > 0.55 * darkest else draw.INK
+            axes.text(column, row, number(weight), ha="center", va="center", fontsize=7, color=colour)
+
+
+def _named(title: str) -> str:
+    return draw.short(title, _LONGEST)
+
+
+def _colour_labels(labels: Sequence[Any], places: Sequence[int], gold: Tensor) -> None:
+    for text, at in zip(labels, places, strict=True):
+        text.set(color=draw.GOLD if gold[at] else draw.INK, fontweight="bold" if gold[at] else "normal")
+        text.set_parse_math(False)
+
+
+def _plain(axes: Axes) -> None:
+    axes.tick_params(length=0, labelsize=8, labelcolor=draw.INK)
+    axes.spines[:].set_visible(False)

@@ -1,0 +1,103 @@
+"""Training of a model of what follows each item: a loss over the real targets of packed histories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from zoo import ranks
+from zoo.errors import ConfigError
+from zoo.optimisation import Optimisation
+from zoo.tasks.contract import Invariance
+from zoo.tasks.recommendation.batch import Histories
+from zoo.tasks.recommendation.explaining import How, influence, refusal
+from zoo.tasks.recommendation.protocol import Protocol
+from zoo.tasks.recommendation.recommender import Recommender
+from zoo.tasks.recommendation.sasrec import SASRec
+
+
+class NextItem(Recommender):
+    """Every position of a history learns the item that follows it (Kang & McAuley 2018, section III-F).
+
+    Args:
+        net: `(items, length) -> SASRec`.
+        optimisation: Optimiser, schedule, frozen layers and rates.
+        items, length: From the data.
+        loss: Of hidden states and the items that follow: see `losses`.
+        protocol: Among which items the held-out one is ranked.
+        explain: What the map that is scored is made of, see `explaining`; None: the last layer's attention, and no map
+            where that has no weights.
+    """
+
+    def __init__(
+        self,
+        *,
+        net: Callable[..., SASRec],
+        optimisation: Optimisation,
+        items: int,
+        length: int,
+        loss: nn.Module,
+        protocol: Protocol,
+        explain: How | None = None,
+    ) -> None:
+        made = net(items=items, length=length)
+        why_not = refusal(made, -1 if explain is None else explain)
+        if why_not and explain is not None:
+            raise ConfigError(f"model.explain={explain}: {why_not}")
+        how: How | None = None if why_not else -1 if explain is None else explain
+        super().__init__(optimisation=optimisation, items=items, protocol=protocol, explain=how)
+        self.net: SASRec = made
+        self.loss = loss
+
+    def forward(self, batch: Histories) -> Float[Tensor, "n d"]:
+        hidden: Tensor = self.net(batch)
+        return hidden
+
+    def training_step(self, batch: Histories, batch_idx: int) -> Tensor:
+        hidden = self(batch)
+        known = batch.targets >= 0
+        targets, users = batch.targets, batch.users
+        if not bool(known.all()):
+            rows = known.nonzero().squeeze(1)
+            hidden, targets, users = hidden[rows], targets[rows], users[rows]
+        total = self.loss(hidden, targets, self.net.items.weight, users, batch)
+        loss = ranks.mean_loss(total, len(targets))
+        self.log("train/loss", loss, on_step=True, on_epoch=False, batch_size=len(targets), sync_dist=ranks.world() > 1)
+        return loss
+
+    def user(self, batch: Histories) -> Float[Tensor, "b d"]:
+        return self.net.last(batch)
+
+    def score(self, user: Float[Tensor, "b d"], items: Int[Tensor, " i"]) -> Float[Tensor, "b i"]:
+        return self.net.scores(user, items)
+
+    def influence(self, batch: Histories) -> Float[Tensor, " n"]:
+        assert self.how is not None
+        return influence(self.net, batch, self.how)
+
+    def invariants(self, batch: Histories) -> Sequence[Invariance]:
+        """What a position says depends on its user's items up to there alone."""
+        if self.items < 2:
+            return ()
+        other = (batch.items + 1) % self.items
+        first = torch.arange(len(batch.items), device=batch.items.device) == batch.last[0]
+        found = []
+        if len(batch) > 1:
+            elsewhere = replace(batch, items=torch.where(batch.users == 0, batch.items, other))
+            found.append(Invariance("other users of the batch", elsewhere, lambda out: out[batch.users == 0]))
+        if batch.lengths[0] > 1:
+            later = replace(batch, items=torch.where(first, other, batch.items))
+            found.append(Invariance("later items", later, lambda out: out[: batch.last[0]]))
+        return found
+
+    def vocabularies(self) -> dict[str, dict[str, int]]:
+        """Items are matched by their ids."""
+        return {"items": {"net.items.weight": 0}}
+
+    def resized(self, name: str, old: Tensor, shape: torch.Size) -> Tensor | None:
+        """Positions of a longer or shorter window."""
+        return self.net.resized(name.removeprefix("net."), old)

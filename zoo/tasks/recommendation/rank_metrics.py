@@ -1,0 +1,63 @@
+"""Ranks of held-out items as figures: hits, gains, reciprocal ranks, and how much of the catalogue is recommended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torchmetrics import Metric
+
+
+class RankMetrics(Metric):
+    """hr@k, ndcg@k and mrr of ranks, coverage@k of lists, over all processes.
+
+    A user has one held-out item: the ideal gain is 1, so that NDCG is 1 / log2(rank + 2), and recall@k, which is hr@k,
+    is not listed. torchmetrics' retrieval metrics keep the score of every user and item; these need the rank alone.
+    Kept is how often each rank occurred, which is exact in whatever order users come.
+
+    Args:
+        ks: Lengths of lists.
+        items: Of the catalogue.
+        ranks: How many different ranks there are; None: as many as items.
+        lists: Whether coverage is measured: the share of the catalogue that is in the list of a user or more.
+    """
+
+    full_state_update = False
+    ranks: Tensor
+    shown: Tensor
+
+    def __init__(self, ks: Sequence[int], items: int, *, ranks: int | None = None, lists: bool = True) -> None:
+        super().__init__()
+        self.ks = tuple(ks)
+        self.lists = lists
+        counted = torch.zeros(items if ranks is None else ranks, dtype=torch.int64)
+        listed = torch.zeros(len(self.ks), items if lists else 0, dtype=torch.int32)
+        self.add_state("ranks", counted, dist_reduce_fx="sum")
+        self.add_state("shown", listed, dist_reduce_fx="max")
+
+    def update(self, ranks: Int[Tensor, " b"], top: Int[Tensor, "b k"] | None = None) -> None:
+        """Of users with a held-out item (rank -1: without), and the best items of all of them (-1: no more)."""
+        known = ranks[ranks >= 0]
+        self.ranks.index_add_(0, known, torch.ones_like(known))
+        if not self.lists:
+            return
+        if top is None:
+            raise ValueError("coverage is measured of lists, and there are none")
+        for row, k in enumerate(self.ks):
+            listed = top[:, :k]
+            self.shown[row, listed[listed >= 0]] = 1
+
+    def compute(self) -> dict[str, Tensor]:
+        counts = self.ranks.double()
+        users = counts.sum()
+        places = torch.arange(len(counts), dtype=torch.float64, device=counts.device)
+        gains = counts / (places + 2).log2()
+        found = {"mrr": (counts / (places + 1)).sum() / users}
+        for row, k in enumerate(self.ks):
+            found[f"hr@{k}"] = counts[:k].sum() / users
+            found[f"ndcg@{k}"] = gains[:k].sum() / users
+            if self.lists:
+                found[f"coverage@{k}"] = (self.shown[row] > 0).double().mean()
+        return {name: value.float() for name, value in found.items()}

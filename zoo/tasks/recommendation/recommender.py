@@ -1,0 +1,154 @@
+"""What every recommender shares: how it is evaluated, what it recommends."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from zoo import ranks
+from zoo.attention import AttentionMap
+from zoo.errors import ConfigError
+from zoo.maps.score import pointing
+from zoo.optimisation import Optimisation
+from zoo.tasks.contract import Task
+from zoo.tasks.recommendation.answers import TOP, answers, checked, recommended
+from zoo.tasks.recommendation.batch import Histories
+from zoo.tasks.recommendation.explaining import How, by_user, gold_places, named, occluded
+from zoo.tasks.recommendation.protocol import Protocol
+from zoo.tasks.recommendation.rank_metrics import RankMetrics
+from zoo.tasks.recommendation.ranking import Ranked
+
+
+class Recommender(Task):
+    """Ranks the item that a user chose next among others: hit rate, NDCG, reciprocal rank, coverage, popularity beside.
+
+    Beside figures among sampled negatives stand those of full ranking (`full_hr@10`), as far as lists are made.
+
+    Args:
+        optimisation: Optimiser, schedule, frozen layers and rates.
+        items: From the data.
+        protocol: Among which items the held-out one is ranked.
+        explain: What the map that is scored is made of, see `explaining.py`; None: no map.
+    """
+
+    primary = "val/ndcg@10"
+    net: Any
+    """With `items`, its table of embeddings."""
+
+    def __init__(self, *, optimisation: Optimisation, items: int, protocol: Protocol, explain: How | None) -> None:
+        super().__init__(optimisation=optimisation)
+        self.items = items
+        if 10 not in protocol.ks:
+            raise ConfigError(f"model.protocol.ks={list(protocol.ks)}: add 10, by which the best weights are chosen")
+        self.ranking = protocol
+        self.how = explain
+        self.val_ranks = protocol.metrics(items, ks=(10,), lists=False)
+        self.test_ranks = protocol.metrics(items)
+        self.test_popularity = protocol.metrics(items, lists=False)
+        self.test_all = replace(protocol, negatives=None).metrics(items, lists=False)
+        self.pointing = ranks.MeanOfTargets()
+
+    @abstractmethod
+    def user(self, batch: Histories) -> Any:
+        """What scores are computed from, once a batch."""
+
+    @abstractmethod
+    def score(self, user: Any, items: Int[Tensor, " i"]) -> Float[Tensor, "b i"]:
+        """How likely each user is to choose each of these items next, on any scale."""
+
+    @abstractmethod
+    def influence(self, batch: Histories) -> Float[Tensor, " n"]:
+        """What each position has to do with what comes next, by attention."""
+
+    def weights(self, batch: Histories, items: Int[Tensor, "b k"]) -> Float[Tensor, "n k"]:
+        """What each position has to do with each of its user's items, by attention: the same with all of them here."""
+        return self.influence(batch)[:, None].expand(-1, items.shape[1])
+
+    def among(self, batch: Histories, items: Int[Tensor, "b k"]) -> Float[Tensor, "b k"]:
+        """Each user's scores of items of its own."""
+        distinct, which = torch.unique(items, return_inverse=True)
+        return self.score(self.user(batch), distinct).gather(1, which)
+
+    def validation_step(self, batch: Histories, batch_idx: int) -> None:
+        self.val_ranks.update(self.ranked(batch, lists=False).ranks)
+
+    def on_validation_epoch_end(self) -> None:
+        self._log("val", self.val_ranks)
+
+    def test_step(self, batch: Histories, batch_idx: int) -> None:
+        """Every metric of a batch, whichever split it is of; `run` names them after it."""
+        ranked = self.ranked(batch, lists=self.test_ranks.lists)
+        self.test_ranks.update(ranked.ranks, ranked.top)
+        if ranked.among_all is not None:
+            self.test_all.update(ranked.among_all)
+        self.test_popularity.update(self.ranking.popularity(batch))
+        gold = gold_places(batch)
+        if gold is not None and self.how is not None:
+            found = self.explain(batch).weights[:, 0, 0]
+            belongs = by_user(gold.float(), batch, "gold").weights[:, 0, 0] > 0
+            self.pointing.update(pointing(found, belongs))
+            self.log("truth/pointing_accuracy", self.pointing, on_step=False, on_epoch=True, batch_size=len(batch))
+
+    def on_test_epoch_end(self) -> None:
+        self._log("test", self.test_ranks)
+        self._log("test", self.test_popularity, "popularity_")
+        if self.ranking.negatives is not None and self.test_ranks.lists:
+            self._log("test", self.test_all, "full_")
+
+    def explain(self, batch: Histories) -> AttentionMap:
+        """The scored map: one query a user, the next item; its keys are the history, oldest first."""
+        if self.how is None:
+            raise ConfigError("this model has no map of what it looks at: its attention has no weights")
+        return by_user(self.shares(batch), batch, named(self.how, self.net))
+
+    def shares(self, batch: Histories) -> Float[Tensor, " n"]:
+        """What each position has to do with what comes next, by the scored map."""
+        if self.how == "occlusion":
+            return occluded(self.among, batch, recommended(self, batch, 1).top.clamp(min=0))
+        return self.influence(batch)
+
+    def answering(
+        self, *, top: int | None = None, explain: str | None = None, seen: bool = False
+    ) -> Callable[[Any], dict[str, list[Any]]]:
+        """`zoo predict`: the best items of each user and, on request, why."""
+        why = checked(explain, has_attention=self.how not in (None, "occlusion"))
+        return lambda batch: answers(self, batch, top=TOP if top is None else top, why=why, seen=seen)
+
+    def predict_step(self, batch: Histories, batch_idx: int = 0) -> dict[str, list[Any]]:
+        """One column a key, one entry a user; `loss` is the rank of the held-out item, None where none is known."""
+        found = self.ranked(batch)
+        names = [batch.catalogue.names[item] if item >= 0 else "" for item in found.top[:, 0].tolist()]
+        held_out = batch.held_out.tolist()
+        return {
+            "id": list(batch.ids),
+            "split": list(batch.splits),
+            "label": [batch.catalogue.names[item] if item >= 0 else "" for item in held_out],
+            "prediction": names,
+            "score": found.scores[:, 0].tolist(),
+            "loss": [rank if rank >= 0 else None for rank in found.ranks.tolist()],
+        }
+
+    def protocol(self) -> str:
+        """How the test metrics are measured."""
+        said = self.ranking.describe(self.items)
+        if self.ranking.negatives is None or not self.test_ranks.lists:
+            return said
+        return f"{said}; full_: {replace(self.ranking, negatives=None).describe(self.items)}"
+
+    def ranked(self, batch: Histories, *, lists: bool = True) -> Ranked:
+        """The rank of each held-out item and, on request, the best items."""
+        user = self.user(batch)
+        return self.ranking.rank(self._scores(user), batch, lists=lists)
+
+    def _scores(self, user: Any) -> Callable[[Int[Tensor, " i"]], Float[Tensor, "b i"]]:
+        return lambda items: self.score(user, items)
+
+    def _log(self, split: str, metrics: RankMetrics, prefix: str = "") -> None:
+        self.log_dict({f"{split}/{prefix}{name}": value for name, value in metrics.compute().items()})
+        metrics.reset()
