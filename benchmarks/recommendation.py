@@ -1,9 +1,9 @@
 """SASRec against padded batches and RecBole: time a target, users ranked a second, time to a quality; and large data.
 
-    python benchmarks/recommendation.py --root=$ZOO_DATA                        # what needs no RecBole
-    python benchmarks/recommendation.py --root=$ZOO_DATA --recbole=PYTHON       # PYTHON: of a venv that has RecBole
-    python benchmarks/recommendation.py --root=$ZOO_DATA --parts padded --threads 1
-    python benchmarks/recommendation.py --root=$ZOO_DATA --quick                # a few turns on little: does it run?
+    python benchmarks/recommendation.py --root $ZOO_DATA                        # what needs no RecBole
+    python benchmarks/recommendation.py --root $ZOO_DATA --recbole PYTHON       # PYTHON: of a venv that has RecBole
+    python benchmarks/recommendation.py --root $ZOO_DATA --parts padded --threads 1
+    python benchmarks/recommendation.py --root $ZOO_DATA --quick                # a few turns on little: does it run?
 
 padded   a training step on MovieLens-1M's real lengths, and at a mean length of 9 in windows of 50, against the same
          net on batches that are padded in front (padded_sasrec.py), which is given our weights and refused if its
@@ -75,7 +75,7 @@ def main() -> None:
     result: dict[str, Any] = {}
     for name in options.parts or parts:
         if name in ("recbole", "quality") and options.recbole is None:
-            print(f"{name} is not measured: --recbole=PYTHON names no interpreter that has RecBole", file=sys.stderr)
+            print(f"{name} is not measured: --recbole PYTHON names no interpreter that has RecBole", file=sys.stderr)
             continue
         result[name] = parts[name](options)
         print(f"{name}\n{json.dumps(result[name], indent=2)}", flush=True)
@@ -83,7 +83,7 @@ def main() -> None:
         "threads": options.threads,
         "allocator": options.allocator,
         "torch": torch.__version__,
-        "command": command(),
+        "command": command() if options.recbole is None else command().replace(options.recbole, "PYTHON"),
         "commit": commit_of_checkout(),
     }
     file(result, options.out)
@@ -271,7 +271,7 @@ def _quality(options: argparse.Namespace) -> dict[str, Any]:
             return time.perf_counter() - started, _evaluate(net, data)[0]
 
         def theirs() -> tuple[float, float]:
-            seconds = peer.ask("train", steps=3 if options.quick else 50)["with_loader"]
+            seconds = peer.ask("train", steps=20 if options.quick else 250)["with_loader"]
             return seconds, peer.ask("evaluate", users=EVAL_BATCHES[0])["ndcg@10"]
 
         runs: dict[str, Callable[[], tuple[float, float]]] = {OURS: own, "RecBole": theirs}

@@ -79,7 +79,14 @@ def test_gold_is_scored(cli: Any, tmp_path: Path) -> None:
 
 
 def test_without_weights_there_is_no_map(cli: Any, tmp_path: Path) -> None:
-    done = cli("maps", checkpoint("sasrec", "attention=recurrent"), "--out", "maps", "--pictures", "1")
+    done = cli(
+        "maps",
+        checkpoint("sasrec", "attention=recurrent", "model.net.relative=null"),
+        "--out",
+        "maps",
+        "--pictures",
+        "1",
+    )
     assert done.code == 0, done.err
     assert "layers.0.mixer has no map: a recurrent layer hands on a state" in done.out
     assert not (tmp_path / "maps" / "by_distance.csv").exists()

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from scipy.stats import chi2_contingency, chisquare
+from scipy.stats import chi2_contingency
 from torch.nn import functional as F
 
 from zoo.attention import AttendFactory, Constant, Rotary, ScaledDot, Softmax, Uniform
@@ -15,12 +15,12 @@ from zoo.tasks.recommendation.log import Log
 from zoo.tasks.recommendation.planted import limit, plant
 from zoo.tasks.recommendation.sasrec import SASRec
 
-SMALL = {"users": 400, "items": 40, "reach": 5, "shortest": 8, "longest": 14}
+SMALL = {"users": 400, "items": 40, "reach": 5, "shortest": 8, "longest": 14, "noise": 0.2}
 
 
 @pytest.fixture(scope="module")
 def large() -> Log:
-    return plant(users=3000, items=64, reach=8, shortest=11, longest=24)
+    return plant(users=3000, items=64, reach=8, shortest=11, longest=24, noise=0.2)
 
 
 def sessions(log: Log) -> list[tuple[list[int], list[int]]]:
@@ -60,7 +60,7 @@ def test_equal_arguments_give_equal_sessions() -> None:
 
 
 def test_the_next_item_is_the_partner_of_the_one_pointed_to() -> None:
-    log = plant(**SMALL, noise=0.3)
+    log = plant(**{**SMALL, "noise": 0.3})
     back, partner = reaches(log), pairing(log)
     assert sorted(partner) == sorted(partner.values()) == list(range(40))  # one to one
     decided = told = 0
@@ -77,7 +77,7 @@ def test_the_next_item_is_the_partner_of_the_one_pointed_to() -> None:
 
 
 def test_without_noise_every_held_out_item_is_decided() -> None:
-    log = plant(**SMALL, noise=0.0)
+    log = plant(**{**SMALL, "noise": 0.0})
     assert limit(log, "val") == limit(log, "test") == 1.0
 
 
@@ -116,12 +116,15 @@ def test_what_is_held_out_is_not_learned() -> None:
         assert [int(val.held_out[user]), int(test.held_out[user])] == items[-2:]
 
 
-def test_every_distance_and_every_item_is_as_likely(large: Log) -> None:
-    ends = large.offsets[1:] - 2
-    assert large.gold is not None
-    far = large.gold[ends]
-    assert chisquare(np.bincount(far[far > 0], minlength=9)[1:]).pvalue > 0.01
-    assert chisquare(np.bincount(large.items[ends + 1], minlength=64)).pvalue > 0.01
+@pytest.mark.parametrize("seed", range(6))
+def test_no_distance_and_no_item_stands_out(seed: int) -> None:
+    """About as likely, not exactly: with one pairing and few items, sessions favour some distances by a little."""
+    log = plant(users=3000, items=64, reach=8, shortest=11, longest=24, noise=0.2, seed=seed)
+    assert log.gold is not None
+    far = log.gold[log.offsets[1:] - 2]
+    shares = np.bincount(far[far > 0], minlength=9)[1:] / (far > 0).sum()
+    np.testing.assert_allclose(shares, 1 / 8, rtol=1 / 3)
+    assert np.bincount(log.items[log.offsets[1:] - 1], minlength=64).max() < 2 * 3000 / 64
 
 
 def test_items_that_decide_come_from_the_distribution_of_the_others(large: Log) -> None:

@@ -144,7 +144,7 @@ def test_options_that_do_not_fit(cli: Any, options: list[Any], said: str) -> Non
 
 
 def test_a_model_without_attention_says_so(cli: Any) -> None:
-    recurrent = checkpoint("sasrec", "attention=recurrent")
+    recurrent = checkpoint("sasrec", "attention=recurrent", "model.net.relative=null")
     done = cli("predict", recurrent, "--history", "soap", "--explain=attention")
     assert done.code == 2
     assert "no attention with weights; write --explain=occlusion" in done.err
