@@ -89,3 +89,52 @@ def ml_1m() -> Iterator[str]:
         cells += [f"{statistics.mean(run['epochs'] for run in runs):.0f}"]
         cells += [f"{statistics.mean(run['seconds'] for run in runs):,.0f}", str(len(runs))]
         yield f"| {' | '.join(cells)} | `{shown_command(runs[0])}` |"
+
+
+def benchmark() -> Iterator[str]:
+    """Against padded batches and RecBole."""
+    (found,) = read_runs("benchmark-recommendation")
+    yield "| | ours | peer | (peer / ours) |"
+    yield "|---|---|---|---|"
+    for workload, measured in found["padded"].items():
+        for peer, ratio in measured["ratio"].items():
+            yield (
+                f"| training, microseconds a target: {workload}, against {peer} | {measured['target_us']['ours']:.1f} "
+                f"| {measured['target_us'][peer]:.1f} | {ratio:.2f} |"
+            )
+    for loss in ("one negative", "full softmax"):
+        measured = found["recbole"][loss]
+        us = measured["target_us"]
+        yield (
+            f"| training, microseconds a target: ML-1M, {loss}, against RecBole | {us['ours']:.1f} "
+            f"| {us['RecBole']:,.0f} | {measured['ratio']:.0f} |"
+        )
+    ranking = found["recbole"]["full ranking"]
+    users = ranking["users_a_second"]
+    fastest = max((name for name in users if name != "ours"), key=lambda name: users[name])
+    yield (
+        f"| full ranking of 3,416 items, users a second, against {fastest} | {users['ours']:,} | {users[fastest]:,} "
+        f"| {users['ours'] / users[fastest]:.2f} times as many |"
+    )
+    yield ""
+    yield f"`{found['command']}`, torch {found['torch']}, threads: {found['threads']}; medians, interleaved."
+
+
+def scale() -> Iterator[str]:
+    """A million items, ten million interactions."""
+    (found,) = read_runs("benchmark-recommendation-scale")
+    yield "| | time | peak memory, MiB |"
+    yield "|---|---|---|"
+    for name, measured in found["million"].items():
+        is_ranking = "users_a_second" in measured
+        time = f"{measured['users_a_second']:.0f} users/s" if is_ranking else f"{measured['step_ms']:.0f} ms a step"
+        targets = "" if is_ranking else f", {measured['targets']:,} targets"
+        yield f"| 1,000,000 items x 64: {name}{targets} | {time} | {measured['peak_mib']:,} |"
+    for count, measured in found["stream"].items():
+        if isinstance(measured, dict):
+            yield (
+                f"| {count} interactions read, one epoch | {measured['read_s']:.1f} + {measured['epoch_s']:.1f} s "
+                f"| {measured['peak_mib']:,} |"
+            )
+    yield ""
+    yield f"`{found['command']}`, torch {found['torch']}, threads: {found['threads']}."

@@ -268,6 +268,8 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "benchmark-vision": benchmark_vision,
     "planted-recommendation": recommendation.sessions,
     "recommendation-attention": recommendation.mixers,
+    "benchmark-recommendation": recommendation.benchmark,
+    "recommendation-scale": recommendation.scale,
     "ml-1m": recommendation.ml_1m,
     "trust": trust,
     "attention-positions": attention_positions,

@@ -18,9 +18,7 @@ from zoo import config
 from zoo.attention import (
     ALiBi,
     AttendFactory,
-    FourierMixer,
     Learned,
-    MixerFactory,
     Rotary,
     ScaledDot,
     Shaw,
@@ -338,7 +336,6 @@ def test_dropout_is_of_training() -> None:
         ({"layers": 0}, "layers must be 1 or more, got 0"),
         ({"time_buckets": 1}, "time_buckets is 0, or 2 and more"),
         ({"heads": 3}, "dim=8 is not divisible by heads=3"),
-        ({"attend": MixerFactory(FourierMixer), "relative": Rotary}, "FourierMixer has no queries and keys"),
     ],
 )
 def test_what_is_refused(options: dict[str, Any], message: str) -> None:

@@ -32,7 +32,8 @@ class SASRec(nn.Module):
         hidden: Hidden units of the feed-forward networks; `dim` if not given, as in the paper.
         position: Makes what is added to items: a class or partial of `zoo.attention.embeddings`, or None. The last item
             always has the last position.
-        relative: Makes what attention knows of positions: a class or partial of a `Position`.
+        relative: Makes what attention knows of positions: a class or partial of a `Position`. A `MixerFactory` goes
+            without: what stands in attention's place reads in order.
         norm: "paper": see `Block`; "pre": the usual pre-norm block.
         dropout: Of inputs, of hidden units and of what blocks add; that of weights is `attend`'s.
         time_buckets: Of the time since the item before, a bucket for each doubling of seconds, with a learned vector
@@ -77,7 +78,7 @@ class SASRec(nn.Module):
                     dim=dim,
                     heads=heads,
                     attend=attend,
-                    position=relative,
+                    position=None if isinstance(attend, MixerFactory) else relative,
                     length=length,
                     causal=True,
                     project=norm == "pre",
