@@ -43,7 +43,7 @@ from torch import Tensor
 from zoo.allocator import keep_freed_memory
 from zoo.run import commit_of_checkout
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.data import ml_1m
+from zoo.tasks.recommendation.data import published
 from zoo.tasks.recommendation.history_data import HistoryData
 from zoo.tasks.recommendation.losses import BCE, FullSoftmax, Loss
 from zoo.tasks.recommendation.protocol import Protocol
@@ -377,7 +377,9 @@ class _RecBole:
 
 
 def _movielens(options: argparse.Namespace, batch: int = BATCH, eval_batch: int | None = None) -> HistoryData:
-    return ml_1m(root=options.root, max_epochs=1, batch_size=batch, eval_batch_size=eval_batch, length=200)
+    return published(
+        name="ml_1m", root=options.root, max_epochs=1, batch_size=batch, eval_batch_size=eval_batch, length=200
+    )
 
 
 def _batches(data: HistoryData, count: int) -> list[Histories]:

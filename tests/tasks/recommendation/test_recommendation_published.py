@@ -7,14 +7,14 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from zoo.errors import DataError, OfflineError
-from zoo.tasks.recommendation import published
-from zoo.tasks.recommendation.data import amazon_beauty, ml_1m, ml_100k
+from zoo.tasks.recommendation import data, published
 from zoo.tasks.recommendation.log import Log
 from zoo.tasks.recommendation.published import (
     BEAUTY,
@@ -258,23 +258,28 @@ def test_without_a_network_it_says_what_belongs_where(tmp_path: Path, monkeypatc
 
 
 def test_what_a_configuration_names_is_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = ratings()
-    monkeypatch.setattr("zoo.tasks.recommendation.data.ML_100K", publish(tmp_path, ML_100K, rows))
-    monkeypatch.setattr("zoo.tasks.recommendation.data.ML_1M", publish(tmp_path, ML_1M, rows))
-    monkeypatch.setattr("zoo.tasks.recommendation.data.SASREC_ML_1M", sasrec(tmp_path, rows, 5))
-    found = reviews(tmp_path)
+    rows, found = ratings(), reviews(tmp_path)
     users = {review["reviewerID"] for review in found}
-    small = replace(BEAUTY, users=len(users), items=9, actions=len(found))
-    monkeypatch.setattr("zoo.tasks.recommendation.data.BEAUTY", small)
+    small = {
+        "ml_100k": partial(read_movielens, publish(tmp_path, ML_100K, rows), min_user_items=1, min_item_users=1),
+        "ml_1m_ratings": partial(read_movielens, publish(tmp_path, ML_1M, rows)),
+        "ml_1m": partial(read_pairs, sasrec(tmp_path, rows, 5)),
+        "amazon_beauty": partial(read_reviews, replace(BEAUTY, users=len(users), items=9, actions=len(found))),
+    }
+    assert set(small) < set(data._READERS)
+    for name, read in small.items():
+        assert data._READERS[name].func is read.func  # type: ignore[attr-defined]
+        monkeypatch.setitem(data._READERS, name, read)
     common = {"root": str(tmp_path), "cache": str(tmp_path / "cache"), "max_epochs": 2, "batch_size": 8, "length": 6}
-    few = ml_100k(**common, min_user_items=1, min_item_users=1)  # type: ignore[arg-type]
+    few = data.published(name="ml_100k", **common)  # type: ignore[arg-type]
     assert few.sizes() == {"items": FILMS, "length": 6}
     assert few.train_size() == USERS
-    theirs, ours = ml_1m(**common), ml_1m(**common, source="grouplens", split="time")  # type: ignore[arg-type]
+    theirs = data.published(name="ml_1m", **common)  # type: ignore[arg-type]
+    ours = data.published(name="ml_1m_ratings", split="time", **common)  # type: ignore[arg-type]
     assert theirs.sizes() == ours.sizes()
     assert next(iter(ours.loader("test"))).times is not None
     assert next(iter(theirs.loader("test"))).times is None
-    assert amazon_beauty(**common).sizes()["items"] == 9  # type: ignore[arg-type]
+    assert data.published(name="amazon_beauty", **common).sizes()["items"] == 9  # type: ignore[arg-type]
 
 
 @pytest.mark.real

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import csv
-import json
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from run_cases import ROOT, command, figures, finished, same_run, stopped_and_continued, two_equal_one
 
-from zoo import callbacks, checkpoint, processes
-
-ROOT = Path(__file__).resolve().parents[3]
 SAMPLES = ROOT / "data" / "samples" / "vision" / "pictures"
 DATA = ["data.train=96", "data.val=32", "data.test=40", "data.rows=2", "data.columns=2", "data.colours=4"]
 SMALL = ["model.net.dim=16", "model.net.layers=2", "model.net.heads=2", "model.net.hidden=16"]
@@ -37,15 +30,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
-def weights(run: Path) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = checkpoint.read(run / "checkpoints" / "last.ckpt")["state_dict"]
-    return found
-
-
-def figures(run: Path) -> dict[str, Any]:
-    return {k: v for k, v in json.loads((run / "metrics.json").read_text()).items() if "/" in k}
-
-
 def test_a_run_leaves_its_figures_and_the_confusion_matrix(trained: Path) -> None:
     found = figures(trained)
     assert {"test/accuracy", "test/f1_macro", "test/top5_accuracy", "test/calibration_error"} <= set(found)
@@ -59,52 +43,19 @@ def test_a_run_leaves_its_figures_and_the_confusion_matrix(trained: Path) -> Non
 @pytest.mark.parametrize("after", [1, 3, 4])
 def test_an_interrupted_run_is_continued_exactly(trained: Path, cli: Any, after: int) -> None:
     """Stopped after some of its six steps, it ends with the weights of the run that went through."""
-    start = callbacks.Interruption.on_train_batch_start
-
-    def stop(self: callbacks.Interruption, trainer: Any, *rest: Any) -> None:
-        if trainer.global_step == after:
-            self._asked = signal.SIGTERM
-        start(self, trainer, *rest)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(callbacks.Interruption, "on_train_batch_start", stop)
-        assert cli("train", *TINY, *RANDOM, "run_dir=run").code == 130
-    done = cli("train", f"resume={Path('run/checkpoints/last.ckpt').absolute()}")
-    assert done.code == 0, done.err
-    ours = weights(Path("run"))
-    assert all(torch.equal(value, ours[name]) for name, value in weights(trained).items())
-    assert figures(Path("run")) == figures(trained)
+    assert same_run(stopped_and_continued(cli, [*TINY, *RANDOM], after), trained)
 
 
 @pytest.mark.slow
 def test_two_processes_give_the_figures_of_one(cli: Any, tmp_path: Path) -> None:
-    # Adam would make steps of the rounding in gradients that are zero but for it, as those of the keys' biases
-    same = [*TINY, "optimizer=sgd", "optimizer.lr=0.1"]
-    options = [*same, "run_dir=two", "trainer=ddp_cpu", "trainer.devices=2"]
-    command = [sys.executable, str(ROOT / "train.py"), *options]
-    environment = processes.environment(OMP_NUM_THREADS="1")
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    assert cli("train", *same, "run_dir=one", "threads=1").code == 0
-    for name, value in weights(tmp_path / "one").items():
-        torch.testing.assert_close(weights(tmp_path / "two")[name], value, rtol=0, atol=1e-5)
-    found = figures(tmp_path / "two")
-    assert found == pytest.approx(figures(tmp_path / "one"), abs=1e-5)
+    two_equal_one(cli, TINY, tmp_path)
     one, two = ((tmp_path / run / "test_confusion.csv").read_text() for run in ("one", "two"))
     assert two == one
-    # the checkpoint's figures, found by one process, are those that two found
-    for split in ("train", "val", "test"):
-        assert cli("evaluate", "two/checkpoints/best.ckpt", "--split", split, "--out", f"{split}.json").code == 0
-        alone = json.loads(Path(f"{split}.json").read_text())
-        assert alone == {key: found[key] for key in alone}
 
 
 @pytest.mark.slow
 def test_a_sweep_over_seeds(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "train.py"), "-m", *TINY, "seed=0,1", "paths.runs=runs"]
-    environment = processes.environment(OMP_NUM_THREADS="1")
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
+    finished(command("-m", *TINY, "seed=0,1", "paths.runs=runs"), tmp_path)
     (summary,) = tmp_path.rglob("summary.csv")
     with summary.open(newline="") as file:
         (row,) = csv.DictReader(file)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -27,12 +28,12 @@ from zoo.tasks.recommendation.splitting import Split
 def planted_sessions(
     *,
     seed: int = 0,
-    users: int = 8_000,
+    users: int = 16_000,
     items: int = 200,
     reach: int = 10,
     shortest: int = 20,
     longest: int = 30,
-    noise: float = 0.1,
+    noise: float = 0.2,
     max_epochs: int,
     batch_size: int,
     eval_batch_size: int | None = None,
@@ -61,11 +62,11 @@ def planted_sessions(
     )
 
 
-def ml_1m(
+def published(
     *,
+    name: Literal["ml_1m", "ml_1m_ratings", "ml_100k", "amazon_beauty", "amazon_beauty_sasrec"],
     root: str,
     cache: str | None = None,
-    source: Literal["sasrec", "grouplens"] = "sasrec",
     max_epochs: int,
     batch_size: int,
     eval_batch_size: int | None = None,
@@ -77,10 +78,14 @@ def ml_1m(
     bucketed: bool = False,
     unknown: Unknown = "error",
 ) -> HistoryData:
-    """MovieLens-1M, films with five ratings or more: the file of the SASRec authors, or GroupLens' own, with times."""
-    folders = _folders(root, cache)
+    """A published set, users and items with five actions or more.
+
+    `ml_1m` and `amazon_beauty_sasrec` are the files of the SASRec authors, `ml_1m_ratings` and `ml_100k` the ratings of
+    GroupLens, with times, `amazon_beauty` McAuley's reviews, with times.
+    """
+    folders = [Path(root)] if cache is None else [Path(root), Path(cache)]
     return HistoryData(
-        partial(read_pairs, SASREC_ML_1M, folders) if source == "sasrec" else partial(read_movielens, ML_1M, folders),
+        partial(_READERS[name], folders),
         max_epochs=max_epochs,
         batch_size=batch_size,
         eval_batch_size=eval_batch_size,
@@ -94,78 +99,13 @@ def ml_1m(
     )
 
 
-def ml_100k(
-    *,
-    root: str,
-    cache: str | None = None,
-    min_user_items: int = 5,
-    min_item_users: int = 5,
-    max_epochs: int,
-    batch_size: int,
-    eval_batch_size: int | None = None,
-    length: int,
-    split: Split = "leave_one_out",
-    val_share: float = 0.1,
-    test_share: float = 0.1,
-    eval_users: int | None = None,
-    bucketed: bool = False,
-    unknown: Unknown = "error",
-) -> HistoryData:
-    """MovieLens-100K, from GroupLens."""
-    return HistoryData(
-        partial(
-            read_movielens,
-            ML_100K,
-            _folders(root, cache),
-            min_user_items=min_user_items,
-            min_item_users=min_item_users,
-        ),
-        max_epochs=max_epochs,
-        batch_size=batch_size,
-        eval_batch_size=eval_batch_size,
-        length=length,
-        split=split,
-        val_share=val_share,
-        test_share=test_share,
-        eval_users=eval_users,
-        bucketed=bucketed,
-        unknown=unknown,
-    )
-
-
-def amazon_beauty(
-    *,
-    root: str,
-    cache: str | None = None,
-    source: Literal["five_core", "sasrec"] = "five_core",
-    max_epochs: int,
-    batch_size: int,
-    eval_batch_size: int | None = None,
-    length: int,
-    split: Split = "leave_one_out",
-    val_share: float = 0.1,
-    test_share: float = 0.1,
-    eval_users: int | None = None,
-    bucketed: bool = False,
-    unknown: Unknown = "error",
-) -> HistoryData:
-    """Reviews of beauty products at Amazon: McAuley's 5-core set, or the larger one of the SASRec authors."""
-    folders = _folders(root, cache)
-    return HistoryData(
-        partial(read_reviews, BEAUTY, folders)
-        if source == "five_core"
-        else partial(read_pairs, SASREC_BEAUTY, folders),
-        max_epochs=max_epochs,
-        batch_size=batch_size,
-        eval_batch_size=eval_batch_size,
-        length=length,
-        split=split,
-        val_share=val_share,
-        test_share=test_share,
-        eval_users=eval_users,
-        bucketed=bucketed,
-        unknown=unknown,
-    )
+_READERS: dict[str, Callable[[list[Path]], Log]] = {
+    "ml_1m": partial(read_pairs, SASREC_ML_1M),
+    "ml_1m_ratings": partial(read_movielens, ML_1M),
+    "ml_100k": partial(read_movielens, ML_100K),
+    "amazon_beauty": partial(read_reviews, BEAUTY),
+    "amazon_beauty_sasrec": partial(read_pairs, SASREC_BEAUTY),
+}
 
 
 def interactions(
@@ -224,7 +164,3 @@ def interactions(
 
 def _read_own(path: Path, reading: Reading, titles: Path | None, **making: Any) -> Log:
     return make_log(**vars(read_interactions(path, reading, titles=titles)), **making)
-
-
-def _folders(root: str, cache: str | None) -> list[Path]:
-    return [Path(root)] if cache is None else [Path(root), Path(cache)]

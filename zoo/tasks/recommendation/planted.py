@@ -25,12 +25,12 @@ _HELD_OUT = {"val": 2, "test": 1}
 
 def plant(
     *,
-    users: int = 8_000,
+    users: int = 16_000,
     items: int = 200,
     reach: int = 10,
     shortest: int = 20,
     longest: int = 30,
-    noise: float = 0.1,
+    noise: float = 0.2,
     seed: int = 0,
 ) -> Log:
     """Makes sessions; equal arguments give equal sessions.

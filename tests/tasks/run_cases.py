@@ -1,0 +1,82 @@
+"""What runs of every domain are asked to do: go on exactly, and be the same by two processes as by one."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from zoo import callbacks, checkpoint, processes
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = checkpoint.read(run / "checkpoints" / "last.ckpt")["state_dict"]
+    return found
+
+
+def figures(run: Path) -> dict[str, Any]:
+    return {k: v for k, v in json.loads((run / "metrics.json").read_text()).items() if "/" in k}
+
+
+def stopped_and_continued(cli: Any, options: Sequence[str], after: int) -> Path:
+    """A run that SIGTERM stops after so many steps, and that is continued."""
+    start = callbacks.Interruption.on_train_batch_start
+
+    def stop(self: callbacks.Interruption, trainer: Any, *rest: Any) -> None:
+        if trainer.global_step == after:
+            self._asked = signal.SIGTERM
+        start(self, trainer, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(callbacks.Interruption, "on_train_batch_start", stop)
+        assert cli("train", *options, "run_dir=run").code == 130
+    done = cli("train", f"resume={Path('run/checkpoints/last.ckpt').absolute()}")
+    assert done.code == 0, done.err
+    return Path("run")
+
+
+def same_run(run: Path, other: Path) -> bool:
+    """Whether weights are equal bit by bit, and figures."""
+    ours = weights(run)
+    return figures(run) == figures(other) and all(
+        torch.equal(value, ours[name]) for name, value in weights(other).items()
+    )
+
+
+def command(*options: str) -> list[str]:
+    return [sys.executable, str(ROOT / "train.py"), *options]
+
+
+def finished(words: Sequence[str], folder: Path) -> None:
+    """Runs a command in a folder to its end."""
+    environment = processes.environment(OMP_NUM_THREADS="1")
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def two_equal_one(cli: Any, options: Sequence[str], folder: Path) -> None:
+    """Trains in `folder` by two processes (`two`) and by one (`one`), and evaluates what two have trained by one.
+
+    SGD: Adam would make steps of the rounding in gradients that are zero but for it, as those of the keys' biases.
+    """
+    same = [*options, "optimizer=sgd", "optimizer.lr=0.1"]
+    finished(command(*same, "run_dir=two", "trainer=ddp_cpu", "trainer.devices=2"), folder)
+    assert cli("train", *same, "run_dir=one", "threads=1").code == 0
+    for name, value in weights(folder / "one").items():
+        torch.testing.assert_close(weights(folder / "two")[name], value, rtol=0, atol=1e-5)
+    found = figures(folder / "two")
+    assert found == pytest.approx(figures(folder / "one"), abs=1e-5)
+    for split in ("train", "val", "test"):
+        assert cli("evaluate", "two/checkpoints/best.ckpt", "--split", split, "--out", f"{split}.json").code == 0
+        alone = {k: v for k, v in json.loads(Path(f"{split}.json").read_text()).items() if "/" in k}
+        assert alone
+        assert alone == {key: found[key] for key in alone}
