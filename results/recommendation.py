@@ -28,7 +28,6 @@ WEIGHTLESS = ("fourier", "recurrent", "convolution", "state_space")
 ML_1M = {
     "sasrec_ml1m": ("SASRec", ".8245 / .5905", ".2500 / .1341"),
     "sasrec_plus_ml1m": ("SASRec, full softmax", "", ".3152 / .1821"),
-    "gsasrec_ml1m": ("gSASRec", "", ".3003 / .1726"),
     "din_ml1m": ("DIN", "", ""),
 }
 
@@ -103,11 +102,11 @@ def benchmark() -> Iterator[str]:
                 f"| {measured['target_us'][peer]:.1f} | {ratio:.2f} |"
             )
     for loss in ("one negative", "full softmax"):
-        measured = found["recbole"][loss]
-        us = measured["target_us"]
+        us = found["recbole"][loss]["target_us"]
+        fastest = min((name for name in us if name != "ours"), key=lambda name: us[name])
         yield (
-            f"| training, microseconds a target: ML-1M, {loss}, against RecBole | {us['ours']:.1f} "
-            f"| {us['RecBole']:,.0f} | {measured['ratio']:.0f} |"
+            f"| training, microseconds a target: ML-1M, {loss}, against {fastest} | {us['ours']:.1f} "
+            f"| {us[fastest]:,.0f} | {us[fastest] / us['ours']:.0f} |"
         )
     ranking = found["recbole"]["full ranking"]
     users = ranking["users_a_second"]
