@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -39,7 +40,7 @@ def _run(overrides: list[str]) -> dict[str, object]:
         subprocess.run(command, cwd=RESULTS.parent, check=True, capture_output=True)
         wall = round(time.monotonic() - started, 1)
         found = json.loads((Path(folder) / "run" / "metrics.json").read_text(encoding="utf-8"))
-    shown = " ".join(["python", "train.py", *overrides])
+    shown = shlex.join(["python", "train.py", *overrides])
     return {**found, "command": shown, "wall_seconds": wall}
 
 
