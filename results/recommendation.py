@@ -52,24 +52,21 @@ def sessions() -> Iterator[str]:
 
 def mixers() -> Iterator[str]:
     """What stands in attention's place, on the same sessions and epochs."""
-    yield "| `attention=` | test HR@1 | HR@10 | NDCG@10 | pointing | parameters | seconds |"
-    yield "|---|---|---|---|---|---|---|"
+    yield "| `attention=` | test HR@1 | HR@10 | NDCG@10 | pointing | parameters |"
+    yield "|---|---|---|---|---|---|"
     for experiment, name in with_runs(MIXERS):
         runs = read_runs(experiment)
         pointing = [run["truth/pointing_accuracy"] for run in runs if "truth/pointing_accuracy" in run]
         cells = [name, *(spread([run[f"test/{metric}"] for run in runs]) for metric in ("hr@1", "hr@10", "ndcg@10"))]
         cells += [spread(pointing) if pointing else "no weights", f"{runs[0]['parameters']:,}"]
-        cells.append(f"{statistics.mean(run['seconds'] for run in runs):.0f}")
         yield f"| {' | '.join(cells)} |"
 
 
 def ml_1m() -> Iterator[str]:
     """Hits and gains on MovieLens-1M, by both protocols."""
-    yield (
-        "| model | HR@10 / NDCG@10 among 100 | published | of all items | published | coverage@10 | epochs | seconds "
-        "| seeds | command |"
-    )
-    yield "|---|---|---|---|---|---|---|---|---|---|"
+    columns = ("HR@10 / NDCG@10 among 100", "published", "of all items", "published", "coverage@10", "epochs", "seeds")
+    yield f"| model | {' | '.join(columns)} | command |"
+    yield "|---|---|---|---|---|---|---|---|---|"
     for experiment, name in with_runs({key: title for key, (title, *_) in ML_1M.items()}):
         runs = read_runs(experiment)
         is_sampled = "sampled" in runs[0]["protocol"]
@@ -84,7 +81,7 @@ def ml_1m() -> Iterator[str]:
         covered = [run["test/coverage@10"] for run in runs if "test/coverage@10" in run]
         cells = [name, sampled, published, full, published_full, spread(covered) if covered else ""]
         cells += [f"{statistics.mean(run['epochs'] for run in runs):.0f}"]
-        cells += [f"{statistics.mean(run['seconds'] for run in runs):,.0f}", str(len(runs))]
+        cells += [str(len(runs))]
         yield f"| {' | '.join(cells)} | `{shown_command(runs[0])}` |"
 
 
