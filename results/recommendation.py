@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from runs import read_runs, shown_command, spread, with_runs
+from measured import read_runs, shown_command, spread, with_runs
 
 SESSIONS = {
     "sasrec-planted_sessions": "SASRec, rotary positions",
@@ -16,7 +16,7 @@ SESSIONS = {
 MIXERS = {
     "sasrec-planted_sessions": "softmax",
     "sasrec-planted_sessions-linear": "linear",
-    "sasrec-planted_sessions-window": "window",
+    "sasrec-planted_sessions-window": "window of 8",
     "sasrec-planted_sessions-fourier": "fourier",
     "sasrec-planted_sessions-recurrent": "recurrent",
     "sasrec-planted_sessions-convolution": "convolution",

@@ -13,8 +13,7 @@ from functools import partial
 from typing import Any
 
 import recommendation
-
-from runs import RESULTS, read_runs, shown_command, spread, with_runs
+from measured import RESULTS, read_runs, shown_command, spread, with_runs
 
 ROOT = RESULTS.parent
 
