@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
@@ -12,8 +13,7 @@ from zoo.errors import ConfigError
 from zoo.maps.words import number
 from zoo.tasks.recommendation.batch import Catalogue, Histories
 from zoo.tasks.recommendation.explaining import occlusion
-from zoo.tasks.recommendation.protocol import left_out
-from zoo.tasks.recommendation.ranking import LeftOut, Ranked, rank_all
+from zoo.tasks.recommendation.ranking import Ranked
 
 if TYPE_CHECKING:
     from zoo.tasks.recommendation.recommender import Recommender
@@ -56,15 +56,9 @@ def answers(
 def recommended(module: Recommender, batch: Histories, top: int, *, seen: bool = False) -> Ranked:
     """The best items of each user, whichever was held out."""
     user = module.user(batch)
-    users = torch.arange(len(batch), device=batch.items.device)
-    excluded = [] if seen else [left_out(batch)]
-    if batch.catalogue.unknown is not None:
-        excluded.append(LeftOut(users, torch.full_like(users, batch.catalogue.unknown)))
-    none = torch.full_like(users, -1)
-    pairs = None
-    if excluded:
-        pairs = LeftOut(torch.cat([each.users for each in excluded]), torch.cat([each.items for each in excluded]))
-    return rank_all(lambda items: module.score(user, items), none, items=module.items, top=top, left_out=pairs)
+    protocol = replace(module.ranking, negatives=None, seen="rank" if seen else "leave_out")
+    after_all = replace(batch, held_out=torch.full_like(batch.held_out, -1))
+    return protocol.recommend(lambda items: module.score(user, items), after_all, top)
 
 
 def weighed(module: Recommender, batch: Histories, items: Int[Tensor, "b k"], why: Why) -> Float[Tensor, "n k"]:

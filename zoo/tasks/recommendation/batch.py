@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from zoo.tasks.recommendation.ranges import owners
+
 UNKNOWN = "<unknown>"
 """The row that items share which are too rare for one of their own."""
 
@@ -94,12 +96,12 @@ class Histories:
     @cached_property
     def users(self) -> Int[Tensor, " n"]:
         """The row, from 0, to which each position belongs."""
-        return _rows(self.lengths, len(self.items))
+        return owners(self.lengths, len(self.items))
 
     @cached_property
     def seen_users(self) -> Int[Tensor, " s"]:
         """The row to which each entry of `seen` belongs."""
-        return _rows(self.seen_lengths, len(self.seen))
+        return owners(self.seen_lengths, len(self.seen))
 
     @property
     def positions(self) -> Int[Tensor, " n"]:
@@ -110,8 +112,3 @@ class Histories:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         moved: dict[str, Any] = {name: each.to(device) for name, each in values.items() if isinstance(each, Tensor)}
         return replace(self, **moved)
-
-
-def _rows(lengths: Int[Tensor, " b"], total: int) -> Int[Tensor, " m"]:
-    rows = torch.arange(len(lengths), device=lengths.device)
-    return rows.repeat_interleave(lengths, output_size=total)

@@ -73,7 +73,7 @@ class CandidateRanker(Recommender):
 
     def forward(self, batch: Histories) -> Float[Tensor, " b"]:
         """The logit of what each user chose after its history; of any item where that is not known."""
-        found: Tensor = self.net(batch, whole(batch, self._chosen(batch).clamp(min=0)[:, None]))
+        found: Tensor = self.net(batch, whole(batch, batch.held_out.clamp(min=0)[:, None]))
         return found
 
     def training_step(self, batch: Histories, batch_idx: int) -> Tensor:
@@ -149,11 +149,8 @@ class CandidateRanker(Recommender):
         """Items are matched by their ids."""
         return {"items": {"net.items.weight": 0, "net.bias.weight": 0}}
 
-    def _chosen(self, batch: Histories) -> Int[Tensor, " b"]:
-        return batch.held_out.where(batch.held_out >= 0, batch.targets[batch.last])
-
     def _judge(self, split: str, metrics: ClickMetrics, batch: Histories) -> None:
-        """AUC and log loss of the users with a held-out item; the training split has none."""
+        """AUC and log loss of the users with a held-out item."""
         known = batch.held_out >= 0
         if not bool(known.any()):
             return

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from zoo.attention import Attend, DenseSupport, Dice, EdgeSupport
 from zoo.tasks.recommendation.batch import Histories
+from zoo.tasks.recommendation.ranges import owners, ranges
 
 _PAIRS = 2**13
 """Pairs of a candidate and a past item that are scored at once: more leave the cache, and cost four times as much."""
@@ -141,11 +142,8 @@ def whole(batch: Histories, items: Int[Tensor, "b c"]) -> Candidates:
 def pairs(candidates: Candidates, positions: int) -> EdgeSupport:
     """Each candidate attends to its history, and that is all there is."""
     lengths = candidates.stops - candidates.starts
-    total = int(lengths.sum())
-    of = torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths, output_size=total)
-    before = lengths.cumsum(0) - lengths
-    at = torch.arange(total, device=lengths.device) + (candidates.starts - before)[of]
-    return EdgeSupport.from_edges(torch.stack([at, of]), len(lengths), positions)
+    at = ranges(candidates.starts, lengths)
+    return EdgeSupport.from_edges(torch.stack([at, owners(lengths, len(at))]), len(lengths), positions)
 
 
 def _blocks(batch: Histories, items: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:

@@ -26,6 +26,7 @@ from zoo.attention import Attend, AttentionMap, BlockSupport, DenseSupport, Loca
 from zoo.attention.linear import KernelAttention
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.packing import Packing
+from zoo.tasks.recommendation.ranges import ranges
 
 How = int | Literal["mean", "rollout", "occlusion"]
 ScoreOf = Callable[[Histories, Int[Tensor, "b k"]], Float[Tensor, "b k"]]
@@ -148,7 +149,7 @@ def attended(net: nn.Module, batch: Histories, *, layers: Sequence[int | str] | 
 
 def chosen(batch: Histories, users: Int[Tensor, " k"]) -> Histories:
     """Some users of a batch, in this order."""
-    rows = _ranges(batch.starts[users], batch.lengths[users])
+    rows = ranges(batch.starts[users], batch.lengths[users])
     seen_starts = batch.seen_lengths.cumsum(0) - batch.seen_lengths
     numbers = users.tolist()
     return replace(
@@ -157,7 +158,7 @@ def chosen(batch: Histories, users: Int[Tensor, " k"]) -> Histories:
         lengths=batch.lengths[users],
         targets=batch.targets[rows],
         held_out=batch.held_out[users],
-        seen=batch.seen[_ranges(seen_starts[users], batch.seen_lengths[users])],
+        seen=batch.seen[ranges(seen_starts[users], batch.seen_lengths[users])],
         seen_lengths=batch.seen_lengths[users],
         ids=tuple(batch.ids[user] for user in numbers),
         splits=tuple(batch.splits[user] for user in numbers),
@@ -239,9 +240,3 @@ def _stand_ins(counts: Int[Tensor, " items"]) -> Int[Tensor, " c"]:
     weights = counts.cpu().double() + 1e-9  # also where only a few were ever chosen
     drawn = min(_STAND_INS + 1, len(weights))
     return torch.multinomial(weights, drawn, generator=torch.Generator().manual_seed(0)).to(counts.device)
-
-
-def _ranges(starts: Int[Tensor, " k"], lengths: Int[Tensor, " k"]) -> Int[Tensor, " n"]:
-    """start, start + 1, ... of each start, as many as its length, one after another."""
-    before = lengths.cumsum(0) - lengths
-    return (starts - before).repeat_interleave(lengths) + torch.arange(int(lengths.sum()), device=starts.device)

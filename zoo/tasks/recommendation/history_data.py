@@ -19,6 +19,7 @@ from zoo.tasks.recommendation.batch import Catalogue, Histories
 from zoo.tasks.recommendation.files import Reading
 from zoo.tasks.recommendation.histories import items_of, read_histories
 from zoo.tasks.recommendation.log import Log, Unknown, make_log, renumbered
+from zoo.tasks.recommendation.ranges import array_ranges
 from zoo.tasks.recommendation.splitting import Part, Split, by_time, leave_one_out, whole
 
 _DRAW = 0
@@ -64,10 +65,10 @@ class HistoryData(TaskData):
         reading: Reading | None = None,
     ) -> None:
         super().__init__()
-        whole = {
+        numbers = {
             "batch_size": batch_size, "eval_batch_size": eval_batch_size, "length": length, "eval_users": eval_users,
         }  # fmt: skip
-        for name, number in whole.items():
+        for name, number in numbers.items():
             if number is not None and number < 1:
                 raise ConfigError(f"data.{name}={number}: write a whole number from 1")
         if split not in ("leave_one_out", "time"):
@@ -213,7 +214,7 @@ def _worth(log: Log, part: Part, split: str, unknown: int | None) -> Bool[np.nda
 
 def _counts(log: Log, train: Part) -> torch.Tensor:
     """How often each item was chosen in training: in all, without what comes after it."""
-    after = _ranges(train.ends, log.offsets[1:] - train.ends)
+    after = array_ranges(train.ends, log.offsets[1:] - train.ends)
     size = len(log.item_names)
     return torch.from_numpy(np.bincount(log.items, minlength=size) - np.bincount(log.items[after], minlength=size))
 
@@ -244,7 +245,7 @@ class _Examples:
         rows = np.asarray(numbers)
         users, lengths, learning = part.users[rows], self.lengths[rows], self.split == "train"
         ends = part.ends[rows] - learning
-        places = _ranges(ends - lengths, lengths)
+        places = array_ranges(ends - lengths, lengths)
         items = log.items[places].astype(np.int64)
         last = np.cumsum(lengths) - 1
         targets = np.roll(items, -1)
@@ -276,20 +277,12 @@ class _Examples:
         )
 
 
-def _ranges(starts: Int[np.ndarray, " k"], lengths: Int[np.ndarray, " k"]) -> Int[np.ndarray, " n"]:
-    """start, start + 1, ... of each start, as many as its length, one after another."""
-    before = np.cumsum(lengths) - lengths
-    places: Int[np.ndarray, " n"] = np.repeat(starts - before, lengths)
-    places += np.arange(len(places))
-    return places
-
-
 def _distinct(
     items: Int[np.ndarray, " n"], starts: Int[np.ndarray, " b"], lengths: Int[np.ndarray, " b"], size: int
 ) -> tuple[Int[np.ndarray, " s"], Int[np.ndarray, " b"]]:
     """The distinct items of each range, sorted, and how many."""
     rows = np.repeat(np.arange(len(starts)), lengths)
-    keys = rows * size + items[_ranges(starts, lengths)]
+    keys = rows * size + items[array_ranges(starts, lengths)]
     keys.sort()
     keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])]
     rows, found = np.divmod(keys, size)

@@ -22,6 +22,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from zoo.attention import DenseSupport, MultiHead
+from zoo.tasks.recommendation.ranges import array_ranges
 
 _CALL, _ROW = 16384, 24
 """What a call for one more group and a row more cost, in pairs of positions: estimates for a CPU, d about 50."""
@@ -95,9 +96,7 @@ class Packing:
 
     def _places(self, starts: np.ndarray[Any, Any]) -> Int[Tensor, " n"]:
         """Of each row, among the rows of all groups."""
-        before = self.lengths.cumsum() - self.lengths
-        places = np.repeat(starts - before, self.lengths) + np.arange(int(self.lengths.sum()))
-        return torch.from_numpy(places).to(self.device)
+        return torch.from_numpy(array_ranges(starts, self.lengths)).to(self.device)
 
 
 def mixed(

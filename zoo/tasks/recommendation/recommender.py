@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -143,11 +144,7 @@ class Recommender(Task):
 
     def ranked(self, batch: Histories, *, lists: bool = True) -> Ranked:
         """The rank of each held-out item and, on request, the best items."""
-        user = self.user(batch)
-        return self.ranking.rank(self._scores(user), batch, lists=lists)
-
-    def _scores(self, user: Any) -> Callable[[Int[Tensor, " i"]], Float[Tensor, "b i"]]:
-        return lambda items: self.score(user, items)
+        return self.ranking.rank(partial(self.score, self.user(batch)), batch, lists=lists)
 
     def _log(self, split: str, metrics: RankMetrics, prefix: str = "") -> None:
         self.log_dict({f"{split}/{prefix}{name}": value for name, value in metrics.compute().items()})

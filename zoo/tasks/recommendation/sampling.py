@@ -16,6 +16,7 @@ from torch import Tensor
 
 from zoo.errors import DataError
 from zoo.tasks.recommendation.batch import Histories
+from zoo.tasks.recommendation.ranges import owners
 
 Shape = Literal["uniform", "log_uniform", "popularity"]
 
@@ -33,7 +34,7 @@ class Unseen:
         self.items = items
         self.left: Int[Tensor, " b"] = items - lengths
         """How many unseen items each user has."""
-        users = torch.arange(len(lengths), device=seen.device).repeat_interleave(lengths, output_size=len(seen))
+        users = owners(lengths, len(seen))
         self._starts = lengths.cumsum(0) - lengths
         places = torch.arange(len(seen), device=seen.device) - self._starts[users]
         self._seen = users * items + seen

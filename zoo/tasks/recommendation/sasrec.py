@@ -106,20 +106,11 @@ class SASRec(nn.Module):
 
     def forward(self, batch: Histories) -> Float[Tensor, "n d"]:
         """What each position says of the item that follows it."""
-        packing = Packing(batch.lengths)
-        x = self._inputs(batch, packing)
-        for layer in self.layers:
-            x = layer(x, packing)
-        return self.norm(x)  # type: ignore[no-any-return]
+        return self._encoded(batch, last=False)
 
     def last(self, batch: Histories) -> Float[Tensor, "b d"]:
         """The same at each user's last position; the last block computes no others."""
-        packing = Packing(batch.lengths)
-        x = self._inputs(batch, packing)
-        *layers, last = self.layers
-        for layer in layers:
-            x = layer(x, packing)
-        return self.norm(last(x, packing, last=True))  # type: ignore[no-any-return]
+        return self._encoded(batch, last=True)
 
     def scores(self, vectors: Float[Tensor, "b d"], items: Int[Tensor, " i"] | None = None) -> Float[Tensor, "b i"]:
         """Of some items, or of all."""
@@ -133,6 +124,13 @@ class SASRec(nn.Module):
         shared = min(len(old), len(vectors))
         vectors[len(vectors) - shared :] = old[len(old) - shared :]
         return vectors
+
+    def _encoded(self, batch: Histories, *, last: bool) -> Float[Tensor, "m d"]:
+        packing = Packing(batch.lengths)
+        x = self._inputs(batch, packing)
+        for layer in self.layers:
+            x = layer(x, packing, last=last and layer is self.layers[-1])
+        return self.norm(x)  # type: ignore[no-any-return]
 
     def _inputs(self, batch: Histories, packing: Packing) -> Float[Tensor, "n d"]:
         if packing.longest > self.length:
