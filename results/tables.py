@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import recommendation
+from domains import domains
 from measured import RESULTS, read_runs, shown_command, spread, with_runs
 
 ROOT = RESULTS.parent
@@ -199,11 +200,11 @@ KINDS_OF_ATTENTION = {
 }
 
 
-def attention_lengths(chosen: Sequence[str] = ()) -> Iterator[str]:
+def attention_lengths() -> Iterator[str]:
     """Milliseconds and MiB of each mechanism by length, with the peer's time as a multiple; of each its last run."""
     runs = read_runs("benchmark-attention")
     kinds = {kind: (run, measured) for run in runs for kind, measured in run["kinds"].items()}
-    lengths = list(chosen) or max((list(measured["ms"]) for _, measured in kinds.values()), key=len)
+    lengths = max((list(measured["ms"]) for _, measured in kinds.values()), key=len)
     columns = [*(f"{int(n):,}" for n in lengths), "exponent", "peer's", "peak memory, MiB"]
     yield f"| ms (peer's time / ours) | {' | '.join(columns)} |"
     yield "|---|" + "---|" * (len(lengths) + 3)
@@ -260,6 +261,7 @@ def _without_out(run: dict[str, Any]) -> str:
 
 BENCHMARKS = ("benchmark-graph", "benchmark-graph-x10")
 TABLES: dict[str, Callable[[], Iterator[str]]] = {
+    "domains": domains,
     "planted": partial(planted, PLANTED, "attention", ("edge truth (AUC)", "truth/edge_auc"), 1),
     "cora": cora,
     "planted-vision": partial(planted, GLIMPSE, "model", ("pointing", "truth/pointing_accuracy"), 0),
@@ -273,7 +275,6 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "trust": trust,
     "attention-positions": attention_positions,
     "attention-lengths": attention_lengths,
-    "attention-short": partial(attention_lengths, ("512", "4096", "32768")),
     "attention-maps": attention_maps,
     **{name: partial(benchmark_graph, name) for name in BENCHMARKS},
 }

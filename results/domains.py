@@ -1,0 +1,65 @@
+"""The README's table: a row a domain, each figure from the runs that its page shows in full."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+from measured import read_runs, spread
+
+
+def domains() -> Iterator[str]:
+    """Planted data with and without attention, published data, and the speed beside the peer's."""
+    columns = ["domain", "`model=`", "planted data: test (uniform attention)", "its map", "published data, test"]
+    yield f"| {' | '.join([*columns, 'training step, peer / ours'])} |"
+    yield "|---|---|---|---|---|---|"
+    for row in (_graphs(), _vision(), _recommendation()):
+        yield f"| {' | '.join(row)} |"
+
+
+def _graphs() -> list[str]:
+    (speed,) = read_runs("benchmark-graph")
+    ratio = speed["training_ms"]["pyg"] / speed["training_ms"]["ours, sparse features"]
+    return [
+        "[graphs](docs/graphs.md)",
+        "`gat`, `gatv2`",
+        f"accuracy {_planted('gat-planted_graph', 'test/accuracy')}",
+        f"edge AUC {_mean('gat-planted_graph', 'truth/edge_auc'):.3f}",
+        f"Cora: {spread([100 * run['test/accuracy'] for run in read_runs('gat_cora')], 1)} % (paper 83.0 ± 0.7)",
+        f"{ratio:.1f} (PyG)",
+    ]
+
+
+def _vision() -> list[str]:
+    (speed,) = read_runs("benchmark-vision")
+    times = speed["workloads"]["vit_small_pictures"]["training_ms"]
+    fastest = min((name for name in times if name != "ours"), key=lambda name: times[name])
+    return [
+        "[vision](docs/vision.md)",
+        "`vit`, `cct`, `swin`, `se_resnet`, `eca_resnet`, `cbam_resnet`, `resnet`, `torchvision_cnn`",
+        f"accuracy {_planted('vit-planted_glimpse', 'test/accuracy')}",
+        f"pointing {_mean('vit-planted_glimpse', 'truth/pointing_accuracy'):.3f}",
+        f"Fashion-MNIST: SE-ResNet-20 {100 * _mean('se_resnet20_fashion_mnist', 'test/accuracy'):.1f} %",
+        f"{times[fastest] / times['ours']:.2f} (ViT, {fastest})",
+    ]
+
+
+def _recommendation() -> list[str]:
+    (speed,) = read_runs("benchmark-recommendation")
+    ratio = next(iter(speed["padded"].values()))["ratio"]["padded"]
+    return [
+        "[recommendation](docs/recommendation.md)",
+        "`sasrec`, `din`",
+        f"HR@1 {_planted('sasrec-planted_sessions', 'test/hr@1')}",
+        f"pointing {_mean('sasrec-planted_sessions', 'truth/pointing_accuracy'):.3f}",
+        f"MovieLens-1M: HR@10 among 100 {_mean('sasrec_ml1m', 'test/hr@10'):.4f} (paper .8245)",
+        f"{ratio:.1f} (padded batches)",
+    ]
+
+
+def _planted(experiment: str, metric: str) -> str:
+    return f"{_mean(experiment, metric):.3f} ({_mean(f'{experiment}-uniform', metric):.3f})"
+
+
+def _mean(experiment: str, metric: str) -> float:
+    return statistics.mean(run[metric] for run in read_runs(experiment))
