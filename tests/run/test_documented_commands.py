@@ -51,7 +51,7 @@ def all_commands(*first: str) -> list[Any]:
     ]
 
 
-TRAINING = all_commands("python", "train.py") + all_commands("zoo", "train")
+TRAINING = all_commands("python", "train.py") + all_commands("zoo", "train") + all_commands("zoo", "check")
 EXPERIMENTS = [
     pytest.param(shlex.split(found[1]), id=f"{name}.yaml")
     for name, sentence in config.options("experiment").items()
@@ -79,7 +79,7 @@ def test_a_training_command_names_options_that_exist(arguments: list[str]) -> No
         assert config.compose(overrides)["names"]["model"]
 
 
-@pytest.mark.parametrize("arguments", [each for each in all_commands("zoo") if each.values[0][:1] != ["train"]])
+@pytest.mark.parametrize("arguments", [each for each in all_commands("zoo") if each.values[0][0] not in ("train", "check")])
 def test_a_zoo_command_is_parsed(arguments: list[str]) -> None:
     options = command_line._parser().parse_args(arguments)
     if getattr(options, "group", None):
