@@ -35,6 +35,7 @@ from zoo.attention import (
     Softmax,
     record,
 )
+from zoo.tasks.graph.net import GraphAttentionNet
 
 CHECKS: dict[str, Callable[[], None]] = {}
 
@@ -146,6 +147,24 @@ def attention_over_edges() -> None:
 @check
 def attention_over_edges_with_dropout() -> None:
     check_model(Graph(GATv2, dropout=0.3), graph, backend="aot_eager")
+
+
+@check
+def graphs_of_any_size_share_one_compilation() -> None:
+    """A backward pass too; a network made for graphs would otherwise be compiled at every batch."""
+    for score in (GAT, GATv2):
+        torch._dynamo.reset()
+        counter = CompileCounterWithBackend("aot_eager")
+        model = GraphAttentionNet(features=3, classes=2, attend=AttendFactory(score=score, normalise=Softmax))
+        compiled, graphs = torch.compile(model, backend=counter, dynamic=True), []
+        for nodes, edges in ((5, 9), (7, 20), (11, 40), (50, 300)):
+            x, support = torch.randn(nodes, 3), EdgeSupport.from_edges(torch.randint(0, nodes, (2, edges)), nodes)
+            found, expected = compiled(x, support), model(x, support)
+            torch.testing.assert_close(found, expected)
+            of_each = [torch.autograd.grad(y.square().sum(), list(model.parameters())) for y in (found, expected)]
+            torch.testing.assert_close(*of_each)
+            graphs.append(counter.frame_count)
+        assert graphs == [2, 2, 2, 2], f"graphs after each call, forward and backward: {graphs}"
 
 
 @check

@@ -214,24 +214,25 @@ def _row_softmax_gradient(gradient: Tensor, weights: Tensor, rows: Tensor, row_s
     return weighted.addcmul_(weights, _sum_of_rows(weighted, row_starts).index_select(0, rows), value=-1)
 
 
+# `len` would make a plain number of a size, and a graph that is compiled for one size of graphs serves no other.
 @_gather.register_fake
 def _(x: Tensor, pattern: list[Tensor], columns: bool) -> Tensor:
-    return x.new_empty(len(pattern[0]), *x.shape[1:])
+    return x.new_empty(pattern[0].shape[0], *x.shape[1:])
 
 
 @_collect.register_fake
 def _(x: Tensor, pattern: list[Tensor], columns: bool) -> Tensor:
-    return x.new_empty(len(pattern[5 if columns else 2]) - 1, *x.shape[1:])
+    return x.new_empty(pattern[5 if columns else 2].shape[0] - 1, *x.shape[1:])
 
 
 @_product.register_fake
 def _(weights: Tensor, value: Tensor, pattern: list[Tensor], transposed: bool) -> Tensor:
-    return value.new_empty(len(pattern[5 if transposed else 2]) - 1, *value.shape[1:])
+    return value.new_empty(pattern[5 if transposed else 2].shape[0] - 1, *value.shape[1:])
 
 
 @_dot.register_fake
 def _(left: Tensor, right: Tensor, pattern: list[Tensor]) -> Tensor:
-    return left.new_empty(len(pattern[0]), left.shape[1])
+    return left.new_empty(pattern[0].shape[0], left.shape[1])
 
 
 @_row_softmax.register_fake
