@@ -42,6 +42,7 @@ class Dense(Task):
     """A network whose step takes about as long as a small model's."""
 
     primary = "val/loss"
+    primary_mode = "min"
 
     def __init__(self) -> None:
         super().__init__(optimisation=Optimisation(optimizer=partial(torch.optim.Adam, lr=1e-4)))

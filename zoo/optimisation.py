@@ -5,13 +5,16 @@ from __future__ import annotations
 import fnmatch
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pytorch_lightning as pl
 import torch
 from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 
 from zoo.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from zoo.tasks.contract import Task
 
 
 class Optimisation:
@@ -108,6 +111,8 @@ class Schedule:
     `plateau` multiplies the rate by `factor` after `patience` epochs in which `monitor` did not improve.
 
     Args:
+        monitor: A metric; None for the module's primary one.
+        mode: Whether more or less of the monitor is better; None for what the module says of it.
         warmup: Steps; below 1, the share of all steps.
         milestones: At these shares of all steps `steps` multiplies the rate by `factor`.
     """
@@ -120,7 +125,8 @@ class Schedule:
         floor: float = 0.0,
         factor: float = 0.5,
         patience: int = 10,
-        monitor: str = "val/loss",
+        monitor: str | None = None,
+        mode: Literal["min", "max"] | None = None,
         milestones: Sequence[float] = (),
     ) -> None:
         kinds = ("constant", "cosine", "inverse_sqrt", "steps", "plateau")
@@ -142,12 +148,17 @@ class Schedule:
         self.factor = factor
         self.patience = patience
         self.monitor = monitor
+        self.mode = mode
 
     def configure(self, optimizer: torch.optim.Optimizer, module: pl.LightningModule) -> dict[str, Any]:
         if self.kind == "plateau":
-            mode: Literal["min", "max"] = "min" if self.monitor.endswith("loss") else "max"
+            task = cast("Task", module)
+            monitor = self.monitor or task.primary
+            mode = self.mode or task.mode_of(monitor)
+            if mode is None:
+                raise ConfigError(f"scheduler.mode must be given: min or max, whichever is better of {monitor}")
             plateau = ReduceLROnPlateau(optimizer, mode=mode, factor=self.factor, patience=self.patience)
-            return {"scheduler": plateau, "interval": "epoch", "monitor": self.monitor}
+            return {"scheduler": plateau, "interval": "epoch", "monitor": monitor}
         total = int(module.trainer.estimated_stepping_batches)
         return {"scheduler": LambdaLR(optimizer, lambda step: self.rate(step, total)), "interval": "step"}
 

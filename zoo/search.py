@@ -20,12 +20,15 @@ from multiprocessing.connection import Listener
 from typing import Any
 
 from zoo import config
+from zoo.build import resolve
 from zoo.callbacks.reporting import TRIAL
 from zoo.errors import ConfigError, nearest
 from zoo.sweep import Job, Sweep, opened, write_csv
 
-DEFAULTS = {"n_trials": "20", "metric": "val/accuracy", "direction": "maximize", "pruner": "median", "seed": "0"}
-"""hydra.sweeper.*: how many trials; by what and whether more of it is better; median or none; of the sampler."""
+DEFAULTS = {"n_trials": "20", "metric": "", "direction": "", "pruner": "median", "seed": "0"}
+"""hydra.sweeper.*: how many trials; by what and whether more of it is better, by default the model's primary metric;
+median or none; of the sampler."""
+_DIRECTIONS = {"max": "maximize", "min": "minimize"}
 
 
 def run(overrides: list[str], own: Sequence[str], given: Mapping[str, str]) -> int:
@@ -43,7 +46,7 @@ def run(overrides: list[str], own: Sequence[str], given: Mapping[str, str]) -> i
         return len(jobs) < count or any(job.status in ("started", "stopped") for job in jobs)
 
     like = [*fixed, *(f"{key}={_example(each)}" for key, each in space.items())]
-    config.compose(like)
+    settings |= _judged(settings, config.compose(like))
     with opened(overrides, [], given.get("hydra.sweep.dir"), like=like, is_open=is_open) as sweep:
         from optuna.storages import JournalStorage
         from optuna.storages.journal import JournalFileBackend
@@ -153,12 +156,24 @@ def _settings(given: Mapping[str, str]) -> dict[str, str]:
     for name in ("n_trials", "seed"):
         if not settings[name].isdigit():
             raise ConfigError(f"hydra.sweeper.{name}={settings[name]}: write a whole number")
-    for name, choices in (("direction", ("maximize", "minimize")), ("pruner", ("median", "none"))):
+    for name, choices in (("direction", ("", *_DIRECTIONS.values())), ("pruner", ("median", "none"))):
         if settings[name] not in choices:
-            raise ConfigError(f"hydra.sweeper.{name}={settings[name]}: write {' or '.join(choices)}")
+            raise ConfigError(f"hydra.sweeper.{name}={settings[name]}: write {' or '.join(filter(None, choices))}")
     if settings["metric"].startswith(("test/", "truth/")):
         raise ConfigError(f"hydra.sweeper.metric={settings['metric']}: the test set has no say in a choice")
     return settings
+
+
+def _judged(settings: Mapping[str, str], composed: Mapping[str, Any]) -> dict[str, str]:
+    """By which metric trials are compared, and in which direction."""
+    task = resolve(composed["model"]["_target_"], "model", is_root=True)
+    metric = settings["metric"] or task.primary
+    direction = settings["direction"] or _DIRECTIONS.get(task.mode_of(metric) or "")
+    if not direction:
+        raise ConfigError(
+            f"hydra.sweeper.direction must be given: maximize or minimize, whichever is better of {metric}"
+        )
+    return {"metric": metric, "direction": direction}
 
 
 def _space(own: Sequence[str]) -> tuple[list[str], dict[str, Any]]:

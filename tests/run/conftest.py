@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -26,3 +29,16 @@ def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         assert main(["train", *TINY, "run_dir=run"]) == 0
     return folder / "run"
+
+
+@pytest.fixture
+def dense(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """`dense_cases`, as if it were a domain: `zoo.tasks.dense_cases`."""
+    name = "zoo.tasks.dense_cases"
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / "dense_cases.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, module)
+    spec.loader.exec_module(module)
+    return module

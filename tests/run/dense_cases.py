@@ -20,6 +20,7 @@ class DenseTask(Task):
     """The mean of the embeddings, batch norm, dropout, a class."""
 
     primary = "val/accuracy"
+    primary_mode = "max"
 
     def __init__(self, *, optimisation: Optimisation, classes: int, dropout: float = 0.0) -> None:
         super().__init__(optimisation=optimisation)
@@ -45,7 +46,8 @@ class DenseTask(Task):
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         logits = self(batch)
         accuracy = (logits.argmax(-1) == batch[1]).float().mean()
-        values = {"val/loss": F.cross_entropy(logits, batch[1]), "val/accuracy": accuracy}
+        loss = F.cross_entropy(logits, batch[1])
+        values = {"val/loss": loss, "val/accuracy": accuracy, "val/error": 1 - accuracy}
         self.log_dict(values, batch_size=len(batch[1]))
 
     def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
@@ -59,6 +61,13 @@ class DenseTask(Task):
 
     def vocabularies(self) -> dict[str, dict[str, int]]:
         return {}
+
+
+class ErrorTask(DenseTask):
+    """The same, chosen by a metric of which less is better."""
+
+    primary = "val/error"
+    primary_mode = "min"
 
 
 class DenseData(TaskData):

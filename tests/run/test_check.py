@@ -159,6 +159,7 @@ class Dense(Task):
     """Running means over sequences: causal, and blind to padding, unless it is told to be otherwise."""
 
     primary = "val/loss"
+    primary_mode = "min"
 
     def __init__(self, *, leak: str = "", unused: bool = False, scale: float = 1.0) -> None:
         super().__init__(optimisation=Optimisation(optimizer=partial(torch.optim.SGD, lr=0.1)))

@@ -5,12 +5,10 @@ from __future__ import annotations
 import copy
 import errno
 import functools
-import importlib.util
 import json
 import os
 import shutil
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,15 +52,9 @@ def composed(*overrides: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dense: Any) -> Callable[..., dict[str, Any]]:
     """`train(run_dir, **options)` is a whole run of the dense model, as the command line makes it."""
     monkeypatch.chdir(tmp_path)
-    name = "zoo.tasks.dense_cases"  # as if it were a domain
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / "dense_cases.py")
-    assert spec is not None
-    assert spec.loader is not None
-    monkeypatch.setitem(sys.modules, name, importlib.util.module_from_spec(spec))
-    spec.loader.exec_module(sys.modules[name])
 
     def start(run_dir: str, given: Options, every: float = 1e9, resume: str | None = None) -> dict[str, Any]:
         groups = ("scheduler", "optimizer", "callbacks")

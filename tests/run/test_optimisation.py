@@ -18,12 +18,15 @@ from torch.optim.lr_scheduler import LambdaLR
 from zoo import callbacks, checkpoint
 from zoo.errors import ConfigError
 from zoo.optimisation import Optimisation, Schedule
+from zoo.tasks.contract import Task
 
 TOTAL = 40
 
 
 class Module(pl.LightningModule):
     """Three layers by name; `trainer` is as much of one as a schedule asks for."""
+
+    primary, primary_mode, mode_of = "val/accuracy", "max", classmethod(Task.mode_of.__func__)  # type: ignore[attr-defined]
 
     def __init__(self, total: int = TOTAL) -> None:
         super().__init__()

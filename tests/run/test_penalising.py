@@ -32,6 +32,7 @@ class Sequences(Task):
     """Any task with dense attention: it says nothing of penalties."""
 
     primary = "val/accuracy"
+    primary_mode = "max"
 
     def __init__(self) -> None:
         super().__init__(optimisation=Optimisation(optimizer=torch.optim.Adam))

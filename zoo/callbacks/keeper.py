@@ -8,7 +8,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytorch_lightning as pl
 from torch import Tensor
@@ -18,7 +18,7 @@ from zoo.callbacks.average import averaged
 from zoo.callbacks.progress import plain
 from zoo.data.loader import Loader
 from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError, nearest
-from zoo.tasks.contract import Task
+from zoo.tasks.contract import Mode, Task
 
 
 class Keeper(pl.Callback):
@@ -44,7 +44,7 @@ class Keeper(pl.Callback):
     def __init__(
         self,
         *,
-        monitors: Mapping[str, Literal["min", "max"]] | None = None,
+        monitors: Mapping[str, Mode] | None = None,
         patience: int | None = 20,
         ties: bool = False,
         every_seconds: float = 60.0,
@@ -77,7 +77,7 @@ class Keeper(pl.Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not self.monitors:
             assert isinstance(pl_module, Task)
-            self.monitors = {pl_module.primary: "max"}
+            self.monitors = {pl_module.primary: pl_module.primary_mode}
         self._saved_at = self._counted_at = time.monotonic()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

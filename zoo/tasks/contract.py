@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import pytorch_lightning as pl
 import torch
@@ -17,6 +17,8 @@ from zoo.attention import AttentionMap
 from zoo.data.loader import Loader
 from zoo.errors import ConfigError
 from zoo.optimisation import Optimisation
+
+Mode = Literal["min", "max"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,9 @@ class Task(pl.LightningModule, ABC):
     """A model with its loss, metrics and decoding. `test_step` logs `test/...` and, on data with gold, `truth/...`."""
 
     primary: str
-    """The metric by which the best weights are chosen, such as val/accuracy; more is better."""
+    """The metric by which the best weights are chosen, such as val/accuracy."""
+    primary_mode: Mode
+    """Whether more or less of it is better: max for an accuracy, min for an error rate."""
     optimisation: Optimisation
     about: dict[str, Any]
     """What the checkpoint says of itself, once loaded from one."""
@@ -60,6 +64,13 @@ class Task(pl.LightningModule, ABC):
         super().__init__()
         self.optimisation = optimisation
         self.about = {}
+
+    @classmethod
+    def mode_of(cls, metric: str) -> Mode | None:
+        """Whether more or less of a metric is better; None where that is not known."""
+        if metric == cls.primary:
+            return cls.primary_mode
+        return "min" if metric.endswith("loss") else None
 
     def configure_optimizers(self) -> Any:
         return self.optimisation.configure(self)

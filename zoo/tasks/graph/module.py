@@ -36,6 +36,7 @@ class NodeClassifier(Task):
     """
 
     primary = "val/accuracy"
+    primary_mode = "max"
 
     def __init__(
         self,

@@ -47,6 +47,7 @@ class CandidateRanker(Recommender):
     """
 
     primary = "val/auc"
+    primary_mode = "max"
 
     def __init__(
         self,

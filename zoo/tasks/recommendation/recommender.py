@@ -39,6 +39,7 @@ class Recommender(Task):
     """
 
     primary = "val/ndcg@10"
+    primary_mode = "max"
     net: Any
     """With `items`, its table of embeddings."""
 

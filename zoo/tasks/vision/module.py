@@ -44,6 +44,7 @@ class ImageClassifier(Task):
     """
 
     primary = "val/accuracy"
+    primary_mode = "max"
 
     def __init__(
         self,
