@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
 from zoo import config, options
 from zoo.errors import ConfigError, ProblemsError
@@ -70,8 +71,14 @@ def test_the_command_line_chooses_over_the_file(mine: Path) -> None:
         ("defaults: [{/modle: gat}]\n", "mine.yaml, line 1: there is no group 'modle'"),
         ("model: gat\nseed: [1\n", "mine.yaml, line 3: this is not YAML"),
         ("- 1\n", "mine.yaml: an experiment is made of lines"),
-        ("model: gat\nseed: !!python/object/apply:os.system [ls]\n", "mine.yaml, line 2: this is not a plain value"),
-        ("model: gat\nrun_dir: 2020-01-01\n", "mine.yaml, line 2: datetime.date(2020, 1, 1) is not a text"),
+        ("model: gat\nseed: !!python/object/apply:os.system [ls]\n", "line 2: this is not a plain value"),
+        ("model: gat\nrun_dir: !!python/object/apply:pathlib.Path [a]\n", "mine.yaml, line 2: PosixPath('a') is not a"),
+        (
+            "model: gat\nrun_dir: !!python/object/apply:pathlib.Path [1]\n",
+            "mine.yaml, line 2: this is not a plain value",
+        ),
+        ("model: gat\nseed: 1\nseed: 2\n", "mine.yaml, line 3: 'seed' stands in line 2 already"),
+        ("model: gat\ndata.cue: a\ndata: {cue: b}\n", "mine.yaml, line 3: 'data.cue' stands in line 2 already"),
         ("model: gat\noptimizer:\n  _target_: os.system\n", ""),
     ],
 )
@@ -81,6 +88,43 @@ def test_what_is_wrong_with_a_file(mine: Path, cli: Any, text: str, said: str) -
     assert done.code == 2
     assert said in done.err
     assert [path.name for path in mine.parent.iterdir()] == ["mine.yaml"]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        *(
+            "1e-3",
+            "1E5",
+            "-1e+3",
+            "010",
+            "08",
+            "0x10",
+            "1:30",
+            "1:30.5",
+            "00:01:30:00",
+            "1_000",
+            ".5",
+            "-.5",
+            "1.",
+            "+5",
+        ),
+        *("2020-01-01", "2020-01-01 10:00:00", "on", "no", "~", "null", "inf", ".inf", "text", "'1e-3'", '"a\\nb"'),
+        *("[1e-3, 010, on]", "{a: 1e-3, b: [no, 1:30]}", "[]"),
+    ],
+)
+def test_a_value_is_what_it_is_in_a_file_of_hydra(mine: Path, written: str) -> None:
+    mine.write_text(f"model: gat\nrun_dir: {written}\n")
+    hydras = OmegaConf.to_container(OmegaConf.load(mine))
+    assert isinstance(hydras, dict)
+    found = config.compose(config.expanded(["experiment=mine.yaml"]))["run_dir"]
+    assert (type(found), found) == (type(hydras["run_dir"]), hydras["run_dir"])
+
+
+def test_a_rate_in_powers_of_ten(mine: Path) -> None:
+    mine.write_text("model: gat\noptimizer.lr: 1e-3\noptimizer:\n  weight_decay: 5e-4\n")
+    found = config.compose(config.expanded(["experiment=mine.yaml"]))["optimizer"]
+    assert (found["lr"], found["weight_decay"]) == (0.001, 0.0005)
 
 
 def test_all_unknown_keys_of_a_file_at_once(mine: Path) -> None:
