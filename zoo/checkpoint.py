@@ -73,8 +73,10 @@ def read(path: Path | str) -> dict[str, Any]:
     if not path.is_file() or not zipfile.is_zipfile(path):
         raise CheckpointError(f"{path} is not a checkpoint, or was cut short: it is {path.stat().st_size:,} bytes")
     try:
-        pickles.inspect(path)
-        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        with path.open("rb") as file:  # one file, whatever becomes of its name between the two looks
+            pickles.inspect(file)
+            file.seek(0)
+            content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CheckpointError(

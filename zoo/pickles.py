@@ -10,11 +10,11 @@ from __future__ import annotations
 import io
 import pickle
 import re
-import zipfile
 from collections import OrderedDict
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, BinaryIO, NamedTuple, NoReturn
+
+from zoo.archives import RefusedError, members
 
 _ITEM_SIZES = {
     "ByteStorage": 1,
@@ -32,58 +32,35 @@ _ITEM_SIZES = {
     "ComplexDoubleStorage": 16,
 }
 _DTYPE = re.compile(r"(float|bfloat|int|uint|complex)\d+|bool")
-_MOST_MEMBERS = 1_000_000
+_LONGEST_CODE = 1 << 28
+_MOST_PARTS = 1_000_000
 
 
-class RefusedError(Exception):
-    """Why a file is not looked at further, in a few words."""
+def inspect(file: BinaryIO) -> None:
+    """Refuses a file that is not what `torch.save` makes of weights and plain values.
 
-
-def inspect(path: Path) -> None:
-    """Refuses a file that is not what `torch.save` makes of weights and plain values."""
-    with path.open("rb") as file:
-        if file.read(4) != b"PK\x03\x04":
-            raise RefusedError("it does not begin as a zip archive")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            sizes = _members(archive, path.stat().st_size)
-            (root,) = {name.partition("/")[0] for name in sizes}
-            if f"{root}/data.pkl" not in sizes:
-                raise RefusedError("the archive has no data.pkl")
-            code = archive.read(f"{root}/data.pkl")
-    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError) as error:
-        raise RefusedError(str(error)) from error
-    storages = {name.removeprefix(f"{root}/data/"): size for name, size in sizes.items() if "/data/" in name}
+    What is refused costs little: 16 MiB for the names of its members, and some thirty times its pickle, of which every
+    container is counted.
+    """
+    file.seek(0)
+    if file.read(4) != b"PK\x03\x04":
+        raise RefusedError("it does not begin as a zip archive")
+    found = members(file, file.seek(0, io.SEEK_END))
+    if any(name.startswith("code/") or name == "constants.pkl" for name in found):
+        raise RefusedError("it is a TorchScript archive, which is a program")
+    if "data.pkl" not in found:
+        raise RefusedError("the archive has no data.pkl")
+    if found["data.pkl"].size > _LONGEST_CODE:
+        raise RefusedError(f"its data.pkl is longer than {_LONGEST_CODE:,} bytes")
+    file.seek(found["data.pkl"].start)
+    code = file.read(found["data.pkl"].size)
+    storages = {name.removeprefix("data/"): each.size for name, each in found.items() if name.startswith("data/")}
     try:
         _Reader(code, storages).load()
     except RefusedError:
         raise
     except Exception as error:  # a damaged pickle may raise anything
         raise RefusedError(f"the pickle in it is damaged: {str(error) or type(error).__name__}") from error
-
-
-def _members(archive: zipfile.ZipFile, file_size: int) -> dict[str, int]:
-    """Name -> bytes; torch stores members as they are, one after the other, under one folder."""
-    members = archive.infolist()
-    names = [member.filename for member in members]
-    if len(members) > _MOST_MEMBERS or len(set(names)) != len(names) or not names:
-        raise RefusedError("the archive repeats names, or has none, or too many")
-    for member in members:
-        parts = member.filename.split("/")
-        if member.filename.startswith(("/", "\\")) or ".." in parts or "\\" in member.filename or len(parts) < 2:
-            raise RefusedError(f"the archive holds {member.filename!r}, which is not a name of torch's")
-        if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size:
-            raise RefusedError(f"{member.filename!r} is compressed ({member.file_size:,} bytes); torch never does that")
-        if member.flag_bits & 1:
-            raise RefusedError(f"{member.filename!r} is encrypted")
-    if sum(member.file_size for member in members) > file_size:
-        raise RefusedError("the members of the archive overlap")
-    folders = {name.partition("/")[0] for name in names}
-    if len(folders) != 1 or archive.comment:
-        raise RefusedError("the archive is not as torch writes it")
-    if any("/code/" in name or name.endswith("/constants.pkl") for name in names):
-        raise RefusedError("it is a TorchScript archive, which is a program")
-    return {member.filename: member.file_size for member in members}
 
 
 class _Storage(NamedTuple):
@@ -126,10 +103,47 @@ def _check_tensor(storage: Any, offset: Any, shape: Any, stride: Any) -> None:
         raise RefusedError(f"a tensor is declared {declared}, and {storage.size:,} bytes are there for it")
 
 
+_PLAIN = (
+    *(pickle.PROTO, pickle.STOP, pickle.GLOBAL, pickle.BUILD, pickle.BINPUT, pickle.LONG_BINPUT),
+    *(pickle.BINGET, pickle.LONG_BINGET, pickle.APPEND, pickle.APPENDS, pickle.SETITEM, pickle.SETITEMS),
+    *(pickle.NONE, pickle.NEWTRUE, pickle.NEWFALSE, pickle.BININT, pickle.BININT1, pickle.BININT2, pickle.LONG1),
+    *(pickle.BINFLOAT, pickle.BINUNICODE, pickle.EMPTY_TUPLE),
+)
+_COUNTED = (
+    *(pickle.MARK, pickle.EMPTY_LIST, pickle.EMPTY_DICT, pickle.REDUCE, pickle.BINPERSID),
+    *(pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3),
+)
+"""Codes of a byte or two that make far more in memory."""
+
+
+class _Codes(dict[int, Callable[..., Any]]):
+    """What torch writes into its pickles, and nothing else that a pickle might hold."""
+
+    def __missing__(self, code: int) -> NoReturn:
+        raise RefusedError(f"its pickle has a code {bytes([code])!r}, which torch does not write")
+
+
+def _counted(code: Callable[[Any], None]) -> Callable[[Any], None]:
+    def counting(reader: _Reader) -> None:
+        reader.parts += 1
+        if reader.parts > _MOST_PARTS:
+            raise RefusedError(f"its pickle has more than {_MOST_PARTS:,} parts")
+        code(reader)
+
+    return counting
+
+
 class _Reader(pickle._Unpickler):  # the one in C reserves memory as the pickle says
+    dispatch = _Codes(
+        {code[0]: pickle._Unpickler.dispatch[code[0]] for code in _PLAIN}
+        | {code[0]: _counted(pickle._Unpickler.dispatch[code[0]]) for code in _COUNTED}
+    )
+
     def __init__(self, code: bytes, storages: Mapping[str, int]) -> None:
         super().__init__(io.BytesIO(code))
         self.storages = storages
+        self.kinds: dict[str, str] = {}
+        self.parts = 0
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("collections", "OrderedDict"):
@@ -144,6 +158,8 @@ class _Reader(pickle._Unpickler):  # the one in C reserves memory as the pickle 
         if kind != "storage" or not isinstance(made_of, _Named) or made_of.name not in _ITEM_SIZES:
             raise RefusedError("it refers to something that is not a storage")
         item = _ITEM_SIZES[made_of.name]
+        if self.kinds.setdefault(key, made_of.name) != made_of.name:
+            raise RefusedError(f"storage {key} is declared in two ways")  # torch goes by the first alone
         if type(count) is not int or self.storages.get(key) != count * item:
             there = self.storages.get(key)
             bytes_there = "nothing is" if there is None else f"{there:,} bytes are"

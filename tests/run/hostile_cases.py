@@ -151,6 +151,16 @@ def corpus(best: Path, folder: Path, trap: Path) -> dict[str, Path]:
         first = archive.namelist()[0]
         archive.writestr(archive.infolist()[0], archive.read(first))
     whole = best.read_bytes()
+    hidden = {"archive/DATA.PKL": _laughing(), "archive/Data/0": bytes(8)}
+    _repacked(best, new("other_case"), lambda n, b: b, before=hidden)
+    _repacked(best, new("other_case_of_storage"), lambda n, b: b, more={"archive/DATA/0": bytes(10**6)})
+    _repacked(best, new("other_folder"), lambda n, b: b, more={"ARCHIVE/data.pkl": _laughing()})
+    _repacked(best, new("dotted_folder"), lambda n, b: b, more={"archive/./data.pkl": _laughing()})
+    _repacked(best, new("nul_in_name"), lambda n, b: b, more={"archive/data.pklx": _laughing()})
+    named = files["nul_in_name"].read_bytes()
+    files["nul_in_name"].write_bytes(named.replace(b"archive/data.pklx", b"archive/data.pkl\0"))
+    for label, archive in _two_directories(whole, _repacked_bytes({"archive/data.pkl": _laughing()})).items():
+        new(label).write_bytes(archive)
     new("truncated").write_bytes(whole[: len(whole) // 2])
     new("empty").write_bytes(b"")
     new("text").write_text("hello")
@@ -166,6 +176,14 @@ def corpus(best: Path, folder: Path, trap: Path) -> dict[str, Path]:
         "pickle_stack": b"\x80\x02" + b"0" * 50 + b".",
         "pickle_instance": b"(S'touch x'\nios\nsystem\n.",
         "pickle_no_end": b"\x80\x02}",
+    }
+    code |= {
+        "pickle_lists": b"\x80\x02" + b"]" * 2_000_000 + b".",
+        "pickle_marks": b"\x80\x02" + b"(" * 2_000_000 + b".",
+        "pickle_calls": b"\x80\x02ctorch\nSize\nq\x00" + b"h\x00)R" * 1_500_000 + b".",
+        "pickle_doubling": b"\x80\x02]" + b"2" * 1000 + b".",
+        "pickle_frame": b"\x80\x04\x95" + struct.pack("<Q", 2**62) + b"}.",
+        "pickle_two_kinds": _two_kinds(),
     }
     for label, opcodes in code.items():
         _repacked(best, new(label), lambda n, b, opcodes=opcodes: opcodes if n.endswith("data.pkl") else b)
@@ -207,14 +225,86 @@ def _repacked(
     change: Callable[[str, bytes], bytes | None],
     compression: int = zipfile.ZIP_STORED,
     more: dict[str, bytes] | None = None,
+    before: dict[str, bytes] | None = None,
 ) -> None:
-    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", compression) as new:
-        for name in old.namelist():
-            changed = change(name, old.read(name))
-            if changed is not None:
-                new.writestr(name, changed)
-        for name, written in (more or {}).items():
-            new.writestr(name, written)
+    with zipfile.ZipFile(source) as old:
+        changed = {name: change(name, old.read(name)) for name in old.namelist()}
+    kept = {name: written for name, written in changed.items() if written is not None}
+    target.write_bytes(_repacked_bytes({**(before or {}), **kept, **(more or {})}, compression))
+
+
+def _repacked_bytes(members: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w", compression) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return written.getvalue()
+
+
+def _laughing() -> bytes:
+    """A pickle that is small and makes much: each list holds the one before it twice."""
+    return b"\x80\x02]q\x00" + b"]q\x01(h\x00h\x00eq\x00" * 3000 + b"."
+
+
+def _two_kinds() -> bytes:
+    """One storage, said to be of bytes and then of doubles."""
+
+    def storage(kind: bytes, count: int) -> bytes:
+        return (
+            b"(X\x07\x00\x00\x00storagectorch\n"
+            + kind
+            + b"\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuK"
+            + bytes([count])
+            + b"tQ"
+        )
+
+    return b"\x80\x02" + storage(b"DoubleStorage", 4) + storage(b"ByteStorage", 32) + b"\x86."
+
+
+def _two_directories(whole: bytes, other: bytes) -> dict[str, bytes]:
+    """Archives in which readers find different members, by the place where each looks for the directory."""
+    end, locator, end_64 = len(whole) - 22, len(whole) - 42, len(whole) - 98
+    directory = struct.unpack_from("<I", whole, end + 16)[0]
+    other_end = len(other) - 22
+    other_directory = struct.unpack_from("<I", other, other_end + 16)[0]
+    entry = whole.index(b"PK\x01\x02", directory)
+    moved = bytearray(other[other_directory:other_end])  # the other's directory, for members behind this archive
+    for place in (each for each in range(len(moved)) if moved.startswith(b"PK\x01\x02", each)):
+        moved[place + 42 : place + 46] = struct.pack("<I", struct.unpack_from("<I", moved, place + 42)[0] + directory)
+    both = whole[:directory] + other[:other_directory]
+    start, size, start_64 = len(both), len(moved), len(both) + len(moved)
+    theirs = struct.pack("<4sQ2H2I4Q", b"PK\x06\x06", 44, 30, 45, 0, 0, 1, 1, size, start)
+    ours = whole[directory:end_64]
+    tail = struct.pack("<4sIQI", b"PK\x06\x07", 0, start_64, 1) + whole[end:]
+    shifted = bytearray(whole)
+    shifted[locator + 8 : locator + 16] = struct.pack("<Q", end_64 - 56)
+    header = bytearray(whole)
+    header[18:26] = struct.pack("<2I", 7, 7)
+    renamed = bytearray(whole)
+    renamed[30:46] = b"archive/data.PKL"
+    far = bytearray(whole)
+    far[entry + 42 : entry + 46] = struct.pack("<I", 64)
+    return {
+        "two_directories": both + bytes(moved) + theirs + ours + whole[end_64:locator] + tail,
+        "two_ends": whole + other,
+        "ends_that_differ": whole[:end_64] + theirs + whole[locator:],
+        "end_elsewhere": bytes(shifted),
+        "archive_in_comment": whole[:-2] + struct.pack("<H", len(other)) + other,
+        "header_differs": bytes(header),
+        "name_differs": bytes(renamed),
+        "overlapping": bytes(far),
+        "gap": _with_gap(whole, directory, end_64),
+    }
+
+
+def _with_gap(whole: bytes, directory: int, end_64: int) -> bytes:
+    """Bytes that no member has, before the directory."""
+    gap = bytes(1000)
+    shifted = bytearray(whole[end_64:])
+    shifted[48:56] = struct.pack("<Q", directory + len(gap))
+    shifted[64:72] = struct.pack("<Q", end_64 + len(gap))
+    shifted[92:96] = struct.pack("<I", directory + len(gap))
+    return whole[:directory] + gap + whole[directory:end_64] + bytes(shifted)
 
 
 def _flipped(whole: bytes) -> bytes:

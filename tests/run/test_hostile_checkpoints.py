@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 from hostile_cases import corpus
 
-from zoo import checkpoint, formats
+from zoo import checkpoint, formats, processes
 from zoo.errors import CheckpointError
 
 
@@ -39,6 +40,30 @@ def test_reading_them_is_a_checkpoint_error(hostile: tuple[dict[str, Path], Path
     for name in ("os_system", "target_os_system", "many_layers", "endless", "wrong_shape", "torchscript"):
         with pytest.raises(CheckpointError):
             checkpoint.load(hostile[0][name])
+
+
+def test_refusing_takes_little_memory(hostile: tuple[dict[str, Path], Path]) -> None:
+    """Of each file in turn, in a process whose peak is its own."""
+    code = """
+import resource, sys
+from pathlib import Path
+import zoo.checkpoint
+from zoo.errors import CheckpointError
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for name in sys.argv[1:]:
+    try:
+        zoo.checkpoint.load(name)
+    except CheckpointError:
+        now = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        print(Path(name).stem, (now - before) // 1024)
+        before = max(now, before)
+"""
+    paths = sorted(hostile[0].values(), key=lambda path: path.stat().st_size)
+    done = [*processes.command()[:2], "-c", code, *map(str, paths)]
+    said = subprocess.run(done, env=processes.environment(), capture_output=True, text=True, check=True).stdout
+    peaks = {name: int(grown) for name, grown in (line.split() for line in said.splitlines())}
+    assert set(peaks) == set(hostile[0])
+    assert {name: grown for name, grown in peaks.items() if grown > 300} == {}
 
 
 @pytest.mark.parametrize("key", ["init", "resume"])
