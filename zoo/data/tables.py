@@ -17,8 +17,6 @@ A preflight wants to know of everything that is wrong, and not of the first thin
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -31,14 +29,13 @@ from typing import Literal, TypeVar
 import numpy as np
 from jaxtyping import Float32
 
-from zoo.data.compressed import open_bytes
+from zoo.data.records import read_records
 from zoo.errors import DataError, nearest
 
 OnBadRow = Literal["error", "skip"]
 T = TypeVar("T")
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
-_LONGEST_CELL = 1 << 24  # characters; csv's own limit of 131,072 is less than a long document
 _LARGEST = float(np.finfo(np.float32).max)
 _SKIP_HINT = "on_bad_row=skip leaves such rows out and counts them."
 
@@ -102,7 +99,7 @@ def read_table(path: Path | str, *, required: Sequence[str] = (), on_bad_row: On
         what = "is a folder" if path.is_dir() else "does not exist"
         raise DataError(f"{path}: the file {what}. Check the path, which is taken from {Path.cwd()}.")
     delimiter = _DELIMITERS[kind]
-    line, cells = next(_records(path, delimiter), (0, []))
+    line, cells = next(read_records(path, delimiter), (0, []))
     if isinstance(cells, str):
         raise DataError(message(path, line, None, cells, "Mend the header, which names the columns."))
     columns = tuple(cell.strip() for cell in cells)
@@ -132,7 +129,7 @@ class Table:
 
     def __iter__(self) -> Iterator[Row]:
         self.skipped, self.first_skipped, self.collected, good = 0, "", 0, 0
-        records = _records(self.path, self.delimiter)
+        records = read_records(self.path, self.delimiter, len(self.columns))
         next(records)
         for line, cells in records:
             if isinstance(cells, str):
@@ -286,44 +283,6 @@ def message(path: Path, line: int | None, column: str | None, what: str, remedy:
     """What is wrong with a file and how to mend it, in the one form that all messages have."""
     place = str(path) if line is None else f"{path}, line {line}"
     return f"{place}: {what}. {remedy}" if column is None else f"{place}, column {column!r}: {what}. {remedy}"
-
-
-def _records(path: Path, delimiter: str) -> Iterator[tuple[int, list[str] | str]]:
-    """Each record with the physical line on which it begins; in place of its cells, what is wrong with its quotes."""
-    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_CELL))
-    try:
-        with io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, delimiter=delimiter, strict=True)
-            while True:
-                line = reader.line_num + 1
-                try:
-                    cells = next(reader)
-                except StopIteration:
-                    return
-                except csv.Error as error:
-                    unclosed = "unexpected end" in str(error) or "field limit" in str(error)
-                    yield line, "a quote opened in this row is never closed" if unclosed else f"bad quotes ({error})"
-                    continue
-                if cells:
-                    yield line, cells
-    except UnicodeDecodeError:
-        line, byte = _undecodable(path)
-        remedy = "Save the file as UTF-8 (a spreadsheet offers 'CSV UTF-8')."
-        raise DataError(message(path, line, None, f"byte 0x{byte:02x} is not UTF-8 text", remedy)) from None
-    except OSError as error:
-        raise DataError(f"{path}: the file cannot be read ({error.strerror}).") from error
-
-
-def _undecodable(path: Path) -> tuple[int, int]:
-    """The first line that is not UTF-8, and its offending byte. Decoding a stream forgets the line, so look again."""
-    line = 0
-    with open_bytes(path) as file:
-        for line, content in enumerate(file, start=1):
-            try:
-                content.decode("utf-8")
-            except UnicodeDecodeError as error:
-                return line, content[error.start]
-    return line, 0
 
 
 def _check_header(path: Path, line: int, columns: tuple[str, ...], required: Sequence[str]) -> None:

@@ -325,3 +325,13 @@ def test_the_fast_way_reads_what_the_slow_one_does(
         fast = outcome(path, reading)
         patch.setattr(files, "add_columns", refuse)
         assert outcome(path, reading) == fast
+
+
+@pytest.mark.parametrize("timestamp", ["2500", '"2,500"'])
+def test_a_stray_quote_costs_one_interaction(read, timestamp: str) -> None:
+    """Whichever way reads the table, by blocks or by rows."""
+    lines = [f"u{number},i{number},{number}" for number in range(5000)]
+    lines[2498] = f'u2498,"i2498,{timestamp}'
+    with pytest.warns(UserWarning, match="skipped 1 bad row. The first: .* line 2500: "):
+        found = read("\n".join(["user,item,timestamp", *lines]), on_bad_row="skip")
+    assert len(found.users) == 4999
