@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from zoo.attention import sparse
+from zoo.attention.kept import for_later, may_be_kept
 from zoo.attention.precision import at_least_single, wide
 from zoo.attention.sparse import SparsePattern
 
@@ -367,13 +368,12 @@ class EdgeSupport:
 
 
 def _once(known: dict[str, Any], name: str, sizes: tuple[Any, ...], make: Callable[[], _Known]) -> _Known:
-    """What a support knows for these sizes, computed if it was not before. Compiled graphs see to it themselves."""
-    if torch.compiler.is_compiling():
+    """What a support knows for these sizes, computed if it was not before."""
+    if not may_be_kept():
         return make()
-    sizes = (*sizes, torch.is_inference_mode_enabled())  # its tensors are of no use to a backward pass
     found = known.get(name)
     if found is None or found[0] != sizes:
-        found = known[name] = (sizes, make())
+        found = known[name] = (sizes, for_later(make))
     return found[1]
 
 

@@ -6,7 +6,7 @@ made once for a length and shared by all sites and steps.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from inspect import unwrap
 from math import ceil, isqrt
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from zoo.attention.blocks import Blocks, BlockSupport, Layout, Rule
 from zoo.attention.cuts import Cut, Order
+from zoo.attention.kept import kept
 from zoo.attention.supports import DenseSupport
 
 _LAYOUTS = 16
@@ -53,7 +54,7 @@ class SlidingWindow(nn.Module):
     ) -> BlockSupport:
         queries, keys = query.shape[2], key.shape[2]
         # The lengths of a decoder's cache do not come again.
-        make = _sliding if queries == keys else _sliding.__wrapped__
+        make = _sliding if queries == keys else unwrap(_sliding)
         pattern = self.radius, self.dilation, self.global_tokens
         layout = make(queries, keys, support.later, support.causal, *pattern, query.device)
         return BlockSupport.of(layout, support)
@@ -173,7 +174,7 @@ def _one_sequence(restrict: nn.Module, query: Tensor, key: Tensor, support: Dens
     return keys
 
 
-@lru_cache(_LAYOUTS)
+@kept(_LAYOUTS)
 def _sliding(
     queries: int,
     keys: int,
@@ -206,7 +207,7 @@ def _sliding(
     return Layout(rest, queries, keys, _first(leading, queries, keys, start, causal, device), start)
 
 
-@lru_cache(_LAYOUTS)
+@kept(_LAYOUTS)
 def _big_bird(
     length: int, causal: bool, block: int, first: int, neighbours: int, linked: int, seed: int, device: torch.device
 ) -> Layout:
@@ -228,7 +229,7 @@ def _big_bird(
     return Layout(rest, length, length, _first(columns, length, length, 0, causal, device))
 
 
-@lru_cache(_LAYOUTS)
+@kept(_LAYOUTS)
 def _windows(height: int, width: int, window: int, shift: int, causal: bool, device: torch.device) -> Layout:
     down, right = shift if height > window else 0, shift if width > window else 0
     order = _by_window(height, width, window, down, right, device)

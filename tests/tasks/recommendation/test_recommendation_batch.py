@@ -31,6 +31,14 @@ def test_where_users_begin_and_end() -> None:
     assert found.seen_users.tolist() == [0, 0, 0, 1, 2, 2]
 
 
+def test_what_a_batch_knows_serves_training_after_inference_mode() -> None:
+    found, rows = batch(), torch.ones(6, requires_grad=True)
+    with torch.inference_mode():
+        assert found.users.tolist() == [0, 0, 0, 1, 2, 2]
+    torch.zeros(3).index_add(0, found.users, rows).sum().backward()
+    assert rows.grad is not None
+
+
 def test_all_tensors_move() -> None:
     found = batch(times=torch.arange(6), gold=torch.full((6,), -1)).to("meta")
     tensors = [each for each in vars(found).values() if isinstance(each, torch.Tensor)]

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from zoo.attention.kept import for_later
 from zoo.tasks.recommendation.ranges import owners
 
 UNKNOWN = "<unknown>"
@@ -81,7 +82,7 @@ class Histories:
     @cached_property
     def ends(self) -> Int[Tensor, " b"]:
         """The index after each user's last position."""
-        return self.lengths.cumsum(0)
+        return for_later(lambda: self.lengths.cumsum(0))
 
     @property
     def starts(self) -> Int[Tensor, " b"]:
@@ -96,12 +97,12 @@ class Histories:
     @cached_property
     def users(self) -> Int[Tensor, " n"]:
         """The row, from 0, to which each position belongs."""
-        return owners(self.lengths, len(self.items))
+        return for_later(lambda: owners(self.lengths, len(self.items)))
 
     @cached_property
     def seen_users(self) -> Int[Tensor, " s"]:
         """The row to which each entry of `seen` belongs."""
-        return owners(self.seen_lengths, len(self.seen))
+        return for_later(lambda: owners(self.seen_lengths, len(self.seen)))
 
     @property
     def positions(self) -> Int[Tensor, " n"]:

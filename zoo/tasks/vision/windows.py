@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from jaxtyping import Int, Shaped
@@ -11,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.attention import DenseSupport
+from zoo.attention.kept import kept
 
 _SUPPORTS = 16
 
@@ -65,12 +65,10 @@ class Windows:
 
     def support(self, batch: int, device: torch.device) -> DenseSupport:
         """Who may attend to whom in the windows of a batch; made once, and shared by all layers."""
-        make = _support.__wrapped__ if torch.compiler.is_compiling() else _support  # compiled graphs keep it themselves
-        return make(self, batch, device)
+        return _support(self, batch, device)
 
 
-@lru_cache(_SUPPORTS)
-@torch.inference_mode(False)  # training may be next to use it
+@kept(_SUPPORTS)
 def _support(windows: Windows, batch: int, device: torch.device) -> DenseSupport:
     if not windows.down and not windows.right:
         return DenseSupport()
