@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from zoo.disk import write_text
+
 
 def command() -> str:
     """As one would write it, without this machine's folders and without where the figures go."""
@@ -20,4 +22,4 @@ def file(result: Mapping[str, Any], path: Path | None) -> None:
     """As JSON, if there is a path."""
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        write_text(path, json.dumps(result, indent=2) + "\n")

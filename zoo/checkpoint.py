@@ -7,8 +7,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +20,7 @@ from torch.nn.modules import module as modules
 
 from zoo import __version__, config, formats, pickles
 from zoo.build import build
+from zoo.disk import whole_bytes
 from zoo.errors import CheckpointError
 from zoo.formats import FORMAT, MalformedError
 from zoo.tasks.contract import Task
@@ -43,24 +42,10 @@ def describe(resolved: Mapping[str, Any], data: Mapping[str, Any], sizes: Mappin
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
-    """Under a temporary name, to the disk, renamed: a reader sees the old file or the new one, never half of one."""
+    """Whole or not at all: a reader sees the old file or the new one, never half of one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            torch.save(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    with whole_bytes(path) as file:
+        torch.save(content, file)
 
 
 def read(path: Path | str) -> dict[str, Any]:

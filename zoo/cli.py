@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from zoo import config
+from zoo import __version__, config
 from zoo.errors import ConfigError, InterruptedRunError, ZooError, nearest
 
 _GROUPS = (
@@ -57,6 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: list[str]) -> int:
+    for name in ("ZOO_DATA", "ZOO_CACHE"):
+        if name in os.environ:
+            os.environ[name] = os.path.expanduser(os.environ[name])
     try:
         if arguments[:1] == ["train"]:
             return train(arguments[1:])
@@ -71,6 +74,11 @@ def _main(arguments: list[str]) -> int:
     except BrokenPipeError:  # the reader of the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:  # a file that cannot be read or written is the user's affair, not a fault of the program
+        if error.filename is None or os.environ.get("ZOO_DEBUG") == "1":
+            raise
+        print(f"zoo: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("zoo: stopped", file=sys.stderr)
         return 130
@@ -188,6 +196,7 @@ def _run(arguments: list[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="zoo", description="A model zoo, by domain, of what attention is used for.")
+    parser.add_argument("--version", action="version", version=f"zoo {__version__}")
     commands = parser.add_subparsers(title="commands", required=True)
     commands.add_parser("train", help="train a model: zoo train model=gat (the same as python train.py model=gat)")
 
@@ -201,11 +210,11 @@ def _parser() -> argparse.ArgumentParser:
     _add_checkpoint(evaluating)
     evaluating.add_argument("--split", choices=("train", "val", "test"), default="test")
     evaluating.add_argument("--worst", type=int, default=0, metavar="N", help="the N worst examples, with their maps")
-    evaluating.add_argument("--out", type=Path, help="also write the metrics to this JSON file, and tables beside it")
+    evaluating.add_argument("--out", type=_path, help="also write the metrics to this JSON file, and tables beside it")
     evaluating.set_defaults(command=_command("evaluate"))
 
     predicting = commands.add_parser("predict", help="answers for new examples, or for those of the training data")
-    _add_checkpoint(predicting, positional=True)
+    _add_checkpoint(predicting)
     predicting.add_argument(
         "--history",
         action="append",
@@ -220,12 +229,12 @@ def _parser() -> argparse.ArgumentParser:
         choices=("error", "skip", "row"),
         help="items that the model does not know: stop, leave out, its unknown row",
     )
-    predicting.add_argument("--out", type=Path, help="CSV file; the terminal if not given")
+    predicting.add_argument("--out", type=_path, help="CSV file; the terminal if not given")
     predicting.set_defaults(command=_command("predict"))
 
     mapping = commands.add_parser("maps", help="attention maps: arrays, tables, pictures, scores")
     _add_checkpoint(mapping)
-    mapping.add_argument("--out", type=Path, required=True, help="the folder to write")
+    mapping.add_argument("--out", type=_path, required=True, help="the folder to write")
     mapping.add_argument("--heads", choices=("each", "mean"), default="each")
     mapping.add_argument("--layers", help="numbers or patterns of attention sites, separated by commas")
     mapping.add_argument("--budget", type=int, help="bytes of maps to hold at once")
@@ -237,21 +246,25 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_checkpoint(parser: argparse.ArgumentParser, *, positional: bool = False) -> None:
-    parser.add_argument("checkpoint", type=Path, help="such as runs/.../checkpoints/best.ckpt")
+def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("checkpoint", type=_path, help="such as runs/.../checkpoints/best.ckpt")
     what = "your own data in the form the model was trained on; if not given, the data it was trained on"
-    if positional:
-        parser.add_argument("input", type=Path, nargs="*", help=what)
-    else:
-        parser.add_argument("--data", dest="input", type=Path, nargs="+", help=what)
-    parser.add_argument("--root", type=Path, help="where data sets are; default: $ZOO_DATA, or as in training")
+    parser.add_argument("input", type=_path, nargs="*", help=what)
+    parser.add_argument("--data", type=_path, nargs="+", default=[], help="the same, by name")
+    parser.add_argument("--root", type=_path, help="where data sets are; default: $ZOO_DATA, or as in training")
+
+
+def _path(given: str) -> Path:
+    if not given:
+        raise argparse.ArgumentTypeError("it is empty (an unset shell variable?)")
+    return Path(os.path.expanduser(given))
 
 
 def _command(name: str) -> Callable[[argparse.Namespace], None]:
     def run(options: argparse.Namespace) -> None:
         from zoo import commands
 
-        getattr(commands, name)(options)
+        commands.run_command(getattr(commands, name), options)
 
     return run
 

@@ -9,16 +9,18 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 
 from zoo import checkpoint, run, tables
 from zoo.build import build
 from zoo.data.download import confined
-from zoo.disk import whole_file
+from zoo.data.pipes import as_files
+from zoo.disk import is_stream, whole_file
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.contract import Task, TaskData
 
@@ -30,11 +32,12 @@ def evaluate(options: argparse.Namespace) -> None:
     if not len(data.loader(split)):
         given = ", ".join(map(str, options.input or ())) or "the data"
         raise DataError(f"{given} has no examples in the split {split!r}")
-    metrics = run.evaluate(run.evaluation_trainer(), module, data, split)
-    tables.show_metrics(metrics, f"{module.about['model']}, {split}")
-    if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(json.dumps({**metrics, **run.protocol(module, data)}, indent=2) + "\n", encoding="utf-8")
+    with nullcontext() if options.out is None else _written(options.out) as file:
+        metrics = run.evaluate(run.evaluation_trainer(), module, data, split)
+        tables.show_metrics(metrics, f"{module.about['model']}, {split}")
+        if file is not None:
+            file.write(json.dumps({**metrics, **run.protocol(module, data)}, indent=2) + "\n")
+    if options.out is not None and not is_stream(options.out):  # nothing stands beside a device
         for path in run.write_tables(module, options.out.parent, f"{options.out.stem}_"):
             print(f"{path} written")
     if options.worst > 0:
@@ -53,10 +56,9 @@ def predict(options: argparse.Namespace) -> None:
     if options.out is None:
         _write_rows(sys.stdout, _answers(answer, data.predict_dataloader()))
         return
-    options.out.parent.mkdir(parents=True, exist_ok=True)
-    with whole_file(options.out) as file:
+    with _written(options.out) as file:
         count = _write_rows(file, _answers(answer, data.predict_dataloader()))
-    print(f"{count:,} predictions in {options.out}")
+    print(f"{count:,} predictions in {options.out}", file=sys.stderr if is_stream(options.out) else sys.stdout)
 
 
 def maps(options: argparse.Namespace) -> None:
@@ -74,6 +76,29 @@ def maps(options: argparse.Namespace) -> None:
         table_format=options.format,
         overwrite=options.overwrite,
     )
+
+
+def run_command(command: Callable[[argparse.Namespace], None], options: argparse.Namespace) -> None:
+    """One of the commands above, with pipes among its inputs turned into files."""
+    if options.input and options.data:
+        raise ConfigError("give your data either after the checkpoint or with --data, not both")
+    with as_files(options.input or options.data) as options.input:
+        command(options)
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[TextIO]:
+    """The file of --out, opened before the work begins: what cannot be written is said at once."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as file:
+            yield file
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if Path(str(error.filename)) not in (path, *path.parents):
+            raise
+        raise ConfigError(f"--out={path}: {error.filename} cannot be written ({error.strerror})") from error
 
 
 def _opened(options: argparse.Namespace) -> tuple[Task, TaskData]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,9 @@ def options(group: str) -> dict[str, str]:
 
 def compose(overrides: Sequence[str]) -> dict[str, Any]:
     """The resolved configuration of these overrides; works inside another Hydra application too."""
+    for override in overrides:
+        if override.startswith(("hydra.", "hydra/")):
+            raise ConfigError(f"{override}: {_of_hydra(override)}")
     check_overrides(overrides)
     composed = _compose(overrides)
     return plain(composed, composed.hydra.runtime.choices, overrides)
@@ -80,10 +84,14 @@ def sort_out(overrides: Sequence[str]) -> tuple[list[str], list[ConfigError]]:
 
 
 def expanded(overrides: Sequence[str]) -> list[str]:
-    """With an experiment file of the user's own (`experiment=mine.yaml`) replaced by what it stands for."""
+    """With an experiment file of the user's own (`experiment=mine.yaml`) replaced by what it stands for.
+
+    Paths that begin with `~/` are in the user's home: a shell sees to that only at the beginning of a word.
+    """
     from zoo import recipes
 
     groups = _groups()
+    overrides = [_at_home(each) for each in overrides]
     found = [each for each in overrides if each.startswith("experiment=") and recipes.is_own(each.partition("=")[2])]
     if not found:
         return list(overrides)
@@ -92,7 +100,7 @@ def expanded(overrides: Sequence[str]) -> list[str]:
     for each in found:
         path = Path(each.partition("=")[2].strip("'\""))
         stands_for += recipes.overrides_of(path, groups, typed, _checked_tree, _nearest_key)
-    return [*stands_for, *(each for each in overrides if each not in found)]
+    return [*map(_at_home, stands_for), *(each for each in overrides if each not in found)]
 
 
 def unresolved(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -113,6 +121,9 @@ def plain(composed: DictConfig, choices: Mapping[str, Any], overrides: Sequence[
     except OmegaConfBaseException as error:
         raise ConfigError(str(error).splitlines()[0]) from error
     assert isinstance(resolved, dict)
+    for name in ("run_dir", "init", "resume", *(f"paths.{each}" for each in resolved["paths"])):
+        if OmegaConf.select(own, name) == "":
+            raise ConfigError(f"{name} is empty (an unset shell variable?): write {name}=PATH, or leave it out")
     unused = _unused(_plain_tree(own)["model"])
     names = {group: None if group in unused else choices.get(group) for group in NAMED}
     return {**{str(key): value for key, value in resolved.items()}, "names": names, "overrides": list(overrides)}
@@ -212,6 +223,21 @@ def _check_experiment(name: str, typed: tuple[str, ...]) -> None:
 
 def _groups() -> set[str]:
     return {path.name for path in CONF.iterdir() if path.is_dir()}
+
+
+def _of_hydra(override: str) -> str:
+    """Why a run has no use for an option of Hydra's own."""
+    if override.startswith("hydra.run.dir="):
+        return "Hydra only composes here; write run_dir=PATH"
+    if override.startswith(("hydra/launcher", "hydra/sweeper", "hydra.launcher", "hydra.sweep")):
+        return "it is an option of a sweep; add -m, or leave it out"
+    return "Hydra only composes here, and nothing would come of it; leave it out"
+
+
+def _at_home(override: str) -> str:
+    key, separator, value = override.partition("=")
+    home = os.path.expanduser("~")
+    return f"{key}{separator}" + re.sub(r"(?<![^\[{,:=\s'\"])~(?=/)", lambda _: home, value)
 
 
 def _split(override: str) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import zoo
 from zoo import cli as cli_module
 from zoo import config
 from zoo.cli import main
@@ -247,3 +248,38 @@ def test_how_warnings_look(monkeypatch: pytest.MonkeyPatch) -> None:
     assert main([]) == 0
     assert found == ["zoo: one row was skipped\n", "/elsewhere/theirs.py:3: UserWarning: one row was skipped\n"]
     assert warnings.formatwarning is usual
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"zoo {zoo.__version__}\n"
+
+
+def test_data_are_given_alike_to_every_command(cli: Any, sample_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind the checkpoint or with --data; a path may begin with the home folder."""
+    best = sample_run / "run" / "checkpoints" / "best.ckpt"
+    monkeypatch.setenv("HOME", str(sample_run.parent))
+    there = f"~/{sample_run.name}"
+    for command in (["predict"], ["evaluate"], ["maps", "--out"]):
+        said = []
+        for number, given in enumerate(([there], ["--data", sample_run])):
+            out = [f"{command[0]}{number}"] if command[1:] else []
+            done = cli(command[0], best, *given, *command[1:], *out)
+            assert done.code == 0, done.err
+            said.append(done.out.replace(str(out), ""))
+        assert command[1:] or said[0] == said[1]
+    assert "not both" in cli("predict", best, there, "--data", sample_run).err
+    with pytest.raises(SystemExit):
+        cli("predict", best, "--out", "")
+
+
+def test_a_file_that_cannot_be_read(cli: Any, tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it happens, the message names the file and not the line of code."""
+
+    def fails(*_: Any) -> None:
+        raise PermissionError(13, "Permission denied", "secret.csv")
+
+    monkeypatch.setattr(config, "options", fails)
+    assert cli("list") == (2, "", "zoo: secret.csv: Permission denied\n")

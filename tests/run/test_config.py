@@ -40,6 +40,13 @@ from zoo.errors import ConfigError, nearest
         (["model=gat", "run_dir=a(b)"], "'run_dir=a(b)' cannot be read; put a value with special characters in quotes"),
         (["model=gat", "run_dir=größe"], "'run_dir=größe' cannot be read"),
         (["model=gat", "seed=${nothing}"], "nothing"),
+        (["model=gat", "hydra.run.dir=here"], "hydra.run.dir=here: Hydra only composes here; write run_dir=PATH"),
+        (["model=gat", "hydra/launcher=joblib"], "it is an option of a sweep; add -m, or leave it out"),
+        (["model=gat", "hydra.job.chdir=true"], "Hydra only composes here, and nothing would come of it"),
+        (["model=gat", "run_dir="], "run_dir is empty (an unset shell variable?): write run_dir=PATH"),
+        (["model=gat", "init="], "init is empty"),
+        (["model=gat", "resume=''"], "resume is empty"),
+        (["model=gat", "paths.runs="], "paths.runs is empty"),
         (["experiment=gat_cora", "callbacks.keeper.monitors={val/f1: max}"], "callbacks.keeper.monitors"),
     ],
 )
@@ -193,3 +200,17 @@ def test_nearest_never_lists_thousands(count: int) -> None:
     said = nearest("?", [f"{number:05}" for number in range(count)])
     assert said.startswith("There is: 00000, 00001")
     assert said.endswith(f"00029 and {count - 30:,} more.")
+
+
+def test_a_path_in_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell replaces `~` at the beginning of a word, which is the key."""
+    monkeypatch.setenv("HOME", "/home/her")
+    given = ["run_dir=~/run", "data.nodes='~/n.csv'", "data.files=[~/a.csv,~/b.csv]", "name=a~/b", "~data=~/x", "x=~"]
+    assert config.expanded(given) == [
+        "run_dir=/home/her/run",
+        "data.nodes='/home/her/n.csv'",
+        "data.files=[/home/her/a.csv,/home/her/b.csv]",
+        "name=a~/b",
+        "~data=/home/her/x",
+        "x=~",
+    ]

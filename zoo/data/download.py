@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from zoo.disk import sync_folder
 from zoo.errors import DataError, OfflineError
 
 _CHUNK = 1 << 16
@@ -172,11 +173,7 @@ def _complete(url: str, part: BufferedRandom, destination: Path, sha256: str | N
     part.flush()
     os.fsync(part.fileno())
     os.replace(_part_path(destination), destination)
-    folder = os.open(destination.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the new name, too, must survive a crash
-    finally:
-        os.close(folder)
+    sync_folder(destination.parent)  # the new name, too, must survive a crash
 
 
 def _fill(url: str, part: BufferedRandom, destination: Path, timeout: float, root: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from zoo.disk import whole_bytes
 from zoo.errors import DataError
 from zoo.maps.labelled import LabelledMap
 
@@ -76,7 +77,8 @@ def save(figure: Figure, path: Path | str, *, dpi: int = 150) -> None:
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=dpi, format="png", metadata={"Software": None})
+        with whole_bytes(path) as file:
+            figure.savefig(file, dpi=dpi, format="png", metadata={"Software": None})
     except OSError as error:
         raise DataError(f"{path}: the picture cannot be written ({error.strerror or error})") from error
 

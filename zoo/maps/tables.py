@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from zoo.disk import whole_bytes
 from zoo.errors import DataError, ZooError
 from zoo.maps.labelled import MEAN, LabelledMap
 
@@ -94,25 +93,20 @@ def write(pieces: Iterable[pd.DataFrame], path: Path | str, *, format: Format | 
     chosen = format or path.suffix.removeprefix(".").lower()
     if chosen not in ("csv", "parquet"):
         raise DataError(f"{path}: tables are written as csv or parquet, not {chosen or 'without an ending'!r}")
-    part = path.with_name(f"{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        (_write_csv if chosen == "csv" else _write_parquet)(pieces, part)
-        os.replace(part, path)
+        with whole_bytes(path) as file:
+            (_write_csv if chosen == "csv" else _write_parquet)(pieces, file)
     except OSError as error:
         raise DataError(f"{path}: the table cannot be written ({error.strerror or error})") from error
-    finally:
-        with suppress(OSError):
-            part.unlink()
 
 
-def _write_csv(pieces: Iterable[pd.DataFrame], path: Path) -> None:
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        for number, piece in enumerate(pieces):
-            piece.to_csv(file, index=False, header=number == 0)
+def _write_csv(pieces: Iterable[pd.DataFrame], file: BinaryIO) -> None:
+    for number, piece in enumerate(pieces):
+        piece.to_csv(file, index=False, header=number == 0, encoding="utf-8")
 
 
-def _write_parquet(pieces: Iterable[pd.DataFrame], path: Path) -> None:
+def _write_parquet(pieces: Iterable[pd.DataFrame], file: BinaryIO) -> None:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -124,7 +118,7 @@ def _write_parquet(pieces: Iterable[pd.DataFrame], path: Path) -> None:
     try:
         for piece in pieces:
             table = pa.Table.from_pandas(piece, preserve_index=False)
-            writer = writer or pq.ParquetWriter(path, table.schema)
+            writer = writer or pq.ParquetWriter(file, table.schema)
             writer.write_table(table.cast(writer.schema))
     finally:
         if writer is not None:

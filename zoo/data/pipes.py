@@ -1,0 +1,71 @@
+"""Input from pipes: `zoo predict CKPT <(zcat histories.csv.gz)`.
+
+A table is read more than once, its header first, and a pipe is over when it was read. What comes out of one is
+therefore kept in a temporary file for as long as the command works.
+"""
+
+from __future__ import annotations
+
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from zoo.disk import descriptor
+from zoo.errors import DataError, ZooError
+
+_ENOUGH = 1 << 16
+"""Bytes that tell what kind of file it is."""
+
+
+@contextmanager
+def as_files(paths: Sequence[Path]) -> Iterator[list[Path]]:
+    """The same paths with files in the place of pipes, and of open files such as `/dev/stdin`.
+
+    A name that ends in nothing (`/dev/fd/63`) is given the ending that the content asks for. Errors speak of the pipe.
+    """
+    with tempfile.TemporaryDirectory(prefix="zoo-") as folder:
+        kept = [_kept(path, Path(folder) / str(number)) for number, path in enumerate(paths)]
+        try:
+            yield kept
+        except ZooError as error:
+            said = str(error)
+            for file, path in zip(kept, paths, strict=True):
+                if file != path:
+                    said = said.replace(str(file), str(path))
+            if said == str(error):
+                raise
+            raise type(error)(said) from error
+
+
+def _kept(path: Path, folder: Path) -> Path:
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return path  # whoever reads it says what is wrong
+    if not (stat.S_ISFIFO(mode) or (stat.S_ISREG(mode) and descriptor(path) is not None)):
+        return path
+    folder.mkdir()
+    try:
+        with path.open("rb") as pipe:
+            start = pipe.read(_ENOUGH)
+            file = folder / (path.name if path.suffix else f"{path.name}{_ending(start)}")
+            with file.open("wb") as copy:
+                copy.write(start)
+                shutil.copyfileobj(pipe, copy)
+    except OSError as error:
+        raise DataError(f"{path}: the pipe cannot be read, or kept in {folder} ({error.strerror})") from error
+    return file
+
+
+def _ending(start: bytes) -> str:
+    if start.startswith(b"PAR1"):
+        return ".parquet"
+    if start.startswith(b"\x1f\x8b"):
+        return ".csv.gz"
+    if b"\0" in start:
+        return ""  # a picture, say, which is known by its content
+    header = start.partition(b"\n")[0]
+    return ".tsv" if header.count(b"\t") > header.count(b",") else ".csv"
