@@ -79,7 +79,9 @@ def test_a_training_command_names_options_that_exist(arguments: list[str]) -> No
         assert config.compose(overrides)["names"]["model"]
 
 
-@pytest.mark.parametrize("arguments", [each for each in all_commands("zoo") if each.values[0][0] not in ("train", "check")])
+@pytest.mark.parametrize(
+    "arguments", [each for each in all_commands("zoo") if each.values[0][0] not in ("train", "check")]
+)
 def test_a_zoo_command_is_parsed(arguments: list[str]) -> None:
     options = command_line._parser().parse_args(arguments)
     if getattr(options, "group", None):
