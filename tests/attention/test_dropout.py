@@ -17,6 +17,7 @@ from zoo.attention import (
     DropWeights,
     EdgeSupport,
     KeyDropout,
+    Monotonic,
     RenormalisedDropout,
     ScaledDot,
     Softmax,
@@ -236,3 +237,35 @@ def test_the_layer_is_torch_s_by_the_function() -> None:
     torch.manual_seed(4)
     assert torch.equal(dropped, dropout(x, 0.3, True))
     assert torch.equal(layer.eval()(x), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("heaviest", [3.0, 30.0, 100.0, 600.0])
+def test_the_heaviest_key_is_dropped(dtype: torch.dtype, heaviest: float) -> None:
+    """What is left is scaled by up to 1e43 and more: the row keeps its sum, or is zero where nothing is left."""
+    scores = torch.tensor([[1.0, 2.0, heaviest]], dtype=dtype, requires_grad=True)
+    kept = torch.tensor([[True, True, False]])
+    made = renormalised(scores.softmax(-1), kept)
+    (made * torch.tensor([3.0, -1.0, 5.0], dtype=dtype)).sum().backward()
+    is_left = scores.softmax(-1)[0, :2].any()
+    wanted = torch.tensor([1.0, 2.0], dtype=dtype).softmax(0) if is_left else torch.zeros(2, dtype=dtype)
+    torch.testing.assert_close(made[0, :2].detach(), wanted, rtol=0.02, atol=0.0)  # denormals have few digits
+    assert scores.grad.isfinite().all()
+    if heaviest <= 30.0:
+        alone = torch.tensor([1.0, 2.0], dtype=dtype, requires_grad=True)
+        (alone.softmax(-1) * torch.tensor([3.0, -1.0], dtype=dtype)).sum().backward()
+        torch.testing.assert_close(scores.grad[0, :2], alone.grad)
+
+
+@pytest.mark.parametrize(("dtype", "n"), [(torch.float64, 50), (torch.float32, 200)])
+def test_rows_whose_weights_fade_are_renormalised(dtype: torch.dtype, n: int) -> None:
+    """Monotonic attention's last rows have weights far below the smallest normal number."""
+    torch.manual_seed(0)
+    attend = Attend(ScaledDot(), Monotonic(heads=2, inference="expected"), dropout=RenormalisedDropout(0.5)).train()
+    x = torch.randn(2, 2, n, 8, dtype=dtype, requires_grad=True)
+    attend.to(dtype)
+    context, _ = attend(x, x, x, DenseSupport())
+    context.square().sum().backward()
+    assert context.isfinite().all()
+    assert x.grad.isfinite().all()
+    assert attend.normalise.offset.grad.isfinite().all()

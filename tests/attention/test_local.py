@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from attention_cases import NORMALISERS, SCORES, Shape, assert_close, inputs, run, weights_of
+from attention_cases import NORMALISERS, SCORES, Shape, assert_close, assert_same, inputs, run, weights_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from zoo.attention import (
+    ActivationUnit,
     ALiBi,
     Attend,
     DenseSupport,
@@ -267,3 +268,36 @@ def test_gaussian_is_half_as_wide_as_the_window() -> None:
 def test_bad_input(make: Callable[[], object], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         make()
+
+
+@pytest.mark.parametrize("score", list(SCORES))
+@pytest.mark.parametrize("restrict", ["local-m", "local-p"])
+def test_what_no_query_reads_may_be_anything(score: str, restrict: str) -> None:
+    """Neither what a mask forbids nor what lies beside all windows reaches a gradient."""
+    tensors = inputs(SHAPE)
+    attend = site(score, local_p() if restrict == "local-p" else LocalM(radius=2), Softmax())
+    support = DenseSupport.from_key_mask(key_mask())
+    unread = torch.arange(14) >= (10 if restrict == "local-p" else 11)  # the last of nine queries reads the tenth
+    plain = run(attend, tensors, support)
+    for name in ("key", "value"):
+        tensors[name][:, :, unread] = torch.nan
+        tensors[name][1] = torch.inf
+    assert_same(plain, run(attend, tensors, support))
+    assert all(gradient.isfinite().all() for gradient in plain.gradients.values())
+
+
+def test_a_network_as_a_score_does_not_see_what_is_not_read() -> None:
+    torch.manual_seed(0)
+    attend = Attend(ActivationUnit(dim=4, hidden=(6, 5)), Softmax(), restrict=LocalM(radius=2)).double()
+    tensors = inputs(SHAPE)
+    plain = run(attend, tensors, DenseSupport())
+    dense = run(Attend(attend.score, Softmax()), tensors, DenseSupport(near_the_diagonal(9, 14, 2)))
+    assert_close(plain, dense, 1e-12)
+    for name in ("key", "value"):
+        tensors[name][:, :, 11:] = torch.nan
+    assert_same(plain, run(attend, tensors, DenseSupport()))
+
+
+def near_the_diagonal(queries: int, keys: int, radius: int) -> Tensor:
+    distance = torch.arange(keys) - torch.arange(queries).unsqueeze(1)
+    return (distance.abs() <= radius)[None, None]

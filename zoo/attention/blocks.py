@@ -152,6 +152,9 @@ class BlockSupport:
         tail = [-1] * (x.dim() - 3)
         return self.layout.joined(each.expand(-1, -1, -1, size, -1, *tail) for each, size in found)
 
+    def of_key(self, function: Callable[[Tensor], Tensor], key: Float[Tensor, "b h k d"]) -> Shaped[Tensor, "..."]:
+        return self.at_key(function(key))
+
     def per_head(self, parameter: Float[Tensor, "h d"]) -> Float[Tensor, "h 1 d"]:
         return parameter.unsqueeze(1)
 

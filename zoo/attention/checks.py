@@ -55,7 +55,7 @@ def _check_sequences(query: Tensor, key: Tensor, value: Tensor) -> None:
             f"there are k={key.shape[2]} keys and k={value.shape[2]} values; there must be one value a key"
         )
     for name, x in (("keys", key), ("values", value)):
-        if x.shape[0] != query.shape[0] and 1 not in (x.shape[0], query.shape[0]):
+        if x.shape[0] != query.shape[0]:
             raise ValueError(
                 f"queries have b={query.shape[0]} examples and {name} b={x.shape[0]}; they must be the same"
             )
@@ -66,7 +66,7 @@ def _check_sequences(query: Tensor, key: Tensor, value: Tensor) -> None:
 def _check_mask(query: Tensor, key: Tensor, support: DenseSupport) -> None:
     if support.permitted is None:
         return
-    sizes = (max(query.shape[0], key.shape[0]), query.shape[1], query.shape[2], key.shape[2])
+    sizes = (*query.shape[:3], key.shape[2])
     for axis, size, given in zip("bhqk", sizes, support.permitted.shape, strict=True):
         if given not in (1, size):
             raise ValueError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -40,7 +42,8 @@ class DropWeights(nn.Module):
 class RenormalisedDropout(DropWeights):
     """Each weight on its own; the rest of a row then sum to what it summed to before (Zehui et al. 2019, section 3).
 
-    A row that lost all its weights is zero.
+    A row that lost all its weights is zero. One that keeps next to nothing of them is scaled too, but learns nothing
+    from it: the derivative is as large as the scale, and beyond what numbers hold.
 
     Cost: O(pairs)
     """
@@ -83,8 +86,12 @@ class Dropout(nn.Dropout):
 def renormalised(weights: Float[Tensor, "... k"], kept: Bool[Tensor, "... k"]) -> Float[Tensor, "... k"]:
     """The kept weights of each row, scaled to the sum of all."""
     left = weights.masked_fill(~kept, 0.0)
-    total = left.sum(-1, keepdim=True)
-    return left * (weights.sum(-1, keepdim=True) / total.masked_fill(total == 0, 1.0))
+    before, after = (x.detach().abs().sum(-1, keepdim=True) for x in (weights, left))
+    is_little = after < before * math.sqrt(torch.finfo(weights.dtype).tiny)
+    # first to a size of one, by a division: 1 / after may be infinite
+    share = torch.where(is_little, left.detach(), left) / after.masked_fill(after == 0.0, 1.0)
+    total = share.sum(-1, keepdim=True)
+    return share * (weights.sum(-1, keepdim=True) / total.masked_fill(total == 0.0, 1.0))
 
 
 def dropout(x: Float[Tensor, "..."], p: float, training: bool) -> Float[Tensor, "..."]:

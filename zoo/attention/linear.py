@@ -86,11 +86,14 @@ class KernelAttention(Weightless, ABC):
         """
         if state is not None and (not support.causal or query.shape[2] > key.shape[2]):
             raise ValueError("sums of keys grow in causal attention alone, by at least one key a query")
+        key, value = self.cleaned(query, key, value, support)
+        if state is None or not state.length:
+            query = support.clean_queries(query, key)
         mask = self.key_mask(support)
         if self.position is not None:
             first = first_position(query, key, support) + (0 if state is None else state.length)
             query = self.position.turn(query, first)
-        key, value = (per_query_head(support.clean(x), query.shape[1]) for x in (key, value))
+        key, value = (per_query_head(x, query.shape[1]) for x in (key, value))
         if support.causal and support.later:
             seen = slice(0, max(key.shape[2] - support.later, 0))
             key, value = key[:, :, seen], value[:, :, seen]

@@ -87,13 +87,13 @@ class Linformer(Weightless):
         length = self.mix_keys.shape[-1]
         if key.shape[2] > length:
             raise ValueError(f"Linformer was made for at most length={length} keys, got {key.shape[2]}")
-        self.key_mask(support)
+        key, value = self.cleaned(query, key, value, support)
+        query = support.clean_queries(query, key)
         if self.position is not None:
             query = self.position.turn_query(query, key, support)
         dtype = value.dtype
         with torch.autocast(query.device.type, enabled=False):
-            inputs = (query, support.clean(key), support.clean(value))
-            query, key, value = (x.to(wide(query)) for x in inputs)
+            query, key, value = (x.to(wide(query)) for x in (query, key, value))
             heads = query.shape[1]
             slots, mixed = self._mixed(self.mix_keys, key, heads), self._mixed(self.mix_values, value, heads)
             if self.tap.is_open:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from zoo.attention.precision import at_least_single, wide
@@ -75,6 +76,12 @@ class LocalSupport:
         near = x.flatten(0, 2).index_select(0, at.flatten()).reshape(shape)
         exists = self.permitted.reshape(*self.permitted.shape, *[1] * (x.dim() - 3))
         return torch.where(exists, near, near.new_zeros(()))
+
+    def of_key(self, function: Callable[[Tensor], Tensor], key: Float[Tensor, "b h k d"]) -> Shaped[Tensor, "..."]:
+        """Of the keys that are read, once for each query: what is beside them may be no number."""
+        near = self.at_key(key)
+        made = function(near.flatten(2, 3))
+        return made.view(*near.shape[:4], *made.shape[3:])
 
     def per_head(self, parameter: Float[Tensor, "h d"]) -> Float[Tensor, "h 1 d"]:
         return parameter.unsqueeze(1)

@@ -261,8 +261,8 @@ class GAT(nn.Module):
         state: AttentionState | None = None,
     ) -> Float[Tensor, "..."]:
         from_query = (query * support.per_head(self.to_query)).sum(-1)
-        from_key = (key * support.per_head(self.to_key)).sum(-1)
-        return F.leaky_relu(support.at_query(from_query) + support.at_key(from_key), self.slope)
+        from_key = support.of_key(lambda key: (key * support.per_head(self.to_key)).sum(-1), key)
+        return F.leaky_relu(support.at_query(from_query) + from_key, self.slope)
 
 
 class GATv2(nn.Module):

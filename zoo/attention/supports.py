@@ -51,6 +51,10 @@ class Support(Protocol):
         """What belongs to the key of each pair; broadcasts with `at_query`."""
         ...
 
+    def of_key(self, function: Callable[[Tensor], Tensor], key: Float[Tensor, "*keys dk"]) -> Shaped[Tensor, "..."]:
+        """`at_key(function(key))`, for a function of each key alone; what no query sees reaches no gradient of it."""
+        ...
+
     def per_head(self, parameter: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """A parameter (h, d) in the shape that multiplies this layout's queries and keys."""
         ...
@@ -208,6 +212,9 @@ class DenseSupport:
     def at_key(self, x: Float[Tensor, "b h k *d"]) -> Float[Tensor, "b h 1 k *d"]:
         return x.unsqueeze(2)
 
+    def of_key(self, function: Callable[[Tensor], Tensor], key: Float[Tensor, "b h k d"]) -> Shaped[Tensor, "..."]:
+        return self.at_key(function(key))
+
     def per_head(self, parameter: Float[Tensor, "h d"]) -> Float[Tensor, "h 1 d"]:
         return parameter.unsqueeze(1)
 
@@ -316,6 +323,9 @@ class EdgeSupport:
 
     def at_key(self, x: Float[Tensor, "k h *d"]) -> Float[Tensor, "e h *d"]:
         return sparse.at_columns(x, self.pattern)
+
+    def of_key(self, function: Callable[[Tensor], Tensor], key: Float[Tensor, "k h d"]) -> Shaped[Tensor, "..."]:
+        return self.at_key(function(key))
 
     def per_head(self, parameter: Float[Tensor, "h d"]) -> Float[Tensor, "h d"]:
         return parameter

@@ -5,7 +5,8 @@ from __future__ import annotations
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from zoo.attention.checks import check_serves
+from zoo.attention.attend import per_query_head
+from zoo.attention.checks import check_serves, check_shapes, check_widths
 from zoo.attention.positions import Position
 from zoo.attention.record import Tap
 from zoo.attention.supports import DenseSupport
@@ -48,6 +49,25 @@ class Weightless(nn.Module):
             start: The position of the first of these keys, where others came before.
         """
         return key if self.position is None else self.position.turn(key, start)
+
+    def cleaned(
+        self,
+        query: Float[Tensor, "b h q d"],
+        key: Float[Tensor, "b g k d"],
+        value: Float[Tensor, "b g k v"],
+        support: DenseSupport,
+    ) -> tuple[Float[Tensor, "b _g k d"], Float[Tensor, "b _g k v"]]:
+        """Keys and values with zeros where no query may look; shapes that do not fit are refused.
+
+        Under a mask for each head they come with the heads of the queries: what some heads of a group see and others do
+        not cannot be summed for all of them.
+        """
+        check_shapes(query, key, value, support)
+        check_widths(query, key)
+        mask = self.key_mask(support)
+        if mask is not None and mask.shape[1] > 1:
+            key, value = per_query_head(key, query.shape[1]), per_query_head(value, query.shape[1])
+        return support.clean(key), support.clean(value)
 
     def key_mask(self, support: DenseSupport) -> Bool[Tensor, "#b #h 1 #k"] | None:
         """True at keys that exist; the same for every query, because keys are summed once."""
