@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import shlex
 import subprocess
 import sys
@@ -35,13 +36,19 @@ def main() -> None:
 
 def _run(overrides: list[str]) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
-        started = time.monotonic()
+        started, used = time.monotonic(), _cpu_seconds()
         command = [sys.executable, "train.py", *overrides, f"run_dir={folder}/run"]
         subprocess.run(command, cwd=RESULTS.parent, check=True, capture_output=True)
-        wall = round(time.monotonic() - started, 1)
+        spent = {"wall_seconds": time.monotonic() - started, "cpu_seconds": _cpu_seconds() - used}
         found = json.loads((Path(folder) / "run" / "metrics.json").read_text(encoding="utf-8"))
     shown = shlex.join(["python", "train.py", *overrides])
-    return {**found, "command": shown, "wall_seconds": wall}
+    return {**found, "command": shown, **{name: round(value, 1) for name, value in spent.items()}}
+
+
+def _cpu_seconds() -> float:
+    """Of all processes that were started from here and have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 if __name__ == "__main__":

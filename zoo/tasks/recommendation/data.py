@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from zoo.data.tables import OnBadRow
+from zoo.tasks.recommendation.baskets import fill
 from zoo.tasks.recommendation.files import Reading, read_interactions
 from zoo.tasks.recommendation.history_data import HistoryData
 from zoo.tasks.recommendation.log import Duplicates, Log, Rare, Unknown, make_log
@@ -53,6 +54,33 @@ def planted_sessions(
             longest=longest,
             noise=noise,
         ),
+        max_epochs=max_epochs,
+        batch_size=batch_size,
+        eval_batch_size=eval_batch_size,
+        length=length,
+        bucketed=bucketed,
+        unknown=unknown,
+    )
+
+
+def planted_baskets(
+    *,
+    seed: int = 0,
+    users: int = 16_000,
+    items: int = 500,
+    first: int = 10,
+    size: int = 32,
+    noise: float = 0.2,
+    max_epochs: int,
+    batch_size: int,
+    eval_batch_size: int | None = None,
+    length: int,
+    bucketed: bool = False,
+    unknown: Unknown = "error",
+) -> HistoryData:
+    """Generated baskets in which an item is chosen since its partner, one past item, is there: `baskets.fill`."""
+    return HistoryData(
+        partial(fill, seed=seed, users=users, items=items, first=first, size=size, noise=noise),
         max_epochs=max_epochs,
         batch_size=batch_size,
         eval_batch_size=eval_batch_size,
