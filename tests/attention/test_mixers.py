@@ -5,6 +5,7 @@ from __future__ import annotations
 import cmath
 import math
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -22,6 +23,7 @@ from zoo.attention import (
     FeedForward,
     FourierMixer,
     GatedRecurrent,
+    MixerFactory,
     SelectiveStateSpace,
     StateSpace,
     record,
@@ -55,6 +57,16 @@ def mixer(name: str, dtype: torch.dtype = torch.float64) -> nn.Module:
         if key.startswith("at_"):
             nn.init.normal_(parameter)  # position biases that matter
     return layer.to(dtype)
+
+
+def made(name: str, *, causal: bool) -> nn.Module:
+    """By what a net makes it with: a mixer that asks for it is told whether it will be causal."""
+    whole = mixer(name)
+    options = {key: getattr(whole, key) for key in ("length", "window") if getattr(whole, key, None) is not None}
+    sizes = {"state space": {"states": 6}, "selective state space": {"states": 3, "rank": 2}}.get(name, {})
+    factory = MixerFactory(partial(type(whole), **options, **sizes))
+    torch.manual_seed(3)
+    return factory.make(dim=DIM, length=9, causal=causal).double()
 
 
 def draw(*shape: int, dtype: torch.dtype = torch.float64, seed: int = 0) -> Tensor:
@@ -288,6 +300,32 @@ def test_steps_equal_the_full_pass(name: str, ragged: bool) -> None:
             row, state = layer.step(part, state, so_far)
             rows.append(row)
         torch.testing.assert_close(torch.cat(rows, 1), whole, **EXACT)
+
+
+@every_mixer
+@pytest.mark.parametrize("causal", [False, True])
+def test_every_parameter_has_a_gradient(name: str, causal: bool) -> None:
+    """Of a mixer as `self_attention` makes it; several processes wait for each."""
+    layer = made(name, causal=causal)
+    if not list(layer.parameters()):
+        return
+    layer(draw(2, 7, DIM), support=DenseSupport(causal=causal))[0].square().sum().backward()
+    assert [key for key, each in layer.named_parameters() if each.grad is None] == []
+
+
+@pytest.mark.parametrize("name", ["gated recurrent", "state space", "selective state space"])
+def test_made_causal_it_is_what_it_would_be_without_its_way_back(name: str) -> None:
+    layer, both, x = made(name, causal=True), made(name, causal=False), draw(2, 7, DIM)
+    assert sum(p.numel() for p in layer.parameters()) < sum(p.numel() for p in both.parameters())
+    layer.load_state_dict({key: each for key, each in both.state_dict().items() if key in layer.state_dict()})
+    support = DenseSupport.from_key_mask(RAGGED[:2], causal=True)
+    assert torch.equal(layer(x, support=support)[0], both(x, support=support)[0])
+    first, state = layer.step(x[:, :3])
+    rest, _ = layer.step(x[:, 3:], state)
+    torch.testing.assert_close(torch.cat([first, rest], 1), both(x, support=DenseSupport(causal=True))[0], **EXACT)
+    for ahead in (None, DenseSupport(), DenseSupport.from_key_mask(RAGGED[:2])):
+        with pytest.raises(ValueError, match=f"{type(layer).__name__} was made with causal=True"):
+            layer(x, support=ahead)
 
 
 @every_causal

@@ -11,18 +11,26 @@ from zoo.attention import (
     Attend,
     AttendFactory,
     AttentionFree,
+    BigBird,
+    Constant,
+    Degree,
     DenseSupport,
     FourierMixer,
     Gaussian,
     Linformer,
+    LocalM,
     LocalP,
     MixerFactory,
     MultiHead,
     Rotary,
     ScaledDot,
+    ShiftedWindows,
     SiteFactory,
+    SlidingWindow,
     Softmax,
     StateSpace,
+    T5Bias,
+    Uniform,
     self_attention,
 )
 
@@ -51,6 +59,29 @@ def test_a_mixer_is_given_what_it_asks_for_and_does_not_have() -> None:
     assert make(attend=MixerFactory(partial(FourierMixer, length=9))).length == 9
     assert make(attend=MixerFactory(AttentionFree), length=5)(draw(1, 5, 8))[0].shape == (1, 5, 8)
     assert make(attend=MixerFactory(FourierMixer), length=None).length is None
+    assert make(attend=MixerFactory(StateSpace), causal=True).causal
+    assert not make(attend=MixerFactory(StateSpace)).causal
+    assert not make(attend=MixerFactory(partial(StateSpace, causal=False)), causal=True).causal
+
+
+def test_what_compares_nothing_has_no_queries_and_keys() -> None:
+    """And no position whose only part is in their scores; contexts are those of a layer that projects them."""
+    uniform = AttendFactory(score=Constant, normalise=Uniform)
+    constant = AttendFactory(score=Constant, normalise=Softmax)
+    layers = [
+        MultiHead(dim=8, heads=2, key_heads=1, source_dim=6, attend=attend, position=position)
+        for attend, position in ((uniform, T5Bias), (constant, None))
+    ]
+    assert {name.split(".")[0] for name, _ in layers[0].named_parameters()} == {"value", "out"}
+    for own, other in zip((layers[0].value, layers[0].out), (layers[1].value, layers[1].out), strict=True):
+        own.load_state_dict(other.state_dict())
+    x, source, support = draw(2, 5, 8), draw(2, 4, 6), DenseSupport(causal=True)
+    assert torch.allclose(layers[0](x, source, support)[0], layers[1](x, source, support)[0])
+    windows = (SlidingWindow(radius=1), BigBird(block=2), ShiftedWindows(window=2), LocalM(radius=1))
+    assert not any(Attend(Constant(), Uniform(), restrict=window).compares for window in windows)
+    assert Attend(Constant(), Uniform(), restrict=LocalP(dim=4, heads=2, radius=1)).compares
+    assert not Attend(Constant(), Degree()).compares
+    assert Attend(ScaledDot(), Softmax()).compares
 
 
 @pytest.mark.parametrize(

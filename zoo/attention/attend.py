@@ -39,14 +39,18 @@ class Normaliser(Protocol):
     """From scores to weights, over the keys that the support permits.
 
     One that draws has a method `draw(probabilities, support) -> weights`; its `__call__` then gives the probabilities.
-    One whose memory is not its weights returns both, as `Aligned`; one that does not begin at zeros has a `start`.
+    One whose memory is not its weights returns both, as `Aligned`; one that does not begin at zeros has a `start`. One
+    that takes no notice of scores says so: `reads_scores = False`.
     """
 
     def __call__(self, scores: Tensor, support: Support, state: AttentionState | None) -> Tensor | Aligned: ...
 
 
 class Restrict(Protocol):
-    """A support of its own for a site: a narrower one, laid out as it is computed."""
+    """A support of its own for a site: a narrower one, laid out as it is computed.
+
+    One that looks at shapes alone says so: `reads_queries = False`.
+    """
 
     def __call__(self, query: Tensor, key: Tensor, support: Support) -> Support: ...
 
@@ -84,6 +88,12 @@ class Attend(nn.Module):
     def place(self, position: Position) -> None:
         """Gives the site a sense of where its queries and keys are."""
         self.position = position
+
+    @property
+    def compares(self) -> bool:
+        """Whether anything depends on what stands in queries and keys; where not, nobody need project them."""
+        narrows = self.restrict is not None and getattr(self.restrict, "reads_queries", True)
+        return narrows or getattr(self.normalise, "reads_scores", True)
 
     def require(self, support: type, user: str) -> None:
         """Refuses, at start-up, a mechanism that cannot work on this support."""

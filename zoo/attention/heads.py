@@ -50,11 +50,29 @@ class Memory:
         return Memory(self.key.index_select(0, beams), self.value.index_select(0, beams))
 
 
+class Unread(nn.Module):
+    """Zeros that take no memory, in the place of a projection whose result no one looks at.
+
+    Args:
+        width: Of the result.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b {self.width}"]:
+        return x.new_zeros(()).expand(*x.shape[:-1], self.width)
+
+
 class MultiHead(nn.Module):
     """Concat(head_1 ... head_h) W_O (Vaswani et al. 2017, section 3.2.2).
 
     With fewer key heads than heads, each serves a group of neighbouring query heads (Ainslie et al. 2023, section 2.2;
     with one of them multi-query attention, Shazeer 2019): the memory of a decoder is smaller by that factor.
+
+    Where the mechanism compares nothing (`Uniform`), there is no projection of queries and keys, nor a position whose
+    only part is in their scores.
 
     Args:
         dim: Width of the queries and of the result.
@@ -93,13 +111,18 @@ class MultiHead(nn.Module):
         source_dim = dim if source_dim is None else source_dim
         self.heads = heads
         self.key_heads = key_heads
-        self.query = Linear(dim, dim, bias=bias)
-        self.key = Linear(source_dim, dim // heads * key_heads, bias=bias)
+        self.query: nn.Module = Linear(dim, dim, bias=bias)
+        self.key: nn.Module = Linear(source_dim, dim // heads * key_heads, bias=bias)
         self.value = Linear(source_dim, dim // heads * key_heads, bias=bias)
         self.out = Linear(dim, dim, bias=bias if out_bias is None else out_bias) if project else nn.Identity()
         self.attend = attend(dim // heads, heads)
+        compares = getattr(self.attend, "compares", True)
+        if not compares:
+            self.query, self.key = Unread(dim), Unread(dim // heads * key_heads)
         if position is not None:
-            self.attend.place(sized(position, {"dim": dim // heads, "heads": heads}))
+            made = sized(position, {"dim": dim // heads, "heads": heads})
+            if compares or made.needs_weights:
+                self.attend.place(made)
         self.attend.require(DenseSupport, "MultiHead")
 
     def prepare(self, source: Float[Tensor, "b k s"]) -> Memory:

@@ -140,6 +140,7 @@ class LocalM(nn.Module):
 
     gives = LocalSupport
     supports = (DenseSupport,)
+    reads_queries = False
 
     def __init__(self, *, radius: int = 10) -> None:
         super().__init__()

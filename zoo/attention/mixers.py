@@ -4,7 +4,8 @@
 `StateSpace` and `SelectiveStateSpace` in `zoo.attention.state_space`. All can be causal, and decode.
 
 What they have in common: padding cannot change what stands at real positions, and its own result is zero; a causal
-support makes a layer causal; with one that is not, those that read in one direction read in both.
+support makes a layer causal; with one that is not, those that read in one direction read in both, unless they were
+made for causal supports alone (`causal=True`) and so have nothing that would read from the end.
 """
 
 from __future__ import annotations
@@ -67,10 +68,13 @@ class Sequences(NamedTuple):
 
 
 def sequences(mixer: nn.Module, support: Support | None, x: Float[Tensor, "b n d"], step: bool = False) -> Sequences:
-    """The support of a mixer; refuses one that no mixer can keep to. A step's support has the keys before it too."""
+    """The support of a mixer; refuses one that it cannot keep to. A step's support has the keys before it too."""
+    name = type(mixer).__name__
+    is_causal = step if support is None else getattr(support, "causal", True)
+    if not is_causal and getattr(mixer, "causal", False):
+        raise ValueError(f"{name} was made with causal=True and reads in one direction: its support must be causal too")
     if support is None:
         return Sequences(None, step)
-    name = type(mixer).__name__
     if not isinstance(support, DenseSupport):
         given = type(support).__name__
         raise ValueError(f"{name} mixes one sequence with itself: it takes a DenseSupport and no source, not {given}")
@@ -174,14 +178,17 @@ class GatedRecurrent(nn.Module):
 
     Args:
         dim: Width of input and result.
+        causal: Without the states from the end: for causal supports alone, with half of the parameters.
     """
 
-    def __init__(self, *, dim: int) -> None:
+    def __init__(self, *, dim: int, causal: bool = False) -> None:
         super().__init__()
+        self.causal = causal
         self.ahead = nn.GRU(dim, dim, batch_first=True)
-        self.back = nn.GRU(dim, dim, batch_first=True)
         self.out_ahead = nn.Linear(dim, dim)
-        self.out_back = nn.Linear(dim, dim, bias=False)
+        if not causal:
+            self.back = nn.GRU(dim, dim, batch_first=True)
+            self.out_back = nn.Linear(dim, dim, bias=False)
         self.tap = Tap()
 
     def forward(

@@ -59,6 +59,8 @@ class Uniform(nn.Module):
     Cost: O(pairs)
     """
 
+    reads_scores = False
+
     def forward(
         self, scores: Float[Tensor, "..."], support: Support, state: AttentionState | None = None
     ) -> Float[Tensor, "..."]:
@@ -72,6 +74,7 @@ class Degree(nn.Module):
     """
 
     supports = (EdgeSupport,)
+    reads_scores = False
 
     def forward(
         self, scores: Float[Tensor, "e h"], support: EdgeSupport, state: AttentionState | None = None

@@ -19,8 +19,8 @@ class MixerFactory:
     """What a net is given in place of an `AttendFactory` where no attention is wanted.
 
     Args:
-        mixer: A class or partial of a `Mixer`; it is given those of `dim` and `length` that it asks for and does not
-            have.
+        mixer: A class or partial of a `Mixer`; it is given those of `dim`, `length` and `causal` that it asks for and
+            does not have.
     """
 
     mixer: Callable[..., Any]
@@ -30,15 +30,16 @@ class MixerFactory:
         """Of the class."""
         return str(getattr(self.mixer, "func", self.mixer).__name__)
 
-    def make(self, *, dim: int, length: int | None) -> Any:
+    def make(self, *, dim: int, length: int | None, causal: bool = False) -> Any:
         """The mixer of a block.
 
         Args:
             length: Of the longest sequence, where the net knows it.
+            causal: Whether all its supports are; it then has nothing that reads from the end.
         """
         has = {name for name, value in getattr(self.mixer, "keywords", {}).items() if value is not None}
-        sizes = {"dim": dim} if length is None else {"dim": dim, "length": length}
-        return sized(self.mixer, {name: size for name, size in sizes.items() if name not in has})
+        known = {"dim": dim, "causal": causal} if length is None else {"dim": dim, "causal": causal, "length": length}
+        return sized(self.mixer, {name: each for name, each in known.items() if name not in has})
 
     def __call__(self, dim: int, heads: int) -> NoReturn:
         raise ValueError(
@@ -64,14 +65,14 @@ def self_attention(
     Args:
         dim, heads, attend, position, bias, out_bias, project: As in `MultiHead`.
         length: Of the longest sequence, for mixers that ask for it.
-        causal: Refuses, at start-up, what cannot be.
+        causal: Refuses, at start-up, what cannot be, and leaves out what would read from the end.
     """
     if not isinstance(attend, MixerFactory):
         made: nn.Module = MultiHead(
             dim=dim, heads=heads, attend=attend, position=position, bias=bias, out_bias=out_bias, project=project
         )
     elif position is None:
-        made = attend.make(dim=dim, length=length)
+        made = attend.make(dim=dim, length=length, causal=causal)
     else:
         raise ValueError(f"{attend.name} has no queries and keys that relative positions could change: leave them out")
     if causal:

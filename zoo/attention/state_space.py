@@ -31,18 +31,21 @@ class StateSpace(nn.Module):
     Args:
         dim: Width of input and result.
         states: Numbers in the state of a channel, in conjugate pairs: even.
+        causal: Without the kernel for later positions: for causal supports alone.
     """
 
-    def __init__(self, *, dim: int, states: int = 64) -> None:
+    def __init__(self, *, dim: int, states: int = 64, causal: bool = False) -> None:
         super().__init__()
         if states < 2 or states % 2:
             raise ValueError(f"states come in conjugate pairs: states must be even, got {states}")
         pairs = states // 2
+        self.causal = causal
         self.log_step = nn.Parameter(_log_uniform(dim))
         self.log_decay = nn.Parameter(torch.full((dim, pairs), math.log(0.5)))
         self.frequency = nn.Parameter(math.pi * torch.arange(pairs).float().repeat(dim, 1))
         self.ahead = nn.Parameter(torch.randn(dim, pairs, 2) * math.sqrt(0.5))
-        self.back = nn.Parameter(torch.randn(dim, pairs, 2) * math.sqrt(0.5))
+        if not causal:
+            self.back = nn.Parameter(torch.randn(dim, pairs, 2) * math.sqrt(0.5))
         self.skip = nn.Parameter(torch.ones(dim))
         self.out = nn.Linear(dim, 2 * dim)
         self.tap = Tap()
@@ -133,16 +136,19 @@ class SelectiveStateSpace(nn.Module):
         dim: Width of input and result.
         states: Numbers in the state of a channel.
         rank: Width from which delta is made; dim / 16, rounded up, if not given.
+        causal: Without the recurrence from the end: for causal supports alone.
     """
 
-    def __init__(self, *, dim: int, states: int = 16, rank: int | None = None) -> None:
+    def __init__(self, *, dim: int, states: int = 16, rank: int | None = None, causal: bool = False) -> None:
         super().__init__()
         rank = math.ceil(dim / 16) if rank is None else rank
         if states < 1 or rank < 1:
             raise ValueError(f"states and rank must be at least 1, got {states} and {rank}")
+        self.causal = causal
         self.into = nn.Linear(dim, 2 * dim)
         self.ahead = _Selection(dim, states, rank)
-        self.back = _Selection(dim, states, rank)
+        if not causal:
+            self.back = _Selection(dim, states, rank)
         self.out = nn.Linear(dim, dim)
         self.tap = Tap()
 

@@ -38,6 +38,7 @@ class SlidingWindow(nn.Module):
 
     gives = BlockSupport
     supports = (DenseSupport,)
+    reads_queries = False
 
     def __init__(self, *, radius: int, dilation: int = 1, global_tokens: int = 0) -> None:
         super().__init__()
@@ -82,6 +83,7 @@ class BigBird(nn.Module):
 
     gives = BlockSupport
     supports = (DenseSupport,)
+    reads_queries = False
 
     def __init__(
         self,
@@ -137,6 +139,7 @@ class ShiftedWindows(nn.Module):
 
     gives = BlockSupport
     supports = (DenseSupport,)
+    reads_queries = False
 
     def __init__(self, *, window: int, shift: int = 0, height: int | None = None, width: int | None = None) -> None:
         super().__init__()

@@ -67,7 +67,8 @@ class GraphAttention(nn.Module):
         dim: Width of one head.
         heads: Number of heads.
         attend: `(dim, heads) -> Attend`.
-        shared: One projection for both ends of an edge (GAT) or one for each (GATv2).
+        shared: One projection for both ends of an edge (GAT) or one for each (GATv2); the target's has no place where
+            nothing is compared (uniform attention).
         merge: What becomes of the heads.
         skip: A linear map of the input is added to each head (GAT, section 3.3, inductive).
         dropout: Of the input and of the projected features (the authors' `in_drop`); that of weights is `attend`'s.
@@ -93,6 +94,8 @@ class GraphAttention(nn.Module):
         self.skip = Projection(features, heads, dim) if skip else None
         self.attend = attend(dim, heads)
         self.attend.require(EdgeSupport, "a graph")
+        if not self.attend.compares:
+            self.target = None
         self.bias = nn.Parameter(torch.zeros(heads * dim if merge == "concat" else dim))
         self.merge = merge
         self.dropout = dropout
