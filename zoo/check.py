@@ -24,7 +24,7 @@ import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
-from zoo import build, checkpoint, config, run
+from zoo import build, checkpoint, config, run, run_directory
 from zoo.data.tables import collecting
 from zoo.errors import ConfigError, ProblemsError, ZooError
 from zoo.finetune import origin, transplant
@@ -74,8 +74,11 @@ def _problems_of_options(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
         yield ConfigError(f"seed={seed!r}: write a whole number from 0 to {2**32 - 1}")
     if threads is not None and (type(threads) is not int or threads < 1):
         yield ConfigError(f"threads={threads!r}: write a whole number from 1, or null")
-    if run_dir is not None and (Path(run_dir) / "checkpoints").exists() and composed["resume"] is None:
-        yield ConfigError(f"run_dir={run_dir} holds a run already; give another one, or continue it with resume=")
+    if run_dir is not None and composed["resume"] is None:
+        try:
+            run_directory.check_free(Path(run_dir).absolute(), composed, resumes=False)
+        except ConfigError as error:
+            yield error
     runs = Path(run_dir or composed["paths"]["runs"]).absolute()
     existing = next(folder for folder in (runs, *runs.parents) if folder.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):

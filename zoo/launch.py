@@ -53,6 +53,16 @@ def is_rank() -> bool:
     return ("RANK" in os.environ and "WORLD_SIZE" in os.environ) or _in_slurm_step()
 
 
+def by_us() -> bool:
+    """Whether it is a rank that this program has started."""
+    return _OURS in os.environ
+
+
+def is_restart() -> bool:
+    """Whether it is a rank in the place of one that has died."""
+    return bool(int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")))
+
+
 def devices(trainer: Mapping[str, Any]) -> int:
     """Processes on this node."""
     given = trainer.get("devices", 1)
@@ -157,7 +167,7 @@ def join(config: dict[str, Any]) -> dict[str, Any]:
     joined = {**config, "trainer": trainer}
     check(joined)
     last = Path(str(config["run_dir"])) / "checkpoints" / "last.ckpt"
-    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) and config["run_dir"] and last.exists():
+    if is_restart() and config["run_dir"] and last.exists():
         joined |= {"resume": str(last), "init": None}
     return joined
 
@@ -166,7 +176,7 @@ def agreed_run_dir(config: Mapping[str, Any], choose: Callable[[], Path]) -> Pat
     """The first rank's choice, or its error; that of the process which started us, if one did."""
     if not is_rank():
         return choose()
-    if _OURS in os.environ or (int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) and config["run_dir"]):
+    if by_us() or (is_restart() and config["run_dir"]):
         return Path(config["run_dir"])
     return first(choose)
 

@@ -12,38 +12,34 @@ import os
 import random
 import shutil
 from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
-import yaml
 from torchmetrics import Metric
 
-from zoo import checkpoint
-from zoo.errors import CheckpointError, ConfigError
-
-_OWN = ("run_dir", "resume", "overrides", "threads")
-"""What two starts of the same run may differ in."""
-_LATEST = "checkpoints/last.ckpt"
+from zoo import checkpoint, run_directory
+from zoo.errors import CheckpointError
+from zoo.run_directory import CONFIG, LAST, RESULT
 
 
 def locate(config: Mapping[str, Any]) -> tuple[str | None, str]:
     """For `resume=auto`: the checkpoint to continue, if any, and a sentence about it."""
     if config["run_dir"] is not None:
-        last = Path(config["run_dir"]).absolute() / _LATEST
+        last = Path(config["run_dir"]).absolute() / LAST
         if last.exists():
             return str(last), f"continuing {last}"
         return None, f"nothing to continue in {config['run_dir']}: a new run"
     names = config["names"]
     parent = Path(config["paths"]["runs"]).absolute() / f"{names['model']}-{names['data']}"
     for run_dir in sorted(parent.glob("*"), key=_age):
-        if (run_dir / "metrics.json").exists() or not (run_dir / _LATEST).exists() or _is_held(run_dir):
+        if (run_dir / RESULT).exists() or not (run_dir / LAST).exists() or run_directory.is_held(run_dir):
             continue
-        if _same(config, run_dir / "config.yaml"):
-            return str(run_dir / _LATEST), f"continuing {run_dir / _LATEST}"
+        if run_directory.is_same(config, run_dir / CONFIG):
+            return str(run_dir / LAST), f"continuing {run_dir / LAST}"
     return None, f"no unfinished run of this configuration under {parent}: a new run"
 
 
@@ -54,21 +50,6 @@ def adopt(source: Path, run_dir: Path) -> None:
         if (origin / name).exists() and not (run_dir / name).exists():
             (run_dir / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(origin / name, run_dir / name)
-
-
-@contextmanager
-def held(run_dir: Path) -> Iterator[None]:
-    """While a run works no other may work in its directory; the hold ends with the process, however it ends."""
-    if os.environ.get("RANK", "0") != "0":  # of several processes the first holds it for all
-        yield
-        return
-    handle = _hold(run_dir)
-    if handle is None:
-        raise ConfigError(f"{run_dir}: another process is at work on this run; wait for it, or give another run_dir")
-    try:
-        yield
-    finally:
-        os.close(handle)
 
 
 def steps(content: Mapping[str, Any]) -> int:
@@ -240,41 +221,8 @@ def _set(counts: MutableMapping[str, int], **values: int) -> None:
 
 def _age(run_dir: Path) -> float:
     with suppress(OSError):
-        return -(run_dir / _LATEST).stat().st_mtime
+        return -(run_dir / LAST).stat().st_mtime
     return 0.0
-
-
-def _same(config: Mapping[str, Any], path: Path) -> bool:
-    try:
-        other = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError):
-        return False
-    if not isinstance(other, dict):
-        return False
-    return {k: v for k, v in other.items() if k not in _OWN} == {k: v for k, v in config.items() if k not in _OWN}
-
-
-def _hold(run_dir: Path) -> int | None:
-    """A lock on the directory itself; None if another process has it. Where there are no locks, there are none."""
-    handle = os.open(run_dir, os.O_RDONLY)
-    try:
-        import fcntl
-
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        return None
-    except (ImportError, OSError):
-        pass
-    return handle
-
-
-def _is_held(run_dir: Path) -> bool:
-    handle = _hold(run_dir)
-    if handle is None:
-        return True
-    os.close(handle)
-    return False
 
 
 def _step_of(path: Path) -> int | None:

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Mapping
-from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,12 @@ import torch
 import yaml
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 
-from zoo import __version__, checkpoint, launch, loggers, ranks, resume, tables
+from zoo import __version__, checkpoint, launch, loggers, ranks, resume, run_directory, tables
 from zoo.allocator import keep_freed_memory
 from zoo.build import build
 from zoo.callbacks import Interruption, Keeper, NanGuard, Progress, Thaw
 from zoo.callbacks.reporting import reporters
-from zoo.disk import new_directory, whole_file, write_text
+from zoo.disk import whole_file, write_text
 from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError, ZooError
 from zoo.finetune import origin, transplant
 from zoo.penalising import in_use, penalise
@@ -44,6 +43,7 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
     config = launch.join(config)
     starts_others = launch.wanted(config)
     is_auto = config["resume"] == "auto"
+    resumes = config["resume"] is not None or launch.is_restart()
     if is_auto:
         found, said = launch.first(lambda: resume.locate(config))
         print(f"zoo: resume=auto: {said}", file=sys.stderr)
@@ -52,14 +52,20 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
     if resumed is not None:  # where its weights once came from stays known
         config = {**config, "init": resumed["zoo"]["config"]["init"]}
     try:
-        run_dir = launch.agreed_run_dir(config, lambda: _run_dir(config, resumed is not None))
+        run_dir = launch.agreed_run_dir(config, lambda: run_directory.chosen(config))
     except OSError as error:
         remedy = "give another run_dir or paths.runs"
         raise ConfigError(f"{error.filename}: a run cannot be written there ({error.strerror}); {remedy}") from error
     config = {**config, "run_dir": str(run_dir)}
     if starts_others:
-        return _by_several_processes(config, run_dir)
-    with resume.held(run_dir):
+        with run_directory.held(run_dir):
+            run_directory.check_free(run_dir, config, resumes=resumes)
+            _write_config(config, run_dir)
+        with run_directory.held(run_dir, shared=True):
+            return _by_several_processes(config, run_dir)
+    with run_directory.held(run_dir, shared=launch.by_us()):
+        if not launch.by_us():
+            launch.first(lambda: run_directory.check_free(run_dir, config, resumes=resumes))
         try:
             return _train(config, run_dir, resumed)
         except OSError as error:
@@ -74,13 +80,12 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
 
 def _by_several_processes(config: dict[str, Any], run_dir: Path) -> dict[str, Any]:
     """Hands the configuration to processes that each do what `train` does with it."""
-    _write_config(config, run_dir)
     try:
         return launch.start(config, run_dir)
     except ZooError:
         if not any(path.name != "config.yaml" for path in run_dir.iterdir()):  # it did not begin
             (run_dir / "config.yaml").unlink()
-            _remove_empty(config, run_dir)
+            run_directory.remove_empty(config, run_dir)
         raise
 
 
@@ -88,7 +93,7 @@ def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None
     try:
         trainer, module, data = _prepared(config, run_dir, resumed)
     except ZooError:
-        _remove_empty(config, run_dir)
+        run_directory.remove_empty(config, run_dir)
         raise
     _write_config(config, run_dir)
 
@@ -281,32 +286,6 @@ def _differences(old: Any, new: Any, path: str) -> list[str]:
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         return [d for key in {**old, **new} for d in _differences(old.get(key), new.get(key), f"{path}.{key}")]
     return [] if old == new else [f"{path} ({old} there, {new} here)"]
-
-
-def _run_dir(config: Mapping[str, Any], resumes: bool) -> Path:
-    """A directory of this run's own, whatever else starts in the same second."""
-    if config["run_dir"] is not None:
-        path = Path(config["run_dir"]).absolute()
-        last = path / "checkpoints" / "last.ckpt"
-        if not resumes and last.exists():  # what else is there was left by a run that was killed before it had one
-            raise ConfigError(f"{path} holds a run already; continue it with resume={last}, or give another run_dir")
-        path.mkdir(parents=True, exist_ok=True)
-        return path
-    if resumes:
-        return Path(config["resume"]).absolute().parent.parent
-    names = config["names"]
-    parent = Path(config["paths"]["runs"]).absolute() / f"{names['model']}-{names['data']}"
-    return new_directory(parent)
-
-
-def _remove_empty(config: Mapping[str, Any], run_dir: Path) -> None:
-    """The directory of a run that could not begin; one that holds anything stays."""
-    folders = [run_dir]
-    if config["resume"] is None and run_dir.is_relative_to(Path(config["paths"]["runs"]).absolute()):
-        folders += [run_dir.parent, run_dir.parent.parent]
-    with suppress(OSError):
-        for folder in folders:
-            folder.rmdir()
 
 
 def _write_config(config: Mapping[str, Any], run_dir: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from zoo import checkpoint, config, resume, run
+from zoo import checkpoint, config, run, run_directory
 from zoo.callbacks import Keeper, Progress
 from zoo.errors import CheckpointError, InterruptedRunError
 from zoo.loggers import MetricsFile
@@ -252,7 +252,7 @@ def test_it_goes_on_in_another_directory(train: Any, monkeypatch: pytest.MonkeyP
 
 def test_a_run_that_is_under_way_is_left_alone(cli: Any, tiny: list[str], tiny_run: Path) -> None:
     shutil.copytree(tiny_run, "run")
-    with resume.held(Path("run")):
+    with run_directory.held(Path("run")):
         done = cli("train", "resume=auto", "run_dir=run")
     assert done.code == 2
     assert "another process is at work on this run" in done.err

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 import shlex
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from importlib.metadata import version
@@ -16,7 +17,7 @@ import pytest
 import torch
 import yaml
 
-from zoo import checkpoint, config, disk, run
+from zoo import checkpoint, config, run_directory
 
 FILES = {"config.yaml", "metrics.csv", "metrics.json", "checkpoints/best.ckpt", "checkpoints/last.ckpt"}
 
@@ -122,7 +123,7 @@ def test_runs_of_one_second_have_names_of_their_own(cli: Any, tiny: list[str], m
         def now(cls, tz: Any = None) -> Frozen:
             return cls(2030, 1, 2, 3, 4, 5)
 
-    monkeypatch.setattr(disk, "datetime", Frozen)
+    monkeypatch.setattr("zoo.disk.datetime", Frozen)
     for _ in range(2):
         assert cli("train", *tiny, "data.max_epochs=1").code == 0
     parent = Path("runs/gat-planted_graph")
@@ -130,7 +131,7 @@ def test_runs_of_one_second_have_names_of_their_own(cli: Any, tiny: list[str], m
     assert all(files(path) == FILES for path in parent.iterdir())
     resolved = config.compose(tiny)
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: run._run_dir(resolved, resumes=False), range(16)))
+        found = list(pool.map(lambda _: run_directory.chosen(resolved), range(16)))
     assert len(set(found)) == 16
 
 
@@ -141,6 +142,95 @@ def test_a_directory_that_holds_a_run_is_refused(cli: Any, tiny: list[str], tiny
     assert f"{tiny_run} holds a run already" in done.err
     assert f"resume={tiny_run}/checkpoints/last.ckpt" in done.err
     assert {path: path.read_bytes() for path in tiny_run.rglob("*") if path.is_file()} == before
+
+
+def content_of(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_finished_run_without_its_last_checkpoint_is_not_replaced(
+    cli: Any, tiny: list[str], tiny_run: Path, tmp_path: Path
+) -> None:
+    """Neither by a new run, nor by one that was told to go on, nor by another run that goes on."""
+    shutil.copytree(tiny_run, "mine")
+    Path("mine/checkpoints/last.ckpt").unlink()
+    before = content_of(Path("mine"))
+    for options in ([], ["resume=auto"], ["seed=5"], [f"resume={tiny_run}/checkpoints/last.ckpt"], ["check=true"]):
+        done = cli("train", *tiny, *options, "run_dir=mine")
+        assert done.code == 2
+        assert f"{tmp_path}/mine holds a run already; give another run_dir" in done.err
+        assert f"init={tmp_path}/mine/checkpoints/best.ckpt" in done.err
+        assert content_of(Path("mine")) == before
+
+
+@pytest.mark.parametrize("mark", ["config.yaml", "metrics.json", "metrics.csv", "checkpoints/mine.ckpt"])
+def test_what_marks_a_run_protects_it(cli: Any, tiny: list[str], mark: str) -> None:
+    path = Path("run", mark)
+    path.parent.mkdir(parents=True)
+    path.write_text("mine")
+    done = cli("train", *tiny, "run_dir=run", "resume=auto")
+    assert (done.code, files(Path("run"))) == (2, {mark})
+    assert "run holds a run already" in done.err
+    assert path.read_text() == "mine"
+
+
+def test_a_run_that_was_killed_before_it_had_a_checkpoint(cli: Any, tiny: list[str], tiny_run: Path) -> None:
+    """Begins anew, with the same options and where it was asked to continue."""
+    assert cli("train", *tiny, "run_dir=run").code == 0
+    shutil.rmtree("run/checkpoints")
+    Path("run/metrics.json").unlink()
+    before = content_of(Path("run"))
+    assert set(before) == {"config.yaml", "metrics.csv"}
+    assert "begin it anew with resume=auto run_dir=" in cli("train", *tiny, "run_dir=run").err
+    assert "give another run_dir" in cli("train", *tiny, "run_dir=run", "resume=auto", "seed=1").err
+    assert content_of(Path("run")) == before
+    assert cli("train", *tiny, "run_dir=run", "resume=auto").code == 0
+    assert equal(weights("run"), weights(tiny_run))
+
+
+def test_a_run_goes_on_in_no_directory_of_another(cli: Any, tiny: list[str], tiny_run: Path) -> None:
+    assert cli("train", *tiny, "data.max_epochs=1", "seed=3", "run_dir=other").code == 0
+    before = content_of(Path("other"))
+    done = cli("train", f"resume={tiny_run}/checkpoints/last.ckpt", "run_dir=other")
+    assert done.code == 2
+    assert re.search(
+        r"holds a run already; continue it with resume=\S+/other/checkpoints/last\.ckpt, or give", done.err
+    )
+    assert content_of(Path("other")) == before
+
+
+def test_a_checkpoint_outside_of_a_run_needs_a_directory(cli: Any, tiny: list[str], tiny_run: Path) -> None:
+    """It does not go on in the folder above."""
+    Path("downloads").mkdir()
+    shutil.copy(tiny_run / "checkpoints" / "last.ckpt", "downloads")
+    done = cli("train", "resume=downloads/last.ckpt")
+    assert done.code == 2
+    assert "say where the run goes on: run_dir=PATH" in done.err
+    assert files(Path()) == {"downloads/last.ckpt"}
+
+
+@pytest.mark.parametrize("trainer", ["cpu", "ddp_cpu"])
+def test_a_start_that_is_refused_writes_nothing(cli: Any, tiny: list[str], tiny_run: Path, trainer: str) -> None:
+    """Where a run is at work, by one process or several, as in a directory that is refused for what it holds."""
+    shutil.copytree(tiny_run, "run")
+    before = content_of(Path("run"))
+    options = [*tiny, f"trainer={trainer}", "seed=7", "run_dir=run"]
+    for shared in (False, True):
+        with run_directory.held(Path("run"), shared=shared):
+            done = cli("train", *options, "resume=auto")
+            assert (done.code, content_of(Path("run"))) == (2, before)
+            assert "another process is at work on this run" in done.err
+    assert "holds a run already" in cli("train", *options).err
+    assert content_of(Path("run")) == before
+
+
+def test_a_hold_that_is_shared(tmp_path: Path) -> None:
+    """By the process that starts others and the first of these, and with nobody else."""
+    with run_directory.held(tmp_path, shared=True):
+        with run_directory.held(tmp_path, shared=True):
+            assert run_directory.is_held(tmp_path)
+        assert run_directory.is_held(tmp_path)
+    assert not run_directory.is_held(tmp_path)
 
 
 def test_an_empty_directory_is_taken(cli: Any, tiny: list[str]) -> None:

@@ -1,0 +1,158 @@
+"""The directory of a run: which one it is, who works in it, and what is there already."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from zoo.disk import new_directory
+from zoo.errors import CheckpointError, ConfigError
+
+LAST, BEST, RESULT, CONFIG = "checkpoints/last.ckpt", "checkpoints/best.ckpt", "metrics.json", "config.yaml"
+_MARKS = (CONFIG, RESULT, "metrics.csv", "checkpoints/*")
+"""What no other run may touch."""
+_FREE = (
+    *("run_dir", "resume", "overrides", "threads", "callbacks.keeper.every_seconds"),
+    *("trainer.devices", "trainer.num_nodes", "trainer.strategy"),  # processes enter here how many they are
+)
+"""What two starts of the same run may differ in."""
+
+
+def chosen(config: Mapping[str, Any]) -> Path:
+    """The directory that was asked for, that of the checkpoint to be continued, or a new one, made if need be."""
+    if config["run_dir"] is not None:
+        path = Path(config["run_dir"]).absolute()
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+    if config["resume"] is not None:
+        folder = Path(config["resume"]).absolute().parent
+        if folder.name != "checkpoints":
+            raise ConfigError(
+                f"{config['resume']} is in no run's folder of checkpoints; say where the run goes on: run_dir=PATH"
+            )
+        return folder.parent
+    names = config["names"]
+    return new_directory(Path(config["paths"]["runs"]).absolute() / f"{names['model']}-{names['data']}")
+
+
+def check_free(run_dir: Path, config: Mapping[str, Any], *, resumes: bool) -> None:
+    """Refuses a directory with another run than the one that `config["resume"]` continues: nothing of it may be lost.
+
+    Args:
+        run_dir: The directory; nobody else works in it.
+        config: The run that is about to start there.
+        resumes: It was asked to continue what there is, if anything. The same run, killed before it had a last.ckpt,
+            then begins anew.
+    """
+    if not any(any(run_dir.glob(mark)) for mark in _MARKS):
+        return
+    origin = config["resume"]
+    if origin is not None and _is_folder_of(origin, run_dir):
+        return
+    last, best = run_dir / LAST, run_dir / BEST
+    unkept = not last.exists() and not (run_dir / RESULT).exists() and is_same(config, run_dir / CONFIG)
+    if unkept and resumes:
+        return
+    if last.exists():
+        remedy = f"continue it with resume={last}, or give another run_dir"
+    elif unkept:
+        remedy = f"it was stopped before it had a last.ckpt: begin it anew with resume=auto run_dir={run_dir}"
+    elif best.exists():
+        remedy = f"give another run_dir; as there is no last.ckpt, only its weights can be a start: init={best}"
+    else:
+        remedy = "give another run_dir"
+    raise ConfigError(f"{run_dir} holds a run already; {remedy}")
+
+
+def remove_empty(config: Mapping[str, Any], run_dir: Path) -> None:
+    """Removes the directory of a run that could not begin; one that holds anything stays."""
+    folders = [run_dir]
+    if config["resume"] is None and run_dir.is_relative_to(Path(config["paths"]["runs"]).absolute()):
+        folders += [run_dir.parent, run_dir.parent.parent]
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
+
+
+def gone(run_dir: Path) -> CheckpointError:
+    """What is said of a directory that was removed under a run."""
+    return CheckpointError(
+        f"{run_dir} is gone: it was removed or renamed while the run worked. If it was renamed, continue with "
+        f"resume=NEW_NAME/{LAST}; else start again with the same command"
+    )
+
+
+@contextmanager
+def held(run_dir: Path, *, shared: bool = False) -> Iterator[None]:
+    """While a run works no other may work in its directory; the hold ends with the process, however it ends.
+
+    Args:
+        run_dir: The directory.
+        shared: By the process that starts others, and by the first of those: the hold lasts as long as either.
+    """
+    if os.environ.get("RANK", "0") != "0":  # of several processes the first holds it for all
+        yield
+        return
+    handle = _hold(run_dir, shared)
+    if handle is None:
+        raise ConfigError(f"{run_dir}: another process is at work on this run; wait for it, or give another run_dir")
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def is_held(run_dir: Path) -> bool:
+    handle = _hold(run_dir, shared=False)
+    if handle is None:
+        return True
+    os.close(handle)
+    return False
+
+
+def is_same(config: Mapping[str, Any], path: Path) -> bool:
+    """Whether a config.yaml is that of a run like this one."""
+    try:
+        other = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError):
+        return False
+    return isinstance(other, dict) and _compared(other) == _compared(config)
+
+
+def _compared(config: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = copy.deepcopy(dict(config))
+    for path in _FREE:
+        *above, name = path.split(".")
+        node: Any = found
+        for each in above:
+            node = node.get(each) if isinstance(node, dict) else None
+        if isinstance(node, dict):
+            node.pop(name, None)
+    return found
+
+
+def _is_folder_of(origin: str, run_dir: Path) -> bool:
+    with suppress(OSError):
+        return os.path.samefile(Path(origin).absolute().parent.parent, run_dir)
+    return False
+
+
+def _hold(run_dir: Path, shared: bool) -> int | None:
+    """A lock on the directory itself; None if another process has it. Where there are no locks, there are none."""
+    handle = os.open(run_dir, os.O_RDONLY)
+    try:
+        import fcntl
+
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return None
+    except (ImportError, OSError):
+        pass
+    return handle
