@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 
@@ -31,6 +32,7 @@ from zoo.attention import (
     fused_blocks,
     record,
 )
+from zoo.attention.reservoir import drawn_links
 
 Pattern = tuple[nn.Module, int, Tensor]
 """A module, a length, and who may attend to whom without a mask."""
@@ -132,6 +134,20 @@ def site(
     return Attend(SCORES[score](4, 3), NORMALISERS[normaliser](), restrict=restrict).to(dtype)
 
 
+def by_own_length(module: nn.Module, support: DenseSupport, near: Tensor) -> Tensor:
+    """(b,1,n,n): the links of a sequence that is shorter than its batch are those that it has alone."""
+    if not isinstance(module, BigBird) or support.permitted is None or support.permitted.shape[2] > 1:
+        return near
+    n, options = len(near), (module.block, module.global_blocks, module.window_blocks, module.random_blocks)
+    x = torch.zeros(2, 1, n, 1)
+    narrow = module(x, x, support)
+    found = narrow.to_dense(narrow.permitted.expand(2, 1, -1).double(), n, n) > 0
+    for example, own in enumerate(support.permitted.sum(-1).flatten().tolist()):
+        if own:  # what padding looks at is no one's business
+            found[example, 0, :own, :own] = big_bird(own, *options, support.causal, module.seed)[2]
+    return found
+
+
 def check(
     pattern: Pattern,
     kind: str,
@@ -144,7 +160,7 @@ def check(
     module, n, near = pattern
     shape = Shape(2, 3, n, n, 4)
     support, allowed = support_of(kind, n, causal)
-    allowed &= near
+    allowed &= by_own_length(module, support, near)
     tolerance = 1e-12 if dtype == torch.float64 else 1e-5
     tensors = inputs(shape, dtype)
     unseen = ~allowed.any(-2).unsqueeze(-1)
@@ -270,7 +286,10 @@ def test_positions_are_those_of_the_sequence(make: type, name: str) -> None:
     tensors = inputs(Shape(2, 3, n, n, 4))
     tensors["value"] = tensors["value"][..., :4]
     runs = []
-    for restrict, given_support in ((module, support), (None, DenseSupport(allowed & near))):
+    for restrict, given_support in (
+        (module, support),
+        (None, DenseSupport(allowed & by_own_length(module, support, near))),
+    ):
         attend = site("scaled dot", restrict)
         attend.place(make(**chosen).double())
         runs.append(run(attend.double(), tensors, given_support))
@@ -322,6 +341,45 @@ def test_random_blocks() -> None:
     assert [len(blocks) for blocks in later[2:8]] == [0, 0, 1, 2, 3, 3]
     assert all(max(blocks, default=-1) < own for own, blocks in enumerate(later))
     assert links_of(BigBird(block=5, global_blocks=2, random_blocks=3), 145, True) == later[:29]
+
+
+@pytest.mark.parametrize("lengths", [(640, 704), (64, 700), (1, 40, 41, 130, 650), (0, 300, 700)])
+@pytest.mark.parametrize("causal", [False, True])
+def test_big_bird_does_not_depend_on_its_batch(lengths: tuple[int, ...], causal: bool) -> None:
+    """Alone, and in batches that are padded to any length: the same context and gradients, on both paths."""
+    n = max(lengths) + 3
+    attend = site("scaled dot", BigBird(block=16, global_blocks=1, random_blocks=3))
+    tensors = inputs(Shape(len(lengths), 3, n, n, 4))
+    mask = torch.arange(n) < torch.tensor(lengths).unsqueeze(1)
+    tensors["value"] = tensors["value"].masked_fill(~mask[:, None, :, None], torch.nan)
+
+    def found(tensors: dict[str, Tensor], support: DenseSupport, real: Tensor) -> list[Tensor]:
+        leaves = {name: x.clone().requires_grad_() for name, x in tensors.items()}
+        context = attend(leaves["query"], attend.prepare(leaves["key"]), leaves["value"], support)[0]
+        context = context.masked_fill(~real[:, None, :, None], 0.0)
+        return [context.detach(), *torch.autograd.grad(context.square().sum(), list(leaves.values()))]
+
+    for within in (contextlib.nullcontext(), record(attend, grad=True)):
+        with within:
+            batch = found(tensors, DenseSupport.from_key_mask(mask, causal=causal), mask)
+            for example, length in enumerate(lengths):
+                one = {name: x[example : example + 1, :, :length] for name, x in tensors.items()}
+                alone = found(one, DenseSupport(causal=causal), mask[example : example + 1, :length])
+                for x, other in zip(batch, alone, strict=True):
+                    torch.testing.assert_close(x[example : example + 1, :, :length], other, rtol=0.0, atol=1e-12)
+
+
+def test_links_of_every_length_are_known_at_once() -> None:
+    """A block more changes as few links as it must, and none is lost of those that a length has alone."""
+    together = drawn_links(range(20, 91), 2, 1, 3, 7, False)
+    for count in range(20, 91):
+        alone = drawn_links([count], 2, 1, 3, 7, False)
+        for own in range(count):
+            valid = {link.to for link in together[own] if link.since <= count <= link.until}
+            assert valid == {link.to for link in alone[own]}
+            assert len(valid) == len(alone[own]) == 3
+            assert not any(abs(to - own) <= 1 or to < 2 or to >= count for to in valid)
+    assert sum(len(row) for row in together) / 90 < 3 * (1 + math.log(90 / 20))
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -31,22 +31,33 @@ class Blocks:
         queries: The query in each row, -1 for none.
         keys: The key in each slot, -1 for none.
         permitted: Which of the pairs exist; None where all do.
+        lengths: For each slot the shortest and the longest sequence that has it; None where all have.
     """
 
     cut: Cut
     queries: Int[Tensor, "c r"]
     keys: Int[Tensor, "c s"]
     permitted: Bool[Tensor, "c r s"] | None
+    lengths: tuple[Int[Tensor, "c s"], Int[Tensor, "c s"]] | None = None
 
     @classmethod
-    def of(cls, cut: Cut, queries: int, keys: int, device: torch.device, start: int, rule: Rule | None) -> Blocks:
+    def of(
+        cls,
+        cut: Cut,
+        queries: int,
+        keys: int,
+        device: torch.device,
+        start: int,
+        rule: Rule | None,
+        lengths: tuple[Int[Tensor, "c s"], Int[Tensor, "c s"]] | None = None,
+    ) -> Blocks:
         """Of a sequence whose first query stands at the position `start`; no rule permits all."""
         query_at = cut.of_queries(torch.arange(1, queries + 1, device=device)[None, None])[0, 0] - 1
         key_at = cut.of_keys(torch.arange(1, keys + 1, device=device)[None, None])[0, 0] - 1
         if rule is None:
-            return cls(cut, query_at, key_at, None)
+            return cls(cut, query_at, key_at, None, lengths)
         i, j = query_at.int().unsqueeze(2), key_at.int().unsqueeze(1)
-        return cls(cut, query_at, key_at, rule(i + start, j) & (i >= 0) & (j >= 0))
+        return cls(cut, query_at, key_at, rule(i + start, j) & (i >= 0) & (j >= 0), lengths)
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,7 +229,18 @@ def _met(part: Blocks, given: Tensor | None, layout: Layout) -> Bool[Tensor, "*#
     else:
         at_query, at_key = part.queries.clamp(min=0).unsqueeze(2), part.keys.clamp(min=0).unsqueeze(1)
         found = given.expand(-1, -1, layout.queries, layout.keys)[:, :, at_query, at_key]
+    if part.lengths is not None:
+        shortest, longest = part.lengths
+        own = own_lengths(given, layout.keys)[:, None, None]
+        found = found & ((shortest <= own) & (own <= longest))[:, None, :, None]
     return found.expand(-1, -1, -1, part.cut.size, -1) if part.permitted is None else found & part.permitted
+
+
+def own_lengths(permitted: Bool[Tensor, "#b #h #q #k"], keys: int) -> Int[Tensor, "#b"]:
+    """How long each sequence of a batch is: up to the last key that its mask permits to any query."""
+    seen = permitted.any(1).any(1).expand(-1, keys)
+    places = torch.arange(1, keys + 1, device=seen.device)
+    return torch.where(seen, places, 0).amax(-1) if keys else places.new_zeros(len(seen))
 
 
 def _queries_seen(layout: Layout, masks: Iterable[Tensor | None]) -> Bool[Tensor, "#b #h q"] | None:

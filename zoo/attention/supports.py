@@ -191,7 +191,7 @@ class DenseSupport:
         if seen.shape[1] not in (1, x.shape[1]):  # a key of a group is seen if one of its queries' heads sees it
             groups = x.shape[1]
             seen = seen.view(len(seen), groups, seen.shape[1] // groups, *seen.shape[2:]).any(2)
-        if not _can_be_read(seen):
+        if not can_be_read(seen):
             return ~seen.unsqueeze(-1)
         return None if seen.all() else (~seen).expand(x.shape[:3]).nonzero(as_tuple=True)
 
@@ -389,10 +389,10 @@ def _once(known: dict[str, Any], name: str, sizes: tuple[Any, ...], make: Callab
 
 def _unless_all(x: Bool[Tensor, "..."]) -> Bool[Tensor, "..."] | None:
     """None where all are true, if that can be known."""
-    return None if _can_be_read(x) and x.all() else x
+    return None if can_be_read(x) and x.all() else x
 
 
-def _can_be_read(x: Tensor) -> bool:
+def can_be_read(x: Tensor) -> bool:
     """Whether what is done may depend on the numbers, without a wait for a device or a break in a compiled graph."""
     return type(x) is Tensor and x.device.type == "cpu" and not torch.compiler.is_compiling()
 

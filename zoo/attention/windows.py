@@ -10,13 +10,14 @@ from inspect import unwrap
 from math import ceil, isqrt
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention.blocks import Blocks, BlockSupport, Layout, Rule
+from zoo.attention.blocks import Blocks, BlockSupport, Layout, Rule, own_lengths
 from zoo.attention.cuts import Cut, Order
 from zoo.attention.kept import kept
-from zoo.attention.supports import DenseSupport
+from zoo.attention.reservoir import NO_LINK, drawn_links
+from zoo.attention.supports import DenseSupport, can_be_read
 
 _LAYOUTS = 16
 
@@ -68,8 +69,10 @@ class BigBird(nn.Module):
     """Blocks look at their neighbours, the first blocks and random ones (Zaheer et al. 2020, section 2, appendix D).
 
     The first blocks are global: they look at all and all look at them (in the authors' code the last one is, too).
-    Random blocks are drawn once for a length from a seed, without those that are seen anyway, and serve all heads.
-    Under a causal support only what came before is seen, and drawn.
+    Random blocks are drawn from a seed, without those that are seen anyway, and serve all heads. They are those of the
+    sequence's own length, up to the last key that a mask permits, however far its batch is padded; a batch is laid out
+    with the links of all its lengths, most of which they share. Under a causal support only what came before is seen,
+    and drawn.
 
     Cost: O(n block (global_blocks + window_blocks + random_blocks))
 
@@ -112,8 +115,9 @@ class BigBird(nn.Module):
         self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: DenseSupport
     ) -> BlockSupport:
         length = _one_sequence(self, query, key, support)
+        counts = _counts(support, length, self.block)
         pattern = self.block, self.global_blocks, self.window_blocks // 2, self.random_blocks, self.seed
-        return BlockSupport.of(_big_bird(length, support.causal, *pattern, query.device), support)
+        return BlockSupport.of(_big_bird(length, counts, support.causal, *pattern, query.device), support)
 
     def extra_repr(self) -> str:
         kinds = f"global_blocks={self.global_blocks}, window_blocks={self.window_blocks}"
@@ -169,6 +173,17 @@ class ShiftedWindows(nn.Module):
         return f"window={self.window}, shift={self.shift}, height={self.height}, width={self.width}"
 
 
+def _counts(support: DenseSupport, length: int, block: int) -> tuple[int, ...]:
+    """How many blocks the sequences of a batch have; any number where no one looks, on devices that would wait."""
+    most = max(1, ceil(length / block))
+    if support.permitted is None or support.causal:
+        return (most,)
+    lengths = own_lengths(support.permitted, length)
+    if not can_be_read(lengths):
+        return tuple(range(1, most + 1))
+    return tuple(sorted({most, *(ceil(own / block) for own in lengths.tolist() if own)}))
+
+
 def _one_sequence(restrict: nn.Module, query: Tensor, key: Tensor, support: DenseSupport) -> int:
     queries, keys = query.shape[2], key.shape[2]
     if queries != keys or support.later:
@@ -212,23 +227,42 @@ def _sliding(
 
 @kept(_LAYOUTS)
 def _big_bird(
-    length: int, causal: bool, block: int, first: int, neighbours: int, linked: int, seed: int, device: torch.device
+    length: int,
+    counts: tuple[int, ...],
+    causal: bool,
+    block: int,
+    first: int,
+    neighbours: int,
+    linked: int,
+    seed: int,
+    device: torch.device,
 ) -> Layout:
-    count = max(1, ceil(length / block))
+    """Of `length` positions, with the links of sequences of all these numbers of blocks, the last its own."""
+    count = counts[-1]
     columns = min(first * block, length)
-    links, exists = _drawn_links(count, first, neighbours, linked, seed, causal)
     after = 0 if causal else neighbours
     span = (1 + neighbours + after) * block
-    cut = Cut(count, block, neighbours * block, span, None, columns, links.to(device))
-    is_link = (torch.arange(cut.slots) >= columns + span)[None, None].to(device)
-    drawn = torch.cat([torch.zeros(count, columns + span, dtype=torch.bool), exists.repeat_interleave(block, 1)], 1)
-    drawn = drawn.unsqueeze(1).to(device)
+    rows = drawn_links(counts, first, neighbours, linked, seed, causal)
+    most = max(len(row) for row in rows)
+    links = torch.tensor([row + [NO_LINK] * (most - len(row)) for row in rows], dtype=torch.int64, device=device)
+    to, since, until = links.view(count, most, 3).unbind(2)
+    cut = Cut(count, block, neighbours * block, span, None, columns, to)
+    is_link = (torch.arange(cut.slots, device=device) >= columns + span)[None, None]
+
+    def of_slots(of_links: Tensor, of_others: int) -> Tensor:
+        others = of_links.new_full((count, columns + span), of_others)
+        return torch.cat([others, of_links.repeat_interleave(block, 1)], 1)
+
+    drawn = of_slots(since <= until, False).unsqueeze(1)
+    lengths = None
+    if len(counts) > 1:
+        lengths = of_slots((since - 1) * block + 1, 0), of_slots(until * block, length)
 
     def near(i: Tensor, j: Tensor) -> Tensor:
         is_near = ((i // block - j // block).abs() <= neighbours) & ~is_link
         return (is_near | drawn) & (i >= columns) & (j >= columns)
 
-    rest = Blocks.of(cut, length, length, device, 0, _rule(near, cut, columns, causal))
+    rest = Blocks.of(cut, length, length, device, 0, _rule(near, cut, columns, causal), lengths)
     return Layout(rest, length, length, _first(columns, length, length, 0, causal, device))
 
 
@@ -290,29 +324,3 @@ def _by_window(height: int, width: int, window: int, down: int, right: int, devi
     places = slots.new_empty(height * width + 1)
     places[torch.where(slots < 0, height * width, slots)] = torch.arange(len(slots), device=device)
     return Order(slots, places[:-1])
-
-
-def _drawn_links(
-    count: int, first: int, neighbours: int, linked: int, seed: int, causal: bool
-) -> tuple[Int[Tensor, "c links"], Tensor]:
-    """Different blocks for each block, out of those that it does not see anyway; and whether there were that many.
-
-    What may be drawn is numbered without its gap, the neighbours. The k-th draw is one of what is left after k - 1, and
-    steps over those in ascending order.
-    """
-    own = torch.arange(count)
-    below = (own - neighbours - first).clamp(min=0)  # blocks between the global ones and the neighbours
-    above = torch.zeros_like(own) if causal else (count - torch.maximum(own + neighbours + 1, own.new_tensor(first)))
-    left = below + above.clamp(min=0)
-    # Block by block: under a causal support a longer sequence has the pattern of a shorter one, and more.
-    draws = torch.rand(count, linked, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    chosen = torch.empty(count, 0, dtype=torch.long)
-    for turn in range(linked):
-        draw = (draws[:, turn] * (left - turn).clamp(min=1)).long()
-        for earlier in chosen.unbind(1):
-            draw = draw + (draw >= earlier)
-        chosen = torch.cat([chosen, draw.unsqueeze(1)], 1).sort(1).values
-    exists = torch.arange(linked) < left.unsqueeze(1)
-    start_above = torch.maximum(own + neighbours + 1, own.new_tensor(first)).unsqueeze(1)
-    number = torch.where(chosen < below.unsqueeze(1), chosen + first, chosen - below.unsqueeze(1) + start_above)
-    return number.clamp(max=max(0, count - 1)), exists
