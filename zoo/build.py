@@ -6,11 +6,12 @@ import dataclasses
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
 
+from zoo.attention.ranges import NotNegative, Positive, Rate, Share
 from zoo.errors import ConfigError, ZooError, nearest
+from zoo.fitting import hints_of, misfit
 
 ALLOWED = (
     "zoo.attention.",
@@ -39,6 +40,15 @@ _PLACES = {
     "logger": ("zoo.loggers.",),
 }
 _BACKBONES = ("resnet18", "resnet34", "resnet50", "resnet101", "vgg16", "vit_b_16", "convnext_tiny", "efficientnet_b0")
+_OPTIMIZERS = {
+    "lr": NotNegative,
+    "weight_decay": NotNegative,
+    "momentum": Rate,
+    "dampening": Share,
+    "betas": Sequence[Rate],
+    "eps": Positive,
+}
+"""Ranges of options whose signatures are not ours."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z][A-Za-z0-9_]*)+", re.ASCII)
 _DEEPEST, _MOST_NODES = 32, 100_000
 _RESERVED = {"_target_", "_partial_"}
@@ -74,35 +84,45 @@ def check(node: Mapping[str, Any], path: str, given: set[str] | None = None) -> 
         raise problem
 
 
-def problems(node: Mapping[str, Any], path: str, given: set[str] | None = None) -> Iterator[ConfigError]:
-    """All that `check` would refuse, one after the other."""
+def problems(
+    node: Mapping[str, Any], path: str, given: set[str] | None = None, but: Collection[Any] = ()
+) -> Iterator[ConfigError]:
+    """All that `check` would refuse, one after the other, except in parts that equal one of `but`."""
     try:
         targets = list(_targets(node, path))
     except ConfigError as error:
         yield error
         return
-    for where, each in targets:
+    found: list[tuple[str, Mapping[str, Any], Any]] = []
+    for where, each in targets:  # what may not be built at all comes first
         try:
-            yield from _problems_of(each, where, path, given)
+            found.append((where, each, resolve(each["_target_"], where, is_root=where == path)))
         except ConfigError as error:
             yield error
+    for where, each, target in found:
+        if each not in but:
+            yield from _problems_of(each, where, target, (given or set()) if where == path else set())
 
 
-def _problems_of(each: Mapping[str, Any], where: str, path: str, given: set[str] | None) -> Iterator[ConfigError]:
-    found = resolve(each["_target_"], where, is_root=where == path)
-    signature, hints = inspect.signature(found), _hints(found)
+def _problems_of(each: Mapping[str, Any], where: str, target: Any, given: set[str]) -> Iterator[ConfigError]:
+    signature, hints = inspect.signature(target), options_of(target)
     known = {n for n, p in signature.parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
     for key, value in each.items():
         if key not in known | _RESERVED:
             yield ConfigError(f"{where} has no option {key!r}. {nearest(str(key), known)}")
         elif value == "???":
             yield ConfigError(f"{where}.{key} must be given: {where}.{key}=VALUE")
-        elif key in hints and not _fits(value, hints[key]):
-            yield ConfigError(f"{where}.{key}={value!r} does not fit: it is to be {_said(hints[key])}")
+        elif key in hints and (said := misfit(value, hints[key], f"{where}.{key}")):
+            yield ConfigError(said)
     needed = {n for n, p in signature.parameters.items() if p.default is p.empty and n in known}
-    missing = needed - set(each) - ((given or set()) if where == path else set())
+    missing = needed - set(each) - given
     if missing and not each.get("_partial_"):
         yield ConfigError(f"{where} needs {', '.join(sorted(missing))}")
+
+
+def options_of(found: Any) -> dict[str, Any]:
+    """The type of each option, with the range of its numbers."""
+    return {**hints_of(found), **(_OPTIMIZERS if found.__module__.startswith("torch.optim.") else {})}
 
 
 def resolve(target: Any, where: str, *, is_root: bool = False) -> Any:
@@ -163,40 +183,7 @@ def _is_a(found: Any, kind: type) -> bool:
 
 def _returned(found: Callable[..., Any]) -> Any:
     """What a function says that it returns."""
-    return _hints(found).get("return") if inspect.isfunction(found) else None
-
-
-def _hints(target: Any) -> dict[str, Any]:
-    """The types of its options, as far as they can be known."""
-    try:
-        return get_type_hints(target.__init__ if inspect.isclass(target) else target)
-    except (NameError, TypeError):  # a type that is imported for the type checker alone
-        return {}
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value can be of a type; what lists and mappings hold is left to the target itself."""
-    if isinstance(value, Mapping | list | tuple):
-        return True
-    if get_origin(hint) in (Union, UnionType):
-        return any(_fits(value, each) for each in get_args(hint))
-    if get_origin(hint) is Literal:
-        return value in get_args(hint)
-    if hint is float:
-        return type(value) in (int, float)
-    if hint in (bool, int, str, NoneType):
-        return type(value) is hint
-    return hint in (Any, object) or not inspect.isclass(get_origin(hint) or hint)  # else a list or an object belongs
-
-
-def _said(hint: Any) -> str:
-    """A type in words."""
-    if get_origin(hint) in (Union, UnionType):
-        return " or ".join(map(_said, get_args(hint)))
-    if get_origin(hint) is Literal:
-        return " or ".join(map(repr, get_args(hint)))
-    words = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null"}
-    return words.get(hint, f"a {(get_origin(hint) or hint).__name__}")
+    return hints_of(found).get("return") if inspect.isfunction(found) else None
 
 
 def _targets(node: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -24,7 +24,7 @@ import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
-from zoo import build, checkpoint, config, run, run_directory
+from zoo import build, checkpoint, config, run, run_directory, schema
 from zoo.data.tables import collecting
 from zoo.errors import ConfigError, ProblemsError, ZooError
 from zoo.finetune import origin, transplant
@@ -33,7 +33,6 @@ from zoo.tasks.contract import Invariance, Task, TaskData
 
 _MOST_LISTED = 200
 _MOST_SECONDS = 30.0
-_GIVEN = {"callbacks": {"run_dir", "about"}, "logger": {"run_dir"}}
 
 
 def check(overrides: Sequence[str]) -> list[str]:
@@ -43,7 +42,7 @@ def check(overrides: Sequence[str]) -> list[str]:
     problems = [str(error) for error in found]
     report: list[str] = []
     try:
-        composed = config.compose(kept)
+        composed = config.resolved(kept)
     except ConfigError as error:
         raise ProblemsError([*problems, str(error)]) from error
     problems += [str(error) for error in _problems_of_options(composed)]
@@ -69,11 +68,10 @@ def show(overrides: Sequence[str]) -> None:
 
 def _problems_of_options(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
     """Values that do not fit, of every part of the configuration; sizes are not known yet."""
-    seed, threads, run_dir = composed["seed"], composed["threads"], composed["run_dir"]
-    if type(seed) is not int or not 0 <= seed < 2**32:
-        yield ConfigError(f"seed={seed!r}: write a whole number from 0 to {2**32 - 1}")
-    if threads is not None and (type(threads) is not int or threads < 1):
-        yield ConfigError(f"threads={threads!r}: write a whole number from 1, or null")
+    yield from schema.problems(composed)
+    if any(True for _ in schema.problems_of_keys(composed)):
+        return
+    run_dir = composed["run_dir"]
     if run_dir is not None and composed["resume"] is None:
         try:
             run_directory.check_free(Path(run_dir).absolute(), composed, resumes=False)
@@ -83,16 +81,6 @@ def _problems_of_options(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
     existing = next(folder for folder in (runs, *runs.parents) if folder.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         yield ConfigError(f"{existing} cannot be written, where the run would go; give another run_dir or paths.runs")
-    seen: set[str] = set()
-    sized = set(inspect.signature(build.resolve(composed["model"]["_target_"], "model")).parameters)
-    nodes = [("model", composed["model"], sized), ("data", composed["data"], set())]
-    for group, given in _GIVEN.items():
-        nodes += [(f"{group}.{name}", node, given) for name, node in composed[group].items()]
-    for path, node, given in nodes:
-        for problem in build.problems(node, path, given):
-            if str(problem) not in seen:
-                seen.add(str(problem))
-                yield problem
     try:
         _trainer(composed)
     except (TypeError, ValueError, MisconfigurationException) as error:

@@ -113,7 +113,7 @@ def train(overrides: list[str]) -> int:
 
         print("\n".join([_TRAIN_HELP, "", *options.described(overrides)]))
         return 0
-    if not flags and config.value_of(overrides, "check") in ("true", "True"):
+    if not flags and (config.value_of(overrides, "check") or "").lower() == "true":
         from zoo import check
 
         check.show(overrides)

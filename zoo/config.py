@@ -22,6 +22,8 @@ NAMED = (
     *("trainer", "callbacks", "logger", "experiment"),
 )
 
+_OPTIONAL = ("experiment",)
+"""Groups of which nothing need be chosen."""
 MECHANISMS = ("attention", "gate", "loss")
 """Groups that a model has a place for, or has not."""
 
@@ -32,7 +34,17 @@ def options(group: str) -> dict[str, str]:
 
 
 def compose(overrides: Sequence[str]) -> dict[str, Any]:
-    """The resolved configuration of these overrides; works inside another Hydra application too."""
+    """The resolved configuration of these overrides, its keys checked; works inside another Hydra application."""
+    from zoo import schema
+
+    composed = resolved(overrides)
+    for problem in schema.problems_of_keys(composed):
+        raise problem
+    return composed
+
+
+def resolved(overrides: Sequence[str]) -> dict[str, Any]:
+    """The configuration as it was given."""
     for override in overrides:
         if override.startswith(("hydra.", "hydra/")):
             raise ConfigError(f"{override}: {_of_hydra(override)}")
@@ -252,7 +264,7 @@ def _split(override: str) -> tuple[str, str]:
 def _check_choices(group: str, value: str) -> None:
     known = options(group)
     for name in re.split(r"\s*,\s*", value.strip("'\"")):
-        if name not in known and name != "null":
+        if name not in known and not (name == "null" and group in _OPTIONAL):
             raise ConfigError(f"there is no {group} {name!r}. {nearest(name, known)}")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from pytorch_lightning.loggers import Logger, TensorBoardLogger, WandbLogger
 
+from zoo.attention.ranges import Count
 from zoo.disk import whole_file
 from zoo.errors import ConfigError
 
@@ -20,7 +21,7 @@ class MetricsFile(Logger):
     Lightning saves after every entry. The last row is therefore taken back from the file when its step has more to say.
     """
 
-    def __init__(self, *, run_dir: Path, flush_rows: int = 100) -> None:
+    def __init__(self, *, run_dir: Path, flush_rows: Count = 100) -> None:
         super().__init__()
         self.path = run_dir / "metrics.csv"
         self.flush_rows = flush_rows

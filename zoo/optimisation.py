@@ -11,6 +11,7 @@ import pytorch_lightning as pl
 import torch
 from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 
+from zoo.attention.ranges import Natural, NotNegative, Positive, PositiveShare, Share
 from zoo.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
@@ -38,8 +39,8 @@ class Optimisation:
         scheduler: Schedule | None = None,
         freeze: Sequence[str] = (),
         unfreeze: Mapping[int, Sequence[str]] | None = None,
-        rates: Mapping[str, float] | None = None,
-        layer_decay: float = 1.0,
+        rates: Mapping[str, NotNegative] | None = None,
+        layer_decay: PositiveShare = 1.0,
         no_weight_decay: Sequence[str] = (),
     ) -> None:
         if not 0 < layer_decay <= 1:
@@ -121,13 +122,13 @@ class Schedule:
         self,
         kind: Literal["constant", "cosine", "inverse_sqrt", "steps", "plateau"] = "constant",
         *,
-        warmup: float = 0,
-        floor: float = 0.0,
-        factor: float = 0.5,
-        patience: int = 10,
+        warmup: NotNegative = 0,
+        floor: NotNegative = 0.0,
+        factor: Positive = 0.5,
+        patience: Natural = 10,
         monitor: str | None = None,
         mode: Literal["min", "max"] | None = None,
-        milestones: Sequence[float] = (),
+        milestones: Sequence[Share] = (),
     ) -> None:
         kinds = ("constant", "cosine", "inverse_sqrt", "steps", "plateau")
         if kind not in kinds:
@@ -156,7 +157,10 @@ class Schedule:
             monitor = self.monitor or task.primary
             mode = self.mode or task.mode_of(monitor)
             if mode is None:
-                raise ConfigError(f"scheduler.mode must be given: min or max, whichever is better of {monitor}")
+                raise ConfigError(
+                    f"scheduler.monitor={monitor}: the model does not say whether more or less of it is better; "
+                    f"write scheduler.mode=max or min, or take its primary metric, {task.primary}"
+                )
             plateau = ReduceLROnPlateau(optimizer, mode=mode, factor=self.factor, patience=self.patience)
             return {"scheduler": plateau, "interval": "epoch", "monitor": monitor}
         total = int(module.trainer.estimated_stepping_batches)

@@ -21,7 +21,7 @@ import torch
 import yaml
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 
-from zoo import __version__, checkpoint, launch, loggers, ranks, resume, run_directory, tables
+from zoo import __version__, checkpoint, launch, loggers, ranks, resume, run_directory, schema, tables
 from zoo.allocator import keep_freed_memory
 from zoo.build import build
 from zoo.callbacks import Interruption, Keeper, NanGuard, Progress, Thaw
@@ -40,6 +40,7 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
     """Trains, evaluates and reports; returns what stands in metrics.json."""
     _quiet()
     keep_freed_memory()
+    schema.check(config)
     config = launch.join(config)
     starts_others = launch.wanted(config)
     is_auto = config["resume"] == "auto"
@@ -186,12 +187,7 @@ def _prepared(config: dict[str, Any], run_dir: Path, resumed: Mapping[str, Any] 
 
     What the data decides (threads) is entered into the configuration.
     """
-    seed = config["seed"]
-    if type(seed) is not int or not 0 <= seed < 2**32:
-        raise ConfigError(f"seed={seed!r}: write a whole number from 0 to {2**32 - 1}")
-    threads = config["threads"]
-    if threads is not None and (type(threads) is not int or threads < 1):
-        raise ConfigError(f"threads={threads!r}: write a whole number from 1, or null")
+    seed, threads = config["seed"], config["threads"]
     pl.seed_everything(seed, workers=True, verbose=False)
     data = build(config["data"], "data")
     data.order_seed = seed

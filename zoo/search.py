@@ -171,7 +171,8 @@ def _judged(settings: Mapping[str, str], composed: Mapping[str, Any]) -> dict[st
     direction = settings["direction"] or _DIRECTIONS.get(task.mode_of(metric) or "")
     if not direction:
         raise ConfigError(
-            f"hydra.sweeper.direction must be given: maximize or minimize, whichever is better of {metric}"
+            f"hydra.sweeper.metric={metric}: the model does not say whether more or less of it is better; write "
+            f"hydra.sweeper.direction=maximize or minimize, or take its primary metric, {task.primary}"
         )
     return {"metric": metric, "direction": direction}
 

@@ -328,6 +328,6 @@ def test_metrics_that_are_not_measured(cli: Any, tiny: list[str]) -> None:
     done = cli("train", *tiny, "callbacks.keeper.monitors={val/acuracy: max}")
     assert done.code == 2
     assert "'val/acuracy' is not measured. Did you mean 'val/accuracy'?" in done.err
-    done = cli("train", *tiny, "scheduler=plateau", "scheduler.monitor=val/los")
+    done = cli("train", *tiny, "scheduler=plateau", "scheduler.monitor=val/los", "scheduler.mode=min")
     assert done.code == 2
     assert "val/los which is not available" in done.err

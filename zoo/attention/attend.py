@@ -19,6 +19,7 @@ from zoo.attention import fused
 from zoo.attention.checks import check_serves, check_shapes
 from zoo.attention.dropout import DropWeights
 from zoo.attention.positions import Position
+from zoo.attention.ranges import Rate
 from zoo.attention.record import Tap
 from zoo.attention.scores import prepared
 from zoo.attention.state import Aligned, AttentionState
@@ -217,7 +218,7 @@ class AttendFactory:
     score: Callable[..., Any]
     normalise: Callable[..., Any]
     restrict: Callable[..., Any] | None = None
-    dropout: float | Callable[..., DropWeights] = 0.0
+    dropout: Rate | Callable[..., DropWeights] = 0.0
 
     def __call__(self, dim: int, heads: int) -> Attend:
         sizes = {"dim": dim, "heads": heads}

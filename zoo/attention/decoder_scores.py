@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from zoo.attention.attend import sized
 from zoo.attention.checks import check_widths
 from zoo.attention.precision import at_least_single
+from zoo.attention.ranges import Count, NotNegative
 from zoo.attention.scores import glorot_, prepared
 from zoo.attention.state import AttentionState
 from zoo.attention.supports import DenseSupport, Support
@@ -39,7 +40,7 @@ class LocationAware(nn.Module):
 
     supports = (DenseSupport,)
 
-    def __init__(self, *, dim: int, heads: int, filters: int = 10, kernel_size: int = 31) -> None:
+    def __init__(self, *, dim: Count, heads: Count, filters: Count = 10, kernel_size: Count = 31) -> None:
         super().__init__()
         if filters < 1:
             raise ValueError(f"filters must be 1 or more, got {filters}")
@@ -92,7 +93,7 @@ class CoverageAware(nn.Module):
 
     supports = (DenseSupport,)
 
-    def __init__(self, *, dim: int, heads: int, fertility: float | None = None) -> None:
+    def __init__(self, *, dim: Count, heads: Count, fertility: NotNegative | None = None) -> None:
         super().__init__()
         if fertility is not None and not 0.0 < fertility < math.inf:
             raise ValueError(f"fertility must be above 0, or None, got {fertility}")
@@ -146,7 +147,7 @@ class TwoScores(nn.Module):
     Cost: O(pairs d)
     """
 
-    def __init__(self, *, monotonic: Callable[..., Any], chunk: Callable[..., Any], dim: int, heads: int) -> None:
+    def __init__(self, *, monotonic: Callable[..., Any], chunk: Callable[..., Any], dim: Count, heads: Count) -> None:
         super().__init__()
         if dim < 2:
             raise ValueError(f"two scores need queries and keys of two numbers or more, got dim={dim}")

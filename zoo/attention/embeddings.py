@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention.precision import wide
+from zoo.attention.ranges import Count, Positive
 
 
 class Sinusoidal(nn.Module):
@@ -22,7 +23,7 @@ class Sinusoidal(nn.Module):
         base: The longest wavelength is 2 pi times this.
     """
 
-    def __init__(self, *, dim: int, base: float = 10_000.0) -> None:
+    def __init__(self, *, dim: Count, base: Positive = 10_000.0) -> None:
         super().__init__()
         if dim < 2 or dim % 2:
             raise ValueError(f"sines and cosines come in pairs: dim must be even, got {dim}")
@@ -48,7 +49,7 @@ class Sinusoidal2D(nn.Module):
         base: The longest wavelength is 2 pi times this.
     """
 
-    def __init__(self, *, dim: int, base: float = 10_000.0) -> None:
+    def __init__(self, *, dim: Count, base: Positive = 10_000.0) -> None:
         super().__init__()
         if dim < 4 or dim % 4:
             raise ValueError(f"two axes with pairs of sines and cosines: dim must be divisible by 4, got {dim}")
@@ -76,7 +77,7 @@ class Learned(nn.Module):
         interpolate: Stretch the vectors over a longer input; otherwise it is refused.
     """
 
-    def __init__(self, *, dim: int, length: int, interpolate: bool = False) -> None:
+    def __init__(self, *, dim: Count, length: Count, interpolate: bool = False) -> None:
         super().__init__()
         self.interpolate = interpolate
         self.vectors = nn.Parameter(torch.empty(length, dim))
@@ -114,7 +115,7 @@ class Learned2D(nn.Module):
         grid: Rows and columns that have a vector.
     """
 
-    def __init__(self, *, dim: int, grid: tuple[int, int]) -> None:
+    def __init__(self, *, dim: Count, grid: tuple[Count, Count]) -> None:
         super().__init__()
         rows, columns = grid
         self.vectors = nn.Parameter(torch.empty(rows, columns, dim))

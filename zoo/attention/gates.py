@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.attention.precision import wide
+from zoo.attention.ranges import Count
 from zoo.attention.record import Tap
 
 Pooling = Literal["avg", "max", "both"]
@@ -31,7 +32,7 @@ class SqueezeExcitation(nn.Module):
         reduction: What the channels are divided by between W1 and W2; at least one is left.
     """
 
-    def __init__(self, *, channels: int, reduction: int = 16) -> None:
+    def __init__(self, *, channels: Count, reduction: Count = 16) -> None:
         super().__init__()
         self.squeeze, self.excite = _bottleneck(channels, reduction)
         self.tap = Tap()
@@ -51,7 +52,7 @@ class EfficientChannel(nn.Module):
         kernel: How many neighbouring channels a gate depends on, an odd number; if not given, `efficient_kernel`'s.
     """
 
-    def __init__(self, *, channels: int, kernel: int | None = None) -> None:
+    def __init__(self, *, channels: Count, kernel: Count | None = None) -> None:
         super().__init__()
         if channels < 1:
             raise ValueError(f"a gate has at least 1 channel, got {channels}")
@@ -84,7 +85,7 @@ class ChannelGate(nn.Module):
         pooling: What of each channel the MLP is given; the results of both are added.
     """
 
-    def __init__(self, *, channels: int, reduction: int = 16, pooling: Pooling = "both") -> None:
+    def __init__(self, *, channels: Count, reduction: Count = 16, pooling: Pooling = "both") -> None:
         super().__init__()
         self.pools = _pools(pooling)
         self.squeeze, self.excite = _bottleneck(channels, reduction)
@@ -107,7 +108,7 @@ class SpatialGate(nn.Module):
         pooling: What of each place the convolution is given.
     """
 
-    def __init__(self, *, kernel: int = 7, pooling: Pooling = "both") -> None:
+    def __init__(self, *, kernel: Count = 7, pooling: Pooling = "both") -> None:
         super().__init__()
         self.pools = _pools(pooling, over_channels=True)
         self.conv = nn.Conv2d(len(self.pools), 1, _odd(kernel), padding=kernel // 2, bias=False)
@@ -139,9 +140,9 @@ class CBAM(nn.Module):
     def __init__(
         self,
         *,
-        channels: int,
-        reduction: int = 16,
-        kernel: int = 7,
+        channels: Count,
+        reduction: Count = 16,
+        kernel: Count = 7,
         pooling: Pooling = "both",
         first: Order = "channel",
     ) -> None:

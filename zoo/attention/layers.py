@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from zoo.attention.dropout import Dropout
 from zoo.attention.heads import Memory
 from zoo.attention.products import Linear
+from zoo.attention.ranges import Count, Rate
 from zoo.attention.supports import DenseSupport
 
 
@@ -25,7 +26,7 @@ class FeedForward(nn.Module):
     """
 
     def __init__(
-        self, *, dim: int, width: int, activation: Callable[[], nn.Module] = nn.ReLU, dropout: float = 0.0
+        self, *, dim: Count, width: Count, activation: Callable[[], nn.Module] = nn.ReLU, dropout: Rate = 0.0
     ) -> None:
         super().__init__()
         self.expand = Linear(dim, width)
@@ -58,8 +59,8 @@ class PostNorm(nn.Module):
     def __init__(
         self,
         *,
-        dim: int,
-        dropout: float = 0.0,
+        dim: Count,
+        dropout: Rate = 0.0,
         norm: Callable[[int], nn.Module] = nn.LayerNorm,
         branch: Callable[[], nn.Module] | None = None,
     ) -> None:
@@ -87,8 +88,8 @@ class PreNorm(nn.Module):
     def __init__(
         self,
         *,
-        dim: int,
-        dropout: float = 0.0,
+        dim: Count,
+        dropout: Rate = 0.0,
         norm: Callable[[int], nn.Module] = nn.LayerNorm,
         branch: Callable[[], nn.Module] | None = None,
     ) -> None:
@@ -123,12 +124,12 @@ class EncoderBlock(nn.Module):
     def __init__(
         self,
         *,
-        dim: int,
+        dim: Count,
         mixer: nn.Module,
         feed_forward: nn.Module,
         residual: Callable[..., Residual] = PreNorm,
         feed_residual: Callable[..., Residual] | None = None,
-        dropout: float = 0.0,
+        dropout: Rate = 0.0,
     ) -> None:
         super().__init__()
         self.mixer = mixer
@@ -171,12 +172,12 @@ class DecoderBlock(nn.Module):
     def __init__(
         self,
         *,
-        dim: int,
+        dim: Count,
         mixer: nn.Module,
         cross: nn.Module,
         feed_forward: nn.Module,
         residual: Callable[..., Residual] = PreNorm,
-        dropout: float = 0.0,
+        dropout: Rate = 0.0,
     ) -> None:
         super().__init__()
         if not hasattr(cross, "prepare"):

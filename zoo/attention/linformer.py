@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from zoo.attention.attend import per_query_head
 from zoo.attention.precision import wide
+from zoo.attention.ranges import Count
 from zoo.attention.supports import DenseSupport
 from zoo.attention.weightless import Weightless
 
@@ -46,10 +47,10 @@ class Linformer(Weightless):
     def __init__(
         self,
         *,
-        dim: int,
-        heads: int,
-        length: int,
-        slots: int = 256,
+        dim: Count,
+        heads: Count,
+        length: Count,
+        slots: Count = 256,
         share: Literal["nothing", "heads", "heads and values"] = "heads",
     ) -> None:
         super().__init__()

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from zoo.attention.precision import at_least_single, wide
+from zoo.attention.ranges import Count, Natural
 from zoo.attention.scores import glorot_
 from zoo.attention.state import AttentionState
 from zoo.attention.supports import DenseSupport, RowFunction, masked_softmax
@@ -142,7 +143,7 @@ class LocalM(nn.Module):
     supports = (DenseSupport,)
     reads_queries = False
 
-    def __init__(self, *, radius: int = 10) -> None:
+    def __init__(self, *, radius: Natural = 10) -> None:
         super().__init__()
         if radius < 0:
             raise ValueError(f"radius is a number of keys on each side, 0 or more, got {radius}")
@@ -174,7 +175,7 @@ class LocalP(nn.Module):
     supports = (DenseSupport,)
     not_causal = "predicts a place in a whole source, whose length is not known where attention is causal"
 
-    def __init__(self, *, dim: int, heads: int, radius: int = 10) -> None:
+    def __init__(self, *, dim: Count, heads: Count, radius: Natural = 10) -> None:
         super().__init__()
         if radius < 1:
             raise ValueError(f"radius is a number of keys on each side, 1 or more, got {radius}")

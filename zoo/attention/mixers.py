@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention.precision import at_least_single
+from zoo.attention.ranges import Count
 from zoo.attention.record import Tap
 from zoo.attention.supports import DenseSupport, Support
 
@@ -110,7 +111,7 @@ class FourierMixer(nn.Module):
         length: Of the longest sequence under a causal support; without it such a support is refused.
     """
 
-    def __init__(self, *, length: int | None = None) -> None:
+    def __init__(self, *, length: Count | None = None) -> None:
         super().__init__()
         if length is not None and length < 1:
             raise ValueError(f"length must be 1 or more, got {length}")
@@ -251,7 +252,7 @@ class DilatedConvolution(nn.Module):
         kernel: Taps of a filter; odd, so that one that is not causal has a middle.
     """
 
-    def __init__(self, *, dim: int, layers: int = 4, kernel: int = 3) -> None:
+    def __init__(self, *, dim: Count, layers: Count = 4, kernel: Count = 3) -> None:
         super().__init__()
         if layers < 1:
             raise ValueError(f"layers must be at least 1, got {layers}")

@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from zoo.attention.precision import at_least_single
+from zoo.attention.ranges import AnyFloat, Count, NotNegative
 from zoo.attention.scan import linear_recurrence
 from zoo.attention.state import Aligned, AttentionState
 from zoo.attention.supports import DenseSupport, masked_softmax
@@ -41,9 +42,9 @@ class Monotonic(nn.Module):
     def __init__(
         self,
         *,
-        heads: int,
-        offset: float = -4.0,
-        noise: float = 1.0,
+        heads: Count,
+        offset: AnyFloat = -4.0,
+        noise: NotNegative = 1.0,
         inference: Literal["hard", "expected"] = "hard",
     ) -> None:
         super().__init__()
@@ -106,10 +107,10 @@ class MonotonicChunkwise(nn.Module):
     def __init__(
         self,
         *,
-        heads: int,
-        chunk: int = 2,
-        offset: float = -4.0,
-        noise: float = 1.0,
+        heads: Count,
+        chunk: Count = 2,
+        offset: AnyFloat = -4.0,
+        noise: NotNegative = 1.0,
         inference: Literal["hard", "expected"] = "hard",
     ) -> None:
         super().__init__()

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention.precision import at_least_single, wide
+from zoo.attention.ranges import Positive
 from zoo.attention.state import AttentionState
 from zoo.attention.supports import EdgeSupport, Support
 
@@ -23,7 +24,7 @@ class Softmax(nn.Module):
         temperature: T; below 1 sharper, above 1 flatter.
     """
 
-    def __init__(self, *, temperature: float = 1.0) -> None:
+    def __init__(self, *, temperature: Positive = 1.0) -> None:
         super().__init__()
         if not temperature > 0.0:
             raise ValueError(f"temperature must be above 0, got {temperature}")

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from zoo.attention.linear import KernelAttention
 from zoo.attention.precision import wide
+from zoo.attention.ranges import Count
 from zoo.attention.state import LinearState
 
 
@@ -39,7 +40,7 @@ class Performer(KernelAttention):
     seed: Tensor
     passes: Tensor
 
-    def __init__(self, *, dim: int, heads: int, features: int = 256, redraw_every: int | None = None) -> None:
+    def __init__(self, *, dim: Count, heads: Count, features: Count = 256, redraw_every: Count | None = None) -> None:
         super().__init__()
         if features < 1:
             raise ValueError(f"features must be at least 1, got {features}")

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from zoo.attention.embeddings import sinusoid
 from zoo.attention.precision import at_least_single, wide
+from zoo.attention.ranges import Count
 from zoo.attention.supports import DenseSupport, EdgeSupport, Support
 
 
@@ -75,7 +76,7 @@ class ALiBi(Position):
         heads: H.
     """
 
-    def __init__(self, *, heads: int) -> None:
+    def __init__(self, *, heads: Count) -> None:
         super().__init__()
         if heads < 1:
             raise ValueError(f"heads must be at least 1, got {heads}")
@@ -110,7 +111,7 @@ class T5Bias(Position):
         causal: All buckets are for what came before.
     """
 
-    def __init__(self, *, heads: int, buckets: int = 32, distance: int = 128, causal: bool = False) -> None:
+    def __init__(self, *, heads: Count, buckets: Count = 32, distance: Count = 128, causal: bool = False) -> None:
         super().__init__()
         one_way = buckets if causal else buckets // 2
         if one_way < 2 or (buckets % 2 and not causal):
@@ -154,7 +155,7 @@ class RelativeBias2D(Position):
         grid: Rows and columns.
     """
 
-    def __init__(self, *, heads: int, grid: tuple[int, int]) -> None:
+    def __init__(self, *, heads: Count, grid: tuple[Count, Count]) -> None:
         super().__init__()
         if min(grid) < 1:
             raise ValueError(f"a grid has 1 row and column or more, got {grid[0]} x {grid[1]}")
@@ -196,7 +197,7 @@ class Shaw(Position):
 
     needs_weights = True
 
-    def __init__(self, *, dim: int, distance: int = 16) -> None:
+    def __init__(self, *, dim: Count, distance: Count = 16) -> None:
         super().__init__()
         if distance < 0:
             raise ValueError(f"distance must not be below 0, got {distance}")
@@ -242,7 +243,7 @@ class TransformerXL(Position):
         heads: Number of heads; the sinusoid is as wide as all heads together.
     """
 
-    def __init__(self, *, dim: int, heads: int) -> None:
+    def __init__(self, *, dim: Count, heads: Count) -> None:
         super().__init__()
         if dim * heads % 2:
             raise ValueError(f"sines and cosines come in pairs: dim times heads must be even, got {dim * heads}")

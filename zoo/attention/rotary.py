@@ -13,6 +13,7 @@ from torch import Tensor
 from zoo.attention.embeddings import frequencies
 from zoo.attention.positions import Position, first_position
 from zoo.attention.precision import wide
+from zoo.attention.ranges import Count, Positive, PositiveShare
 from zoo.attention.supports import Support
 
 
@@ -44,7 +45,7 @@ class Rotary(Position):
     """
 
     def __init__(
-        self, *, dim: int, base: float = 10_000.0, fraction: float = 1.0, scaling: Scaling | None = None
+        self, *, dim: Count, base: Positive = 10_000.0, fraction: PositiveShare = 1.0, scaling: Scaling | None = None
     ) -> None:
         super().__init__()
         if not 0.0 < fraction <= 1.0:
@@ -83,7 +84,7 @@ class Interpolated:
 
     magnitude: ClassVar[float] = 1.0
 
-    factor: float
+    factor: Positive
 
     def __post_init__(self) -> None:
         _check_factor(self.factor)
@@ -102,7 +103,7 @@ class NTKAware:
 
     magnitude: ClassVar[float] = 1.0
 
-    factor: float
+    factor: Positive
 
     def __post_init__(self) -> None:
         _check_factor(self.factor)
@@ -126,7 +127,7 @@ class YaRN:
         slow, fast: The paper's alpha and beta.
     """
 
-    factor: float
+    factor: Positive
     trained: int
     slow: float = 1.0
     fast: float = 32.0

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from zoo.attention.blocks import BlockSupport
 from zoo.attention.checks import check_widths
 from zoo.attention.precision import at_least_single
+from zoo.attention.ranges import Count, NotNegative, Positive
 from zoo.attention.state import AttentionState
 from zoo.attention.supports import DenseSupport, Support
 
@@ -87,7 +88,7 @@ class General(Dot):
     Cost: O(n d^2 + pairs d)
     """
 
-    def __init__(self, *, dim: int, heads: int) -> None:
+    def __init__(self, *, dim: Count, heads: Count) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(heads, dim, dim))
         self.reset_parameters()
@@ -114,7 +115,7 @@ class Cosine(Dot):
 
     log_scale: Tensor
 
-    def __init__(self, *, heads: int, temperature: float = 0.1, learned: bool = True) -> None:
+    def __init__(self, *, heads: Count, temperature: Positive = 0.1, learned: bool = True) -> None:
         super().__init__()
         if not 1.0 / _LARGEST_SCALE < temperature < math.inf:
             raise ValueError(f"temperature must be above {1.0 / _LARGEST_SCALE}, got {temperature}")
@@ -138,7 +139,7 @@ class Additive(nn.Module):
     Cost: O(pairs d)
     """
 
-    def __init__(self, *, dim: int, heads: int) -> None:
+    def __init__(self, *, dim: Count, heads: Count) -> None:
         super().__init__()
         self.vector = nn.Parameter(torch.empty(heads, dim))
         self.reset_parameters()
@@ -164,7 +165,7 @@ class Concat(nn.Module):
     Cost: O(n d^2 + pairs d)
     """
 
-    def __init__(self, *, dim: int, heads: int) -> None:
+    def __init__(self, *, dim: Count, heads: Count) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(heads, dim, 2 * dim))
         self.vector = nn.Parameter(torch.empty(heads, dim))
@@ -207,7 +208,7 @@ class PositionAware(nn.Module):
 
     supports = (DenseSupport, BlockSupport)
 
-    def __init__(self, *, dim: int, heads: int, reach: int = 32) -> None:
+    def __init__(self, *, dim: Count, heads: Count, reach: Count = 32) -> None:
         super().__init__()
         if reach < 0:
             raise ValueError(f"reach is a distance, 0 or more, got {reach}")
@@ -242,7 +243,7 @@ class GAT(nn.Module):
     Cost: O(n d + pairs)
     """
 
-    def __init__(self, *, dim: int, heads: int, slope: float = 0.2) -> None:
+    def __init__(self, *, dim: Count, heads: Count, slope: NotNegative = 0.2) -> None:
         super().__init__()
         self.slope = slope
         self.to_query = nn.Parameter(torch.empty(heads, dim))
@@ -271,7 +272,7 @@ class GATv2(nn.Module):
     Cost: O(pairs d)
     """
 
-    def __init__(self, *, dim: int, heads: int, slope: float = 0.2) -> None:
+    def __init__(self, *, dim: Count, heads: Count, slope: NotNegative = 0.2) -> None:
         super().__init__()
         self.slope = slope
         self.vector = nn.Parameter(torch.empty(heads, dim))

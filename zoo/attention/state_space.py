@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from zoo.attention.mixers import MixerState, sequences
 from zoo.attention.precision import at_least_single
+from zoo.attention.ranges import Count
 from zoo.attention.record import Tap
 from zoo.attention.scan import linear_recurrence
 from zoo.attention.supports import DenseSupport

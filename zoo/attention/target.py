@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from zoo.attention.attend import Attend
 from zoo.attention.precision import at_least_single
+from zoo.attention.ranges import Count, Positive
 from zoo.attention.state import AttentionState
 from zoo.attention.supports import DenseSupport, Support
 
@@ -33,8 +34,8 @@ class ActivationUnit(nn.Module):
     def __init__(
         self,
         *,
-        dim: int,
-        hidden: Sequence[int] = (80, 40),
+        dim: Count,
+        hidden: Sequence[Count] = (80, 40),
         activation: Callable[[int], nn.Module] = nn.PReLU,
     ) -> None:
         super().__init__()
@@ -92,7 +93,7 @@ class Dice(nn.Module):
         eps: As in the formula.
     """
 
-    def __init__(self, width: int, *, eps: float = 1e-8) -> None:
+    def __init__(self, width: Count, *, eps: Positive = 1e-8) -> None:
         super().__init__()
         self.norm = nn.BatchNorm1d(width, eps=eps, affine=False)
         self.alpha = nn.Parameter(torch.zeros(width))
@@ -117,8 +118,8 @@ class TargetAttention(nn.Module):
     def __init__(
         self,
         *,
-        dim: int,
-        hidden: Sequence[int] = (80, 40),
+        dim: Count,
+        hidden: Sequence[Count] = (80, 40),
         activation: Callable[[int], nn.Module] = nn.PReLU,
         normalise: Callable[[], nn.Module] = Unnormalised,
     ) -> None:

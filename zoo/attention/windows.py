@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from zoo.attention.blocks import Blocks, BlockSupport, Layout, Rule, own_lengths
 from zoo.attention.cuts import Cut, Order
 from zoo.attention.kept import kept
+from zoo.attention.ranges import Count, Natural, Seed
 from zoo.attention.reservoir import NO_LINK, drawn_links
 from zoo.attention.supports import DenseSupport, can_be_read
 
@@ -41,7 +42,7 @@ class SlidingWindow(nn.Module):
     supports = (DenseSupport,)
     reads_queries = False
 
-    def __init__(self, *, radius: int, dilation: int = 1, global_tokens: int = 0) -> None:
+    def __init__(self, *, radius: Natural, dilation: Count = 1, global_tokens: Natural = 0) -> None:
         super().__init__()
         if radius < 0:
             raise ValueError(f"radius is a number of keys on each side, 0 or more, got {radius}")
@@ -91,11 +92,11 @@ class BigBird(nn.Module):
     def __init__(
         self,
         *,
-        block: int = 64,
-        global_blocks: int = 2,
-        window_blocks: int = 3,
-        random_blocks: int = 3,
-        seed: int = 0,
+        block: Count = 64,
+        global_blocks: Natural = 2,
+        window_blocks: Count = 3,
+        random_blocks: Natural = 3,
+        seed: Seed = 0,
     ) -> None:
         super().__init__()
         if block < 1:
@@ -145,7 +146,9 @@ class ShiftedWindows(nn.Module):
     supports = (DenseSupport,)
     reads_queries = False
 
-    def __init__(self, *, window: int, shift: int = 0, height: int | None = None, width: int | None = None) -> None:
+    def __init__(
+        self, *, window: Count, shift: Natural = 0, height: Count | None = None, width: Count | None = None
+    ) -> None:
         super().__init__()
         if window < 1:
             raise ValueError(f"window is the side of a square, 1 or more, got {window}")

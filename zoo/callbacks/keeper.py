@@ -14,6 +14,7 @@ import pytorch_lightning as pl
 from torch import Tensor
 
 from zoo import checkpoint, resume
+from zoo.attention.ranges import Count, NotNegative
 from zoo.callbacks.average import averaged
 from zoo.callbacks.progress import plain
 from zoo.data.loader import Loader
@@ -45,16 +46,13 @@ class Keeper(pl.Callback):
         self,
         *,
         monitors: Mapping[str, Mode] | None = None,
-        patience: int | None = 20,
+        patience: Count | None = 20,
         ties: bool = False,
-        every_seconds: float = 60.0,
+        every_seconds: NotNegative = 60.0,
         run_dir: Path,
         about: Mapping[str, Any],
     ) -> None:
         self.monitors = dict(monitors or {})
-        for name, mode in self.monitors.items():
-            if mode not in ("min", "max"):
-                raise ConfigError(f"callbacks.keeper.monitors: {name} is to be 'min' or 'max', got {mode!r}")
         self.patience = patience
         self.ties = ties
         self.every_seconds = every_seconds

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from zoo.attention.ranges import Count, Natural, Seed, Share
 from zoo.data.loader import Loader
 from zoo.errors import DataError
 from zoo.tasks.contract import TaskData
@@ -42,8 +43,8 @@ class GraphData(TaskData):
         self,
         read: Reader,
         *,
-        max_epochs: int,
-        batch_size: int | None = None,
+        max_epochs: Count,
+        batch_size: Count | None = None,
         self_loops: bool = True,
         directed: bool = False,
     ) -> None:
@@ -149,17 +150,17 @@ class GraphData(TaskData):
 def planted_graph(
     *,
     cue: Cue = "static",
-    seed: int = 0,
-    nodes: int = 3000,
-    classes: int = 5,
-    tags: int = 8,
-    trusted: int = 3,
-    distractors: int = 6,
-    width: int = 32,
-    noise: float = 0.1,
+    seed: Seed = 0,
+    nodes: Count = 3000,
+    classes: Count = 5,
+    tags: Count = 8,
+    trusted: Count = 3,
+    distractors: Natural = 6,
+    width: Count = 32,
+    noise: Share = 0.1,
     self_loops: bool = True,
-    max_epochs: int,
-    batch_size: int | None = None,
+    max_epochs: Count,
+    batch_size: Count | None = None,
 ) -> GraphData:
     """The embedded data set: labels that only the trusted neighbours know (`zoo.tasks.graph.planted`)."""
     made = partial(
@@ -189,8 +190,8 @@ def planetoid(
     root: str,
     cache: str | None = None,
     self_loops: bool = True,
-    max_epochs: int,
-    batch_size: int | None = None,
+    max_epochs: Count,
+    batch_size: Count | None = None,
 ) -> GraphData:
     """Cora, Citeseer or Pubmed with their public split."""
     published = partial(read_planetoid, Path(root), name, cache=None if cache is None else Path(cache))
@@ -206,10 +207,10 @@ def graph_files(
     directed: bool = False,
     normalise: bool = False,
     on_bad_row: str = "error",
-    split_seed: int = 0,
+    split_seed: Seed = 0,
     self_loops: bool = True,
-    max_epochs: int,
-    batch_size: int | None = None,
+    max_epochs: Count,
+    batch_size: Count | None = None,
 ) -> GraphData:
     """The user's own graph: see data/README.md."""
     read = partial(

@@ -15,6 +15,7 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 from zoo import ranks
 from zoo.attention import AttentionMap, record, sites
+from zoo.attention.ranges import AnyInt, Count
 from zoo.maps.score import edge_auc
 from zoo.optimisation import Optimisation
 from zoo.tasks.contract import Invariance, Task
@@ -43,9 +44,9 @@ class NodeClassifier(Task):
         *,
         net: Callable[..., GraphAttentionNet],
         optimisation: Optimisation,
-        features: int,
-        classes: int,
-        explain_layer: int = 0,
+        features: Count,
+        classes: Count,
+        explain_layer: AnyInt = 0,
     ) -> None:
         super().__init__(optimisation=optimisation)
         self.net = net(features=features, classes=classes)

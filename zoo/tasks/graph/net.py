@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.attention import Attend, EdgeSupport, dropout
+from zoo.attention.ranges import Count, Rate
 from zoo.tasks.graph.features import SparseFeatures
 from zoo.tasks.graph.field import Field, Hop, whole
 
@@ -35,7 +36,7 @@ def elu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 class Projection(nn.Module):
     """Features of each node, once for every head: x W, with W (features, heads, dim)."""
 
-    def __init__(self, features: int, heads: int, dim: int, *, bias: bool = False) -> None:
+    def __init__(self, features: Count, heads: Count, dim: Count, *, bias: bool = False) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(features, heads, dim))
         self.bias = nn.Parameter(torch.zeros(heads, dim)) if bias else None
@@ -78,14 +79,14 @@ class GraphAttention(nn.Module):
     def __init__(
         self,
         *,
-        features: int,
-        dim: int,
-        heads: int,
+        features: Count,
+        dim: Count,
+        heads: Count,
         attend: Callable[[int, int], Attend],
         shared: bool = True,
         merge: Literal["concat", "mean"] = "concat",
         skip: bool = False,
-        dropout: float = 0.0,
+        dropout: Rate = 0.0,
         drop_by_head: bool = False,
     ) -> None:
         super().__init__()
@@ -140,17 +141,17 @@ class GraphAttentionNet(nn.Module):
     def __init__(
         self,
         *,
-        features: int,
-        classes: int,
+        features: Count,
+        classes: Count,
         attend: Callable[[int, int], Attend],
-        dim: int = 8,
-        heads: int = 8,
-        out_heads: int = 1,
-        layers: int = 2,
+        dim: Count = 8,
+        heads: Count = 8,
+        out_heads: Count = 1,
+        layers: Count = 2,
         merge: Literal["concat", "mean"] = "concat",
         shared: bool = True,
         skip: bool = False,
-        dropout: float = 0.0,
+        dropout: Rate = 0.0,
         drop_by_head: bool = False,
     ) -> None:
         super().__init__()

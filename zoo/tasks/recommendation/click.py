@@ -16,6 +16,7 @@ from torchmetrics.classification import BinaryAUROC
 
 from zoo import ranks
 from zoo.attention import record
+from zoo.attention.ranges import Count
 from zoo.errors import ConfigError
 from zoo.optimisation import Optimisation
 from zoo.tasks.contract import Invariance
@@ -54,11 +55,11 @@ class CandidateRanker(Recommender):
         *,
         net: Callable[..., DIN],
         optimisation: Optimisation,
-        items: int,
-        length: int,
+        items: Count,
+        length: Count,
         protocol: Protocol,
-        targets: int | None = 16,
-        negatives: int = 4,
+        targets: Count | None = 16,
+        negatives: Count = 4,
     ) -> None:
         if targets is not None and targets < 1:
             raise ConfigError(f"model.targets={targets}: write 1 or more, or null for all")

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from zoo.attention import Attend, DenseSupport, Dice, EdgeSupport
+from zoo.attention.ranges import Count, Rate
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.ranges import owners, ranges
 
@@ -54,12 +55,12 @@ class DIN(nn.Module):
     def __init__(
         self,
         *,
-        items: int,
+        items: Count,
         attend: Callable[[int, int], Attend],
-        dim: int = 64,
-        hidden: Sequence[int] = (200, 80),
+        dim: Count = 64,
+        hidden: Sequence[Count] = (200, 80),
         activation: Callable[[int], nn.Module] = Dice,
-        dropout: float = 0.0,
+        dropout: Rate = 0.0,
     ) -> None:
         super().__init__()
         if items < 1 or dim < 1 or not hidden or min(hidden) < 1:

@@ -24,11 +24,12 @@ from torch import Tensor, nn
 
 from zoo.attention import Attend, AttentionMap, BlockSupport, DenseSupport, LocalSupport, record, sites
 from zoo.attention.linear import KernelAttention
+from zoo.attention.ranges import AnyInt
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.packing import Packing
 from zoo.tasks.recommendation.ranges import ranges
 
-How = int | Literal["mean", "rollout", "occlusion"]
+How = AnyInt | Literal["mean", "rollout", "occlusion"]
 ScoreOf = Callable[[Histories, Int[Tensor, "b k"]], Float[Tensor, "b k"]]
 """Each user's scores of items of its own."""
 _STAND_INS = 2

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Int
 
+from zoo.attention.ranges import Count, Share
 from zoo.data.loader import Loader
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.contract import TaskData
@@ -52,14 +53,14 @@ class HistoryData(TaskData):
         self,
         read: Callable[[], Log],
         *,
-        max_epochs: int,
-        batch_size: int,
-        eval_batch_size: int | None = None,
-        length: int,
+        max_epochs: Count,
+        batch_size: Count,
+        eval_batch_size: Count | None = None,
+        length: Count,
         split: Split = "leave_one_out",
-        val_share: float = 0.1,
-        test_share: float = 0.1,
-        eval_users: int | None = None,
+        val_share: Share = 0.1,
+        test_share: Share = 0.1,
+        eval_users: Count | None = None,
         bucketed: bool = False,
         unknown: Unknown = "error",
         reading: Reading | None = None,

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from zoo.attention.ranges import Count, Share
 from zoo.errors import ConfigError
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.sampling import Distribution, Shape, Unseen
@@ -51,7 +52,7 @@ class BCE(nn.Module):
             that user, and the rest counts for as much more; who has chosen all of them has no negatives in this step.
     """
 
-    def __init__(self, *, negatives: int = 1, shared: bool = False) -> None:
+    def __init__(self, *, negatives: Count = 1, shared: bool = False) -> None:
         super().__init__()
         _refuse_negatives(negatives)
         self.negatives = negatives
@@ -83,7 +84,7 @@ class GeneralisedBCE(nn.Module):
         shared: As in `BCE`.
     """
 
-    def __init__(self, *, negatives: int = 256, t: float = 0.75, shared: bool = False) -> None:
+    def __init__(self, *, negatives: Count = 256, t: Share = 0.75, shared: bool = False) -> None:
         super().__init__()
         _refuse_negatives(negatives)
         if not 0 <= t <= 1:
@@ -143,7 +144,7 @@ class SampledSoftmax(nn.Module):
         distribution: "uniform", "log_uniform" in the order of popularity, or "popularity".
     """
 
-    def __init__(self, *, negatives: int = 1024, distribution: Shape = "log_uniform") -> None:
+    def __init__(self, *, negatives: Count = 1024, distribution: Shape = "log_uniform") -> None:
         super().__init__()
         _refuse_negatives(negatives)
         if distribution not in ("uniform", "log_uniform", "popularity"):

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from zoo import ranks
+from zoo.attention.ranges import Count
 from zoo.errors import ConfigError
 from zoo.optimisation import Optimisation
 from zoo.tasks.contract import Invariance
@@ -38,8 +39,8 @@ class NextItem(Recommender):
         *,
         net: Callable[..., SASRec],
         optimisation: Optimisation,
-        items: int,
-        length: int,
+        items: Count,
+        length: Count,
         loss: nn.Module,
         protocol: Protocol,
         explain: How | None = None,

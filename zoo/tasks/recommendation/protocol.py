@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int, UInt64
 from torch import Tensor
 
+from zoo.attention.ranges import Count, Seed
 from zoo.data.loader import mixed
 from zoo.errors import ConfigError
 from zoo.tasks.recommendation.batch import Catalogue, Histories
@@ -41,11 +42,11 @@ class Protocol:
         memory: Bytes of a block of scores at most.
     """
 
-    ks: Sequence[int] = (1, 5, 10, 20)
-    negatives: int | None = None
+    ks: Sequence[Count] = (1, 5, 10, 20)
+    negatives: Count | None = None
     seen: Literal["leave_out", "rank"] = "leave_out"
-    seed: int = 0
-    memory: int = MEMORY
+    seed: Seed = 0
+    memory: Count = MEMORY
 
     def __post_init__(self) -> None:
         if not self.ks or self.ks[0] < 1 or list(self.ks) != sorted(set(self.ks)):

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from zoo.attention import Attend, FeedForward, Learned, MixerFactory, MultiHead, Position, self_attention
 from zoo.attention.attend import sized
 from zoo.attention.dropout import Dropout
+from zoo.attention.ranges import Count, Natural, Rate
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.packing import Packing, mixed, mixed_last
 
@@ -43,18 +44,18 @@ class SASRec(nn.Module):
     def __init__(
         self,
         *,
-        items: int,
-        length: int,
+        items: Count,
+        length: Count,
         attend: Callable[[int, int], Attend] | MixerFactory,
-        dim: int = 50,
-        layers: int = 2,
-        heads: int = 1,
-        hidden: int | None = None,
+        dim: Count = 50,
+        layers: Count = 2,
+        heads: Count = 1,
+        hidden: Count | None = None,
         position: Callable[..., nn.Module] | None = Learned,
         relative: Callable[..., Position] | None = None,
         norm: Literal["paper", "pre"] = "paper",
-        dropout: float = 0.2,
-        time_buckets: int = 0,
+        dropout: Rate = 0.2,
+        time_buckets: Natural = 0,
     ) -> None:
         super().__init__()
         if norm not in ("paper", "pre"):
@@ -163,11 +164,11 @@ class Block(nn.Module):
     def __init__(
         self,
         *,
-        dim: int,
+        dim: Count,
         mixer: nn.Module,
         feed_forward: nn.Module,
         norm: Literal["paper", "pre"],
-        dropout: float,
+        dropout: Rate,
     ) -> None:
         super().__init__()
         self.is_paper = norm == "paper"

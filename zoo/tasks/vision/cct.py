@@ -21,6 +21,7 @@ from zoo.attention import (
     PreNorm,
     self_attention,
 )
+from zoo.attention.ranges import Count, Rate
 from zoo.tasks.vision.places import Places
 from zoo.tasks.vision.vit import check_length, left_out, linears, named_sizes, on_grid
 
@@ -65,23 +66,23 @@ class CCT(nn.Module):
     def __init__(
         self,
         *,
-        channels: int,
-        height: int,
-        width: int,
-        classes: int,
+        channels: Count,
+        height: Count,
+        width: Count,
+        classes: Count,
         attend: Callable[[int, int], Attend] | MixerFactory,
         size: Literal["mini", "cct_2_3x2", "cct_4_3x2", "cct_6_3x1", "cct_7_3x1", "cct_7_7x2", "cct_14_7x2"]
         | None = None,
-        dim: int | None = None,
-        layers: int | None = None,
-        heads: int | None = None,
-        hidden: int | None = None,
-        kernel: int | None = None,
-        convolutions: int | None = None,
+        dim: Count | None = None,
+        layers: Count | None = None,
+        heads: Count | None = None,
+        hidden: Count | None = None,
+        kernel: Count | None = None,
+        convolutions: Count | None = None,
         position: Callable[..., nn.Module] | None = Learned,
         relative: Callable[..., Position] | None = None,
-        dropout: float = 0.0,
-        stochastic_depth: float = 0.0,
+        dropout: Rate = 0.0,
+        stochastic_depth: Rate = 0.0,
     ) -> None:
         super().__init__()
         own = {"dim": dim, "layers": layers, "heads": heads, "hidden": hidden}
@@ -167,7 +168,7 @@ class ConvolutionalTokens(nn.Module):
         convolutions: How many.
     """
 
-    def __init__(self, *, channels: int, dim: int, kernel: int, convolutions: int) -> None:
+    def __init__(self, *, channels: Count, dim: Count, kernel: Count, convolutions: Count) -> None:
         super().__init__()
         self.kernel, self.stride, self.padding = kernel, max(1, kernel // 2 - 1), max(1, kernel // 2)
         widths = [channels, *[64] * (convolutions - 1), dim]
@@ -204,7 +205,7 @@ class BothNorms(nn.Module):
         branch: As in `PreNorm`.
     """
 
-    def __init__(self, *, dim: int, dropout: float = 0.0, branch: Callable[[], nn.Module] | None = None) -> None:
+    def __init__(self, *, dim: Count, dropout: Rate = 0.0, branch: Callable[[], nn.Module] | None = None) -> None:
         super().__init__()
         self.inner = PreNorm(dim=dim, dropout=dropout, branch=branch)
         self.norm = nn.LayerNorm(dim)

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from zoo.attention.ranges import Count, Natural, Positive, PositiveShare, Seed, Share
 from zoo.data.tables import OnBadRow
 from zoo.errors import DataError
 from zoo.tasks.vision.dataset import PictureSet
@@ -27,23 +28,23 @@ _IMAGENET_STD = {3: (0.229, 0.224, 0.225), 1: (0.226,)}
 
 def planted_glimpse(
     *,
-    seed: int = 0,
-    train: int = 10_000,
-    val: int = 1_000,
-    test: int = 1_000,
-    rows: int = 4,
-    columns: int = 4,
-    margin: int = 0,
-    colours: int = 16,
-    noise: int = 16,
+    seed: Seed = 0,
+    train: Count = 10_000,
+    val: Count = 1_000,
+    test: Count = 1_000,
+    rows: Count = 4,
+    columns: Count = 4,
+    margin: Natural = 0,
+    colours: Count = 16,
+    noise: Annotated[int, ">= 0", "<= 255"] = 16,
     cue: Cue = "frame",
-    max_epochs: int,
-    batch_size: int,
-    eval_batch_size: int | None = None,
-    num_workers: int = 0,
+    max_epochs: Count,
+    batch_size: Count,
+    eval_batch_size: Count | None = None,
+    num_workers: Natural = 0,
     augmentation: Augmentation | None = None,
-    mean: Sequence[float],
-    std: Sequence[float],
+    mean: Sequence[Share],
+    std: Sequence[Positive],
 ) -> ImageData:
     """Generated pictures of many digits, of which a cue elsewhere in the picture means one: see `planted.plant`."""
     planted = partial(
@@ -76,16 +77,16 @@ def published(
     name: Literal["fashion_mnist", "cifar10", "cifar100"],
     root: str,
     cache: str | None = None,
-    validation: int,
-    max_epochs: int,
-    batch_size: int,
-    eval_batch_size: int | None = None,
-    num_workers: int = 0,
+    validation: Count,
+    max_epochs: Count,
+    batch_size: Count,
+    eval_batch_size: Count | None = None,
+    num_workers: Natural = 0,
     augmentation: Augmentation | None = None,
-    mean: Sequence[float],
-    std: Sequence[float],
-    height: int | None = None,
-    width: int | None = None,
+    mean: Sequence[Share],
+    std: Sequence[Positive],
+    height: Count | None = None,
+    width: Count | None = None,
 ) -> ImageData:
     """A set of small pictures with its official test set: see `published.SETS`."""
     return ImageData(
@@ -105,18 +106,18 @@ def published(
 def imagenet(
     *,
     root: str,
-    validation: int,
-    max_epochs: int,
-    batch_size: int,
-    eval_batch_size: int | None = None,
-    num_workers: int = 0,
+    validation: Count,
+    max_epochs: Count,
+    batch_size: Count,
+    eval_batch_size: Count | None = None,
+    num_workers: Natural = 0,
     augmentation: Augmentation | None = None,
-    mean: Sequence[float],
-    std: Sequence[float],
-    height: int | None = None,
-    width: int | None = None,
+    mean: Sequence[Share],
+    std: Sequence[Positive],
+    height: Count | None = None,
+    width: Count | None = None,
     resize: Resize = "crop",
-    share: float = 0.875,
+    share: PositiveShare = 0.875,
 ) -> ImageData:
     """ImageNet-1k in <root>/imagenet: train/<wnid>/*.JPEG and val/<wnid>/*.JPEG."""
     published = partial(read_imagenet, Path(root) / "imagenet", validation=validation)
@@ -141,19 +142,19 @@ def image_folder(
     folder: str,
     channels: Channels = 3,
     on_bad_row: OnBadRow = "error",
-    most_pixels: int = MOST_PIXELS,
-    split_seed: int = 0,
-    height: int,
-    width: int,
+    most_pixels: Count = MOST_PIXELS,
+    split_seed: Seed = 0,
+    height: Count,
+    width: Count,
     resize: Resize = "crop",
-    share: float = 1.0,
-    max_epochs: int,
-    batch_size: int,
-    eval_batch_size: int | None = None,
-    num_workers: int = 0,
+    share: PositiveShare = 1.0,
+    max_epochs: Count,
+    batch_size: Count,
+    eval_batch_size: Count | None = None,
+    num_workers: Natural = 0,
     augmentation: Augmentation | None = None,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
+    mean: Sequence[Share] | None = None,
+    std: Sequence[Positive] | None = None,
 ) -> ImageData:
     """The user's own pictures, a folder a class: see data/README.md. Without mean and std ImageNet's are taken."""
     return _own(
@@ -180,19 +181,19 @@ def image_table(
     table: str,
     channels: Channels = 3,
     on_bad_row: OnBadRow = "error",
-    most_pixels: int = MOST_PIXELS,
-    split_seed: int = 0,
-    height: int,
-    width: int,
+    most_pixels: Count = MOST_PIXELS,
+    split_seed: Seed = 0,
+    height: Count,
+    width: Count,
     resize: Resize = "crop",
-    share: float = 1.0,
-    max_epochs: int,
-    batch_size: int,
-    eval_batch_size: int | None = None,
-    num_workers: int = 0,
+    share: PositiveShare = 1.0,
+    max_epochs: Count,
+    batch_size: Count,
+    eval_batch_size: Count | None = None,
+    num_workers: Natural = 0,
     augmentation: Augmentation | None = None,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
+    mean: Sequence[Share] | None = None,
+    std: Sequence[Positive] | None = None,
 ) -> ImageData:
     """The user's own pictures, a table of their paths and labels: see data/README.md."""
     return _own(

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
+from zoo.attention.ranges import Count, Natural, Positive, PositiveShare, Share
 from zoo.data.loader import Loader
 from zoo.errors import ConfigError
 from zoo.tasks.contract import TaskData
@@ -49,18 +50,18 @@ class ImageData(TaskData):
         self,
         read: Reader,
         *,
-        max_epochs: int,
-        batch_size: int,
-        eval_batch_size: int | None = None,
-        num_workers: int = 0,
+        max_epochs: Count,
+        batch_size: Count,
+        eval_batch_size: Count | None = None,
+        num_workers: Natural = 0,
         augmentation: Augmentation | None = None,
-        mean: Sequence[float],
-        std: Sequence[float],
-        height: int | None = None,
-        width: int | None = None,
+        mean: Sequence[Share],
+        std: Sequence[Positive],
+        height: Count | None = None,
+        width: Count | None = None,
         resize: Resize = "crop",
-        share: float = 1.0,
-        at_least: int | None = None,
+        share: PositiveShare = 1.0,
+        at_least: Count | None = None,
     ) -> None:
         super().__init__()
         for name, size in (("batch_size", batch_size), ("eval_batch_size", eval_batch_size)):

@@ -15,6 +15,7 @@ from torchvision.transforms import v2
 
 from zoo import ranks
 from zoo.attention import AttentionMap, DenseSupport
+from zoo.attention.ranges import Count, NotNegative, Rate
 from zoo.errors import ConfigError
 from zoo.maps.score import pointing
 from zoo.optimisation import Optimisation
@@ -51,15 +52,15 @@ class ImageClassifier(Task):
         *,
         net: Callable[..., nn.Module],
         optimisation: Optimisation,
-        channels: int,
-        height: int,
-        width: int,
-        classes: int,
+        channels: Count,
+        height: Count,
+        width: Count,
+        classes: Count,
         size: str | None = None,
         backbone: str | None = None,
-        smoothing: float = 0.0,
-        mixup: float = 0.0,
-        cutmix: float = 0.0,
+        smoothing: Rate = 0.0,
+        mixup: NotNegative = 0.0,
+        cutmix: NotNegative = 0.0,
         channels_last: bool = False,
         explain: How | None = None,
     ) -> None:

@@ -9,6 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torchvision.ops import StochasticDepth
 
+from zoo.attention.ranges import Count, Rate
+
 Form = Literal["cifar", "imagenet"]
 Stem = Literal["small", "large"]
 Shortcut = Literal["projection", "padding"]
@@ -53,19 +55,19 @@ class ResNet(nn.Module):
     def __init__(
         self,
         *,
-        channels: int,
-        height: int,
-        width: int,
-        classes: int,
+        channels: Count,
+        height: Count,
+        width: Count,
+        classes: Count,
         size: str | None = "resnet20",
-        depth: int | None = None,
+        depth: Count | None = None,
         form: Form | None = None,
-        dim: int | None = None,
+        dim: Count | None = None,
         gate: Callable[..., nn.Module] = nn.Identity,
         stem: Stem | None = None,
         shortcut: Shortcut = "projection",
         zero_init: bool = False,
-        stochastic_depth: float = 0.0,
+        stochastic_depth: Rate = 0.0,
     ) -> None:
         super().__init__()
         depth = self._depth(size) if depth is None else depth
@@ -137,7 +139,7 @@ class Basic(nn.Module):
     def __init__(
         self,
         inputs: int,
-        width: int,
+        width: Count,
         *,
         stride: int,
         gate: Callable[..., nn.Module],
@@ -169,7 +171,7 @@ class Bottleneck(nn.Module):
     def __init__(
         self,
         inputs: int,
-        width: int,
+        width: Count,
         *,
         stride: int,
         gate: Callable[..., nn.Module],
@@ -199,7 +201,7 @@ class Bottleneck(nn.Module):
 class Padding(nn.Module):
     """Every `stride`-th pixel, with channels of zeros behind the input's (He et al. 2016, section 3.3, option A)."""
 
-    def __init__(self, *, channels: int, stride: int) -> None:
+    def __init__(self, *, channels: Count, stride: int) -> None:
         super().__init__()
         self.channels = channels
         self.stride = stride

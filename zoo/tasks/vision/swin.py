@@ -14,6 +14,7 @@ from torchvision.ops import Permute
 
 from zoo.attention import Attend, FeedForward, MultiHead, PreNorm, RelativeBias2D
 from zoo.attention.embeddings import resized_grid
+from zoo.attention.ranges import Count, Natural, Rate
 from zoo.tasks.vision.vit import left_out, linears, patch_grid
 from zoo.tasks.vision.windows import Windows
 
@@ -53,20 +54,20 @@ class Swin(nn.Module):
     def __init__(
         self,
         *,
-        channels: int,
-        height: int,
-        width: int,
-        classes: int,
+        channels: Count,
+        height: Count,
+        width: Count,
+        classes: Count,
         attend: Callable[[int, int], Attend],
         size: Literal["mini", "tiny", "small", "base"] | None = None,
-        dim: int | None = None,
-        layers: Sequence[int] | None = None,
-        heads: Sequence[int] | None = None,
-        window: int | None = None,
-        patch: int = 4,
-        ratio: int = 4,
-        dropout: float = 0.0,
-        stochastic_depth: float = 0.0,
+        dim: Count | None = None,
+        layers: Sequence[Count] | None = None,
+        heads: Sequence[Count] | None = None,
+        window: Count | None = None,
+        patch: Count = 4,
+        ratio: Count = 4,
+        dropout: Rate = 0.0,
+        stochastic_depth: Rate = 0.0,
     ) -> None:
         super().__init__()
         dim, layers, heads, window = self._numbers(size, dim, layers, heads, window)
@@ -161,13 +162,13 @@ class SwinBlock(nn.Module):
     def __init__(
         self,
         *,
-        dim: int,
-        heads: int,
+        dim: Count,
+        heads: Count,
         attend: Callable[[int, int], Attend],
-        window: int,
-        shift: int,
-        ratio: int,
-        dropout: float,
+        window: Count,
+        shift: Natural,
+        ratio: Count,
+        dropout: Rate,
         branch: Callable[[], nn.Module] | None,
     ) -> None:
         super().__init__()
@@ -197,7 +198,7 @@ class SwinBlock(nn.Module):
 class PatchMerging(nn.Module):
     """Four neighbours become one place of twice the width (Liu et al. 2021, section 3.1); odd sides are padded."""
 
-    def __init__(self, *, dim: int) -> None:
+    def __init__(self, *, dim: Count) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(4 * dim)
         self.reduce = nn.Linear(4 * dim, 2 * dim, bias=False)

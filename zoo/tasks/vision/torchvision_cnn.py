@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torchvision.models import get_model, list_models
 
+from zoo.attention.ranges import Count
 from zoo.errors import nearest
 
 
@@ -78,10 +79,10 @@ class TorchvisionCNN(nn.Module):
     def __init__(
         self,
         *,
-        channels: int,
-        height: int,
-        width: int,
-        classes: int,
+        channels: Count,
+        height: Count,
+        width: Count,
+        classes: Count,
         backbone: str,
         gate: Callable[..., nn.Module] = nn.Identity,
         at: Sequence[str] | None = None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import torch
 from jaxtyping import Bool, UInt8
@@ -18,6 +18,7 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tv
 
+from zoo.attention.ranges import Count, Natural, NotNegative, Positive, PositiveShare, Share
 from zoo.errors import ConfigError, DataError, nearest
 from zoo.tasks.vision.batch import Picture
 
@@ -41,13 +42,13 @@ class Preprocessing:
         share: Of the sides, with `crop`; ImageNet's 224 of 256 is 0.875.
     """
 
-    channels: int
-    height: int
-    width: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    channels: Count
+    height: Count
+    width: Count
+    mean: tuple[Share, ...]
+    std: tuple[Positive, ...]
     resize: Resize = "crop"
-    share: float = 1.0
+    share: PositiveShare = 1.0
 
     def __post_init__(self) -> None:
         if self.height < 1 or self.width < 1:
@@ -141,13 +142,13 @@ class Augmentation:
     def __init__(
         self,
         *,
-        resized_crop: Sequence[float] | None = None,
-        crop_padding: int = 0,
+        resized_crop: Sequence[PositiveShare] | None = None,
+        crop_padding: Natural = 0,
         flip: bool = False,
-        rand_augment: int = 0,
-        magnitude: int = 9,
-        color_jitter: float = 0.0,
-        erasing: float = 0.0,
+        rand_augment: Natural = 0,
+        magnitude: Annotated[int, ">= 0", "<= 30"] = 9,
+        color_jitter: NotNegative = 0.0,
+        erasing: Share = 0.0,
     ) -> None:
         option = "data.augmentation"
         if resized_crop is not None and not (len(resized_crop) == 2 and 0 < resized_crop[0] <= resized_crop[1] <= 1):

@@ -22,6 +22,7 @@ from zoo.attention import (
     PreNorm,
     self_attention,
 )
+from zoo.attention.ranges import Count, Natural, Rate
 from zoo.tasks.vision.places import Places
 
 
@@ -69,23 +70,23 @@ class ViT(nn.Module):
     def __init__(
         self,
         *,
-        channels: int,
-        height: int,
-        width: int,
-        classes: int,
+        channels: Count,
+        height: Count,
+        width: Count,
+        classes: Count,
         attend: Callable[[int, int], Attend] | MixerFactory,
         size: Literal["mini", "lite_6", "lite_7", "tiny", "small", "base", "large"] | None = None,
-        patch: int | None = None,
-        dim: int | None = None,
-        layers: int | None = None,
-        heads: int | None = None,
-        hidden: int | None = None,
+        patch: Count | None = None,
+        dim: Count | None = None,
+        layers: Count | None = None,
+        heads: Count | None = None,
+        hidden: Count | None = None,
         position: Callable[..., nn.Module] | None = Learned,
         relative: Callable[..., Position] | None = None,
         pool: Literal["class", "mean"] = "class",
-        registers: int = 0,
-        dropout: float = 0.0,
-        stochastic_depth: float = 0.0,
+        registers: Natural = 0,
+        dropout: Rate = 0.0,
+        stochastic_depth: Rate = 0.0,
     ) -> None:
         super().__init__()
         if pool not in ("class", "mean"):
@@ -175,15 +176,15 @@ class Tokens(nn.Module):
     def __init__(
         self,
         *,
-        channels: int,
-        height: int,
-        width: int,
-        patch: int,
-        dim: int,
+        channels: Count,
+        height: Count,
+        width: Count,
+        patch: Count,
+        dim: Count,
         position: Callable[..., nn.Module] | None,
         class_token: bool,
-        registers: int,
-        dropout: float,
+        registers: Natural,
+        dropout: Rate,
     ) -> None:
         super().__init__()
         if patch < 1:

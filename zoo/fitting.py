@@ -1,0 +1,123 @@
+"""Whether a value of a configuration is one that a type takes, and the type in words.
+
+Types are those of signatures; a number's range is part of its type: `Annotated[int, ">= 1"]`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import operator
+from collections.abc import Iterable, Mapping
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+_CONDITIONS = {
+    ">=": (operator.ge, "of at least"),
+    "<=": (operator.le, "of at most"),
+    ">": (operator.gt, "above"),
+    "<": (operator.lt, "below"),
+}
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null"}
+
+
+def misfit(value: Any, hint: Any, where: str) -> str | None:
+    """What is wrong with a value, in a sentence; None if it fits."""
+    if fits(value, hint):
+        return None
+    as_text = f"; as text: \"{where}='{value}'\"" if _takes_text(hint) and type(value) in (int, float) else ""
+    return f"{where}={value!r} does not fit: it is to be {in_words(hint)}{as_text}"
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a value can be of a type. A node that is to be built fits wherever an object belongs."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return fits(value, arguments[0]) and all(_holds(value, condition) for condition in arguments[1:])
+    if origin in (Union, UnionType):
+        return any(fits(value, each) for each in arguments)
+    if origin is Literal:
+        return any(type(value) is type(each) and value == each for each in arguments)
+    if hint is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    if hint in _WORDS:
+        return type(value) is hint
+    kind = origin or hint
+    if not inspect.isclass(kind) or kind is object:  # Any, a variable
+        return True
+    if isinstance(value, list | tuple):
+        return _is_a(kind, Iterable) and not _is_a(kind, Mapping) and _all_fit(value, arguments)
+    if isinstance(value, Mapping):
+        if "_target_" not in value and _is_a(kind, Mapping):
+            return _all_fit(list(value.values()), arguments[1:])
+        return "_target_" in value or not _is_a(kind, Iterable)
+    return False
+
+
+def in_words(hint: Any) -> str:
+    """A type as it is said to a user."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        said = [_condition(each) for each in arguments[1:] if each != "any"]
+        return " ".join([in_words(arguments[0]), " and ".join(said)]).strip()
+    if origin in (Union, UnionType):
+        return " or ".join(map(in_words, arguments))
+    if origin is Literal:
+        return " or ".join(map(repr, arguments))
+    if hint in _WORDS:
+        return _WORDS[hint]
+    kind = origin or hint
+    if _is_a(kind, Mapping):
+        return f"a mapping, each value {in_words(arguments[1])}" if len(arguments) == 2 else "a mapping"
+    if _is_a(kind, Iterable):
+        return f"a list, each {in_words(arguments[0])}" if arguments else "a list"
+    return f"a {getattr(kind, '__name__', kind)}"
+
+
+def hints_of(target: Any) -> dict[str, Any]:
+    """The types of a callable's options, as far as they can be known, with their ranges."""
+    try:
+        return get_type_hints(target.__init__ if inspect.isclass(target) else target, include_extras=True)
+    except (NameError, TypeError):  # a type that is imported for the type checker alone
+        return {}
+
+
+def has_range(hint: Any) -> bool:
+    """Whether every number of a type has a range or is said to be any."""
+    if get_origin(hint) is Annotated:
+        return True
+    return hint not in (int, float) and all(map(has_range, _inner(hint)))
+
+
+def _inner(hint: Any) -> tuple[Any, ...]:
+    if get_origin(hint) in (Union, UnionType):
+        return get_args(hint)
+    kind = get_origin(hint)
+    if _is_a(kind, Mapping):
+        return get_args(hint)[1:]
+    return get_args(hint) if _is_a(kind, Iterable) else ()
+
+
+def _all_fit(values: Iterable[Any], arguments: tuple[Any, ...]) -> bool:
+    """Against the type of what a list or mapping holds, if it says one: tuple[float, float] has two of one kind."""
+    return not arguments or isinstance(arguments[0], TypeVar) or all(fits(each, arguments[0]) for each in values)
+
+
+def _is_a(kind: Any, parent: type) -> bool:
+    return inspect.isclass(kind) and issubclass(kind, parent)
+
+
+def _takes_text(hint: Any) -> bool:
+    return hint is str or (get_origin(hint) in (Union, UnionType) and str in get_args(hint))
+
+
+def _holds(value: Any, condition: str) -> bool:
+    if condition == "any":
+        return True
+    sign, bound = condition.split()
+    return bool(_CONDITIONS[sign][0](value, float(bound)))
+
+
+def _condition(condition: str) -> str:
+    sign, bound = condition.split()
+    return f"{_CONDITIONS[sign][1]} {bound}"
