@@ -43,6 +43,7 @@ class Dense(Task):
 
     primary = "val/loss"
     primary_mode = "min"
+    headline = ("loss",)
 
     def __init__(self) -> None:
         super().__init__(optimisation=Optimisation(optimizer=partial(torch.optim.Adam, lr=1e-4)))

@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 from omegaconf._utils import get_yaml_loader
 
+from zoo.config import quoted
 from zoo.errors import ConfigError, ProblemsError
 
 _SUFFIXES = (".yaml", ".yml")
@@ -164,8 +165,7 @@ def _written(value: Any, place: str, depth: int = 0) -> str:
             raise ConfigError(f"{place}: a key here may have letters, digits and / . _ - in it, and no others")
         return f"{{{','.join(f'{key}:{_written(each, place, depth + 1)}' for key, each in value.items())}}}"
     if isinstance(value, str):
-        quoted = value.replace("\\", "\\\\").replace("'", "\\'") if "'" in value or value.endswith("\\") else value
-        return f"'{quoted}'"
+        return quoted(value)
     raise ConfigError(f"{place}: {value!r} is not a text, a number, a list or a mapping; put it in quotes")
 
 

@@ -138,7 +138,7 @@ def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None
     checkpoint.write(best, {**content, "zoo": {**content["zoo"], "metrics": metrics}})
     write_text(run_dir / "metrics.json", json.dumps(result, indent=2) + "\n")
     write_tables(module, run_dir, "test_")
-    tables.show_result(config, result, run_dir)
+    tables.show_result(config, result, run_dir, module.headline)
     return result
 
 

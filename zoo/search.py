@@ -23,7 +23,7 @@ from zoo import config
 from zoo.build import resolve
 from zoo.callbacks.reporting import TRIAL
 from zoo.errors import ConfigError, nearest
-from zoo.sweep import Job, Sweep, opened, write_csv
+from zoo.sweep import Job, Sweep, headlined, opened, write_csv
 
 DEFAULTS = {"n_trials": "20", "metric": "", "direction": "", "pruner": "median", "seed": "0"}
 """hydra.sweeper.*: how many trials; by what and whether more of it is better, by default the model's primary metric;
@@ -135,7 +135,8 @@ def _finish(sweep: Sweep, study: Any, settings: Mapping[str, str]) -> int:
         print("zoo: no trial was completed", file=sys.stderr)
         return 1
     best = sweep.jobs[study.best_trial.number]
-    figures = {k: v for k, v in (best.metrics() or {}).items() if k.startswith(("test/", "truth/"))}
+    found = best.metrics() or {}
+    figures = {name: found[name] for name in headlined(best.overrides, list(found))}
     print(f"best {settings['metric']} {study.best_value:.4f}: {' '.join(f'{k}={v}' for k, v in best.chosen.items())}")
     print("  " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
     print(f"{sweep.folder}: sweep.yaml, summary.csv, study.log; the best run: {best.run_dir}")

@@ -63,10 +63,10 @@ class Job:
         """Of the command line: from the beginning, or from the last checkpoint if there is one."""
         assert self.run_dir is not None
         last = Path(self.run_dir) / "checkpoints" / "last.ckpt"
-        started = [f"resume={quoted(str(last))}"] if last.exists() else []
+        started = [f"resume={config.quoted(str(last))}"] if last.exists() else []
         # what a run started from is in its checkpoint: a continued run is not initialised again
         given = [each for each in self.overrides if not (started and each.startswith("init="))]
-        return ["train", *given, *started, f"run_dir={quoted(self.run_dir)}"]
+        return ["train", *given, *started, f"run_dir={config.quoted(self.run_dir)}"]
 
 
 def run(overrides: Sequence[str]) -> int:
@@ -140,7 +140,7 @@ class Sweep:
         """Writes the summary and says what failed."""
         rows = summary(self.jobs)
         write_csv(self.folder / "summary.csv", rows)
-        _show(rows)
+        _show(rows, self.jobs[0])
         failed = [job for job in self.jobs if job.status == "failed"]
         for job in failed:
             print(f"zoo: this job failed: {shlex.join(['zoo', *job.arguments()])}", file=sys.stderr)
@@ -300,7 +300,7 @@ def _launch(sweep: Sweep, options: Sequence[str]) -> None:
         hydra = Hydra.create_main_hydra2("train", create_config_search_path(str(config.CONF)))
         composed = hydra.compose_config(
             config_name="train",
-            overrides=[*waiting[0].overrides, *options, f"hydra.sweep.dir={quoted(str(sweep.folder))}"],
+            overrides=[*waiting[0].overrides, *options, f"hydra.sweep.dir={config.quoted(str(sweep.folder))}"],
             run_mode=RunMode.MULTIRUN,
         )
         context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks(composed))
@@ -358,12 +358,6 @@ def _new_run_dir(overrides: Sequence[str]) -> Path:
     return new_directory(Path(composed["paths"]["runs"]).absolute() / f"{names['model']}-{names['data']}")
 
 
-def quoted(value: str) -> str:
-    """As Hydra's grammar wants a path that may hold spaces, commas or equals signs."""
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'") if "'" in value else value
-    return f"'{escaped}'"
-
-
 def _locked(folder: Path) -> int | None:
     """A lock that ends with the last process that holds it, however that ends; None if another has it."""
     handle = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
@@ -391,13 +385,14 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         writer.writerows(rows)
 
 
-def _show(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Mean and SD of each test metric."""
+def _show(rows: Sequence[Mapping[str, Any]], job: Job) -> None:
+    """Mean and SD of the test metrics by which the model of this job is judged."""
     from rich.console import Console
     from rich.table import Table
 
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    metrics = [name.removesuffix(" mean") for name in columns if name.endswith(" mean")]
+    measured = [name.removesuffix(" mean") for name in columns if name.endswith(" mean")]
+    metrics = headlined(job.overrides, measured)
     keys = columns[: columns.index("n") + 1]
     table = Table(title="mean ± SD over seeds", title_justify="left")
     for name in [*keys, *metrics]:
@@ -405,6 +400,15 @@ def _show(rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
         table.add_row(*(str(row.get(key, "")) for key in keys), *(_mean_and_sd(row, name) for name in metrics))
     Console().print(table)
+
+
+def headlined(overrides: Sequence[str], measured: Sequence[str]) -> list[str]:
+    """Of the metrics of a run, those that its closing table shows."""
+    from zoo.build import resolve
+
+    task = resolve(config.compose(overrides)["model"]["_target_"], "model", is_root=True)
+    of_test = [name for name in (f"test/{each}" for each in task.headline) if name in measured]
+    return [*of_test, *(name for name in measured if name.startswith("truth/"))]
 
 
 def _mean_and_sd(row: Mapping[str, Any], name: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from zoo.config import quoted
 from zoo.finetune import Report
 
 SPLITS = ("train", "val", "test")
@@ -17,7 +18,7 @@ CONTROLS = {"attention": "uniform", "gate": "none"}
 """What each kind of mechanism is compared with."""
 
 
-def show_result(config: Mapping[str, Any], result: Mapping[str, Any], run_dir: Path) -> None:
+def show_result(config: Mapping[str, Any], result: Mapping[str, Any], run_dir: Path, headline: Sequence[str]) -> None:
     """Metrics by split, the train-validation gap, the truth score, where things are, and what to try next."""
     names = config["names"]
     chosen = [f"{group}={names[group]}" for group in CONTROLS if names.get(group)]
@@ -25,7 +26,7 @@ def show_result(config: Mapping[str, Any], result: Mapping[str, Any], run_dir: P
     table = Table(title=title, title_justify="left")
     for column in ("", *SPLITS, "train - val"):
         table.add_column(column, justify="left" if not column else "right")
-    for metric in dict.fromkeys(key.partition("/")[2] for key in result if key.startswith("test/")):
+    for metric in (name for name in headline if f"test/{name}" in result):
         values = [result[f"{split}/{metric}"] for split in SPLITS]
         gap = values[0] - values[1]
         table.add_row(metric, *(f"{value:.4f}" for value in values), f"{gap:+.4f}")
@@ -79,17 +80,20 @@ def _show_next(console: Console, config: Mapping[str, Any], run_dir: Path) -> No
     console.print(f"  zoo evaluate {best} --worst 20", soft_wrap=True)
     console.print(f"  zoo maps {best} --out {maps}", soft_wrap=True)
     console.print(f"  zoo predict {best} --out predictions.csv", soft_wrap=True)
+    overrides = list(config["overrides"])
+    if config["init"] is not None and not any(each.startswith("init=") for each in overrides):  # of a continued run
+        overrides.append(f"init={quoted(config['init'])}")
     for group, control in CONTROLS.items():
         if config["names"].get(group) not in (None, control):
-            kept = [each for each in config["overrides"] if not _is_left_out(each.partition("=")[0], group)]
+            kept = [each for each in overrides if not _is_left_out(each.partition("=")[0], group)]
             command = shlex.join(["python", "train.py", *kept, f"{group}={control}"])
             console.print(f"  {command}   # the control without {group}", soft_wrap=True)
 
 
 def _is_left_out(key: str, group: str) -> bool:
-    """What places a run, and options that another mechanism need not have."""
+    """What places a run, and options that another mechanism need not have. It starts from the same weights."""
     own = key.startswith(f"{group}.") and key != f"{group}.dropout"
-    return key in ("run_dir", "init", "resume", group) or own
+    return key in ("run_dir", "resume", group) or own
 
 
 def _short(path: Path) -> Path:

@@ -21,6 +21,7 @@ class DenseTask(Task):
 
     primary = "val/accuracy"
     primary_mode = "max"
+    headline = ("loss",)
 
     def __init__(self, *, optimisation: Optimisation, classes: int, dropout: float = 0.0) -> None:
         super().__init__(optimisation=optimisation)

@@ -160,6 +160,7 @@ class Dense(Task):
 
     primary = "val/loss"
     primary_mode = "min"
+    headline = ("loss",)
 
     def __init__(self, *, leak: str = "", unused: bool = False, scale: float = 1.0) -> None:
         super().__init__(optimisation=Optimisation(optimizer=partial(torch.optim.SGD, lr=0.1)))

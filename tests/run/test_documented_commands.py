@@ -104,6 +104,18 @@ def test_extras_exist(arguments: list[str]) -> None:
             assert set(extra.split(",")) <= set(project["optional-dependencies"])
 
 
+def test_python_in_the_readme_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+    assert blocks
+    for block in blocks:
+        *lines, last = block.splitlines()
+        names: dict[str, Any] = {}
+        exec("\n".join(lines), names)
+        assert eval(last, names) is not None
+    assert not any(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 import yaml
 
 import zoo
-from zoo import checkpoint
+from zoo import checkpoint, config
 
 LABELS, FEATURES = ("blue", "green", "red"), ("x", "y", "z")
 NEW_LABELS, NEW_FEATURES = ("black", "blue", "red", "white"), ("z", "w", "x")
@@ -198,3 +199,28 @@ def test_patterns_that_fit_nothing(cli: Any, tiny: list[str], option: str, said:
     done = cli("train", *tiny, option)
     assert done.code == 2
     assert said in done.err
+
+
+def test_the_suggested_control_starts_from_the_same_weights(cli: Any, tiny: list[str], tiny_run: Path) -> None:
+    origin = tiny_run / "checkpoints" / "best.ckpt"
+    frozen = ["optimisation.freeze=[net.layers.0]", "data.max_epochs=2"]
+    done = cli("train", *tiny, *frozen, f"init={origin}", "run_dir=run")
+    (control,) = (line for line in done.out.splitlines() if "# the control" in line)
+    words = shlex.split(control, comments=True)
+    assert words[:2] == ["python", "train.py"]
+    assert cli("train", *words[2:], "run_dir=control").code == 0
+    old, new = weights(origin), last("control")
+    assert not any("score" in name for name in new)
+    assert all(torch.equal(old[name], new[name]) for name in new if name.startswith("net.layers.0."))
+
+
+def test_a_continued_run_suggests_the_control_of_what_it_started_from(
+    cli: Any, tiny: list[str], tiny_run: Path
+) -> None:
+    origin = tiny_run / "checkpoints" / "best.ckpt"
+    assert cli("train", *tiny, f"init={origin}", "run_dir=run").code == 0
+    done = cli("train", "resume=run/checkpoints/last.ckpt")
+    (control,) = (line for line in done.out.splitlines() if "# the control" in line)
+    found = config.compose(shlex.split(control, comments=True)[2:])
+    assert found["init"] == str(origin)
+    assert found["names"]["attention"] == "uniform"

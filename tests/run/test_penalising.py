@@ -33,6 +33,7 @@ class Sequences(Task):
 
     primary = "val/accuracy"
     primary_mode = "max"
+    headline = ("loss",)
 
     def __init__(self) -> None:
         super().__init__(optimisation=Optimisation(optimizer=torch.optim.Adam))

@@ -92,3 +92,10 @@ def test_every_model_says_by_what_it_is_judged(model: str) -> None:
     assert task.primary_mode in ("max", "min")
     assert task.mode_of(task.primary) == task.primary_mode
     assert not (task.primary.endswith("loss") and task.primary_mode == "max")
+
+
+@pytest.mark.parametrize("model", config.options("model"))
+def test_a_closing_table_is_short_and_begins_with_what_counts(model: str) -> None:
+    task = resolve(config.compose([f"model={model}"])["model"]["_target_"], "model", is_root=True)
+    assert task.headline[0] == task.primary.removeprefix("val/")
+    assert 1 <= len(task.headline) <= 5

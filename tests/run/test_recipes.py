@@ -117,7 +117,7 @@ def test_a_value_is_what_it_is_in_a_file_of_hydra(mine: Path, written: str) -> N
     mine.write_text(f"model: gat\nrun_dir: {written}\n")
     hydras = OmegaConf.to_container(OmegaConf.load(mine))
     assert isinstance(hydras, dict)
-    found = config.compose(config.expanded(["experiment=mine.yaml"]))["run_dir"]
+    found = config.resolved(config.expanded(["experiment=mine.yaml"]))["run_dir"]
     assert (type(found), found) == (type(hydras["run_dir"]), hydras["run_dir"])
 
 

@@ -56,6 +56,8 @@ class Task(pl.LightningModule, ABC):
     """The metric by which the best weights are chosen, such as val/accuracy."""
     primary_mode: Mode
     """Whether more or less of it is better: max for an accuracy, min for an error rate."""
+    headline: ClassVar[Sequence[str]]
+    """The few test metrics that a run's closing table shows, such as accuracy; all are in metrics.json."""
     optimisation: Optimisation
     about: dict[str, Any]
     """What the checkpoint says of itself, once loaded from one."""

@@ -38,6 +38,7 @@ class NodeClassifier(Task):
 
     primary = "val/accuracy"
     primary_mode = "max"
+    headline = ("accuracy", "f1_macro", "loss")
 
     def __init__(
         self,

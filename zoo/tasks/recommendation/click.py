@@ -49,6 +49,7 @@ class CandidateRanker(Recommender):
 
     primary = "val/auc"
     primary_mode = "max"
+    headline = ("auc", "log_loss", "ndcg@10", "hr@10")
 
     def __init__(
         self,

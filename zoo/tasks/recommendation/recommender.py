@@ -40,6 +40,7 @@ class Recommender(Task):
 
     primary = "val/ndcg@10"
     primary_mode = "max"
+    headline = ("ndcg@10", "hr@10", "mrr", "popularity_ndcg@10")
     net: Any
     """With `items`, its table of embeddings."""
 

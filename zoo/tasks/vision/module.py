@@ -46,6 +46,7 @@ class ImageClassifier(Task):
 
     primary = "val/accuracy"
     primary_mode = "max"
+    headline = ("accuracy", "top5_accuracy", "calibration_error", "loss")
 
     def __init__(
         self,
