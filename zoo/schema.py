@@ -14,7 +14,8 @@ from zoo.fitting import misfit
 
 _Count = Annotated[int, ">= 1"]
 _Natural = Annotated[int, ">= 0"]
-_AnyInt, _AnyFloat = Annotated[int, "any"], Annotated[float, "any"]
+_AnyInt = Annotated[int, "any"]
+_AnyFloat = Annotated[float, "any"]
 KEYS: dict[str, Any] = {
     "seed": Annotated[int, ">= 0", "< 4294967296"],
     "threads": _Count | None,

@@ -182,7 +182,7 @@ class GatedRecurrent(nn.Module):
         causal: Without the states from the end: for causal supports alone, with half of the parameters.
     """
 
-    def __init__(self, *, dim: int, causal: bool = False) -> None:
+    def __init__(self, *, dim: Count, causal: bool = False) -> None:
         super().__init__()
         self.causal = causal
         self.ahead = nn.GRU(dim, dim, batch_first=True)

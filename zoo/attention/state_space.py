@@ -35,7 +35,7 @@ class StateSpace(nn.Module):
         causal: Without the kernel for later positions: for causal supports alone.
     """
 
-    def __init__(self, *, dim: int, states: int = 64, causal: bool = False) -> None:
+    def __init__(self, *, dim: Count, states: Count = 64, causal: bool = False) -> None:
         super().__init__()
         if states < 2 or states % 2:
             raise ValueError(f"states come in conjugate pairs: states must be even, got {states}")
@@ -140,7 +140,7 @@ class SelectiveStateSpace(nn.Module):
         causal: Without the recurrence from the end: for causal supports alone.
     """
 
-    def __init__(self, *, dim: int, states: int = 16, rank: int | None = None, causal: bool = False) -> None:
+    def __init__(self, *, dim: Count, states: Count = 16, rank: Count | None = None, causal: bool = False) -> None:
         super().__init__()
         rank = math.ceil(dim / 16) if rank is None else rank
         if states < 1 or rank < 1:
