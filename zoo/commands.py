@@ -33,7 +33,7 @@ def evaluate(options: argparse.Namespace) -> None:
         given = ", ".join(map(str, options.input or ())) or "the data"
         raise DataError(f"{given} has no examples in the split {split!r}")
     with nullcontext() if options.out is None else _written(options.out) as file:
-        metrics = run.evaluate(run.evaluation_trainer(), module, data, split)
+        metrics = run.evaluate(run.evaluation_trainer(), module, data.loader(split), split)
         tables.show_metrics(metrics, f"{module.about['model']}, {split}")
         if file is not None:
             file.write(json.dumps({**metrics, **run.protocol(module, data)}, indent=2) + "\n")

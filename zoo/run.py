@@ -26,6 +26,7 @@ from zoo.allocator import keep_freed_memory
 from zoo.build import build
 from zoo.callbacks import Interruption, Keeper, NanGuard, Progress, Thaw
 from zoo.callbacks.reporting import reporters
+from zoo.data.loader import Loader
 from zoo.disk import whole_file, write_text
 from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError, ZooError
 from zoo.finetune import origin, transplant
@@ -118,11 +119,12 @@ def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None
     checkpoint.load_weights(module, content["state_dict"], best)
     trainer.loggers = []  # metrics.csv is of the training; the figures of the best weights are in metrics.json
     metrics: dict[str, Any] = {}
+    sample, sampled = data.train_evaluation()
     for split in tables.SPLITS:  # test is the last of them: its tables are written
-        metrics |= evaluate(trainer, module, data, split)
+        metrics |= evaluate(trainer, module, sample if split == "train" else data.loader(split), split)
     result = {
         **metrics,
-        **protocol(module, data),
+        **protocol(module, data, sampled),
         "parameters": sum(p.numel() for p in module.parameters()),
         "seconds": round(seconds, 3),
         "epochs": epochs,
@@ -142,16 +144,16 @@ def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None
     return result
 
 
-def evaluate(trainer: pl.Trainer, module: Task, data: Any, split: str) -> dict[str, float]:
+def evaluate(trainer: pl.Trainer, module: Task, loader: Loader, split: str) -> dict[str, float]:
     """The metrics of one split; the truth score is that of the test split."""
-    (found,) = trainer.test(module, dataloaders=data.loader(split), verbose=False)
+    (found,) = trainer.test(module, dataloaders=loader, verbose=False)
     named = {key.replace("test/", f"{split}/"): value for key, value in found.items()}
     return {key: value for key, value in named.items() if split == "test" or not key.startswith("truth/")}
 
 
-def protocol(module: Task, data: Any) -> dict[str, str]:
+def protocol(module: Task, data: Any, sampled: str | None = None) -> dict[str, str]:
     """How the metrics were measured, where their names do not say it."""
-    said = [each for each in (data.protocol(), module.protocol()) if each is not None]
+    said = [each for each in (data.protocol(), module.protocol(), sampled) if each is not None]
     return {"protocol": ", ".join(said)} if said else {}
 
 

@@ -112,3 +112,24 @@ def test_another_seed_is_another_order() -> None:
 def test_what_makes_no_sense(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         loader(**options)
+
+
+@pytest.mark.parametrize("count", [1, 10, 23])
+def test_a_sample_is_of_different_examples_in_their_order_and_always_the_same(count: int) -> None:
+    plain = {"shuffle": False, "lengths": [-number for number in EXAMPLES]}
+    found = [number for batch in loader(shuffle=False).sample(count) for number in batch]
+    assert found == sorted(set(found))
+    assert len(found) == count
+    assert found == [number for batch in loader(shuffle=False, seed=5).sample(count) for number in batch]
+    assert found[::-1] == [number for batch in loader(**plain).sample(count) for number in batch]
+    whole = loader(shuffle=False)
+    assert list(whole.sample(count)) != list(whole) or count == len(EXAMPLES)
+    assert [number for batch in whole for number in batch] == EXAMPLES
+
+
+def test_all_parts_of_a_sample_are_as_likely() -> None:
+    counts = np.zeros(1000)
+    for count in range(400, 600):
+        chosen = Loader(range(1000), collate=list, batch_size=100).sample(count)
+        counts[[number for batch in chosen for number in batch]] += 1
+    assert abs(counts.reshape(10, 100).mean(1) - 99.5).max() < 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import random
 import signal
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, Subset, get_worker_info
 
 from zoo import ranks
 from zoo.errors import ConfigError, ZooError
@@ -99,6 +100,16 @@ class Loader:
         for position, batch in enumerate(self._made(epoch, first), start=first + 1):
             self.epoch, self.position = epoch, position
             yield batch
+
+    def sample(self, count: int) -> Loader:
+        """Batches of so many of the examples, in their order: a draw that depends on the two numbers alone."""
+        generator = torch.Generator().manual_seed(mixed("sample", count, len(self.examples)))
+        chosen = sorted(torch.randperm(len(self.examples), generator=generator)[:count].tolist())
+        made = copy.copy(self)
+        made.examples = Subset(self.examples, chosen)  # type: ignore[arg-type, assignment]
+        made.lengths = None if self.lengths is None else [self.lengths[number] for number in chosen]
+        made._fixed = made._workers = None
+        return made
 
     def set_epoch(self, epoch: int) -> None:
         """The next pass is this epoch, from its beginning, unless it goes on in the middle of it."""

@@ -156,6 +156,10 @@ class TaskData(pl.LightningDataModule, ABC):
     order_seed: int = 0
     """Of the order of training examples and of their augmentation; the run sets it to its own seed."""
 
+    eval_examples: int | None = None
+    """So many training examples at most are evaluated at the end of a run; None: all. It has no effect where a split is
+    one example, as the nodes of a graph are."""
+
     @abstractmethod
     def sizes(self) -> dict[str, int]:
         """What the model must know of the data, as its keyword arguments."""
@@ -167,6 +171,14 @@ class TaskData(pl.LightningDataModule, ABC):
     def protocol(self) -> str | None:
         """How examples are held out, where that is not given by the data; stored beside the metrics."""
         return None
+
+    def train_evaluation(self) -> tuple[Loader, str | None]:
+        """The training split, or a sample of it, for the evaluation at the end; and what is a sample of what."""
+        loader = self.loader("train")
+        count = len(loader.examples)
+        if self.eval_examples is None or count <= self.eval_examples:
+            return loader, None
+        return loader.sample(self.eval_examples), f"train: {self.eval_examples:,} of {count:,} examples"
 
     def threads(self) -> int | None:
         """CPU threads that pay off for batches of this size; None for torch's choice."""

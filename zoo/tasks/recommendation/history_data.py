@@ -34,6 +34,7 @@ class HistoryData(TaskData):
         max_epochs: Passes over the users of the training split at most.
         batch_size: Users a training step, over all processes.
         eval_batch_size: Users a step of evaluation; None: as in training.
+        eval_examples: At most so many users of the training split in the evaluation at the end; None: all.
         length: The longest window that the model sees: a user's last items.
         split: How items are held out (`zoo.tasks.recommendation.splitting`).
         val_share: With split=time, the share of all interactions in the validation split.
@@ -56,6 +57,7 @@ class HistoryData(TaskData):
         max_epochs: Count,
         batch_size: Count,
         eval_batch_size: Count | None = None,
+        eval_examples: Count | None = None,
         length: Count,
         split: Split = "leave_one_out",
         val_share: Share = 0.1,
@@ -83,6 +85,7 @@ class HistoryData(TaskData):
         self.max_epochs = max_epochs
         self.batch_size = batch_size
         self.eval_batch_size = batch_size if eval_batch_size is None else eval_batch_size
+        self.eval_examples = eval_examples
         self.length = length
         self.split: Split = split
         self.val_share = val_share

@@ -34,6 +34,7 @@ class ImageData(TaskData):
         max_epochs: Passes over the training split at most.
         batch_size: Pictures a training step, over all processes.
         eval_batch_size: Pictures a step of evaluation; None: as in training.
+        eval_examples: At most so many pictures of the training split in the evaluation at the end; None: all.
         num_workers: Processes that read and change pictures; 0: this one.
         augmentation: What is changed at random in training pictures; None: nothing.
         mean: Of each channel over the training split, of pixels between 0 and 1.
@@ -53,6 +54,7 @@ class ImageData(TaskData):
         max_epochs: Count,
         batch_size: Count,
         eval_batch_size: Count | None = None,
+        eval_examples: Count | None = None,
         num_workers: Natural = 0,
         augmentation: Augmentation | None = None,
         mean: Sequence[Share],
@@ -71,6 +73,7 @@ class ImageData(TaskData):
         self.max_epochs = max_epochs
         self.batch_size = batch_size
         self.eval_batch_size = batch_size if eval_batch_size is None else eval_batch_size
+        self.eval_examples = eval_examples
         self.num_workers = num_workers
         self.augmentation = augmentation
         self.mean = tuple(mean)
