@@ -19,6 +19,7 @@ import torch
 from zoo import checkpoint, run, tables
 from zoo.build import build
 from zoo.data.download import confined
+from zoo.data.loader import deaths_explained
 from zoo.data.pipes import as_files
 from zoo.disk import is_stream, whole_file
 from zoo.errors import ConfigError, DataError
@@ -82,7 +83,7 @@ def run_command(command: Callable[[argparse.Namespace], None], options: argparse
     """One of the commands above, with pipes among its inputs turned into files."""
     if options.input and options.data:
         raise ConfigError("give your data either after the checkpoint or with --data, not both")
-    with as_files(options.input or options.data) as options.input:
+    with deaths_explained(), as_files(options.input or options.data) as options.input:
         command(options)
 
 

@@ -33,6 +33,10 @@ class TrainingError(ZooError):
     """Training cannot go on: the loss is not finite."""
 
 
+class WorkerError(ZooError):
+    """A process that makes batches was killed."""
+
+
 class ProblemsError(ZooError):
     """Everything that a preflight found."""
 

@@ -11,7 +11,6 @@ import atexit
 import json
 import logging
 import os
-import shlex
 import signal
 import sys
 import tempfile
@@ -22,8 +21,9 @@ from typing import Any, TypeVar
 
 import pytorch_lightning as pl
 
-from zoo import processes
+from zoo import processes, signals
 from zoo.errors import ConfigError, InterruptedRunError, TrainingError, ZooError
+from zoo.run_directory import how_to_continue
 
 T = TypeVar("T")
 _OURS = "ZOO_LAUNCHED"
@@ -111,7 +111,17 @@ def start(config: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
     handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)}
     with tempfile.TemporaryDirectory(prefix="zoo-") as words:
         before = {name: os.environ.get(name) for name in (_OURS, "PYTHONPATH", "TORCHELASTIC_SIGNALS_TO_HANDLE")}
-        os.environ.update({_OURS: words}, PYTHONPATH=processes.environment().get("PYTHONPATH", ""))
+        own = {_OURS: words, "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGQUIT"}  # the others are handled here
+        os.environ.update(own, PYTHONPATH=processes.environment().get("PYTHONPATH", ""))
+        request = signals.Request()
+
+        def stop(number: int, _: Any) -> None:
+            is_first = request.by is None
+            if request.insists(number) or is_first:
+                raise SignalException(f"signal {number}", sigval=signal.Signals(number))
+
+        for each in (*signals.STOPPING, signal.SIGHUP):
+            signal.signal(each, stop)
         settings = LaunchConfig(
             min_nodes=1,
             max_nodes=1,
@@ -132,7 +142,7 @@ def start(config: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
             raise _explained(Path(words), error, run_dir) from None
         except SignalException as error:
             raise _last_words(Path(words)) or InterruptedRunError(
-                f"stopped by {signal.Signals(error.sigval).name}{_how_to_continue(run_dir)}"
+                f"stopped by {signal.Signals(error.sigval).name}{how_to_continue(run_dir)}"
             ) from None
         finally:
             for number, handler in handlers.items():
@@ -217,9 +227,12 @@ def for_evaluation(trainer: pl.Trainer, config: Mapping[str, Any], module: T, ag
     """Trainer and module that can take whole weights: after FSDP each process is left with its part of them."""
     if config["trainer"].get("strategy") != "fsdp":
         return trainer, module
+    from zoo.callbacks import Interruption
+
     evaluating = pl.Trainer(
         **{**trainer_options(config), "strategy": "ddp", "max_time": None},
         plugins=plugins(),
+        callbacks=[each for each in trainer.callbacks if isinstance(each, Interruption)],  # type: ignore[attr-defined]
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -295,12 +308,7 @@ def _explained(folder: Path, failed: Any, run_dir: Path) -> ZooError:
     traces = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.traceback"))]
     if code > 0 and traces:  # a lost connection is what the others met
         print(min(traces, key=lambda each: "Connection" in each.splitlines()[-1]), file=sys.stderr)
-    return TrainingError(f"process {number} of this run {how}, and the run with it{_how_to_continue(run_dir)}")
-
-
-def _how_to_continue(run_dir: Path) -> str:
-    last = run_dir / "checkpoints" / "last.ckpt"
-    return f"\nContinue with: python train.py resume={shlex.quote(str(last))}" if last.exists() else ""
+    return TrainingError(f"process {number} of this run {how}, and the run with it{how_to_continue(run_dir)}")
 
 
 def _part() -> None:

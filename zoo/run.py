@@ -11,7 +11,8 @@ import shlex
 import subprocess
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,12 @@ from zoo.allocator import keep_freed_memory
 from zoo.build import build
 from zoo.callbacks import Interruption, Keeper, NanGuard, Progress, Thaw
 from zoo.callbacks.reporting import reporters
-from zoo.data.loader import Loader
+from zoo.data.loader import Loader, deaths_explained
 from zoo.disk import whole_file, write_text
-from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError, ZooError
+from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError, WorkerError, ZooError
 from zoo.finetune import origin, transplant
 from zoo.penalising import in_use, penalise
+from zoo.signals import stopping_at_once
 from zoo.tasks.contract import Task
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -70,8 +72,10 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
             launch.first(lambda: run_directory.check_free(run_dir, config, resumes=resumes))
         try:
             return _train(config, run_dir, resumed)
-        except OSError as error:
-            if error.errno not in _FULL:
+        except (OSError, CheckpointError) as error:
+            if not run_dir.is_dir():
+                raise run_directory.gone(run_dir) from error
+            if not isinstance(error, OSError) or error.errno not in _FULL:
                 raise
             again = f"python train.py resume=auto run_dir={shlex.quote(str(run_dir))}"
             raise CheckpointError(
@@ -99,19 +103,17 @@ def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None
         raise
     _write_config(config, run_dir)
 
-    try:
+    with _saying_how_to_continue(run_dir):
         trainer.fit(module, data, ckpt_path=config["resume"], weights_only=True)
-    except (InterruptedRunError, TrainingError) as error:
-        last = shlex.quote(str(run_dir / "checkpoints" / "last.ckpt"))
-        # a run that met a NaN would meet it again: its weights are a start for a run with other options
-        how = f"resume={last}" if isinstance(error, InterruptedRunError) else f"init={last} optimizer.lr=..."
-        raise type(error)(f"{error}\nContinue with: python train.py {how}") from error
-    except SystemExit as error:  # Lightning's answer to Ctrl-C before the first step and to a second one
-        raise KeyboardInterrupt from error
-    except MisconfigurationException as error:  # such as a monitor of the schedule that is not measured
-        raise ConfigError(str(error)) from error
-    seconds = next(each for each in trainer.callbacks if isinstance(each, Keeper)).seconds  # type: ignore[attr-defined]
+    with _saying_that_all_is_kept(run_dir):
+        if any(isinstance(each, Interruption) and each.request.by for each in trainer.callbacks):  # type: ignore[attr-defined]
+            raise InterruptedRunError
+        return _conclude(config, run_dir, trainer, module, data)
 
+
+def _conclude(config: dict[str, Any], run_dir: Path, trainer: pl.Trainer, module: Task, data: Any) -> dict[str, Any]:
+    """Evaluates the best weights and leaves the last word."""
+    seconds = next(each for each in trainer.callbacks if isinstance(each, Keeper)).seconds  # type: ignore[attr-defined]
     best = run_dir / "checkpoints" / "best.ckpt"
     content = checkpoint.read(best)
     epochs = trainer.current_epoch
@@ -137,6 +139,8 @@ def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None
     }
     if not ranks.is_first():
         return result
+    if not run_dir.is_dir():  # it is not made anew with but a part of the run in it
+        raise run_directory.gone(run_dir)
     checkpoint.write(best, {**content, "zoo": {**content["zoo"], "metrics": metrics}})
     write_text(run_dir / "metrics.json", json.dumps(result, indent=2) + "\n")
     write_tables(module, run_dir, "test_")
@@ -144,9 +148,47 @@ def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None
     return result
 
 
+@contextmanager
+def _saying_how_to_continue(run_dir: Path) -> Iterator[None]:
+    """Of training that ended early. Only a stop between two steps and a NaN are saved, by Keeper."""
+    try:
+        with deaths_explained():
+            yield
+    except TrainingError as error:  # it would come again: the weights are a start for a run with other options
+        last = shlex.quote(str(run_dir / run_directory.LAST))
+        raise TrainingError(f"{error}\nContinue with: python train.py init={last} optimizer.lr=...") from error
+    except (InterruptedRunError, WorkerError) as error:
+        raise type(error)(f"{error}{run_directory.how_to_continue(run_dir)}") from error
+    except SystemExit as error:  # Lightning's answer to Ctrl-C before the first step and to one that insists
+        how = run_directory.how_to_continue(run_dir)
+        raise InterruptedRunError(f"stopped at once, without saving{how}") from error
+    except MisconfigurationException as error:  # such as a monitor of the schedule that is not measured
+        raise ConfigError(str(error)) from error
+
+
+@contextmanager
+def _saying_that_all_is_kept(run_dir: Path) -> Iterator[None]:
+    """Of an evaluation that ended early, which can be done again."""
+    try:
+        with deaths_explained(), stopping_at_once():
+            yield
+    except (InterruptedRunError, KeyboardInterrupt, WorkerError) as error:
+        kind = WorkerError if isinstance(error, WorkerError) else InterruptedRunError
+        said = f"{error}. " if str(error) else ""
+        best = shlex.quote(str(run_dir / run_directory.BEST))
+        raise kind(
+            f"{said}Training is over and its weights are kept; their evaluation is not."
+            f"{run_directory.how_to_continue(run_dir)}   # evaluates, and trains no more\n"
+            f"or look at the weights: zoo evaluate {best}"
+        ) from error
+
+
 def evaluate(trainer: pl.Trainer, module: Task, loader: Loader, split: str) -> dict[str, float]:
     """The metrics of one split; the truth score is that of the test split."""
-    (found,) = trainer.test(module, dataloaders=loader, verbose=False)
+    try:
+        (found,) = trainer.test(module, dataloaders=loader, verbose=False)
+    except SystemExit as error:  # Lightning's answer to Ctrl-C
+        raise KeyboardInterrupt from error
     named = {key.replace("test/", f"{split}/"): value for key, value in found.items()}
     return {key: value for key, value in named.items() if split == "test" or not key.startswith("truth/")}
 

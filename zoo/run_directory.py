@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -86,6 +87,12 @@ def gone(run_dir: Path) -> CheckpointError:
         f"{run_dir} is gone: it was removed or renamed while the run worked. If it was renamed, continue with "
         f"resume=NEW_NAME/{LAST}; else start again with the same command"
     )
+
+
+def how_to_continue(run_dir: Path) -> str:
+    """A line to end a message with; empty where there is nothing to continue."""
+    last = run_dir / LAST
+    return f"\nContinue with: python train.py resume={shlex.quote(str(last))}" if last.exists() else ""
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 import pytorch_lightning as pl
 from torch import Tensor
 
-from zoo import checkpoint, resume
+from zoo import checkpoint, resume, run_directory
 from zoo.attention.ranges import Count, NotNegative
 from zoo.callbacks.average import averaged
 from zoo.callbacks.progress import plain
@@ -56,8 +56,11 @@ class Keeper(pl.Callback):
         self.patience = patience
         self.ties = ties
         self.every_seconds = every_seconds
-        self.best_path = run_dir / "checkpoints" / "best.ckpt"
-        self.last_path = run_dir / "checkpoints" / "last.ckpt"
+        self.best_path = run_dir / run_directory.BEST
+        self.last_path = run_dir / run_directory.LAST
+        self._run_dir = run_dir
+        self._folder: tuple[int, int] | None = None
+        """Which directory it was at the start, whatever has its name now."""
         self.about = dict(about)
         self.best_scores: dict[str, float] = {}
         self.waited = 0
@@ -73,6 +76,7 @@ class Keeper(pl.Callback):
         self._restored = content.get("exactly", {})
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._folder = _identity(self._run_dir)
         if not self.monitors:
             assert isinstance(pl_module, Task)
             self.monitors = {pl_module.primary: pl_module.primary_mode}
@@ -159,6 +163,8 @@ class Keeper(pl.Callback):
     def save(self, trainer: pl.Trainer) -> None:
         """Both files. The best goes first: a last.ckpt on the disk never speaks of a best that is not there."""
         previous = self.best_path.with_name("best.previous.ckpt")
+        if trainer.is_global_zero and self._folder is not None and self._folder != _identity(self._run_dir):
+            raise run_directory.gone(self._run_dir)  # a new one is not made of what is left in memory
         try:
             for logger in trainer.loggers if trainer.is_global_zero else ():
                 logger.save()
@@ -192,6 +198,14 @@ class Keeper(pl.Callback):
         kept = {name: value.detach().cpu().clone() for name, value in weights.items()}
         about = {**self.about, "metrics": metrics}
         return {"zoo": about, "state_dict": kept, "epoch": trainer.current_epoch, "global_step": trainer.global_step}
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _link(path: Path, name: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -10,8 +11,11 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
+from zoo import ranks, signals
 from zoo.errors import InterruptedRunError, TrainingError
 from zoo.resume import agreed, at_boundary
+
+_ASKED = b"\nzoo: stopping after this step, to save. Ctrl-C again, after two seconds, stops at once without saving\n"
 
 
 class NanGuard(pl.Callback):
@@ -68,35 +72,38 @@ def _not_finite(batch: Any) -> Iterator[str]:
 class Interruption(pl.Callback):
     """Ctrl-C and SIGTERM are honoured before the next step, after a validation that is due: nothing is lost.
 
-    A second Ctrl-C does not wait. Of several processes, one that was asked stops all.
+    The same signal again within two seconds is the same request; later it stops the run at once, without saving, unless
+    it is saving already. Of several processes, one that was asked stops all. When the best weights are evaluated there
+    is nothing left to save, and the first signal is obeyed at once.
     """
 
     def __init__(self) -> None:
-        self._asked: signal.Signals | None = None
-        self._before: dict[int, Any] = {}
+        self.request = signals.Request()
+        self._is_saving = False
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # by now Lightning has put its own handlers in place, and remembers those that it gives back at the end
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._ask)
+        for number in signals.STOPPING:
+            signal.signal(number, self._ask)
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        if at_boundary(trainer) and agreed(trainer, self._asked is not None):
-            by = self._asked.name if self._asked is not None else "another process"
+        if at_boundary(trainer) and agreed(trainer, self.request.by is not None):
+            by = self.request.by.name if self.request.by is not None else "another process"
             raise InterruptedRunError(f"stopped by {by} after step {trainer.global_step}")
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._restore()
+        self._is_saving = True
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        self._restore()
+        self._is_saving = True
+
+    def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        for number in signals.STOPPING:  # Lightning's handler of SIGTERM would wait for the other processes
+            signal.signal(number, signals.stop_at_once)
 
     def _ask(self, number: int, _: Any) -> None:
-        if self._asked is not None:
+        is_first = self.request.by is None
+        if self.request.insists(number) and not self._is_saving:
             raise KeyboardInterrupt
-        self._asked = signal.Signals(number)
-
-    def _restore(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before = {}
+        if is_first and number == signal.SIGINT and ranks.is_first():
+            os.write(2, _ASKED)  # print is not for handlers of signals

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import random
+import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Subset, get_worker_info
 
 from zoo import ranks
-from zoo.errors import ConfigError, ZooError
+from zoo.errors import ConfigError, WorkerError, ZooError
 
 _POOL = 100
 """Batches whose examples are sorted by length together: enough for little padding, few enough to mix."""
@@ -225,6 +226,21 @@ class _Jobs:
 
     def __len__(self) -> int:
         return len(self.jobs)
+
+
+@contextmanager
+def deaths_explained() -> Iterator[None]:
+    """Says in a sentence that a worker process was killed; torch raises that wherever this process happens to be."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        by = re.search(r"killed by signal: (\w[\w ]*)", str(error))
+        raise WorkerError(
+            f"a process that makes batches was ended from outside ({by[1] if by else 'unknown why'}): most often the "
+            "memory of the machine has run out, or of its /dev/shm. Lower data.num_workers, or data.batch_size"
+        ) from error
 
 
 def mixed(*parts: object) -> int:
