@@ -336,16 +336,17 @@ class EdgeSupport:
     def softmax(self, scores: Float[Tensor, "e h"]) -> Float[Tensor, "e h"]:
         return sparse.row_softmax(scores, self.pattern)
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # how long rows are is read off, which no graph can do
     def by_row(self, function: RowFunction, scores: Float[Tensor, "e h"]) -> Float[Tensor, "e h"]:
-        """Rows are padded to the highest degree."""
-        widest = int(self.degrees.max()) if len(self.pattern) else 0
-        slot = torch.arange(len(self.pattern), device=scores.device) - self.pattern.row_starts[self.target.long()]
-        place = self.target.long() * widest + slot
-        padded = scores.new_zeros(len(self.degrees) * widest, scores.shape[1]).index_copy(0, place, scores)
-        permitted = torch.arange(widest, device=scores.device) < self.degrees.unsqueeze(1)
-        rows = padded.view(len(self.degrees), widest, scores.shape[1]).permute(2, 0, 1)
-        weights = function(rows, permitted.unsqueeze(0))
-        return weights.permute(1, 2, 0).flatten(0, 1).index_select(0, place)
+        """Each row among rows of about its length: one query that sees all keys does not make all rows as long."""
+        rows = _once(self._known, "rows", (scores.device,), lambda: _Rows.of(self.pattern))
+        padded = scores.new_zeros(rows.slots, scores.shape[1]).index_copy(0, rows.places, scores)
+        pieces = torch.split_with_sizes(padded, [mask.numel() for mask in rows.permitted])
+        found = [
+            function(piece.view(*mask.shape, -1).permute(2, 0, 1), mask.unsqueeze(0)).permute(1, 2, 0).flatten(0, 1)
+            for piece, mask in zip(pieces, rows.permitted, strict=True)
+        ]
+        return torch.cat(found).index_select(0, rows.places) if found else function(scores.t(), None).t()
 
     def combine(self, weights: Float[Tensor, "e h"], value: Float[Tensor, "k h v"]) -> Float[Tensor, "q h v"]:
         return sparse.product(weights, value, self.pattern)
@@ -375,6 +376,38 @@ class EdgeSupport:
         dense = pairs.new_zeros(queries * keys, pairs.shape[1])
         dense = dense.index_add(0, self.target.long() * keys + self.source.long(), pairs)
         return dense.view(queries, keys, -1).permute(2, 0, 1).unsqueeze(0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """The entries of a pattern as rows, in groups whose lengths differ by less than a factor of two, padded.
+
+    Args:
+        places: Where each entry stands among the slots of all groups.
+        permitted: Of each group, (rows, longest): which slots have an entry.
+    """
+
+    places: Int[Tensor, " e"]
+    permitted: tuple[Bool[Tensor, "_rows _longest"], ...]
+
+    @classmethod
+    def of(cls, pattern: SparsePattern) -> _Rows:
+        lengths, target = pattern.row_starts.diff().long(), pattern.rows.long()
+        group = torch.frexp(lengths.double()).exponent
+        first, permitted, slots = torch.zeros_like(lengths), [], 0
+        for number in torch.bincount(group[lengths > 0]).nonzero().flatten().tolist():
+            rows = ((group == number) & (lengths > 0)).nonzero().squeeze(1)
+            longest = int(lengths[rows].max())
+            at = torch.arange(longest, device=rows.device)
+            permitted.append(at < lengths[rows].unsqueeze(1))
+            first[rows] = slots + longest * torch.arange(len(rows), device=rows.device)
+            slots += longest * len(rows)
+        before = torch.arange(len(target), device=target.device) - pattern.row_starts.long()[target]
+        return cls(first[target] + before, tuple(permitted))
+
+    @property
+    def slots(self) -> int:
+        return sum(mask.numel() for mask in self.permitted)
 
 
 def _once(known: dict[str, Any], name: str, sizes: tuple[Any, ...], make: Callable[[], _Known]) -> _Known:
