@@ -22,7 +22,8 @@ from zoo import __version__, config, formats, pickles
 from zoo.build import build
 from zoo.disk import whole_bytes
 from zoo.errors import CheckpointError
-from zoo.formats import FORMAT, MalformedError
+from zoo.formats import FORMAT
+from zoo.forms import MalformedError, expect
 from zoo.tasks.contract import Task
 
 _NEEDED = ("format", "version", "model", "config", "data", "sizes", "metrics")
@@ -115,7 +116,7 @@ def module_of(content: Mapping[str, Any], path: Path | str) -> Task:
     try:
         formats.check_sizes(about, weights)
         with torch.device("meta"), _at_most(len(weights)):  # costs no memory, whatever the configuration declares
-            _compare(build(about["config"]["model"], "model", **about["sizes"]), weights, path)
+            compare(build(about["config"]["model"], "model", **about["sizes"]), weights, path)
         module: Task = build(about["config"]["model"], "model", **about["sizes"])
     except CheckpointError:
         raise
@@ -125,8 +126,29 @@ def module_of(content: Mapping[str, Any], path: Path | str) -> Task:
             f"{path}: its configuration does not describe a model of this version: {reason}"
         ) from error
     module.load_state_dict(weights)
+    _check_rows(module, content, path)
     module.about = {**about, "path": str(path)}
     return module
+
+
+def check_names(module: Task, content: Mapping[str, Any], path: Path | str) -> None:
+    """Refuses a content without the vocabularies that a module knows."""
+    try:
+        expect(content["zoo"]["data"], {vocabulary: [str] for vocabulary in module.vocabularies()}, "zoo.data")
+    except MalformedError as error:
+        raise CheckpointError(f"{path} is not a sound checkpoint: {error}") from error
+
+
+def _check_rows(module: Task, content: Mapping[str, Any], path: Path | str) -> None:
+    """Refuses vocabularies that have not one name for each row of the weights that they name."""
+    check_names(module, content, path)
+    for vocabulary, parameters in module.vocabularies().items():
+        names = content["zoo"]["data"][vocabulary]
+        for parameter, axis in parameters.items():
+            rows = content["state_dict"][parameter].shape[axis]
+            if rows != len(names):
+                said = f"zoo.data.{vocabulary} has {len(names):,} names, and {parameter} {rows:,} rows"
+                raise CheckpointError(f"{path} is not a sound checkpoint: {said}")
 
 
 @contextmanager
@@ -154,11 +176,12 @@ def _at_most(weights: int) -> Iterator[None]:
 
 def load_weights(module: Task, weights: Mapping[str, Tensor], path: Path | str) -> None:
     """All weights, exactly; a difference is explained by the first few names."""
-    _compare(module, weights, path)
+    compare(module, weights, path)
     module.load_state_dict(weights)
 
 
-def _compare(module: Task, weights: Mapping[str, Tensor], path: Path | str) -> None:
+def compare(module: Task, weights: Mapping[str, Tensor], path: Path | str) -> None:
+    """Refuses weights that are not all of this module's and no others."""
     own = module.state_dict()
     lacking, unknown = [n for n in own if n not in weights], [n for n in weights if n not in own]
     other = [

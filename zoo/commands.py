@@ -22,7 +22,8 @@ from zoo.data.download import confined
 from zoo.data.loader import deaths_explained
 from zoo.data.pipes import as_files
 from zoo.disk import is_stream, whole_file
-from zoo.errors import ConfigError, DataError
+from zoo.errors import CheckpointError, ConfigError, DataError
+from zoo.forms import MalformedError, expect
 from zoo.tasks.contract import Task, TaskData
 
 
@@ -126,6 +127,10 @@ def _data(module: Task, options: argparse.Namespace) -> TaskData:
         if texts and data.written != "history":
             raise ConfigError("--history: the examples of this model are no histories; leave it out")
         data.unknown = unknown or data.unknown
+        try:
+            expect(about["data"], data.form, "zoo.data")
+        except MalformedError as error:
+            raise CheckpointError(f"{about['path']} is not a sound checkpoint: {error}") from error
         if texts:
             data = data.for_text(texts, about["data"])
         elif options.input:

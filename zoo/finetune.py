@@ -58,6 +58,7 @@ def transplant(module: Task, data: Mapping[str, Any], content: Mapping[str, Any]
         content: The checkpoint.
         path: Where it comes from, for messages.
     """
+    checkpoint.check_names(module, content, path)
     old_weights, old_data = content["state_dict"], content["zoo"]["data"]
     axes: dict[str, dict[int, str]] = {}
     for vocabulary, parameters in module.vocabularies().items():
@@ -119,6 +120,12 @@ def _copy(
             f"{path} is of another model: {name} is {tuple(old.shape)} there and {tuple(weight.shape)} here; "
             "give the options that it was trained with, or leave out model= to take them from it"
         )
+    for axis, vocabulary in by_axis.items():
+        if old.shape[axis] != len(old_data[vocabulary]):
+            said = (
+                f"{name} has {old.shape[axis]:,} rows there, and there are {len(old_data[vocabulary]):,} {vocabulary}"
+            )
+            raise CheckpointError(f"{path} is of another model: {said}")
     chosen = old
     place: list[Tensor] = [torch.arange(size) for size in weight.shape]
     for axis, vocabulary in by_axis.items():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor, strided
+
+from zoo.forms import ANY, COUNT, MalformedError, Where, expect, short
 
 FORMAT = 1
 
@@ -15,10 +18,6 @@ _MOST_PARTS = 1_000_000
 _LEAST_LIMIT = 1 << 20
 _LEAVES = {str, int, float, bool, type(None), Tensor}
 _CONTAINERS = {dict, list, tuple, OrderedDict}
-
-
-class MalformedError(Exception):
-    """What of a checkpoint is not as it must be."""
 
 
 def _from_0(content: dict[str, Any]) -> dict[str, Any]:
@@ -42,27 +41,87 @@ def migrated(content: dict[str, Any]) -> dict[str, Any]:
     return content
 
 
+_ABOUT = {
+    "version": str,
+    "model": str,
+    "config": {"model": dict, "data": dict, "names": {str: (str, None)}, "overrides": [str]},
+    "data": {str: ANY},
+    "sizes": {str: Where("a number of things", COUNT.holds)},
+    "metrics": {str: float},
+}
+
+_DONE = {"ready": COUNT, "completed": COUNT}
+_PROGRESS = {"total": _DONE, "current": _DONE}
+_BATCHES = {f"{when}": {**_DONE, "started": COUNT, "processed": COUNT} for when in ("total", "current")}
+_OPTIMIZER = {"step": _PROGRESS, "zero_grad": _PROGRESS}
+_RELEASE = Where("a release of Lightning 2", lambda each: type(each) is str and bool(re.fullmatch(r"2\.[\w.+]+", each)))
+_PLACE = {"epoch": COUNT, "position": COUNT}
+_CONTINUED = {
+    "epoch": COUNT,
+    "global_step": COUNT,
+    "pytorch-lightning_version": _RELEASE,
+    "zoo": {"config": {"init": (str, None), "penalty?": dict}},
+    "loops": {
+        "fit_loop": {
+            "state_dict": {"combined_loader?": [_PLACE]},
+            "epoch_loop.state_dict": {"_batches_that_stepped": COUNT},
+            "epoch_loop.batch_progress": {**_BATCHES, "is_last_batch": bool},
+            "epoch_loop.scheduler_progress": _PROGRESS,
+            "epoch_loop.automatic_optimization.state_dict": dict,
+            "epoch_loop.automatic_optimization.optim_progress": {
+                "optimizer": {"step": _PROGRESS, "zero_grad": _PROGRESS}
+            },
+            "epoch_loop.manual_optimization.state_dict": dict,
+            "epoch_loop.manual_optimization.optim_step_progress": _PROGRESS,
+            "epoch_loop.val_loop.state_dict": dict,
+            "epoch_loop.val_loop.batch_progress": {**_BATCHES, "is_last_batch": bool},
+            "epoch_progress": _BATCHES,
+        }
+    },
+    "callbacks": {
+        "Keeper": {"best_scores": {str: float}, "waited": COUNT, "seconds": float, "best_step": (COUNT, None)},
+        "Average?": {"updates": COUNT},
+    },
+    "trained?": {str: Tensor},
+    "optimizer_states": [{"state": {int: {str: ANY}}, "param_groups": [{"params": [COUNT]}]}],
+    "lr_schedulers": [{str: ANY}],
+    "exactly": {
+        "generators": [{"torch": Tensor, "cuda": [Tensor], "python": [ANY], "numpy": {"keys": Tensor}}],
+        "epoch_metrics": [
+            {
+                "sums": {str: {"value": Tensor, "count": (Tensor, None)}},
+                "metrics": {str: {"updates": COUNT, "state": {str: ([Tensor], Tensor)}}},
+            }
+        ],
+        "place": _PLACE,
+    },
+}
+"""What `last.ckpt` holds beside weights. What of it depends on the run, `resume.check` compares with the run."""
+
+
 def check(content: Mapping[str, Any]) -> None:
     """Refuses a content whose parts are not of the types that they must be."""
     about = content["zoo"]
-    _expect_kinds(about, {"version": str, "model": str, "config": dict, "data": dict, "sizes": dict, "metrics": dict})
-    config = about["config"]
-    _expect_kinds(config, {"model": dict, "data": dict, "names": dict, "overrides": list}, "config.")
-    if not all(isinstance(override, str) for override in config["overrides"]):
-        raise MalformedError("config.overrides is not a list of texts")
-    for name, size in about["sizes"].items():
-        if not isinstance(name, str) or type(size) is not int or size < 0:
-            raise MalformedError(f"sizes.{name} is {size!r}, not a number of things")
-    for name, value in about["metrics"].items():
-        if not isinstance(name, str) or type(value) not in (int, float):
-            raise MalformedError(f"metrics.{name} is {value!r}, not a number")
+    expect(about, _ABOUT, "zoo")
+    expect(content, {"epoch?": COUNT, "global_step?": COUNT}, "content")
     _check_plain(about, "zoo")
     _check_plain({key: value for key, value in content.items() if key not in ("zoo", "state_dict")}, "content")
     for name, weight in content["state_dict"].items():
-        if not isinstance(name, str):
-            raise MalformedError(f"a weight is called {name!r}, which is not a text")
+        if not isinstance(name, str) or not name.isprintable():
+            raise MalformedError(f"a weight is called {short(name)}, which is not a name")
         if not isinstance(weight, Tensor) or weight.layout != strided or weight.device.type != "cpu":
             raise MalformedError(f"the weight {name!r} is not a plain tensor")
+
+
+def check_continued(content: Mapping[str, Any]) -> None:
+    """Refuses a content, checked already, from which no run can go on."""
+    expect(content, _CONTINUED, "content")
+    exactly, weights = content["exactly"], content["state_dict"]
+    if not 0 < len(exactly["generators"]) == len(exactly["epoch_metrics"]):
+        raise MalformedError("content.exactly has not one state of the generators and of the metrics for each process")
+    for name, weight in content.get("trained", {}).items():
+        if name not in weights or weight.shape != weights[name].shape:
+            raise MalformedError(f"content.trained.{name} is not of the shape of that weight")
 
 
 def check_sizes(about: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
@@ -79,13 +138,6 @@ def check_sizes(about: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None
             waiting += [(f"{where}.{number}", value) for number, value in enumerate(each)]
 
 
-def _expect_kinds(node: Mapping[str, Any], kinds: Mapping[str, type], prefix: str = "") -> None:
-    said: dict[type, str] = {str: "a text", dict: "a mapping", list: "a list"}
-    for key, kind in kinds.items():
-        if not isinstance(node.get(key), kind):
-            raise MalformedError(f"{prefix}{key} is {_short(node.get(key))}, not {said[kind]}")
-
-
 def _check_plain(node: Mapping[str, Any], root: str) -> None:
     """Plain types throughout, keys that are texts or whole numbers, and an end to the nesting."""
     waiting: list[tuple[int, Any]] = [(0, node)]
@@ -99,16 +151,9 @@ def _check_plain(node: Mapping[str, Any], root: str) -> None:
             raise MalformedError(f"{root} has more than {_MOST_PARTS:,} parts")
         if isinstance(each, Mapping):
             for key in each:
-                if type(key) not in (str, int):
-                    raise MalformedError(f"{root} has a key {_short(key)}, which is neither a text nor a whole number")
+                if type(key) not in (str, int) or not str(key).isprintable():
+                    raise MalformedError(f"{root} has a key {short(key)}, which is neither a name nor a whole number")
         values = each.values() if isinstance(each, Mapping) else each
         for kind in set(map(type, values)) - _LEAVES - _CONTAINERS:
             raise MalformedError(f"{root} holds a {kind.__name__}")
         waiting += [(depth + 1, value) for value in values if type(value) in _CONTAINERS]
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, dict | list | tuple):
-        return f"a {type(value).__name__}"
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -21,11 +21,12 @@ from omegaconf._utils import get_yaml_loader
 
 from zoo.config import quoted
 from zoo.errors import ConfigError, ProblemsError
+from zoo.small_files import read_text, without_aliases
 
 _SUFFIXES = (".yaml", ".yml")
-_LARGEST, _MOST_KEYS = 1 << 20, 10_000
+_MOST_KEYS = 10_000
 _KEY = re.compile(r"[\w/.@-]+")
-_Loader = get_yaml_loader()
+_Loader = without_aliases(get_yaml_loader())
 """OmegaConf's: a file reads the same here and under conf/. PyYAML's own takes 1e-3 for text."""
 
 
@@ -67,15 +68,15 @@ def overrides_of(
 
 def _parsed(path: Path) -> yaml.MappingNode:
     try:
-        if path.stat().st_size > _LARGEST:
-            raise ConfigError(f"{path} has more than {_LARGEST:,} bytes: that is no experiment")
-        root = yaml.compose(path.read_text(encoding="utf-8"), _Loader)
+        root = yaml.compose(read_text(path), _Loader)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read ({error.strerror}); there is no such experiment") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{path}, line {mark.line + 1}" if mark is not None else str(path)
         raise ConfigError(f"{place}: this is not YAML: {getattr(error, 'problem', None) or error}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path} is nested too deeply: that is no experiment") from error
     if not isinstance(root, yaml.MappingNode):
         raise ConfigError(f"{path}: an experiment is made of lines such as 'optimizer.lr: 0.01'")
     return root

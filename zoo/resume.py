@@ -11,19 +11,23 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from torch import Tensor
+from torch.optim import Optimizer
 from torchmetrics import Metric
 
 from zoo import checkpoint, run_directory
 from zoo.errors import CheckpointError
+from zoo.forms import MalformedError, expect_like, short
 from zoo.run_directory import CONFIG, LAST, RESULT
+from zoo.tasks.contract import Task
 
 
 def locate(config: Mapping[str, Any]) -> tuple[str | None, str]:
@@ -54,8 +58,7 @@ def adopt(source: Path, run_dir: Path) -> None:
 
 def steps(content: Mapping[str, Any]) -> int:
     """The steps that a checkpoint's run had logged: rows of metrics.csv from this step on are of what was lost."""
-    logged = content["loops"]["fit_loop"]["epoch_loop.state_dict"]["_batches_that_stepped"]
-    assert isinstance(logged, int)
+    logged: int = content["loops"]["fit_loop"]["epoch_loop.state_dict"]["_batches_that_stepped"]
     return logged
 
 
@@ -84,9 +87,85 @@ def settle_files(checkpoints: Path, best_step: int | None) -> None:
 
 def best_step(content: Mapping[str, Any]) -> int | None:
     """The step of the best weights of which a last.ckpt knows."""
-    found = content["callbacks"]["Keeper"]["best_step"]
-    assert found is None or isinstance(found, int)
+    found: int | None = content["callbacks"]["Keeper"]["best_step"]
     return found
+
+
+@contextmanager
+def sound(path: Any) -> Iterator[None]:
+    """What is found not to be as it must be is said of this checkpoint."""
+    try:
+        yield
+    except MalformedError as error:
+        raise CheckpointError(
+            f"{path} cannot be continued: {error}. Start a new run from its weights with init="
+        ) from error
+
+
+def check(content: Mapping[str, Any], trainer: pl.Trainer) -> None:
+    """Refuses a state that is not one of this run: of its optimisers, schedules and generators.
+
+    Raises:
+        MalformedError: what differs.
+    """
+    module = trainer.lightning_module
+    assert isinstance(module, Task)
+    states, schedules = content["optimizer_states"], content["lr_schedulers"]
+    if len(states) != len(trainer.optimizers) or len(schedules) != len(trainer.lr_scheduler_configs):
+        raise MalformedError(f"it has the states of {len(states)} optimisers and {len(schedules)} schedules")
+    is_whole = "FSDP" not in type(trainer.strategy).__name__  # there a process has a part of each parameter
+    for state, optimizer in zip(states, trainer.optimizers if is_whole else (), strict=is_whole):
+        _check_optimizer(state, getattr(optimizer, "optimizer", optimizer), module.optimisation.optimizer)
+    for state, config in zip(schedules, trainer.lr_scheduler_configs, strict=True):
+        expect_like(state, config.scheduler.state_dict(), "lr_schedulers.0")
+    for states_of_process in content["exactly"]["generators"]:
+        _check_generators(states_of_process)
+    for state in content["exactly"]["epoch_metrics"]:
+        EpochMetrics.check(state, module)
+
+
+def _check_optimizer(state: Mapping[str, Any], optimizer: Optimizer, new: Callable[..., Optimizer]) -> None:
+    """What it remembers of each parameter has the shape of that, and the names that such an optimiser gives it."""
+    expect_like(state["param_groups"], optimizer.state_dict()["param_groups"], "optimizer_states.0.param_groups")
+    parameters = dict(enumerate(p for group in optimizer.param_groups for p in group["params"]))
+    known: dict[int, Mapping[str, Any]] = {}
+    for number, found in state["state"].items():
+        where = f"optimizer_states.0.state.{number}"
+        if number not in parameters:
+            raise MalformedError(f"{where} is of none of the {len(parameters)} parameters")
+        parameter = parameters[number]
+        model = known.setdefault(parameter.dim(), _after_a_step(new, parameter.dim()))
+        if found.keys() != model.keys():
+            raise MalformedError(f"{where} holds {', '.join(found) or 'nothing'}, not {', '.join(model) or 'nothing'}")
+        for name, value in found.items():
+            if not isinstance(model[name], Tensor):
+                expect_like(value, model[name], f"{where}.{name}")
+                continue
+            shape = parameter.shape if model[name].shape == (2,) * parameter.dim() else model[name].shape
+            is_as_wide = isinstance(value, Tensor) and value.is_floating_point() and value.shape == shape
+            if not is_as_wide:
+                raise MalformedError(f"{where}.{name} is {short(value)}, not one of {tuple(shape)}")
+
+
+def _after_a_step(new: Callable[..., Optimizer], dims: int) -> Mapping[str, Any]:
+    """What such an optimiser remembers of a parameter with so many axes, of two entries each."""
+    parameter = torch.nn.Parameter(torch.zeros((2,) * dims))
+    parameter.grad = torch.zeros_like(parameter)
+    optimizer = new([parameter])
+    optimizer.step(lambda: 0.0)
+    return dict(optimizer.state[parameter])
+
+
+def _check_generators(states: Mapping[str, Any]) -> None:
+    """Sets generators of its own to these states, which say what is wrong with one of theirs."""
+    try:
+        torch.Generator().set_state(states["torch"])
+        random.Random().setstate(_of_python(states))
+        np.random.RandomState().set_state(_of_numpy(states))
+        for state in states["cuda"] if torch.cuda.is_available() else ():
+            torch.Generator("cuda").set_state(state)
+    except (TypeError, ValueError, RuntimeError, KeyError, OverflowError) as error:
+        raise MalformedError(f"content.exactly.generators are not states of generators ({error})") from error
 
 
 def at_boundary(trainer: pl.Trainer) -> bool:
@@ -141,11 +220,18 @@ def set_generators(states: Mapping[str, Any]) -> None:
     torch.set_rng_state(states["torch"])
     if torch.cuda.is_available() and len(states["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(states["cuda"])
+    random.setstate(_of_python(states))
+    np.random.set_state(_of_numpy(states))
+
+
+def _of_python(states: Mapping[str, Any]) -> tuple[Any, ...]:
     version, internal, gauss = states["python"]
-    random.setstate((version, tuple(internal), gauss))
+    return version, tuple(internal), gauss
+
+
+def _of_numpy(states: Mapping[str, Any]) -> tuple[Any, ...]:
     numpy = states["numpy"]
-    keys = numpy["keys"].numpy().astype(np.uint32)
-    np.random.set_state((numpy["name"], keys, numpy["place"], numpy["has_gauss"], numpy["gauss"]))
+    return numpy["name"], numpy["keys"].numpy().astype(np.uint32), *(numpy[n] for n in ("place", "has_gauss", "gauss"))
 
 
 def of_all_processes(trainer: pl.Trainer, states: Any) -> list[Any]:
@@ -188,6 +274,26 @@ class EpochMetrics:
                 for key, value in state["metrics"][name]["state"].items():
                     setattr(metric, key, _moved(value, metric.device))
 
+    @staticmethod
+    def check(state: Mapping[str, Any], module: pl.LightningModule) -> None:
+        """Refuses sums and states of metrics that the module could not have left.
+
+        Raises:
+            MalformedError: what differs.
+        """
+        for key, each in state["sums"].items():
+            if each["value"].dim() or (each["count"] is not None and each["count"].dim()):
+                raise MalformedError(f"the sum {key} is {short(each['value'])}, not a number")
+        for name, metric in _metrics(module):
+            found = state["metrics"].get(name, {"state": metric.metric_state})["state"]
+            if found.keys() != metric.metric_state.keys():
+                raise MalformedError(f"the metric {name} holds {', '.join(found) or 'nothing'}")
+            for key, value in metric.metric_state.items():
+                parts = [found[key]] if isinstance(value, Tensor) else found[key]
+                same = isinstance(found[key], Tensor) == isinstance(value, Tensor)
+                if not same or (isinstance(value, Tensor) and _form(parts[0]) != _form(value)):
+                    raise MalformedError(f"the metric {name} has {short(found[key])} for {key}")
+
     def add(self, trainer: pl.Trainer) -> None:
         """To be called after each batch."""
         results = trainer.fit_loop.epoch_loop._results
@@ -201,6 +307,10 @@ class EpochMetrics:
             if saved["count"] is not None:
                 each.cumulated_batch_size = _moved(saved["count"], each.value.device) + each.cumulated_batch_size
             each._computed = None
+
+
+def _form(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.dtype
 
 
 def _metrics(module: pl.LightningModule) -> Iterator[tuple[str, Metric]]:
@@ -228,5 +338,5 @@ def _age(run_dir: Path) -> float:
 def _step_of(path: Path) -> int | None:
     if not path.exists():
         return None
-    step = checkpoint.read(path).get("global_step")
-    return step if isinstance(step, int) else None
+    content = checkpoint.read(path)
+    return content.get("global_step") if "epoch" in content else None

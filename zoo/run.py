@@ -19,10 +19,9 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-import yaml
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 
-from zoo import __version__, checkpoint, launch, loggers, ranks, resume, run_directory, schema, tables
+from zoo import __version__, checkpoint, formats, launch, loggers, ranks, resume, run_directory, schema, tables
 from zoo.allocator import keep_freed_memory
 from zoo.build import build
 from zoo.callbacks import Interruption, Keeper, NanGuard, Progress, Thaw
@@ -33,6 +32,7 @@ from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, Traini
 from zoo.finetune import origin, transplant
 from zoo.penalising import in_use, penalise
 from zoo.signals import stopping_at_once
+from zoo.small_files import written_yaml
 from zoo.tasks.contract import Task
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -240,6 +240,8 @@ def _prepared(config: dict[str, Any], run_dir: Path, resumed: Mapping[str, Any] 
     config["threads"] = threads or data.threads() or torch.get_num_threads()
     torch.set_num_threads(config["threads"])
     module = _module(config, data)
+    if resumed is not None:
+        checkpoint.compare(module, resumed["state_dict"], config["resume"])
     if config["init"] is not None and resumed is None:
         report = transplant(module, data.state(), origin(module, config["init"]), config["init"])
         if ranks.is_first():
@@ -311,6 +313,8 @@ def _resumed(config: Mapping[str, Any], *, may_have_origin: bool = False) -> dic
         raise CheckpointError(
             f"{path} was written by a version that did not keep all; start from its weights with init="
         )
+    with resume.sound(path):
+        formats.check_continued(content)
     stored = content["zoo"]["config"]
     differing = _differences(stored["model"], config["model"], "model")
     differing += _differences(in_use(stored.get("penalty", {})), in_use(config.get("penalty", {})), "penalty")
@@ -330,7 +334,7 @@ def _differences(old: Any, new: Any, path: str) -> list[str]:
 
 def _write_config(config: Mapping[str, Any], run_dir: Path) -> None:
     if ranks.is_first():
-        write_text(run_dir / "config.yaml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
+        write_text(run_dir / "config.yaml", written_yaml(config))
 
 
 def _versions() -> dict[str, str]:

@@ -14,6 +14,7 @@ import yaml
 
 from zoo.disk import new_directory
 from zoo.errors import CheckpointError, ConfigError
+from zoo.small_files import read_yaml
 
 LAST, BEST, RESULT, CONFIG = "checkpoints/last.ckpt", "checkpoints/best.ckpt", "metrics.json", "config.yaml"
 _MARKS = (CONFIG, RESULT, "metrics.csv", "checkpoints/*")
@@ -126,7 +127,7 @@ def is_held(run_dir: Path) -> bool:
 def is_same(config: Mapping[str, Any], path: Path) -> bool:
     """Whether a config.yaml is that of a run like this one."""
     try:
-        other = yaml.safe_load(path.read_text(encoding="utf-8"))
+        other = read_yaml(path)
     except (OSError, yaml.YAMLError, UnicodeDecodeError):
         return False
     return isinstance(other, dict) and _compared(other) == _compared(config)

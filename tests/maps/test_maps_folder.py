@@ -335,7 +335,7 @@ def damaged(tmp_path: Path, name: str, content: bytes | None) -> Path:
         ("index.json", b"\xff\xfe", "is damaged"),
         ("index.json", b'{"weight_map": {}}', "not that of a folder of maps"),
         ("index.json", b'{"kind": "attention maps", "format": 2}', "format 2, and this version reads up to 1"),
-        ("index.json", b'{"kind": "attention maps", "format": 1}', "damaged .KeyError"),
+        ("index.json", b'{"kind": "attention maps", "format": 1}', "is damaged: it lacks model"),
         ("maps.safetensors", None, "maps.safetensors is missing"),
         ("maps.safetensors", b"", "truncated or not a safetensors file"),
         ("maps.safetensors", b"not arrays at all", "truncated or not a safetensors file"),

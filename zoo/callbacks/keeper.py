@@ -71,12 +71,18 @@ class Keeper(pl.Callback):
         self._saved_at = self._counted_at = time.monotonic()
         self._epoch_metrics = resume.EpochMetrics()
         self._restored: dict[str, Any] = {}
+        self._continued: dict[str, Any] = {}
 
     def on_load_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, content: dict[str, Any]) -> None:
         self._restored = content.get("exactly", {})
+        self._continued = content
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._folder = _identity(self._run_dir)
+        if self._continued:  # the optimisers are there, and Lightning has not yet given them their states
+            with resume.sound(trainer.ckpt_path):
+                resume.check(self._continued, trainer)
+            self._continued = {}
         if not self.monitors:
             assert isinstance(pl_module, Task)
             self.monitors = {pl_module.primary: pl_module.primary_mode}

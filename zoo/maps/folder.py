@@ -31,6 +31,7 @@ from zoo.maps.index import FORMAT, KIND, IndexFile
 from zoo.maps.labelled import LabelledMap
 from zoo.maps.labelling import Heads, labelled
 from zoo.maps.tensors import TensorFile, storable
+from zoo.small_files import read_json
 
 INDEX, ARRAYS, SCORES = "index.json", "maps.safetensors", "scores.json"
 UNFINISHED = "unfinished-"
@@ -274,7 +275,7 @@ def _check_free(folder: Path, overwrite: bool) -> None:
 
 def _is_ours(index: Path) -> bool:
     try:
-        content = json.loads(index.read_text(encoding="utf-8"))
+        content = read_json(index)
     except (OSError, ValueError):
         return False
     return isinstance(content, dict) and content.get("kind") == KIND

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from zoo.errors import DataError, nearest
+from zoo.forms import MalformedError, expect
+from zoo.maps import form
 from zoo.maps.folder import ARRAYS, INDEX, SCORES, UNFINISHED
 from zoo.maps.index import FORMAT, KIND
 from zoo.maps.labelled import LabelledMap
+from zoo.small_files import read_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,10 +39,14 @@ class Example(Mapping[str, LabelledMap]):
     """
 
     def __init__(self, maps: Maps, entry: Mapping[str, Any]) -> None:
+        expect(entry, form.EXAMPLE, "it")
         self.id: str = entry["id"]
         self.about: dict[str, Any] = entry["about"]
         self._maps = maps
         by_layer = sorted(entry["maps"], key=lambda each: each["layer"])
+        numbers = [each["layer"] for each in by_layer]
+        if len(set(numbers)) != len(numbers) or not all(number < len(maps.layers) for number in numbers):
+            raise MalformedError(f"its maps are of the layers {numbers}, and there are {len(maps.layers)}")
         self._entries = {maps.layers[each["layer"]]: each for each in by_layer}
 
     def __getitem__(self, site: str | int) -> LabelledMap:
@@ -77,28 +84,29 @@ class Maps(Mapping[str, Example]):
                 f"{folder}: the maps have format {index.get('format')}, and this version reads up to {FORMAT}. "
                 "Update attention-zoo, or write them anew."
             )
-        try:
-            self.model: str = index["model"]
-            self.checkpoint: str | None = index["checkpoint"]
-            self.about: dict[str, Any] = index["about"]
-            self.layers: tuple[str, ...] = tuple(index["layers"])
-            self.heads: str = index["heads"]
-            self.cut: dict[str, int] = index["cut"]
-            self.silent: dict[str, str] = index["silent"]
-            self._labels: list[Sequence[str]] = index["labels"]
-            self._examples = {entry["id"]: entry for entry in index["examples"]}
-        except (KeyError, TypeError) as error:
-            raise DataError(f"{folder}: its {INDEX} is damaged ({error!r})") from error
+        with self._damage(f"its {INDEX}"):
+            expect(index, form.INDEX, "it")
+        self.model: str = index["model"]
+        self.checkpoint: str | None = index["checkpoint"]
+        self.about: dict[str, Any] = index["about"]
+        self.layers: tuple[str, ...] = tuple(index["layers"])
+        self.heads: str = index["heads"]
+        self.cut: dict[str, int] = index["cut"]
+        self.silent: dict[str, str] = index["silent"]
+        self._labels: list[Sequence[str]] = index["labels"]
+        self._examples = {entry["id"]: entry for entry in index["examples"]}
         self.scores: dict[str, Any] = _read_json(folder / SCORES)
+        with self._damage(f"its {INDEX}"):
+            if len(self._examples) != len(index["examples"]):
+                raise MalformedError("two examples have one id")
+            expect(self.scores, dict, SCORES)
         self._arrays = _open_arrays(folder / ARRAYS)
 
     def __getitem__(self, example_id: str) -> Example:
         if example_id not in self._examples:
             raise KeyError(f"there is no example {example_id!r}. {nearest(str(example_id), self._examples)}")
-        try:
+        with self._damage(f"example {example_id!r}"):
             return Example(self, self._examples[example_id])
-        except (KeyError, TypeError, IndexError) as error:
-            raise DataError(f"{self.folder}: example {example_id!r} is damaged ({error!r})") from error
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._examples)
@@ -130,9 +138,12 @@ class Maps(Mapping[str, Example]):
         return joined(parts)
 
     def _read(self, site: str, entry: Mapping[str, Any]) -> LabelledMap:
-        try:
-            arrays = {part: self._array(name) for part, name in entry["arrays"].items()}
-            return LabelledMap(
+        with self._damage(f"the map of {site}"):
+            if not all(number < len(self._labels) for number in entry["labels"].values()):
+                raise MalformedError(f"its labels are no. {list(entry['labels'].values())} of {len(self._labels)}")
+            arrays = {part: self._array(name) for part, name in entry["arrays"].items() if part in form.PARTS}
+            expect(arrays, {"weights": Tensor}, "it")
+            found = LabelledMap(
                 site=site,
                 layer=entry["layer"],
                 axes=tuple(entry["axes"]),
@@ -141,8 +152,16 @@ class Maps(Mapping[str, Example]):
                 nouns=entry["nouns"],
                 **arrays,
             )
-        except (KeyError, TypeError, IndexError) as error:
-            raise DataError(f"{self.folder}: the map of {site} is damaged ({error!r})") from error
+            form.check(found)
+            return found
+
+    @contextmanager
+    def _damage(self, what: str) -> Iterator[None]:
+        """What is found not to be as it must be is said of this part of the folder."""
+        try:
+            yield
+        except MalformedError as error:
+            raise DataError(f"{self.folder}: {what} is damaged: {error}") from error
 
     def _array(self, name: str) -> Tensor:
         from safetensors import SafetensorError
@@ -156,7 +175,7 @@ class Maps(Mapping[str, Example]):
 
 def _read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return read_json(path)
     except FileNotFoundError:
         unfinished = any(path.parent.glob(f"{UNFINISHED}*")) if path.parent.is_dir() else False
         what = "the maps there were not finished" if unfinished else "there are no maps"

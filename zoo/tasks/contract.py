@@ -188,6 +188,9 @@ class TaskData(pl.LightningDataModule, ABC):
     def state(self) -> dict[str, Any]:
         """Vocabularies and preprocessing in plain types, for the checkpoint."""
 
+    form: ClassVar[Mapping[str, Any]]
+    """What `state` is made of (`zoo.forms`): that of a checkpoint is held against it before anything is read."""
+
     @abstractmethod
     def restore(self, state: dict[str, Any]) -> None:
         """Reads the data with a checkpoint's vocabularies instead of its own."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -77,6 +77,8 @@ class GraphData(TaskData):
     def threads(self) -> int | None:
         """On small graphs two threads gain nothing, and beside other work they wait for each other."""
         return 1 if self._ready().edges.shape[1] <= _SMALL else None
+
+    form: ClassVar[Mapping[str, Any]] = {"labels": [str], "features": [str], "normalised": bool}
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must know of the data, in plain types; `restore` takes it back."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +14,8 @@ from jaxtyping import Bool, Int
 
 from zoo.attention.ranges import Count, Share
 from zoo.data.loader import Loader
-from zoo.errors import ConfigError, DataError
+from zoo.errors import CheckpointError, ConfigError, DataError
+from zoo.forms import COUNT
 from zoo.tasks.contract import TaskData
 from zoo.tasks.recommendation.batch import Catalogue, Histories
 from zoo.tasks.recommendation.files import Reading
@@ -131,6 +132,13 @@ class HistoryData(TaskData):
         self._ready()
         return self._catalogue
 
+    form: ClassVar[Mapping[str, Any]] = {
+        "items": [str],
+        "titles": ([(str, None)], None),
+        "counts": [COUNT],
+        "length": COUNT,
+    }
+
     def state(self) -> dict[str, Any]:
         """The items, for a checkpoint; `restore` takes them back."""
         log = self._ready()
@@ -143,6 +151,11 @@ class HistoryData(TaskData):
 
     def restore(self, state: dict[str, Any]) -> None:
         """Reads the data with a checkpoint's items instead of its own."""
+        for name in ("titles", "counts"):
+            if state[name] is not None and len(state[name]) != len(state["items"]):
+                raise CheckpointError(
+                    f"the checkpoint has {len(state[name]):,} {name} for {len(state['items']):,} items"
+                )
         self._trained = state
         self.length = state["length"]
         self.log = None

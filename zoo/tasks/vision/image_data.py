@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from jaxtyping import Int
 from zoo.attention.ranges import Count, Natural, Positive, PositiveShare, Share
 from zoo.data.loader import Loader
 from zoo.errors import ConfigError
+from zoo.forms import COUNT, Where
 from zoo.tasks.contract import TaskData
 from zoo.tasks.vision.batch import Images, Picture, collate
 from zoo.tasks.vision.dataset import PictureSet
@@ -118,6 +119,18 @@ class ImageData(TaskData):
     def train_size(self) -> int:
         """Examples an epoch: the pictures of the training split."""
         return len(self._ready().numbers("train"))
+
+    form: ClassVar[Mapping[str, Any]] = {
+        "labels": [str],
+        "channels": Where("1 or 3", lambda value: type(value) is int and value in (1, 3)),
+        "height": COUNT,
+        "width": COUNT,
+        "mean": [float],
+        "std": [float],
+        "resize": str,
+        "share": float,
+        "at_least": (COUNT, None),
+    }
 
     def state(self) -> dict[str, Any]:
         """Labels and preprocessing, for a checkpoint; `restore` takes them back."""

@@ -1,0 +1,89 @@
+"""What a folder of maps must hold: of an index each part, of a map sizes that agree and positions that are there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zoo.forms import COUNT, MalformedError, Where
+from zoo.maps.labelled import MEAN, LabelledMap
+
+PARTS = ("weights", "source", "target", "permitted", "gold")
+_HEAD = Where("the number of a head", lambda value: type(value) is int and value >= MEAN)
+_ONE_MAP = {
+    "layer": COUNT,
+    "axes": [str],
+    "heads": [_HEAD],
+    "labels": {str: COUNT},
+    "nouns": {str: str},
+    "arrays": {str: str},
+}
+EXAMPLE = {"id": str, "about": dict, "maps": [_ONE_MAP]}
+INDEX: dict[str, Any] = {
+    "model": str,
+    "checkpoint": (str, None),
+    "about": dict,
+    "layers": [str],
+    "heads": str,
+    "cut": {str: COUNT},
+    "silent": {str: str},
+    "labels": [[str]],
+    "examples": [{"id": str}],
+}
+"""Of examples the rest is looked at when one is asked for: there may be many."""
+
+
+def check(found: LabelledMap) -> None:
+    """Refuses a map whose arrays and labels do not belong together.
+
+    Raises:
+        MalformedError: which of them.
+    """
+    axes, shape = found.axes, tuple(found.weights.shape)
+    if len(axes) != len(shape) or len(set(axes)) != len(axes) or not found.weights.is_floating_point():
+        raise MalformedError(f"its weights are {_of(found.weights)}, and its axes are {', '.join(axes)}")
+    sizes = dict(zip(axes, shape, strict=True))
+    sizes |= {axis: len(labels) for axis, labels in found.labels.items() if axis not in axes}
+    for axis, labels in found.labels.items():
+        _expect(len(labels) == sizes[axis], f"it has {sizes[axis]:,} along {axis}, and {len(labels):,} labels for them")
+    if found.is_gate:
+        _expect(not found.heads and set(axes) <= set(found.labels), "it has heads, or lacks labels, as no gate does")
+        return
+    _expect(len(found.heads) == sizes["head"], f"it has {sizes['head']} heads, and {len(found.heads)} numbers for them")
+    needed = {*found.query_axes, *found.key_axes}
+    _expect(needed <= set(found.labels), f"it lacks labels for {', '.join(sorted(needed - set(found.labels)))}")
+    if found.has_edges:
+        _expect(axes in (("edge", "head"), ("step", "edge", "head")), f"its axes are {', '.join(axes)}")
+        for name, ends in (("source", found.source), ("target", found.target)):
+            _check_ends(name, ends, sizes["edge"], len(found.labels[name]))
+        _expect(found.permitted is None, "it has edges and a mask of pairs")
+    else:
+        _expect(axes[0] == "head" and axes[-1] == "key", f"its axes are {', '.join(axes)}")
+        _expect(found.source is None and found.target is None, "it has edges, and its axes do not say so")
+    pairs = tuple(size for axis, size in sizes.items() if axis in axes and axis != "head")
+    for name, mask, whole in (("permitted", found.permitted, shape), ("gold", found.gold, pairs)):
+        fits = mask is None or (mask.dtype == torch.bool and _spreads(tuple(mask.shape), whole))
+        _expect(fits, f"{name} is {_of(mask)}, and does not fit weights of {shape}")
+
+
+def _check_ends(name: str, ends: Tensor | None, edges: int, count: int) -> None:
+    if ends is None or ends.dtype not in (torch.int32, torch.int64) or tuple(ends.shape) != (edges,):
+        raise MalformedError(f"{name} is {_of(ends)}, and there are {edges:,} edges")
+    if edges and not 0 <= int(ends.min()) <= int(ends.max()) < count:
+        raise MalformedError(f"{name} has {int(ends.min())} to {int(ends.max())}, and there are {count:,} labels")
+
+
+def _spreads(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+    """Whether a mask is there for all of it, or for some axes alike."""
+    return len(shape) <= len(whole) and all(a in (1, b) for a, b in zip(shape[::-1], whole[::-1], strict=False))
+
+
+def _expect(holds: bool, said: str) -> None:
+    if not holds:
+        raise MalformedError(said)
+
+
+def _of(tensor: Tensor | None) -> str:
+    return "missing" if tensor is None else f"{str(tensor.dtype)[6:]} of {tuple(tensor.shape)}"
