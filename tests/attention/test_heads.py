@@ -41,7 +41,17 @@ POSITIONS: dict[str, Callable[..., nn.Module] | None] = {
 every_score = pytest.mark.parametrize("score", SEQUENCE_SCORES)
 every_position = pytest.mark.parametrize("position", POSITIONS)
 EXACT = {"rtol": 0.0, "atol": 1e-12}
+BY_ANGLE = ("constant", "dot", "scaled dot", "cosine")
+"""Scores that stay the same when queries and keys are turned alike: the others are refused rotary positions."""
 dot_attention = AttendFactory(score=ScaledDot, normalise=Softmax)
+
+
+def is_refused(score: str, position: str) -> bool:
+    if position != "rotary" or score in BY_ANGLE:
+        return False
+    with pytest.raises(ValueError, match=r"Rotary turns queries and keys, and \w+ goes by more than the angle"):
+        layer_of(score, position=position)
+    return True
 
 
 def layer_of(
@@ -115,6 +125,8 @@ def test_grouped_heads_by_hand(key_heads: int, kind: str) -> None:
 @every_position
 def test_grouped_heads_are_heads_with_the_same_keys(score: str, position: str) -> None:
     """For every score and position: as if each key head were there once for each of its queries' heads."""
+    if is_refused(score, position):
+        return
     grouped, full = layer_of(score, key_heads=2, position=position), layer_of(score, position=position)
     weights = grouped.state_dict()
     for name in ("key.weight", "key.bias", "value.weight", "value.bias"):
@@ -162,8 +174,22 @@ def test_key_heads_divide_heads(heads: int, key_heads: int) -> None:
 
 @every_score
 @every_position
+def test_moving_all_positions_changes_nothing(score: str, position: str) -> None:
+    """What is relative depends on distances alone; what would not is refused."""
+    if is_refused(score, position):
+        return
+    layer, x = layer_of(score, position=position), draw(2, 7, 24)
+    moved = torch.cat([torch.zeros(2, 5, 24, dtype=x.dtype), x], 1)
+    hidden = DenseSupport.from_key_mask(torch.arange(12).expand(2, -1) >= 5, causal=True)
+    torch.testing.assert_close(layer(x, moved, hidden)[0], layer(x, None, DenseSupport(causal=True))[0], **EXACT)
+
+
+@every_score
+@every_position
 def test_decoding_equals_the_full_pass(score: str, position: str) -> None:
     """In chunks of any length, for every score and position."""
+    if is_refused(score, position):
+        return
     layer, x = layer_of(score, key_heads=2, position=position), draw(2, 7, 24)
     whole = layer(x, None, DenseSupport(causal=True))[0]
     for chunks in ([1] * 7, [3, 1, 3], [7], [0, 2, 5]):

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.attention import fused
-from zoo.attention.checks import check_serves, check_shapes
+from zoo.attention.checks import check_position, check_serves, check_shapes
 from zoo.attention.dropout import DropWeights
 from zoo.attention.positions import Position
 from zoo.attention.ranges import Rate
@@ -29,7 +29,8 @@ from zoo.attention.supports import Support
 class Score(Protocol):
     """One number for every pair and head.
 
-    A score may also have `prepare(key) -> key`: what depends on the keys alone, once a sequence; `__call__` takes the
+    A score that stays the same when query and key are turned alike says so: `by_angle = True`. It may also have
+    `prepare(key) -> key`: what depends on the keys alone, once a sequence; `__call__` takes the
     result as `key`.
     """
 
@@ -88,6 +89,7 @@ class Attend(nn.Module):
 
     def place(self, position: Position) -> None:
         """Gives the site a sense of where its queries and keys are."""
+        check_position(self.score, position)
         self.position = position
 
     @property

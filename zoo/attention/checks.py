@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.attention.supports import DenseSupport, EdgeSupport, Support
+
+if TYPE_CHECKING:
+    from zoo.attention.positions import Position
 
 
 def check_shapes(
@@ -32,6 +37,16 @@ def check_serves(part: nn.Module | None, support: type, user: str) -> None:
     if served is not None and support not in served:
         names = " or ".join(kind.__name__ for kind in served)
         raise ValueError(f"{type(part).__name__} works on {names} alone; {user} attends over {support.__name__}")
+
+
+def check_position(score: nn.Module, position: Position) -> None:
+    """Refuses, at start-up, to turn queries and keys for a score that would then depend on where both stand."""
+    if position.turns and not getattr(score, "by_angle", False):
+        raise ValueError(
+            f"{type(position).__name__} turns queries and keys, and {type(score).__name__} goes by more than the angle "
+            "between them: it would depend on where both stand, not on their distance. Take a position that adds to "
+            "scores (ALiBi, T5Bias, Shaw, TransformerXL), none, or a score of products (dot, scaled dot, cosine)"
+        )
 
 
 def check_causal(mixer: nn.Module) -> None:

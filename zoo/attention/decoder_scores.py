@@ -155,6 +155,12 @@ class TwoScores(nn.Module):
         self.monotonic = sized(monotonic, {"dim": self.widths[0], "heads": heads})
         self.chunk = sized(chunk, {"dim": self.widths[1], "heads": heads})
 
+    @property
+    def by_angle(self) -> bool:
+        """Where both are, and no pair of numbers that is turned together lies in both."""
+        scores = (self.monotonic, self.chunk)
+        return self.widths[0] % 2 == 0 and all(getattr(score, "by_angle", False) for score in scores)
+
     def prepare(self, key: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         first, second = torch.split(key, self.widths, -1)
         keys = [prepared(self.monotonic, first), prepared(self.chunk, second)]

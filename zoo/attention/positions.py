@@ -28,6 +28,8 @@ class Position(nn.Module):
 
     needs_weights = False
     """Whether the context depends on the weights themselves, which fused kernels do not give."""
+    turns = False
+    """Whether queries and keys are turned by their positions, which only the angle between them makes relative."""
 
     def turn(self, key: Float[Tensor, "..."], start: int = 0) -> Float[Tensor, "..."]:
         """Keys as they are at the positions from `start` on."""

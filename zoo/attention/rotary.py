@@ -32,6 +32,9 @@ class Scaling(Protocol):
 class Rotary(Position):
     """(R_i q) · (R_j k), each turned by its position, depends on i - j (Su et al. 2021, eq. 15 and 34).
 
+    That is so for scores by the angle between the two: products and cosines. Others are refused, because their scores
+    would depend on where both stand.
+
     Neighbouring numbers (2i, 2i + 1) are a pair and turned by p base^(-2i/d), as in the paper; weights of models that
     pair i with i + d/2 (GPT-NeoX, Llama in Hugging Face's layout) need their projections permuted.
 
@@ -43,6 +46,8 @@ class Rotary(Position):
         fraction: How much of the width is turned; the rest knows no position (Black et al. 2022, section 2.1.1).
         scaling: For longer inputs than in training: `Interpolated`, `NTKAware`, `YaRN`.
     """
+
+    turns = True
 
     def __init__(
         self, *, dim: Count, base: Positive = 10_000.0, fraction: PositiveShare = 1.0, scaling: Scaling | None = None

@@ -35,6 +35,8 @@ class Constant(nn.Module):
     Cost: O(pairs)
     """
 
+    by_angle = True
+
     def forward(
         self,
         query: Float[Tensor, "*queries d"],
@@ -53,6 +55,8 @@ class Dot(nn.Module):
 
     Cost: O(pairs d)
     """
+
+    by_angle = True
 
     def of_query(self, query: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         return query
@@ -87,6 +91,8 @@ class General(Dot):
 
     Cost: O(n d^2 + pairs d)
     """
+
+    by_angle = False  # W is between the two turns
 
     def __init__(self, *, dim: Count, heads: Count) -> None:
         super().__init__()
