@@ -5,11 +5,23 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytorch_lightning as pl
+from pytorch_lightning.callbacks import Timer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
 from zoo.tasks.contract import Task
+
+_WIDE = 60
+"""Columns from which on the speed has room."""
+_SHORTEST, _SPARING = 0.1, 200.0
+"""Seconds between two drawings of the bar: at least so many, and so many times what the last one took."""
 
 
 class Thaw(pl.Callback):
@@ -22,42 +34,111 @@ class Thaw(pl.Callback):
 
 
 class Progress(pl.Callback):
-    """One line that moves on a terminal, a line an epoch elsewhere, at most one a second."""
+    """A bar with the time left on a terminal; elsewhere a line an epoch, at most one a second.
 
-    def __init__(self) -> None:
-        self._is_terminal = sys.stderr.isatty()
-        self._started = self._shown = 0.0
-        self._first_step = 0
+    The bar is drawn by the training loop itself, as rarely as keeps it under half a per cent of the time.
+
+    Args:
+        console: Where it is shown; standard error, if not given.
+    """
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = Console(stderr=True, force_terminal=sys.stderr.isatty()) if console is None else console
+        self._is_terminal = self._console.is_terminal and not self._console.is_dumb_terminal
+        self._live: Live | None = None
+        self._started = self._due = 0.0
+        self._steps = self._batches = 0
+        """In this session: before it, and since."""
+        self._said_of: int | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._started = time.monotonic()
-        self._first_step = trainer.global_step
+        self._started, self._due = time.monotonic(), 0.0
+        self._steps, self._batches = trainer.global_step, 0
+        self._said_of = None
+        if self._is_terminal:
+            self._live = Live(console=self._console, auto_refresh=False)
+            self._live.start()
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if self._is_terminal and time.monotonic() - self._shown > 0.1:
-            self._show(trainer, end="\r")
+        self._batches += 1
+        if self._live is not None and time.monotonic() > self._due:
+            done = trainer.current_epoch * trainer.num_training_batches + batch_idx + 1
+            self._draw(trainer, trainer.current_epoch + 1, int(done))
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if not self._is_terminal and (time.monotonic() - self._shown > 1.0):
-            self._show(trainer, end="\n")
+        if self._live is None and time.monotonic() > self._due:
+            self._say(trainer, trainer.current_epoch + 1)
+            self._due = time.monotonic() + 1.0
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._show(trainer, end="\n", epochs=trainer.current_epoch)
+        epochs = trainer.current_epoch  # the last one counts already
+        if self._live is not None:
+            self._draw(trainer, epochs, int(epochs * trainer.num_training_batches), is_over=True)
+            self._stop()
+        elif self._said_of != epochs:
+            self._say(trainer, epochs)
 
-    def _show(self, trainer: pl.Trainer, end: str, epochs: int | None = None) -> None:
-        epochs = trainer.current_epoch + 1 if epochs is None else epochs  # at the end the last epoch counts already
-        self._shown = time.monotonic()
-        rate = (trainer.global_step - self._first_step) / max(1e-9, self._shown - self._started)
-        metrics = "  ".join(
-            f"{name} {value:.4f}" for name, value in plain(trainer.callback_metrics).items() if "train/" not in name
-        )
-        # during the first training batch there is no loss yet
-        loss = plain(trainer.callback_metrics).get("train/loss")
-        said = f"epoch {epochs:>4}/{trainer.max_epochs}  step {trainer.global_step:>6}"
-        said += f"  {rate:6.1f} steps/s" + (f"  train/loss {loss:.4f}" if loss is not None else "") + f"  {metrics}"
-        print(said.ljust(100) if self._is_terminal else said, end=end, file=sys.stderr, flush=True)
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
+        """The terminal is given back: its cursor, and what other parts print."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _draw(self, trainer: pl.Trainer, epoch: int, done: int, *, is_over: bool = False) -> None:
+        assert self._live is not None
+        before = time.monotonic()
+        elapsed = before - self._started
+        total = int((trainer.max_epochs or 0) * trainer.num_training_batches)
+        if is_over:
+            when = f"in {_clock(elapsed)}"
+        else:
+            left = elapsed / max(1, self._batches) * (total - done)
+            when = _left(trainer, left)
+        line = Table.grid(padding=(0, 1), expand=True)
+        line.add_column(no_wrap=True, overflow="ellipsis")
+        line.add_column(ratio=1)
+        line.add_column(no_wrap=True, overflow="ellipsis", justify="right")
+        speed = f"{self._rate(trainer, elapsed):.1f} steps/s, " if self._console.width >= _WIDE else ""
+        line.add_row(f"epoch {epoch}/{trainer.max_epochs}", ProgressBar(total=total, completed=done), f"{speed}{when}")
+        metrics = Text("  ".join(_measured(trainer)), no_wrap=True, overflow="ellipsis")
+        self._live.update(Group(line, metrics), refresh=True)
+        after = time.monotonic()
+        self._due = after + max(_SHORTEST, _SPARING * (after - before))
+
+    def _say(self, trainer: pl.Trainer, epochs: int) -> None:
+        self._said_of = epochs
+        rate = self._rate(trainer, time.monotonic() - self._started)
+        said = f"epoch {epochs:>4}/{trainer.max_epochs}  step {trainer.global_step:>6}  {rate:6.1f} steps/s"
+        print("  ".join([said, *_measured(trainer)]), file=self._console.file, flush=True)
+
+    def _rate(self, trainer: pl.Trainer, elapsed: float) -> float:
+        return (trainer.global_step - self._steps) / max(1e-9, elapsed)
+
+
+def _left(trainer: pl.Trainer, seconds: float) -> str:
+    """How long the run goes on; it may end earlier, by patience or by the time that it was given."""
+    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+    given = [each.time_remaining() for each in callbacks if isinstance(each, Timer)]
+    seconds = min([seconds, *(each for each in given if each is not None)])
+    may_stop = any(getattr(each, "patience", None) is not None for each in callbacks)
+    return f"{'at most ' * may_stop}{_clock(seconds)} left"
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=max(0, round(seconds))))
+
+
+def _measured(trainer: pl.Trainer) -> list[str]:
+    """The last loss of training, then what was validated."""
+    metrics = plain(trainer.callback_metrics)
+    loss = {"train/loss": metrics["train/loss"]} if "train/loss" in metrics else {}  # not during the first batch
+    others = {name: value for name, value in metrics.items() if "train/" not in name}
+    return [f"{name} {value:.4f}" for name, value in {**loss, **others}.items()]
 
 
 def plain(metrics: Mapping[str, Any]) -> dict[str, float]:
