@@ -112,7 +112,7 @@ Step = Callable[[], Tensor]
 def _attend(attend: nn.Module, n: int) -> Step:
     query, key, value = (_draw(1, HEADS, n, WIDTH) for _ in range(3))
     support = DenseSupport()
-    return lambda: _backward(attend(query, attend.prepare(key), value, support)[0], query, key, value)
+    return lambda: _backward(attend(query, key, value, support)[0], query, key, value)
 
 
 def _function(function: Callable[..., Tensor], n: int) -> Step:
@@ -268,7 +268,7 @@ def _map_peak(name: str, n: int) -> str:
     query, key, value = (torch.randn(1, 1, n, WIDTH) for _ in range(3))
     before, started = _start_of_peak(), time.perf_counter()
     with torch.no_grad(), record(attend, view=VIEWS[name]()) as maps:
-        attend(query, attend.prepare(key), value, DenseSupport())
+        attend(query, key, value, DenseSupport())
     assert maps[""].weights.isfinite().all()
     seconds = time.perf_counter() - started
     return json.dumps({"mib": round((_memory("VmHWM") - before) / 1024, 1), "seconds": round(seconds, 2)})

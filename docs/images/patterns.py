@@ -65,9 +65,9 @@ def weights(
     key = _smooth(torch.randn(1, 1, length, 8))
     query = sharpness * (key if queries is None else _smooth(torch.randn(1, 1, queries, 8)))
     support = support or DenseSupport()
-    state = attend.start(query, attend.prepare(key), support) if hasattr(attend.normalise, "start") else None
+    state = attend.start(query, key, support) if hasattr(attend.normalise, "start") else None
     with torch.no_grad(), record(attend) as maps:
-        attend(query, attend.prepare(key), key, support, state)
+        attend(query, key, key, support, state)
     found = maps[""]
     return found.support.to_dense(found.weights, query.shape[2], length)[0, 0]
 

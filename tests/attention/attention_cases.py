@@ -149,7 +149,7 @@ def run(
     with ExitStack() as stack:
         for manager in within:
             stack.enter_context(manager)
-        context, _ = attend(leaves["query"], attend.prepare(leaves["key"]), leaves["value"], support)
+        context, _ = attend(leaves["query"], leaves["key"], leaves["value"], support)
     if context.requires_grad:
         loss(context).backward()
     named = {**leaves, **dict(attend.named_parameters())}
@@ -164,7 +164,7 @@ def loss(context: Tensor) -> Tensor:
 def weights_of(attend: Attend, tensors: dict[str, Tensor], support: Support) -> Tensor:
     """The weights as a recorder sees them."""
     with record(attend) as maps, torch.no_grad():
-        attend(tensors["query"], attend.prepare(tensors["key"]), tensors["value"], support)
+        attend(tensors["query"], tensors["key"], tensors["value"], support)
     return maps[""].weights
 
 

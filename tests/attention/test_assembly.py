@@ -87,12 +87,14 @@ def test_a_state_changes_nothing(score: str, normaliser: str, kind: str) -> None
     support, _ = masked(kind, SHAPE)
     query, key, value = (tensors[name].requires_grad_() for name in ("query", "key", "value"))
     state = attend.start(query, key, support)
-    context, after = attend(query, attend.prepare(key), value, support, state)
-    without, none = attend(query, attend.prepare(key), value, support)
+    context, after = attend(query, key, value, support, state)
+    without, none = attend(query, key, value, support)
     assert none is None
     torch.testing.assert_close(context, without, rtol=0.0, atol=1e-12)
     assert after is not None
-    torch.testing.assert_close(after.weights, attend.weights(query, attend.prepare(key), support))
+    weights = attend.weights(query, key, support)
+    torch.testing.assert_close(after.weights, weights[:, :, -1:])
+    torch.testing.assert_close(after.total, weights.sum(2, keepdim=True))
     (gradient,) = torch.autograd.grad(context.square().sum(), value)
     (expected,) = torch.autograd.grad(without.square().sum(), value)
     torch.testing.assert_close(gradient, expected, rtol=0.0, atol=1e-12)
@@ -161,12 +163,12 @@ def test_reorder_follows_the_beams() -> None:
 @every_mechanism
 def test_keys_prepared_once_are_keys_prepared_each_step(score: str, normaliser: str) -> None:
     attend, tensors = site(score, normaliser, SHAPE), inputs(SHAPE)
-    prepared = attend.prepare(tensors["key"])
-    at_once, _ = attend(tensors["query"], prepared, tensors["value"], DenseSupport())
+    memory = attend.prepare(tensors["key"], tensors["value"], DenseSupport())
+    at_once, _ = attend.read(tensors["query"], memory)
     for step in range(SHAPE.queries):
         query = tensors["query"][:, :, step : step + 1]
-        once, _ = attend(query, prepared, tensors["value"], DenseSupport())
-        again, _ = attend(query, attend.prepare(tensors["key"]), tensors["value"], DenseSupport())
+        once, _ = attend.read(query, memory)
+        again, _ = attend(query, tensors["key"], tensors["value"], DenseSupport())
         assert torch.equal(once, again)
         torch.testing.assert_close(once, at_once[:, :, step : step + 1], rtol=0.0, atol=1e-12)
 

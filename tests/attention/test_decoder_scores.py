@@ -71,11 +71,11 @@ def inputs(shape: Shape = SHAPE, dtype: torch.dtype = torch.float64, seed: int =
 def decode(attend: Attend, tensors: dict[str, Tensor], support: DenseSupport) -> Decoding:
     leaves = {name: x.detach().clone().requires_grad_() for name, x in tensors.items()}
     attend.zero_grad()
-    key = attend.prepare(leaves["key"])
-    state = attend.start(leaves["query"][:, :, :1], key, support)
+    memory = attend.prepare(leaves["key"], leaves["value"], support)
+    state = attend.start(leaves["query"], leaves["key"], support)
     contexts, weights = [], []
     for step in range(leaves["query"].shape[2]):
-        context, state = attend(leaves["query"][:, :, step : step + 1], key, leaves["value"], support, state)
+        context, state = attend.read(leaves["query"][:, :, step : step + 1], memory, None, state)
         contexts.append(context)
         weights.append(state.weights)
     context = torch.cat(contexts, 2)
@@ -219,11 +219,11 @@ def test_many_steps_in_half_precision(score: str, dtype: torch.dtype) -> None:
     """The total is as large as the number of steps; one key that explains next to nothing divides it by little."""
     attend, tensors = site(score, dtype=dtype), inputs(dtype=dtype)
     tensors["key"][:, :, 0] = 30.0 * tensors["key"][:, :, 0].sign()
-    query, key = tensors["query"][:, :, :1], attend.prepare(tensors["key"])
+    query, memory = tensors["query"][:, :, :1], attend.prepare(tensors["key"], tensors["value"], DenseSupport())
     with torch.no_grad():
-        state = attend.start(query, key, DenseSupport())
+        state = attend.start(query, memory.key, DenseSupport())
         for _ in range(400):
-            context, state = attend(query, key, tensors["value"], DenseSupport(), state)
+            context, state = attend.read(query, memory, None, state)
             assert context.isfinite().all()
     assert state.total.dtype == torch.float32
     torch.testing.assert_close(state.total.sum(-1), torch.full((2, 2, 1), 400.0), rtol=1e-4, atol=0.0)
@@ -262,10 +262,13 @@ def test_beams_take_their_memory_with_them(score: str, beams: list[int]) -> None
 
 
 @every_score
-def test_several_queries_have_each_its_own_memory(score: str) -> None:
+def test_hypotheses_have_each_its_own_memory(score: str) -> None:
+    """As queries over keys that they share: a state with a row for each."""
     attend, tensors = site(score), inputs()
     query, key, value = tensors.values()
-    first, state = attend(query, key, value, DenseSupport(), attend.start(query, key, DenseSupport()))
+    start = attend.start(query, key, DenseSupport())
+    rows = AttentionState(*(x.expand(-1, -1, STEPS, -1) for x in (start.weights, start.total)))
+    first, state = attend(query, key, value, DenseSupport(), rows)
     second, _ = attend(query, key, value, DenseSupport(), state)
     for i in range(STEPS):
         alone = AttentionState(state.weights[:, :, i : i + 1], state.total[:, :, i : i + 1])

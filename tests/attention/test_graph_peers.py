@@ -68,7 +68,7 @@ def test_gat_is_gat_conv(concat: bool, self_loops: bool) -> None:
     x = features()
     projected = (x @ peer.lin.weight.T).view(NODES, HEADS, WIDTH)
     with record(attend) as maps:
-        context, _ = attend(projected, attend.prepare(projected), projected, support)
+        context, _ = attend(projected, projected, projected, support)
     pairs = [(attend.score.to_query, peer.att_dst), (attend.score.to_key, peer.att_src)]
     # The gradient of the shared projection is compared through that of x; its own is the peer's parameter in both.
     check(peer, joined(context, concat, peer.bias), x, [*pairs, (peer.lin.weight, peer.lin.weight)])
@@ -89,7 +89,7 @@ def test_gatv2_is_gatv2_conv(concat: bool, self_loops: bool) -> None:
     key = (x @ peer.lin_l.weight.T + peer.lin_l.bias).view(NODES, HEADS, WIDTH)
     query = (x @ peer.lin_r.weight.T + peer.lin_r.bias).view(NODES, HEADS, WIDTH)
     with record(attend) as maps:
-        context, _ = attend(query, attend.prepare(key), key, support)
+        context, _ = attend(query, key, key, support)
     shared = [(p, p) for p in (peer.lin_l.weight, peer.lin_r.weight, peer.lin_l.bias)]
     check(peer, joined(context, concat, peer.bias), x, [(attend.score.vector, peer.att), *shared])
     torch.testing.assert_close(maps[""].weights, weights_by_edge(peer, x, support).detach(), **TOLERANCE)

@@ -156,7 +156,7 @@ def test_views_of_some_rows() -> None:
     attend, tensors = placed(), tensors_of()
     whole = weights_of(attend, tensors, DenseSupport())
     with record(attend, view=Rows(1, 4)) as maps, torch.no_grad():
-        attend(tensors["query"], attend.prepare(tensors["key"]), tensors["value"], DenseSupport())
+        attend(tensors["query"], tensors["key"], tensors["value"], DenseSupport())
     torch.testing.assert_close(maps[""].weights, whole[:, :, 1:4])
 
 

@@ -166,12 +166,12 @@ def test_decoding_equals_the_full_pass(norm_first: bool, recurrent: bool) -> Non
     mask = torch.arange(6) >= torch.tensor([[0], [1], [4]])
     from_source = DenseSupport.from_key_mask(torch.arange(4) < torch.tensor([[4], [2], [1]]))
     whole = block(x, source, DenseSupport.from_key_mask(mask, causal=True), from_source)
-    prepared = block.prepare(source)
+    prepared = block.prepare(source, from_source)
     assert isinstance(prepared, Memory)
-    state, rows = None, []
+    state, rows = block.start(prepared), []
     for start, stop in ((0, 1), (1, 4), (4, 6)):
         support = DenseSupport.from_key_mask(mask[:, :stop], causal=True)
-        row, state = block.step(x[:, start:stop], prepared, state, support, from_source)
+        row, state = block.step(x[:, start:stop], state, support)
         rows.append(row)
     torch.testing.assert_close(torch.cat(rows, 1)[mask], whole[mask], **EXACT)
 

@@ -400,12 +400,10 @@ def test_positions_that_turn(kind: str) -> None:
     turned = {**tensors, "query": rotary.turn(tensors["query"]), "key": rotary.turn(tensors["key"])}
     expected, _ = attend(**turned, support=DenseSupport(causal=True))
     attend.place(rotary)
-    prepared = {**tensors, "key": attend.prepare(tensors["key"])}
-    torch.testing.assert_close(attend(**prepared, support=DenseSupport(causal=True))[0], expected)
+    torch.testing.assert_close(attend(**tensors, support=DenseSupport(causal=True))[0], expected)
     state = attend.start(tensors["query"], tensors["key"], DenseSupport(causal=True))
     for step in range(6):
         part = {name: x[:, :, step : step + 1] for name, x in tensors.items()}
-        part["key"] = attend.prepare(part["key"], state.length)
         context, state = attend(**part, support=DenseSupport(causal=True), state=state)
         torch.testing.assert_close(context, expected[:, :, step : step + 1])
 

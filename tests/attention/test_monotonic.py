@@ -29,6 +29,7 @@ from zoo.attention import (
     record,
 )
 from zoo.attention.monotonic import chunkwise, expected_alignment, hard_alignment
+from zoo.attention.scores import prepared
 
 SHAPE = Shape()
 CHUNK = 3
@@ -386,13 +387,13 @@ def test_weights_are_those_of_the_loops(site: Callable[..., Attend], kind: str) 
     attend, tensors = site(), inputs(SHAPE)
     query, key = (tensors[name].requires_grad_() for name in ("query", "key"))
     leaves = [query, key, *attend.parameters()]
-    scores = attend.score(query, attend.prepare(key), support, None)
+    scores = attend.score(query, prepared(attend.score, key), support, None)
     first, second = (scores, None) if scores.dim() == 4 else scores
     inner = attend.normalise if second is None else attend.normalise.monotonic
     energies = (first + inner.offset.view(-1, 1, 1)).masked_fill(~allowed, -1e300)
     expected = reference(energies, first_key(energies))
     expected = expected if second is None else chunk_reference(expected, second, allowed, CHUNK)
-    weights = attend.weights(query, attend.prepare(key), support)
+    weights = attend.weights(query, key, support)
     torch.testing.assert_close(weights, expected, rtol=0.0, atol=1e-12)
     found, wanted = (torch.autograd.grad(loss(x), leaves, retain_graph=True) for x in (weights, expected))
     for one, other in zip(found, wanted, strict=True):
@@ -409,14 +410,11 @@ def test_queries_at_once_are_steps_with_a_state(
     _, allowed = masked(kind, SHAPE)
     attend, tensors = in_mode(site(), mode), inputs(SHAPE)
     leaves = [tensors["query"].requires_grad_(), tensors["key"].requires_grad_(), *attend.parameters()]
-    query, key, value = tensors["query"], attend.prepare(tensors["key"]), tensors["value"]
+    query, key, value = (tensors[name] for name in ("query", "key", "value"))
     whole, _ = attend(query, key, value, DenseSupport(allowed))
     steps, state, start = [], attend.start(query[:, :, :1], key, DenseSupport(allowed[:, :, :1])), 0
     for cut in cuts:
         part = slice(start, start := start + cut)
-        if state.total.shape[2] != cut:  # as many rows as there are queries, of which the last counts
-            memory = (state.weights, state.total, state.alignment)
-            state = AttentionState(*(x if x is None else x[:, :, -1:].expand(-1, -1, cut, -1) for x in memory))
         context, state = attend(query[:, :, part], key, value, DenseSupport(allowed[:, :, part]), state)
         steps.append(context)
     stepped = torch.cat(steps, 2)
@@ -436,13 +434,13 @@ def test_padding_takes_no_mass(site: Callable[..., Attend]) -> None:
     """Padding at either end, or between, is passed over: the weights of the real keys are those without it."""
     attend, tensors = site(), inputs(SHAPE)
     query, key = tensors["query"], tensors["key"]
-    alone = attend.weights(query, attend.prepare(key), DenseSupport())
+    alone = attend.weights(query, key, DenseSupport())
     real = torch.tensor([1, 2, 4, 5])  # of eight, three of them at the ends and one between
     if attend.normalise.__class__ is MonotonicChunkwise:
         real = torch.tensor([2, 3, 4, 5])  # chunks count places: padding within would shorten them
     padded = torch.full((*key.shape[:2], 8, key.shape[3]), 7.0, dtype=key.dtype).index_copy(2, real, key)
     mask = torch.zeros(2, 8, dtype=torch.bool).index_fill(1, real, True)
-    weights = attend.weights(query, attend.prepare(padded), DenseSupport.from_key_mask(mask))
+    weights = attend.weights(query, padded, DenseSupport.from_key_mask(mask))
     torch.testing.assert_close(weights[..., real], alone, rtol=0.0, atol=1e-12)
     torch.testing.assert_close(weights.sum(-1), alone.sum(-1), rtol=0.0, atol=1e-12)
 
@@ -453,7 +451,7 @@ def test_memory_follows_the_beams(site: Callable[..., Attend]) -> None:
     attend = in_mode(site(), "expected")
     shape = Shape(batch=3, queries=2)
     tensors = inputs(shape)
-    key, value = attend.prepare(tensors["key"]), tensors["value"]
+    key, value = tensors["key"], tensors["value"]
     beams = torch.tensor([2, 0, 0])
 
     def step(i: int, order: Tensor, state: AttentionState) -> tuple[Tensor, AttentionState]:
@@ -485,10 +483,10 @@ def test_mocha_remembers_where_it_stood() -> None:
 def test_autocast_computes_in_single_precision(site: Callable[..., Attend], queries: int) -> None:
     tensors = inputs(SHAPE._replace(queries=queries), torch.float32)
     attend = site(dtype=torch.float32)
-    args = tensors["query"], attend.prepare(tensors["key"])
+    query, key = tensors["query"], tensors["key"]
     with torch.autocast("cpu", torch.bfloat16):
-        scores = attend.score(*args, DenseSupport(), None)
-        weights = attend.weights(*args, DenseSupport())
+        scores = attend.score(query, prepared(attend.score, key), DenseSupport(), None)
+        weights = attend.weights(query, key, DenseSupport())
     assert weights.dtype == torch.float32
     expected = attend.normalise(scores.float(), DenseSupport())
     assert torch.equal(weights, expected.weights)
@@ -514,7 +512,7 @@ def test_lengths_of_zero_and_one(site: Callable[..., Attend], queries: int, keys
     result = run(attend, tensors, DenseSupport())
     assert result.context.shape == (2, 3, queries, 7)
     state = attend.start(tensors["query"], tensors["key"], DenseSupport())
-    assert state.weights.shape == (2, 3, queries, keys)
+    assert state.weights.shape == (2, 3, 1, keys)
 
 
 # Options
@@ -549,7 +547,7 @@ def test_two_scores_share_nothing() -> None:
     attend, tensors = mocha_site(Shape(width=7)), inputs(Shape(width=7))
     assert attend.score.monotonic.vector.shape == (3, 3)
     assert attend.score.chunk.vector.shape == (3, 4)
-    scores = attend.score(tensors["query"], attend.prepare(tensors["key"]), DenseSupport(), None)
+    scores = attend.score(tensors["query"], prepared(attend.score, tensors["key"]), DenseSupport(), None)
     assert scores.shape == (2, 2, 3, 5, 4)
     changed = tensors["query"].clone()
     changed[..., :3] += 1.0

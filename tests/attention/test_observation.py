@@ -132,16 +132,16 @@ def test_gradients_flow_from_recorded_weights(score: str, normaliser: str, over_
         tensors, support = {name: x[0].transpose(0, 1) for name, x in tensors.items()}, complete(5, 4)
     leaves = [tensors["query"].requires_grad_(), tensors["key"].requires_grad_(), *attend.parameters()]
     with record(attend, grad=True) as maps:
-        attend(tensors["query"], attend.prepare(tensors["key"]), tensors["value"], support)
+        attend(tensors["query"], tensors["key"], tensors["value"], support)
     with record(attend) as without:
-        attend(tensors["query"], attend.prepare(tensors["key"]), tensors["value"], support)
+        attend(tensors["query"], tensors["key"], tensors["value"], support)
     weights = maps[""].weights
     assert torch.equal(without[""].weights, weights)
     assert not without[""].weights.requires_grad
     if normaliser == "uniform" or score == "constant":
         assert not weights.requires_grad  # fixed weights have nothing to learn
         return
-    expected = attend.weights(tensors["query"], attend.prepare(tensors["key"]), support)
+    expected = attend.weights(tensors["query"], tensors["key"], support)
     gradients = torch.autograd.grad(weights.square().sum(), leaves)
     for gradient, other in zip(gradients, torch.autograd.grad(expected.square().sum(), leaves), strict=True):
         assert gradient.any()

@@ -229,7 +229,7 @@ def test_gradients_by_finite_differences(kind: str) -> None:
     parameters = list(attend.parameters())
 
     def context(query: Tensor, key: Tensor, value: Tensor, *_: Tensor) -> Tensor:
-        return attend(query, attend.prepare(key), value, DenseSupport(causal=True))[0]
+        return attend(query, key, value, DenseSupport(causal=True))[0]
 
     assert torch.autograd.gradcheck(context, (*leaves, *parameters), fast_mode=True)
 
@@ -302,10 +302,10 @@ def test_shifting_every_position_changes_no_weight(kind: str, shift: int, querie
     """The end of a longer sequence whose beginning nobody sees is the shorter sequence."""
     shape = Shape(queries=queries, keys=queries + more)
     attend, tensors = placed(kind, shape), tensors_of(shape, seed=seed)
-    before = attend.weights(tensors["query"], attend.prepare(tensors["key"]), DenseSupport(causal=True))
+    before = attend.weights(tensors["query"], tensors["key"], DenseSupport(causal=True))
     hidden = torch.randn(2, 3, shift, 6, dtype=torch.float64)
     permitted = (torch.arange(shift + shape.keys) >= shift)[None, None, None]
-    key = torch.cat([attend.prepare(hidden), attend.prepare(tensors["key"], start=shift)], 2)
+    key = torch.cat([hidden, tensors["key"]], 2)
     after = attend.weights(tensors["query"], key, DenseSupport(permitted, causal=True))
     torch.testing.assert_close(after[..., shift:], before, rtol=0.0, atol=1e-12)
 
@@ -326,12 +326,14 @@ def test_decoding_with_kept_keys_is_the_full_pass(kind: str) -> None:
     """Keys are turned once, where they stand; one query, or some, stand at the end of what is there."""
     shape = Shape(queries=9, keys=9)
     attend, tensors = placed(kind, shape), tensors_of(shape)
-    whole, _ = attend(*prepared(attend, tensors), DenseSupport(causal=True))
-    kept = tensors["key"][:, :, :0]
+    causal = DenseSupport(causal=True)
+    whole, _ = attend(**tensors, support=causal)
+    kept = None
     for start, stop in ((0, 1), (1, 2), (2, 6), (6, 9)):
-        kept = torch.cat([kept, attend.prepare(tensors["key"][:, :, start:stop], start)], 2)
-        query, value = tensors["query"][:, :, start:stop], tensors["value"][:, :, :stop]
-        context, _ = attend(query, kept, value, DenseSupport(causal=True))
+        query, key, value = (tensors[name][:, :, start:stop] for name in ("query", "key", "value"))
+        later = attend.prepare(key, value, causal, start)
+        kept = later if kept is None else kept.append(later, causal)
+        context, _ = attend.read(query, kept)
         torch.testing.assert_close(context, whole[:, :, start:stop], rtol=0.0, atol=1e-12)
 
 
@@ -339,7 +341,7 @@ def test_decoding_with_kept_keys_is_the_full_pass(kind: str) -> None:
 @pytest.mark.parametrize("causal", [False, True])
 def test_rows_of_a_longer_block(kind: str, causal: bool) -> None:
     attend, tensors = placed(kind, SHAPE), tensors_of(SHAPE)
-    query, key, value = prepared(attend, tensors)
+    query, key, value = (tensors[name] for name in ("query", "key", "value"))
     support = DenseSupport(causal=causal)
     whole, weights = attend(query, key, value, support)[0], attend.weights(query, key, support)
     for rows in (slice(0, 1), slice(1, 4), slice(4, 5)):
@@ -468,10 +470,6 @@ def test_fewer_key_heads(kind: str) -> None:
     repeated = {**tensors, **{name: fewer[name].repeat_interleave(3, 1) for name in ("key", "value")}}
     support = DenseSupport(causal=True)
     torch.testing.assert_close(run(attend, fewer, support).context, run(attend, repeated, support).context)
-
-
-def prepared(attend: Attend, tensors: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    return tensors["query"], attend.prepare(tensors["key"]), tensors["value"]
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 6, 8, 12, 16])

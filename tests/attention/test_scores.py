@@ -49,6 +49,7 @@ from zoo.attention import (
     Softmax,
     record,
 )
+from zoo.attention.scores import prepared
 from zoo.attention.windows import SlidingWindow
 
 SHAPE = Shape()
@@ -166,7 +167,7 @@ def test_keys_of_other_sizes(score: str, heads: int, width: int, monkeypatch: py
     monkeypatch.setattr(config, "jaxtyping_disable", True)  # its own refusal, not that of the tests' type checker
     key = torch.zeros(1, heads, 4, width, dtype=torch.float64)
     with pytest.raises(ValueError, match=f"a score for 3 heads of width 6 was given {heads} of {width}"):
-        site(score, "softmax", SHAPE).prepare(key)
+        site(score, "softmax", SHAPE).prepare(key, key, DenseSupport())
 
 
 def test_queries_and_keys_of_two_widths(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +182,7 @@ def test_scores_that_need_no_preparation_take_the_keys_as_they_are() -> None:
     key = inputs(SHAPE)["key"]
     for score in (Constant(), Dot(), Additive(dim=6, heads=3), PositionAware(dim=6, heads=3)):
         assert not hasattr(score, "prepare")
-        assert Attend(score, Softmax()).prepare(key) is key
+        assert Attend(score, Softmax()).prepare(key, key, DenseSupport()).key is key
 
 
 # Variance and the gradient of the softmax
@@ -282,7 +283,7 @@ def test_cosine_of_a_zero_vector(dtype: torch.dtype, written_out: bool) -> None:
     assert all(x.isfinite().all() for x in (result.context, *result.gradients.values()))
     weights = weights_of(attend, tensors, DenseSupport())
     torch.testing.assert_close(weights[0, 0, 0], torch.full_like(weights[0, 0, 0], 0.25))
-    scores = attend.score(tensors["query"], attend.prepare(tensors["key"]), DenseSupport())
+    scores = attend.score(tensors["query"], prepared(attend.score, tensors["key"]), DenseSupport())
     assert not scores[0, 1, :, 2].any()
     assert (scores.abs() <= 2.02).all()  # 1 / T
 

@@ -20,18 +20,19 @@ from zoo.attention import (
     Softmax,
     record,
 )
+from zoo.attention.scores import prepared
 
 
 def attention(score: Dot, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """Weights and context of one sequence with one head."""
     attend = Attend(score, Softmax())
     with record(attend) as maps:
-        context, _ = attend(query[None, None], attend.prepare(key[None, None]), value[None, None], DenseSupport())
+        context, _ = attend(query[None, None], key[None, None], value[None, None], DenseSupport())
     return maps[""].weights[0, 0], context[0, 0]
 
 
 def scores_of(score: Dot, query: Tensor, key: Tensor) -> Tensor:
-    return score(query[None, None], Attend(score, Softmax()).prepare(key[None, None]), DenseSupport())[0, 0]
+    return score(query[None, None], prepared(score, key[None, None]), DenseSupport())[0, 0]
 
 
 def jacobian(weights: Tensor) -> Tensor:
@@ -174,9 +175,9 @@ def test_general_score_is_a_dot_on_projected_keys() -> None:
     score = General(dim=4, heads=1).double()
     with torch.no_grad():
         score.weight.copy_(general)
-    prepared = Attend(score, Softmax()).prepare(states[None, None])
-    torch.testing.assert_close(prepared[0, 0], projected)
-    assert_rounded(prepared[0, 0, :1], [[0.3000, 0.4000, 0.5000, 0.6000]])
+    key = prepared(score, states[None, None])
+    torch.testing.assert_close(key[0, 0], projected)
+    assert_rounded(key[0, 0, :1], [[0.3000, 0.4000, 0.5000, 0.6000]])
     assert_rounded(scores_of(score, decoder, states), [[1.0400, 1.4120, 1.7840]])
     for one, other in zip(attention(score, decoder, states, states), (weights, context), strict=True):
         torch.testing.assert_close(one, other)

@@ -11,11 +11,12 @@ from zoo.attention.dropout import DropWeights, KeyDropout, RenormalisedDropout, 
 from zoo.attention.embeddings import Learned, Learned2D, Sinusoidal, Sinusoidal2D
 from zoo.attention.gates import CBAM, ChannelGate, EfficientChannel, SpatialGate, SqueezeExcitation, efficient_kernel
 from zoo.attention.hard import HardReinforce, HardStraightThrough, log_probability
-from zoo.attention.heads import Memory, MultiHead
-from zoo.attention.layers import DecoderBlock, EncoderBlock, FeedForward, PostNorm, PreNorm
+from zoo.attention.heads import MultiHead
+from zoo.attention.layers import DecoderBlock, DecoderState, EncoderBlock, FeedForward, PostNorm, PreNorm
 from zoo.attention.linear import LinearAttention
 from zoo.attention.linformer import Linformer
 from zoo.attention.local import Gaussian, LocalM, LocalP, LocalSupport
+from zoo.attention.memory import Memory
 from zoo.attention.mixers import DilatedConvolution, FourierMixer, GatedRecurrent, Mixer, MixerState
 from zoo.attention.monotonic import Monotonic, MonotonicChunkwise
 from zoo.attention.normalisers import Degree, SmoothedSigmoid, Softmax, Uniform
@@ -71,6 +72,7 @@ __all__ = [
     "Coverage",
     "CoverageAware",
     "DecoderBlock",
+    "DecoderState",
     "Degree",
     "DenseSupport",
     "Dice",

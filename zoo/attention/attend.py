@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -18,20 +18,22 @@ from torch import Tensor, nn
 from zoo.attention import fused
 from zoo.attention.checks import check_position, check_serves, check_shapes
 from zoo.attention.dropout import DropWeights
+from zoo.attention.memory import Memory
 from zoo.attention.positions import Position
 from zoo.attention.ranges import Rate
 from zoo.attention.record import Tap
 from zoo.attention.scores import prepared
 from zoo.attention.state import Aligned, AttentionState
-from zoo.attention.supports import Support
+from zoo.attention.supports import DenseSupport, EdgeSupport, Support
 
 
 class Score(Protocol):
     """One number for every pair and head.
 
     A score that stays the same when query and key are turned alike says so: `by_angle = True`. It may also have
-    `prepare(key) -> key`: what depends on the keys alone, once a sequence; `__call__` takes the
-    result as `key`.
+    `prepare(key) -> key`: what depends on the keys alone, once a sequence; `__call__` takes the result as `key`. One that
+    scores by the state says so (`remembers = True`), and whether it can score several queries at once all the same
+    (`batchable`).
     """
 
     def __call__(self, query: Tensor, key: Tensor, support: Support, state: AttentionState | None) -> Tensor: ...
@@ -42,7 +44,7 @@ class Normaliser(Protocol):
 
     One that draws has a method `draw(probabilities, support) -> weights`; its `__call__` then gives the probabilities.
     One whose memory is not its weights returns both, as `Aligned`; one that does not begin at zeros has a `start`. One
-    that takes no notice of scores says so: `reads_scores = False`.
+    that takes no notice of scores says so: `reads_scores = False`. `remembers` and `batchable` are as for a score.
     """
 
     def __call__(self, scores: Tensor, support: Support, state: AttentionState | None) -> Tensor | Aligned: ...
@@ -107,21 +109,34 @@ class Attend(nn.Module):
         for part in (self.score, self.normalise, self.position):
             check_serves(part, support, user)
 
-    def prepare(self, key: Float[Tensor, "..."], start: int = 0) -> Float[Tensor, "..."]:
-        """Keys as `forward` takes them; call it once per sequence, not once per step.
+    @property
+    def remembers(self) -> bool:
+        """Whether what a query attends to depends on what the queries before it attended to."""
+        return any(getattr(part, "remembers", False) for part in (self.score, self.normalise))
+
+    @property
+    def batchable(self) -> bool:
+        """Whether several queries are computed at once; those of others are taken one after the other."""
+        return all(getattr(part, "batchable", True) for part in (self.score, self.normalise))
+
+    def prepare(
+        self, key: Float[Tensor, "*keys dk"], value: Float[Tensor, "*values v"], support: Support, start: int = 0
+    ) -> Memory:
+        """All that depends on keys and values alone, once per sequence: `read` then looks at them step by step.
 
         Args:
+            support: Keys that it forbids to every query become zeros, and so do their values.
             start: The position of the first of these keys, where others came before.
         """
-        if self.position is not None:
-            key = self.position.turn(key, start)
-        return prepared(self.score, key)
+        return Memory(self._ready(support.clean(key), start), support.clean(value), support)
 
     def start(
         self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support
     ) -> AttentionState:
         """The memory before the first step. A normaliser with a memory of its own says how it begins."""
-        nothing = self._restricted(query, key, support).zeros(query, key)
+        if isinstance(support, EdgeSupport):
+            raise ValueError("the nodes of a graph have no order: steps are of sequences")
+        nothing = query.new_zeros(*query.shape[:2], 1, key.shape[2])
         begin = getattr(self.normalise, "start", None)
         return AttentionState(weights=nothing if begin is None else begin(nothing), total=nothing)
 
@@ -133,7 +148,7 @@ class Attend(nn.Module):
         state: AttentionState | None = None,
     ) -> Float[Tensor, "..."]:
         """The weights, written out, before dropout; or what they are drawn from, where the normaliser draws."""
-        support, key = self._restricted(query, key, support), per_query_head(key, query.shape[1])
+        support, key = self._restricted(query, key, support), per_query_head(self._ready(key, 0), query.shape[1])
         return self._weights(self._turned(query, key, support), key, support, state)
 
     def forward(
@@ -144,17 +159,75 @@ class Attend(nn.Module):
         support: Support,
         state: AttentionState | None = None,
     ) -> tuple[Float[Tensor, "..."], AttentionState | None]:
-        """Shapes are the support's: see `zoo.attention.supports`. `key` comes from `prepare`.
+        """Shapes are the support's: see `zoo.attention.supports`.
 
         Keys and values may have fewer heads than queries: each then serves a group of neighbouring query heads.
+
+        Args:
+            state: What `start` or the call before returned: several queries are then steps that follow one another.
 
         Returns:
             The context of each query, and the state after this step (None if none was given).
         """
         check_shapes(query, key, value, support)
         support = self._restricted(query, key, support)
+        return self._combined(query, self.prepare(key, value, support), support, state)
+
+    def read(
+        self,
+        query: Float[Tensor, "*queries d"],
+        memory: Memory,
+        support: Support | None = None,
+        state: AttentionState | None = None,
+    ) -> tuple[Float[Tensor, "..."], AttentionState | None]:
+        """`forward` for keys and values that were prepared before.
+
+        Args:
+            support: That of the memory if not given; for another one keys and values are cleaned anew in every call.
+        """
+        support = memory.support if support is None else support
+        check_shapes(query, memory.key, memory.value, support)
+        memory = memory.cleaned(support)
+        return self._combined(query, memory, self._restricted(query, memory.key, support), state)
+
+    def follow(
+        self,
+        query: Float[Tensor, "b h n d"],
+        key: Float[Tensor, "b g n dk"],
+        value: Float[Tensor, "b g n v"],
+        support: DenseSupport,
+        memory: Memory | None = None,
+    ) -> tuple[Float[Tensor, "b h n v"], Memory]:
+        """Causal self-attention of the positions that follow those in the memory.
+
+        Args:
+            support: Of these queries and all keys so far.
+
+        Returns:
+            The context of each query, and the memory with their keys and values.
+        """
+        here = support.of_last_keys(key.shape[2])
+        check_shapes(query, key, value, here)
+        start = 0 if memory is None else memory.length
+        later = self.prepare(_of_numbers(key, here), _of_numbers(value, here), DenseSupport(), start)
+        memory = replace(later, support=support) if memory is None else memory.append(later, support)
+        state = memory.attention
+        if self.remembers and not start:
+            state = self.start(query, memory.key, support)
+        elif self.remembers and state is None:
+            raise ValueError(
+                "what is attended to depends on what the positions before attended to, which this memory does not "
+                "know: begin with the first position and no memory"
+            )
+        context, state = self._combined(query, memory, self._restricted(query, memory.key, support), state)
+        return context, replace(memory, attention=state)
+
+    def _combined(
+        self, query: Tensor, memory: Memory, support: Support, state: AttentionState | None
+    ) -> tuple[Tensor, AttentionState | None]:
+        """Of keys and values that are clean, on the support as the site narrows it."""
+        key, value = memory.key, memory.value
         query = self._turned(support.clean_queries(query, key), key, support)
-        key, value = support.clean(key), support.clean(value)
         kernel = None if state is not None or self.tap.wants_gradient else fused.find(self, support)
         if kernel is not fused.dot_softmax or key.shape[1] != value.shape[1]:
             key, value = per_query_head(key, query.shape[1]), per_query_head(value, query.shape[1])
@@ -163,17 +236,53 @@ class Attend(nn.Module):
                 self._show(query, per_query_head(key, query.shape[1]), support)
             bias = self._bias(query, key, support)
             return kernel(self, query, key, value, support, bias), None
-        weights, alignment = self._aligned(query, key, support, state)
-        probabilities = None
-        if hasattr(self.normalise, "draw"):
-            weights, probabilities = self.normalise.draw(weights, support), weights
+        weights, probabilities, state = self._weighed(query, key, support, state)
         if self.tap.is_open:
             self.tap.emit(weights, support, probabilities=probabilities)
         dropped = self.dropout(weights, support, value)
         context = support.combine(dropped, value)
         if self.position is not None:
             context = self.position.add_context(context, dropped, query, key, support)
-        return context, None if state is None else state.step(weights, alignment)
+        return context, state
+
+    def _weighed(
+        self, query: Tensor, key: Tensor, support: Support, state: AttentionState | None
+    ) -> tuple[Tensor, Tensor | None, AttentionState | None]:
+        """The weights, what they were drawn from, and the state after them."""
+        queries = query.shape[2]
+        if state is not None:
+            state.check(queries)
+        if state is None or self.batchable or queries == state.rows:
+            return self._weighed_at_once(query, key, support, state)
+        if not queries:
+            return support.zeros(query, key), None, state
+        if not isinstance(support, DenseSupport):
+            kind = type(support).__name__
+            raise ValueError(f"{type(self.score).__name__} goes query by query, which {kind} does not: give one a call")
+        steps, drawn_from = [], []
+        for number in range(queries):
+            one = slice(number, number + 1)
+            weights, probabilities, state = self._weighed_at_once(
+                query[:, :, one], key, support.of_queries(one, queries), state
+            )
+            steps.append(weights)
+            drawn_from += [] if probabilities is None else [probabilities]
+        return torch.cat(steps, 2), torch.cat(drawn_from, 2) if drawn_from else None, state
+
+    def _weighed_at_once(
+        self, query: Tensor, key: Tensor, support: Support, state: AttentionState | None
+    ) -> tuple[Tensor, Tensor | None, AttentionState | None]:
+        weights, alignment = self._aligned(query, key, support, state)
+        probabilities = None
+        if hasattr(self.normalise, "draw"):
+            weights, probabilities = self.normalise.draw(weights, support), weights
+        if state is not None:
+            state = state.step(support.to_dense(weights, query.shape[2], key.shape[2]), alignment)
+        return weights, probabilities, state
+
+    def _ready(self, key: Float[Tensor, "..."], start: int) -> Float[Tensor, "..."]:
+        """Keys as the score takes them."""
+        return prepared(self.score, key if self.position is None else self.position.turn(key, start))
 
     def _restricted(self, query: Tensor, key: Tensor, support: Support) -> Support:
         return support if self.restrict is None else self.restrict(query, key, support)
@@ -230,6 +339,11 @@ class AttendFactory:
             restrict=None if self.restrict is None else sized(self.restrict, sizes),
             dropout=self.dropout() if callable(self.dropout) else self.dropout,
         )
+
+
+def _of_numbers(x: Float[Tensor, "b g n d"], support: DenseSupport) -> Float[Tensor, "b g n d"]:
+    """Zeros for what is forbidden and not a number; the rest stays, because later queries may be permitted it."""
+    return x if support.permitted is None else torch.where(x.isfinite(), x, support.clean(x))
 
 
 def per_query_head(x: Float[Tensor, "..."], heads: int) -> Float[Tensor, "..."]:

@@ -8,8 +8,8 @@ query) throughout, in construction too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from zoo.attention.cuts import Cut
 from zoo.attention.precision import at_least_single, wide
-from zoo.attention.supports import DenseSupport, RowFunction, masked_softmax
+from zoo.attention.supports import DenseSupport, RowFunction, masked_softmax, once
 
 Rule = Callable[[Tensor, Tensor], Tensor]
 """Which query may attend to which key: positions (c,r,1) and (c,1,s), both int32, to boolean (c,r,s)."""
@@ -114,8 +114,12 @@ class BlockSupport:
     masks: tuple[Bool[Tensor, "*#bh _c _r _s"] | None, ...]
     """Of each part of the layout, what is permitted; None where all is."""
     seen_queries: Bool[Tensor, "#b #h q"] | None = None
-    seen_keys: Bool[Tensor, "#b #h k"] | None = None
     """Which have a pair at all; None where all do."""
+    given: Bool[Tensor, "#b #h #q #k"] | None = None
+    """The mask of the batch."""
+    is_whole: bool = True
+    """Whether every key has a pair, in the layout alone."""
+    _known: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, layout: Layout, support: DenseSupport) -> BlockSupport:
@@ -124,7 +128,7 @@ class BlockSupport:
         if given is None and layout.queries == layout.keys and not layout.start:
             return cls(layout, tuple(part.permitted for part in layout.parts))
         masks = tuple(_met(part, given, layout) for part in layout.parts)
-        return cls(layout, masks, _queries_seen(layout, masks), _keys_seen(layout, masks, given))
+        return cls(layout, masks, _queries_seen(layout, masks), given, is_whole=False)
 
     @property
     def permitted(self) -> Bool[Tensor, "*#bh e"]:
@@ -184,12 +188,18 @@ class BlockSupport:
         return self.layout.to_queries(each @ part.cut.of_keys(value) for part, each in rows)
 
     def clean(self, x: Float[Tensor, "b g k d"]) -> Float[Tensor, "b g k d"]:
-        if self.seen_keys is None:
+        seen = self._keys_seen()
+        if seen is None:
             return x
-        seen = self.seen_keys
         if seen.shape[1] not in (1, x.shape[1]):  # a key of a group is seen if one of its queries' heads sees it
             seen = seen.reshape(seen.shape[0], x.shape[1], -1, seen.shape[2]).any(2)
         return torch.where(seen.unsqueeze(-1), x, x.new_zeros(()))
+
+    def _keys_seen(self) -> Bool[Tensor, "#b #h k"] | None:
+        """Which keys have a pair at all; not asked for where keys are clean already: it goes over all of them."""
+        if self.is_whole:
+            return None
+        return once(self._known, "keys", (), lambda: _keys_seen(self.layout, self.masks, self.given))
 
     def clean_queries(
         self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "*keys dk"]

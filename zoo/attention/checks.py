@@ -57,6 +57,32 @@ def check_causal(mixer: nn.Module) -> None:
             raise ValueError(f"{type(part).__name__} {reason}")
 
 
+def check_steps(site: nn.Module) -> None:
+    """Refuses a mechanism of self-attention whose positions cannot come one after the other."""
+    check_causal(site)
+    for part in site.modules():
+        reason = getattr(part, "not_by_steps", None)
+        if reason is not None:
+            raise ValueError(f"{type(part).__name__} {reason}")
+
+
+def check_across(site: nn.Module, user: str) -> None:
+    """Refuses, at start-up, what cannot attend from one sequence to another."""
+    for part in site.modules():
+        reason = getattr(part, "not_across", None)
+        if reason is not None:
+            raise ValueError(f"{type(part).__name__} {reason}; {user} attends from one sequence to another")
+
+
+def check_decodes(site: nn.Module, user: str) -> None:
+    """Refuses, at start-up, what cannot attend to a source, one target position after the other."""
+    check_across(site, user)
+    for part in site.modules():
+        reason = getattr(part, "not_decoding", None)
+        if reason is not None:
+            raise ValueError(f"{type(part).__name__} {reason}: {user} needs another mechanism")
+
+
 def _check_sequences(query: Tensor, key: Tensor, value: Tensor) -> None:
     for name, x, axes in (
         ("query", query, "(b, h, q, d)"),

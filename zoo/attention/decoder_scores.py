@@ -1,6 +1,7 @@
 """Scores for decoders: those that know what it attended to before, and the two of monotonic chunkwise attention.
 
 A decoder begins with `Attend.start(query, key, support)` and gives each step the state that the step before returned.
+Given several queries, `Attend` takes them one after the other.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class LocationAware(nn.Module):
     """
 
     supports = (DenseSupport,)
+    remembers = True
+    batchable = False
 
     def __init__(self, *, dim: Count, heads: Count, filters: Count = 10, kernel_size: Count = 31) -> None:
         super().__init__()
@@ -92,6 +95,8 @@ class CoverageAware(nn.Module):
     """
 
     supports = (DenseSupport,)
+    remembers = True
+    batchable = False
 
     def __init__(self, *, dim: Count, heads: Count, fertility: NotNegative | None = None) -> None:
         super().__init__()
@@ -131,6 +136,11 @@ def _remembered(score: nn.Module, query: Tensor, key: Tensor, state: AttentionSt
         raise ValueError(f"{name} scores by the attention so far: pass a state, at the first step that of Attend.start")
     if state.weights.shape[-1] != key.shape[-2]:
         raise ValueError(f"the state remembers attention to {state.weights.shape[-1]} keys, there are {key.shape[-2]}")
+    if state.rows != query.shape[2]:
+        raise ValueError(
+            f"{type(score).__name__} scores one step at a time, because a step depends on the one before: the state "
+            f"has {state.rows} row and there are {query.shape[2]} queries; go step by step, as Attend does"
+        )
     return state
 
 
@@ -154,6 +164,9 @@ class TwoScores(nn.Module):
         self.widths = [dim // 2, dim - dim // 2]
         self.monotonic = sized(monotonic, {"dim": self.widths[0], "heads": heads})
         self.chunk = sized(chunk, {"dim": self.widths[1], "heads": heads})
+        both = (self.monotonic, self.chunk)
+        self.remembers = any(getattr(score, "remembers", False) for score in both)
+        self.batchable = all(getattr(score, "batchable", True) for score in both)
 
     @property
     def by_angle(self) -> bool:

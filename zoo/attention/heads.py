@@ -3,51 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import Any
 
-import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.attention.attend import Attend, sized
+from zoo.attention.checks import check_steps
+from zoo.attention.memory import Memory
 from zoo.attention.positions import Position
 from zoo.attention.products import Linear
 from zoo.attention.state import AttentionState, LinearState
 from zoo.attention.supports import DenseSupport
-
-
-@dataclass(frozen=True, eq=False)
-class Memory:
-    """What is attended to, projected: once per sequence, however many steps look at it.
-
-    A decoder's memory of its own sequence grows by `MultiHead.extend`. It holds key heads only, unless the score makes
-    a key of its own for each head (`General`, `Concat`).
-    """
-
-    key: Float[Tensor, "b h k d"]
-    value: Float[Tensor, "b g k d"]
-    room: _Room | None = None
-    """Where they stand, if there is place behind them."""
-
-    def append(self, key: Float[Tensor, "b h n d"], value: Float[Tensor, "b g n d"]) -> Memory:
-        """A memory with more behind; this one stays as it is.
-
-        Without gradients more than needed is allocated, twice the length, so that most steps copy nothing.
-        """
-        if torch.is_grad_enabled():
-            return Memory(torch.cat([self.key, key], 2), torch.cat([self.value, value], 2))
-        start, stop = self.key.shape[2], self.key.shape[2] + key.shape[2]
-        room = self.room
-        if room is None or not room.has_place(start, stop):
-            room = _Room(_widened(self.key, 2 * stop), _widened(self.value, 2 * stop), taken=start)
-        room.key[:, :, start:stop] = key
-        room.value[:, :, start:stop] = value
-        room.taken = stop
-        return Memory(room.key[:, :, :stop], room.value[:, :, :stop], room)
-
-    def reorder(self, beams: Int[Tensor, " beams"]) -> Memory:
-        """The memory of the hypotheses that survive, in their order."""
-        return Memory(self.key.index_select(0, beams), self.value.index_select(0, beams))
 
 
 class Unread(nn.Module):
@@ -125,27 +93,56 @@ class MultiHead(nn.Module):
                 self.attend.place(made)
         self.attend.require(DenseSupport, "MultiHead")
 
-    def prepare(self, source: Float[Tensor, "b k s"]) -> Memory:
-        """Keys and values of a sequence, for as many calls of `forward` as there are steps."""
-        return self._projected(source, 0)
+    def prepare(self, source: Float[Tensor, "b k s"], support: DenseSupport | None = None) -> Memory:
+        """Keys and values of a sequence, for as many calls of `forward` or `look` as there are steps.
 
-    def extend(self, memory: Memory | None, source: Float[Tensor, "b k s"]) -> Memory:
-        """The memory with the positions of `source` after those that it holds."""
-        if memory is None:
-            return self.prepare(source)
-        later = self._projected(source, memory.key.shape[2])
-        return memory.append(later.key, later.value)
+        Args:
+            support: Which of its positions exist; all, where none is given.
+        """
+        return self.attend.prepare(*self._projected(source), DenseSupport() if support is None else support)
+
+    def extend(self, memory: Memory, source: Float[Tensor, "b k s"], support: DenseSupport | None = None) -> Memory:
+        """The memory with the positions of `source` after those that it holds.
+
+        Args:
+            support: Of all of them.
+        """
+        support = DenseSupport() if support is None else support
+        later = self.attend.prepare(*self._projected(source), support.of_last_keys(source.shape[1]), memory.length)
+        return memory.append(later, support)
 
     def step(
-        self, x: Float[Tensor, "b q d"], state: Memory | None = None, support: DenseSupport | None = None
-    ) -> tuple[Float[Tensor, "b q d"], Memory]:
+        self, x: Float[Tensor, "b q d"], state: Any = None, support: DenseSupport | None = None
+    ) -> tuple[Float[Tensor, "b q d"], Any]:
         """Causal self-attention of the positions that follow those in `state`: the next rows of the full pass.
 
         Args:
+            state: The `Memory` that `prepare` or the step before returned; of linear attention its sums.
             support: Of these queries and all keys so far, theirs included; causal where none is given.
         """
-        memory = self.extend(state, x)
-        return self(x, memory, DenseSupport(causal=True) if support is None else support)[0], memory
+        support = DenseSupport(causal=True) if support is None else support
+        if not support.causal:
+            raise ValueError("the steps of MultiHead are causal: their support must be causal too")
+        if state is None:
+            check_steps(self.attend)
+        query = _split(self.query(x), self.heads)
+        context, state = self.attend.follow(query, *self._projected(x), support, state)
+        return self.out(_joined(context)), state
+
+    def look(
+        self, query: Float[Tensor, "b q d"], memory: Memory, first: int = 0
+    ) -> tuple[Float[Tensor, "b q d"], Memory]:
+        """What the next queries of a decoder read of a source, and its memory with what they attended to.
+
+        Args:
+            first: How many queries came before.
+        """
+        query = _split(self.query(query), self.heads)
+        memory = memory.at_step(first)
+        context, state = self.attend.read(
+            query, memory, None, self._begun(query, memory.key, memory.support, memory.attention)
+        )
+        return self.out(_joined(context)), replace(memory, attention=state)
 
     def forward(
         self,
@@ -154,14 +151,21 @@ class MultiHead(nn.Module):
         support: DenseSupport | None = None,
         state: AttentionState | LinearState | None = None,
     ) -> tuple[Float[Tensor, "b q d"], AttentionState | LinearState | None]:
-        """Self-attention where no source is given; with a `LinearState`, of positions after those that it sums."""
-        if source is None:
-            memory = self._projected(query, state.length if isinstance(state, LinearState) else 0)
+        """Self-attention where no source is given; with a `LinearState`, of positions after those that it sums.
+
+        Args:
+            support: That of the memory, if the source is one and none is given; else nothing is forbidden.
+        """
+        heads = _split(self.query(query), self.heads)
+        if isinstance(source, Memory):
+            support = source.support if support is None else support
+            begun = self._begun(heads, source.key, support, state)
+            context, after = self.attend.read(heads, source, support, begun)
         else:
-            memory = source if isinstance(source, Memory) else self.prepare(source)
-        support = DenseSupport() if support is None else support
-        context, state = self.attend(_split(self.query(query), self.heads), memory.key, memory.value, support, state)
-        return self.out(_joined(context)), state
+            support = DenseSupport() if support is None else support
+            key, value = self._projected(query if source is None else source)
+            context, after = self.attend(heads, key, value, support, self._begun(heads, key, support, state))
+        return self.out(_joined(context)), None if state is None else after
 
     def between(
         self,
@@ -171,33 +175,15 @@ class MultiHead(nn.Module):
         support: DenseSupport,
     ) -> Float[Tensor, "b q d"]:
         """What `forward` does between its projections, for rows that were projected before they were put together."""
-        memory = self._memory(key, value, 0)
-        return _joined(self.attend(_split(query, self.heads), memory.key, memory.value, support)[0])
+        split = _split(query, self.heads), _split(key, self.key_heads), _split(value, self.key_heads)
+        return _joined(self.attend(*split, support)[0])
 
-    def _projected(self, source: Float[Tensor, "b k s"], start: int) -> Memory:
-        return self._memory(self.key(source), self.value(source), start)
+    def _begun(self, query: Tensor, key: Tensor, support: DenseSupport, state: Any) -> Any:
+        """The state, or that before the first query where none is given and the site needs one."""
+        return self.attend.start(query, key, support) if state is None and self.attend.remembers else state
 
-    def _memory(self, key: Float[Tensor, "b k e"], value: Float[Tensor, "b k e"], start: int) -> Memory:
-        return Memory(self.attend.prepare(_split(key, self.key_heads), start), _split(value, self.key_heads))
-
-
-@dataclass(eq=False)
-class _Room:
-    """Tensors that memories share; `taken` positions are in use, and only who has all of them may take more."""
-
-    key: Tensor
-    value: Tensor
-    taken: int
-
-    def has_place(self, start: int, stop: int) -> bool:
-        is_writable = torch.is_inference_mode_enabled() or not self.key.is_inference()
-        return self.taken == start and stop <= self.key.shape[2] and is_writable
-
-
-def _widened(x: Float[Tensor, "b g k d"], length: int) -> Float[Tensor, "b g n d"]:
-    wide = x.new_empty(*x.shape[:2], length, x.shape[3])
-    wide[:, :, : x.shape[2]] = x
-    return wide
+    def _projected(self, source: Float[Tensor, "b k s"]) -> tuple[Float[Tensor, "b g k d"], Float[Tensor, "b g k d"]]:
+        return _split(self.key(source), self.key_heads), _split(self.value(source), self.key_heads)
 
 
 def _joined(x: Float[Tensor, "b h n e"]) -> Float[Tensor, "b n d"]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from zoo.attention.checks import check_decodes
 from zoo.attention.dropout import Dropout
-from zoo.attention.heads import Memory
+from zoo.attention.memory import Memory
 from zoo.attention.products import Linear
 from zoo.attention.ranges import Count, Rate
 from zoo.attention.supports import DenseSupport
@@ -154,6 +156,23 @@ class EncoderBlock(nn.Module):
         return _feed(self, self.mixed.after(x, y)), state
 
 
+@dataclass(frozen=True, eq=False)
+class DecoderState:
+    """What a block of a decoder keeps from one step to the next; `DecoderBlock.start` makes the first."""
+
+    own: Any
+    """Of the positions so far, as its mixer keeps them; None before the first."""
+    cross: Memory
+    """The source, prepared, and what was attended to there."""
+    position: int
+    """How many steps were done."""
+
+    def reorder(self, beams: Int[Tensor, " beams"]) -> DecoderState:
+        """The state of the hypotheses that survive, in their order."""
+        own = None if self.own is None else self.own.reorder(beams)
+        return DecoderState(own, self.cross.reorder(beams), self.position)
+
+
 class DecoderBlock(nn.Module):
     """A causal mixer, attention to a source, and a feed-forward network (Vaswani et al. 2017, section 3.1).
 
@@ -180,8 +199,9 @@ class DecoderBlock(nn.Module):
         dropout: Rate = 0.0,
     ) -> None:
         super().__init__()
-        if not hasattr(cross, "prepare"):
+        if not hasattr(cross, "look"):
             raise ValueError(f"{type(cross).__name__} cannot attend to a source: give MultiHead as cross")
+        check_decodes(cross, "a decoder's attention to its source")
         self.mixer = mixer
         self.mixed = residual(dim=dim, dropout=dropout)
         self.cross = cross
@@ -189,9 +209,15 @@ class DecoderBlock(nn.Module):
         self.feed_forward = feed_forward
         self.fed = residual(dim=dim, dropout=dropout)
 
-    def prepare(self, source: Float[Tensor, "b k s"]) -> Memory:
-        """The source as `forward` and `step` take it, for as many steps as there are."""
-        return self.cross.prepare(source)  # type: ignore[no-any-return]
+    def prepare(self, source: Float[Tensor, "b k s"], support: DenseSupport | None = None) -> Memory:
+        """The source as `forward` and `start` take it, for as many steps as there are."""
+        return self.cross.prepare(source, support)  # type: ignore[no-any-return]
+
+    def start(
+        self, source: Float[Tensor, "b k s"] | Memory, source_support: DenseSupport | None = None
+    ) -> DecoderState:
+        """The state before the first step."""
+        return DecoderState(None, self._prepared(source, source_support), 0)
 
     def forward(
         self,
@@ -203,23 +229,29 @@ class DecoderBlock(nn.Module):
         """All target positions at once. `support` is causal where none is given."""
         support = DenseSupport(causal=True) if support is None else support
         y, _ = self.mixer(self.mixed.before(x), support=support)
-        return self._attend(self.mixed.after(x, y), source, source_support)
+        return self._attend(self.mixed.after(x, y), self._prepared(source, source_support), 0)[0]
 
     def step(
-        self,
-        x: Float[Tensor, "b n d"],
-        source: Float[Tensor, "b k s"] | Memory,
-        state: Any = None,
-        support: DenseSupport | None = None,
-        source_support: DenseSupport | None = None,
-    ) -> tuple[Float[Tensor, "b n d"], Any]:
-        """The rows of the causal pass that follow those in `state`, and the state after them: see `Mixer.step`."""
-        y, state = self.mixer.step(self.mixed.before(x), state, support)
-        return self._attend(self.mixed.after(x, y), source, source_support), state
+        self, x: Float[Tensor, "b n d"], state: DecoderState, support: DenseSupport | None = None
+    ) -> tuple[Float[Tensor, "b n d"], DecoderState]:
+        """The rows of the causal pass that follow those in `state`, and the state after them.
 
-    def _attend(self, x: Tensor, source: Tensor | Memory, support: DenseSupport | None) -> Tensor:
-        y, _ = self.cross(self.crossed.before(x), source, support)
-        return _feed(self, self.crossed.after(x, y))
+        Args:
+            state: What `start` or the step before returned.
+            support: Of these positions and all so far, theirs included; causal where none is given.
+        """
+        y, own = self.mixer.step(self.mixed.before(x), state.own, support)
+        y, cross = self._attend(self.mixed.after(x, y), state.cross, state.position)
+        return y, DecoderState(own, cross, state.position + x.shape[1])
+
+    def _prepared(self, source: Tensor | Memory, support: DenseSupport | None) -> Memory:
+        if not isinstance(source, Memory):
+            return self.prepare(source, support)
+        return source if support is None else source.cleaned(support)
+
+    def _attend(self, x: Tensor, source: Memory, first: int) -> tuple[Tensor, Memory]:
+        y, source = self.cross.look(self.crossed.before(x), source, first)
+        return _feed(self, self.crossed.after(x, y)), source
 
 
 def _feed(block: EncoderBlock | DecoderBlock, x: Tensor) -> Tensor:

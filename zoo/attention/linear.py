@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from zoo.attention.attend import per_query_head
+from zoo.attention.memory import Memory
 from zoo.attention.positions import first_position
 from zoo.attention.precision import at_least_single, wide
 from zoo.attention.state import LinearState
@@ -84,9 +85,43 @@ class KernelAttention(Weightless, ABC):
         Returns:
             The context of each query, and the sums with these keys (None if none were given).
         """
+        self.check(query, key, value, support)
+        memory = self.prepare(key, value, support, 0 if state is None else state.length)
+        return self._summed(query, memory, support, state)
+
+    def read(
+        self,
+        query: Float[Tensor, "b h q d"],
+        memory: Memory,
+        support: DenseSupport | None = None,
+        state: LinearState | None = None,
+    ) -> tuple[Float[Tensor, "b h q v"], LinearState | None]:
+        """`forward` for keys and values that were prepared before."""
+        support = memory.support if support is None else support
+        self.check(query, memory.key, memory.value, support)
+        return self._summed(query, memory.cleaned(support), support, state)
+
+    def follow(
+        self,
+        query: Float[Tensor, "b h n d"],
+        key: Float[Tensor, "b g n d"],
+        value: Float[Tensor, "b g n v"],
+        support: DenseSupport,
+        memory: LinearState | Memory | None = None,
+    ) -> tuple[Float[Tensor, "b h n v"], LinearState]:
+        """Causal self-attention of the positions that follow those in the memory, which becomes their sums."""
+        here = support.of_last_keys(key.shape[2])
+        if isinstance(memory, Memory):
+            before = DenseSupport(memory.support.permitted, causal=True)
+            memory = self._summed(query[:, :, :0], memory, before, self.start(query, key, here))[1]
+        return self(query, key, value, here, self.start(query, key, here) if memory is None else memory)  # type: ignore[no-any-return]
+
+    def _summed(
+        self, query: Float[Tensor, "b h q d"], memory: Memory, support: DenseSupport, state: LinearState | None
+    ) -> tuple[Float[Tensor, "b h q v"], LinearState | None]:
+        key, value = self.for_heads(query.shape[1], memory, support)
         if state is not None and (not support.causal or query.shape[2] > key.shape[2]):
             raise ValueError("sums of keys grow in causal attention alone, by at least one key a query")
-        key, value = self.cleaned(query, key, value, support)
         if state is None or not state.length:
             query = support.clean_queries(query, key)
         mask = self.key_mask(support)

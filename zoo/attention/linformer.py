@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention.attend import per_query_head
+from zoo.attention.memory import Memory
 from zoo.attention.precision import wide
 from zoo.attention.ranges import Count
 from zoo.attention.supports import DenseSupport
@@ -83,12 +84,30 @@ class Linformer(Weightless):
         state: None = None,
     ) -> tuple[Float[Tensor, "b h q v"], None]:
         """Shapes are the support's."""
+        self.check(query, key, value, support)
+        return self._attended(query, self.prepare(key, value, support), support)
+
+    def read(
+        self,
+        query: Float[Tensor, "b h q d"],
+        memory: Memory,
+        support: DenseSupport | None = None,
+        state: None = None,
+    ) -> tuple[Float[Tensor, "b h q v"], None]:
+        """`forward` for keys and values that were prepared before."""
+        support = memory.support if support is None else support
+        self.check(query, memory.key, memory.value, support)
+        return self._attended(query, memory.cleaned(support), support)
+
+    def _attended(
+        self, query: Float[Tensor, "b h q d"], memory: Memory, support: DenseSupport
+    ) -> tuple[Float[Tensor, "b h q v"], None]:
+        key, value = self.for_heads(query.shape[1], memory, support)
         if support.causal:
             raise ValueError(f"Linformer {self.not_causal}")
         length = self.mix_keys.shape[-1]
         if key.shape[2] > length:
             raise ValueError(f"Linformer was made for at most length={length} keys, got {key.shape[2]}")
-        key, value = self.cleaned(query, key, value, support)
         query = support.clean_queries(query, key)
         if self.position is not None:
             query = self.position.turn_query(query, key, support)

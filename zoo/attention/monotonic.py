@@ -38,6 +38,7 @@ class Monotonic(nn.Module):
     """
 
     supports = (DenseSupport,)
+    remembers = True
 
     def __init__(
         self,
@@ -78,10 +79,14 @@ class Monotonic(nn.Module):
         permitted = support.mask_of(scores)
         if permitted is not None:
             energies = energies.masked_fill(~permitted, -torch.inf)
-        before = _before(self.start(energies) if state is None else _alignment(state))
+        before = self.start(energies[:, :, :1]) if state is None else _alignment(state)
+        shape, rows = energies.shape, before.shape[2]
+        if rows > 1:  # hypotheses: each query is the next step of its own row
+            energies, before = energies.reshape(shape[0], -1, shape[2] // rows, shape[3]), before.flatten(1, 2)
+        before = before.reshape(*energies.shape[:2], shape[3])
         hard = not self.training and self.inference == "hard"
         alignment = hard_alignment(energies, before) if hard else expected_alignment(energies, before)
-        return Aligned(alignment.to(energies.dtype), alignment)
+        return Aligned(alignment.to(energies.dtype).view(shape), alignment.view(shape))
 
     def extra_repr(self) -> str:
         return f"heads={len(self.offset)}, noise={self.noise}, inference={self.inference}"
@@ -103,6 +108,7 @@ class MonotonicChunkwise(nn.Module):
     """
 
     supports = (DenseSupport,)
+    remembers = True
 
     def __init__(
         self,
@@ -189,11 +195,6 @@ def chunkwise(
 
 def _alignment(state: AttentionState) -> Tensor:
     return state.weights if state.alignment is None else state.alignment
-
-
-def _before(alignment: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h k"]:
-    """That of the last query."""
-    return alignment[:, :, -1]
 
 
 def _widened(x: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.attention.attend import Attend, AttendFactory
+from zoo.attention.checks import check_across
 from zoo.attention.heads import MultiHead
 from zoo.attention.normalisers import Softmax
 from zoo.attention.scores import Dot
@@ -50,11 +51,12 @@ class Pooling(nn.Module):
         self.query = _learned(queries, hidden)
         self.attend = attend(hidden, 1)
         self.attend.require(DenseSupport, "Pooling")
+        check_across(self.attend, "Pooling")
 
     def forward(self, x: Float[Tensor, "b n d"], support: DenseSupport | None = None) -> Float[Tensor, "b m d"]:
         support = DenseSupport() if support is None else support
         x = support.clean(x.unsqueeze(1))
-        key = self.attend.prepare(x if self.project is None else torch.tanh(self.project(x)))
+        key = x if self.project is None else torch.tanh(self.project(x))
         query = self.query.to(key.dtype).expand(len(x), 1, -1, -1)
         return self.attend(query, key, x, support)[0].squeeze(1)  # type: ignore[no-any-return]
 
@@ -87,6 +89,7 @@ class LatentPooling(nn.Module):
         super().__init__()
         self.query = _learned(queries, dim)
         self.heads = MultiHead(dim=dim, heads=heads, attend=attend, source_dim=source_dim)
+        check_across(self.heads, "LatentPooling")
 
     def forward(self, x: Float[Tensor, "b n s"], support: DenseSupport | None = None) -> Float[Tensor, "b m d"]:
         return self.heads(self.query.expand(len(x), -1, -1), x, support)[0]  # type: ignore[no-any-return]

@@ -26,6 +26,7 @@ class Position(nn.Module):
     after all that came before it.
     """
 
+    not_across = "goes by how far a key is from its query, which is of one sequence"
     needs_weights = False
     """Whether the context depends on the weights themselves, which fused kernels do not give."""
     turns = False

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 
 class Aligned(NamedTuple):
@@ -18,19 +19,45 @@ class Aligned(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class AttentionState:
-    """What a decoder remembers of its own attention; an argument and a return value, never kept on a module."""
+    """What a decoder remembers of its own attention; an argument and a return value, never kept on a module.
 
-    weights: Float[Tensor, "b h q k"]
+    It has one row, and the queries of a call are the steps that follow one another; or a row for each of several
+    hypotheses that share their keys, and each query is the next step of its own.
+    """
+
+    weights: Float[Tensor, "b h r k"]
     """The previous step's alignment."""
-    total: Float[Tensor, "b h q k"]
+    total: Float[Tensor, "b h r k"]
     """The sum of all alignments so far: coverage."""
-    alignment: Float[Tensor, "b h q k"] | None = None
+    alignment: Float[Tensor, "b h r k"] | None = None
     """Where the previous step stood, of a normaliser for which that is not its weights."""
+
+    @property
+    def rows(self) -> int:
+        return self.weights.shape[2]
 
     def step(
         self, weights: Float[Tensor, "b h q k"], alignment: Float[Tensor, "b h q k"] | None = None
     ) -> AttentionState:
-        return AttentionState(weights, self.total + weights, alignment)
+        """The memory after these queries."""
+        queries = weights.shape[2]
+        self.check(queries)
+        if queries == self.rows:
+            return AttentionState(weights, self.total + weights, alignment)
+        if not queries:
+            return self
+        last = None if alignment is None else alignment[:, :, -1:]
+        return AttentionState(weights[:, :, -1:], self.total + weights.sum(2, keepdim=True), last)
+
+    def check(self, queries: int) -> None:
+        """Refuses a number of queries that does not belong to its rows."""
+        if self.rows not in (1, queries):
+            raise ValueError(f"the state is of {self.rows} hypotheses, one query each, and there are {queries} queries")
+
+    def extended(self, keys: int) -> AttentionState:
+        """The memory of more keys, the new ones at the end; nothing was attended to there."""
+        rows = (None if x is None else F.pad(x, (0, keys)) for x in (self.weights, self.total, self.alignment))
+        return AttentionState(*rows)  # type: ignore[arg-type]
 
     def reorder(self, beams: Int[Tensor, " beams"]) -> AttentionState:
         """The memory of the hypotheses that survive, in their order."""

@@ -12,7 +12,7 @@ operations and so work on every layout. One convention everywhere: boolean, True
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -141,15 +141,15 @@ class DenseSupport:
 
     def mask(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "#b #h #q #k"] | None:
         """All restrictions as one mask; None where everything is permitted."""
-        if not self.causal:
+        if not self.causal or (queries == 1 and not self.later):  # the last position sees all that came before
             return self.permitted
-        return _once(self._known, "mask", (queries, keys, device), lambda: self._causal_mask(queries, keys, device))
+        return once(self._known, "mask", (queries, keys, device), lambda: self._causal_mask(queries, keys, device))
 
     def sees(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "#b #h #q 1"] | None:
         """Which queries see a key; None where it is known that all do."""
         if self.permitted is None and (not self.causal or keys > queries + self.later - 1):
             return None
-        return _once(
+        return once(
             self._known, "sees", (queries, keys, device), lambda: _unless_all(self._sees(queries, keys, device))
         )
 
@@ -163,6 +163,26 @@ class DenseSupport:
         has_rows = self.permitted is not None and self.permitted.shape[2] > 1
         permitted = self.permitted[:, :, start:stop] if has_rows and self.permitted is not None else self.permitted
         return DenseSupport(permitted, self.causal, self.later + queries - stop, self.first + start)
+
+    def at_step(self, first: int) -> DenseSupport:
+        """The same for queries of which so many came before; what is known of it holds for them too."""
+        if first == self.first:
+            return self
+        later = replace(self, first=first)
+        object.__setattr__(later, "_known", self._known)
+        return later
+
+    def of_last_keys(self, count: int) -> DenseSupport:
+        """Of so many keys at the end."""
+        if self.permitted is None or self.permitted.shape[3] == 1:
+            return self
+        return replace(self, permitted=self.permitted[..., self.permitted.shape[3] - count :])
+
+    def reorder(self, beams: Int[Tensor, " beams"]) -> DenseSupport:
+        """Of the hypotheses that survive, in their order."""
+        if self.permitted is None or self.permitted.shape[0] == 1:
+            return self
+        return replace(self, permitted=self.permitted.index_select(0, beams))
 
     def _causal_mask(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "#b #h q k"]:
         before = torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries - self.later)
@@ -233,7 +253,7 @@ class DenseSupport:
     def clean(self, x: Float[Tensor, "b h k d"]) -> Float[Tensor, "b h k d"]:
         if self.permitted is None:
             return x
-        unseen = _once(self._known, "unseen", (x.shape[:3], x.device), lambda: self._unseen(x))
+        unseen = once(self._known, "unseen", (x.shape[:3], x.device), lambda: self._unseen(x))
         if unseen is None:
             return x
         if isinstance(unseen, Tensor):
@@ -339,7 +359,7 @@ class EdgeSupport:
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # how long rows are is read off, which no graph can do
     def by_row(self, function: RowFunction, scores: Float[Tensor, "e h"]) -> Float[Tensor, "e h"]:
         """Each row among rows of about its length: one query that sees all keys does not make all rows as long."""
-        rows = _once(self._known, "rows", (scores.device,), lambda: _Rows.of(self.pattern))
+        rows = once(self._known, "rows", (scores.device,), lambda: _Rows.of(self.pattern))
         padded = scores.new_zeros(rows.slots, scores.shape[1]).index_copy(0, rows.places, scores)
         pieces = torch.split_with_sizes(padded, [mask.numel() for mask in rows.permitted])
         found = [
@@ -359,7 +379,7 @@ class EdgeSupport:
         return self._cleaned(query, "sees", self.pattern.row_starts)
 
     def _cleaned(self, x: Float[Tensor, "n h d"], name: str, starts: Int[Tensor, " m"]) -> Float[Tensor, "n h d"]:
-        has_edges = _once(self._known, name, (starts.device,), lambda: _unless_all(starts.diff() > 0))
+        has_edges = once(self._known, name, (starts.device,), lambda: _unless_all(starts.diff() > 0))
         return x if has_edges is None else torch.where(has_edges[:, None, None], x, x.new_zeros(()))
 
     def offsets(self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"]) -> Int[Tensor, "..."]:
@@ -410,7 +430,7 @@ class _Rows:
         return sum(mask.numel() for mask in self.permitted)
 
 
-def _once(known: dict[str, Any], name: str, sizes: tuple[Any, ...], make: Callable[[], _Known]) -> _Known:
+def once(known: dict[str, Any], name: str, sizes: tuple[Any, ...], make: Callable[[], _Known]) -> _Known:
     """What a support knows for these sizes, computed if it was not before."""
     if not may_be_kept():
         return make()

@@ -134,5 +134,5 @@ class TargetAttention(nn.Module):
     ) -> Float[Tensor, "b q d"]:
         support = DenseSupport() if support is None else support
         source = history.unsqueeze(1)
-        context, _ = self.attend(candidates.unsqueeze(1), self.attend.prepare(source), source, support)
+        context, _ = self.attend(candidates.unsqueeze(1), source, source, support)
         return context.squeeze(1)  # type: ignore[no-any-return]

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from zoo.attention.attend import per_query_head
 from zoo.attention.checks import check_serves, check_shapes, check_widths
+from zoo.attention.memory import Memory
 from zoo.attention.positions import Position
 from zoo.attention.record import Tap
 from zoo.attention.supports import DenseSupport
@@ -16,6 +17,9 @@ class Weightless(nn.Module):
     """What they share with `Attend`: positions, supports and the Tap."""
 
     supports = (DenseSupport,)
+    remembers = False
+    batchable = True
+    not_decoding = "has no weights to align a source with, and goes over all of its keys again at every step"
     reason = ""
     """What a recorder is told."""
     longest: int | None = None
@@ -42,32 +46,36 @@ class Weightless(nn.Module):
         """Refuses, at start-up, a support without the axes of sequences."""
         check_serves(self, support, user)
 
-    def prepare(self, key: Float[Tensor, "b g k d"], start: int = 0) -> Float[Tensor, "b g k d"]:
-        """Keys as `forward` takes them.
+    def prepare(
+        self, key: Float[Tensor, "b g k d"], value: Float[Tensor, "b g k v"], support: DenseSupport, start: int = 0
+    ) -> Memory:
+        """Keys and values as `read` takes them; as in `Attend.prepare`."""
+        key, value = support.clean(key), support.clean(value)
+        return Memory(key if self.position is None else self.position.turn(key, start), value, support)
 
-        Args:
-            start: The position of the first of these keys, where others came before.
-        """
-        return key if self.position is None else self.position.turn(key, start)
-
-    def cleaned(
+    def check(
         self,
-        query: Float[Tensor, "b h q d"],
-        key: Float[Tensor, "b g k d"],
-        value: Float[Tensor, "b g k v"],
+        query: Float[Tensor, "..."],
+        key: Float[Tensor, "..."],
+        value: Float[Tensor, "..."],
         support: DenseSupport,
-    ) -> tuple[Float[Tensor, "b _g k d"], Float[Tensor, "b _g k v"]]:
-        """Keys and values with zeros where no query may look; shapes that do not fit are refused.
-
-        Under a mask for each head they come with the heads of the queries: what some heads of a group see and others do
-        not cannot be summed for all of them.
-        """
+    ) -> None:
+        """Refuses shapes and masks that do not fit."""
         check_shapes(query, key, value, support)
         check_widths(query, key)
+        self.key_mask(support)
+
+    def for_heads(
+        self, heads: int, memory: Memory, support: DenseSupport
+    ) -> tuple[Float[Tensor, "b _g k d"], Float[Tensor, "b _g k v"]]:
+        """Keys and values; under a mask for each head with the heads of the queries.
+
+        What some heads of a group see and others do not cannot be summed for all of them.
+        """
         mask = self.key_mask(support)
-        if mask is not None and mask.shape[1] > 1:
-            key, value = per_query_head(key, query.shape[1]), per_query_head(value, query.shape[1])
-        return support.clean(key), support.clean(value)
+        if mask is None or mask.shape[1] == 1 or memory.key.shape[1] == memory.value.shape[1] == heads:
+            return memory.key, memory.value
+        return support.clean(per_query_head(memory.key, heads)), support.clean(per_query_head(memory.value, heads))
 
     def key_mask(self, support: DenseSupport) -> Bool[Tensor, "#b #h 1 #k"] | None:
         """True at keys that exist; the same for every query, because keys are summed once."""

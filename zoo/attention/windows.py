@@ -21,6 +21,8 @@ from zoo.attention.reservoir import NO_LINK, drawn_links
 from zoo.attention.supports import DenseSupport, can_be_read
 
 _LAYOUTS = 16
+_OF_ONE_SEQUENCE = "goes by where queries and keys stand, which is of one sequence"
+_WHOLE = "needs its whole sequence at once, and cannot take a few positions after those before"
 
 
 class SlidingWindow(nn.Module):
@@ -41,6 +43,7 @@ class SlidingWindow(nn.Module):
     gives = BlockSupport
     supports = (DenseSupport,)
     reads_queries = False
+    not_across = _OF_ONE_SEQUENCE
 
     def __init__(self, *, radius: Natural, dilation: Count = 1, global_tokens: Natural = 0) -> None:
         super().__init__()
@@ -88,6 +91,8 @@ class BigBird(nn.Module):
     gives = BlockSupport
     supports = (DenseSupport,)
     reads_queries = False
+    not_across = _OF_ONE_SEQUENCE
+    not_by_steps = _WHOLE
 
     def __init__(
         self,
@@ -145,6 +150,8 @@ class ShiftedWindows(nn.Module):
     gives = BlockSupport
     supports = (DenseSupport,)
     reads_queries = False
+    not_across = _OF_ONE_SEQUENCE
+    not_by_steps = _WHOLE
 
     def __init__(
         self, *, window: Count, shift: Natural = 0, height: Count | None = None, width: Count | None = None

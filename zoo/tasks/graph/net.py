@@ -107,7 +107,7 @@ class GraphAttention(nn.Module):
         source = self.source(dropped)
         target = hop.at_outputs(source if self.target is None else self.target(dropped))
         value = dropout(source, self.dropout, self.training)
-        context, _ = self.attend(target, self.attend.prepare(source), value, hop.support)
+        context, _ = self.attend(target, source, value, hop.support)
         if self.skip is not None:
             context = context + hop.at_outputs(self.skip(dropped))
         merged: Tensor = context.flatten(1) if self.merge == "concat" else context.mean(1)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from zoo.attention import Attend, DenseSupport, Dice, EdgeSupport
 from zoo.attention.ranges import Count, Rate
+from zoo.attention.scores import prepared
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.ranges import owners, ranges
 
@@ -81,7 +82,7 @@ class DIN(nn.Module):
         query = self.items(candidates.items)
         history = self.items(batch.items).unsqueeze(1)
         support = pairs(candidates, len(batch.items))
-        context, _ = self.attend(query.unsqueeze(1), self.attend.prepare(history), history, support)
+        context, _ = self.attend(query.unsqueeze(1), history, history, support)
         return self._logits(context.squeeze(1), query, candidates.items)
 
     def scores(self, batch: Histories, items: Int[Tensor, "#b i"]) -> Float[Tensor, "b i"]:
@@ -97,8 +98,7 @@ class DIN(nn.Module):
         for users, rows, at in _blocks(batch, items.shape[1]):
             which = items[users, at]
             query, history = self.items(which), self.items(batch.items[rows]).unsqueeze(1)
-            key = self.attend.prepare(history)
-            context, _ = self.attend(query.unsqueeze(1), key, history, DenseSupport())
+            context, _ = self.attend(query.unsqueeze(1), history, history, DenseSupport())
             found[users, at] = self._logits(context.flatten(0, 2), query.flatten(0, 1), which.flatten()).view(
                 which.shape
             )
@@ -106,7 +106,7 @@ class DIN(nn.Module):
 
     def _of_shared(self, batch: Histories, items: Int[Tensor, " i"]) -> Float[Tensor, "b i"]:
         past, place = torch.unique(batch.items, return_inverse=True)
-        key = self.attend.prepare(self.items(past)[None, None])
+        key = prepared(self.attend.score, self.items(past)[None, None])
         found = self.items.weight.new_empty(len(batch), len(items))
         for start in range(0, len(items), _TABLE // len(past) + 1):
             some = items[start : start + _TABLE // len(past) + 1]
