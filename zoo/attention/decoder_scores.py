@@ -68,17 +68,22 @@ class LocationAware(nn.Module):
         support: DenseSupport,
         state: AttentionState | None = None,
     ) -> Float[Tensor, "b h q k"]:
-        location = self._location(_remembered(self, query, key, state).weights)
-        hidden = torch.tanh(support.at_query(query + support.per_head(self.bias)) + support.at_key(key) + location)
-        return support.project(hidden, self.vector)
+        seen = self._seen(_remembered(self, query, key, state).weights)
+        content = support.at_query(query + support.per_head(self.bias)) + support.at_key(key)
+        from_filters = self.from_filters[:, None].expand(*seen.shape[:3], -1, -1)
+        # sum and product in one: every vector of a pair that is written out costs as much as the product
+        hidden = torch.baddbmm(content.flatten(0, 2), seen.flatten(0, 2).mT, from_filters.flatten(0, 2))
+        return support.project(hidden.view_as(content).tanh(), self.vector)
 
-    def _location(self, previous: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k d"]:
+    def _seen(self, previous: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q f k"]:
+        """What each filter sees around each key."""
         heads, filters, size = self.filters.shape
-        # Padded by hand: torch refuses to convolve no keys at all.
-        rows = F.pad(previous.to(self.filters.dtype).transpose(1, 2).flatten(0, 1), (size // 2, size // 2 + 1))
-        seen = F.conv1d(rows, self.filters.flatten(0, 1).unsqueeze(1), groups=heads)[..., :-1]
+        rows = previous.to(self.filters.dtype).transpose(1, 2).flatten(0, 1)
+        if not rows.numel():  # torch refuses to convolve nothing
+            return rows.new_zeros(*previous.shape[:3], filters, previous.shape[3])
+        seen = F.conv1d(rows, self.filters.flatten(0, 1).unsqueeze(1), padding=size // 2, groups=heads)
         seen = seen.view(previous.shape[0], previous.shape[2], heads, filters, previous.shape[3])
-        return torch.einsum("bqhfk,hfd->bhqkd", seen, self.from_filters)
+        return seen.transpose(1, 2)
 
 
 class CoverageAware(nn.Module):
