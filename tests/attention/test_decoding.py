@@ -389,11 +389,24 @@ def test_linear_attention_keeps_sums(kind: Any, position: Any) -> None:
         torch.testing.assert_close(row, whole[:, stop - 1 : stop], rtol=0.0, atol=1e-10)
 
 
+@pytest.mark.parametrize("name", ["location", "coverage"])
+def test_a_forgotten_state_is_noticed(name: str) -> None:
+    """One query of a source might be any step: it is not taken for the first."""
+    layer = MultiHead(dim=DIM, heads=2, attend=mechanism(name)).double()
+    source, x = draw(2, KEYS, DIM), draw(2, 1, DIM)
+    for given in (source, layer.prepare(source)):
+        with pytest.raises(ValueError, match="Aware scores by the attention so far: pass a state"):
+            layer(x, given)
+    _, memory = layer.look(x, layer.prepare(source))
+    assert memory.attention is not None
+
+
 # Prepared once
 
 
-@pytest.mark.parametrize("score", [Cosine, General, Concat, Dot])
-@pytest.mark.parametrize("position", [None, Rotary])
+@pytest.mark.parametrize(
+    ("score", "position"), [(Cosine, None), (General, None), (Concat, None), (Cosine, Rotary), (Dot, Rotary)]
+)
 def test_nobody_can_forget_to_prepare(score: Any, position: Any) -> None:
     """Tensors are prepared by the call; what `read` takes is another type, which `prepare` alone makes."""
     attend, (query, key, value) = factory(score)(6, 2).double(), tensors()

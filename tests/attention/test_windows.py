@@ -355,7 +355,7 @@ def test_big_bird_does_not_depend_on_its_batch(lengths: tuple[int, ...], causal:
 
     def found(tensors: dict[str, Tensor], support: DenseSupport, real: Tensor) -> list[Tensor]:
         leaves = {name: x.clone().requires_grad_() for name, x in tensors.items()}
-        context = attend(leaves["query"], attend.prepare(leaves["key"]), leaves["value"], support)[0]
+        context = attend(leaves["query"], leaves["key"], leaves["value"], support)[0]
         context = context.masked_fill(~real[:, None, :, None], 0.0)
         return [context.detach(), *torch.autograd.grad(context.square().sum(), list(leaves.values()))]
 

@@ -31,8 +31,8 @@ class Score(Protocol):
     """One number for every pair and head.
 
     A score that stays the same when query and key are turned alike says so: `by_angle = True`. It may also have
-    `prepare(key) -> key`: what depends on the keys alone, once a sequence; `__call__` takes the result as `key`. One that
-    scores by the state says so (`remembers = True`), and whether it can score several queries at once all the same
+    `prepare(key) -> key`: what depends on the keys alone, once a sequence; `__call__` takes the result as `key`. One
+    that scores by the state says so (`remembers = True`), and whether it can score several queries at once all the same
     (`batchable`).
     """
 

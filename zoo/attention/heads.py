@@ -14,7 +14,6 @@ from zoo.attention.checks import check_steps
 from zoo.attention.memory import Memory
 from zoo.attention.positions import Position
 from zoo.attention.products import Linear
-from zoo.attention.state import AttentionState, LinearState
 from zoo.attention.supports import DenseSupport
 
 
@@ -149,22 +148,23 @@ class MultiHead(nn.Module):
         query: Float[Tensor, "b q d"],
         source: Float[Tensor, "b k s"] | Memory | None = None,
         support: DenseSupport | None = None,
-        state: AttentionState | LinearState | None = None,
-    ) -> tuple[Float[Tensor, "b q d"], AttentionState | LinearState | None]:
+        state: Any = None,
+    ) -> tuple[Float[Tensor, "b q d"], Any]:
         """Self-attention where no source is given; with a `LinearState`, of positions after those that it sums.
 
         Args:
             support: That of the memory, if the source is one and none is given; else nothing is forbidden.
+            state: An `AttentionState` or a `LinearState`, of the queries before these. There are none before a whole
+                sequence that attends to itself; who gives queries of a source a few at a time keeps it, as `look` does.
         """
         heads = _split(self.query(query), self.heads)
         if isinstance(source, Memory):
-            support = source.support if support is None else support
-            begun = self._begun(heads, source.key, support, state)
-            context, after = self.attend.read(heads, source, support, begun)
+            context, after = self.attend.read(heads, source, support, state)
         else:
             support = DenseSupport() if support is None else support
             key, value = self._projected(query if source is None else source)
-            context, after = self.attend(heads, key, value, support, self._begun(heads, key, support, state))
+            begun = self._begun(heads, key, support, state) if source is None else state
+            context, after = self.attend(heads, key, value, support, begun)
         return self.out(_joined(context)), None if state is None else after
 
     def between(
