@@ -164,6 +164,7 @@ def try_batch(composed: Mapping[str, Any], module: Task, data: TaskData, report:
     if batch is None:
         return ["the training split has no batch"]
     report.append(f"data       {composed['names']['data']}, {data.train_size():,} examples in {count} batches an epoch")
+    report += [f"empty      {lack}" for lack in run.empty_splits(data)]
     batch = data.transfer_batch_to_device(batch, device, 0)
     module.train()
     before = _start_measuring(device)

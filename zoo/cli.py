@@ -224,11 +224,6 @@ def _parser() -> argparse.ArgumentParser:
     predicting.add_argument("--top", type=int, metavar="N", help="the N best answers, where a model ranks")
     predicting.add_argument("--explain", nargs="?", const="", metavar="HOW", help="why; --explain=HOW: found out how")
     predicting.add_argument("--seen", action="store_true", help="recommend also what the user has chosen before")
-    predicting.add_argument(
-        "--unknown",
-        choices=("error", "skip", "row"),
-        help="items that the model does not know: stop, leave out, its unknown row",
-    )
     predicting.add_argument("--out", type=_path, help="CSV file; the terminal if not given")
     predicting.set_defaults(command=_command("predict"))
 
@@ -251,6 +246,14 @@ def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
     what = "your own data in the form the model was trained on; if not given, the data it was trained on"
     parser.add_argument("input", type=_path, nargs="*", help=what)
     parser.add_argument("--data", type=_path, nargs="+", default=[], help="the same, by name")
+    parser.add_argument(
+        "--unknown",
+        choices=("error", "skip", "row"),
+        help="items that the model does not know: stop, leave out, its unknown row",
+    )
+    parser.add_argument(
+        "--on-bad-row", choices=("error", "skip"), help="bad rows of your data: stop, or leave them out and count them"
+    )
     parser.add_argument("--root", type=_path, help="where data sets are; default: $ZOO_DATA, or as in training")
 
 

@@ -19,19 +19,20 @@ import torch
 from zoo import checkpoint, run, tables
 from zoo.build import build
 from zoo.data.download import confined
-from zoo.data.loader import deaths_explained
+from zoo.data.loader import Loader, deaths_explained
 from zoo.data.pipes import as_files
+from zoo.data.tables import advising
 from zoo.disk import is_stream, whole_file
 from zoo.errors import CheckpointError, ConfigError, DataError
 from zoo.forms import MalformedError, expect
-from zoo.tasks.contract import Task, TaskData
+from zoo.tasks.contract import EXAMPLE, Task, TaskData
 
 
 def evaluate(options: argparse.Namespace) -> None:
     """The metrics of one split, and on request the examples with the highest loss and what the model looked at."""
     module, data = _opened(options)
     split = options.split
-    if not len(data.loader(split)):
+    if not run.has_examples(data, split):
         given = ", ".join(map(str, options.input or ())) or "the data"
         raise DataError(f"{given} has no examples in the split {split!r}")
     with nullcontext() if options.out is None else _written(options.out) as file:
@@ -39,11 +40,13 @@ def evaluate(options: argparse.Namespace) -> None:
         tables.show_metrics(metrics, f"{module.about['model']}, {split}")
         if file is not None:
             file.write(json.dumps({**metrics, **run.protocol(module, data)}, indent=2) + "\n")
-    if options.out is not None and not is_stream(options.out):  # nothing stands beside a device
-        for path in run.write_tables(module, options.out.parent, f"{options.out.stem}_"):
-            print(f"{path} written")
+    found = dict(module.tables())
     if options.worst > 0:
-        _show_worst(module, data, split, options.worst)
+        found["worst"] = _worst(module, data, split, options.worst)
+        tables.show_rows(found["worst"], f"the {len(found['worst'])} worst of {split}")
+    if options.out is not None and not is_stream(options.out):  # nothing stands beside a device
+        for name, rows in found.items():
+            print(f"{run.write_rows(options.out.with_name(f'{options.out.stem}_{name}.csv'), rows)} written")
 
 
 def predict(options: argparse.Namespace) -> None:
@@ -56,10 +59,10 @@ def predict(options: argparse.Namespace) -> None:
     answer = module.answering(top=options.top, explain=options.explain, seen=options.seen)
     data = _data(module, options)
     if options.out is None:
-        _write_rows(sys.stdout, _answers(answer, data.predict_dataloader()))
+        _write_rows(sys.stdout, _in_order(answer, data.predict_dataloader()))
         return
     with _written(options.out) as file:
-        count = _write_rows(file, _answers(answer, data.predict_dataloader()))
+        count = _write_rows(file, _in_order(answer, data.predict_dataloader()))
     print(f"{count:,} predictions in {options.out}", file=sys.stderr if is_stream(options.out) else sys.stdout)
 
 
@@ -84,7 +87,10 @@ def run_command(command: Callable[[argparse.Namespace], None], options: argparse
     """One of the commands above, with pipes among its inputs turned into files."""
     if options.input and options.data:
         raise ConfigError("give your data either after the checkpoint or with --data, not both")
-    with deaths_explained(), as_files(options.input or options.data) as options.input:
+    if options.on_bad_row is not None and not (options.input or options.data):
+        raise ConfigError("--on-bad-row is for files of yours, and none is given; leave it out")
+    given = options.input or options.data
+    with deaths_explained(), advising("--on-bad-row=skip"), as_files(given) as options.input:
         command(options)
 
 
@@ -127,6 +133,7 @@ def _data(module: Task, options: argparse.Namespace) -> TaskData:
         if texts and data.written != "history":
             raise ConfigError("--history: the examples of this model are no histories; leave it out")
         data.unknown = unknown or data.unknown
+        data.on_bad_row = getattr(options, "on_bad_row", None) or data.on_bad_row
         try:
             expect(about["data"], data.form, "zoo.data")
         except MalformedError as error:
@@ -152,27 +159,52 @@ def _answers(answer: Callable[[Any], dict[str, list[Any]]], batches: Iterable[An
         yield answer(batch)
 
 
-def _write_rows(file: Any, batches: Iterator[dict[str, list[Any]]]) -> int:
+@torch.inference_mode()
+def _in_order(answer: Callable[[Any], dict[str, list[Any]]], loader: Loader) -> Iterator[dict[str, Any]]:
+    """The rows of each example, in the order of the examples, whichever batches they are in.
+
+    Those of a batch wait until all before them have been written: a loader that makes batches by length keeps examples
+    together that are near each other, so that few wait.
+    """
+    waiting: dict[int, list[dict[str, Any]]] = {}
+    following = iter(sorted(loader.order(0)))
+    number = next(following, None)
+    for numbers, batch in loader.numbered():
+        columns = answer(batch)
+        count = len(next(iter(columns.values())))
+        alone = range(count) if len(numbers) > 1 else [0] * count
+        for at in numbers:
+            waiting[at] = []
+        for place, *row in zip(columns.pop(EXAMPLE, alone), *columns.values(), strict=True):
+            waiting[numbers[place]].append(dict(zip(columns, row, strict=True)))
+        while number in waiting:
+            yield from waiting.pop(number)
+            number = next(following, None)
+
+
+def _write_rows(file: TextIO, rows: Iterator[dict[str, Any]]) -> int:
     writer, count = csv.writer(file, lineterminator="\n"), 0
-    for columns in batches:
+    for row in rows:
         if not count:
-            writer.writerow(columns)
-        rows = list(zip(*columns.values(), strict=True))
-        writer.writerows([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row] for row in rows)
-        count += len(rows)
+            writer.writerow(row)
+        writer.writerow(f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row.values())
+        count += 1
     return count
 
 
-def _show_worst(module: Task, data: TaskData, split: str, count: int) -> None:
+def _worst(module: Task, data: TaskData, split: str, count: int) -> list[dict[str, Any]]:
+    """The examples with the highest loss, and what was looked at in them."""
     found: list[dict[str, Any]] = []
     for columns in _answers(module.predict_step, data.loader(split)):
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         found += [row for row in rows if row["split"] == split and row["loss"] is not None]
         found = sorted(found, key=lambda row: -row["loss"])[:count]
     said = _domain(module).describe(module, data, [row["id"] for row in found])
-    shown = [key for key in ("id", "label", "prediction", "probability", "score", "loss") if found and key in found[0]]
-    columns = {key: [row[key] for row in found] for key in shown}
-    tables.show_rows({**columns, "where it looks": said}, f"the {len(found)} worst of {split}")
+    shown = ("id", "label", "prediction", "probability", "score", "loss")
+    return [
+        {**{key: row[key] for key in shown if key in row}, "where it looks": looks}
+        for row, looks in zip(found, said, strict=True)
+    ]
 
 
 def _numbers_or_names(text: str | None) -> list[int | str] | None:

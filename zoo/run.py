@@ -11,7 +11,7 @@ import shlex
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -33,7 +33,7 @@ from zoo.finetune import origin, transplant
 from zoo.penalising import in_use, penalise
 from zoo.signals import stopping_at_once
 from zoo.small_files import written_yaml
-from zoo.tasks.contract import Task
+from zoo.tasks.contract import Task, TaskData
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """A disk or a quota that is full, or lets nothing be written."""
@@ -102,6 +102,8 @@ def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None
         run_directory.remove_empty(config, run_dir)
         raise
     _write_config(config, run_dir)
+    for lack in empty_splits(data) if ranks.is_first() else ():
+        warnings.warn(lack, UserWarning, stacklevel=2)
 
     with _saying_how_to_continue(run_dir):
         trainer.fit(module, data, ckpt_path=config["resume"], weights_only=True)
@@ -143,7 +145,8 @@ def _conclude(config: dict[str, Any], run_dir: Path, trainer: pl.Trainer, module
         raise run_directory.gone(run_dir)
     checkpoint.write(best, {**content, "zoo": {**content["zoo"], "metrics": metrics}})
     write_text(run_dir / "metrics.json", json.dumps(result, indent=2) + "\n")
-    write_tables(module, run_dir, "test_")
+    for name, rows in module.tables().items() if has_examples(data, "test") else ():
+        write_rows(run_dir / f"test_{name}.csv", rows)
     tables.show_result(config, result, run_dir, module.headline)
     return result
 
@@ -184,7 +187,9 @@ def _saying_that_all_is_kept(run_dir: Path) -> Iterator[None]:
 
 
 def evaluate(trainer: pl.Trainer, module: Task, loader: Loader, split: str) -> dict[str, float]:
-    """The metrics of one split; the truth score is that of the test split."""
+    """The metrics of one split, of an empty one none; the truth score is that of the test split."""
+    if not len(loader.examples):
+        return {}
     try:
         (found,) = trainer.test(module, dataloaders=loader, verbose=False)
     except SystemExit as error:  # Lightning's answer to Ctrl-C
@@ -193,23 +198,37 @@ def evaluate(trainer: pl.Trainer, module: Task, loader: Loader, split: str) -> d
     return {key: value for key, value in named.items() if split == "test" or not key.startswith("truth/")}
 
 
+def has_examples(data: TaskData, split: str) -> bool:
+    """Whether a split has any, for whichever process."""
+    return len(data.loader(split).examples) > 0
+
+
+def empty_splits(data: TaskData) -> list[str]:
+    """What a run does without, where nothing is held out for validation or for the test."""
+    lost = {
+        "val": "the weights of the last epoch are kept, and nothing stops the training early",
+        "test": "there will be no figures of it",
+    }
+    return [
+        f"the split {split!r} has no example, so that {what}. {data.emptiness(split)}."
+        for split, what in lost.items()
+        if not has_examples(data, split)
+    ]
+
+
 def protocol(module: Task, data: Any, sampled: str | None = None) -> dict[str, str]:
     """How the metrics were measured, where their names do not say it."""
     said = [each for each in (data.protocol(), module.protocol(), sampled) if each is not None]
     return {"protocol": ", ".join(said)} if said else {}
 
 
-def write_tables(module: Task, folder: Path, prefix: str) -> list[Path]:
-    """What the last evaluation found that is no number, as CSV files."""
-    written = []
-    for name, rows in module.tables().items():
-        path = folder / f"{prefix}{name}.csv"
-        with whole_file(path) as file:
-            writer = csv.DictWriter(file, fieldnames=list(rows[0]), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-        written.append(path)
-    return written
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    """A CSV file of rows with the same keys."""
+    with whole_file(path) as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
 
 
 def evaluation_trainer() -> pl.Trainer:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from zoo.config import quoted
 from zoo.finetune import Report
 
 SPLITS = ("train", "val", "test")
+_ANY_WIDTH = 1_000_000
 CONTROLS = {"attention": "uniform", "gate": "none"}
 """What each kind of mechanism is compared with."""
 
@@ -26,10 +29,12 @@ def show_result(config: Mapping[str, Any], result: Mapping[str, Any], run_dir: P
     table = Table(title=title, title_justify="left")
     for column in ("", *SPLITS, "train - val"):
         table.add_column(column, justify="left" if not column else "right")
-    for metric in (name for name in headline if f"test/{name}" in result):
-        values = [result[f"{split}/{metric}"] for split in SPLITS]
-        gap = values[0] - values[1]
-        table.add_row(metric, *(f"{value:.4f}" for value in values), f"{gap:+.4f}")
+    for metric in headline:
+        values = [result.get(f"{split}/{metric}") for split in SPLITS]  # an empty split has none
+        if values == [None] * len(SPLITS):
+            continue
+        gap = "" if values[0] is None or values[1] is None else f"{values[0] - values[1]:+.4f}"
+        table.add_row(metric, *("" if value is None else f"{value:.4f}" for value in values), gap)
     for key in (key for key in result if key.startswith("truth/")):
         table.add_row(key, "", "", f"{result[key]:.4f}", "")
     console = _console()
@@ -48,13 +53,13 @@ def show_metrics(metrics: Mapping[str, float], title: str) -> None:
     _console().print(table)
 
 
-def show_rows(columns: Mapping[str, list[Any]], title: str) -> None:
-    """A table with a column for each key."""
+def show_rows(rows: Sequence[Mapping[str, Any]], title: str) -> None:
+    """A table with a column for each key; nothing of a cell is left out."""
     table = Table(title=title, title_justify="left")
-    for name in columns:
-        table.add_column(name)
-    for row in zip(*columns.values(), strict=True):
-        table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row))
+    for name in rows[0] if rows else ():
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row.values()))
     _console().print(table)
 
 
@@ -108,4 +113,6 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 def _console() -> Console:
-    return Console(highlight=False, markup=False, emoji=False)
+    """As wide as the terminal; what goes to a file or another program is not broken into lines."""
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _ANY_WIDTH
+    return Console(highlight=False, markup=False, emoji=False, width=width)

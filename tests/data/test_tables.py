@@ -89,6 +89,7 @@ def test_what_csv_writes_is_read_back(tmp_path: Path, rows: list[tuple[str, str,
         ("t.csv", "id,x\na,1e39\n", 2, ["column 'x'", "too large"]),
         ("t.csv", "id,x\na,1\nbäh,2\n".encode("latin-1"), 3, ["0xe4 is not UTF-8", "Save the file as UTF-8"]),
         ("t.csv", "id,x\na,1\n".encode("utf-16"), 1, ["0xff is not UTF-8"]),
+        ("t.csv", "id,x\na,1\n".encode("utf-16-le"), 1, ["NUL characters", "UTF-16", "Save the file as UTF-8"]),
     ],
 )
 def test_one_message_with_file_line_column_and_remedy(write, name, content, line, words) -> None:

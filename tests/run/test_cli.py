@@ -134,6 +134,34 @@ def test_the_worst_examples_with_what_was_looked_at(cli: Any, tiny_run: Path) ->
     assert all(re.search(r"\.\d\d|nothing in particular", row[5]) for row in shown)
 
 
+def test_the_worst_examples_are_whole_in_a_pipe_and_in_files(
+    cli: Any, sample_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS")
+    done = cli("evaluate", sample_run / "run/checkpoints/best.ckpt", "--worst", 5, "--out", "found.json")
+    assert done.code == 0, done.err
+    worst = table(Path("found_worst.csv").read_text())
+    assert list(worst[0]) == ["id", "label", "prediction", "probability", "loss", "where it looks"]
+    assert len(worst) == 5
+    for row in worst:
+        (line,) = [line for line in done.out.splitlines() if line.startswith(f"│ {row['id']} ")]
+        assert row["where it looks"] in line
+    assert "found_worst.csv written" in done.out
+
+
+def test_bad_rows_of_a_graph_are_left_out_as_the_message_says(cli: Any, sample_run: Path, tmp_path: Path) -> None:
+    nodes = (sample_run / "nodes.csv").read_text().splitlines()
+    (tmp_path / "nodes.csv").write_text("\n".join([*nodes, "new-one"]))
+    (tmp_path / "edges.csv").write_text((sample_run / "edges.csv").read_text())
+    best = sample_run / "run/checkpoints/best.ckpt"
+    done = cli("predict", best, tmp_path)
+    assert done.code == 2
+    assert "--on-bad-row=skip leaves such rows out and counts them." in done.err
+    with pytest.warns(UserWarning, match="skipped 1 bad row"):
+        done = cli("predict", best, tmp_path, "--on-bad-row", "skip")
+    assert len(table(done.out)) == len(nodes) - 1
+
+
 def test_predict_writes_a_row_for_every_node_in_order(cli: Any, sample_run: Path) -> None:
     done = cli("predict", sample_run / "run/checkpoints/best.ckpt", sample_run, "--out", "found.csv")
     assert done.code == 0

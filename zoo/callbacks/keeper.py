@@ -138,7 +138,8 @@ class Keeper(pl.Callback):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._best is None and not self.best_path.exists():
-            self._best = self._content(averaged(trainer, pl_module), plain(trainer.callback_metrics), trainer)
+            last = self._content(averaged(trainer, pl_module), plain(trainer.callback_metrics), trainer)
+            self._best = {**last, "epoch": max(0, trainer.current_epoch - 1)}  # the next one counts already
         self.save(trainer)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:

@@ -38,7 +38,8 @@ class Loader:
         batch_size: Examples a batch, over all processes; the last one may be smaller.
         shuffle: A new order every epoch. Without it the order is that of the examples.
         seed: Of the order and of `augment`.
-        lengths: Of the examples. Batches are then made of examples of similar length.
+        lengths: Of the examples. Batches are then made of examples of similar length, of those that are near each other
+            in the order, so that who wants them in that order need not wait for all.
         augment: Changes an example at random. While it runs, torch's, NumPy's and Python's own generators are seeded
             by (seed, epoch, number of the example), and put back after it: any transform may be used, and gives the
             same in whichever process it runs and wherever the run was interrupted.
@@ -93,14 +94,20 @@ class Loader:
         return whole * (self.rank < self.batch_size) + (self.rank < rest)
 
     def __iter__(self) -> Iterator[Any]:
+        return (batch for _, batch in self.numbered())
+
+    def numbered(self) -> Iterator[tuple[list[int], Any]]:
+        """As iterating does, with the numbers of each batch's examples."""
         # a generator: none of this happens before the first batch is asked for, when the epoch is known
         if not self._goes_on and self.position:
             self.epoch, self.position = self.epoch + 1, 0
         self._goes_on = False
         epoch, first = self.epoch, self.position
-        for position, batch in enumerate(self._made(epoch, first), start=first + 1):
+        shares = self._shares(epoch)[first:]
+        made = zip(shares, self._made(epoch, shares), strict=True)
+        for position, (numbers, batch) in enumerate(made, start=first + 1):
             self.epoch, self.position = epoch, position
-            yield batch
+            yield numbers, batch
 
     def sample(self, count: int) -> Loader:
         """Batches of so many of the examples, in their order: a draw that depends on the two numbers alone."""
@@ -140,19 +147,22 @@ class Loader:
     def _batches(self, epoch: int) -> list[list[int]]:
         if not self.shuffle:
             if self._fixed is None:
-                order = list(range(len(self.examples)))
-                if self.lengths is not None:
-                    order.sort(key=self.lengths.__getitem__)
-                self._fixed = self._cut(order)
+                self._fixed = self._cut(self._bucketed(list(range(len(self.examples)))))
             return self._fixed
         generator = torch.Generator().manual_seed(mixed(self.seed, "order", epoch))
         order = torch.randperm(len(self.examples), generator=generator).tolist()
+        batches = self._cut(self._bucketed(order))
         if self.lengths is None:
-            return self._cut(order)
+            return batches
+        return [batches[place] for place in torch.randperm(len(batches), generator=generator).tolist()]
+
+    def _bucketed(self, order: list[int]) -> list[int]:
+        """Those of each pool by length, if that is known."""
+        if self.lengths is None:
+            return order
         pool = _POOL * self.batch_size
         pools = (order[start : start + pool] for start in range(0, len(order), pool))
-        batches = self._cut([number for each in pools for number in sorted(each, key=self.lengths.__getitem__)])
-        return [batches[place] for place in torch.randperm(len(batches), generator=generator).tolist()]
+        return [number for each in pools for number in sorted(each, key=self.lengths.__getitem__)]
 
     def _cut(self, order: list[int]) -> list[list[int]]:
         batches = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
@@ -161,8 +171,7 @@ class Loader:
             batches[-1] = batches[-1] + last
         return batches
 
-    def _made(self, epoch: int, first: int) -> Iterator[Any]:
-        shares = self._shares(epoch)[first:]
+    def _made(self, epoch: int, shares: list[list[int]]) -> Iterator[Any]:
         maker = _Maker(self.examples, self.collate, self.augment, self.seed)
         if not self.num_workers:
             return (maker[epoch, share] for share in shares)

@@ -21,11 +21,17 @@ _LONGEST_CELL = 1 << 24
 """Characters; csv's own limit of 131,072 is less than a long document."""
 _MOST_RECORDS = 30
 """Lines of a cell, one after another, each with as many delimiters as a record and no quote: no text is like that."""
-_UNCLOSED = "a quote opened in this row is never closed"
 
 
-def read_records(path: Path, delimiter: str, columns: int | None = None) -> Iterator[tuple[int, list[str] | str]]:
-    """Each record with the line on which it begins; in place of its cells, what is wrong with its quotes.
+class Fault(NamedTuple):
+    """What is wrong with a record, and how it is mended."""
+
+    what: str
+    remedy: str = "Put a cell that has quotes inside quotes, and double them."
+
+
+def read_records(path: Path, delimiter: str, columns: int | None = None) -> Iterator[tuple[int, list[str] | Fault]]:
+    """Each record with the line on which it begins; in place of its cells, what is wrong with it.
 
     Args:
         path: A file in UTF-8, perhaps compressed. Blank lines are no records.
@@ -113,22 +119,23 @@ class _Lines:
             return _MisfitError()
         return csv.Error("a quote inside of a cell") if self.is_again and has_stray else None
 
-    def fault(self, error: csv.Error) -> str:
+    def fault(self, error: csv.Error) -> Fault:
         """What is wrong with the present record; lines that it should not have taken are read again."""
         last = self.line + len(self.taken) - 1
         is_long = "field limit" in str(error)
         if is_long and len(self.taken) == 1:
-            return f"a cell has more than {csv.field_size_limit():,} characters"
+            return Fault(f"a cell has more than {csv.field_size_limit():,} characters", "Shorten it.")
         is_unclosed = is_long or isinstance(error, _UnclosedError) or "unexpected end" in str(error)
         if is_unclosed or any(map(self._is_record, self.taken[1:])):
             self._again.extendleft(reversed(self.taken[1:]))
             self._taken_to = max(self._taken_to, last)
             self.taken = self.taken[:1]
         if is_unclosed:
-            return _UNCLOSED
+            return Fault("a quote opened in this row is never closed")
         if isinstance(error, _MisfitError):
-            return f"its quotes make one row of lines {self.line} to {last}, whose cells are not those of the header"
-        return f"bad quotes ({error})"
+            what = f"its quotes make one row of lines {self.line} to {last}, whose cells are not those of the header"
+            return Fault(what)
+        return Fault(f"bad quotes ({error})")
 
     def _go_on(self, line: str, columns: int) -> None:
         """Refuses to read on where the lines so far cannot be the beginning of a record."""

@@ -29,22 +29,38 @@ from typing import Literal, TypeVar
 import numpy as np
 from jaxtyping import Float32
 
-from zoo.data.records import read_records
+from zoo.data.records import Fault, read_records
 from zoo.errors import DataError, nearest
 
 OnBadRow = Literal["error", "skip"]
 T = TypeVar("T")
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
+_LONGEST_NAME = 4095  # bytes, of a path
 _LARGEST = float(np.finfo(np.float32).max)
-_SKIP_HINT = "on_bad_row=skip leaves such rows out and counts them."
 
 
 class RowError(DataError):
     """One row is bad: the kind of error that `on_bad_row="skip"` counts instead of raising."""
 
 
+_option: ContextVar[str] = ContextVar("option", default="on_bad_row=skip")
 _collected: ContextVar[list[DataError] | None] = ContextVar("collected", default=None)
+
+
+@contextmanager
+def advising(option: str) -> Iterator[None]:
+    """Meanwhile messages advise this option, where bad rows can be left out."""
+    token = _option.set(option)
+    try:
+        yield
+    finally:
+        _option.reset(token)
+
+
+def skip_hint(rows: str = "rows") -> str:
+    """How bad rows are left out."""
+    return f"{_option.get()} leaves such {rows} out and counts them."
 
 
 @contextmanager
@@ -100,8 +116,8 @@ def read_table(path: Path | str, *, required: Sequence[str] = (), on_bad_row: On
         raise DataError(f"{path}: the file {what}. Check the path, which is taken from {Path.cwd()}.")
     delimiter = _DELIMITERS[kind]
     line, cells = next(read_records(path, delimiter), (0, []))
-    if isinstance(cells, str):
-        raise DataError(message(path, line, None, cells, "Mend the header, which names the columns."))
+    if isinstance(cells, Fault):
+        raise DataError(message(path, line, None, cells.what, "Mend the header, which names the columns."))
     columns = tuple(cell.strip() for cell in cells)
     if not any(columns):
         raise DataError(f"{path}: the file is empty. Its first line must name the columns, one row a line follows.")
@@ -132,8 +148,8 @@ class Table:
         records = read_records(self.path, self.delimiter, len(self.columns))
         next(records)
         for line, cells in records:
-            if isinstance(cells, str):
-                self._bad(self.error(line, None, cells, "Put a cell that has quotes inside quotes, and double them."))
+            if isinstance(cells, Fault):
+                self._bad(self.error(line, None, *cells))
             elif len(cells) != len(self.columns):
                 what = f"the row has {_fields(len(cells))} where the header has {_fields(len(self.columns))}"
                 self._bad(self.error(line, None, what, "Give each column one cell; quote a cell that has delimiters."))
@@ -168,7 +184,7 @@ class Table:
 
     def error(self, line: int, column: str | None, what: str, remedy: str) -> RowError:
         """The error of a bad row, to be raised inside `parse`."""
-        return RowError(message(self.path, line, column, what, f"{remedy} {_SKIP_HINT}"))
+        return RowError(message(self.path, line, column, what, f"{remedy} {skip_hint()}"))
 
     def collects(self) -> bool:
         """Whether a bad row is neither an error nor left out, but one of the problems that are being collected."""
@@ -177,13 +193,13 @@ class Table:
     def _bad(self, error: RowError) -> None:
         problems = _collected.get()
         if self.on_bad_row == "error" and problems is not None:
-            problems.append(RowError(str(error).removesuffix(_SKIP_HINT).rstrip()))
+            problems.append(RowError(str(error).removesuffix(skip_hint()).rstrip()))
             self.collected += 1
             return
         if self.on_bad_row == "error":
             raise error
         self.skipped += 1
-        self.first_skipped = self.first_skipped or str(error).removesuffix(_SKIP_HINT).rstrip()
+        self.first_skipped = self.first_skipped or str(error).removesuffix(skip_hint()).rstrip()
 
     def _check_any(self, good: int) -> None:
         if good:
@@ -241,9 +257,20 @@ class Row:
             pass
         return np.array([self.number(column) for column in columns], dtype=np.float32)  # says which cell it is
 
+    def name(self, column: str) -> str:
+        """The cell as the name of a file."""
+        name = self.text(column)
+        if len(name.encode()) > _LONGEST_NAME:
+            self._bad(self.error(column, f"the name of {len(name):,} characters is too long for a file", "Shorten it."))
+        elif "\0" in name:
+            self._bad(self.error(column, f"{name!r} has a NUL character, as no name of a file has", "Remove it."))
+        else:
+            return name
+        return ""
+
     def path(self, column: str, folder: Path) -> Path:
         """The cell as a file inside a folder; a table does not lead out of it, also not by a symbolic link."""
-        name = self.text(column)
+        name = self.name(column)
         path = (folder / name).resolve()
         if not path.is_relative_to(folder.resolve()):
             self._bad(
@@ -286,6 +313,9 @@ def message(path: Path, line: int | None, column: str | None, what: str, remedy:
 
 
 def _check_header(path: Path, line: int, columns: tuple[str, ...], required: Sequence[str]) -> None:
+    if any("\0" in name for name in columns):
+        what = "the header has NUL characters, as UTF-16 has where no byte order mark names it"
+        raise DataError(message(path, line, None, what, "Save the file as UTF-8."))
     if "" in columns:
         what = f"column {columns.index('') + 1} of {len(columns)} has no name"
         raise DataError(message(path, line, None, what, "Name it, or leave it out (pandas: to_csv(..., index=False))."))

@@ -15,10 +15,15 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from zoo.attention import AttentionMap
 from zoo.data.loader import Loader
+from zoo.data.tables import OnBadRow
 from zoo.errors import ConfigError
 from zoo.optimisation import Optimisation
 
 Mode = Literal["min", "max"]
+
+
+EXAMPLE = "example"
+"""The column that says which example of a batch a row is of, from 0."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +117,10 @@ class Task(pl.LightningModule, ABC):
     def answering(
         self, *, top: int | None = None, explain: str | None = None, seen: bool = False
     ) -> Callable[[Any], dict[str, list[Any]]]:
-        """What `zoo predict` makes of a batch: a column a key. A task refuses what it has no use for.
+        """What `zoo predict` makes of a batch: a column a key, a row an example, in the batch's order.
+
+        Where an example may have several rows or none, a column `EXAMPLE` says of each row which of the batch it
+        belongs to; it is not written. A task refuses what it has no use for.
 
         Args:
             top: The best so many answers to each example instead of one.
@@ -168,6 +176,10 @@ class TaskData(pl.LightningDataModule, ABC):
     def train_size(self) -> int:
         """Examples an epoch."""
 
+    def emptiness(self, split: str) -> str:
+        """Why a split has no example, and what to do, without a full stop."""
+        return "Give it examples"
+
     def protocol(self) -> str | None:
         """How examples are held out, where that is not given by the data; stored beside the metrics."""
         return None
@@ -203,6 +215,9 @@ class TaskData(pl.LightningDataModule, ABC):
     """The option of `zoo predict` by which examples are written on the command line, such as history."""
     unknown: Any = None
     """What becomes of names that a trained model does not know: error, skip or row; None where there are no names."""
+
+    on_bad_row: OnBadRow = "error"
+    """What becomes of bad rows of the files that `for_input` reads."""
 
     def for_text(self, texts: Sequence[str], state: dict[str, Any]) -> TaskData:
         """Examples that were written on the command line, where `written` says how; else as `for_input`."""

@@ -335,3 +335,33 @@ def test_a_stray_quote_costs_one_interaction(read, timestamp: str) -> None:
     with pytest.warns(UserWarning, match="skipped 1 bad row. The first: .* line 2500: "):
         found = read("\n".join(["user,item,timestamp", *lines]), on_bad_row="skip")
     assert len(found.users) == 4999
+
+
+@pytest.mark.parametrize("first", ["5", "0.5"])
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ("123456789012345678901", "'123456789012345678901' is too large for 64 bits"),
+        ("-123456789012345678901234567890", "is too large for 64 bits"),
+        ("1e20", "'1e20' is too large for 64 bits"),
+        ("-9.3e18", "'-9.3e18' is too large for 64 bits"),
+    ],
+)
+def test_a_time_of_too_many_digits(read, first: str, cell: str, words: str) -> None:
+    text = f"user,item,timestamp\nann,tea,{first}\nbob,jam,{cell}\n"
+    with pytest.raises(DataError, match=rf"line 3, column 'timestamp': .*{words}\. Write a number"):
+        read(text)
+    with pytest.warns(UserWarning, match="skipped 1 bad row"):
+        assert rows(read(text, on_bad_row="skip")) == [("ann", "tea", float(first))]
+
+
+@pytest.mark.parametrize("cell", ["10000-01-01", "+20000-01-01T00:00:00", "0000-01-01", "-0001-01-01"])
+def test_a_year_that_is_none(read, cell: str) -> None:
+    with pytest.raises(DataError, match=r"line 2, column 'timestamp': the year of .* is not one from 1 to 9999"):
+        read(f"user,item,timestamp\nann,tea,{cell}\n")
+
+
+def test_dates_long_ago_and_far_ahead(read) -> None:
+    cells = ["0001-01-01", "1677-01-01", "1969-12-31T23:59:59", "9999-12-31"]
+    found = read("user,item,timestamp\n" + "".join(f"ann,tea,{cell}\n" for cell in cells))
+    assert found.times.tolist() == [-62135596800, -9246096000, -1, 253402214400]

@@ -169,3 +169,46 @@ def test_by_the_column_is_what_by_the_row_is(tmp_path: Path, table: "pa.Table", 
         fast = outcome(path, reading)
         patch.setattr(parquet.ParquetTable, "add_columns", refuse)
         assert outcome(path, reading) == fast
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([0, 10**12]).cast(pa.timestamp("s")),
+        pa.array([0, 3 * 10**17]).cast(pa.timestamp("us")),
+        pa.array([0, 2**62]).cast(pa.timestamp("ms")),
+        pa.array([0, -(2**62)]).cast(pa.timestamp("us", tz="UTC")),
+        pa.array([0, 10**8], pa.int32()).cast(pa.date32()),
+    ],
+)
+def test_a_year_that_is_none(tmp_path: Path, values) -> None:
+    columns = {"user": ["a", "b"], "item": ["x", "y"], "timestamp": values}
+    with pytest.raises(DataError, match=r"row 2, column 'timestamp': the year of .* is not one from 1 to 9999"):
+        read(tmp_path, columns)
+    with pytest.warns(UserWarning, match="skipped 1 bad row"):
+        assert rows(read(tmp_path, columns, on_bad_row="skip")) == [("a", "x", 0)]
+
+
+@pytest.mark.parametrize("zone", ["Nowhere/Land", "+05:30", "Europe/Paris"])
+def test_instants_need_no_time_zone(tmp_path: Path, zone: str) -> None:
+    """They are kept in UTC, whatever their zone is called; also where rows are read one by one."""
+    times = pa.array([0, None, 10**9]).cast(pa.timestamp("s", tz=zone))
+    columns = {"user": ["a", "b", "c"], "item": ["x", "y", "z"], "timestamp": times}
+    with pytest.warns(UserWarning, match="skipped 1 bad row"):
+        assert rows(read(tmp_path, columns, on_bad_row="skip")) == [("a", "x", 0), ("c", "z", 10**9)]
+    whole = {name: [values[0], values[2]] for name, values in columns.items() if name != "timestamp"}
+    assert rows(read(tmp_path, {**whole, "timestamp": times.take(pa.array([0, 2]))}))[1][2] == 10**9
+
+
+def test_a_time_beyond_64_bits(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"row 2, column 'timestamp': '1e\+30' is too large for 64 bits"):
+        read(tmp_path, {"user": ["a", "b"], "item": ["x", "y"], "timestamp": [0.0, 1e30]})
+
+
+def test_a_text_that_is_not_utf8(tmp_path: Path) -> None:
+    texts = pa.array([b"x", b"\xff", None]).view(pa.string())
+    columns = {"user": ["a", "b", "c"], "item": texts}
+    with pytest.raises(DataError, match=r"row 2, column 'item': the text is not UTF-8\. Write the table anew"):
+        read(tmp_path, columns)
+    with pytest.warns(UserWarning, match="skipped 2 bad rows"):
+        assert rows(read(tmp_path, columns, on_bad_row="skip")) == [("a", "x", None)]

@@ -13,10 +13,12 @@ from recommendation_run_cases import SAMPLES, checkpoint
 
 from zoo import checkpoint as files
 from zoo import commands
+from zoo.data.loader import Loader
 from zoo.errors import ConfigError
 from zoo.tasks.contract import Task
 from zoo.tasks.recommendation.answers import because
 from zoo.tasks.recommendation.explaining import chosen
+from zoo.tasks.recommendation.history_data import HistoryData
 
 MODELS = ("sasrec", "din")
 
@@ -166,3 +168,33 @@ def test_data_without_histories_refuse(history: Any, unknown: Any) -> None:
     options: Any = SimpleNamespace(root=None, input=None, history=history, unknown=unknown)
     with pytest.raises(ConfigError, match="--history: the examples" if history else "--unknown: the data"):
         commands._data(module, options)
+
+
+def test_histories_in_buckets(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As they come out where a loader makes batches by length."""
+    lines = [f"user {number},{'|'.join(['honey', 'butter', 'soap'][: 1 + number % 3])}" for number in range(40)]
+    Path("histories.csv").write_text("\n".join(["user,history", *lines]))
+    best = checkpoint()
+    plain = cli("predict", best, "histories.csv", "--top", 2).out
+    usual = HistoryData.loader
+
+    def by_length(self: HistoryData, split: str) -> Loader:
+        found = usual(self, split)
+        return Loader(found.examples, collate=found.collate, batch_size=4, lengths=[n % 3 for n in range(40)])
+
+    monkeypatch.setattr(HistoryData, "loader", by_length)
+    assert cli("predict", best, "histories.csv", "--top", 2).out == plain
+    users = [line.split(",")[0] for line in plain.splitlines()[1:]]
+    assert users == [f"user {number}" for number in range(40) for _ in range(2)]
+
+
+def test_bad_rows_of_the_input_are_left_out_as_the_message_says(cli: Any) -> None:
+    Path("histories.csv").write_text("user,history\nmia,honey\n,soap\nnoah,butter\n")
+    done = cli("predict", checkpoint(), "histories.csv")
+    assert done.code == 2
+    assert "line 3, column 'user': the cell is empty. Fill it in. --on-bad-row=skip leaves such rows out" in done.err
+    with pytest.warns(UserWarning, match="skipped 1 bad row"):
+        done = cli("predict", checkpoint(), "histories.csv", "--on-bad-row=skip", "--top", 1)
+    assert [row["user"] for row in rows(done.out)] == ["mia", "noah"]
+    done = cli("predict", checkpoint(), "--on-bad-row=skip")
+    assert (done.code, done.err) == (2, "zoo: --on-bad-row is for files of yours, and none is given; leave it out\n")

@@ -16,7 +16,7 @@ from PIL import Image
 
 from zoo.data.loader import Loader
 from zoo.data.splits import stratified
-from zoo.data.tables import collecting
+from zoo.data.tables import advising, collecting
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.vision.dataset import PictureSet
 from zoo.tasks.vision.files import read_image_folder, read_image_table, read_pictures_at
@@ -490,10 +490,36 @@ def test_nothing_to_predict(root: Path, draw: Draw) -> None:
         (root / "no.png", "does not exist"),
         (root / "notes.txt", "no picture"),
     ):
-        with pytest.raises(DataError) as caught:
+        with pytest.raises(DataError) as caught, advising("--on-bad-row=skip"):
             said(lambda path=path: read_pictures_at([path], PLAIN, labels=["a", "b"]))
         assert message in str(caught.value)
         assert "on_bad_row" not in str(caught.value)
+
+
+def test_bad_pictures_among_those_to_predict(root: Path, draw: Draw) -> None:
+    good, bad = draw("a.png"), root / "bad.png"
+    bad.write_bytes(b"")
+    hint = r"the file is empty .* --on-bad-row=skip leaves such pictures out"
+    with pytest.raises(DataError, match=hint), advising("--on-bad-row=skip"):
+        read_pictures_at([bad, good], PLAIN, labels=["a", "b"])
+    pictures, text = said(lambda: read_pictures_at([bad, good], SKIP, labels=["a", "b"]))
+    assert pictures.ids == [str(good)]
+    assert "skipped 1 bad picture" in text
+    with pytest.raises(DataError, match="no picture is usable"):
+        said(lambda: read_pictures_at([bad], SKIP, labels=["a", "b"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("cats/0\0.png", "has a NUL character"), ("a" * 5000, "5,000 characters is too long for a file")],
+)
+def test_a_name_that_no_file_has(table, name: str, words: str) -> None:
+    with pytest.raises(DataError, match=rf"line 10, column 'path': .*{words}") as caught:
+        read_image_table(table(f"{ROWS}\n{name},cat,train"), PLAIN)
+    assert len(str(caught.value)) < 1000
+    pictures, text = said(lambda: read_image_table(table(f"{ROWS}\n{name},cat,train"), SKIP))
+    assert len(pictures.ids) == 8
+    assert "skipped 1 bad row" in text
 
 
 # splits and samples

@@ -107,6 +107,7 @@ class GraphData(TaskData):
             edges=path / "edges.csv",
             directed=self.directed,
             normalise=state["normalised"],
+            on_bad_row=self.on_bad_row,
         )
         data = GraphData(read, max_epochs=0, self_loops=self.self_loops, directed=self.directed)
         data.restore(state)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from zoo.errors import ConfigError
 from zoo.maps.words import number
+from zoo.tasks.contract import EXAMPLE
 from zoo.tasks.recommendation.batch import Catalogue, Histories
 from zoo.tasks.recommendation.explaining import occlusion
 from zoo.tasks.recommendation.ranking import Ranked
@@ -29,6 +30,8 @@ def answers(
 ) -> dict[str, list[Any]]:
     """user, rank, item, title, score, and because: one column a key, an entry a recommendation, users in their order.
 
+    `EXAMPLE` says which user of the batch each is for.
+
     Args:
         module: What recommends.
         batch: The users.
@@ -41,6 +44,7 @@ def answers(
     real = found.top >= 0
     items = found.top[real].tolist()
     columns: dict[str, list[Any]] = {
+        EXAMPLE: real.nonzero()[:, 0].tolist(),
         "user": [batch.ids[user] for user in real.nonzero()[:, 0].tolist()],
         "rank": (real.nonzero()[:, 1] + 1).tolist(),
         "item": [batch.catalogue.names[item] for item in items],

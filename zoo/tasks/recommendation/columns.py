@@ -47,7 +47,7 @@ def add_columns(table: Table, gathered: Gathered, columns: Sequence[str | None])
         for block in _blocks(file):
             rows = _regular_rows(block, table.delimiter.encode(), len(table.columns))
             frame = _frame(block, table, used, kinds)
-            if time is not None and frame[time].dtype not in (np.int64, object):
+            if time is not None and time not in kinds and frame[time].dtype != np.int64:
                 kinds[time] = object
                 frame = _frame(block, table, used, kinds)
             if len(frame) != rows:

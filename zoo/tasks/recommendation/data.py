@@ -196,6 +196,8 @@ def interactions(
         bucketed=bucketed,
         unknown=unknown,
         reading=reading,
+        duplicates=duplicates,
+        min_user_items=min_user_items,
     )
 
 

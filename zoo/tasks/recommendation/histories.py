@@ -13,7 +13,7 @@ from zoo.data.tables import Row, Table, collecting, message
 from zoo.errors import DataError, nearest
 from zoo.tasks.recommendation.files import Reading, interactions_of, is_parquet, open_table, say_unused
 from zoo.tasks.recommendation.interactions import Gathered, Interactions, Vocabulary
-from zoo.tasks.recommendation.log import Log, make_log
+from zoo.tasks.recommendation.log import Duplicates, Log, make_log
 from zoo.tasks.recommendation.parquet import ParquetTable
 
 HISTORY = "history"
@@ -21,7 +21,11 @@ _NAMES = {"|": "'|'", ",": "commas", " ": "spaces"}
 
 
 def read_histories(
-    paths: Sequence[Path], reading: Reading | None = None, *, known: Collection[str] | None = None
+    paths: Sequence[Path],
+    reading: Reading | None = None,
+    *,
+    known: Collection[str] | None = None,
+    duplicates: Duplicates = "keep",
 ) -> Log:
     """The histories in files, in the order of the users' first rows; what is not used is said in a `UserWarning`.
 
@@ -32,6 +36,7 @@ def read_histories(
         paths: CSV, TSV or Parquet. A user may be in several.
         reading: The names of the columns, and what is left out.
         known: The items of which all must be; None: any.
+        duplicates: Whether an item that a user chose before is kept or dropped.
 
     Raises:
         DataError: What is wrong, with file, line, column and remedy.
@@ -42,7 +47,7 @@ def read_histories(
         found.append(_read(path, reading))
         if known is not None:
             _check_known(path, reading, found[-1].item_names, known)
-    return make_log(**vars(_joined(found, paths)))
+    return make_log(**vars(_joined(found, paths)), duplicates=duplicates)
 
 
 def items_of(text: str, separator: str = ",") -> list[str]:
@@ -128,7 +133,7 @@ def _check_known(path: Path, reading: Reading, names: Sequence[str], known: Coll
     column = HISTORY if HISTORY in table.columns else reading.item
     more = f" (and {len(strange) - 1:,} other{'s' * (len(strange) > 2)})" if len(strange) > 1 else ""
     what = f"{strange[0]!r} is not among the {len(known):,} items that the model knows{more}"
-    remedy = f"{nearest(strange[0], known)} data.unknown=skip (zoo predict: --unknown skip) leaves such items out."
+    remedy = f"{nearest(strange[0], known)} data.unknown=skip (on a command: --unknown skip) leaves such items out."
     raise DataError(message(path, _line_of(strange[0], table, column), column, what, remedy))
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,7 +22,7 @@ from zoo.tasks.contract import TaskData
 from zoo.tasks.recommendation.batch import Catalogue, Histories
 from zoo.tasks.recommendation.files import Reading
 from zoo.tasks.recommendation.histories import items_of, read_histories
-from zoo.tasks.recommendation.log import Log, Unknown, make_log, renumbered
+from zoo.tasks.recommendation.log import Duplicates, Log, Unknown, make_log, renumbered, with_enough
 from zoo.tasks.recommendation.ranges import array_ranges
 from zoo.tasks.recommendation.splitting import Part, Split, by_time, leave_one_out, whole
 
@@ -44,7 +46,9 @@ class HistoryData(TaskData):
         bucketed: Training batches of users with windows of similar length. Packed batches pad nothing, so that it
             matters only to a net that pads.
         unknown: What becomes of items that a trained model does not know (`zoo.tasks.recommendation.log.renumbered`).
-        reading: How files are read that the user gives for predictions; None: by the usual names of columns.
+        reading: How files are read that the user gives to a trained model; None: by the usual names of columns.
+        duplicates: Of these files, as in training: whether an item that a user chose before is kept or dropped.
+        min_user_items: Of these files: users with fewer are in no split, as in training, and are recommended to.
     """
 
     written: ClassVar[str | None] = "history"
@@ -67,6 +71,8 @@ class HistoryData(TaskData):
         bucketed: bool = False,
         unknown: Unknown = "error",
         reading: Reading | None = None,
+        duplicates: Duplicates = "keep",
+        min_user_items: Count = 1,
     ) -> None:
         super().__init__()
         numbers = {
@@ -95,7 +101,11 @@ class HistoryData(TaskData):
         self.bucketed = bucketed
         self.unknown: Unknown = unknown
         self.reading = reading
+        self.duplicates: Duplicates = duplicates
+        self.min_user_items = min_user_items
+        self.on_bad_row = "error" if reading is None else reading.on_bad_row
         self.log: Log | None = None
+        self._parts: dict[str, Part] | None = None
         self._trained: dict[str, Any] | None = None
 
     def setup(self, stage: str | None = None) -> None:
@@ -104,17 +114,24 @@ class HistoryData(TaskData):
         log = self.read()
         if self._trained is not None:
             log = renumbered(log, self._trained["items"], self.unknown, titles=self._trained["titles"])
-        if self.split == "leave_one_out":
-            self._parts = leave_one_out(log)
+        self._parts = None
+        self._measured = with_enough(log, self.min_user_items) if self.is_input else log
+        if self._trained is None:
+            counts = _counts(log, self._split()["train"])
         else:
-            self._parts = by_time(log, self.val_share, self.test_share)
-        counts = _counts(log, self._parts["train"]) if self._trained is None else torch.tensor(self._trained["counts"])
+            counts = torch.tensor(self._trained["counts"])
         self._catalogue = Catalogue(names=log.item_names, titles=log.titles, counts=counts)
         self.log = log
 
     def sizes(self) -> dict[str, int]:
         """What the model must know of the data."""
         return {"items": len(self._ready().item_names), "length": self.length}
+
+    def emptiness(self, split: str) -> str:
+        """Why nobody is in a split, and what to do."""
+        if self.split == "leave_one_out":
+            return "No user has the three items or more that data.split=leave_one_out needs. Give longer histories"
+        return f"No user has items before it and in it. Raise data.{split}_share, or choose data.split=leave_one_out"
 
     def train_size(self) -> int:
         """Examples an epoch: the users with something to be learned."""
@@ -163,7 +180,9 @@ class HistoryData(TaskData):
     def for_input(self, paths: Sequence[Path], state: dict[str, Any]) -> HistoryData:
         """The user's own histories, files of them, for a model that was trained on this data."""
         known = set(state["items"]) if self.unknown == "error" else None  # else they are renumbered, or left out
-        return self._for(partial(read_histories, paths, self.reading, known=known), state)
+        reading = replace(self.reading or Reading(), on_bad_row=self.on_bad_row)
+        read = partial(read_histories, paths, reading, known=known, duplicates=self.duplicates)
+        return self._for(read, state)
 
     def for_text(self, texts: Sequence[str], state: dict[str, Any]) -> HistoryData:
         """Histories of users never seen, each as ids or titles with commas between them, oldest first."""
@@ -197,8 +216,13 @@ class HistoryData(TaskData):
             max_epochs=0,
             batch_size=self.eval_batch_size,
             length=state["length"],
+            split=self.split,
+            val_share=self.val_share,
+            test_share=self.test_share,
+            eval_users=self.eval_users,
             unknown=self.unknown,
             reading=self.reading,
+            min_user_items=self.min_user_items,
         )
         data.restore(state)
         data.is_input = True
@@ -206,12 +230,30 @@ class HistoryData(TaskData):
 
     def _examples(self, split: str) -> _Examples:
         log = self._ready()
-        part = whole(log) if split == "all" else self._parts[split]
+        if split != "all":
+            log = self._measured
+        part = whole(log) if split == "all" else self._split()[split]
         part = part.kept(_worth(log, part, split, self.catalogue.unknown))
         if split in ("val", "test") and self.eval_users is not None and len(part.users) > self.eval_users:
             drawn = np.random.default_rng(_DRAW).permutation(len(part.users))[: self.eval_users]
             part = part.kept(np.sort(drawn))
         return _Examples(log, self.catalogue, part, "" if split == "all" else split, self.length)
+
+    def _split(self) -> dict[str, Part]:
+        """What is held out; not asked for where every user's whole history is."""
+        if self.is_input and self.split == "time" and self._measured.times is None:
+            warnings.warn(
+                "the model was measured on a later part of its data, and these histories have no times: the last items "
+                "of users are held out instead, which gives other figures",
+                UserWarning,
+                stacklevel=2,
+            )
+            self.split = "leave_one_out"
+        if self._parts is None and self.split == "time" and len(self._measured.items):
+            self._parts = by_time(self._measured, self.val_share, self.test_share)
+        elif self._parts is None:
+            self._parts = leave_one_out(self._measured)
+        return self._parts
 
     def _ready(self) -> Log:
         self.setup()

@@ -15,6 +15,8 @@ from jaxtyping import Int32, Integer, Num
 from zoo.data.tables import parse_number
 
 _WHOLE = re.compile(r"[+-]?[0-9]+")
+_YEAR = re.compile(r"-[0-9]+-[0-9]+-[0-9]+.*|(0000|\+?[0-9]{5,})-[0-9]+-[0-9]+.*")
+"""How a date begins whose year is none from 1 to 9999."""
 _BITS = 1 << 63
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -124,6 +126,8 @@ class Gathered:
         if isinstance(times, tuple):
             return _values(times, self.clock.read)
         self.clock.expect("number", IrregularError)
+        if times.dtype.kind == "f" and not (np.abs(times) < _BITS).all():
+            raise IrregularError
         return times
 
 
@@ -180,6 +184,8 @@ class Clock:
             raise error(f"it is a {kind}, where the timestamps before it are {self.kind}s")
 
     def _number(self, cell: str) -> float:
+        if _YEAR.fullmatch(cell):
+            raise ValueError(f"the year of {cell!r} is not one from 1 to 9999")
         try:
             value = parse_number(cell)
         except ValueError as error:
@@ -187,6 +193,8 @@ class Clock:
                 raise ValueError(f"{cell!r} is neither a number nor a date") from None
             raise
         self.expect("number", ValueError)
+        if abs(value) >= _BITS:
+            raise ValueError(f"{cell!r} is too large for 64 bits")
         return value
 
 

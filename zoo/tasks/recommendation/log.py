@@ -155,6 +155,22 @@ def renumbered(
     return _without_strange(taken) if strange and unknown == "skip" else taken
 
 
+def with_enough(histories: Log, least: int) -> Log:
+    """The histories of the users with so many items or more."""
+    kept = histories.lengths >= least
+    if kept.all():
+        return histories
+    rows = np.repeat(kept, histories.lengths)
+    return replace(
+        histories,
+        items=histories.items[rows],
+        offsets=np.concatenate([[0], np.cumsum(histories.lengths[kept])]),
+        user_names=[name for name, is_kept in zip(histories.user_names, kept.tolist(), strict=True) if is_kept],
+        times=None if histories.times is None else histories.times[rows],
+        gold=None if histories.gold is None else histories.gold[rows],
+    )
+
+
 class _Actions(NamedTuple):
     """One row an action."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,12 +61,17 @@ class ParquetTable(Table):
         names = [name for name in self._used if name is not None]
         places = [self.index[name] for name in names]
         for batch in _batches(self.path, names):
-            for values in zip(*(batch.column(name).to_pylist() for name in names), strict=True):
-                cells = [""] * len(self.columns)
-                for place, value in zip(places, values, strict=True):
-                    cells[place] = _text(value)
+            for texts in zip(*map(_texts, batch.columns), strict=True):
                 number += 1
-                yield Row(self, number, cells)
+                cells = [""] * len(self.columns)
+                for place, name, text in zip(places, names, texts, strict=True):
+                    if text is None:
+                        remedy = "Write the table anew with texts in UTF-8."
+                        self._bad(self.error(number, name, "the text is not UTF-8", remedy))
+                        break
+                    cells[place] = text
+                else:
+                    yield Row(self, number, cells)
 
     def error(self, line: int, column: str | None, what: str, remedy: str) -> RowError:
         said = str(super().error(line, column, what, remedy))
@@ -111,17 +115,9 @@ def _batches(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
                 arrays = [
                     each.dictionary_decode() if pa.types.is_dictionary(each.type) else each for each in batch.columns
                 ]
-                arrays = [each.cast(pa.timestamp("us")) if pa.types.is_date(each.type) else each for each in arrays]
-                arrays = [_to_microseconds(each) if pa.types.is_timestamp(each.type) else each for each in arrays]
                 yield pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
     except (pa.ArrowException, OSError) as error:
         raise _damaged(path, error) from error
-
-
-def _to_microseconds(times: pa.Array) -> pa.Array:
-    import pyarrow as pa
-
-    return times.cast(pa.timestamp("us", tz=times.type.tz), safe=False)
 
 
 def _damaged(path: Path, error: Exception) -> DataError:
@@ -154,28 +150,58 @@ def _is_text(types: Any, kind: pa.DataType) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    return value.isoformat() if isinstance(value, date) else str(value)
+def _texts(column: pa.Array) -> Sequence[str | None]:
+    """Each value as it would stand in a CSV file, nothing as ""; None for a text that is not UTF-8."""
+    if _is_date(column.type):
+        return _dates(column)
+    try:
+        values = column.to_pylist()
+    except UnicodeDecodeError:
+        return [_decoded(each) for each in column]
+    return ["" if value is None else str(value) for value in values]
+
+
+def _decoded(text: pa.Scalar) -> str | None:
+    try:
+        return text.as_py() or ""
+    except UnicodeDecodeError:
+        return None
+
+
+def _is_date(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+
+
+def _dates(column: pa.Array) -> list[str]:
+    """As ISO has them, in UTC, in which Parquet keeps them whatever their zone is called; also of years past 9999."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(column.type):
+        unit, numbers = column.type.unit, column.cast(pa.int64())
+    else:
+        is_days = pa.types.is_date32(column.type)
+        unit, numbers = ("D", column.cast(pa.int32())) if is_days else ("ms", column.cast(pa.int64()))
+    moments = numbers.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64).view(f"M8[{unit}]")
+    known = column.is_valid().to_numpy(zero_copy_only=False)
+    return [str(moment) if is_known else "" for moment, is_known in zip(moments, known, strict=True)]
 
 
 def _coded(column: pa.Array) -> Coded:
-    import pyarrow as pa
-
     encoded = column.dictionary_encode()
     codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    return codes, encoded.dictionary.cast(pa.string()).to_pylist()
+    names = []
+    for text in _texts(encoded.dictionary):
+        if text is None:
+            raise IrregularError
+        names.append(text)
+    return codes, names
 
 
 def _moments(column: pa.Array | None) -> Column | None:
     """Times; those of dates as the texts of the distinct ones, which `Clock` reads."""
-    import pyarrow as pa
-
-    if column is None or not pa.types.is_timestamp(column.type):
-        return _numbers(column)
-    codes, _ = _coded(column)
-    return codes, [_text(value) for value in column.dictionary_encode().dictionary.to_pylist()]
+    return _numbers(column) if column is None or not _is_date(column.type) else _coded(column)
 
 
 def _numbers(column: pa.Array | None) -> Column | None:

@@ -16,7 +16,6 @@ from zoo.tasks.vision.folders import Walk, by_folder_names, check_folder, class_
 from zoo.tasks.vision.listing import Entry, Reading, picture_set, say_animated, split_up, usable, verified, warn
 from zoo.tasks.vision.picture import PictureError
 
-_HINT = "on_bad_row=skip leaves such pictures out and counts them."
 _TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 
 
@@ -40,7 +39,7 @@ def read_image_folder(
     walk = Walk(root)
     found, to_hold_out = class_folders(walk)
     walk.report()
-    good, complete = usable(found, reading, root, hint=_HINT)
+    good, complete = usable(found, reading, root)
     entries = split_up(good, to_hold_out, split_seed)
     return picture_set(entries, root, reading, labels, checked=complete)
 
@@ -93,7 +92,9 @@ def read_pictures_at(paths: Sequence[Path], reading: Reading, *, labels: Sequenc
                 raise DataError(message(path, None, None, "the folder holds no picture", remedy))
             entries += usable(inside, reading, path)[0]
         else:
-            entries += usable([Entry(path, str(path))], reading, path)[0]
+            entries += usable([Entry(path, str(path))], reading, path, may_be_none=True)[0]
+    if not entries:
+        raise DataError(f"{', '.join(map(str, paths[:3]))}: no picture is usable.")
     ids = Counter(each.id for each in entries)
     repeated = [name for name, count in ids.items() if count > 1]
     if repeated:
@@ -140,7 +141,7 @@ def _row_reader(
                 what = f"the picture is in split {split!r} and has no label"
                 raise row.error("label", what, "Fill it in, or leave the split empty.")
             split = ""  # it can be predicted, and cannot be counted
-        name = row.text("path")
+        name = row.name("path")
         if not name:
             return Entry(Path(), "")  # the row is bad, and among the problems that are collected
         path = table.path.parent / name

@@ -158,7 +158,7 @@ class ImageData(TaskData):
 
     def for_input(self, paths: Sequence[Path], state: dict[str, Any]) -> ImageData:
         """The user's own pictures, files, folders and tables of them, for a model trained on this data."""
-        reading = Reading(channels=state["channels"], at_least=state["at_least"])
+        reading = Reading(channels=state["channels"], at_least=state["at_least"], on_bad_row=self.on_bad_row)
         data = ImageData(
             partial(_read_given, paths, reading),
             max_epochs=0,

@@ -15,7 +15,7 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from zoo.data.splits import NONE, stratified
-from zoo.data.tables import OnBadRow, collected, is_collecting, message
+from zoo.data.tables import OnBadRow, collected, is_collecting, message, skip_hint
 from zoo.errors import ConfigError, DataError, nearest, some_of
 from zoo.tasks.vision.dataset import SPLITS, PictureSet
 from zoo.tasks.vision.picture import MOST_PIXELS, Channels, PictureError, look, read_picture
@@ -80,14 +80,14 @@ class Decoded(Sequence[UInt8[Tensor, "c h w"]]):
         return read_picture(path, channels=how.channels, at_least=how.at_least, most_pixels=how.most_pixels)
 
 
-def usable(found: list[Entry], reading: Reading, root: Path, *, hint: str = "") -> tuple[list[Entry], bool]:
+def usable(found: list[Entry], reading: Reading, root: Path, *, may_be_none: bool = False) -> tuple[list[Entry], bool]:
     """Those that can be read, as far as is looked, and whether none is missing that is among the problems.
 
     Args:
         found: in the order of the set.
         reading: how each picture is read.
         root: of which the messages speak.
-        hint: follows the message on a bad picture.
+        may_be_none: whether a bad one that is skipped may be the only one.
     """
     good: list[Entry] = []
     skipped: list[str] = []
@@ -105,12 +105,12 @@ def usable(found: list[Entry], reading: Reading, root: Path, *, hint: str = "") 
                 continue
             complete = False
             with collected():
-                raise PictureError(str(error) if is_collecting() else f"{error} {hint}".rstrip()) from None
+                raise PictureError(str(error) if is_collecting() else f"{error} {skip_hint('pictures')}") from None
             continue
         good.append(entry)
     if skipped:
         warn(f"{root}: skipped {counted(len(skipped), 'bad picture')}. The first: {skipped[0]}")
-    if found and not good:
+    if found and not good and not may_be_none:
         raise DataError(f"{root}: no picture is usable." + (f" The first: {skipped[0]}" if skipped else ""))
     say_animated(root, animated)
     return good, complete
