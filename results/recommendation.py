@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from measured import read_runs, shown_command, spread, with_runs
 
@@ -12,6 +13,11 @@ SESSIONS = {
     "sasrec-planted_sessions-learned": "SASRec, learned positions",
     "sasrec-planted_sessions-uniform": "SASRec, uniform (control)",
     "din-planted_sessions": "DIN",
+}
+BASKETS = {
+    "din-planted_baskets": "DIN",
+    "din-planted_baskets-uniform": "DIN, uniform (control)",
+    "sasrec-planted_baskets": "SASRec, rotary positions",
 }
 MIXERS = {
     "sasrec-planted_sessions": "softmax",
@@ -30,24 +36,34 @@ ML_1M = {
 }
 
 
-def sessions() -> Iterator[str]:
-    """Hits and truth scores on planted sessions."""
-    yield "| model | test HR@1 | popularity | pointing | train - val | parameters | seconds | seeds | command |"
-    yield "|---|---|---|---|---|---|---|---|---|"
-    for experiment, name in with_runs(SESSIONS):
-        runs = read_runs(experiment)
-        cells = [
-            name,
-            spread([run["test/hr@1"] for run in runs]),
-            f"{runs[0]['test/popularity_hr@1']:.3f}",
-            spread([run["truth/pointing_accuracy"] for run in runs]),
-            f"{statistics.mean(run['train/hr@1'] - run['val/hr@1'] for run in runs if 'val/hr@1' in run):+.3f}",
-            f"{runs[0]['parameters']:,}",
-            f"{statistics.mean(run['seconds'] for run in runs):.0f}",
-            str(len(runs)),
-            f"`{shown_command(runs[0])}`",
-        ]
-        yield f"| {' | '.join(cells)} |"
+def planted() -> Iterator[str]:
+    """Hits and truth scores on planted sessions, then on planted baskets."""
+    columns = ("model", "test HR@1", "HR@10", "AUC", "pointing", "train - val", "parameters", "seconds", "seeds")
+    yield f"| data | {' | '.join(columns)} | command |"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    for data, experiments in (("sessions", SESSIONS), ("baskets", BASKETS)):
+        for experiment, name in with_runs(experiments):
+            runs = read_runs(experiment)
+            found = [
+                spread([run[metric] for run in runs]) if metric in runs[0] else ""
+                for metric in ("test/hr@1", "test/hr@10", "test/auc", "truth/pointing_accuracy")
+            ]
+            gaps = [run["train/hr@10"] - run["val/hr@10"] for run in runs if {"train/hr@10", "val/hr@10"} <= set(run)]
+            cells = [
+                *(data, name, *found, f"{statistics.mean(gaps):+.3f}" if gaps else ""),
+                f"{runs[0]['parameters']:,}",
+                _seconds(runs),
+                str(len(runs)),
+                f"`{shown_command(runs[0])}`",
+            ]
+            yield f"| {' | '.join(cells)} |"
+
+
+def _seconds(runs: Sequence[Mapping[str, Any]]) -> str:
+    """Of training; of a machine that others used meanwhile, what its processor did for the whole command."""
+    if "cpu_seconds" in runs[0]:
+        return f"{statistics.mean(run['cpu_seconds'] for run in runs):.0f}, of one processor, all in all"
+    return f"{statistics.mean(run['seconds'] for run in runs):.0f}"
 
 
 def mixers() -> Iterator[str]:

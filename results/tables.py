@@ -267,7 +267,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "planted-vision": partial(planted, GLIMPSE, "model", ("pointing", "truth/pointing_accuracy"), 0),
     "fashion-mnist": fashion_mnist,
     "benchmark-vision": benchmark_vision,
-    "planted-recommendation": recommendation.sessions,
+    "planted-recommendation": recommendation.planted,
     "recommendation-attention": recommendation.mixers,
     "benchmark-recommendation": recommendation.benchmark,
     "recommendation-scale": recommendation.scale,
