@@ -23,7 +23,8 @@ from zoo import config
 from zoo.build import resolve
 from zoo.callbacks.reporting import TRIAL
 from zoo.errors import ConfigError, nearest
-from zoo.sweep import Job, Sweep, headlined, opened, write_csv
+from zoo.sweep import Sweep, headlined, opened, write_csv
+from zoo.sweep_directory import Job
 
 DEFAULTS = {"n_trials": "20", "metric": "", "direction": "", "pruner": "median", "seed": "0"}
 """hydra.sweeper.*: how many trials; by what and whether more of it is better, by default the model's primary metric;

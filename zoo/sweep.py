@@ -15,7 +15,6 @@ failed and finished jobs.
 from __future__ import annotations
 
 import csv
-import fcntl
 import itertools
 import json
 import os
@@ -24,49 +23,19 @@ import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
-from zoo import config, processes
+from zoo import config, processes, run_directory
 from zoo.disk import new_directory, whole_file, write_text
 from zoo.errors import ConfigError, InterruptedRunError
+from zoo.sweep_directory import FILE, JOBS, LOCK, SUMMARY, Job, job_lock, locked, read, wait_for_jobs
 
 SEED = "seed"
 INTERRUPTED = 130
-Status = Literal["waiting", "started", "finished", "stopped", "failed"]
-
-
-@dataclass
-class Job:
-    """One run of a sweep.
-
-    Args:
-        overrides: What the user would have given for this run alone.
-        chosen: The options that differ within the sweep, with their values here.
-        run_dir: Set when it starts.
-        status: As it was last heard of; `finished` means that the run has left its metrics.json.
-    """
-
-    overrides: list[str]
-    chosen: dict[str, str]
-    run_dir: str | None = None
-    status: Status = "waiting"
-
-    def metrics(self) -> dict[str, Any] | None:
-        path = None if self.run_dir is None else Path(self.run_dir) / "metrics.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path is not None and path.exists() else None
-
-    def arguments(self) -> list[str]:
-        """Of the command line: from the beginning, or from the last checkpoint if there is one."""
-        assert self.run_dir is not None
-        last = Path(self.run_dir) / "checkpoints" / "last.ckpt"
-        started = [f"resume={config.quoted(str(last))}"] if last.exists() else []
-        # what a run started from is in its checkpoint: a continued run is not initialised again
-        given = [each for each in self.overrides if not (started and each.startswith("init="))]
-        return ["train", *given, *started, f"run_dir={config.quoted(self.run_dir)}"]
 
 
 def run(overrides: Sequence[str]) -> int:
@@ -82,6 +51,8 @@ def run(overrides: Sequence[str]) -> int:
         raise ConfigError(
             f"{unknown[0]}: a sweep takes hydra/launcher=, hydra.launcher.*, hydra.sweep.dir= and hydra/sweeper=optuna"
         )
+    if options.get("hydra.sweep.dir") == "":
+        raise ConfigError("hydra.sweep.dir is empty (an unset shell variable?)")
     jobs = expanded(own)
     for job in jobs:
         config.compose(job.overrides)  # what is wrong with the last job is said before the first one starts
@@ -97,7 +68,7 @@ def run(overrides: Sequence[str]) -> int:
 
 
 class Sweep:
-    """The directory of a sweep and what stands in its sweep.yaml. Its lock is held by us and by the job that works."""
+    """The directory of a sweep and what stands in its sweep.yaml."""
 
     def __init__(self, folder: Path, overrides: list[str], jobs: list[Job], lock: int) -> None:
         self.folder = folder
@@ -113,7 +84,8 @@ class Sweep:
         self.prepare(job)
         of = of or len(self.jobs)
         print(f"sweep: job {number + 1} of {of}: {shlex.join(job.overrides)}", file=sys.stderr, flush=True)
-        code = processes.run(processes.command(*job.arguments()), more=more, keep_open=[self.lock])
+        with job_lock(self.folder) as handle:
+            code = processes.run(processes.command(*job.arguments()), more=more, keep_open=[handle])
         self.ended(job, code)
         if code in (INTERRUPTED, -2, -15):
             raise InterruptedRunError(
@@ -123,7 +95,7 @@ class Sweep:
 
     def prepare(self, job: Job) -> None:
         """A run directory, a new one unless there is a checkpoint to continue from."""
-        if job.run_dir is None or not (Path(job.run_dir) / "checkpoints" / "last.ckpt").exists():
+        if job.run_dir is None or not (Path(job.run_dir) / run_directory.LAST).exists():
             given = config.value_of(job.overrides, "run_dir")
             if given is not None:
                 raise ConfigError("a sweep gives each of its runs a run_dir; choose paths.runs=PATH instead")
@@ -139,7 +111,7 @@ class Sweep:
     def finish(self) -> int:
         """Writes the summary and says what failed."""
         rows = summary(self.jobs)
-        write_csv(self.folder / "summary.csv", rows)
+        write_csv(self.folder / SUMMARY, rows)
         _show(rows, self.jobs[0])
         failed = [job for job in self.jobs if job.status == "failed"]
         for job in failed:
@@ -155,7 +127,7 @@ class Sweep:
 
     def write(self) -> None:
         content = {"overrides": self.overrides, "jobs": [asdict(job) for job in self.jobs]}
-        write_text(self.folder / "sweep.yaml", yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+        write_text(self.folder / FILE, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
 
 @contextmanager
@@ -178,31 +150,62 @@ def opened(
     """
     runs = config.compose(jobs[0].overrides if like is None else like)["paths"]["runs"]
     parent = Path(runs).absolute() / "sweeps"
-    candidates = [Path(folder).absolute()] if folder else sorted(parent.glob("*"), reverse=True)
-    for path in candidates:
-        before = _read(path)
+    try:
+        found = _unfinished(overrides, parent, folder, is_open)
+        if found is None:
+            path = new_directory(parent) if folder is None else Path(folder).absolute()
+            path.mkdir(parents=True, exist_ok=True)
+            lock = locked(path)
+            if lock is None:
+                raise ConfigError(f"{path} is being worked on by another process; give another hydra.sweep.dir")
+            found = Sweep(path, overrides, jobs, lock)
+            found.write()
+    except OSError as error:
+        where = error.filename or parent
+        remedy = "give another hydra.sweep.dir or paths.runs"
+        raise ConfigError(f"{where}: a sweep cannot be kept there ({error.strerror}); {remedy}") from error
+    yield from _held(found)
+
+
+def _unfinished(
+    overrides: list[str], parent: Path, folder: str | None, is_open: Callable[[list[Job]], bool]
+) -> Sweep | None:
+    """The sweep to continue, with its lock, once no job of it works any more."""
+    for path in _candidates(parent, folder):
+        try:
+            before = read(path)
+        except ConfigError as error:
+            if folder is not None:
+                raise ConfigError(f"{error}; remove it, or give another hydra.sweep.dir") from error
+            print(f"zoo: {error}; it is passed over", file=sys.stderr)
+            continue
         if before is None:
             continue
-        lock = _locked(path)
-        same = before["overrides"] == overrides
-        known = [Job(**job) for job in before["jobs"]]
-        if lock is not None and same and (folder or is_open(known)):
-            yield from _held(Sweep(path, overrides, known, lock))
-            return
+        same = before[0] == overrides
+        lock = locked(path) if same else None
+        if lock is not None and (folder is not None or is_open(before[1])):
+            wait_for_jobs(path)
+            overrides, jobs = read(path) or before  # as it stands, now that nobody works on it
+            for job in jobs:
+                job.status = job.status if job.metrics() is None else "finished"
+            return Sweep(path, overrides, jobs, lock)
         if lock is not None:
             os.close(lock)
-        if folder:
-            why = "holds a sweep of other overrides" if not same else "is being worked on by another process"
+        if folder is not None:
+            why = "is being worked on by another process" if same else "holds a sweep of other overrides"
             raise ConfigError(f"{path} {why}; give another hydra.sweep.dir")
         if lock is None and same:
             print(f"zoo: the same sweep is at work in {path}; this is another one", file=sys.stderr)
-    path = Path(folder).absolute() if folder else new_directory(parent)
-    path.mkdir(parents=True, exist_ok=True)
-    lock = _locked(path)
-    assert lock is not None
-    sweep = Sweep(path, overrides, jobs, lock)
-    sweep.write()
-    yield from _held(sweep)
+    return None
+
+
+def _candidates(parent: Path, folder: str | None) -> list[Path]:
+    if folder is None:
+        return sorted(parent.glob("*"), reverse=True)
+    path = Path(folder).absolute()
+    if path.is_dir() and not (path / FILE).exists() and {each.name for each in path.iterdir()} - {LOCK, JOBS}:
+        raise ConfigError(f"{path} holds other things than a sweep; give another hydra.sweep.dir")
+    return [path]
 
 
 def _held(sweep: Sweep) -> Iterator[Sweep]:
@@ -211,7 +214,7 @@ def _held(sweep: Sweep) -> Iterator[Sweep]:
     finally:
         if all(job.run_dir is None for job in sweep.jobs):  # it could not begin
             with suppress(OSError):
-                for name in (".lock", "sweep.yaml"):
+                for name in (LOCK, JOBS, FILE):
                     (sweep.folder / name).unlink(missing_ok=True)
                 for folder in (sweep.folder, sweep.folder.parent, sweep.folder.parent.parent):
                     folder.rmdir()
@@ -340,8 +343,10 @@ def _launched(_: Any) -> int:
     from hydra.core.hydra_config import HydraConfig
 
     found = HydraConfig.get()
-    path = Path(found.sweep.dir) / "jobs" / f"{found.job.num}.json"
-    return processes.run(processes.command(*json.loads(path.read_text(encoding="utf-8"))))
+    folder = Path(found.sweep.dir)
+    arguments = json.loads((folder / "jobs" / f"{found.job.num}.json").read_text(encoding="utf-8"))
+    with job_lock(folder) as handle:
+        return processes.run(processes.command(*arguments), keep_open=[handle])
 
 
 def _code(result: Any) -> int:
@@ -356,25 +361,6 @@ def _new_run_dir(overrides: Sequence[str]) -> Path:
     composed = config.compose(overrides)
     names = composed["names"]
     return new_directory(Path(composed["paths"]["runs"]).absolute() / f"{names['model']}-{names['data']}")
-
-
-def _locked(folder: Path) -> int | None:
-    """A lock that ends with the last process that holds it, however that ends; None if another has it."""
-    handle = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        return None
-    return handle
-
-
-def _read(folder: Path) -> dict[str, Any] | None:
-    path = folder / "sweep.yaml"
-    if not path.exists():
-        return None
-    found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return found if isinstance(found, dict) else None
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import importlib.util
 import json
 import os
@@ -10,6 +11,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +22,7 @@ import yaml
 
 from zoo import processes, sweep
 from zoo.errors import ConfigError, InterruptedRunError
+from zoo.sweep_directory import job_lock, wait_for_jobs
 
 TRAIN_PY = Path(__file__).resolve().parents[2] / "train.py"
 
@@ -160,6 +163,121 @@ def test_two_sweeps_of_one_second(cli: Any, jobs_done: list[list[str]]) -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: sweep.new_directory(Path("a/b").absolute()), range(32)))
     assert len(set(found)) == 32
+
+
+def test_a_killed_sweep_is_continued_once_its_job_has_ended(
+    cli: Any, jobs_done: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job of a sweep that was killed holds a lock of its own until it ends; what it finds counts."""
+    overrides = ["model=gat", "seed=0,1"]
+    with sweep.opened(overrides, sweep.expanded(overrides), None) as killed:
+        killed.prepare(killed.jobs[0])
+    orphan = job_lock(killed.folder)
+    orphan.__enter__()
+    run_dir = Path(killed.jobs[0].run_dir or "")
+
+    def end() -> None:
+        (run_dir / "metrics.json").write_text(json.dumps({"test/accuracy": 0.5, "seconds": 1.0}))
+        orphan.__exit__(None, None, None)
+
+    def waiting(folder: Path) -> None:
+        threading.Timer(0.3, end).start()
+        wait_for_jobs(folder)
+
+    monkeypatch.setattr(sweep, "wait_for_jobs", waiting)
+    done = cli("train", "-m", *overrides)
+    assert done.code == 0
+    assert f"{killed.folder}: a job that this sweep began still runs; it is waited for" in done.err
+    assert [job[1] for job in jobs_done] == ["seed=1"]
+    assert statuses(folder()) == ["finished", "finished"]
+    assert table(folder() / "summary.csv")[0]["n"] == "2"
+
+
+def test_a_job_inherits_the_lock(tmp_path: Path) -> None:
+    """It lasts as long as the job, and not as the sweep."""
+    with job_lock(tmp_path) as handle:
+        job = subprocess.Popen(["sleep", "60"], pass_fds=[handle])
+    try:
+        with pytest.raises(BlockingIOError), (tmp_path / ".jobs").open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        job.kill()
+        job.wait()
+    wait_for_jobs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"jobs: [", b"\xff\xfe", b"- 1", b"overrides: [a]\njobs: [{mine: 1}]", b"overrides: [1]\njobs: []"]
+)
+def test_a_damaged_sweep_is_named_and_passed_over(cli: Any, jobs_done: list[list[str]], damage: bytes) -> None:
+    other = Path("runs/sweeps/9999").absolute()
+    other.mkdir(parents=True)
+    (other / "sweep.yaml").write_bytes(damage)
+    done = cli("train", "-m", "model=gat", "seed=0,1")
+    assert done.code == 0
+    assert len(jobs_done) == 2
+    assert f"{other}/sweep.yaml is damaged, or not that of a sweep" in done.err
+    assert "it is passed over" in done.err
+    assert (other / "sweep.yaml").read_bytes() == damage
+    done = cli("train", "-m", "model=gat", "seed=0,1", f"hydra.sweep.dir={other}")
+    assert (done.code, "remove it, or give another hydra.sweep.dir" in done.err) == (2, True)
+
+
+def test_a_damaged_result_is_named(cli: Any, jobs_done: list[list[str]]) -> None:
+    assert cli("train", "-m", "model=gat", "seed=0,99").code == 130
+    (path,) = Path("runs").glob("*/*/metrics.json")
+    path.write_text("{")
+    done = cli("train", "-m", "model=gat", "seed=0,99")
+    assert done.code == 2
+    assert f"{path.absolute()} is damaged" in done.err
+    assert cli("train", "-m", "model=gat", "seed=1").code == 0  # another sweep is not concerned
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("/proc/none", "/proc/none: a sweep cannot be kept there"),
+        ("/dev/null", "/dev/null: a sweep cannot be kept there"),
+        ("file/inside", "a sweep cannot be kept there"),
+        ("mine", "mine holds other things than a sweep"),
+        ("", "hydra.sweep.dir is empty"),
+    ],
+)
+def test_places_where_no_sweep_can_be(cli: Any, jobs_done: list[list[str]], place: str, said: str) -> None:
+    Path("file").write_text("mine")
+    Path("mine").mkdir()
+    Path("mine/summary.csv").write_text("mine")
+    done = cli("train", "-m", "model=gat", "seed=0,1", f"hydra.sweep.dir={place}")
+    assert (done.code, jobs_done) == (2, [])
+    assert said in done.err
+    assert done.err.count("\n") == 1
+    assert files_of(Path()) == {"file", "mine/summary.csv"}
+    done = cli("train", "-m", "model=gat", "seed=0,1", "paths.runs=file")
+    assert (done.code, "file/sweeps: a sweep cannot be kept there" in done.err) == (2, True)
+
+
+def files_of(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.slow
+def test_kill_nine_of_a_sweep(tmp_path: Path, tiny: list[str]) -> None:
+    """The same command waits for the job that was left, and goes on with the others of the same sweep."""
+    lasting = [*tiny[:-2], "logger=csv", "data.max_epochs=400", "callbacks.keeper.patience=null", "seed=0,1"]
+    start = [sys.executable, str(TRAIN_PY), "-m", *lasting]
+    options: Any = {"cwd": tmp_path, "env": processes.environment(), "text": True}
+    process = subprocess.Popen(start, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("runs/gat-planted_graph/*/metrics.csv")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    done = subprocess.run(start, capture_output=True, **options)
+    assert done.returncode == 0, done.stderr
+    assert "still runs; it is waited for" in done.stderr
+    assert len(list(tmp_path.glob("runs/gat-planted_graph/*/metrics.json"))) == 2
+    (where,) = tmp_path.glob("runs/sweeps/*")
+    assert statuses(where) == ["finished", "finished"]
 
 
 def test_a_directory_for_it(cli: Any, jobs_done: list[list[str]]) -> None:

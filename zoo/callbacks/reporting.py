@@ -22,6 +22,7 @@ class Reporter(pl.Callback):
     def __init__(self, told: dict[str, Any]) -> None:
         self._told = told
         self._line: Connection | None = None
+        self._is_alone = False
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.state.fn != "fit" or trainer.sanity_checking:
@@ -31,12 +32,16 @@ class Reporter(pl.Callback):
 
     def _is_hopeless(self, trainer: pl.Trainer) -> bool:
         value = plain(trainer.callback_metrics).get(self._told["metric"])
-        if value is None:
+        if value is None or self._is_alone:
             return False
-        if self._line is None:
-            self._line = Client(("127.0.0.1", self._told["port"]), authkey=bytes.fromhex(self._told["key"]))
-        self._line.send((trainer.current_epoch, value))
-        return bool(self._line.recv())
+        try:
+            if self._line is None:
+                self._line = Client(("127.0.0.1", self._told["port"]), authkey=bytes.fromhex(self._told["key"]))
+            self._line.send((trainer.current_epoch, value))
+            return bool(self._line.recv())
+        except (EOFError, OSError):  # the search was killed; the same command waits for what this run finds
+            self._is_alone = True
+            return False
 
 
 def reporters() -> list[Reporter]:
