@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from zoo.disk import write_text
+import torch
+
+from zoo.attention.processor import PROCESSOR
 
 
 def command() -> str:
@@ -19,7 +21,9 @@ def command() -> str:
 
 
 def file(result: Mapping[str, Any], path: Path | None) -> None:
-    """As JSON, if there is a path."""
+    """Says on what processor the figures were measured; with it, as JSON, if there is a path."""
+    measured_on = {"name": PROCESSOR.name, "flags": PROCESSOR.flags, "threads": torch.get_num_threads()}
+    print(f"{PROCESSOR.name} ({', '.join(PROCESSOR.flags)}), {measured_on['threads']} threads")
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, json.dumps(result, indent=2) + "\n")
+        path.write_text(json.dumps({**result, "processor": measured_on}, indent=2) + "\n", encoding="utf-8")

@@ -1,14 +1,17 @@
 """Vision networks against timm, torchvision and vit-pytorch: the same weights, interleaved, in one run.
 
-    python benchmarks/vision.py                                   # all workloads, float32, two threads
+    python benchmarks/vision.py                                   # all workloads, two threads
     python benchmarks/vision.py --workloads vit_small_pictures
     python benchmarks/vision.py --quick                           # a few turns on small batches: does it run?
 
 Each workload gives every network the weights of ours and refuses to time one whose logits differ. A step of training is
-forward, cross-entropy, backward and AdamW; inference is one pass without gradients. timm's CBAM has a normalisation in
-its spatial gate that the paper does not have: it is taken out there, as are two norms of vit-pytorch. Memory is kept
-between steps for all networks, as `zoo train` does (`--allocator default`: for none). Peers are installed by
-benchmarks/peers.sh; one that is missing is said and left out. Reported are medians, and their ratios to ours.
+forward, cross-entropy, backward and AdamW; inference is one pass without gradients. A workload in bfloat16 runs under
+autocast, as `trainer.precision=bf16-mixed` does, with ours in float32 beside it. The roofline of a step is what its
+products alone take at the rate that this processor reaches in one large product of that dtype. timm's CBAM has a
+normalisation in its spatial gate that the paper does not have: it is taken out there, as are two norms of vit-pytorch.
+Memory is kept between steps for all networks, as `zoo train` does (`--allocator default`: for none). Peers are
+installed by benchmarks/peers.sh; one that is missing is said and left out. Reported are medians, and their ratios to
+ours.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ import torch
 from filing import command, file
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from zoo.allocator import keep_freed_memory
 from zoo.attention import CBAM, AttendFactory, ScaledDot, Softmax, SqueezeExcitation
@@ -37,6 +41,7 @@ from zoo.tasks.vision.resnet import ResNet
 from zoo.tasks.vision.vit import ViT
 
 OURS = "ours"
+SINGLE = "ours, float32"
 CLASSES = 10
 LARGEST_DIFFERENCE = 1e-4
 
@@ -51,6 +56,7 @@ class Transformer:
     layers: int
     heads: int
     batch: int
+    dtype: torch.dtype = torch.float32
 
     def networks(self) -> dict[str, Callable[[], nn.Module]]:
         return {
@@ -82,6 +88,7 @@ class Residual:
     gate: str
     side: int = 32
     batch: int = 64
+    dtype: torch.dtype = torch.float32
 
     def networks(self) -> dict[str, Callable[[], nn.Module]]:
         return {
@@ -101,6 +108,9 @@ WORKLOADS: dict[str, Workload] = {
     "se_resnet18": Residual("se"),
     "cbam_resnet18": Residual("cbam"),
     "vit_small_pictures": Transformer(side=32, patch=4, dim=192, layers=9, heads=12, batch=64),
+    "vit_small_pictures_bf16": Transformer(
+        side=32, patch=4, dim=192, layers=9, heads=12, batch=64, dtype=torch.bfloat16
+    ),
     "vit_tiny": Transformer(side=224, patch=16, dim=192, layers=12, heads=3, batch=8),
 }
 
@@ -143,10 +153,17 @@ def _measured(workload: Workload, batch: int, repeats: int) -> dict[str, Any]:
     labels = torch.randint(0, CLASSES, (batch,), generator=generator)
     networks, differences = _equal(workload, pixels)
     inputs = {name: _as_stored(network, pixels) for name, network in networks.items()}
-    inference = _interleaved({name: _inference(networks[name], inputs[name]) for name in networks}, repeats)
-    training = _interleaved({name: _training(networks[name], inputs[name], labels) for name in networks}, repeats)
+    inference = {name: _inference(network, inputs[name], workload.dtype) for name, network in networks.items()}
+    training = {name: _training(network, inputs[name], labels, workload.dtype) for name, network in networks.items()}
+    if workload.dtype != torch.float32:
+        inference[SINGLE] = _inference(networks[OURS], inputs[OURS], torch.float32)
+        training[SINGLE] = _training(networks[OURS], inputs[OURS], labels, torch.float32)
+    roofline = _roofline(networks[OURS], inputs[OURS], labels, workload.dtype)
+    inference, training = (_interleaved(each, repeats) for each in (inference, training))
     return {
         "batch": batch,
+        "dtype": str(workload.dtype).removeprefix("torch."),
+        "training_roofline_ms": roofline,
         "training_ms": training,
         "inference_ms": inference,
         "training_ratio": _ratios(training),
@@ -200,25 +217,47 @@ def _as_stored(network: nn.Module, pixels: Tensor) -> Tensor:
     return pixels.to(memory_format=torch.channels_last) if is_last else pixels
 
 
-def _training(network: nn.Module, pixels: Tensor, labels: Tensor) -> Callable[[], None]:
+def _training(network: nn.Module, pixels: Tensor, labels: Tensor, dtype: torch.dtype) -> Callable[[], None]:
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4)
 
     def step() -> None:
         network.train()
         optimizer.zero_grad()
-        F.cross_entropy(network(pixels), labels).backward()
+        with _autocast(dtype):
+            loss = F.cross_entropy(network(pixels), labels)
+        loss.backward()
         optimizer.step()
 
     return step
 
 
-def _inference(network: nn.Module, pixels: Tensor) -> Callable[[], None]:
+def _inference(network: nn.Module, pixels: Tensor, dtype: torch.dtype) -> Callable[[], None]:
     def run() -> None:
         network.eval()
-        with torch.inference_mode():
+        with torch.inference_mode(), _autocast(dtype):
             network(pixels)
 
     return run
+
+
+def _autocast(dtype: torch.dtype) -> torch.autocast:
+    return torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16)
+
+
+def _roofline(network: nn.Module, pixels: Tensor, labels: Tensor, dtype: torch.dtype) -> float:
+    """Milliseconds of a step's products, forward and backward, at the best rate of a large one in that dtype."""
+    with FlopCounterMode(display=False) as counted:
+        F.cross_entropy(network.train()(pixels), labels).backward()
+    network.zero_grad()
+    side, seconds = 2048, []
+    x = torch.randn(1, side, 1, side, dtype=dtype).contiguous(memory_format=torch.channels_last)
+    weight, square = torch.randn(side, side, 1, 1, dtype=dtype), torch.randn(side, side, dtype=dtype)
+    for product in (partial(F.conv2d, x, weight), partial(torch.mm, square, square)):
+        for _ in range(6):
+            started = time.perf_counter()
+            product()
+            seconds.append(time.perf_counter() - started)
+    return round(counted.get_total_flops() / (2 * side**3 / min(seconds)) * 1e3, 2)
 
 
 def _interleaved(runs: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:
@@ -235,9 +274,9 @@ def _interleaved(runs: dict[str, Callable[[], None]], repeats: int) -> dict[str,
 
 
 def _ratios(milliseconds: dict[str, float]) -> dict[str, float]:
-    peers = {name: each for name, each in milliseconds.items() if name != OURS}
-    found = {name: round(each / milliseconds[OURS], 3) for name, each in peers.items()}
-    return found | ({"fastest peer": min(found.values())} if found else {})
+    found = {name: round(each / milliseconds[OURS], 3) for name, each in milliseconds.items() if name != OURS}
+    peers = [ratio for name, ratio in found.items() if name != SINGLE]
+    return found | ({"fastest peer": min(peers)} if peers else {})
 
 
 def _timm_vit(of: Transformer) -> nn.Module:

@@ -32,3 +32,9 @@ def spread(values: Sequence[float], digits: int = 3) -> str:
 
 def shown_command(run: dict[str, Any]) -> str:
     return re.sub(r" seed=\d+", "", run["command"])
+
+
+def on_processor(run: Mapping[str, Any]) -> str:
+    """Which processor a benchmark's figures hold for; nothing where the result does not say."""
+    found = run.get("processor")
+    return f", on {found['name']} ({', '.join(found['flags'])})" if found else ""

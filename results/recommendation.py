@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from measured import read_runs, shown_command, spread, with_runs
+from measured import on_processor, read_runs, shown_command, spread, with_runs
 
 SESSIONS = {
     "sasrec-planted_sessions": "SASRec, rotary positions",
@@ -127,7 +127,8 @@ def benchmark() -> Iterator[str]:
         f"| {users['ours'] / users[fastest]:.2f} times as many |"
     )
     yield ""
-    yield f"`{found['command']}`, torch {found['torch']}, threads: {found['threads']}; medians, interleaved."
+    on = f"threads: {found['threads']}{on_processor(found)}"
+    yield f"`{found['command']}`, torch {found['torch']}, {on}; medians, interleaved."
 
 
 def scale() -> Iterator[str]:
@@ -147,4 +148,4 @@ def scale() -> Iterator[str]:
                 f"| {measured['peak_mib']:,} |"
             )
     yield ""
-    yield f"`{found['command']}`, torch {found['torch']}, threads: {found['threads']}."
+    yield f"`{found['command']}`, torch {found['torch']}, threads: {found['threads']}{on_processor(found)}."

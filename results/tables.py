@@ -14,7 +14,7 @@ from typing import Any
 
 import recommendation
 from domains import domains
-from measured import RESULTS, read_runs, shown_command, spread, with_runs
+from measured import RESULTS, on_processor, read_runs, shown_command, spread, with_runs
 
 ROOT = RESULTS.parent
 
@@ -125,6 +125,7 @@ NETWORKS = {
     "se_resnet18": "SE-ResNet-18, 3x3 stem, 32 x 32, batch 64",
     "cbam_resnet18": "CBAM-ResNet-18, likewise",
     "vit_small_pictures": "ViT, patch 4 of 32 x 32, width 192, depth 9, 12 heads, batch 64",
+    "vit_small_pictures_bf16": "the same in bf16, by autocast (`trainer.precision=bf16-mixed`)",
     "vit_tiny": "ViT-Ti/16, 224 x 224, batch 8",
 }
 
@@ -135,7 +136,9 @@ def benchmark_vision() -> Iterator[str]:
     yield "| | training step, ms | (peer / ours) | inference, ms | (peer / ours) |"
     yield "|---|---|---|---|---|"
     for workload, title in NETWORKS.items():
-        measured = found["workloads"][workload]
+        measured = found["workloads"].get(workload)
+        if measured is None:
+            continue
         yield f"| **{title}** | | | | |"
         ours = {kind: measured[f"{kind}_ms"]["ours"] for kind in ("training", "inference")}
         for name in measured["training_ms"]:
@@ -144,8 +147,11 @@ def benchmark_vision() -> Iterator[str]:
                 time = measured[f"{kind}_ms"][name]
                 cells += [f"{time:.1f}", "" if name == "ours" else f"{time / own:.2f}"]
             yield f"| {name} | {' | '.join(cells)} |"
+        if "training_roofline_ms" in measured:
+            yield f"| (its products alone, at this processor's best rate) | {measured['training_roofline_ms']} | | | |"
     yield ""
-    yield f"`{found['command']}`, torch {found['torch']}, {found['threads']} threads, float32; medians, interleaved."
+    on = f"{found['threads']} threads{on_processor(found)}"
+    yield f"`{found['command']}`, torch {found['torch']}, {on}; medians, interleaved; float32 but where bf16 is said."
 
 
 def benchmark_graph(experiment: str) -> Iterator[str]:
@@ -171,7 +177,7 @@ def benchmark_graph(experiment: str) -> Iterator[str]:
         f"- An open recorder costs a training step x{recorder['open_step_ratio']:.2f}, "
         f"a pass x{recorder['open_pass_ratio']:.2f}."
     )
-    yield f"- `{found['command']}`, torch {found['torch']}, {found['threads']} threads."
+    yield f"- `{found['command']}`, torch {found['torch']}, {found['threads']} threads{on_processor(found)}."
 
 
 def attention_positions() -> Iterator[str]:
@@ -219,7 +225,8 @@ def attention_lengths() -> Iterator[str]:
         yield f"| {name}{'' if peer is None else f' / {peer}'} | {' | '.join(cells)} |"
     yield ""
     commands = ", ".join(f"`{run['command']}`" for run in runs)
-    yield f"{commands}, torch {runs[0]['torch']}, {runs[0]['threads']} threads; medians, interleaved."
+    on = f"{runs[0]['threads']} threads{on_processor(runs[0])}"
+    yield f"{commands}, torch {runs[0]['torch']}, {on}; medians, interleaved."
 
 
 def _time_at(milliseconds: dict[str, float] | None, peer: str | None) -> str:

@@ -23,6 +23,7 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from zoo import __version__, checkpoint, formats, launch, loggers, ranks, resume, run_directory, schema, tables
 from zoo.allocator import keep_freed_memory
+from zoo.attention.processor import PROCESSOR
 from zoo.build import build
 from zoo.callbacks import Interruption, Keeper, NanGuard, Progress, Thaw
 from zoo.callbacks.reporting import reporters
@@ -137,6 +138,7 @@ def _conclude(config: dict[str, Any], run_dir: Path, trainer: pl.Trainer, module
         "seed": config["seed"],
         "command": shlex.join(["python", "train.py", *config["overrides"]]),
         "versions": _versions(),
+        "processor": {"name": PROCESSOR.name, "flags": PROCESSOR.flags, "threads": torch.get_num_threads()},
         "commit": commit_of_checkout(),
     }
     if not ranks.is_first():

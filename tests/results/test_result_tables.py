@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from zoo.attention.processor import PROCESSOR
 
 ROOT = Path(__file__).parents[2]
 RUNS = sorted((ROOT / "results").glob("*/*.json"))
@@ -17,6 +20,22 @@ def test_tables_are_made_from_results() -> None:
     command = [sys.executable, str(ROOT / "results" / "tables.py"), "--check"]
     said = subprocess.run(command, capture_output=True, text=True)
     assert said.returncode == 0, said.stdout + said.stderr
+
+
+def test_a_benchmark_says_for_which_processor_it_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("benchmarks", "results"):
+        monkeypatch.syspath_prepend(ROOT / folder)
+    filing, measured = importlib.import_module("filing"), importlib.import_module("measured")
+    filing.file({"threads": 1}, tmp_path / "0.json")
+    found = json.loads((tmp_path / "0.json").read_text(encoding="utf-8"))
+    assert found["processor"]["name"] == PROCESSOR.name
+    assert found["processor"]["flags"] == PROCESSOR.flags
+    assert found["processor"]["threads"] >= 1
+    assert PROCESSOR.name in capsys.readouterr().out
+    assert measured.on_processor(found) == f", on {PROCESSOR.name} ({', '.join(PROCESSOR.flags)})"
+    assert measured.on_processor({}) == ""
 
 
 @pytest.mark.parametrize("path", RUNS, ids=lambda path: f"{path.parent.name}-{path.stem}")

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from zoo.attention.dropout import drop_mask
+from zoo.attention.precision import wide
 
 _ROWS = 48
 """Queries of a block: fewer make products slower, more compute pairs that do not exist."""
@@ -58,7 +59,8 @@ class _Causal(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, *kept = ctx.saved_tensors
         transposed = value.transpose(1, 2)
-        of_query, of_key, of_value = torch.empty_like(query), torch.zeros_like(key), torch.zeros_like(value)
+        of_query = torch.empty_like(query)
+        of_key, of_value = (torch.zeros_like(x, dtype=wide(x)) for x in (key, value))  # sums over blocks
         for (rows, keys), weights, mask in zip(_blocks(query.shape[1]), kept[::2], kept[1::2], strict=True):
             of_rows = gradient[:, rows]
             of_weights = torch.bmm(of_rows, transposed[:, :, keys])
@@ -69,7 +71,7 @@ class _Causal(torch.autograd.Function):
             of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)
             of_query[:, rows] = torch.bmm(of_scores, key[:, keys])
             of_key[:, keys] += torch.bmm(of_scores.transpose(1, 2), query[:, rows])
-        return of_query.mul_(ctx.scale), of_key, of_value, None, None
+        return of_query.mul_(ctx.scale), of_key.to(key.dtype), of_value.to(value.dtype), None, None
 
 
 def _blocks(length: int) -> Iterator[tuple[slice, slice]]:

@@ -1,4 +1,4 @@
-"""Linear layers: the product with a weight, by whichever of PyTorch's two float32 routines is the faster one."""
+"""Linear layers: the product with a weight, by the faster of PyTorch's two float32 routines on this processor."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from zoo.attention.processor import PROCESSOR, Processor
 
 _ROWS = 256
 _PRODUCTS = 2**25
@@ -23,10 +25,10 @@ def linear(
 ) -> Float[Tensor, "*rows e"]:
     """x W^T + b.
 
-    Large float32 products on the CPU are computed as a convolution of size one over the rows, in channels_last: the
-    same sums, which PyTorch gives to oneDNN instead of the BLAS that it was built with.
+    Where `convolves` says so, it is computed as a convolution of size one over the rows, in channels_last: the same
+    sums, which PyTorch gives to oneDNN instead of the BLAS that it was built with.
     """
-    if not _convolves(x, weight):
+    if not convolves(x, weight, PROCESSOR):
         return F.linear(x, weight, bias)
     pixels = x.reshape(1, -1, 1, x.shape[-1]).permute(0, 3, 1, 2)
     # Dilation means nothing to a kernel of size one; with a single thread PyTorch asks oneDNN only if there is some.
@@ -34,16 +36,19 @@ def linear(
     return product.permute(0, 2, 3, 1).reshape(*x.shape[:-1], weight.shape[0])
 
 
-def _convolves(x: Tensor, weight: Tensor) -> bool:
-    """A function of shape, dtype and device alone.
+def convolves(x: Float[Tensor, "*rows d"], weight: Float[Tensor, "e d"], processor: Processor) -> bool:
+    """Whether a convolution is faster: a function of shape, dtype, device and processor alone.
 
-    oneDNN makes code for a shape that it meets for the first time (0.3 to 1 ms) and rearranges the weights in every
-    call: neither is paid for by few rows or small widths.
+    PyTorch's BLAS is MKL, which uses vectors of 512 bits on Intel's processors alone: on others that have them oneDNN
+    is about twice as fast, on Intel's not. oneDNN makes code for a shape that it meets for the first time (0.3 to 1 ms)
+    and rearranges the weights in every call: neither is paid for by few rows or small widths.
     """
-    if x.device.type != "cpu" or x.dtype != torch.float32 or not _HAS_ONEDNN or torch.is_autocast_enabled("cpu"):
+    if not (_HAS_BOTH and processor.has_avx512) or processor.vendor in ("", "GenuineIntel"):
+        return False
+    if x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
         return False
     rows = x.numel() // max(1, x.shape[-1])
     return rows >= _ROWS and rows * weight.numel() >= _PRODUCTS
 
 
-_HAS_ONEDNN = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+_HAS_BOTH = torch.backends.mkldnn.is_available() and torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]

@@ -1,0 +1,126 @@
+"""Every kernel that is chosen by processor, against the other choice, by size: where does one overtake the other?
+
+    python benchmarks/kernels.py                  # float32 and bfloat16, two threads
+    python benchmarks/kernels.py --threads 1 --repeats 15
+
+Forward and backward, medians of CPU time, the two in turns. A ratio above 1 says that what `zoo/attention/processor.py`
+and its callers could choose is that many times as fast as PyTorch's usual kernel; `*` marks what is chosen here. Run it
+on another processor and compare: where a mark and a ratio disagree by much, the choice is wrong there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from filing import command, file
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.allocator import keep_freed_memory
+from zoo.attention import products
+from zoo.attention.causal import causal_attention
+from zoo.attention.fused import _written_out, goes_in_blocks, writes_out
+from zoo.attention.processor import PROCESSOR
+from zoo.attention.products import convolves
+from zoo.run import commit_of_checkout
+
+LINEAR = [(256, 64, 128), (1184, 64, 128), (64, 512, 512), (1576, 192, 768), (4160, 192, 192), (4160, 768, 192)]
+"""Rows, inputs and outputs."""
+ROWS = [(8, 16), (17, 16), (36, 16), (65, 16), (97, 16), (17, 64), (65, 64), (197, 64), (256, 16), (384, 64)]
+"""Keys of a row, and the width of a head."""
+HEADS = 64
+"""Heads of all examples together, at the longest; more of shorter ones."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=9, help="turns of each kernel")
+    parser.add_argument("--out", type=Path, help="write the figures to this JSON file: --out=PATH")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    keep_freed_memory()
+    found = [*_products(options.repeats), *_attention(options.repeats)]
+    result = {
+        "choices": found,
+        "threads": options.threads,
+        "torch": torch.__version__,
+        "command": command(),
+        "commit": commit_of_checkout(),
+    }
+    file(result, options.out)
+
+
+def _products(repeats: int) -> list[dict[str, Any]]:
+    found = []
+    for rows, inputs, outputs in LINEAR:
+        x, weight, bias = _drawn(rows, inputs), _drawn(outputs, inputs), _drawn(outputs)
+        own, chosen = partial(_as_convolution, x, weight, bias), convolves(x, weight, PROCESSOR)
+        times = _interleaved(partial(F.linear, x, weight, bias), own, (x, weight, bias), repeats)
+        name = f"convolution for a product, {rows} x {inputs} x {outputs}"
+        found.append(_shown(name, "float32", times, chosen))
+    return found
+
+
+def _as_convolution(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    chosen, products.convolves = products.convolves, lambda *_: True
+    try:
+        return products.linear(x, weight, bias)
+    finally:
+        products.convolves = chosen
+
+
+def _attention(repeats: int) -> list[dict[str, Any]]:
+    found = []
+    for dtype in (torch.float32, torch.bfloat16):
+        for keys, width in ROWS:
+            heads = min(512, HEADS * 384 // keys)
+            query, key, value = _drawn(heads // 4, keys, 3, 4, width, dtype=dtype).permute(2, 0, 3, 1, 4)
+            leaves, scale = (query, key, value), width**-0.5
+            usual = partial(F.scaled_dot_product_attention, *leaves, scale=scale)
+            own = partial(_written_out, *leaves, scale=scale, dropout_p=0.0, enable_gqa=False)
+            chosen = writes_out(*leaves, False, PROCESSOR)
+            name, said = f"{keys} keys of width {width}", str(dtype).removeprefix("torch.")
+            found.append(_shown(f"written out, {name}", said, _interleaved(usual, own, leaves, repeats), chosen))
+            for p in (0.0, 0.2):
+                usual = partial(F.scaled_dot_product_attention, *leaves, is_causal=True, dropout_p=p, scale=scale)
+                own = partial(causal_attention, *leaves, scale, p)
+                chosen, times = goes_in_blocks(*leaves, p, PROCESSOR), _interleaved(usual, own, leaves, repeats)
+                found.append(_shown(f"causal in blocks, {name}, dropout {p}", said, times, chosen))
+    return found
+
+
+def _drawn(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype).requires_grad_()
+
+
+def _interleaved(
+    usual: Callable[[], Tensor], own: Callable[[], Tensor], leaves: tuple[Tensor, ...], repeats: int
+) -> dict[str, float]:
+    """Median milliseconds of CPU time, forward and backward, over all threads."""
+    times: dict[str, list[float]] = {"usual": [], "own": []}
+    gradient = torch.ones_like(usual().detach())
+    for turn in range(repeats + 2):
+        for name, run in ((("usual", usual), ("own", own)), (("own", own), ("usual", usual)))[turn % 2]:
+            started = time.process_time()
+            torch.autograd.grad(run(), leaves, gradient)
+            if turn >= 2:
+                times[name].append((time.process_time() - started) * 1e3)
+    return {name: round(statistics.median(each), 3) for name, each in times.items()}
+
+
+def _shown(name: str, dtype: str, times: dict[str, float], is_chosen: bool) -> dict[str, Any]:
+    ratio = times["usual"] / times["own"]
+    print(f"{'*' if is_chosen else ' '} {ratio:5.2f}  {dtype:8}  {name}", flush=True)
+    return {"choice": name, "dtype": dtype, "ms": times, "ratio": round(ratio, 3), "chosen": is_chosen}
+
+
+if __name__ == "__main__":
+    main()
