@@ -99,7 +99,7 @@ def test_a_cell_of_one_line_may_be_too_long(tmp_path: Path) -> None:
     assert "line 2: a cell has more than" in found.first_skipped
 
 
-_text = st.text("ab,\"' é", max_size=6).map(lambda text: f"x{text}")
+_text = st.text("ab,\"\t' é", max_size=6).map(lambda text: f"x{text}x")
 _texts = st.lists(_text, min_size=2, max_size=4).map("\n".join)
 _cell = st.one_of(_text, _text, _text, st.sampled_from(["", ",y", 'says "x"']), _texts)
 
@@ -109,15 +109,16 @@ def _quoted(cell: str) -> str:
     return f'"{doubled}"'
 
 
-def _written(row: list[str], *, all_quoted: bool) -> str:
-    return ",".join(_quoted(cell) if all_quoted or set(cell) & set(',"\n\r') or not cell else cell for cell in row)
+def _written(row: list[str], mark: str, *, all_quoted: bool) -> str:
+    special = {mark, '"', "\n", "\r"}
+    return mark.join(_quoted(cell) if all_quoted or set(cell) & special or not cell else cell for cell in row)
 
 
 _FAULTS = {
-    "stray": lambda row, at: ",".join([*row[:at], f'"{row[at]}', *row[at + 1 :]]),
-    "fewer": lambda row, _: ",".join(row[:-1]) or "a,b",
-    "more": lambda row, _: ",".join([*row, "z"]),
-    "behind": lambda row, at: ",".join([*row[:at], f'"{row[at]}"z', *row[at + 1 :]]),
+    "stray": lambda row, at, mark: mark.join([*row[:at], f'"{row[at]}', *row[at + 1 :]]),
+    "fewer": lambda row, _, mark: mark.join(row[:-1]) or f"a{mark}b",
+    "more": lambda row, _, mark: mark.join([*row, "z"]),
+    "behind": lambda row, at, mark: mark.join([*row[:at], f'"{row[at]}"z', *row[at + 1 :]]),
 }
 
 
@@ -125,21 +126,22 @@ _FAULTS = {
 @given(st.data())
 def test_rows_that_are_read_and_rows_that_are_skipped_are_all(tmp_path: Path, data: st.DataObject) -> None:
     """Rows with faults stand among good ones, none next to another; all good ones are read as they are."""
+    kind, mark = data.draw(st.sampled_from([("csv", ","), ("tsv", "\t")]))
     columns = data.draw(st.integers(1, 4))
     rows = data.draw(st.lists(st.lists(_cell, min_size=columns, max_size=columns), min_size=2, max_size=12))
     bad = set(data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=4)))
     bad = {place for place in bad if place - 1 not in bad}
-    lines, good = [], []
+    lines, good = [mark.join(f"c{number}" for number in range(columns))], []
     for place, row in enumerate(rows):
         if place in bad:
-            plain = [f"w{place}"] * columns
-            fault = data.draw(st.sampled_from(sorted(_FAULTS)))
-            lines.append(_FAULTS[fault](plain, data.draw(st.integers(0, columns - 1))))
+            fault = _FAULTS[data.draw(st.sampled_from(sorted(_FAULTS)))]
+            lines.append(fault([f"w{place}"] * columns, data.draw(st.integers(0, columns - 1)), mark))
         else:
-            lines.append(_written(row, all_quoted=data.draw(st.booleans())))
+            lines.append(_written(row, mark, all_quoted=data.draw(st.booleans())))
             good.append(row)
-    header = ",".join(f"c{number}" for number in range(columns))
-    found = table(tmp_path, "\n".join([header, *lines]) + data.draw(st.sampled_from(["", "\n"])), on_bad_row="skip")
+    path = tmp_path / f"t.{kind}"
+    path.write_bytes(("\n".join(lines) + data.draw(st.sampled_from(["", "\n"]))).encode())
+    found = read_table(path, on_bad_row="skip")
     if not good:
         with pytest.raises(DataError, match="no row is usable"):
             cells(found)

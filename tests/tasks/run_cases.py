@@ -33,7 +33,7 @@ def stopped_and_continued(cli: Any, options: Sequence[str], after: int) -> Path:
 
     def stop(self: callbacks.Interruption, trainer: Any, *rest: Any) -> None:
         if trainer.global_step == after:
-            self._asked = signal.SIGTERM
+            self.request.by = signal.SIGTERM
         start(self, trainer, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
