@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from zoo.attention.ranges import AnyFloat, Count, Seed, Share
+from zoo.attention.ranges import AnyFloat, Count, Rate, Seed, Share
 from zoo.data.tables import OnBadRow
 from zoo.tasks.recommendation.baskets import fill
 from zoo.tasks.recommendation.files import Reading, read_interactions
@@ -35,7 +35,7 @@ def planted_sessions(
     reach: Count = 10,
     shortest: Count = 20,
     longest: Count = 30,
-    noise: Share = 0.2,
+    noise: Rate = 0.2,
     max_epochs: Count,
     batch_size: Count,
     eval_batch_size: Count | None = None,
@@ -73,7 +73,7 @@ def planted_baskets(
     items: Count = 500,
     first: Count = 10,
     size: Count = 32,
-    noise: Share = 0.2,
+    noise: Rate = 0.2,
     max_epochs: Count,
     batch_size: Count,
     eval_batch_size: Count | None = None,
