@@ -152,7 +152,7 @@ def test_what_is_wrong_is_said_once_and_nothing_is_left(cli: Any, tiny: list[str
     ("given", "said"),
     [
         (["trainer.devices=0"], "trainer.devices=0: write a whole number"),
-        (["trainer.num_nodes=0"], "trainer.num_nodes=0: write a whole number"),
+        (["trainer.num_nodes=0"], "trainer.num_nodes=0 does not fit: it is to be a whole number"),
         (["trainer.num_nodes=2"], "torchrun --nnodes=2"),
         (["trainer.max_restarts=-1"], "trainer.max_restarts=-1"),
         (["optimisation.freeze=[net.layers.0]", "optimisation.unfreeze={2: [net.layers.0]}"], "optimisation.unfreeze"),
