@@ -216,3 +216,42 @@ def test_against_the_peer() -> None:
 def test_bad_options(option: str) -> None:
     with pytest.raises(ValueError, match=f"{option} must be at least 1, got 0"):
         Performer(dim=4, heads=2, **{option: 0})
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("loudness", [3.0, 30.0, 1000.0])
+@pytest.mark.parametrize("is_loud_later", [False, True])
+def test_later_keys_do_not_reach_back(
+    dtype: torch.dtype, loudness: float, is_loud_later: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the keys that come later are, in the same block or another: nothing before is rounded anew."""
+    monkeypatch.setattr(linear, "_BLOCK", 16)
+    attend, tensors = drawn(8, 2, 32).to(dtype), inputs(Shape(2, 2, 50, 50, 8), dtype)
+    tensors["key"] *= 1.0 if is_loud_later else loudness
+    mask = torch.rand(2, 50, generator=torch.Generator().manual_seed(0)) < 0.8
+    for support in (DenseSupport(causal=True), DenseSupport.from_key_mask(mask, causal=True)):
+        with record(attend, implied=True) as maps:
+            before = attend(**tensors, support=support)[0]
+        for start in (1, 20, 32, 49):
+            later = {name: x.clone() for name, x in tensors.items()}
+            later["key"][:, :, start:] *= loudness if is_loud_later else 1.0 / loudness
+            with record(attend, implied=True) as others:
+                after = attend(**later, support=support)[0]
+            assert torch.equal(after[:, :, :start], before[:, :, :start])
+            assert torch.equal(others[""].weights[:, :, :start], maps[""].weights[:, :, :start])
+            assert after.isfinite().all()
+
+
+@pytest.mark.parametrize("loudness", [1.0, 5.0])
+def test_causal_rows_are_passes_over_their_own_keys(loudness: float) -> None:
+    attend, tensors = drawn(8, 2, 32), inputs(Shape(1, 2, 150, 150, 8))
+    tensors["key"] *= loudness
+    whole = attend(**tensors, support=DenseSupport(causal=True))[0]
+    for row in (0, 1, 127, 128, 149):
+        one = attend(
+            tensors["query"][:, :, row : row + 1],
+            tensors["key"][:, :, : row + 1],
+            tensors["value"][:, :, : row + 1],
+            DenseSupport(),
+        )[0]
+        torch.testing.assert_close(whole[:, :, row : row + 1], one, rtol=1e-9, atol=1e-9)

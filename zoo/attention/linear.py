@@ -59,7 +59,6 @@ class KernelAttention(Weightless, ABC):
         projection: Float[Tensor, "h d f"] | None,
         mask: Bool[Tensor, "#b #h #k 1"] | None,
         before: LinearState,
-        causal: bool,
     ) -> tuple[Float[Tensor, "b h k f"], Float[Tensor, "b h f"] | None]:
         """phi of keys, and the logarithm of what each feature was divided by."""
 
@@ -143,10 +142,10 @@ class KernelAttention(Weightless, ABC):
             if support.causal:
                 context, sums = self._in_order(query, key, value, mask, projection, sums, part)
             else:
-                for keys in _parts(part, key, value, mask):
-                    sums = _run(part, self._add, *keys, projection, sums, False)
-                read = [_run(part, self._read, *queries, projection, sums) for queries in _parts(part, query)]
-                context = _joined(read).to(value.dtype)
+                for keys in in_parts(part, key, value, mask):
+                    sums = _run(part, self._add, *keys, projection, sums)
+                read = [_run(part, self._read, *queries, projection, sums) for queries in in_parts(part, query)]
+                context = joined(read).to(value.dtype)
         return context, None if state is None else sums
 
     def _part(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b h k d"]) -> int | None:
@@ -172,13 +171,17 @@ class KernelAttention(Weightless, ABC):
         blind, early = (max(n, 0) for n in (query.shape[2] - key.shape[2], key.shape[2] - query.shape[2]))
         if early:
             earlier, (key, value, mask) = zip(*(_cut(x, early) for x in (key, value, mask)), strict=True)
-            for keys in _parts(part, *earlier):
-                sums = _run(part, self._add, *keys, projection, sums, True)
+            for keys in in_parts(part, *earlier):
+                sums = _run(part, self._add, *keys, projection, sums)
         of_parts = [query.new_zeros(*query.shape[:2], blind, value.shape[3], dtype=value.dtype)] if blind else []
-        for both in _parts(part, query[:, :, blind:] if blind else query, key, value, mask):
+        for both in in_parts(part, query[:, :, blind:] if blind else query, key, value, mask):
             context, sums = _run(part, self._follow, *both, projection, sums)
             of_parts.append(context)
-        return _joined(of_parts), sums
+        return joined(of_parts), sums
+
+    def in_blocks(self, *tensors: Tensor | None) -> Iterable[tuple[Any, ...]]:
+        """As many positions of each at a time as have their pairs computed together."""
+        return in_parts(_BLOCK, *tensors)
 
     def _add(
         self,
@@ -187,11 +190,10 @@ class KernelAttention(Weightless, ABC):
         mask: Bool[Tensor, "#b #h #k 1"] | None,
         projection: Float[Tensor, "h d f"] | None,
         sums: LinearState,
-        causal: bool,
     ) -> LinearState:
         """The sums with these keys."""
-        of_key, scale = self.of_key(at_least_single(key), projection, mask, sums, causal)
-        return sums.step(sums.sums_at(scale) + of_key.mT @ _counted(value, mask), scale, key.shape[2])
+        of_key, scale = self.of_key(at_least_single(key), projection, mask, sums)
+        return sums.step(sums.sums_at(scale) + of_key.mT @ counted(value, mask), scale, key.shape[2])
 
     def _read(
         self, query: Float[Tensor, "b h q d"], projection: Float[Tensor, "h d f"] | None, sums: LinearState
@@ -209,9 +211,9 @@ class KernelAttention(Weightless, ABC):
         sums: LinearState,
     ) -> tuple[Float[Tensor, "b h n v"], LinearState]:
         """The context of queries that see what was summed and the keys up to their own, and the sums with these."""
-        of_key, scale = self.of_key(at_least_single(key), projection, mask, sums, True)
+        of_key, scale = self.of_key(at_least_single(key), projection, mask, sums)
         of_query = self.of_query(at_least_single(query), projection, sums.scale if scale is None else scale)
-        context, total = _causal(of_query, of_key, _counted(value, mask), sums.sums_at(scale))
+        context, total = _causal(of_query, of_key, counted(value, mask), sums.sums_at(scale))
         return _average(context).to(value.dtype), sums.step(total, scale, key.shape[2])
 
     def _show(
@@ -227,15 +229,25 @@ class KernelAttention(Weightless, ABC):
         if not self.tap.wants_implied or state is not None:  # of keys that were summed, nothing can be said
             return
         with torch.set_grad_enabled(self.tap.wants_gradient and torch.is_grad_enabled()):
-            before = self.start(query, key, support)
-            of_key, scale = self.of_key(at_least_single(key), projection, mask, before, support.causal)
-            of_query = self.of_query(at_least_single(query), projection, before.scale if scale is None else scale)
-            # keys that no query sees are left out of the features
-            pairs = of_query @ F.pad(of_key, (0, 0, 0, support.later if support.causal else 0)).mT
-            allowed = support.mask_of(pairs)
-            pairs = pairs if allowed is None else pairs.masked_fill(~allowed, 0.0)
-            norm = pairs.sum(-1, keepdim=True)
-            self.tap.emit(pairs / norm.masked_fill(norm == 0.0, 1.0), support, implied=True)
+            self.tap.emit(self.implied(query, key, projection, mask, support), support, implied=True)
+
+    def implied(
+        self,
+        query: Float[Tensor, "b h q d"],
+        key: Float[Tensor, "b h _k d"],
+        projection: Float[Tensor, "h d f"] | None,
+        mask: Bool[Tensor, "#b #h #_k 1"] | None,
+        support: DenseSupport,
+    ) -> Float[Tensor, "b h q k"]:
+        """phi(q) · phi(k), normalised, of keys without those that come after the last query."""
+        before = self.start(query, key, support)
+        of_key, scale = self.of_key(at_least_single(key), projection, mask, before)
+        of_query = self.of_query(at_least_single(query), projection, before.scale if scale is None else scale)
+        pairs = of_query @ with_later(of_key, support).mT
+        allowed = support.mask_of(pairs)
+        pairs = pairs if allowed is None else pairs.masked_fill(~allowed, 0.0)
+        norm = pairs.sum(-1, keepdim=True)
+        return pairs / norm.masked_fill(norm == 0.0, 1.0)
 
 
 class LinearAttention(KernelAttention):
@@ -266,7 +278,6 @@ class LinearAttention(KernelAttention):
         projection: Float[Tensor, "h d f"] | None,
         mask: Bool[Tensor, "#b #h #k 1"] | None,
         before: LinearState,
-        causal: bool,
     ) -> tuple[Float[Tensor, "b h k f"], Float[Tensor, "b h f"] | None]:
         return _elu_plus_one(key), None
 
@@ -290,7 +301,12 @@ def _elu_plus_one(x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
     return _EluPlusOne.apply(x)  # type: ignore[no-any-return]
 
 
-def _parts(size: int | None, *tensors: Tensor | None) -> Iterable[tuple[Any, ...]]:
+def with_later(x: Float[Tensor, "b h _k f"], support: DenseSupport) -> Float[Tensor, "b h k f"]:
+    """Zeros for the keys that no query sees because they come after the last."""
+    return F.pad(x, (0, 0, 0, support.later if support.causal else 0))
+
+
+def in_parts(size: int | None, *tensors: Tensor | None) -> Iterable[tuple[Any, ...]]:
     """The same positions of each, `size` at a time; a mask may be the same for all positions, or None."""
     assert tensors[0] is not None
     length = tensors[0].shape[2]
@@ -313,11 +329,11 @@ def _run(part: int | None, function: Callable[..., Any], *arguments: Any) -> Any
     return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)
 
 
-def _joined(parts: list[Tensor]) -> Tensor:
+def joined(parts: list[Tensor]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
 
 
-def _counted(value: Float[Tensor, "b h k v"], mask: Bool[Tensor, "#b #h #k 1"] | None) -> Float[Tensor, "b h k v1"]:
+def counted(value: Float[Tensor, "b h k v"], mask: Bool[Tensor, "#b #h #k 1"] | None) -> Float[Tensor, "b h k v1"]:
     """Values with a last column that counts the keys that exist."""
     value = at_least_single(value)
     exists = value.new_ones(()) if mask is None else mask.to(value.dtype)

@@ -8,10 +8,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from zoo.attention.linear import KernelAttention
-from zoo.attention.precision import wide
+from zoo.attention.linear import KernelAttention, counted, joined, with_later
+from zoo.attention.precision import at_least_single, wide
 from zoo.attention.ranges import Count
 from zoo.attention.state import LinearState
+from zoo.attention.supports import DenseSupport, masked_softmax
 
 
 class Performer(KernelAttention):
@@ -22,8 +23,9 @@ class Performer(KernelAttention):
     exponentially with the norms of queries and keys.
 
     Each feature is divided by its largest value over the keys (of a long sequence: over those summed so far, and the
-    sums are rescaled where it rises), and each query's features by their largest: both cancel. In causal attention a
-    feature is at least the smallest positive number, to the power .9, of that value.
+    sums are rescaled where it rises), and each query's features by their largest: both cancel. Causal attention goes in
+    blocks: the pairs within one, each key's features divided by what it alone decides, and the sums of those before it
+    share a softmax, so that no key that comes later changes how those before it are rounded.
 
     Cost: O(n m d)
     Weights: none; implied on request
@@ -101,20 +103,99 @@ class Performer(KernelAttention):
         projection: Float[Tensor, "h d f"] | None,
         mask: Bool[Tensor, "#b #h #k 1"] | None,
         before: LinearState,
-        causal: bool,
     ) -> tuple[Float[Tensor, "b h k f"], Float[Tensor, "b h f"]]:
-        assert projection is not None
-        lowest = torch.finfo(key.dtype)
-        of_key = (key @ projection).sub_(key.square().sum(-1, keepdim=True) / (2.0 * math.sqrt(key.shape[-1])))
-        if mask is not None:
-            of_key = of_key.masked_fill(~mask, lowest.min)
-        scale = before.scale
-        if of_key.shape[2]:
-            scale = torch.maximum(scale, of_key.detach().amax(2))
-        of_key = of_key.sub_(scale.unsqueeze(2))
-        if causal:  # a key that comes later must not make those that a query sees vanish
-            of_key = of_key.clamp(min=0.9 * math.log(lowest.tiny))
-        return of_key.exp_(), scale
+        exponents, scale = _exponents(key, projection, mask), before.scale
+        if exponents.shape[2]:
+            scale = torch.maximum(scale, exponents.detach().amax(2))
+        return (exponents - scale.unsqueeze(2)).exp_(), scale
+
+    def implied(
+        self,
+        query: Float[Tensor, "b h q d"],
+        key: Float[Tensor, "b h _k d"],
+        projection: Float[Tensor, "h d f"] | None,
+        mask: Bool[Tensor, "#b #h #_k 1"] | None,
+        support: DenseSupport,
+    ) -> Float[Tensor, "b h q k"]:
+        if not key.shape[2]:
+            return support.zeros(query, with_later(key, support))
+        exponents = _exponents(at_least_single(key), projection, mask)
+        scale = _first(exponents, mask)
+        pairs = _log_pairs(self.of_query(at_least_single(query), projection, scale), exponents, scale)
+        return support.softmax(with_later(pairs.mT, support).mT)
+
+    def _follow(
+        self,
+        query: Float[Tensor, "b h n d"],
+        key: Float[Tensor, "b h n d"],
+        value: Float[Tensor, "b h n v"],
+        mask: Bool[Tensor, "#b #h #n 1"] | None,
+        projection: Float[Tensor, "h d f"] | None,
+        sums: LinearState,
+    ) -> tuple[Float[Tensor, "b h n v"], LinearState]:
+        contexts = []
+        for queries, keys, values, exists in self.in_blocks(query, key, value, mask):
+            context, sums = self._follow_block(queries, keys, values, exists, projection, sums)
+            contexts.append(context)
+        return joined(contexts), sums
+
+    def _follow_block(
+        self,
+        query: Float[Tensor, "b h n d"],
+        key: Float[Tensor, "b h n d"],
+        value: Float[Tensor, "b h n v"],
+        mask: Bool[Tensor, "#b #h #n 1"] | None,
+        projection: Float[Tensor, "h d f"] | None,
+        sums: LinearState,
+    ) -> tuple[Float[Tensor, "b h n v"], LinearState]:
+        if not key.shape[2]:
+            return torch.zeros_like(value), sums
+        exponents, counting = _exponents(at_least_single(key), projection, mask), counted(value, mask)
+        scale = torch.maximum(sums.scale, _first(exponents, mask))
+        of_query = self.of_query(at_least_single(query), projection, scale)
+        before, count = (
+            (of_query @ sums.sums_at(scale))
+            .expand(*query.shape[:3], counting.shape[3])
+            .split_with_sizes([value.shape[3], 1], -1)
+        )
+        exists = count > 0
+        of_before = count.masked_fill(~exists, 1.0)
+        permitted = torch.ones(key.shape[2], key.shape[2], dtype=torch.bool, device=key.device).tril()
+        permitted = permitted if mask is None else permitted & mask.mT
+        rows = torch.cat([_log_pairs(of_query, exponents, scale), of_before.log()], -1)
+        permitted = torch.cat([permitted.expand(*exists.shape[:3], -1), exists], -1)
+        within, share = masked_softmax(rows, permitted).split_with_sizes([key.shape[2], 1], -1)
+        context = within @ counting[..., :-1] + share * (before / of_before)
+        later = torch.maximum(scale, exponents.detach().amax(2))
+        of_key = (exponents - later.unsqueeze(2)).exp()
+        return context.to(value.dtype), sums.step(sums.sums_at(later) + of_key.mT @ counting, later, key.shape[2])
+
+
+def _exponents(
+    key: Float[Tensor, "b h k d"], projection: Float[Tensor, "h d f"] | None, mask: Bool[Tensor, "#b #h #k 1"] | None
+) -> Float[Tensor, "b h k f"]:
+    """log phi(k), but for a constant; the lowest number where no key is."""
+    assert projection is not None
+    exponents = (key @ projection).sub_(key.square().sum(-1, keepdim=True) / (2.0 * math.sqrt(key.shape[-1])))
+    return exponents if mask is None else exponents.masked_fill(~mask, torch.finfo(key.dtype).min)
+
+
+def _first(exponents: Float[Tensor, "b h k f"], mask: Bool[Tensor, "#b #h #k 1"] | None) -> Float[Tensor, "b h f"]:
+    """Those of the first key that exists: no query sees another without it."""
+    if mask is None:
+        return exponents[:, :, 0].detach()
+    at = mask.expand(*exponents.shape[:3], 1).to(torch.uint8).argmax(2, keepdim=True)
+    return exponents.detach().gather(2, at.expand(-1, -1, -1, exponents.shape[3])).squeeze(2)
+
+
+def _log_pairs(
+    of_query: Float[Tensor, "b h q f"], exponents: Float[Tensor, "b h k f"], scale: Float[Tensor, "b h f"]
+) -> Float[Tensor, "b h q k"]:
+    """log(phi(q) · phi(k)), but for a constant of each query; each key's features are divided by their largest."""
+    exponents = exponents - scale.unsqueeze(2)
+    largest = exponents.detach().amax(-1, keepdim=True)
+    pairs = of_query @ (exponents - largest).exp_().mT
+    return pairs.clamp(min=torch.finfo(pairs.dtype).tiny).log() + largest.mT
 
 
 def _orthogonal(heads: int, count: int, width: int, generator: torch.Generator) -> Float[Tensor, "h f d"]:
