@@ -26,7 +26,7 @@ from torch import Tensor
 
 from zoo import build, checkpoint, config, run, run_directory, schema
 from zoo.data.tables import collecting
-from zoo.errors import ConfigError, ProblemsError, ZooError
+from zoo.errors import ConfigError, ProblemsError, ZooError, bounded, visible
 from zoo.finetune import origin, transplant
 from zoo.penalising import penalise
 from zoo.tasks.contract import Invariance, Task, TaskData
@@ -62,7 +62,7 @@ def show(overrides: Sequence[str]) -> None:
     """Prints the report."""
     started = time.monotonic()
     for line in check(overrides):
-        print(f"  {line}")
+        print(f"  {visible(line)}")
     print(f"no problem found in {time.monotonic() - started:.1f} s; nothing was trained")
 
 
@@ -118,7 +118,7 @@ def _read(composed: Mapping[str, Any]) -> tuple[TaskData | None, list[str]]:
                 found.append(error)  # type: ignore[arg-type]
     for each in said:
         if issubclass(each.category, UserWarning) and "zoo" in str(each.filename):
-            print(f"zoo: {each.message}", file=sys.stderr)
+            print(f"zoo: {bounded(visible(each.message))}", file=sys.stderr)
     return data, [str(error) for error in found]
 
 

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from zoo import __version__, config
-from zoo.errors import ConfigError, InterruptedRunError, ZooError, nearest
+from zoo import __version__, config, strangers
+from zoo.errors import ConfigError, InterruptedRunError, ZooError, bounded, nearest, visible
 
 _GROUPS = (
     "model",
@@ -91,7 +91,7 @@ def _plain_warnings() -> Iterator[None]:
 
     def plain(message: Any, category: Any, filename: str, *rest: Any, **named: Any) -> str:
         if Path(filename).is_relative_to(Path(__file__).parent):
-            return f"zoo: {message}\n"
+            return f"zoo: {bounded(visible(message))}\n"
         return usual(message, category, filename, *rest, **named)
 
     warnings.formatwarning = plain
@@ -180,7 +180,9 @@ def _with_recipe(overrides: list[str]) -> list[str]:
 
     trained = checkpoint.read(origin)["zoo"]["config"]
     resumes = config.value_of(overrides, "resume") is not None
-    return [*(config.continued(trained) if resumes else config.recipe(trained)), *overrides]
+    stored = config.continued(trained) if resumes else config.recipe(trained)
+    strangers.check_overrides(stored, keys)
+    return [*stored, *overrides]
 
 
 def _run(arguments: list[str]) -> int:

@@ -25,7 +25,9 @@ from zoo.data.tables import advising
 from zoo.disk import is_stream, whole_file
 from zoo.errors import CheckpointError, ConfigError, DataError
 from zoo.forms import MalformedError, expect
+from zoo.strangers import modest_data
 from zoo.tasks.contract import EXAMPLE, Task, TaskData
+from zoo.terminal import shown
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -59,7 +61,7 @@ def predict(options: argparse.Namespace) -> None:
     answer = module.answering(top=options.top, explain=options.explain, seen=options.seen)
     data = _data(module, options)
     if options.out is None:
-        _write_rows(sys.stdout, _in_order(answer, data.predict_dataloader()))
+        _write_rows(shown(sys.stdout), _in_order(answer, data.predict_dataloader()))
         return
     with _written(options.out) as file:
         count = _write_rows(file, _in_order(answer, data.predict_dataloader()))
@@ -118,7 +120,7 @@ def _opened(options: argparse.Namespace) -> tuple[Task, TaskData]:
 def _data(module: Task, options: argparse.Namespace) -> TaskData:
     """The user's own data if given, else what the module was trained on."""
     about = module.about
-    node = dict(about["config"]["data"])
+    node = modest_data(about["config"]["data"])
     root = options.root or os.environ.get("ZOO_DATA")
     if "root" in node and root is not None:
         node["root"] = str(root)

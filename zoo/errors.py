@@ -3,14 +3,48 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 
 _LISTED = 30
 """At most so many names are listed in a message."""
 
 
+_UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""What moves a terminal's cursor, colours or reverses it, but for tabs and ends of lines."""
+_WIDEST, _MOST_LINES, _TAIL = 4_000, 250, 500
+
+
+def visible(text: object) -> str:
+    """A text for a terminal, which names in files may want to steer: control characters as escapes that are seen."""
+    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), str(text))
+
+
+def visible_cell(text: object) -> str:
+    """The same for a text that is to stay in its line."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def bounded(text: str) -> str:
+    """A message of which the middle of long lines, and lines beyond a few hundred, are left out."""
+    lines = text.split("\n")
+    left_out = len(lines) - _MOST_LINES + 1
+    if left_out > 1:
+        lines = [*lines[: _MOST_LINES - 1], f"and {left_out:,} more lines"]
+    return "\n".join(map(_bounded_line, lines))
+
+
+def _bounded_line(line: str) -> str:
+    if len(line) <= _WIDEST:
+        return line
+    return f"{line[: _WIDEST - 2 * _TAIL]} [... {len(line) - _WIDEST:,} characters ...] {line[-_TAIL:]}"
+
+
 class ZooError(Exception):
     """Something outside the program is wrong; the message says what, where, and how to mend it."""
+
+    def __str__(self) -> str:
+        return bounded(visible(super().__str__()))
 
 
 class ConfigError(ZooError):

@@ -373,8 +373,9 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _show(rows: Sequence[Mapping[str, Any]], job: Job) -> None:
     """Mean and SD of the test metrics by which the model of this job is judged."""
-    from rich.console import Console
     from rich.table import Table
+
+    from zoo import terminal
 
     columns = list(dict.fromkeys(name for row in rows for name in row))
     measured = [name.removesuffix(" mean") for name in columns if name.endswith(" mean")]
@@ -385,7 +386,7 @@ def _show(rows: Sequence[Mapping[str, Any]], job: Job) -> None:
         table.add_column(name)
     for row in rows:
         table.add_row(*(str(row.get(key, "")) for key in keys), *(_mean_and_sd(row, name) for name in metrics))
-    Console().print(table)
+    terminal.console().print(table)
 
 
 def headlined(overrides: Sequence[str], measured: Sequence[str]) -> list[str]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +10,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from zoo import terminal
 from zoo.config import quoted
+from zoo.errors import visible_cell
 from zoo.finetune import Report
 
 SPLITS = ("train", "val", "test")
-_ANY_WIDTH = 1_000_000
 CONTROLS = {"attention": "uniform", "gate": "none"}
 """What each kind of mechanism is compared with."""
 
@@ -37,7 +36,7 @@ def show_result(config: Mapping[str, Any], result: Mapping[str, Any], run_dir: P
         table.add_row(metric, *("" if value is None else f"{value:.4f}" for value in values), gap)
     for key in (key for key in result if key.startswith("truth/")):
         table.add_row(key, "", "", f"{result[key]:.4f}", "")
-    console = _console()
+    console = terminal.console()
     console.print()
     console.print(table)
     speed = f"{result['epochs']} epochs in {result['seconds']:.1f} s, best epoch {result['best_epoch'] + 1}"
@@ -50,7 +49,7 @@ def show_metrics(metrics: Mapping[str, float], title: str) -> None:
     table = Table(title=title, title_justify="left", show_header=False)
     for name, value in metrics.items():
         table.add_row(name, f"{value:.4f}")
-    _console().print(table)
+    terminal.console().print(table)
 
 
 def show_rows(rows: Sequence[Mapping[str, Any]], title: str) -> None:
@@ -59,8 +58,8 @@ def show_rows(rows: Sequence[Mapping[str, Any]], title: str) -> None:
     for name in rows[0] if rows else ():
         table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row.values()))
-    _console().print(table)
+        table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else visible_cell(cell) for cell in row.values()))
+    terminal.console().print(table)
 
 
 def show_fine_tuning(report: Report, origin: str) -> None:
@@ -70,7 +69,7 @@ def show_fine_tuning(report: Report, origin: str) -> None:
         table.add_column(column)
     for each in report.vocabularies:
         table.add_row(each.vocabulary, *(_listed(names) for names in (each.kept, each.new, each.dropped)))
-    console = _console()
+    console = terminal.console()
     console.print(table)
     said = f"{report.copied} weights copied"
     console.print(f"{said}, newly initialised: {', '.join(report.initialised) or 'none'}")
@@ -108,11 +107,5 @@ def _short(path: Path) -> Path:
 
 
 def _listed(names: tuple[str, ...]) -> str:
-    shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+    shown = ", ".join(map(visible_cell, names[:6])) + (", ..." if len(names) > 6 else "")
     return f"{len(names)}" + (f" ({shown})" if names else "")
-
-
-def _console() -> Console:
-    """As wide as the terminal; what goes to a file or another program is not broken into lines."""
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _ANY_WIDTH
-    return Console(highlight=False, markup=False, emoji=False, width=width)

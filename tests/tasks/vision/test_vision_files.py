@@ -20,6 +20,7 @@ from zoo.data.tables import advising, collecting
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.vision.dataset import PictureSet
 from zoo.tasks.vision.files import read_image_folder, read_image_table, read_pictures_at
+from zoo.tasks.vision.folders import Walk
 from zoo.tasks.vision.listing import Reading
 
 SAMPLES = Path(__file__).parents[3] / "data" / "samples" / "vision"
@@ -231,6 +232,19 @@ def test_names_that_are_no_text(animals: Path) -> None:
     pictures, text = said(lambda: read_image_folder(animals, SKIP))
     assert len(pictures) == 9
     assert "skipped 1 bad picture" in text
+
+
+def test_folders_that_link_to_each_other(root: Path, draw: Draw) -> None:
+    """Nine folders have as many ways through them as there are orders: each is gone through once a class."""
+    names = [f"class{number}" for number in range(9)]
+    for name in names:
+        draw(f"{name}/0.png")
+        for other in set(names) - {name}:
+            (root / name / other).symlink_to(root / other)
+    walk = Walk(root)
+    found = list(walk.pictures(root / "class0"))
+    assert len({path.resolve() for path in found}) == len(found) == 9
+    assert len(walk.loops) + len(walk.again) == 9 * 8 - 8
 
 
 def test_links(animals: Path, tmp_path: Path, draw: Draw) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from zoo.attention import record, sites
-from zoo.errors import ConfigError, DataError, nearest
+from zoo.errors import ConfigError, DataError, nearest, visible
 from zoo.maps import LabelledMap, Writer, labelled, words
 from zoo.maps.labelling import Heads
 from zoo.maps.tables import Format
@@ -82,7 +82,7 @@ def export(
     for measure, value in writer.truth.items():
         print(f"truth/{measure} {value:.4f} (test nodes, {scored.site}, average of its heads)")
     for sentence in said:
-        print(sentence)
+        print(visible(sentence))
 
 
 def describe(module: NodeClassifier, data: GraphData, ids: Sequence[str]) -> list[str]:

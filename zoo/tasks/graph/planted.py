@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
+from zoo.data.generated import check_numbers
 from zoo.errors import ConfigError
 from zoo.tasks.graph.graph import TEST, TRAIN, VAL, Graph
 
@@ -141,6 +142,7 @@ def _check(
         raise ConfigError("A planted graph needs at least 2 classes, 2 tags, 1 trusted neighbour and 0 distractors.")
     if width < blocks:
         raise ConfigError(f"width={width} is too small: classes and tags take {blocks} features.")
+    check_numbers(nodes * (width + classes + 2 * tags + 3 * (trusted + distractors)) + width * width, "these options")
     least = classes * tags * (trusted + distractors + 1)
     if nodes < least:  # a node must find enough others that show what it is to be shown
         raise ConfigError(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from zoo.attention import AttentionMap, DenseSupport, EdgeSupport, record, sites
 from zoo.attention.record import Recording
-from zoo.errors import ConfigError, DataError, nearest
+from zoo.errors import ConfigError, DataError, nearest, visible
 from zoo.maps import Writer, labelled, tables, words
 from zoo.maps.labelling import Heads
 from zoo.tasks.recommendation.answers import because, recommended
@@ -272,7 +272,7 @@ def _report(
     for measure, value in truth.items():
         print(f"truth/{measure} {value:.4f} ({every.split} users{by})")
     for one in drawn:
-        print("\n".join(one.said))
+        print(visible("\n".join(one.said)))
 
 
 def _check_layers(module: Recommender, layers: Sequence[int | str] | None) -> None:

@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 
+from zoo.data.generated import check_numbers
 from zoo.errors import ConfigError
 from zoo.tasks.recommendation.log import Log
 
@@ -88,6 +89,7 @@ def limit(log: Log, split: Literal["val", "test"]) -> float:
 def _check(users: int, items: int, reach: int, shortest: int, longest: int, noise: float) -> None:
     if users < 1:
         raise ConfigError(f"data.users={users}: write a whole number from 1.")
+    check_numbers(users * longest + items, f"data.users={users}, data.longest={longest} and data.items={items}")
     if not 1 <= reach <= items:
         raise ConfigError(
             f"data.reach={reach}: write a whole number from 1 to data.items={items}, so that one points so far."

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from zoo.attention import AttentionMap, DenseSupport, record, sites
 from zoo.attention.record import Recording
-from zoo.errors import ConfigError, DataError, nearest
+from zoo.errors import ConfigError, DataError, nearest, visible
 from zoo.maps import Writer, tables
 from zoo.maps.labelling import Heads
 from zoo.maps.words import number
@@ -97,7 +97,7 @@ def export(
     for measure, value in writer.truth.items():
         print(f"truth/{measure} {value:.4f} ({of}, {module.explain_by})")
     for sentence in said:
-        print(sentence)
+        print(visible(sentence))
 
 
 def describe(module: ImageClassifier, data: ImageData, ids: Sequence[str]) -> list[str]:

@@ -70,6 +70,7 @@ class Walk:
     hidden: int = 0
     loose: list[str] = field(default_factory=list)
     loops: list[str] = field(default_factory=list)
+    again: list[str] = field(default_factory=list)
     empty: list[str] = field(default_factory=list)
     others: dict[str, list[str]] = field(default_factory=dict)
     """By the end of the name: files that are no pictures."""
@@ -91,15 +92,22 @@ class Walk:
         return folders, [path for path in visible if path not in inside]
 
     def pictures(self, folder: Path, above: tuple[str, ...] = ()) -> Iterator[Path]:
-        """Every picture below a folder; links are followed, unless to a folder in which they are."""
-        real = os.path.realpath(folder)
-        if real in above:
-            self.loops.append(self.named(folder))
-            return
-        folders, files = self.content(folder)
-        yield from self.named_as_pictures(files)
-        for each in folders:
-            yield from self.pictures(each, (*above, real))
+        """Every picture below a folder; links are followed, unless to a folder in which they are or that was seen.
+
+        Folders that link to each other would otherwise be gone through in every order.
+        """
+        seen, waiting = set(above), [folder]
+        while waiting:
+            here = waiting.pop()
+            real = os.path.realpath(here)
+            if real in seen:
+                is_above = Path(os.path.realpath(here.parent)).is_relative_to(real)
+                (self.loops if is_above else self.again).append(self.named(here))
+                continue
+            seen.add(real)
+            folders, files = self.content(here)
+            yield from self.named_as_pictures(files)
+            waiting += reversed(folders)
 
     def named_as_pictures(self, files: list[Path]) -> Iterator[Path]:
         for path in files:
@@ -127,6 +135,8 @@ class Walk:
             )
         if self.loops:
             parts.append(f"{counted(len(self.loops), 'link')} to a folder above (the first: {self.loops[0]})")
+        if self.again:
+            parts.append(f"{counted(len(self.again), 'link')} to a folder seen before (the first: {self.again[0]})")
         if self.empty:
             parts.append(f"{counted(len(self.empty), 'class folder')} without a picture (the first: {self.empty[0]})")
         if parts:

@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt8, UInt16
 from sklearn.datasets import load_digits
 
+from zoo.data.generated import check_numbers
 from zoo.errors import ConfigError
 from zoo.tasks.vision.dataset import SPLITS, PictureSet
 
@@ -190,6 +191,7 @@ def _check(
         raise ConfigError("train, val and test are how many pictures there are of each kind: make them 1 or more.")
     if min(margin, noise) < 0 or noise > 255:
         raise ConfigError(f"margin={margin} and noise={noise}: write whole numbers from 0, noise up to 255.")
+    check_numbers(sum(counts) * 3 * (rows + 2) * (columns + 2) * (_SIDE + margin) ** 2, "these options")
     digits = rows * columns - (cue == "cell")
     if min(rows, columns) < 1 or digits < 2:
         raise ConfigError(f"{rows} rows and {columns} columns leave no room for two digits, of which one is meant.")

@@ -1,0 +1,55 @@
+"""How much of this machine a checkpoint may ask for, whose configuration comes from a stranger.
+
+What is used of the machine is said by who starts a command. A checkpoint's word counts as far as it is modest: as many
+processes, threads and workers as there are processors, or eight; and files alone where data is read, never a device.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from zoo.errors import ConfigError
+
+_MODEST = 8
+_OF_THE_MACHINE = ("trainer.devices", "trainer.num_nodes", "trainer.max_restarts", "threads", "data.num_workers")
+_FREE = re.compile(r"null|auto|-1|''|\"\"")
+
+
+def modest() -> int:
+    """Processes or threads that a checkpoint may ask for."""
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(_MODEST, processors)
+
+
+def check_overrides(stored: Sequence[str], typed: Collection[str]) -> None:
+    """Refuses what a checkpoint asks of the machine beyond that, unless the command says it itself.
+
+    Args:
+        stored: The checkpoint's overrides.
+        typed: The keys of the command's own.
+    """
+    for key, _, value in (each.partition("=") for each in stored):
+        if key not in _OF_THE_MACHINE or key in typed or _FREE.fullmatch(value):
+            continue
+        if not value.isascii() or not value.isdecimal() or len(value) > 9 or int(value) > modest():
+            raise ConfigError(
+                f"the checkpoint was trained with {key}={value}, and {modest()} are taken from a file at most; "
+                f"say yourself how many it may be: {key}=NUMBER"
+            )
+
+
+def modest_data(node: Mapping[str, Any]) -> dict[str, Any]:
+    """A checkpoint's options of data: with as many workers as are modest, and with no device or pipe to read."""
+    found = dict(node)
+    workers = found.get("num_workers")
+    if type(workers) is int:
+        found["num_workers"] = min(workers, modest())
+    for key, value in found.items():
+        path = Path(value) if isinstance(value, str) and "\0" not in value and len(value) < 4096 else None
+        if path is not None and os.path.exists(path) and not (path.is_file() or path.is_dir()):
+            raise ConfigError(f"the checkpoint reads its data from data.{key}={value}, which is no file; give a file")
+    return found
