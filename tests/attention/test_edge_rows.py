@@ -93,7 +93,7 @@ def test_memory_of_a_star(name: str) -> None:
         edges = torch.stack([others, torch.zeros_like(others)])
         support = EdgeSupport.from_edges(torch.cat([edges, edges.flip(0)], 1), nodes, self_loops=True)
         x = torch.randn(nodes, 2, 4, requires_grad=True)
-        return lambda: attend(x, attend.prepare(x), x, support)[0]
+        return lambda: attend(x, x, x, support)[0]
 
     assert growth(of, 500, 2000) < 1.1
     assert peak(of(2000)) < 16 * 2**20

@@ -151,10 +151,10 @@ class BlockSupport:
     def zeros(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b h k d"]) -> Float[Tensor, "b h e"]:
         return query.new_zeros(*query.shape[:2], sum(part.cut.pairs for part in self.layout.parts))
 
-    def dot(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b h k d"]) -> Float[Tensor, "b h e"]:
+    def dot(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "#b #h k d"]) -> Float[Tensor, "b h e"]:
         query, key = at_least_single(query), key.to(wide(query))  # as DenseSupport does
         with torch.autocast(query.device.type, enabled=False):
-            found = [part.cut.of_queries(query) @ part.cut.of_keys(key).transpose(-2, -1) for part in self.layout.parts]
+            found = [_products(part.cut.of_queries(query), part.cut.of_keys(key)) for part in self.layout.parts]
         return self.layout.joined(found)
 
     def at_query(self, x: Float[Tensor, "b h q *d"]) -> Float[Tensor, "b h e *d"]:
@@ -278,6 +278,13 @@ def _whole(part: Blocks, mask: Tensor | None) -> Bool[Tensor, "*#bh c r s"]:
     return torch.ones((), dtype=torch.bool, device=part.keys.device).expand(
         part.cut.count, part.cut.size, part.cut.slots
     )
+
+
+def _products(query: Float[Tensor, "b h c r d"], key: Float[Tensor, "#b #h c s d"]) -> Float[Tensor, "b h c r s"]:
+    """Keys that all batches and heads share are not repeated for each."""
+    if key.shape[:2].numel() == 1:
+        return torch.einsum("bhcrd,csd->bhcrs", query, key[0, 0])
+    return query @ key.transpose(-2, -1)
 
 
 def _picked(rows: Float[Tensor, "b h c r m"], index: Int[Tensor, "#b #h c r s"]) -> Float[Tensor, "b h c r s"]:

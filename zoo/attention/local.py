@@ -59,7 +59,7 @@ class LocalSupport:
     def zeros(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b g k d"]) -> Float[Tensor, "b h q s"]:
         return query.new_zeros(*query.shape[:3], self.key_at.shape[-1])
 
-    def dot(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b h k d"]) -> Float[Tensor, "b h q s"]:
+    def dot(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "#b #h k d"]) -> Float[Tensor, "b h q s"]:
         near, query = self.at_key(key).to(wide(query)), at_least_single(query)  # as DenseSupport does
         with torch.autocast(query.device.type, enabled=False):
             return (near @ query.unsqueeze(-1)).squeeze(-1)
@@ -67,9 +67,10 @@ class LocalSupport:
     def at_query(self, x: Float[Tensor, "b h q *d"]) -> Float[Tensor, "b h q 1 *d"]:
         return x.unsqueeze(3)
 
-    def at_key(self, x: Float[Tensor, "b h k *d"]) -> Float[Tensor, "b h q s *d"]:
+    def at_key(self, x: Float[Tensor, "_b _h k *d"]) -> Float[Tensor, "b h q s *d"]:
         """Zeros where no pair is, whatever stands there."""
-        shape = *x.shape[:2], *self.key_at.shape[2:], *x.shape[3:]
+        batch, heads = (o if n == 1 else n for n, o in zip(x.shape[:2], self.key_at.shape[:2], strict=True))
+        shape = batch, heads, *self.key_at.shape[2:], *x.shape[3:]
         if not self.keys:
             return x.new_zeros(shape)
         rows = torch.arange(x.shape[0] * x.shape[1], device=x.device).reshape(x.shape[0], x.shape[1], 1, 1)

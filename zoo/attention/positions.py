@@ -180,8 +180,12 @@ class RelativeBias2D(Position):
         to = (of + support.offsets(query, key)).clamp(0, keys - 1)  # what is no pair may lie anywhere
         down = of // columns - to // columns + rows - 1
         right = of % columns - to % columns + columns - 1
-        of_query = self.table.flatten(1)[None, :, None].expand(-1, -1, query.shape[2], -1)
-        return support.pick(of_query, down * (2 * columns - 1) + right)
+        index = down * (2 * columns - 1) + right
+        if isinstance(support, DenseSupport):  # whose rows are about as long as the table
+            of_query = self.table.flatten(1)[None, :, None].expand(-1, -1, query.shape[2], -1)
+            return support.pick(of_query, index)
+        heads = torch.arange(len(self.table), device=index.device).view(-1, *[1] * (index.dim() - 2))
+        return self.table.flatten(1)[heads, index]
 
 
 class Shaw(Position):
@@ -237,9 +241,11 @@ class Shaw(Position):
 class TransformerXL(Position):
     """(q + u) · k_j + (q + v) · W R_{i-j} (Dai et al. 2019, section 3.3, terms a-d), R the sinusoid of the distance.
 
-    u and v are of each head. The products with R are computed once for each distance and then picked.
+    u and v are of each head. The products with R are computed once for each distance and then picked. That would be
+    more than all pairs where queries have few pairs of many distances (global tokens, BigBird, a predicted place):
+    there the sines and cosines of i - j are taken apart into those of i, by which the query is turned, and of j.
 
-    Cost: O(pairs d)
+    Cost: O(pairs d), times heads where queries have few pairs of many distances
 
     Args:
         dim: Width of one head.
@@ -269,12 +275,39 @@ class TransformerXL(Position):
     def bias(
         self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support, scale: float
     ) -> Float[Tensor, "..."]:
-        distinct, index = _distinct(query, key, support)
-        waves = sinusoid(-distinct.to(wide(query)), self.project.in_features)
-        relative = self.project(waves.to(self.project.weight.dtype)).unflatten(1, (self.heads, -1))
         # the query comes with u
         with_place = query + support.per_head(self.place - self.content).to(query.dtype)
+        distinct, index = _distinct(query, key, support)
+        if len(distinct) * query.shape[2] > _MANY * index.shape[2:].numel():
+            return support.dot(*self._apart(with_place * scale, query, key, support))
+        waves = sinusoid(-distinct.to(wide(query)), self.project.in_features)
+        relative = self.project(waves.to(self.project.weight.dtype)).unflatten(1, (self.heads, -1))
         return support.pick(_products(with_place * scale, relative.permute(1, 2, 0)), index)
+
+    def _apart(
+        self,
+        with_place: Float[Tensor, "b h q d"],
+        query: Float[Tensor, "b h q d"],
+        key: Float[Tensor, "*keys dk"],
+        support: Support,
+    ) -> tuple[Float[Tensor, "b h q w"], Float[Tensor, "1 1 k w"]]:
+        """What W^T (q + v) is when turned by the query's position, and the sinusoid of each key's."""
+        width, dtype = self.project.in_features, wide(query)
+        back = _products(with_place, self.project.weight.view(self.heads, -1, width))
+        of_sines, of_cosines = back[..., 0::2], back[..., 1::2]
+        first = first_position(query, key, support)
+        # in double precision, as long sequences need it, and once for all heads
+        at_query, at_key = (
+            sinusoid(torch.arange(start, start + count, dtype=torch.float64, device=query.device), width).to(dtype)
+            for start, count in ((first, query.shape[2]), (0, key.shape[2]))
+        )
+        sine, cosine = at_query[..., 0::2], at_query[..., 1::2]
+        turned = torch.stack([of_cosines * sine - of_sines * cosine, of_sines * sine + of_cosines * cosine], -1)
+        return turned.flatten(-2), at_key[None, None]
+
+
+_MANY = 4
+"""Distances for each pair of a query, beyond which products with all of them cost more than one for each pair."""
 
 
 def first_position(query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support) -> int:
