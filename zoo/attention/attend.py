@@ -209,7 +209,7 @@ class Attend(nn.Module):
         here = support.of_last_keys(key.shape[2])
         check_shapes(query, key, value, here)
         start = 0 if memory is None else memory.length
-        later = self.prepare(_of_numbers(key, here), _of_numbers(value, here), DenseSupport(), start)
+        later = self.prepare(of_numbers(key, here), of_numbers(value, here), DenseSupport(), start)
         memory = replace(later, support=support) if memory is None else memory.append(later, support)
         state = memory.attention
         if self.remembers and not start:
@@ -341,9 +341,13 @@ class AttendFactory:
         )
 
 
-def _of_numbers(x: Float[Tensor, "b g n d"], support: DenseSupport) -> Float[Tensor, "b g n d"]:
+def of_numbers(x: Float[Tensor, "b g n d"], support: DenseSupport) -> Float[Tensor, "b g n d"]:
     """Zeros for what is forbidden and not a number; the rest stays, because later queries may be permitted it."""
-    return x if support.permitted is None else torch.where(x.isfinite(), x, support.clean(x))
+    mask = support.permitted
+    if mask is None or mask.shape[0] not in (1, x.shape[0]) or mask.shape[3] not in (1, x.shape[2]):
+        return x  # a mask that does not fit is refused where it meets queries
+    cleaned = support.clean(x)
+    return x if cleaned is x else torch.where(x.isfinite(), x, cleaned)
 
 
 def per_query_head(x: Float[Tensor, "..."], heads: int) -> Float[Tensor, "..."]:

@@ -9,7 +9,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention.attend import Attend, sized
+from zoo.attention.attend import Attend, of_numbers, sized
 from zoo.attention.checks import check_steps
 from zoo.attention.memory import Memory
 from zoo.attention.positions import Position
@@ -98,7 +98,8 @@ class MultiHead(nn.Module):
         Args:
             support: Which of its positions exist; all, where none is given.
         """
-        return self.attend.prepare(*self._projected(source), DenseSupport() if support is None else support)
+        support = DenseSupport() if support is None else support
+        return self.attend.prepare(*self._projected(_cleaned(source, support)), support)
 
     def extend(self, memory: Memory, source: Float[Tensor, "b k s"], support: DenseSupport | None = None) -> Memory:
         """The memory with the positions of `source` after those that it holds.
@@ -107,7 +108,8 @@ class MultiHead(nn.Module):
             support: Of all of them.
         """
         support = DenseSupport() if support is None else support
-        later = self.attend.prepare(*self._projected(source), support.of_last_keys(source.shape[1]), memory.length)
+        here = support.of_last_keys(source.shape[1])
+        later = self.attend.prepare(*self._projected(_cleaned(source, here)), here, memory.length)
         return memory.append(later, support)
 
     def step(
@@ -124,6 +126,7 @@ class MultiHead(nn.Module):
             raise ValueError("the steps of MultiHead are causal: their support must be causal too")
         if state is None:
             check_steps(self.attend)
+        x = _cleaned(x, support.of_last_keys(x.shape[1]))
         query = _split(self.query(x), self.heads)
         context, state = self.attend.follow(query, *self._projected(x), support, state)
         return self.out(_joined(context)), state
@@ -157,12 +160,14 @@ class MultiHead(nn.Module):
             state: An `AttentionState` or a `LinearState`, of the queries before these. There are none before a whole
                 sequence that attends to itself; who gives queries of a source a few at a time keeps it, as `look` does.
         """
-        heads = _split(self.query(query), self.heads)
         if isinstance(source, Memory):
+            heads = _split(self.query(query), self.heads)
             context, after = self.attend.read(heads, source, support, state)
         else:
             support = DenseSupport() if support is None else support
-            key, value = self._projected(query if source is None else source)
+            seen = _cleaned(query if source is None else source, support)
+            heads = _split(self.query(seen if source is None else query), self.heads)
+            key, value = self._projected(seen)
             begun = self._begun(heads, key, support, state) if source is None else state
             context, after = self.attend(heads, key, value, support, begun)
         return self.out(_joined(context)), None if state is None else after
@@ -184,6 +189,11 @@ class MultiHead(nn.Module):
 
     def _projected(self, source: Float[Tensor, "b k s"]) -> tuple[Float[Tensor, "b g k d"], Float[Tensor, "b g k d"]]:
         return _split(self.key(source), self.key_heads), _split(self.value(source), self.key_heads)
+
+
+def _cleaned(source: Float[Tensor, "b k s"], support: DenseSupport) -> Float[Tensor, "b k s"]:
+    """Zeros for what no query may see and is not a number: in the gradient of a projection 0 x NaN is NaN."""
+    return of_numbers(source.unsqueeze(1), support).squeeze(1)
 
 
 def _joined(x: Float[Tensor, "b h n e"]) -> Float[Tensor, "b n d"]:

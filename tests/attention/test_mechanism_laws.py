@@ -1,0 +1,148 @@
+"""Laws of every mechanism in `MultiHead`: padding, whatever it holds, changes nothing; nor does what comes later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from attention_cases import NORMALISERS, SEQUENCE_SCORES
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from zoo.attention import (
+    ActivationUnit,
+    ALiBi,
+    Attend,
+    BigBird,
+    DenseSupport,
+    LinearAttention,
+    Linformer,
+    LocalM,
+    LocalP,
+    Monotonic,
+    MultiHead,
+    Performer,
+    Rotary,
+    ScaledDot,
+    Shaw,
+    SlidingWindow,
+    Softmax,
+    T5Bias,
+    TransformerXL,
+    Unnormalised,
+)
+
+Maker = Callable[[int, int], Any]
+
+
+def scaled(restrict: nn.Module | None = None, normalise: nn.Module | None = None) -> Attend:
+    return Attend(ScaledDot(), Softmax() if normalise is None else normalise, restrict=restrict)
+
+
+MECHANISMS: dict[str, Maker] = {
+    **{score: lambda d, h, make=make: Attend(make(d, h), Softmax()) for score, make in SEQUENCE_SCORES.items()},
+    **{name: lambda d, h, make=make: scaled(normalise=make()) for name, make in NORMALISERS.items()},
+    "monotonic": lambda d, h: scaled(normalise=Monotonic(heads=h, inference="expected")),
+    "activation unit": lambda d, h: Attend(ActivationUnit(dim=d, hidden=(5,)), Unnormalised()),
+    "window": lambda d, h: scaled(SlidingWindow(radius=2, global_tokens=1)),
+    "dilated": lambda d, h: scaled(SlidingWindow(radius=2, dilation=2)),
+    "bigbird": lambda d, h: scaled(BigBird(block=2, global_blocks=1, random_blocks=1)),
+    "local-m": lambda d, h: scaled(LocalM(radius=2)),
+    "local-p": lambda d, h: scaled(LocalP(dim=d, heads=h, radius=2)),
+    "linear": lambda d, h: LinearAttention(),
+    "performer": lambda d, h: Performer(dim=d, heads=h, features=8),
+    "linformer": lambda d, h: Linformer(dim=d, heads=h, length=20, slots=4),
+}
+POSITIONS: dict[str, Any] = {"alibi": ALiBi, "t5": T5Bias, "shaw": Shaw, "xl": TransformerXL, "rotary": Rotary}
+LAYERS: dict[str, Callable[..., MultiHead]] = {
+    **{name: partial(MultiHead, attend=make) for name, make in MECHANISMS.items()},
+    **{name: partial(MultiHead, attend=lambda d, h: scaled(), position=make) for name, make in POSITIONS.items()},
+}
+NOT_CAUSAL = ("linformer", "local-p")
+GARBAGE = (torch.nan, torch.inf, -torch.inf)
+every_layer = pytest.mark.parametrize("name", LAYERS)
+
+
+def layer_of(name: str) -> MultiHead:
+    torch.default_generator.manual_seed(3)
+    return LAYERS[name](dim=8, heads=2).double().eval()  # without the noise of monotonic attention's training
+
+
+def found(layer: MultiHead, query: Tensor, source: Tensor | None, support: DenseSupport, real: int) -> list[Tensor]:
+    """The rows up to `real`, and the gradients of a loss of these for all parameters."""
+    layer.zero_grad()
+    rows = layer(query, source, support)[0][:, :real]
+    rows.square().sum().backward()
+    zeros = (torch.zeros_like(each) for each in layer.parameters())
+    return [
+        rows.detach(),
+        *(zero if each.grad is None else each.grad for each, zero in zip(layer.parameters(), zeros, strict=True)),
+    ]
+
+
+def check_padding(name: str, length: int, padding: int, garbage: float, is_source: bool) -> None:
+    layer, generator = layer_of(name), torch.Generator().manual_seed(length)
+    x = torch.randn(2, length, 8, generator=generator, dtype=torch.float64)
+    padded = torch.cat([x, torch.full((2, padding, 8), garbage, dtype=x.dtype)], 1)
+    support = DenseSupport.from_key_mask(torch.arange(length + padding).expand(2, -1) < length)
+    if is_source:
+        query = torch.randn(2, 3, 8, generator=generator, dtype=torch.float64)
+        pairs = (found(layer, query, each, one, 3) for each, one in ((x, DenseSupport()), (padded, support)))
+    else:
+        pairs = (found(layer, each, None, one, length) for each, one in ((x, DenseSupport()), (padded, support)))
+    for one, other in zip(*pairs, strict=True):
+        assert other.isfinite().all()
+        torch.testing.assert_close(other, one, rtol=1e-9, atol=1e-10)
+
+
+@every_layer
+def test_padding(name: str) -> None:
+    check_padding(name, 7, 4, torch.nan, is_source=False)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    name=st.sampled_from([name for name in LAYERS if name not in POSITIONS]),
+    length=st.integers(1, 9),
+    padding=st.integers(1, 9),
+    garbage=st.sampled_from(GARBAGE),
+)
+def test_any_padding(name: str, length: int, padding: int, garbage: float) -> None:
+    check_padding(name, length, padding, garbage, is_source=False)
+
+
+@pytest.mark.parametrize(
+    "name", [*SEQUENCE_SCORES, *NORMALISERS, "activation unit", "linear", "performer", "linformer"]
+)
+def test_padding_of_a_source(name: str) -> None:
+    if name == "position aware":
+        return  # the last query stands at the last key, padding or not
+    for garbage in GARBAGE:
+        check_padding(name, 6, 5, garbage, is_source=True)
+
+
+@every_layer
+def test_later_positions_change_nothing_before_them(name: str) -> None:
+    if name in NOT_CAUSAL:
+        return
+    layer, x = layer_of(name), torch.randn(2, 12, 8, dtype=torch.float64)
+    before = layer(x, None, DenseSupport(causal=True))[0]
+    for start, scale in ((1, 1000.0), (6, -3.0), (11, 0.0)):
+        other = torch.cat([x[:, :start], scale * x[:, start:]], 1)
+        after = layer(other, None, DenseSupport(causal=True))[0]
+        torch.testing.assert_close(after[:, :start], before[:, :start], rtol=0.0, atol=1e-12)
+
+
+@every_layer
+def test_who_sees_nothing_reads_nothing(name: str) -> None:
+    layer, x = layer_of(name), torch.randn(2, 6, 8, dtype=torch.float64)
+    x[1] = torch.nan
+    support = DenseSupport.from_key_mask(torch.tensor([[True] * 6, [False] * 6]))
+    rows = layer(x, None, support)[0]
+    torch.testing.assert_close(rows[1], layer.out.bias.expand(6, -1))
+    rows.square().sum().backward()
+    assert all(each.grad is None or each.grad.isfinite().all() for each in layer.parameters())
