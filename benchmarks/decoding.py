@@ -60,7 +60,8 @@ def main() -> None:
         ms = _interleaved(own(), max(10, options.steps // 5))
         result["ms"][f"own positions, {LONG}"] = ms
         print(f"a step at {LONG:,} positions: " + ", ".join(f"{kind} {each:.3f} ms" for kind, each in ms.items()))
-    file(result | {"torch": torch.__version__, "command": command(), "commit": commit_of_checkout()}, options.out)
+    result |= {"threads": 1, "torch": torch.__version__, "command": command(), "commit": commit_of_checkout()}
+    file(result, options.out)
 
 
 def additive(batch: int = 64, keys: int = 20, dim: int = 256) -> tuple[Step, Step]:
