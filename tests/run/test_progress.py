@@ -60,10 +60,14 @@ def played(progress: Progress, run: Any, clock: Any, batches: int, seconds: floa
 
 
 def shown(text: str) -> list[list[str]]:
-    """The two lines of each drawing."""
-    frames = re.split(r"\x1b\[2K", CONTROL.sub(lambda found: found[0] if found[0] == "\x1b[2K" else "", text))
-    lines = [line for frame in frames for line in frame.replace("\r", "").split("\n") if line.strip()]
-    return [lines[start : start + 2] for start in range(0, len(lines) - 1, 2)]
+    """The lines of each drawing, of which the first one says the epoch."""
+    frames: list[list[str]] = []
+    for line in CONTROL.sub(lambda found: "" if found[0].endswith("m") else "\n", text).replace("\r", "").split("\n"):
+        if line.startswith("epoch"):
+            frames.append([])
+        if line.strip() and frames:
+            frames[-1].append(line)
+    return frames
 
 
 @pytest.mark.parametrize("width", [30, 40, 80, 200])
