@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 from torchmetrics import Metric
 
 from zoo import checkpoint, run_directory
+from zoo.disk import remove_partial
 from zoo.errors import CheckpointError
 from zoo.forms import MalformedError, expect_like, short
 from zoo.run_directory import CONFIG, LAST, RESULT
@@ -69,6 +70,7 @@ def settle_files(checkpoints: Path, best_step: int | None) -> None:
         checkpoints: The folder of both.
         best_step: The step of the best weights when `last.ckpt` was written; None if there were none.
     """
+    remove_partial(checkpoints.parent)
     for partial in checkpoints.glob(".*.ckpt.*"):
         partial.unlink(missing_ok=True)
     best, previous = checkpoints / "best.ckpt", checkpoints / "best.previous.ckpt"

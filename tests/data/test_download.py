@@ -182,3 +182,13 @@ def test_of_two_at_once_one_downloads(server: Server, tmp_path: Path) -> None:
     assert server.asked == [None]
     assert list(tmp_path.iterdir()) == [destination]
     assert destination.read_bytes() == CONTENT
+
+
+def test_what_is_no_file_is_left_alone(tmp_path: Path) -> None:
+    """Such as a link into a disk that is not mounted."""
+    (tmp_path / "link").symlink_to(tmp_path / "unmounted" / "ml-1m.txt")
+    (tmp_path / "folder").mkdir()
+    for name, what in (("link", "is a link to nothing"), ("folder", "is no file")):
+        with pytest.raises(DataError, match=f"{name}: {what}, and is left alone"):
+            fetch("http://127.0.0.1:9/none", tmp_path / name, sha256=None)
+    assert (tmp_path / "link").is_symlink()

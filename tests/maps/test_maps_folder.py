@@ -279,6 +279,71 @@ def test_a_stranger_s_index_removes_nothing_outside(tmp_path: Path) -> None:
     assert (tmp_path / "precious").exists()
 
 
+def test_a_stranger_s_index_removes_nothing_inside_either(tmp_path: Path) -> None:
+    """A file is of the maps only if it is as it was written; what stands in the way is refused at once."""
+    folder = tmp_path / "maps"
+    with Writer(folder, model="theirs") as writer:
+        writer.add("a", dense_map(), axis_labels={})
+        for name in ("pictures/a.png", "words.txt"):
+            writer.file(name).write_bytes(b"theirs")
+    for name in ("thesis.txt", "pictures/holiday.png"):
+        (folder / name).write_text("mine")
+    (folder / "words.txt").write_text("what I noted")
+    index = json.loads((folder / "index.json").read_text())
+    index["files"] += ["thesis.txt", "pictures/holiday.png"]
+    index["digests"] |= {"thesis.txt": "0" * 32, "pictures/holiday.png": index["digests"]["words.txt"]}
+    (folder / "index.json").write_text(json.dumps(index))
+    write_graph(folder, overwrite=True)
+    assert load(folder).model == "gat"
+    for name in ("thesis.txt", "pictures/holiday.png"):
+        assert (folder / name).read_text() == "mine"
+    assert (folder / "words.txt").read_text() == "what I noted"
+    assert not (folder / "pictures" / "a.png").exists()
+    for name in ("thesis.txt", "words.txt", "pictures/holiday.png"):
+        with (
+            pytest.raises(DataError, match=f"{name}: is not of the maps that are there, or was changed since"),
+            Writer(folder, model="new", overwrite=True) as writer,
+        ):
+            writer.file(name)
+    assert load(folder).model == "gat"
+
+
+@pytest.mark.parametrize("linked", ["pictures", "words.txt", "maps.safetensors", "scores.json"])
+def test_maps_are_not_written_through_links(tmp_path: Path, linked: str) -> None:
+    folder, other = tmp_path / "maps", tmp_path / "other"
+    (other / "pictures").mkdir(parents=True)
+    (other / "pictures" / "a.png").write_text("mine")
+    with Writer(folder, model="old") as writer:
+        writer.add("a", dense_map(), axis_labels={})
+        for name in ("pictures/a.png", "words.txt"):
+            writer.file(name).write_bytes(b"old")
+    (folder / linked).rename(tmp_path / "moved")
+    if linked != "pictures":
+        (tmp_path / "moved").rename(other / linked)
+    (folder / linked).symlink_to(other / linked)
+    before = {path: path.read_bytes() for path in other.rglob("*") if path.is_file()}
+
+    def overwritten() -> None:
+        with Writer(folder, model="new", overwrite=True) as writer:
+            writer.add("a", dense_map(), axis_labels={})
+            for name in ("pictures/a.png", "words.txt"):
+                writer.file(name).write_bytes(b"new")
+
+    with pytest.raises(DataError, match=f"{linked}: is a link, and maps are not written through links"):
+        overwritten()
+    assert {path: path.read_bytes() for path in other.rglob("*") if path.is_file()} == before
+    assert (folder / linked).is_symlink()
+
+
+def test_no_room_for_a_picture(tmp_path: Path) -> None:
+    with (
+        pytest.raises(DataError, match=r"maps cannot be written there .*No space left"),
+        Writer(tmp_path / "maps", model="m"),
+    ):
+        raise OSError(28, "No space left on device")
+    assert not (tmp_path / "maps").exists()
+
+
 @pytest.mark.parametrize("name", ["../a.png", "/a.png", "index.json", "x.part"])
 def test_other_files_stay_inside(tmp_path: Path, name: str) -> None:
     with Writer(tmp_path / "maps", model="m") as writer, pytest.raises(ValueError, match="inside"):

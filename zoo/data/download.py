@@ -52,6 +52,9 @@ def fetch(
     destination = Path(destination)
     if destination.is_file():
         return destination
+    if os.path.lexists(destination):
+        what = "is a link to nothing" if destination.is_symlink() and not destination.exists() else "is no file"
+        raise DataError(f"{destination}: {what}, and is left alone. Remove it, and the file will be downloaded.")
     folders = _folders.get()
     if folders is not None and not any(destination.resolve().is_relative_to(folder) for folder in folders):
         raise OfflineError(

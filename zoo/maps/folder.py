@@ -15,7 +15,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from types import TracebackType
@@ -25,8 +25,9 @@ from jaxtyping import Bool, Shaped
 from torch import Tensor
 
 from zoo.attention.record import AttentionMap, Recording
+from zoo.disk import sync_folder
 from zoo.errors import DataError, nearest
-from zoo.maps import score
+from zoo.maps import replacing, score
 from zoo.maps.index import FORMAT, KIND, IndexFile
 from zoo.maps.labelled import LabelledMap
 from zoo.maps.labelling import Heads, labelled
@@ -50,7 +51,8 @@ class Writer:
             only some are written; else they are numbered as they come.
         heads: Each head, or their average alone.
         about: Whatever else should be known of the whole, in plain types.
-        overwrite: Replace the maps that are there; other files in the folder stay.
+        overwrite: Replace the maps that are there. Other files in the folder stay, and so do those that were changed
+            since; one that would be in the way is refused, and links are not written through.
 
     Attributes:
         truth: The truth score of the run, by measure, for `scores.json`; the caller sets it.
@@ -80,6 +82,11 @@ class Writer:
         _check_free(self.folder, self._overwrite)
         self._work = self.folder / f"{UNFINISHED}{secrets.token_hex(4)}"
         self._is_new = not self.folder.exists()
+        self._own: set[str] = set()
+        if (self.folder / INDEX).exists():
+            self._own = {INDEX, ARRAYS, *replacing.unchanged(self.folder / INDEX)}
+            for name in (INDEX, ARRAYS, SCORES):
+                replacing.check_free(self.folder, name, self._own)
         with self._naming_errors():
             self._work.mkdir(parents=True)
             self._arrays = TensorFile(self._work / ARRAYS)
@@ -98,6 +105,9 @@ class Writer:
     ) -> None:
         if kind is not None:
             self._discard()
+            if isinstance(error, OSError) and error.filename is None:  # a picture that found no room, say
+                with self._naming_errors():
+                    raise error
             return
         try:
             files = self._finish()
@@ -163,6 +173,7 @@ class Writer:
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or name in (INDEX, ARRAYS, SCORES) or name.endswith(".part"):
             raise ValueError(f"{name!r} is not a name for a file inside the folder")
+        replacing.check_free(self.folder, path.as_posix(), self._own)
         place = self._work / path
         place.parent.mkdir(parents=True, exist_ok=True)
         return place
@@ -177,17 +188,21 @@ class Writer:
             paths = [path for path in self._work.rglob("*") if path.is_file() and not path.name.endswith(".part")]
             files = [*sorted(path.relative_to(self._work).as_posix() for path in paths), INDEX]
             facts = {"layers": self._layers, "cut": self._cut, "silent": self._silent, "files": files}
-            self._index.close(self._facts | facts)
+            digests = {name: replacing.digest(self._work / name) for name in files if name not in (INDEX, ARRAYS)}
+            self._index.close(self._facts | facts | {"digests": digests})
         self._open = False
         return files
 
     def _publish(self, files: Sequence[str]) -> None:
-        if (self.folder / INDEX).exists():
-            _remove_maps(self.folder)
+        for name in files:
+            replacing.check_free(self.folder, name, self._own)
+        if self._own:
+            _remove_maps(self.folder, self._own)
         for name in files:
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             os.replace(self._work / name, self.folder / name)
         shutil.rmtree(self._work)
+        sync_folder(self.folder)
 
     def _discard(self) -> None:
         """Removes what was written; maps that were to be replaced stay."""
@@ -281,18 +296,14 @@ def _is_ours(index: Path) -> bool:
     return isinstance(content, dict) and content.get("kind") == KIND
 
 
-def _remove_maps(folder: Path) -> None:
-    """Removes the files that an index lists, the index first: what is left of an interruption is not taken for maps."""
-    listed = json.loads((folder / INDEX).read_text(encoding="utf-8")).get("files", [])
-    (folder / INDEX).unlink()
-    for name in listed:
-        path = folder / str(name)
-        # The index may be a stranger's: nothing outside of the folder is touched.
-        if path.parent.resolve().is_relative_to(folder.resolve()) and path.is_file():
-            path.unlink()
-            with suppress(OSError):
-                if path.parent != folder:
-                    path.parent.rmdir()
+def _remove_maps(folder: Path, own: Collection[str]) -> None:
+    """Removes what was written there, the index first: what is left of an interruption is not taken for maps."""
+    for name in (INDEX, *(each for each in sorted(own) if each != INDEX)):
+        path = folder / name
+        path.unlink(missing_ok=True)
+        with suppress(OSError):
+            if path.parent != folder:
+                path.parent.rmdir()
 
 
 def _write_json(path: Path, content: Any) -> None:
