@@ -255,7 +255,7 @@ class DenseSupport:
     def clean(self, x: Float[Tensor, "b h k d"]) -> Float[Tensor, "b h k d"]:
         if self.permitted is None:
             return x
-        unseen = once(self._known, "unseen", (x.shape[:3], x.device), lambda: self._unseen(x))
+        unseen = once(self._known, f"unseen of {x.shape[1]}", (x.shape[:3], x.device), lambda: self._unseen(x))
         if unseen is None:
             return x
         if isinstance(unseen, Tensor):
