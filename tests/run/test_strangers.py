@@ -69,7 +69,11 @@ def test_generated_data_is_bounded(cli: Any, theirs: Any) -> None:
         done = cli(*arguments)
         assert done.code == 2
         assert "numbers of generated data" in done.err
-    for data in ("planted_glimpse data.train=100_000_000 model=vit", "planted_sessions data.users=10**8 model=sasrec"):
+    for data in (
+        "planted_baskets data.users=10**8 model=din",
+        "planted_glimpse data.train=100_000_000 model=vit",
+        "planted_sessions data.users=10**8 model=sasrec",
+    ):
         name, option, model = data.replace("10**8", "100_000_000").split()
         done = cli("train", model, f"data={name}", option)
         assert (done.code, "numbers of generated data" in done.err) == (2, True), done.err
@@ -100,7 +104,7 @@ def test_predictions_are_shown_on_a_terminal_and_kept_in_a_file() -> None:
 
 
 def test_tables_take_texts_as_they_stand(capsys: pytest.CaptureFixture[str]) -> None:
-    tables.show_rows({"id": ["[bold]a", COLOUR, "two\nlines"]}, "a [red]title")
+    tables.show_rows([{"id": name} for name in ("[bold]a", COLOUR, "two\nlines")], "a [red]title")
     out = capsys.readouterr().out
     assert "[bold]a" in out
     assert "a [red]title" in out

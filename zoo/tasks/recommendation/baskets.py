@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Int
 
+from zoo.data.generated import check_numbers
 from zoo.errors import ConfigError
 from zoo.tasks.recommendation.log import Log
 
@@ -94,6 +95,7 @@ def _gold(chosen: Int[np.ndarray, "u n"], partner: Int[np.ndarray, " items"]) ->
 def _check(users: int, items: int, first: int, size: int, noise: float) -> None:
     if users < 1:
         raise ConfigError(f"data.users={users}: write a whole number from 1.")
+    check_numbers(users * (items + size), f"data.users={users}, data.items={items} and data.size={size}")
     if first < 1:
         raise ConfigError(f"data.first={first}: write a whole number from 1.")
     if size < first + 3:  # one is learned, two are held out
