@@ -25,7 +25,7 @@ class AttentionFree(nn.Module):
     w_ts = a_t · b_s is learned for absolute positions, which count from the first of the batch, padding included.
     Sums are of exp(x - max x): exact while biases and keys of a channel differ by less than 80.
 
-    Cost: O(n^2 d) time, O(n^2 + n d) memory; a step O(n d).
+    Cost: O(n^2 d) time, O(n^2 + n d) memory; causal training O(n^2 d) memory; a step O(n d).
     Weights: none; the query gates channels.
 
     Args:

@@ -104,7 +104,7 @@ class FourierMixer(nn.Module):
     positions cut to the past. It departs from the paper, whose encoder sees the whole sequence; frequencies are of a
     length that is given, since that of the input is not known before its end.
 
-    Cost: O(n d log(n d)) time, O(n d) memory; causal O(n^2 d) time.
+    Cost: O(n d log(n d)) time, O(n d) memory; causal O(n^2 d) time, causal O(n^2 + n d) memory.
     Weights: none; fixed complex waves.
 
     Args:
