@@ -60,10 +60,10 @@ def planted() -> Iterator[str]:
 
 
 def _seconds(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Of training; of a machine that others used meanwhile, what its processor did for the whole command."""
+    """Of training; of a machine that others used meanwhile, what its processor did for the whole command, if known."""
     if "cpu_seconds" in runs[0]:
         return f"{statistics.mean(run['cpu_seconds'] for run in runs):.0f}, of one processor, all in all"
-    return f"{statistics.mean(run['seconds'] for run in runs):.0f}"
+    return f"{statistics.mean(run['seconds'] for run in runs):.0f}" if "wall_seconds" in runs[0] else ""
 
 
 def mixers() -> Iterator[str]:
