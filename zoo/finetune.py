@@ -85,11 +85,15 @@ def transplant(module: Task, data: Mapping[str, Any], content: Mapping[str, Any]
 
 
 def _check_same_model(module: Task, unknown: Sequence[str], lacking: Sequence[str], path: Path | str) -> None:
-    """Another mechanism may bring other weights; all else must be there on both sides."""
+    """Another mechanism may bring other weights, and one that compares nothing has no projections for that; all else
+    must be there on both sides."""
     mechanisms = tuple(f"{site}." for site in sites(module))
+    compared = tuple(
+        f"{name}.{each}." for name, part in module.named_modules() for each in getattr(part, "compared", ())
+    )
     for what, names in (("there is no place here for its", unknown), ("it lacks", lacking)):
         strange = [name for name in names if not name.startswith(mechanisms)]
-        if strange:
+        if any(not name.startswith(compared) for name in strange):
             more = f" and {len(strange) - 3} more" if len(strange) > 3 else ""
             raise CheckpointError(f"{path} is of another model: {what} {', '.join(strange[:3])}{more}")
 

@@ -12,6 +12,7 @@ import yaml
 
 import zoo
 from zoo import checkpoint, config
+from zoo.finetune import transplant
 
 LABELS, FEATURES = ("blue", "green", "red"), ("x", "y", "z")
 NEW_LABELS, NEW_FEATURES = ("black", "blue", "red", "white"), ("z", "w", "x")
@@ -224,3 +225,14 @@ def test_a_continued_run_suggests_the_control_of_what_it_started_from(
     found = config.compose(shlex.split(control, comments=True)[2:])
     assert found["init"] == str(origin)
     assert found["names"]["attention"] == "uniform"
+
+
+@pytest.mark.parametrize("first", ["softmax", "uniform"])
+def test_dense_models_go_from_one_mechanism_to_another(first: str) -> None:
+    second = "uniform" if first == "softmax" else "softmax"
+    sizes = {"channels": 3, "height": 16, "width": 16, "classes": 2}
+    old, new = (zoo.create("vit", attention=each, **sizes) for each in (first, second))
+    state = {"labels": ["a", "b"]}
+    report = transplant(new, state, {"state_dict": old.state_dict(), "zoo": {"data": state}}, "old.ckpt")
+    assert torch.equal(new.state_dict()["net.head.weight"], old.state_dict()["net.head.weight"])
+    assert all(".query." in name or ".key." in name for name in report.initialised)

@@ -54,6 +54,9 @@ class MultiHead(nn.Module):
         project: Whether there is W_O; without it the heads stand side by side.
     """
 
+    compared = ("query", "key")
+    """What a mechanism that compares nothing does without."""
+
     def __init__(
         self,
         *,

@@ -76,6 +76,9 @@ class GraphAttention(nn.Module):
         drop_by_head: Each head drops the input on its own, as in the authors' code; else all share one mask.
     """
 
+    compared = ("target",)
+    """What a mechanism that compares nothing does without."""
+
     def __init__(
         self,
         *,
