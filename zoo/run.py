@@ -74,7 +74,8 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
         try:
             return _train(config, run_dir, resumed)
         except (OSError, CheckpointError) as error:
-            if not run_dir.is_dir():
+            by_disk = isinstance(error, OSError) or error.__cause__ is not None
+            if by_disk and not run_dir.is_dir():  # else the run could not begin, and has removed it itself
                 raise run_directory.gone(run_dir) from error
             if not isinstance(error, OSError) or error.errno not in _FULL:
                 raise
