@@ -1,6 +1,6 @@
 """One self-contained, safe file: weights, configuration, vocabulary and metrics in plain types.
 
-    {"zoo": {"format": 1, "version", "model", "config", "data", "sizes", "metrics"}, "state_dict": ..., ...}
+    {"zoo": {"format": 2, "version", "model", "config", "data", "sizes", "metrics"}, "state_dict": ..., ...}
 
 `best.ckpt` holds no more than this; `last.ckpt` also what Lightning needs to resume.
 """
@@ -116,7 +116,9 @@ def module_of(content: Mapping[str, Any], path: Path | str) -> Task:
     try:
         formats.check_sizes(about, weights)
         with torch.device("meta"), _at_most(len(weights)):  # costs no memory, whatever the configuration declares
-            compare(build(about["config"]["model"], "model", **about["sizes"]), weights, path)
+            described: Task = build(about["config"]["model"], "model", **about["sizes"])
+        weights = formats.without_unread(content, described.state_dict())
+        compare(described, weights, path)
         module: Task = build(about["config"]["model"], "model", **about["sizes"])
     except CheckpointError:
         raise

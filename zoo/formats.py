@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from torch import Tensor, strided
 
 from zoo.forms import ANY, COUNT, MalformedError, Where, expect, short
 
-FORMAT = 1
+FORMAT = 2
 
 _DEEPEST = 64
 _MOST_PARTS = 1_000_000
 _LEAST_LIMIT = 1 << 20
 _LEAVES = {str, int, float, bool, type(None), Tensor}
 _CONTAINERS = {dict, list, tuple, OrderedDict}
+
+
+_UNREAD_IN_1 = re.compile(
+    r"\.mixer\.(back|out_back)\b|\.mixer\.(query|key)\.|\.position\.table$|\.layers\.\d+\.target\b"
+)
+"""Of the pass from the end in causal mixers, and of queries, keys and positions where nothing compares them."""
 
 
 def _from_0(content: dict[str, Any]) -> dict[str, Any]:
@@ -28,7 +34,13 @@ def _from_0(content: dict[str, Any]) -> dict[str, Any]:
     return {**content, "zoo": {"version": "0.0", "metrics": {}, **about, "data": data, "format": 1}}
 
 
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {0: _from_0}
+def _from_1(content: dict[str, Any]) -> dict[str, Any]:
+    """Format 1 held weights that no output depended on: models no longer have them (see `without_unread`)."""
+    unread = [name for name in content["state_dict"] if isinstance(name, str) and _UNREAD_IN_1.search(name)]
+    return {**content, "zoo": {**content["zoo"], "format": 2, "unread": unread}}
+
+
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {0: _from_0, 1: _from_1}
 """Format -> what makes the next one of it."""
 
 
@@ -41,6 +53,16 @@ def migrated(content: dict[str, Any]) -> dict[str, Any]:
     return content
 
 
+def without_unread(content: Mapping[str, Any], known: Collection[str]) -> dict[str, Tensor]:
+    """The weights, without those of an older format that nothing read and the model does not have.
+
+    Args:
+        known: The names of the model's weights.
+    """
+    unread = set(content["zoo"].get("unread", ())) - set(known)
+    return {name: weight for name, weight in content["state_dict"].items() if name not in unread}
+
+
 _ABOUT = {
     "version": str,
     "model": str,
@@ -48,6 +70,7 @@ _ABOUT = {
     "data": {str: ANY},
     "sizes": {str: Where("a number of things", COUNT.holds)},
     "metrics": {str: float},
+    "unread?": [str],
 }
 
 _DONE = {"ready": COUNT, "completed": COUNT}

@@ -85,7 +85,7 @@ def test_reading_it_needs_torch_alone(tiny_run: Path, name: str) -> None:
 
 def test_what_it_says_of_itself(tiny_run: Path, content: dict[str, Any], tiny: list[str]) -> None:
     about = content["zoo"]
-    assert (about["format"], about["version"], about["model"]) == (1, zoo.__version__, "gat")
+    assert (about["format"], about["version"], about["model"]) == (2, zoo.__version__, "gat")
     assert about["config"]["overrides"] == [*tiny, "run_dir=run"]
     assert about["sizes"] == {"features": 12, "classes": 3}
     assert about["data"]["labels"] == ["class 0", "class 1", "class 2"]
@@ -112,8 +112,8 @@ def test_load_gives_the_trained_module(cli: Any, tiny: list[str], monkeypatch: p
     evaluate = run.evaluate
     monkeypatch.setattr(run, "evaluate", lambda *given: trained.append(given) or evaluate(*given))
     assert cli("train", *tiny, "run_dir=run").code == 0
-    _, module, data, _ = trained[0]
-    (batch,) = data.predict_dataloader()
+    _, module, loader, _ = trained[0]
+    (batch,) = loader
     loaded = zoo.load("run/checkpoints/best.ckpt")
     assert not loaded.training
     with torch.inference_mode():
@@ -195,7 +195,7 @@ def test_a_foreign_pickle_is_not_executed(tmp_path: Path, content: dict[str, Any
         ({"zoo": {"format": "1"}, "state_dict": {}}, "its format is '1'"),
         ({"zoo": {"format": 1}}, "it has no 'zoo' section"),
         ({"zoo": {"format": 1, "model": "gat"}, "state_dict": {}}, "lacks version, config, data, sizes, metrics"),
-        ({"zoo": {"format": 2, "version": "9.1"}, "state_dict": {}}, "format 2, written by version 9.1"),
+        ({"zoo": {"format": 3, "version": "9.1"}, "state_dict": {}}, "format 3, written by version 9.1"),
         ({"zoo": {"format": 99}, "state_dict": {}}, "upgrade with pip install -U attention-zoo"),
     ],
 )
