@@ -93,7 +93,13 @@ def kernel_options(attend: Attend, query: Float[Tensor, "b h q d"]) -> dict[str,
     }
 
 
-def goes_in_blocks(query: Tensor, key: Tensor, value: Tensor, p: float, processor: Processor) -> bool:
+def goes_in_blocks(
+    query: Float[Tensor, "b h q d"],
+    key: Float[Tensor, "b g k d"],
+    value: Float[Tensor, "b g k v"],
+    p: float,
+    processor: Processor,
+) -> bool:
     """Where causal attention goes by `causal_attention`: faster than PyTorch's kernel, but of more memory.
 
     PyTorch's kernel for CPUs knows no dropout: then it writes all weights out, and takes most of the time for random
@@ -108,7 +114,13 @@ def goes_in_blocks(query: Tensor, key: Tensor, value: Tensor, p: float, processo
     return p > 0.0 or key.shape[2] > _SHORT[torch.float32]
 
 
-def writes_out(query: Tensor, key: Tensor, value: Tensor, is_masked: bool, processor: Processor) -> bool:
+def writes_out(
+    query: Float[Tensor, "b h q d"],
+    key: Float[Tensor, "b g k d"],
+    value: Float[Tensor, "b g k v"],
+    is_masked: bool,
+    processor: Processor,
+) -> bool:
     """Where weights in memory are faster than PyTorch's kernel for CPUs: by shape, dtype, device and processor alone.
 
     Its tiles are made for longer rows; a bias that is learned makes it write out all weights too, with more copies. In

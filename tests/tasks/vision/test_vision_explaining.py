@@ -23,7 +23,7 @@ from zoo.attention import (
     record,
 )
 from zoo.tasks.vision.cct import CCT
-from zoo.tasks.vision.explaining import gold_places, heat, refusal
+from zoo.tasks.vision.explaining import gold_places, heat, refusal, usual
 from zoo.tasks.vision.resnet import ResNet
 from zoo.tasks.vision.swin import Swin
 from zoo.tasks.vision.torchvision_cnn import TorchvisionCNN
@@ -191,6 +191,31 @@ def test_cam_adds_up_to_the_logit(kind: str) -> None:
             assert evidence.mean() == pytest.approx(logit, abs=1e-6)
             positive = np.maximum(evidence, 0)
             np.testing.assert_allclose(found[b], positive / (positive.sum() or 1), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["swin", "vit"])
+def test_saliency_is_the_slope_at_each_pixel(kind: str) -> None:
+    """Each slope from two passes with one pixel changed; the greatest of the channels, by place."""
+    torch.manual_seed(0)
+    net: Any = Swin(**SIZES, attend=SOFTMAX, dim=6, layers=(1, 1), heads=(1, 2), window=2, patch=4)
+    net = (net if kind == "swin" else vit()).double().eval()
+    pixels, step = pictures(), 1e-6
+    for given in (None, torch.tensor([4, 0, 2])):
+        classes = net(pixels).argmax(-1) if given is None else given
+        slopes = np.zeros(pixels.shape)
+        for at in np.ndindex(*pixels.shape[1:]):
+            change = torch.zeros_like(pixels)
+            change[(slice(None), *at)] = step
+            with torch.no_grad():
+                both = [net(pixels + sign * change).gather(1, classes[:, None])[:, 0] for sign in (1, -1)]
+            slopes[(slice(None), *at)] = (both[0] - both[1]).numpy() / (2 * step)
+        places = np.abs(slopes).max(1).reshape(3, 3, 4, 4, 4).mean((2, 4))
+        expected = places / places.sum((1, 2), keepdims=True)
+        np.testing.assert_allclose(heat(net, pixels, "saliency", classes=given).numpy(), expected, atol=1e-5)
+
+
+def test_the_class_map_is_usual_where_there_are_spatial_gates() -> None:
+    assert usual(ResNet(**SIZES, depth=8, gate=CBAM)) == "cam"
 
 
 def test_a_picture_without_evidence_has_no_heat() -> None:

@@ -53,7 +53,7 @@ class CCT(nn.Module):
 
     # mini is for the planted pictures; the rest are the paper's (table 1 and appendix A).
     SIZES: ClassVar[dict[str, dict[str, int]]] = {
-        "mini": {"dim": 64, "layers": 3, "heads": 4, "hidden": 128, "kernel": 3, "convolutions": 2},
+        "mini": {"dim": 64, "layers": 3, "heads": 4, "hidden": 128, "kernel": 7, "convolutions": 1},
         "cct_2_3x2": {"dim": 128, "layers": 2, "heads": 2, "hidden": 128, "kernel": 3, "convolutions": 2},
         "cct_4_3x2": {"dim": 128, "layers": 4, "heads": 2, "hidden": 128, "kernel": 3, "convolutions": 2},
         "cct_6_3x1": {"dim": 256, "layers": 6, "heads": 4, "hidden": 512, "kernel": 3, "convolutions": 1},

@@ -9,6 +9,7 @@
 | spatial_gate     | the spatial gate of the last block (Woo et al. 2018)             | CBAM                          |
 | cam              | class activation map (Zhou et al. 2016)                          | head after a mean of features |
 | gradient_cam     | the same, whatever follows the last map (Selvaraju et al. 2017)  | convolutional nets            |
+| saliency         | the gradient of a class at the pixels (Simonyan et al. 2014)     | patches on a grid: Swin       |
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ from zoo.attention import (
 )
 from zoo.attention.linear import KernelAttention
 
-How = Literal["rollout", "gradient_rollout", "class_attention", "pooling", "spatial_gate", "cam", "gradient_cam"]
+How = Literal[
+    "rollout", "gradient_rollout", "class_attention", "pooling", "spatial_gate", "cam", "gradient_cam", "saliency"
+]
 # Weights at a time: 256 MB of fp32 for the maps of all layers.
 _NUMBERS = 1 << 26
 
@@ -49,7 +52,7 @@ def heat(
 
     Args:
         how: See the table above. `refusal` says beforehand what a net cannot give.
-        classes: For `gradient_rollout`, `cam` and `gradient_cam`: of what class; the predicted one if not given.
+        classes: Of what class, for maps that are of one; the predicted one if not given.
     """
     why_not = refusal(net, how)
     if why_not:
@@ -75,8 +78,11 @@ def refusal(net: nn.Module, how: str) -> str | None:
 
 
 def usual(net: nn.Module) -> How | None:
-    """The map that says most of a net: spatial gate, rollout, or that of a class; None if it has none of them."""
-    order: tuple[How, ...] = ("spatial_gate", "rollout", "cam", "gradient_cam")
+    """The map that says most of a net: rollout, or that of a class; None if it has none of them.
+
+    A spatial gate says less than the class map of its net: much that it lets through does not count.
+    """
+    order: tuple[How, ...] = ("rollout", "cam", "gradient_cam")
     return next((how for how in order if refusal(net, how) is None), None)
 
 
@@ -199,6 +205,20 @@ def _gradient_cam(net: Any, pixels: Tensor, classes: Tensor | None) -> Float[Ten
     return (weights * found[0].detach().float()).sum(1).relu()
 
 
+def _saliency(net: Any, pixels: Tensor, classes: Tensor | None) -> Float[Tensor, "b r c"]:
+    """max_channels |gradient of the logit at a pixel| (Simonyan et al. 2014, section 3.1), its mean over each place.
+
+    Where windows cover a whole map, what was seen at one place is found at all of them: evidence by place then says
+    little, but which pixels it depends on is still to be seen.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        pixels = pixels.detach().clone().requires_grad_(True)
+        logits = net(pixels)
+        classes = logits.argmax(-1) if classes is None else classes.clone()
+        (gradient,) = torch.autograd.grad(logits.gather(1, classes[:, None]).sum(), pixels)
+    return F.adaptive_avg_pool2d(gradient.float().abs().amax(1), net.grid(*pixels.shape[-2:]))
+
+
 _METHODS: dict[str, _Method] = {
     "rollout": _Method(_rollout, lambda net: _refused_product(net, (Attend, KernelAttention))),
     "gradient_rollout": _Method(_gradient_rollout, lambda net: _refused_product(net, (Attend,))),
@@ -209,6 +229,7 @@ _METHODS: dict[str, _Method] = {
     "gradient_cam": _Method(
         _gradient_cam, lambda net: None if hasattr(net, "last_map") else "the net has no last map of features"
     ),
+    "saliency": _Method(_saliency, lambda net: None if hasattr(net, "grid") else "the net has no grid of patches"),
 }
 
 

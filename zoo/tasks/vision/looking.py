@@ -10,7 +10,11 @@ from torch import Tensor
 
 from zoo.maps.words import number
 
-_WHAT = {"cam": "of the evidence", "gradient_cam": "of the evidence", "spatial_gate": "of what the gate lets through"}
+_WHAT = {
+    **dict.fromkeys(("cam", "gradient_cam"), "of the evidence"),
+    "saliency": "of its sensitivity",
+    "spatial_gate": "of what the gate lets through",
+}
 
 
 @dataclass(frozen=True)

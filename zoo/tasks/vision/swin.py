@@ -41,7 +41,7 @@ class Swin(nn.Module):
     """
 
     SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "mini": {"dim": 48, "layers": (2, 4), "heads": (3, 6), "window": 6},
+        "mini": {"dim": 48, "layers": (2, 2), "heads": (3, 6), "window": 6},
         "tiny": {"dim": 96, "layers": (2, 2, 6, 2), "heads": (3, 6, 12, 24), "window": 7},
         "small": {"dim": 96, "layers": (2, 2, 18, 2), "heads": (3, 6, 12, 24), "window": 7},
         "base": {"dim": 128, "layers": (2, 2, 18, 2), "heads": (4, 8, 16, 32), "window": 7},
