@@ -7,7 +7,6 @@ by a handle that it inherits: after `kill -9` of the sweep that lock lasts until
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from zoo import run_directory
 from zoo.config import quoted
 from zoo.disk import remove_partial
 from zoo.errors import ConfigError
+from zoo.small_files import read_json, read_yaml
 
 FILE, SUMMARY, LOCK, JOBS = "sweep.yaml", "summary.csv", ".lock", ".jobs"
 Status = Literal["waiting", "started", "finished", "stopped", "failed"]
@@ -49,7 +49,7 @@ class Job:
         if path is None or not path.exists():
             return None
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = read_json(path)
         except ValueError as error:
             raise ConfigError(f"{path} is damaged ({error}); remove it, and the run is evaluated again") from error
         return dict(found)
@@ -74,7 +74,7 @@ def read(folder: Path) -> tuple[list[str], list[Job]] | None:
     if not path.exists():
         return None
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        found = read_yaml(path)
         overrides, jobs = found["overrides"], [Job(**each) for each in found["jobs"]]
         for texts in (overrides, *(job.overrides for job in jobs), *(job.chosen.values() for job in jobs)):
             if not all(isinstance(each, str) for each in texts):

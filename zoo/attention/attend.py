@@ -100,14 +100,22 @@ class Attend(nn.Module):
         narrows = self.restrict is not None and getattr(self.restrict, "reads_queries", True)
         return narrows or getattr(self.normalise, "reads_scores", True)
 
-    def require(self, support: type, user: str) -> None:
-        """Refuses, at start-up, a mechanism that cannot work on this support."""
+    def require(self, support: type, user: str, *, of_one_graph: bool = False) -> None:
+        """Refuses, at start-up, a mechanism that cannot work on this support.
+
+        Args:
+            of_one_graph: Keys are the queries themselves, the nodes of a graph.
+        """
         if self.restrict is not None:
             check_serves(self.restrict, support, user)
             support = self.restrict.gives
             user = type(self.restrict).__name__
         for part in (self.score, self.normalise, self.position):
             check_serves(part, support, user)
+            if getattr(part, "needs_one_graph", False) and not of_one_graph:
+                raise ValueError(
+                    f"{type(part).__name__} works on the edges of one graph; {user} has two sets of things"
+                )
 
     @property
     def remembers(self) -> bool:

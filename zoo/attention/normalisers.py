@@ -76,6 +76,7 @@ class Degree(nn.Module):
 
     supports = (EdgeSupport,)
     reads_scores = False
+    needs_one_graph = True
 
     def forward(
         self, scores: Float[Tensor, "e h"], support: EdgeSupport, state: AttentionState | None = None

@@ -9,7 +9,17 @@ import pytest
 import torch
 from torch import nn
 
-from zoo.attention import ActivationUnit, AttendFactory, Dice, LinearAttention, ScaledDot, Softmax, Unnormalised
+from zoo.attention import (
+    ActivationUnit,
+    AttendFactory,
+    Constant,
+    Degree,
+    Dice,
+    LinearAttention,
+    ScaledDot,
+    Softmax,
+    Unnormalised,
+)
 from zoo.attention.attend import SiteFactory
 from zoo.errors import ConfigError
 from zoo.maps.score import pointing_accuracy
@@ -183,6 +193,11 @@ def test_other_scores_of_the_core_stand_in(normalise):
 def test_a_mechanism_without_pairs_is_refused():
     with pytest.raises(ValueError, match="DIN attends over EdgeSupport"):
         DIN(items=3, attend=SiteFactory(LinearAttention), dim=4)
+
+
+def test_weights_by_degree_are_of_graphs():
+    with pytest.raises(ValueError, match="edges of one graph; DIN has two"):
+        DIN(items=3, attend=AttendFactory(Constant, Degree), dim=4)
 
 
 @pytest.mark.parametrize("wrong", [{"items": 0}, {"dim": 0}, {"hidden": ()}, {"hidden": (4, 0)}])

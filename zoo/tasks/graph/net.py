@@ -97,7 +97,7 @@ class GraphAttention(nn.Module):
         self.target = None if shared else Projection(features, heads, dim, bias=True)
         self.skip = Projection(features, heads, dim) if skip else None
         self.attend = attend(dim, heads)
-        self.attend.require(EdgeSupport, "a graph")
+        self.attend.require(EdgeSupport, "a graph", of_one_graph=True)
         if not self.attend.compares:
             self.target = None
         self.bias = nn.Parameter(torch.zeros(heads * dim if merge == "concat" else dim))
