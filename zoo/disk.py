@@ -37,7 +37,7 @@ def whole_bytes(path: Path) -> Iterator[BinaryIO]:
         with _open(path) as file:
             yield file
     except OSError as error:
-        if error.filename is None:  # of a write
+        if error.filename is None and error.errno is not None:  # of a write
             error.filename = str(path)
         raise
 

@@ -32,6 +32,7 @@ from zoo.attention import (
     ALiBi,
     Attend,
     AttendFactory,
+    Cosine,
     DenseSupport,
     EdgeSupport,
     Interpolated,
@@ -384,7 +385,12 @@ def test_windows(kind: str, causal: bool, mask: bool) -> None:
 
 @every_kind
 def test_any_score_takes_a_position(kind: str) -> None:
-    attend = placed(kind, SHAPE, score=Additive(dim=6, heads=3))
+    score: nn.Module = Additive(dim=6, heads=3)
+    if kind.startswith("rotary"):  # turns what is compared: of use to products and cosines alone
+        with pytest.raises(ValueError, match="more than the angle"):
+            placed(kind, SHAPE, score=score)
+        score = Cosine(heads=3)
+    attend = placed(kind, SHAPE, score=score)
     result = run(attend, tensors_of(SHAPE), DenseSupport(causal=True))
     plain = Attend(attend.score, Softmax())
     assert result.context.isfinite().all()

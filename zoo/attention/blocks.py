@@ -17,7 +17,7 @@ from torch import Tensor
 
 from zoo.attention.cuts import Cut
 from zoo.attention.precision import at_least_single, wide
-from zoo.attention.supports import DenseSupport, RowFunction, masked_softmax, once
+from zoo.attention.supports import DenseSupport, KeyFunction, RowFunction, masked_softmax, once
 
 Rule = Callable[[Tensor, Tensor], Tensor]
 """Which query may attend to which key: positions (c,r,1) and (c,1,s), both int32, to boolean (c,r,s)."""
@@ -167,7 +167,7 @@ class BlockSupport:
         tail = [-1] * (x.dim() - 3)
         return self.layout.joined(each.expand(-1, -1, -1, size, -1, *tail) for each, size in found)
 
-    def of_key(self, function: Callable[[Tensor], Tensor], key: Float[Tensor, "b h k d"]) -> Shaped[Tensor, "..."]:
+    def of_key(self, function: KeyFunction, key: Float[Tensor, "b h k d"]) -> Shaped[Tensor, "..."]:
         return self.at_key(function(key))
 
     def per_head(self, parameter: Float[Tensor, "h d"]) -> Float[Tensor, "h 1 d"]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,7 +13,7 @@ from zoo.attention.precision import at_least_single, wide
 from zoo.attention.ranges import Count, Natural
 from zoo.attention.scores import glorot_
 from zoo.attention.state import AttentionState
-from zoo.attention.supports import DenseSupport, RowFunction, masked_softmax
+from zoo.attention.supports import DenseSupport, KeyFunction, RowFunction, masked_softmax
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +78,7 @@ class LocalSupport:
         exists = self.permitted.reshape(*self.permitted.shape, *[1] * (x.dim() - 3))
         return torch.where(exists, near, near.new_zeros(()))
 
-    def of_key(self, function: Callable[[Tensor], Tensor], key: Float[Tensor, "b h k d"]) -> Shaped[Tensor, "..."]:
+    def of_key(self, function: KeyFunction, key: Float[Tensor, "b h k d"]) -> Shaped[Tensor, "..."]:
         """Of the keys that are read, once for each query: what is beside them may be no number."""
         near = self.at_key(key)
         made = function(near.flatten(2, 3))

@@ -25,6 +25,7 @@ from zoo.attention.precision import at_least_single, wide
 from zoo.attention.sparse import SparsePattern
 
 RowFunction = Callable[[Tensor, Tensor | None], Tensor]
+KeyFunction = Callable[[Tensor], Tensor]
 _Known = TypeVar("_Known")
 
 
@@ -51,7 +52,7 @@ class Support(Protocol):
         """What belongs to the key of each pair; broadcasts with `at_query`."""
         ...
 
-    def of_key(self, function: Callable[[Tensor], Tensor], key: Float[Tensor, "*keys dk"]) -> Shaped[Tensor, "..."]:
+    def of_key(self, function: KeyFunction, key: Float[Tensor, "*keys dk"]) -> Shaped[Tensor, "..."]:
         """`at_key(function(key))`, for a function of each key alone; what no query sees reaches no gradient of it."""
         ...
 
@@ -232,7 +233,7 @@ class DenseSupport:
     def at_key(self, x: Float[Tensor, "b h k *d"]) -> Float[Tensor, "b h 1 k *d"]:
         return x.unsqueeze(2)
 
-    def of_key(self, function: Callable[[Tensor], Tensor], key: Float[Tensor, "b h k d"]) -> Shaped[Tensor, "..."]:
+    def of_key(self, function: KeyFunction, key: Float[Tensor, "b h k d"]) -> Shaped[Tensor, "..."]:
         return self.at_key(function(key))
 
     def per_head(self, parameter: Float[Tensor, "h d"]) -> Float[Tensor, "h 1 d"]:
@@ -346,7 +347,7 @@ class EdgeSupport:
     def at_key(self, x: Float[Tensor, "k h *d"]) -> Float[Tensor, "e h *d"]:
         return sparse.at_columns(x, self.pattern)
 
-    def of_key(self, function: Callable[[Tensor], Tensor], key: Float[Tensor, "k h d"]) -> Shaped[Tensor, "..."]:
+    def of_key(self, function: KeyFunction, key: Float[Tensor, "k h d"]) -> Shaped[Tensor, "..."]:
         return self.at_key(function(key))
 
     def per_head(self, parameter: Float[Tensor, "h d"]) -> Float[Tensor, "h d"]:
@@ -447,7 +448,7 @@ def _unless_all(x: Bool[Tensor, "..."]) -> Bool[Tensor, "..."] | None:
     return None if can_be_read(x) and x.all() else x
 
 
-def can_be_read(x: Tensor) -> bool:
+def can_be_read(x: Shaped[Tensor, "..."]) -> bool:
     """Whether what is done may depend on the numbers, without a wait for a device or a break in a compiled graph."""
     return type(x) is Tensor and x.device.type == "cpu" and not torch.compiler.is_compiling()
 
