@@ -61,12 +61,14 @@ def planted(experiments: Mapping[str, str], column: str, truth: tuple[str, str],
     Args:
         column: What the experiments are.
         truth: The score's title and its name in a run.
-        digits: Of seconds.
+        digits: Of seconds. Those of the processor stand in brackets where a run has them: the whole process, whatever
+            else the machine did.
     """
     yield f"| {column} | test accuracy | {truth[0]} | train - val | parameters | seconds | seeds | command |"
     yield "|---|---|---|---|---|---|---|---|"
     for experiment, name in with_runs(experiments):
         runs = read_runs(experiment)
+        cpu = [run["cpu_seconds"] for run in runs if "cpu_seconds" in run]
         gap = [run["train/accuracy"] - run["val/accuracy"] for run in runs]
         cells = [
             name,
@@ -74,7 +76,8 @@ def planted(experiments: Mapping[str, str], column: str, truth: tuple[str, str],
             spread([run[truth[1]] for run in runs]),
             f"{statistics.mean(gap):+.3f}",
             f"{runs[0]['parameters']:,}",
-            f"{statistics.mean(run['seconds'] for run in runs):.{digits}f}",
+            f"{statistics.mean(run['seconds'] for run in runs):.{digits}f}"
+            + (f" (processor {statistics.mean(cpu):.{digits}f})" if cpu else ""),
             str(len(runs)),
             f"`{shown_command(runs[0])}`",
         ]
