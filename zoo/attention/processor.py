@@ -31,6 +31,11 @@ class Processor(NamedTuple):
     has_amx: bool
 
     @property
+    def has_slow_mkl(self) -> bool:
+        """MKL uses vectors of 512 bits on Intel's processors alone: on others that have them it is half as fast."""
+        return self.has_avx512 and self.vendor not in ("", "GenuineIntel")
+
+    @property
     def flags(self) -> list[str]:
         """The capabilities that it has."""
         found = {"avx512": self.has_avx512, "bf16": self.has_bf16, "amx": self.has_amx}

@@ -39,11 +39,11 @@ def linear(
 def convolves(x: Float[Tensor, "*rows d"], weight: Float[Tensor, "e d"], processor: Processor) -> bool:
     """Whether a convolution is faster: a function of shape, dtype, device and processor alone.
 
-    PyTorch's BLAS is MKL, which uses vectors of 512 bits on Intel's processors alone: on others that have them oneDNN
-    is about twice as fast, on Intel's not. oneDNN makes code for a shape that it meets for the first time (0.3 to 1 ms)
-    and rearranges the weights in every call: neither is paid for by few rows or small widths.
+    Where MKL, PyTorch's BLAS, is slow oneDNN is about twice as fast, elsewhere not. oneDNN makes code for a shape
+    that it meets for the first time (0.3 to 1 ms) and rearranges the weights in every call: neither is paid for by few
+    rows or small widths.
     """
-    if not (_HAS_BOTH and processor.has_avx512) or processor.vendor in ("", "GenuineIntel"):
+    if not (_HAS_BOTH and processor.has_slow_mkl):
         return False
     if x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
         return False
