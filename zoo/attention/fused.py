@@ -111,7 +111,7 @@ def goes_in_blocks(
         return processor.has_bf16
     if query.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
         return False
-    return p > 0.0 or key.shape[2] > _LONG
+    return p > 0.0 or key.shape[2] > _SHORT[torch.float32]
 
 
 def writes_out(
@@ -133,16 +133,7 @@ def writes_out(
         is_chosen = processor.has_bf16
     else:
         is_chosen = query.dtype == torch.float32 and not is_masked and not torch.is_autocast_enabled("cpu")
-    return (
-        is_chosen and key.shape[2] <= _longest(query.dtype, processor) and _is_of_few(query, key, value, _most(query))
-    )
-
-
-def _longest(dtype: torch.dtype, processor: Processor) -> int:
-    """Keys of a row that is written out: its products are MKL's in float32, oneDNN's in bfloat16."""
-    if dtype == torch.bfloat16:
-        return 256
-    return 48 if processor.has_slow_mkl else 96
+    return is_chosen and key.shape[2] <= _SHORT[query.dtype] and _is_of_few(query, key, value, _most(query))
 
 
 def _most(query: Tensor) -> int:
@@ -178,8 +169,8 @@ def _written_out(
         return torch.matmul(dropout(scores.softmax(-1), dropout_p, True), value)
 
 
-_LONG = 96
-"""Keys beyond which causal rows of float32 go in blocks, without dropout too."""
+_SHORT = {torch.float32: 96, torch.bfloat16: 256}
+"""Keys of a row that is written out. With one thread PyTorch's kernel wins from about 50 in float32, with two not."""
 _BYTES = 2**24
 
 
