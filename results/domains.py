@@ -15,6 +15,8 @@ def domains() -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for row in (_graphs(), _vision(), _recommendation()):
         yield f"| {' | '.join(row)} |"
+    yield ""
+    yield "Ratios of speed hold for the processor of their run: it stands beside the full tables."
 
 
 def _graphs() -> list[str]:

@@ -4,6 +4,7 @@ One thread serves all tests: for tensors as small as theirs a second one only wa
 `cli` runs the command line as a user does, in this process and in a directory of the test's own.
 """
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,13 @@ install_import_hook("zoo.attention", "beartype.beartype")
 
 settings.register_profile("zoo", deadline=None, derandomize=True, database=None)
 settings.load_profile("zoo")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _ctrl_c_is_heard() -> None:
+    """A shell that starts tests in the background has them ignore Ctrl-C, and all that they start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -24,6 +24,11 @@ _UNREAD_IN_1 = re.compile(
     r"\.mixer\.(back|out_back)\b|\.mixer\.(query|key)\.|\.position\.table$|\.layers\.\d+\.target\b"
 )
 """Of the pass from the end in causal mixers, and of queries, keys and positions where nothing compares them."""
+_MINI_IN_1: dict[str, dict[str, Any]] = {
+    "zoo.tasks.vision.cct.CCT": {"kernel": 3, "convolutions": 2},
+    "zoo.tasks.vision.swin.Swin": {"layers": [2, 4]},
+}
+"""What the size `mini` stood for in format 1 and no longer does."""
 
 
 def _from_0(content: dict[str, Any]) -> dict[str, Any]:
@@ -37,7 +42,18 @@ def _from_0(content: dict[str, Any]) -> dict[str, Any]:
 def _from_1(content: dict[str, Any]) -> dict[str, Any]:
     """Format 1 held weights that no output depended on: models no longer have them (see `without_unread`)."""
     unread = [name for name in content["state_dict"] if isinstance(name, str) and _UNREAD_IN_1.search(name)]
-    return {**content, "zoo": {**content["zoo"], "format": 2, "unread": unread}}
+    about = {**content["zoo"], "format": 2, "unread": unread}
+    config = about.get("config")
+    model = config.get("model") if isinstance(config, dict) else None
+    if isinstance(config, dict) and isinstance(model, dict) and model.get("size") == "mini":
+        about["config"] = {**config, "model": {**model, "net": _as_meant_in_1(model.get("net"))}}
+    return {**content, "zoo": about}
+
+
+def _as_meant_in_1(net: Any) -> Any:
+    """The options of a network of the size `mini`, with those that the name stood for written out."""
+    meant = _MINI_IN_1.get(str(net.get("_target_")), {}) if isinstance(net, dict) else {}
+    return {**net, **{name: value for name, value in meant.items() if net.get(name) is None}} if meant else net
 
 
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {0: _from_0, 1: _from_1}

@@ -329,7 +329,7 @@ def _run(part: int | None, function: Callable[..., Any], *arguments: Any) -> Any
     return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)
 
 
-def joined(parts: list[Float[Tensor, "b h n d"]]) -> Float[Tensor, "b h m d"]:
+def joined(parts: list[Float[Tensor, "..."]]) -> Float[Tensor, "..."]:
     return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
 
 
