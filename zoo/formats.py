@@ -40,7 +40,10 @@ def _from_0(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_1(content: dict[str, Any]) -> dict[str, Any]:
-    """Format 1 held weights that no output depended on: models no longer have them (see `without_unread`)."""
+    """Format 1 held weights that no output depended on, and names of sizes that have another meaning today.
+
+    Models no longer have these weights: `without_unread` leaves them out. What a name stood for is written out.
+    """
     unread = [name for name in content["state_dict"] if isinstance(name, str) and _UNREAD_IN_1.search(name)]
     about = {**content["zoo"], "format": 2, "unread": unread}
     config = about.get("config")
