@@ -22,7 +22,6 @@ from filing import command, file
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.allocator import keep_freed_memory
 from zoo.attention import (
     Additive,
     Attend,
@@ -36,7 +35,8 @@ from zoo.attention import (
     SlidingWindow,
     Softmax,
 )
-from zoo.run import commit_of_checkout
+from zoo.training.allocator import keep_freed_memory
+from zoo.training.run import commit_of_checkout
 
 Step = Callable[[], Any]
 LONG = 16_000

@@ -29,11 +29,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention import GAT, AttendFactory, EdgeSupport, Softmax, record
-from zoo.run import commit_of_checkout
+from zoo.tasks.graph.citations import read_planetoid
 from zoo.tasks.graph.features import SparseFeatures
 from zoo.tasks.graph.graph import Graph
 from zoo.tasks.graph.net import GraphAttentionNet
-from zoo.tasks.graph.planetoid import read_planetoid
+from zoo.training.run import commit_of_checkout
 
 CLASSES, TRAINED = 7, 140
 PEERS = ("pyg", "dgl")

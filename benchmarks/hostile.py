@@ -20,8 +20,8 @@ from conftest import TINY  # noqa: E402
 from filing import file  # noqa: E402
 from hostile_cases import corpus  # noqa: E402
 
-from zoo.cli import main as zoo  # noqa: E402
-from zoo.run import commit_of_checkout  # noqa: E402
+from zoo.commandline.cli import main as zoo  # noqa: E402
+from zoo.training.run import commit_of_checkout  # noqa: E402
 
 
 def main() -> None:

@@ -3,9 +3,10 @@
     python benchmarks/kernels.py                  # float32 and bfloat16, two threads
     python benchmarks/kernels.py --threads 1 --repeats 15
 
-Forward and backward, medians of CPU time, the two in turns. A ratio above 1 says that what `zoo/attention/processor.py`
-and its callers could choose is that many times as fast as PyTorch's usual kernel; `*` marks what is chosen here. Run it
-on another processor and compare: where a mark and a ratio disagree by much, the choice is wrong there.
+Forward and backward, medians of CPU time, the two in turns. A ratio above 1 says that what
+`zoo/attention/kernels/processor.py` and its callers could choose is that many times as fast as PyTorch's usual kernel;
+`*` marks what is chosen here. Run it on another processor and compare: where a mark and a ratio disagree by much, the
+choice is wrong there.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from filing import command, file
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.allocator import keep_freed_memory
-from zoo.attention import products
-from zoo.attention.causal import causal_attention
-from zoo.attention.fused import _written_out, goes_in_blocks, writes_out
-from zoo.attention.processor import PROCESSOR
-from zoo.attention.products import convolves
-from zoo.run import commit_of_checkout
+from zoo.attention.kernels import products
+from zoo.attention.kernels.causal import causal_attention
+from zoo.attention.kernels.fused import _written_out, goes_in_blocks, writes_out
+from zoo.attention.kernels.processor import PROCESSOR
+from zoo.attention.kernels.products import convolves
+from zoo.training.allocator import keep_freed_memory
+from zoo.training.run import commit_of_checkout
 
 LINEAR = [(256, 64, 128), (1184, 64, 128), (64, 512, 512), (1576, 192, 768), (4160, 192, 192), (4160, 768, 192)]
 """Rows, inputs and outputs."""

@@ -29,11 +29,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from zoo import config, run
 from zoo.attention import AttentionMap
+from zoo.composing import config
 from zoo.data.loader import Loader
-from zoo.optimisation import Optimisation
 from zoo.tasks.contract import Task
+from zoo.training import run
+from zoo.training.optimisation import Optimisation
 
 EXAMPLES, WIDTH, CLASSES, BATCH = 20_000, 512, 10, 256
 

@@ -94,7 +94,7 @@ class _WithKernel(nn.Module):
 
 @torch.no_grad()
 def take_weights(net: PaddedSASRec, weights: Mapping[str, Tensor]) -> None:
-    """Those of `zoo.tasks.recommendation.sasrec.SASRec`; where a peer has a projection more, the identity."""
+    """Those of `zoo.tasks.recommendation.SASRec`; where a peer has a projection more, the identity."""
     pad = torch.zeros(1, net.items.embedding_dim)
     found = {
         "items.weight": torch.cat([pad, weights["items.weight"]]),

@@ -40,15 +40,15 @@ from padded_sasrec import PaddedSASRec, take_weights
 from recommendation_scale import LOSSES, drawn, sasrec, step
 from torch import Tensor
 
-from zoo.allocator import keep_freed_memory
-from zoo.run import commit_of_checkout
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.data import published
-from zoo.tasks.recommendation.history_data import HistoryData
+from zoo.tasks.recommendation.data.history_data import HistoryData
+from zoo.tasks.recommendation.data.sources import published
 from zoo.tasks.recommendation.losses import BCE, FullSoftmax, Loss
-from zoo.tasks.recommendation.protocol import Protocol
-from zoo.tasks.recommendation.rank_metrics import RankMetrics
-from zoo.tasks.recommendation.sasrec import SASRec
+from zoo.tasks.recommendation.nets.sasrec import SASRec
+from zoo.tasks.recommendation.ranking.metrics import RankMetrics
+from zoo.tasks.recommendation.ranking.protocol import Protocol
+from zoo.training.allocator import keep_freed_memory
+from zoo.training.run import commit_of_checkout
 
 OURS = "ours"
 DIM, LAYERS, BATCH = 50, 2, 128

@@ -21,15 +21,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from zoo.allocator import keep_freed_memory
 from zoo.attention import AttendFactory, ScaledDot, Softmax
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.data import interactions
-from zoo.tasks.recommendation.history_data import HistoryData
-from zoo.tasks.recommendation.log import Log
+from zoo.tasks.recommendation.data.history_data import HistoryData
+from zoo.tasks.recommendation.data.log import Log
+from zoo.tasks.recommendation.data.sources import interactions
 from zoo.tasks.recommendation.losses import BCE, FullSoftmax, Loss, SampledSoftmax
-from zoo.tasks.recommendation.protocol import Protocol
-from zoo.tasks.recommendation.sasrec import SASRec
+from zoo.tasks.recommendation.nets.sasrec import SASRec
+from zoo.tasks.recommendation.ranking.protocol import Protocol
+from zoo.training.allocator import keep_freed_memory
 
 _CHUNK = 1_000_000
 

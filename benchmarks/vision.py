@@ -34,11 +34,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from zoo.allocator import keep_freed_memory
 from zoo.attention import CBAM, AttendFactory, ScaledDot, Softmax, SqueezeExcitation
-from zoo.run import commit_of_checkout
-from zoo.tasks.vision.resnet import ResNet
-from zoo.tasks.vision.vit import ViT
+from zoo.tasks.vision.nets.resnet import ResNet
+from zoo.tasks.vision.nets.vit import ViT
+from zoo.training.allocator import keep_freed_memory
+from zoo.training.run import commit_of_checkout
 
 OURS = "ours"
 SINGLE = "ours, float32"

@@ -1,12 +1,16 @@
 """While tests run, the shapes written in the signatures of `zoo.attention` are checked; hypothesis is deterministic.
 
 One thread serves all tests: for tensors as small as theirs a second one only waits, long where others work too.
-`cli` runs the command line as a user does, in this process and in a directory of the test's own.
+`cli` runs the command line as a user does, in this process and in a directory of the test's own; `tiny_run` is a run
+that many tests look at.
 """
 
+import importlib.util
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 import pytest
@@ -47,7 +51,7 @@ class Finished(NamedTuple):
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Finished]:
     """`cli("train", "model=gat")` -> its exit code and what it printed."""
-    from zoo.cli import main
+    from zoo.commandline.cli import main
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")  # tables are not wrapped
@@ -61,3 +65,38 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         return Finished(code, *capsys.readouterr())
 
     return run
+
+
+DATA = ["data.nodes=240", "data.classes=3", "data.tags=4", "data.trusted=2", "data.distractors=2", "data.width=12"]
+TINY = ["model=gat", *DATA, "model.net.dim=4", "model.net.heads=2", "data.max_epochs=4", "logger=csv"]
+
+
+@pytest.fixture(scope="session")
+def tiny() -> list[str]:
+    """The overrides of a run that takes a fraction of a second."""
+    return list(TINY)
+
+
+@pytest.fixture(scope="session")
+def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of such a run. Tests read it and write nothing there."""
+    folder = tmp_path_factory.mktemp("tiny")
+    from zoo.commandline.cli import main
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["train", *TINY, "run_dir=run"]) == 0
+    return folder / "run"
+
+
+@pytest.fixture
+def dense(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """`dense_cases`, as if it were a domain: `zoo.tasks.dense_cases`."""
+    name = "zoo.tasks.dense_cases"
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / "dense_cases.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, module)
+    spec.loader.exec_module(module)
+    return module

@@ -11,12 +11,7 @@ import torch
 from memory_cases import growth
 from torch import nn
 
-from zoo.attention import (
-    AttentionFree,
-    AttentionFreeSimple,
-    DenseSupport,
-    FourierMixer,
-)
+from zoo.attention import AttentionFree, AttentionFreeSimple, DenseSupport, FourierMixer
 
 MIXERS: dict[str, Callable[[int], nn.Module]] = {
     "FourierMixer": lambda n: FourierMixer(length=n),

@@ -11,16 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from zoo.attention import (
-    Attend,
-    DenseSupport,
-    Dot,
-    General,
-    ScaledDot,
-    Softmax,
-    record,
-)
-from zoo.attention.scores import prepared
+from zoo.attention import Attend, DenseSupport, Dot, General, ScaledDot, Softmax, record
+from zoo.attention.scores.pairwise import prepared
 
 
 def attention(score: Dot, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,20 +9,10 @@ import torch
 from test_worked_examples import assert_rounded, attention, jacobian, matrix, scores_of
 from torch import Tensor
 
-from zoo.attention import (
-    Attend,
-    AttentionMap,
-    AttentionState,
-    Constant,
-    DenseSupport,
-    Dot,
-    ScaledDot,
-    Softmax,
-    record,
-)
+from zoo.attention import Attend, AttentionMap, AttentionState, Constant, DenseSupport, Dot, ScaledDot, Softmax, record
 from zoo.attention.dropout import DropWeights, RenormalisedDropout
 from zoo.attention.penalties import Coverage, DoublyStochastic, EntropyPenalty, GuidanceSquared
-from zoo.attention.windows import SlidingWindow
+from zoo.attention.supports.windows import SlidingWindow
 
 
 def test_saturated_softmax_does_not_overflow() -> None:

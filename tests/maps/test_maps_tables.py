@@ -9,7 +9,8 @@ from map_cases import dense_map, edge_map, random_edges
 
 from zoo.attention import AttentionMap, DenseSupport
 from zoo.errors import DataError
-from zoo.maps import Writer, labelled, load, tables
+from zoo.maps import Writer, labelled, load
+from zoo.maps import frames as tables
 
 
 def test_a_dense_map_as_a_table(tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 import torch
 
-from zoo import callbacks, checkpoint, processes
+from zoo.checkpoints import checkpoint
+from zoo.sweeps import processes
+from zoo.training import callbacks
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -1,25 +1,27 @@
 """The core: every mechanism of attention, and how to put them together, observe them and trust them."""
 
-from zoo.attention import fused_blocks as fused_blocks  # registers its kernel
 from zoo.attention.attend import Attend, AttendFactory, Normaliser, Score, SiteFactory
-from zoo.attention.attention_free import AttentionFree, AttentionFreeSimple
-from zoo.attention.blocks import BlockSupport
-from zoo.attention.blockwise import Attended, blockwise, weights_between
 from zoo.attention.coattention import CoAttention, TwoWayAttention
-from zoo.attention.decoder_scores import CoverageAware, LocationAware, TwoScores
 from zoo.attention.dropout import DropWeights, KeyDropout, RenormalisedDropout, dropout
-from zoo.attention.embeddings import Learned, Learned2D, Sinusoidal, Sinusoidal2D
 from zoo.attention.gates import CBAM, ChannelGate, EfficientChannel, SpatialGate, SqueezeExcitation, efficient_kernel
-from zoo.attention.hard import HardReinforce, HardStraightThrough, log_probability
 from zoo.attention.heads import MultiHead
+from zoo.attention.kernels import fused_blocks as fused_blocks  # registers its kernel
+from zoo.attention.kernels.scan import linear_recurrence
+from zoo.attention.kernels.sparse import SparsePattern
 from zoo.attention.layers import DecoderBlock, DecoderState, EncoderBlock, FeedForward, PostNorm, PreNorm
-from zoo.attention.linear import LinearAttention
-from zoo.attention.linformer import Linformer
-from zoo.attention.local import Gaussian, LocalM, LocalP, LocalSupport
 from zoo.attention.memory import Memory
-from zoo.attention.mixers import DilatedConvolution, FourierMixer, GatedRecurrent, Mixer, MixerState
-from zoo.attention.monotonic import Monotonic, MonotonicChunkwise
-from zoo.attention.normalisers import Degree, SmoothedSigmoid, Softmax, Uniform
+from zoo.attention.mixers.attention_free import AttentionFree, AttentionFreeSimple
+from zoo.attention.mixers.sequence import DilatedConvolution, FourierMixer, GatedRecurrent, Mixer, MixerState
+from zoo.attention.mixers.state_space import SelectiveStateSpace, StateSpace
+from zoo.attention.normalisers.gaussian import Gaussian
+from zoo.attention.normalisers.hard import HardReinforce, HardStraightThrough, log_probability
+from zoo.attention.normalisers.monotonic import Monotonic, MonotonicChunkwise
+from zoo.attention.normalisers.soft import Degree, SmoothedSigmoid, Softmax, Uniform
+from zoo.attention.normalisers.sparsemax import Entmax15, Sparsemax
+from zoo.attention.normalisers.unnormalised import Unnormalised
+from zoo.attention.observing.blockwise import Attended, blockwise, weights_between
+from zoo.attention.observing.record import AttentionMap, Recording, Tap, record, sites
+from zoo.attention.observing.views import Entropy, Pooled, Rows, TopK
 from zoo.attention.penalties import (
     Amount,
     Coverage,
@@ -30,22 +32,34 @@ from zoo.attention.penalties import (
     HeadDisagreement,
     Locality,
 )
-from zoo.attention.performer import Performer
 from zoo.attention.pooling import LatentPooling, Pooling
-from zoo.attention.positions import ALiBi, Position, RelativeBias2D, Shaw, T5Bias, TransformerXL
-from zoo.attention.record import AttentionMap, Recording, Tap, record, sites
-from zoo.attention.rotary import Interpolated, NTKAware, Rotary, YaRN
-from zoo.attention.scan import linear_recurrence
-from zoo.attention.scores import GAT, Additive, Concat, Constant, Cosine, Dot, GATv2, General, PositionAware, ScaledDot
+from zoo.attention.positions.embeddings import Learned, Learned2D, Sinusoidal, Sinusoidal2D
+from zoo.attention.positions.relative import ALiBi, Position, RelativeBias2D, Shaw, T5Bias, TransformerXL
+from zoo.attention.positions.rotary import Interpolated, NTKAware, Rotary, YaRN
+from zoo.attention.scores.activation_unit import ActivationUnit, Dice
+from zoo.attention.scores.decoding import CoverageAware, LocationAware, TwoScores
+from zoo.attention.scores.pairwise import (
+    GAT,
+    Additive,
+    Concat,
+    Constant,
+    Cosine,
+    Dot,
+    GATv2,
+    General,
+    PositionAware,
+    ScaledDot,
+)
 from zoo.attention.self_attention import MixerFactory, self_attention
-from zoo.attention.sparse import SparsePattern
-from zoo.attention.sparsemax import Entmax15, Sparsemax
 from zoo.attention.state import Aligned, AttentionState, LinearState
-from zoo.attention.state_space import SelectiveStateSpace, StateSpace
-from zoo.attention.supports import DenseSupport, EdgeSupport, Support
-from zoo.attention.target import ActivationUnit, Dice, TargetAttention, Unnormalised
-from zoo.attention.views import Entropy, Pooled, Rows, TopK
-from zoo.attention.windows import BigBird, ShiftedWindows, SlidingWindow
+from zoo.attention.supports.blocks import BlockSupport
+from zoo.attention.supports.layouts import DenseSupport, EdgeSupport, Support
+from zoo.attention.supports.local import LocalM, LocalP, LocalSupport
+from zoo.attention.supports.windows import BigBird, ShiftedWindows, SlidingWindow
+from zoo.attention.target import TargetAttention
+from zoo.attention.weightless.linear import LinearAttention
+from zoo.attention.weightless.linformer import Linformer
+from zoo.attention.weightless.performer import Performer
 
 __all__ = [
     "CBAM",

@@ -15,16 +15,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention import fused
 from zoo.attention.checks import check_position, check_serves, check_shapes
 from zoo.attention.dropout import DropWeights
+from zoo.attention.kernels import fused
 from zoo.attention.memory import Memory
-from zoo.attention.positions import Position
+from zoo.attention.observing.record import Tap
+from zoo.attention.positions.relative import Position
 from zoo.attention.ranges import Rate
-from zoo.attention.record import Tap
-from zoo.attention.scores import prepared
+from zoo.attention.scores.pairwise import prepared
 from zoo.attention.state import Aligned, AttentionState
-from zoo.attention.supports import DenseSupport, EdgeSupport, Support
+from zoo.attention.supports.layouts import DenseSupport, EdgeSupport, Support
 
 
 class Score(Protocol):
@@ -167,7 +167,7 @@ class Attend(nn.Module):
         support: Support,
         state: AttentionState | None = None,
     ) -> tuple[Float[Tensor, "..."], AttentionState | None]:
-        """Shapes are the support's: see `zoo.attention.supports`.
+        """Shapes are the support's: see `zoo.attention.supports.layouts`.
 
         Keys and values may have fewer heads than queries: each then serves a group of neighbouring query heads.
 

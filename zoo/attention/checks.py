@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention.supports import DenseSupport, EdgeSupport, Support
+from zoo.attention.supports.layouts import DenseSupport, EdgeSupport, Support
 
 if TYPE_CHECKING:
-    from zoo.attention.positions import Position
+    from zoo.attention.positions.relative import Position
 
 
 def check_shapes(

@@ -1,4 +1,7 @@
-"""Two inputs that attend to each other."""
+"""Co-attention: two inputs that attend to each other.
+
+Goes: a module of its own.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from zoo.attention.attend import Attend
-from zoo.attention.normalisers import Softmax
-from zoo.attention.scores import Dot
-from zoo.attention.supports import DenseSupport
+from zoo.attention.normalisers.soft import Softmax
+from zoo.attention.scores.pairwise import Dot
+from zoo.attention.supports.layouts import DenseSupport
 
 
 class CoAttention(nn.Module):

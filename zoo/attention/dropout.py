@@ -1,4 +1,7 @@
-"""Dropout of weights in three kinds, and of features or anything else: zeros with probability p, the rest scaled."""
+"""Dropout: of weights in three kinds, and of features or anything else; the rest is scaled.
+
+Goes: Attend(dropout=...).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention.supports import Support
+from zoo.attention.supports.layouts import Support
 
 _LEVELS = 1 << 16
 

@@ -1,7 +1,9 @@
-"""Channel and spatial attention: maps of features multiplied by gates that are computed from them.
+"""Gates: channel and spatial attention, maps of features multiplied by gates that are computed from them.
 
 A gate compares nothing with a query, so it is no score and has no support; it shares the Tap, through which its values
 are observed.
+
+Goes: after a convolution.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention.precision import wide
+from zoo.attention.kernels.precision import wide
+from zoo.attention.observing.record import Tap
 from zoo.attention.ranges import Count
-from zoo.attention.record import Tap
 
 Pooling = Literal["avg", "max", "both"]
 Order = Literal["channel", "spatial"]

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from zoo.attention.attend import Attend, of_numbers, sized
 from zoo.attention.checks import check_steps
+from zoo.attention.kernels.products import Linear
 from zoo.attention.memory import Memory
-from zoo.attention.positions import Position
-from zoo.attention.products import Linear
-from zoo.attention.supports import DenseSupport
+from zoo.attention.positions.relative import Position
+from zoo.attention.supports.layouts import DenseSupport
 
 
 class Unread(nn.Module):

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from zoo.attention.checks import check_decodes
 from zoo.attention.dropout import Dropout
+from zoo.attention.kernels.products import Linear
 from zoo.attention.memory import Memory
-from zoo.attention.products import Linear
 from zoo.attention.ranges import Count, Rate
-from zoo.attention.supports import DenseSupport
+from zoo.attention.supports.layouts import DenseSupport
 
 
 class FeedForward(nn.Module):

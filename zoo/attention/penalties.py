@@ -1,7 +1,9 @@
-"""Losses on recorded weights: what a map should look like, added to what a model is trained for.
+"""Penalties: losses on recorded weights, added to what a model is trained for.
 
 Each gives a sum and how many things it is a sum over, so that means are the same whatever the batch is padded to and
 however it is spread over processes. Weights come from `record(model, grad=True)`; sums are in at least fp32.
+
+Goes: penalty.NAME=WEIGHT.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from zoo.attention.pairs import Dense, pairs_of
-from zoo.attention.record import AttentionMap
+from zoo.attention.observing.pairs import Dense, pairs_of
+from zoo.attention.observing.record import AttentionMap
 
 Real = Bool[Tensor, "b q"] | None
 """The queries that are no padding; None: as far as the map's support knows, all."""

@@ -1,4 +1,7 @@
-"""A sequence of any length read by a fixed number of learned queries."""
+"""Pooling: a sequence of any length read by a fixed number of learned queries.
+
+Goes: a module of its own.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from torch import Tensor, nn
 from zoo.attention.attend import Attend, AttendFactory
 from zoo.attention.checks import check_across
 from zoo.attention.heads import MultiHead
-from zoo.attention.normalisers import Softmax
-from zoo.attention.scores import Dot
-from zoo.attention.supports import DenseSupport
+from zoo.attention.normalisers.soft import Softmax
+from zoo.attention.scores.pairwise import Dot
+from zoo.attention.supports.layouts import DenseSupport
 
 _DOT = AttendFactory(score=Dot, normalise=Softmax)
 

@@ -11,7 +11,7 @@ from torch import nn
 from zoo.attention.attend import Attend, sized
 from zoo.attention.checks import check_causal
 from zoo.attention.heads import MultiHead
-from zoo.attention.positions import Position
+from zoo.attention.positions.relative import Position
 
 
 @dataclass(frozen=True)

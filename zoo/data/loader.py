@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Subset, get_worker_info
 
-from zoo import ranks
 from zoo.errors import ConfigError, WorkerError, ZooError
+from zoo.training import ranks
 
 _POOL = 100
 """Batches whose examples are sorted by length together: enough for little padding, few enough to mix."""

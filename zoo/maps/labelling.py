@@ -11,10 +11,10 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.attention.blocks import BlockSupport
-from zoo.attention.local import LocalSupport
-from zoo.attention.record import AttentionMap
-from zoo.attention.supports import DenseSupport, EdgeSupport
+from zoo.attention.observing.record import AttentionMap
+from zoo.attention.supports.blocks import BlockSupport
+from zoo.attention.supports.layouts import DenseSupport, EdgeSupport
+from zoo.attention.supports.local import LocalSupport
 from zoo.errors import nearest
 from zoo.maps.labelled import MEAN, LabelledMap
 from zoo.maps.layouts import laid_out

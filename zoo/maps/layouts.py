@@ -9,9 +9,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.attention.blocks import BlockSupport
-from zoo.attention.local import LocalSupport
-from zoo.attention.record import AttentionMap
+from zoo.attention.observing.record import AttentionMap
+from zoo.attention.supports.blocks import BlockSupport
+from zoo.attention.supports.local import LocalSupport
 from zoo.maps.labelled import MEAN
 
 

@@ -115,13 +115,13 @@ class Maps(Mapping[str, Example]):
         return len(self._examples)
 
     def to_pandas(self, examples: Sequence[str] | None = None, layers: Sequence[int] | None = None) -> pd.DataFrame:
-        """One row for each example, layer, head and pair; the columns are those of `zoo.maps.tables.frames`.
+        """One row for each example, layer, head and pair; the columns are those of `zoo.maps.frames.frames`.
 
         Everything is in memory at once: `examples` and `layers` choose, and `tables.write` streams.
         """
         import pandas as pd
 
-        from zoo.maps.tables import frames, joined
+        from zoo.maps.frames import frames, joined
 
         chosen = list(self) if examples is None else list(examples)
         parts = []

@@ -17,7 +17,7 @@ from zoo.attention import AttentionMap
 from zoo.data.loader import Loader
 from zoo.data.tables import OnBadRow
 from zoo.errors import ConfigError
-from zoo.optimisation import Optimisation
+from zoo.training.optimisation import Optimisation
 
 Mode = Literal["min", "max"]
 

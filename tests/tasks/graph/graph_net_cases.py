@@ -6,17 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from zoo.attention import (
-    GAT,
-    Additive,
-    AttendFactory,
-    Constant,
-    Degree,
-    GATv2,
-    ScaledDot,
-    Softmax,
-    Uniform,
-)
+from zoo.attention import GAT, Additive, AttendFactory, Constant, Degree, GATv2, ScaledDot, Softmax, Uniform
 from zoo.tasks.graph.net import GraphAttention, GraphAttentionNet
 
 NODES, FEATURES, DIM, HEADS, CLASSES = 11, 7, 4, 3, 5

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from zoo.cli import main
-from zoo.tasks.graph import planetoid
+from zoo.commandline.cli import main
+from zoo.tasks.graph import citations as planetoid
 
 NODES = """\
 id,label,split,x,y

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from zoo import build, config
-from zoo.cli import main
+from zoo.commandline.cli import main
+from zoo.composing import build, config
 from zoo.errors import DataError
 from zoo.tasks.graph.data import planted_graph
 from zoo.tasks.graph.graph import SPLITS

@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from zoo.cli import main
+from zoo.commandline.cli import main
 
 SAMPLES = Path(__file__).resolve().parents[3] / "data" / "samples" / "recommendation"
 

@@ -11,14 +11,14 @@ import pytest
 import torch
 from recommendation_run_cases import SAMPLES, checkpoint
 
-from zoo import checkpoint as files
-from zoo import commands
+from zoo.checkpoints import checkpoint as files
+from zoo.commandline import commands
 from zoo.data.loader import Loader
 from zoo.errors import ConfigError
 from zoo.tasks.contract import Task
 from zoo.tasks.recommendation.answers import because
-from zoo.tasks.recommendation.explaining import chosen
-from zoo.tasks.recommendation.history_data import HistoryData
+from zoo.tasks.recommendation.data.history_data import HistoryData
+from zoo.tasks.recommendation.maps.influence import chosen
 
 MODELS = ("sasrec", "din")
 
@@ -163,7 +163,7 @@ def test_tasks_that_do_not_rank_refuse(option: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("history", "unknown"), [(["a,b"], None), (None, "skip")])
 def test_data_without_histories_refuse(history: Any, unknown: Any) -> None:
-    node = {"_target_": "zoo.tasks.graph.data.planted_graph", "seed": 0, "max_epochs": 1}
+    node = {"_target_": "zoo.tasks.graph.planted_graph", "seed": 0, "max_epochs": 1}
     module: Any = SimpleNamespace(about={"config": {"data": node}, "data": {}})
     options: Any = SimpleNamespace(root=None, input=None, history=history, unknown=unknown)
     with pytest.raises(ConfigError, match="--history: the examples" if history else "--unknown: the data"):

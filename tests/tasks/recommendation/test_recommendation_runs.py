@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from run_cases import command, figures, finished, same_run, stopped_and_continued, two_equal_one
 
-from zoo import checkpoint
+from zoo.checkpoints import checkpoint
 
 DATA = ["data.users=90", "data.items=40", "data.reach=4", "data.shortest=8", "data.longest=12", "data.batch_size=32"]
 TINY = ["model=sasrec", *DATA, "model.net.dim=16", "data.max_epochs=2", "trainer=cpu", "logger=csv"]
@@ -20,7 +20,7 @@ RANDOM = ["loss=bce", "loss.negatives=2", "model.net.dropout=0.2", "attention.dr
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with everything random in it: dropout and sampled negatives."""
-    from zoo.cli import main
+    from zoo.commandline.cli import main
 
     folder = tmp_path_factory.mktemp("sasrec")
     with pytest.MonkeyPatch.context() as patch:

@@ -11,15 +11,17 @@ import torch
 from torch import Tensor
 from torchmetrics.classification import MulticlassCalibrationError
 
-from zoo import config, finetune, run
 from zoo.attention import sites
-from zoo.build import build
-from zoo.check import try_batch
+from zoo.checkpoints import finetune
+from zoo.composing import config
+from zoo.composing.build import build
 from zoo.errors import ConfigError
 from zoo.tasks.vision.batch import Images
 from zoo.tasks.vision.calibration import CalibrationError
-from zoo.tasks.vision.data import planted_glimpse
+from zoo.tasks.vision.data.sources import planted_glimpse
 from zoo.tasks.vision.module import ImageClassifier
+from zoo.training import run
+from zoo.training.check import try_batch
 
 NAMES = ("apple", "bread", "cup", "dish", "egg", "fork", "glass")
 SMALL = ("model.net.dim=16", "model.net.layers=2", "model.net.heads=2", "model.net.hidden=16", "model.net.patch=8")

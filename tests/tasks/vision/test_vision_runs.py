@@ -21,7 +21,7 @@ OWN = ["data=image_folder", f"data.folder={SAMPLES}", "data.height=32", "data.wi
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with everything random in it: dropout, mixing, stochastic depth."""
-    from zoo.cli import main
+    from zoo.commandline.cli import main
 
     folder = tmp_path_factory.mktemp("vit")
     with pytest.MonkeyPatch.context() as patch:

@@ -16,9 +16,9 @@ from zoo.data.loader import Loader
 from zoo.errors import DataError
 from zoo.tasks.contract import TaskData
 from zoo.tasks.graph.batch import Data, as_batch
+from zoo.tasks.graph.citations import read_planetoid
 from zoo.tasks.graph.files import read_graph
 from zoo.tasks.graph.graph import SPLITS, Graph, row_normalised
-from zoo.tasks.graph.planetoid import read_planetoid
 from zoo.tasks.graph.planted import Cue, plant
 
 _SMALL = 100_000

@@ -11,8 +11,8 @@ import torch
 from zoo.attention import record, sites
 from zoo.errors import ConfigError, DataError, nearest, visible
 from zoo.maps import LabelledMap, Writer, labelled, words
+from zoo.maps.frames import Format
 from zoo.maps.labelling import Heads
-from zoo.maps.tables import Format
 from zoo.tasks.graph.batch import Data
 from zoo.tasks.graph.data import GraphData
 from zoo.tasks.graph.maps import neighbourhood, write_edge_table, write_entropy_table

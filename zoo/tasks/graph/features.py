@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from zoo.attention import SparsePattern, dropout, sparse
+from zoo.attention import SparsePattern, dropout
+from zoo.attention.kernels import sparse
 
 
 @dataclass(frozen=True, eq=False)

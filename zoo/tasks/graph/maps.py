@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zoo.attention.record import AttentionMap
-from zoo.maps import diagnose, draw, tables, words
+from zoo.attention.observing.record import AttentionMap
+from zoo.maps import diagnose, draw, words
+from zoo.maps import frames as tables
 from zoo.maps.labelled import LabelledMap
 from zoo.maps.labelling import Heads, labelled, mean_of_heads
 

@@ -13,17 +13,17 @@ from torch.nn import functional as F
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
-from zoo import ranks
 from zoo.attention import AttentionMap, record, sites
 from zoo.attention.ranges import AnyInt, Count
 from zoo.maps.score import edge_auc
-from zoo.optimisation import Optimisation
 from zoo.tasks.contract import Invariance, Task
 from zoo.tasks.graph.batch import Data
 from zoo.tasks.graph.features import negated
 from zoo.tasks.graph.field import receptive_field
 from zoo.tasks.graph.graph import SPLITS
 from zoo.tasks.graph.net import GraphAttentionNet
+from zoo.training import ranks
+from zoo.training.optimisation import Optimisation
 
 
 class NodeClassifier(Task):

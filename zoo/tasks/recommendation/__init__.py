@@ -1,1 +1,17 @@
 """Recommendation: the next item of a history, and candidates judged by it."""
+
+from zoo.lazy import exports
+
+__getattr__, __all__ = exports(
+    __name__,
+    {
+        "click": ["CandidateRanker"],
+        "data.history_data": ["HistoryData"],
+        "data.sources": ["interactions", "planted_baskets", "planted_sessions", "published"],
+        "losses": ["BCE", "FullSoftmax", "GeneralisedBCE", "SampledSoftmax"],
+        "nets.din": ["DIN"],
+        "nets.sasrec": ["SASRec"],
+        "next_item": ["NextItem"],
+        "ranking.protocol": ["Protocol"],
+    },
+)

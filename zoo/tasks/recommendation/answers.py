@@ -13,8 +13,8 @@ from zoo.errors import ConfigError
 from zoo.maps.words import number
 from zoo.tasks.contract import EXAMPLE
 from zoo.tasks.recommendation.batch import Catalogue, Histories
-from zoo.tasks.recommendation.explaining import occlusion
-from zoo.tasks.recommendation.ranking import Ranked
+from zoo.tasks.recommendation.maps.influence import occlusion
+from zoo.tasks.recommendation.ranking.ranks import Ranked
 
 if TYPE_CHECKING:
     from zoo.tasks.recommendation.recommender import Recommender

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from zoo.attention.kept import for_later
+from zoo.attention.kernels.kept import for_later
 from zoo.tasks.recommendation.ranges import owners
 
 UNKNOWN = "<unknown>"

@@ -14,19 +14,19 @@ from torch.nn import functional as F
 from torchmetrics import Metric
 from torchmetrics.classification import BinaryAUROC
 
-from zoo import ranks
 from zoo.attention import record
 from zoo.attention.ranges import Count
 from zoo.errors import ConfigError
-from zoo.optimisation import Optimisation
 from zoo.tasks.contract import Invariance
 from zoo.tasks.recommendation.answers import recommended
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.din import DIN, Candidates, whole
-from zoo.tasks.recommendation.protocol import Protocol
-from zoo.tasks.recommendation.ranking import Ranked
+from zoo.tasks.recommendation.nets.din import DIN, Candidates, whole
+from zoo.tasks.recommendation.ranking.protocol import Protocol
+from zoo.tasks.recommendation.ranking.ranks import Ranked
 from zoo.tasks.recommendation.recommender import Recommender
 from zoo.tasks.recommendation.sampling import Unseen
+from zoo.training import ranks
+from zoo.training.optimisation import Optimisation
 
 
 class CandidateRanker(Recommender):

@@ -9,16 +9,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from zoo import ranks
 from zoo.attention.ranges import Count
 from zoo.errors import ConfigError
-from zoo.optimisation import Optimisation
 from zoo.tasks.contract import Invariance
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.explaining import How, influence, refusal
-from zoo.tasks.recommendation.protocol import Protocol
+from zoo.tasks.recommendation.maps.influence import How, influence, refusal
+from zoo.tasks.recommendation.nets.sasrec import SASRec
+from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.tasks.recommendation.recommender import Recommender
-from zoo.tasks.recommendation.sasrec import SASRec
+from zoo.training import ranks
+from zoo.training.optimisation import Optimisation
 
 
 class NextItem(Recommender):

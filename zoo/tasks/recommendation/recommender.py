@@ -12,18 +12,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from zoo import ranks
 from zoo.attention import AttentionMap
 from zoo.errors import ConfigError
 from zoo.maps.score import pointing
-from zoo.optimisation import Optimisation
 from zoo.tasks.contract import Task
 from zoo.tasks.recommendation.answers import TOP, answers, checked, recommended
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.explaining import How, by_user, gold_places, named, occluded
-from zoo.tasks.recommendation.protocol import Protocol
-from zoo.tasks.recommendation.rank_metrics import RankMetrics
-from zoo.tasks.recommendation.ranking import Ranked
+from zoo.tasks.recommendation.maps.influence import How, by_user, gold_places, named, occluded
+from zoo.tasks.recommendation.ranking.metrics import RankMetrics
+from zoo.tasks.recommendation.ranking.protocol import Protocol
+from zoo.tasks.recommendation.ranking.ranks import Ranked
+from zoo.training import ranks
+from zoo.training.optimisation import Optimisation
 
 
 class Recommender(Task):

@@ -1,1 +1,18 @@
 """Vision: pictures and their classes, by gated convolutions and by Transformers."""
+
+from zoo.lazy import exports
+
+__getattr__, __all__ = exports(
+    __name__,
+    {
+        "data.image_data": ["ImageData"],
+        "data.sources": ["image_folder", "image_table", "imagenet", "planted_glimpse", "published"],
+        "data.transforms": ["Augmentation"],
+        "module": ["ImageClassifier"],
+        "nets.cct": ["CCT"],
+        "nets.resnet": ["ResNet"],
+        "nets.swin": ["Swin"],
+        "nets.torchvision_cnn": ["TorchvisionCNN"],
+        "nets.vit": ["ViT"],
+    },
+)

@@ -13,18 +13,18 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix, MulticlassF1Score
 from torchvision.transforms import v2
 
-from zoo import ranks
 from zoo.attention import AttentionMap, DenseSupport
 from zoo.attention.ranges import Count, NotNegative, Rate
 from zoo.errors import ConfigError
 from zoo.maps.score import pointing
-from zoo.optimisation import Optimisation
 from zoo.tasks.contract import Invariance, Published, Task
 from zoo.tasks.vision.batch import Images
 from zoo.tasks.vision.calibration import CalibrationError
 from zoo.tasks.vision.costs import gate_costs
-from zoo.tasks.vision.explaining import How, gold_places, heat, refusal, usual
-from zoo.tasks.vision.pretrained import published
+from zoo.tasks.vision.maps.heat import How, gold_places, heat, refusal, usual
+from zoo.tasks.vision.nets.pretrained import published
+from zoo.training import ranks
+from zoo.training.optimisation import Optimisation
 
 
 class ImageClassifier(Task):

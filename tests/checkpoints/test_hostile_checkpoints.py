@@ -1,0 +1,136 @@
+"""Every checkpoint of the hostile corpus: nothing runs, one sentence says what is wrong."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hostile_cases import corpus
+
+from zoo.checkpoints import checkpoint, formats
+from zoo.errors import CheckpointError
+from zoo.sweeps import processes
+
+
+@pytest.fixture(scope="module")
+def hostile(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Path], Path]:
+    folder = tmp_path_factory.mktemp("hostile")
+    trap = folder / "trap"
+    return corpus(tiny_run / "checkpoints" / "best.ckpt", folder / "files", trap), trap
+
+
+def test_none_executes_and_each_is_explained(hostile: tuple[dict[str, Path], Path], cli: Any, tmp_path: Path) -> None:
+    files, trap = hostile
+    assert len(files) >= 20
+    unexplained = []
+    for name, path in files.items():
+        done = cli("predict", path, "--out", "out.csv")
+        said = done.err
+        if done.code != 2 or not re.fullmatch(r"zoo: [^\n]+\n", said) or str(path) not in said or len(said) > 1000:
+            unexplained.append((name, done))
+        assert not trap.exists(), name
+    assert unexplained == []
+    assert not any(tmp_path.iterdir())
+
+
+def test_reading_them_is_a_checkpoint_error(hostile: tuple[dict[str, Path], Path]) -> None:
+    for name in ("os_system", "target_os_system", "many_layers", "endless", "wrong_shape", "torchscript"):
+        with pytest.raises(CheckpointError):
+            checkpoint.load(hostile[0][name])
+
+
+def test_refusing_takes_little_memory(hostile: tuple[dict[str, Path], Path]) -> None:
+    """Of each file in turn, in a process whose peak is its own."""
+    code = """
+import resource, sys
+from pathlib import Path
+import zoo.checkpoints.checkpoint
+from zoo.errors import CheckpointError
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for name in sys.argv[1:]:
+    try:
+        zoo.checkpoints.checkpoint.load(name)
+    except CheckpointError:
+        now = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        print(Path(name).stem, (now - before) // 1024)
+        before = max(now, before)
+"""
+    paths = sorted(hostile[0].values(), key=lambda path: path.stat().st_size)
+    done = [*processes.command()[:2], "-c", code, *map(str, paths)]
+    said = subprocess.run(done, env=processes.environment(), capture_output=True, text=True, check=True).stdout
+    peaks = {name: int(grown) for name, grown in (line.split() for line in said.splitlines())}
+    assert set(peaks) == set(hostile[0])
+    assert {name: grown for name, grown in peaks.items() if grown > 300} == {}
+
+
+@pytest.mark.parametrize("key", ["init", "resume"])
+def test_training_from_them(hostile: tuple[dict[str, Path], Path], cli: Any, key: str, tmp_path: Path) -> None:
+    files, trap = hostile
+    for name in ("os_system", "zip_bomb", "deep", "truncated", "newer_format", "nan_key", "expanded_tensor"):
+        done = cli("train", f"{key}='{files[name]}'")
+        assert done.code == 2, (name, done)
+        assert str(files[name]) in done.err
+    assert not trap.exists()
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_traps_would_work(tiny_run: Path, tmp_path: Path) -> None:
+    """An unsafe reader does run them: the corpus is no paper tiger."""
+    trap = tmp_path / "trap"
+    files = corpus(tiny_run / "checkpoints" / "best.ckpt", tmp_path / "files", trap)
+    for name in ("os_system", "eval", "exec", "mkdir", "pickle_loads", "code_as_weight"):
+        torch.load(files[name], weights_only=False)
+        assert trap.exists(), name
+        trap.rmdir() if trap.is_dir() else trap.unlink()
+
+
+def test_an_older_format_is_migrated(tiny_run: Path, tmp_path: Path) -> None:
+    content = checkpoint.read(tiny_run / "checkpoints" / "best.ckpt")
+    about = dict(content["zoo"])
+    sizes = about.pop("sizes")
+    del about["metrics"], about["version"]
+    old = {**content, "zoo": {**about, "format": 0, "data": {**about["data"], "sizes": sizes}}}
+    checkpoint.write(tmp_path / "old.ckpt", old)
+    module = checkpoint.load(tmp_path / "old.ckpt")
+    assert module.about["format"] == formats.FORMAT
+    assert module.about["sizes"] == sizes
+    assert set(formats.MIGRATIONS) == set(range(formats.FORMAT))
+
+
+def test_half_precision_weights_are_taken(tiny_run: Path, tmp_path: Path) -> None:
+    content = checkpoint.read(tiny_run / "checkpoints" / "best.ckpt")
+    content["state_dict"] = {name: weight.bfloat16() for name, weight in content["state_dict"].items()}
+    checkpoint.write(tmp_path / "half.ckpt", content)
+    assert next(checkpoint.load(tmp_path / "half.ckpt").parameters()).dtype == torch.float32
+
+
+def test_a_checkpoint_does_not_say_where_downloads_go(
+    tiny_run: Path, cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("urllib.request.urlopen", lambda request, **_: asked.append(request.full_url))
+    content = checkpoint.read(tiny_run / "checkpoints" / "best.ckpt")
+    chosen = tmp_path / "chosen"
+    target = "zoo.tasks.graph.planetoid"
+    node = {"_target_": target, "name": "cora", "root": str(chosen), "cache": str(chosen), "max_epochs": 1}
+    content["zoo"]["config"]["data"] = node
+    checkpoint.write(tmp_path / "theirs.ckpt", content)
+    done = cli("evaluate", "theirs.ckpt")
+    assert done.code == 2
+    assert not chosen.exists()
+    assert "a checkpoint does not decide where downloads go" in done.err or "cannot be downloaded" in done.err
+    assert str(chosen) not in "".join(asked)
+
+
+def test_a_stranger_steers_neither_hydra_nor_what_is_looked_up(tiny_run: Path, cli: Any, tmp_path: Path) -> None:
+    content = checkpoint.read(tiny_run / "checkpoints" / "best.ckpt")
+    for number, override in enumerate(["hydra.run.dir=/tmp/theirs", "model.net.dim=${oc.env:HOME}"]):
+        content["zoo"]["config"]["overrides"] = ["model=gat", override]
+        checkpoint.write(tmp_path / f"{number}.ckpt", content)
+        done = cli("train", f"init={number}.ckpt")
+        assert done.code == 2
+        assert f"the checkpoint was trained with {override!r}" in done.err

@@ -1,0 +1,178 @@
+"""Every file under conf/, found by glob: what is added there is tested without being listed here."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from zoo.attention import sites
+from zoo.composing import build, config
+from zoo.errors import ConfigError
+from zoo.training import launch
+
+FILES = sorted(config.CONF.rglob("*.yaml"))
+MODELS, ATTENTION, EXPERIMENTS = (list(config.options(group)) for group in ("model", "attention", "experiment"))
+MODEL = "gat"
+PLACEHOLDER = "given"
+SIZES = {"channels": 3, "height": 224, "width": 224}
+"""Of what cannot be 8."""
+
+
+def combinations() -> list[dict[str, str]]:
+    """Every choice of every other group, at least once."""
+    groups = {group: list(config.options(group)) for group in config.NAMED}
+    own = ("model", "experiment", *config.MECHANISMS)
+    others = {group: names for group, names in groups.items() if group not in own}
+    most = max(len(names) for names in others.values())
+    return [{group: names[number % len(names)] for group, names in others.items()} for number in range(most)]
+
+
+@functools.cache
+def composed(*overrides: str) -> dict[str, Any]:
+    return config.compose(list(overrides))
+
+
+def filled(group: str, name: str) -> list[str]:
+    """Overrides for what a file leaves to the user."""
+    node = OmegaConf.load(config.CONF / group / f"{name}.yaml")
+    assert isinstance(node, DictConfig)
+    return [f"{group}.{key}={PLACEHOLDER}" for key in node if OmegaConf.is_missing(node, key)]
+
+
+def sizes(node: Mapping[str, Any]) -> dict[str, int]:
+    """A size for everything that a model is to be told by its data."""
+    parameters = inspect.signature(build.resolve(node["_target_"], "model")).parameters
+    needed = [name for name, each in parameters.items() if name not in node and each.default is each.empty]
+    return {name: SIZES.get(name, 8) for name in needed}
+
+
+def built(model: Mapping[str, Any]) -> Any:
+    with torch.device("meta"):
+        return build.build(model, "model", **sizes(model))
+
+
+def leaves(node: Any, prefix: str = "") -> Iterator[str]:
+    if isinstance(node, Mapping) and node:
+        for key, value in node.items():
+            yield from leaves(value, f"{prefix}{key}.")
+    elif prefix:
+        yield prefix.rstrip(".")
+
+
+def test_there_are_files() -> None:
+    assert len(FILES) > 20
+    assert "gat" in MODELS
+    assert "uniform" in ATTENTION
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(config.CONF)))
+def test_a_file_opens_with_a_sentence(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    first = lines[1] if lines[0].startswith("# @package") else lines[0]
+    assert first.startswith("# ")
+    assert len(first.split()) >= 3
+    if path.parent != config.CONF:
+        assert config.options(path.parent.name)[path.stem] == first[2:].strip()
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_model_composes_with_its_own_data_and_is_built(model: str) -> None:
+    chosen = composed(f"model={model}")
+    assert chosen["names"]["model"] == model
+    module = built(chosen["model"])
+    assert all(parameter.is_meta for parameter in module.parameters())
+    assert sites(module) or chosen["names"]["gate"] == "none"  # the control
+    data = build.build(chosen["data"], "data")
+    assert set(data.sizes()) == set(sizes(chosen["model"]))
+    assert set(module.vocabularies()) <= set(data.state())
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize(("group", "name"), [(g, name) for g in config.MECHANISMS for name in config.options(g)])
+def test_every_mechanism_is_in_every_model_or_refused_in_a_sentence(model: str, group: str, name: str) -> None:
+    own = composed(f"model={model}")["names"][group]
+    if own is None:
+        with pytest.raises(ConfigError, match=f"this model has no {group}"):
+            config.compose([f"model={model}", f"{group}={name}"])
+        return
+    chosen = composed(f"model={model}", f"{group}={name}")
+    assert chosen["names"][group] == name
+    module, refusal = None, ""
+    try:
+        module = built(chosen["model"])
+    except ConfigError as error:
+        refusal = str(error)
+    if module is None:
+        assert refusal.startswith("model")
+        assert "\n" not in refusal
+        assert name not in ("uniform", "none", own)
+        return
+    node = chosen[group]
+    part = node.get("score", node.get("site", node.get("mixer", node)))
+    assert part["_target_"].rpartition(".")[2] in {type(each).__name__ for each in module.modules()}
+
+
+@pytest.mark.parametrize("choice", combinations(), ids=lambda choice: " ".join(choice.values()))
+def test_every_other_choice_composes_and_its_options_exist(choice: dict[str, str]) -> None:
+    given = [override for group, name in choice.items() for override in filled(group, name)]
+    chosen = composed(f"model={MODEL}", *(f"{group}={name}" for group, name in choice.items()), *given)
+    assert {group: chosen["names"][group] for group in choice} == choice
+    assert set(launch.trainer_options(chosen)) <= set(inspect.signature(pl.Trainer).parameters)
+    for group, additions in {"callbacks": {"run_dir", "about"}, "logger": {"run_dir"}}.items():  # the run's own
+        for part, node in chosen[group].items():
+            build.check(node, f"{group}.{part}", additions)
+    build.check(chosen["data"], "data")
+    made = build.build(chosen["optimisation"], "optimisation")
+    optimizer = made.optimizer([torch.nn.Parameter(torch.zeros(2))])
+    assert optimizer.defaults["lr"] == chosen["optimizer"]["lr"]
+    assert made.scheduler.kind == chosen["scheduler"]["kind"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(config.CONF)))
+def test_every_target_may_be_built(path: Path) -> None:
+    def visit(node: Any, where: str) -> None:
+        if isinstance(node, DictConfig | ListConfig):
+            for key in node if isinstance(node, DictConfig) else range(len(node)):
+                # interpolations lead to nodes of other files, which are visited there
+                if not OmegaConf.is_missing(node, key) and not OmegaConf.is_interpolation(node, key):
+                    visit(node[key], f"{where}.{key}")
+            if isinstance(node, DictConfig) and "_target_" in node:
+                found = build.resolve(node["_target_"], where)
+                known = set(inspect.signature(found).parameters) | {"_target_", "_partial_"}
+                assert {str(key) for key in node} <= known, where
+
+    visit(OmegaConf.load(path), path.stem)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_experiment_names_its_command_and_only_options_that_exist(name: str) -> None:
+    path = config.CONF / "experiment" / f"{name}.yaml"
+    assert f"python train.py experiment={name}" in config.options("experiment")[name]
+    node = OmegaConf.to_container(OmegaConf.load(path))
+    assert isinstance(node, dict)
+    given = node.pop("defaults")
+    defaults = {k.removeprefix("override /"): v for each in given if isinstance(each, dict) for k, v in each.items()}
+    parents = [f"experiment={each}" for each in given if isinstance(each, str)]
+    before = composed(*parents, *(f"{group}={value}" for group, value in defaults.items()))
+    after = composed(f"experiment={name}")
+    assert {group: after["names"][group] for group in defaults} == defaults
+    free = ("callbacks.keeper.monitors.", "optimisation.rates.", "optimisation.unfreeze.")  # whose keys are the user's
+    known = set(leaves(before))
+    # a part may be put where there was none, or taken away
+    known |= {key for key in leaves(node) if any(each.startswith(f"{key}.") for each in known)}
+    known |= {key for key in leaves(node) if key.rpartition(".")[0] in known}
+    assert [key for key in leaves(node) if key not in known and not key.startswith(free)] == []
+    module = built(after["model"])
+    assert sites(module) or after["names"]["gate"] == "none"
+    assert (
+        after["callbacks"]["keeper"].get("monitors") is None
+        or module.primary in after["callbacks"]["keeper"]["monitors"]
+    )

@@ -1,0 +1,181 @@
+"""Strict configuration: experiment files, the user's own ones, and the help that lists all options."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from zoo.composing import config, options
+from zoo.errors import ConfigError, ProblemsError
+
+MINE = """# mine
+defaults:
+  - override /model: gat
+  - override /attention: uniform
+data:
+  max_epochs: 7
+  cue: 'dynamic'
+optimizer.lr: 0.25
+optimizer:
+  betas: [0.5, 0.75]
+callbacks:
+  keeper:
+    monitors: {val/loss: min, val/accuracy: max}
+run_dir: it's a 'place' with $ and größe
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "mine.yaml"
+
+
+def test_a_file_of_ones_own(mine: Path) -> None:
+    mine.write_text(MINE, encoding="utf-8")
+    overrides = config.expanded(["experiment=mine.yaml", "data.max_epochs=3", "seed=5"])
+    assert not any("mine.yaml" in each for each in overrides)
+    found = config.compose(overrides)
+    assert (found["names"]["model"], found["names"]["attention"], found["names"]["experiment"]) == (
+        "gat",
+        "uniform",
+        None,
+    )
+    assert (found["data"]["max_epochs"], found["data"]["cue"], found["seed"]) == (3, "dynamic", 5)
+    assert found["optimizer"]["lr"] == 0.25
+    assert found["optimizer"]["betas"] == [0.5, 0.75]
+    assert found["callbacks"]["keeper"]["monitors"] == {"val/loss": "min", "val/accuracy": "max"}
+    assert found["run_dir"] == "it's a 'place' with $ and größe"
+    assert config.compose(found["overrides"])["data"] == found["data"]
+
+
+def test_the_command_line_chooses_over_the_file(mine: Path) -> None:
+    mine.write_text("model: gat\noptimizer: sgd\n")
+    found = config.compose(config.expanded(["experiment='mine.yaml'", "model=gatv2"]))
+    assert (found["names"]["model"], found["names"]["optimizer"]) == ("gatv2", "sgd")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("model: gat\ndata:\n  nodez: 3\n", "mine.yaml, line 3: there is no option 'data.nodez'. Did you mean"),
+        ("model: gat\nsed: 3\n", "mine.yaml, line 2: there is no option 'sed'. Did you mean 'seed'?"),
+        ("model: gat\noptimizer: {lr: 1, beta: 2}\n", "mine.yaml, line 2: there is no option 'optimizer.beta'."),
+        ("model: gta\n", "there is no model 'gta'. Did you mean 'gat'?"),
+        ("seed: 1\n", "mine.yaml: it does not say which model"),
+        ("defaults: [{/modle: gat}]\n", "mine.yaml, line 1: there is no group 'modle'"),
+        ("model: gat\nseed: [1\n", "mine.yaml, line 3: this is not YAML"),
+        ("- 1\n", "mine.yaml: an experiment is made of lines"),
+        ("model: gat\nseed: !!python/object/apply:os.system [ls]\n", "line 2: this is not a plain value"),
+        ("model: gat\nrun_dir: !!python/object/apply:pathlib.Path [a]\n", "mine.yaml, line 2: PosixPath('a') is not a"),
+        (
+            "model: gat\nrun_dir: !!python/object/apply:pathlib.Path [1]\n",
+            "mine.yaml, line 2: this is not a plain value",
+        ),
+        ("model: gat\nseed: 1\nseed: 2\n", "mine.yaml, line 3: 'seed' stands in line 2 already"),
+        ("model: gat\ndata.cue: a\ndata: {cue: b}\n", "mine.yaml, line 3: 'data.cue' stands in line 2 already"),
+        ("model: gat\noptimizer:\n  _target_: os.system\n", ""),
+    ],
+)
+def test_what_is_wrong_with_a_file(mine: Path, cli: Any, text: str, said: str) -> None:
+    mine.write_text(text)
+    done = cli("train", "experiment=mine.yaml")
+    assert done.code == 2
+    assert said in done.err
+    assert [path.name for path in mine.parent.iterdir()] == ["mine.yaml"]
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        *(
+            "1e-3",
+            "1E5",
+            "-1e+3",
+            "010",
+            "08",
+            "0x10",
+            "1:30",
+            "1:30.5",
+            "00:01:30:00",
+            "1_000",
+            ".5",
+            "-.5",
+            "1.",
+            "+5",
+        ),
+        *("2020-01-01", "2020-01-01 10:00:00", "on", "no", "~", "null", "inf", ".inf", "text", "'1e-3'", '"a\\nb"'),
+        *("[1e-3, 010, on]", "{a: 1e-3, b: [no, 1:30]}", "[]"),
+    ],
+)
+def test_a_value_is_what_it_is_in_a_file_of_hydra(mine: Path, written: str) -> None:
+    mine.write_text(f"model: gat\nrun_dir: {written}\n")
+    hydras = OmegaConf.to_container(OmegaConf.load(mine))
+    assert isinstance(hydras, dict)
+    found = config.resolved(config.expanded(["experiment=mine.yaml"]))["run_dir"]
+    assert (type(found), found) == (type(hydras["run_dir"]), hydras["run_dir"])
+
+
+def test_a_rate_in_powers_of_ten(mine: Path) -> None:
+    mine.write_text("model: gat\noptimizer.lr: 1e-3\noptimizer:\n  weight_decay: 5e-4\n")
+    found = config.compose(config.expanded(["experiment=mine.yaml"]))["optimizer"]
+    assert (found["lr"], found["weight_decay"]) == (0.001, 0.0005)
+
+
+def test_all_unknown_keys_of_a_file_at_once(mine: Path) -> None:
+    mine.write_text("model: gat\nsed: 3\ndata:\n  x: 1\n  y: 1\n")
+    with pytest.raises(ProblemsError) as caught:
+        config.expanded(["experiment=mine.yaml"])
+    assert len(caught.value.problems) == 3
+
+
+def test_no_such_file(mine: Path) -> None:
+    with pytest.raises(ConfigError, match=r"mine\.yaml cannot be read"):
+        config.expanded(["experiment=mine.yaml"])
+
+
+def test_an_experiment_of_this_project_with_an_unknown_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import shutil
+
+    shutil.copytree(config.CONF, tmp_path / "conf")
+    path = tmp_path / "conf" / "experiment" / "wrong.yaml"
+    path.write_text("# @package _global_\n# x\ndefaults:\n  - override /model: gat\n\noptimizer:\n  lrr: 1\n")
+    monkeypatch.setattr(config, "CONF", tmp_path / "conf")
+    config._tree.cache_clear()
+    config._known.cache_clear()
+    try:
+        with pytest.raises(ConfigError, match=r"wrong\.yaml, line 7: there is no option 'optimizer\.lrr'"):
+            config.compose(["experiment=wrong"])
+    finally:
+        config._tree.cache_clear()
+        config._known.cache_clear()
+
+
+@pytest.mark.parametrize("model", list(config.options("model")))
+def test_help_lists_every_option_of_a_model(model: str, cli: Any) -> None:
+    done = cli("train", f"model={model}", "optimizer=sgd", "--help")
+    assert done.code == 0
+    assert all(word in done.out for word in (f"model={model}", "optimizer.momentum=0.9", "data.max_epochs=", "seed=0"))
+    assert "initialisation and order; that of generated data is data.seed" in done.out
+    for line in options.described([f"model={model}"])[2:]:
+        key = line.strip().partition("=")[0]
+        assert key in config._known((f"model={model}",))
+    assert cli("train", f"model={model}", "optimizer.momentun=1", "--help").code == 2
+
+
+@pytest.mark.parametrize(
+    "arguments", [["model=gat", "optimizer.lrr=1"], ["model=gat", "--help"], ["experiment=gat_cora", "--cfg", "job"]]
+)
+def test_nothing_heavy_is_imported_for_it(arguments: list[str]) -> None:
+    code = (
+        "import sys; from zoo.commandline.cli import main; code = main(sys.argv[1:]); "
+        "heavy = {'torch', 'pytorch_lightning', 'numpy', 'scipy'} & set(sys.modules); print(heavy or 'light', code)"
+    )
+    command = [sys.executable, "-c", code, "train", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1].startswith("light"), done

@@ -1,0 +1,1 @@
+"""Kernels: the same mathematics, computed faster or with less memory."""

@@ -1,0 +1,133 @@
+"""The kernel of dot-product softmax over blocks: each block of queries and its keys are one small dense attention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from zoo.attention.kernels.fused import fuses, kernel_options
+from zoo.attention.normalisers.soft import Softmax
+from zoo.attention.scores.pairwise import Cosine, Dot, General, ScaledDot
+from zoo.attention.supports.blocks import BlockSupport
+from zoo.attention.supports.cuts import Cut
+
+if TYPE_CHECKING:
+    from zoo.attention.attend import Attend
+
+# Bytes: beyond 32 MiB the system takes freed memory back, and each step fetches it anew.
+_LARGEST, _PART = 1 << 26, 1 << 23
+
+
+@fuses(Dot, Softmax, BlockSupport)
+@fuses(ScaledDot, Softmax, BlockSupport)
+@fuses(General, Softmax, BlockSupport)
+@fuses(Cosine, Softmax, BlockSupport)
+def dot_softmax_in_blocks(
+    attend: Attend,
+    query: Float[Tensor, "b h q d"],
+    key: Float[Tensor, "b h k d"],
+    value: Float[Tensor, "b h k v"],
+    support: BlockSupport,
+    bias: Float[Tensor, "#b #h e"] | None,
+) -> Float[Tensor, "b h q v"]:
+    temperature, options = attend.normalise.temperature, kernel_options(attend, query)
+    query, parts = attend.score.of_query(query), support.layout.parts
+    added = [None] * len(parts) if bias is None else support.layout.split(bias.to(query.dtype) / temperature)
+    contexts = []
+    for part, mask, more in zip(parts, support.masks, added, strict=True):
+        if more is None and not options["dropout_p"] and _is_for_parts(part.cut, key):
+            rows = _InParts.apply(part.cut.of_queries(query), key, value, mask, part.cut, options)
+            contexts.append(rows)
+            continue
+        blocks = part.cut.of_queries(query), part.cut.of_keys(key), part.cut.of_keys(value)
+        contexts.append(_attended(*blocks, mask, more, options))
+    return support.clean_queries(support.layout.to_queries(contexts), key)
+
+
+def _is_for_parts(cut: Cut, key: Float[Tensor, "b h k d"]) -> bool:
+    """Copies of linked blocks that are too large to stay in reach are made for some blocks at a time, on a CPU."""
+    if cut.links is None or cut.order is not None or cut.before % cut.size or cut.span % cut.size:
+        return False
+    if key.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    return key.shape[:2].numel() * cut.count * cut.slots * key.shape[-1] * key.element_size() > _LARGEST
+
+
+class _InParts(torch.autograd.Function):
+    """`_attended` for some blocks at a time. The backward pass computes them again, and no copy of keys is kept."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, cut: Cut, options: dict[str, Any]
+    ) -> Tensor:
+        ctx.save_for_backward(query, key, value)
+        ctx.rest = mask, cut, options
+        context = query.new_empty(*query.shape[:4], value.shape[-1])
+        key, value = cut.in_whole_blocks(key), cut.in_whole_blocks(value)
+        for some in _parts(cut, key):
+            part = cut.part(some)
+            near = part.of_keys(key), part.of_keys(value)
+            context[:, :, some] = _attended(query[:, :, some], *near, _some(mask, some), None, options)
+        return context
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value = ctx.saved_tensors
+        mask, cut, options = ctx.rest
+        to_query = torch.empty_like(query)
+        to_key, to_value = (x.new_zeros(*x.shape[:2], cut.room(), x.shape[-1]) for x in (key, value))
+        of_keys = slice(cut.before, cut.before + key.shape[2])
+        key, value = cut.in_whole_blocks(key), cut.in_whole_blocks(value)
+        for some in _parts(cut, key):
+            part = cut.part(some)
+            near = query[:, :, some], part.of_keys(key), part.of_keys(value)
+            with torch.enable_grad():
+                leaves = [x.detach().requires_grad_() for x in near]
+                context = _attended(leaves[0], leaves[1], leaves[2], _some(mask, some), None, options)
+                found = torch.autograd.grad(context, leaves, gradient[:, :, some])
+            to_query[:, :, some] = found[0]
+            cut.add_keys(to_key, found[1], some)
+            cut.add_keys(to_value, found[2], some)
+        return to_query, to_key[:, :, of_keys], to_value[:, :, of_keys], None, None, None
+
+
+def _parts(cut: Cut, key: Float[Tensor, "b h k d"]) -> list[slice]:
+    """Blocks whose copied keys take about `_PART` bytes."""
+    each = key.shape[:2].numel() * cut.slots * key.shape[-1] * key.element_size()
+    count = max(1, _PART // max(1, each))
+    return [slice(start, min(start + count, cut.count)) for start in range(0, cut.count, count)]
+
+
+def _some(mask: Bool[Tensor, "*#bh c r s"] | None, blocks: slice) -> Bool[Tensor, "*#bh _c r s"] | None:
+    return None if mask is None else mask[..., blocks, :, :]
+
+
+def _attended(
+    query: Float[Tensor, "b h c r d"],
+    key: Float[Tensor, "b h c s d"],
+    value: Float[Tensor, "b h c s v"],
+    mask: Bool[Tensor, "*#bh c r s"] | None,
+    added: Float[Tensor, "#b #h c r s"] | None,
+    options: dict[str, Any],
+) -> Float[Tensor, "b h c r v"]:
+    batch, heads, count, size, _ = query.shape
+    if mask is not None:
+        # Rows without keys are computed as if they had all, so that nothing is NaN; no one reads them.
+        mask = mask | ~mask.any(-1, keepdim=True)
+        mask = mask if mask.dim() == 5 else mask[None, None]
+        added = mask if added is None else torch.where(mask, added, -torch.inf)
+    if added is not None:
+        added = _folded(added.expand(batch, -1, -1, -1, -1))
+    context = F.scaled_dot_product_attention(_folded(query), _folded(key), _folded(value), attn_mask=added, **options)
+    return context.reshape(batch, count, heads, size, value.shape[-1]).transpose(1, 2)
+
+
+def _folded(x: Tensor) -> Tensor:
+    """(b,h,c,r,d) -> (b c,h,r,d): what all heads share, masks above all, is not repeated for each."""
+    return x.transpose(1, 2).flatten(0, 1)

@@ -1,0 +1,4 @@
+"""Mixers: layers that mix positions without attention, for comparison.
+
+Goes: in place of MultiHead.
+"""

@@ -1,0 +1,204 @@
+"""Attention-free layers: each channel weighs the positions by itself, whatever the query."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from zoo.attention.kernels.precision import at_least_single
+from zoo.attention.mixers.sequence import MixerState, Sequences, sequences
+from zoo.attention.mixers.state_space import carried_on
+from zoo.attention.observing.record import Tap
+from zoo.attention.supports.layouts import DenseSupport
+
+_ROWS = 32
+_REASON = "weights are of channels and hidden in a quotient of sums; the query only gates their result"
+
+
+class AttentionFree(nn.Module):
+    """y_t = sigmoid(q_t) sum_s exp(k_s + w_ts) v_s / sum_s exp(k_s + w_ts), per channel (Zhai et al. 2021, eq. 2).
+
+    AFT-full; with a window AFT-local, where w_ts = 0 from `window` positions on, while all positions stay connected.
+    w_ts = a_t · b_s is learned for absolute positions, which count from the first of the batch, padding included.
+    Sums are of exp(x - max x): exact while biases and keys of a channel differ by less than 80.
+
+    Cost: O(n^2 d) time, O(n^2 + n d) memory; causal training O(n^2 d) memory; a step O(n d).
+    Weights: none; the query gates channels.
+
+    Args:
+        dim: Width of input and result.
+        length: Number of positions that have a bias.
+        window: Distance from which there is no bias; None keeps it at every distance.
+        rank: Width of a_t and b_s.
+    """
+
+    def __init__(self, *, dim: int, length: int, window: int | None = None, rank: int = 128) -> None:
+        super().__init__()
+        if length < 1 or rank < 1:
+            raise ValueError(f"length and rank must be at least 1, got {length} and {rank}")
+        if window is not None and window < 1:
+            raise ValueError(f"window must be at least 1, got {window}")
+        self.window = window
+        self.query, self.key, self.value, self.out = (nn.Linear(dim, dim) for _ in range(4))
+        self.at_query = nn.Parameter(torch.randn(length, rank) * 0.01)
+        self.at_key = nn.Parameter(torch.randn(length, rank) * 0.01)
+        self.tap = Tap()
+
+    def forward(
+        self, x: Float[Tensor, "b n d"], support: DenseSupport | None = None
+    ) -> tuple[Float[Tensor, "b n d"], None]:
+        of = sequences(self, support, x)
+        key, value = _keys(self.key, self.value, x, of)
+        return self._gated(x, key, value, of), None
+
+    def step(
+        self, x: Float[Tensor, "b n d"], state: MixerState | None = None, support: DenseSupport | None = None
+    ) -> tuple[Float[Tensor, "b n d"], MixerState]:
+        of = sequences(self, support, x, step=True)
+        key, value = _keys(self.key, self.value, x, of)
+        if state is not None:
+            key, value = torch.cat([state.parts[0], key], 1), torch.cat([state.parts[1], value], 1)
+        return self._gated(x, key, value, of), MixerState((key, value))
+
+    def _gated(
+        self, x: Float[Tensor, "b q d"], key: Float[Tensor, "b k d"], value: Float[Tensor, "b k d"], of: Sequences
+    ) -> Float[Tensor, "b q d"]:
+        if self.tap.is_open:
+            self.tap.silent(_REASON)
+        if not x.numel():
+            return x
+        with torch.autocast(x.device.type, enabled=False):
+            mean = _weighted_means(key, value, self._biases(x.shape[1], key.shape[1]).to(key.dtype), of.causal)
+        return of.clean(self.out(self.query(of.clean(x)).sigmoid() * mean.to(x.dtype)))
+
+    def _biases(self, queries: int, keys: int) -> Float[Tensor, "q k"]:
+        if keys > len(self.at_key):
+            raise ValueError(f"AttentionFree has biases for {len(self.at_key)} positions, not for {keys}")
+        biases = at_least_single(self.at_query[keys - queries : keys]) @ at_least_single(self.at_key[:keys]).T
+        if self.window is None:
+            return biases
+        at = torch.arange(keys, device=biases.device)
+        return biases.masked_fill((at[keys - queries :, None] - at).abs() >= self.window, 0.0)
+
+
+class AttentionFreeSimple(nn.Module):
+    """y_t = sigmoid(q_t) sum_s exp(k_s) v_s / sum_s exp(k_s), per channel (Zhai et al. 2021, eq. 5: AFT-simple).
+
+    Cost: O(n d) time and memory, causal O(n log n d); a step O(d).
+    Weights: none; the query gates channels.
+
+    Args:
+        dim: Width of input and result.
+    """
+
+    def __init__(self, *, dim: int) -> None:
+        super().__init__()
+        self.query, self.key, self.value, self.out = (nn.Linear(dim, dim) for _ in range(4))
+        self.tap = Tap()
+
+    def forward(
+        self, x: Float[Tensor, "b n d"], support: DenseSupport | None = None
+    ) -> tuple[Float[Tensor, "b n d"], None]:
+        of = sequences(self, support, x)
+        if of.causal:
+            return self._causal(x, of, None)[0], None
+        key, value = _keys(self.key, self.value, x, of)
+        with torch.autocast(x.device.type, enabled=False):
+            mean = (key.softmax(1) * value).sum(1, keepdim=True)
+        return self._gated(x, mean, of), None
+
+    def step(
+        self, x: Float[Tensor, "b n d"], state: MixerState | None = None, support: DenseSupport | None = None
+    ) -> tuple[Float[Tensor, "b n d"], MixerState]:
+        return self._causal(x, sequences(self, support, x, step=True), state)
+
+    def _causal(
+        self, x: Float[Tensor, "b n d"], of: Sequences, state: MixerState | None
+    ) -> tuple[Float[Tensor, "b n d"], MixerState]:
+        """Both sums as recurrences, each rescaled whenever the highest key so far rises."""
+        key, value = _keys(self.key, self.value, x, of)
+        if state is None:
+            lowest = value.new_full((len(x), value.shape[2]), _lowest(value))
+            state = MixerState((lowest, value.new_zeros(len(x), 2 * value.shape[2])))
+        top, sums = state.parts
+        if not x.shape[1]:
+            return x, state
+        with torch.autocast(x.device.type, enabled=False):
+            tops = torch.cat([top.unsqueeze(1), key.detach()], 1).cummax(1).values
+            decay = (tops[:, :-1] - tops[:, 1:]).exp()
+            new = (key - tops[:, 1:]).exp()
+            sums = carried_on(decay.repeat(1, 1, 2), torch.cat([new * value, new], -1), sums)
+            total, count = sums.chunk(2, -1)
+            mean = total / count
+        return self._gated(x, mean, of), MixerState((tops[:, -1], sums[:, -1]))
+
+    def _gated(self, x: Float[Tensor, "b n d"], mean: Float[Tensor, "b #n d"], of: Sequences) -> Float[Tensor, "b n d"]:
+        if self.tap.is_open:
+            self.tap.silent(_REASON)
+        return of.clean(self.out(self.query(of.clean(x)).sigmoid() * mean.to(x.dtype)))
+
+
+def _keys(
+    to_key: nn.Linear, to_value: nn.Linear, x: Float[Tensor, "b n d"], of: Sequences
+) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b n d"]]:
+    """At padding the key is the lowest number and the value zero: it weighs nothing, and alone it sums to zero."""
+    x = of.clean(x)
+    key, value = at_least_single(to_key(x)), of.clean(at_least_single(to_value(x)))
+    return key if of.real is None else key.masked_fill(~of.real, _lowest(key)), value
+
+
+def _lowest(x: Tensor) -> float:
+    """Half of the lowest number: biases can be added to it, and differences of it taken."""
+    return torch.finfo(x.dtype).min / 2
+
+
+def _weighted_means(
+    key: Float[Tensor, "b k d"], value: Float[Tensor, "b k d"], biases: Float[Tensor, "q k"], causal: bool
+) -> Float[Tensor, "b q d"]:
+    """Some rows at a time, where causal: products of matrices for the keys that all of them see, pairs for the rest."""
+    if not causal:
+        return _sums_of_all(key, value, biases).mean()
+    before = len(key[0]) - len(biases)
+    means = []
+    for start in range(0, len(biases), _ROWS):
+        rows = biases[start : start + _ROWS]
+        seen, end = before + start, before + start + len(rows)
+        sums = _sums_of_past(key[:, seen:end], value[:, seen:end], rows[:, seen:end])
+        if seen:
+            sums = sums.plus(_sums_of_all(key[:, :seen], value[:, :seen], rows[:, :seen]))
+        means.append(sums.mean())
+    return torch.cat(means, 1)
+
+
+class _Sums(NamedTuple):
+    """sum_s exp(k_s + w_ts - top) v_s, and without v_s."""
+
+    top: Float[Tensor, "b q d"]
+    total: Float[Tensor, "b q d"]
+    mass: Float[Tensor, "b q d"]
+
+    def plus(self, other: _Sums) -> _Sums:
+        top = torch.maximum(self.top, other.top)
+        here, there = (self.top - top).exp(), (other.top - top).exp()
+        return _Sums(top, here * self.total + there * other.total, here * self.mass + there * other.mass)
+
+    def mean(self) -> Float[Tensor, "b q d"]:
+        return self.total / self.mass.clamp(min=torch.finfo(self.mass.dtype).tiny)
+
+
+def _sums_of_all(key: Float[Tensor, "b k d"], value: Float[Tensor, "b k d"], biases: Float[Tensor, "q k"]) -> _Sums:
+    top_key, top_bias = key.detach().amax(1, keepdim=True), biases.detach().amax(1, keepdim=True)
+    of_key, of_bias = (key - top_key).exp(), (biases - top_bias).exp()
+    return _Sums(top_key + top_bias, of_bias @ (of_key * value), of_bias @ of_key)
+
+
+def _sums_of_past(key: Float[Tensor, "b q d"], value: Float[Tensor, "b q d"], biases: Float[Tensor, "q q"]) -> _Sums:
+    """The keys of the rows themselves: each row sees those up to its own."""
+    later = torch.ones_like(biases, dtype=torch.bool).triu(1).unsqueeze(-1)
+    scores = (key.unsqueeze(1) + biases.unsqueeze(-1)).masked_fill(later, torch.finfo(key.dtype).min)
+    top = scores.detach().amax(2)
+    weights = (scores - top.unsqueeze(2)).exp().masked_fill(later, 0.0)
+    return _Sums(top, (weights * value.unsqueeze(1)).sum(2), weights.sum(2))

@@ -1,0 +1,297 @@
+"""Layers that mix the positions of a sequence without attention, in the place of self-attention in a block.
+
+`FourierMixer`, `GatedRecurrent` and `DilatedConvolution` are here, `AttentionFree` in `attention_free.py`,
+`StateSpace` and `SelectiveStateSpace` in `state_space.py`. All can be causal, and decode.
+
+What they have in common: padding cannot change what stands at real positions, and its own result is zero; a causal
+support makes a layer causal; with one that is not, those that read in one direction read in both, unless they were
+made for causal supports alone (`causal=True`) and so have nothing that would read from the end.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.attention.kernels.precision import at_least_single
+from zoo.attention.observing.record import Tap
+from zoo.attention.ranges import Count
+from zoo.attention.supports.layouts import DenseSupport, Support
+
+
+class Mixer(Protocol):
+    """What `EncoderBlock` and `DecoderBlock` ask of self-attention, and of what stands in its place."""
+
+    def __call__(self, x: Tensor, *, support: DenseSupport | None = None) -> tuple[Tensor, Any]:
+        """x (b,n,d) mixed over the positions that the support permits; nothing is forbidden where none is given."""
+        ...
+
+    def step(
+        self, x: Float[Tensor, "b n d"], state: Any = None, support: DenseSupport | None = None
+    ) -> tuple[Float[Tensor, "b n d"], Any]:
+        """The rows of the causal pass for the positions after those in `state`, and the state after them.
+
+        Args:
+            state: What a step returned; None before the first position. It has `reorder(beams)`.
+            support: Of these positions and all so far, theirs included; causal where none is given.
+        """
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class MixerState:
+    """What a mixer keeps of the positions so far: tensors whose first axis is the batch."""
+
+    parts: tuple[Tensor, ...]
+
+    def reorder(self, beams: Int[Tensor, " beams"]) -> MixerState:
+        """The states of the hypotheses that survive, in their order."""
+        return MixerState(tuple(part.index_select(0, beams) for part in self.parts))
+
+
+class Sequences(NamedTuple):
+    """What a mixer reads of a support: which positions are real (None: all), and whether it may look ahead."""
+
+    real: Bool[Tensor, "b n 1"] | None
+    causal: bool
+
+    def clean(self, x: Float[Tensor, "b n *d"]) -> Float[Tensor, "b n *d"]:
+        """Zeros at padding."""
+        if self.real is None:
+            return x
+        return torch.where(self.real.view(*x.shape[:2], *[1] * (x.dim() - 2)), x, x.new_zeros(()))
+
+
+def sequences(mixer: nn.Module, support: Support | None, x: Float[Tensor, "b n d"], step: bool = False) -> Sequences:
+    """The support of a mixer; refuses one that it cannot keep to. A step's support has the keys before it too."""
+    name = type(mixer).__name__
+    is_causal = step if support is None else getattr(support, "causal", True)
+    if not is_causal and getattr(mixer, "causal", False):
+        raise ValueError(f"{name} was made with causal=True and reads in one direction: its support must be causal too")
+    if support is None:
+        return Sequences(None, step)
+    if not isinstance(support, DenseSupport):
+        given = type(support).__name__
+        raise ValueError(f"{name} mixes one sequence with itself: it takes a DenseSupport and no source, not {given}")
+    if step and not support.causal:
+        raise ValueError(f"the steps of {name} are causal: their support must be causal too")
+    mask = support.permitted
+    if mask is None:
+        return Sequences(None, support.causal)
+    if mask.shape[1] != 1 or mask.shape[2] != 1:
+        raise ValueError(
+            f"{name} has no pairs to forbid: its mask must be of keys, (b, 1, 1, k), not {tuple(mask.shape)}"
+        )
+    if mask.shape[3] not in (1, x.shape[1]) and not (step and mask.shape[3] > x.shape[1]):
+        raise ValueError(f"{name} got {x.shape[1]} positions and a mask of {mask.shape[3]}")
+    real = mask[:, 0, 0, -x.shape[1] :] if x.shape[1] else mask[:, 0, 0, :0]
+    return Sequences(real.expand(x.shape[:2]).unsqueeze(-1), support.causal)
+
+
+class FourierMixer(nn.Module):
+    """Re(F_seq F_hidden x): Fourier transforms along the sequence and the width (Lee-Thorp et al. 2022, eq. 3).
+
+    It has no parameters and every position sees every other. The frequencies along the sequence are those of the
+    padded length: padding counts as zeros, and the same sequence in a longer batch has another result.
+
+    Under a causal support y_t = Re sum_(s<=t) exp(-2 pi i s t / length) (F_hidden x)_s: the transform of `length`
+    positions cut to the past. It departs from the paper, whose encoder sees the whole sequence; frequencies are of a
+    length that is given, since that of the input is not known before its end.
+
+    Cost: O(n d log(n d)) time, O(n d) memory; causal O(n^2 d) time, causal O(n^2 + n d) memory.
+    Weights: none; fixed complex waves.
+
+    Args:
+        length: Of the longest sequence under a causal support; without it such a support is refused.
+    """
+
+    def __init__(self, *, length: Count | None = None) -> None:
+        super().__init__()
+        if length is not None and length < 1:
+            raise ValueError(f"length must be 1 or more, got {length}")
+        self.length = length
+        self.tap = Tap()
+
+    @property
+    def not_causal(self) -> str | None:
+        """Why it cannot be, without a length."""
+        return None if self.length else "sees the whole sequence at once; to be causal it must be given a length"
+
+    def forward(
+        self, x: Float[Tensor, "b n d"], support: DenseSupport | None = None
+    ) -> tuple[Float[Tensor, "b n d"], None]:
+        of = sequences(self, support, x)
+        if of.causal:
+            return self._follow(x, of, None)[0], None
+        self._be_silent()
+        if not x.numel():
+            return x, None
+        mixed = torch.fft.fft2(at_least_single(of.clean(x)), dim=(-2, -1)).real
+        return of.clean(mixed.to(x.dtype)), None
+
+    def step(
+        self, x: Float[Tensor, "b n d"], state: MixerState | None = None, support: DenseSupport | None = None
+    ) -> tuple[Float[Tensor, "b n d"], MixerState]:
+        return self._follow(x, sequences(self, support, x, step=True), state)
+
+    def _follow(
+        self, x: Float[Tensor, "b n d"], of: Sequences, state: MixerState | None
+    ) -> tuple[Float[Tensor, "b n d"], MixerState]:
+        """The state is F_hidden x of the positions so far."""
+        start = 0 if state is None else state.parts[0].shape[1]
+        stop = start + x.shape[1]
+        if self.length is None:
+            raise ValueError(f"FourierMixer {self.not_causal}")
+        if stop > self.length:
+            raise ValueError(f"FourierMixer was made for {self.length} positions, got {stop}")
+        self._be_silent()
+        signal = at_least_single(of.clean(x))
+        spectrum = torch.fft.fft(signal, dim=-1) if x.numel() else signal.to(signal.dtype.to_complex())
+        if state is not None:
+            spectrum = torch.cat([state.parts[0], spectrum], 1)
+        at = torch.arange(stop, device=x.device)
+        angles = (at[start:, None] * at % self.length).to(signal.dtype) * (2.0 * math.pi / self.length)
+        with torch.autocast(x.device.type, enabled=False):
+            cosine, sine = angles.cos().tril(start), angles.sin().tril(start)
+            mixed = cosine @ spectrum.real + sine @ spectrum.imag
+        return of.clean(mixed.to(x.dtype)), MixerState((spectrum,))
+
+    def _be_silent(self) -> None:
+        if self.tap.is_open:
+            self.tap.silent("the Fourier transform mixes by fixed complex waves, not by weights")
+
+
+class GatedRecurrent(nn.Module):
+    """y = W_f h_f + W_b h_b + b, h_f and h_b the states of a GRU from each end (Cho et al. 2014).
+
+    r = sigmoid(W_r x_t + U_r h + b_r), z = sigmoid(W_z x_t + U_z h + b_z), c = tanh(W x_t + b + r (U h + b_u)),
+    h_t = (1 - z) c + z h: that of `torch.nn.GRU`, where r gates U h instead of h. Padding is skipped. Where the
+    support is causal, h_b = 0.
+
+    Cost: O(n d^2) time in n steps, O(n d) memory; a step O(d^2).
+    Weights: none; a state is handed on.
+
+    Args:
+        dim: Width of input and result.
+        causal: Without the states from the end: for causal supports alone, with half of the parameters.
+    """
+
+    def __init__(self, *, dim: Count, causal: bool = False) -> None:
+        super().__init__()
+        self.causal = causal
+        self.ahead = nn.GRU(dim, dim, batch_first=True)
+        self.out_ahead = nn.Linear(dim, dim)
+        if not causal:
+            self.back = nn.GRU(dim, dim, batch_first=True)
+            self.out_back = nn.Linear(dim, dim, bias=False)
+        self.tap = Tap()
+
+    def forward(
+        self, x: Float[Tensor, "b n d"], support: DenseSupport | None = None
+    ) -> tuple[Float[Tensor, "b n d"], None]:
+        of = sequences(self, support, x)
+        self._be_silent()
+        hidden = self.out_ahead(_states(self.ahead, x, of, None)[0])
+        if not of.causal:
+            turned = of._replace(real=None if of.real is None else of.real.flip(1))
+            hidden = hidden + self.out_back(_states(self.back, x.flip(1), turned, None)[0].flip(1))
+        return of.clean(hidden), None
+
+    def step(
+        self, x: Float[Tensor, "b n d"], state: MixerState | None = None, support: DenseSupport | None = None
+    ) -> tuple[Float[Tensor, "b n d"], MixerState]:
+        of = sequences(self, support, x, step=True)
+        self._be_silent()
+        states, last = _states(self.ahead, x, of, None if state is None else state.parts[0])
+        return of.clean(self.out_ahead(states)), MixerState((last,))
+
+    def _be_silent(self) -> None:
+        if self.tap.is_open:
+            self.tap.silent("a recurrent layer hands on a state, it does not weigh positions")
+
+
+def _states(
+    gru: nn.GRU, x: Float[Tensor, "b n d"], of: Sequences, first: Float[Tensor, "b d"] | None
+) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b d"]]:
+    """The state at every real position, and after the last. The real positions are moved together, and back."""
+    first = x.new_zeros(len(x), gru.hidden_size) if first is None else first
+    if not x.numel():
+        return x.new_zeros(*x.shape[:2], gru.hidden_size), first
+    dtype = next(gru.parameters()).dtype
+    with torch.autocast(x.device.type, enabled=False):
+        if of.real is None:
+            states, last = gru(x.to(dtype), first.to(dtype).unsqueeze(0))
+            return states, last.squeeze(0)
+        order = of.real.squeeze(-1).long().argsort(dim=1, descending=True, stable=True).unsqueeze(-1)
+        together = of.clean(x).gather(1, order.expand_as(x))
+        states, _ = gru(together.to(dtype), first.to(dtype).unsqueeze(0))
+    # The state before the first position stands in front, for a sequence that has none.
+    counts = of.real.sum(1, keepdim=True).expand(-1, -1, states.shape[-1])
+    last = torch.cat([first.unsqueeze(1).to(states.dtype), states], 1).gather(1, counts).squeeze(1)
+    return torch.zeros_like(states).scatter(1, order.expand_as(states), states), last
+
+
+class DilatedConvolution(nn.Module):
+    """y = sum_l u_l, u_l = W_l (tanh(F_l * x_l) sigmoid(G_l * x_l)), x_l = x + sum_(i<l) u_i (Oord et al. 2016, eq. 2).
+
+    The filters F_l and G_l have `kernel` taps, 2^(l-1) positions apart; a causal support shifts them into the past.
+    The residual connection around the sum is the block's. Padding counts as zeros in every layer.
+
+    Cost: O(n d^2 layers) time, O(n d layers) memory; a step O(d^2 layers).
+    Weights: none; filters, the same for every input.
+
+    Args:
+        dim: Width of input and result.
+        layers: Number of convolutions; a position sees (kernel - 1) (2^layers - 1) others.
+        kernel: Taps of a filter; odd, so that one that is not causal has a middle.
+    """
+
+    def __init__(self, *, dim: Count, layers: Count = 4, kernel: Count = 3) -> None:
+        super().__init__()
+        if layers < 1:
+            raise ValueError(f"layers must be at least 1, got {layers}")
+        if kernel < 1 or kernel % 2 == 0:
+            raise ValueError(f"kernel must be odd, so that it has a middle, got {kernel}")
+        self.filters = nn.ModuleList(nn.Conv1d(dim, 2 * dim, kernel, dilation=2**layer) for layer in range(layers))
+        self.outs = nn.ModuleList(nn.Linear(dim, dim) for _ in range(layers))
+        self.spans = [(kernel - 1) * 2**layer for layer in range(layers)]
+        self.tap = Tap()
+
+    def forward(
+        self, x: Float[Tensor, "b n d"], support: DenseSupport | None = None
+    ) -> tuple[Float[Tensor, "b n d"], None]:
+        of = sequences(self, support, x)
+        ahead = [0 if of.causal else span // 2 for span in self.spans]
+        before = [span - zeros for span, zeros in zip(self.spans, ahead, strict=True)]
+        return self._mix(x, of, [x.new_zeros(len(x), count, x.shape[2]) for count in before], ahead)[0], None
+
+    def step(
+        self, x: Float[Tensor, "b n d"], state: MixerState | None = None, support: DenseSupport | None = None
+    ) -> tuple[Float[Tensor, "b n d"], MixerState]:
+        of = sequences(self, support, x, step=True)
+        before = [x.new_zeros(len(x), span, x.shape[2]) for span in self.spans] if state is None else list(state.parts)
+        y, after = self._mix(x, of, before, [0] * len(self.spans))
+        return y, MixerState(tuple(after))
+
+    def _mix(
+        self, x: Float[Tensor, "b n d"], of: Sequences, before: list[Tensor], ahead: list[int]
+    ) -> tuple[Float[Tensor, "b n d"], list[Tensor]]:
+        """`before` has the inputs of each layer at the positions before x, `ahead` how many zeros follow x."""
+        if self.tap.is_open:
+            self.tap.silent("a convolution's weights are its filters, the same for every input")
+        x = of.clean(x)
+        total, after = torch.zeros_like(x), []
+        for convolve, out, earlier, zeros in zip(self.filters, self.outs, before, ahead, strict=True):
+            window = torch.cat([earlier.to(x.dtype), x + total], 1)
+            after.append(window[:, x.shape[1] :])
+            if x.numel():
+                filtered = convolve(F.pad(window, (0, 0, 0, zeros)).transpose(1, 2)).transpose(1, 2)
+                values, gates = filtered.chunk(2, -1)
+                total = total + of.clean(out(values.tanh() * gates.sigmoid()))
+        return total if x.numel() else x, after

@@ -1,0 +1,30 @@
+"""Softmax under a Gaussian around the position that a query looks at."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from zoo.attention.state import AttentionState
+from zoo.attention.supports.local import LocalSupport
+
+
+class Gaussian(nn.Module):
+    """softmax(s) exp(-(s - p_t)^2 / 2 sigma^2), sigma = D / 2 (Luong et al. 2015, eq. 10); rows do not sum to one.
+
+    Its gradient reaches p_t, the one that `LocalP` predicts.
+
+    Cost: O(pairs)
+    """
+
+    supports = (LocalSupport,)
+
+    def forward(
+        self, scores: Float[Tensor, "b h q s"], support: LocalSupport, state: AttentionState | None = None
+    ) -> Float[Tensor, "b h q s"]:
+        weights = support.softmax(scores)
+        # A radius of 0 leaves the centre itself, at no distance from which the width does not matter.
+        deviation = max(support.radius, 1) / 2
+        distance = (support.key_at - support.centre.unsqueeze(-1)).masked_fill(~support.permitted, 0.0)
+        return weights * torch.exp(-distance.square() / (2 * deviation**2)).to(weights.dtype)

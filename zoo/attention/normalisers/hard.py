@@ -1,0 +1,109 @@
+"""Hard attention: each query attends to one key, drawn from its probabilities in training, the likeliest in evaluation.
+
+A draw has no derivative. The two classes differ in what stands for it: the gradient of the probabilities themselves, or
+nothing, where the loss of a training step takes the log-probability of what was drawn (`log_probability`).
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from zoo.attention.observing.record import AttentionMap
+from zoo.attention.state import AttentionState
+from zoo.attention.supports.blocks import BlockSupport
+from zoo.attention.supports.layouts import EdgeSupport, Support
+
+
+class HardReinforce(nn.Module):
+    """One key, drawn with probability softmax(s)_j (Mnih et al. 2014; Xu et al. 2015, section 4.1, stochastic hard).
+
+    No gradient passes through the draw. With advantage A = reward - baseline the loss of a training step is
+
+        with record(model, grad=True) as maps:
+            ...
+        loss = loss - (A.detach() * log_probability(maps[site])).mean()
+
+    whose gradient is an unbiased estimate of that of the expected reward. The paper's moving average of the baseline
+    and its entropy term belong to the loss, and are not here.
+
+    Cost: O(pairs)
+    Weights: the draw, and beside it the probabilities it was drawn from
+    """
+
+    def forward(
+        self, scores: Float[Tensor, "..."], support: Support, state: AttentionState | None = None
+    ) -> Float[Tensor, "..."]:
+        """The probabilities of a draw."""
+        return support.softmax(scores)
+
+    def draw(self, probabilities: Float[Tensor, "..."], support: Support) -> Float[Tensor, "..."]:
+        return _one_key(probabilities, support, self.training)
+
+
+class HardStraightThrough(nn.Module):
+    """One key, drawn with probability softmax(s)_j; the gradient is that of the probabilities (Bengio et al. 2013).
+
+    The estimate is biased and of low variance (their section 4).
+
+    Cost: O(pairs)
+    Weights: the draw, and beside it the probabilities it was drawn from
+    """
+
+    def forward(
+        self, scores: Float[Tensor, "..."], support: Support, state: AttentionState | None = None
+    ) -> Float[Tensor, "..."]:
+        """The probabilities of a draw."""
+        return support.softmax(scores)
+
+    def draw(self, probabilities: Float[Tensor, "..."], support: Support) -> Float[Tensor, "..."]:
+        drawn = _one_key(probabilities, support, self.training)
+        return drawn + (probabilities - probabilities.detach())
+
+
+def log_probability(drawn: AttentionMap) -> Float[Tensor, "..."]:
+    """ln of the probability of the key that each query drew: (b,h,q), or (q,h) over edges; 0 where there was none."""
+    if drawn.probabilities is None:
+        raise ValueError(f"{drawn.site} draws nothing: its normaliser is not of a hard kind")
+    chosen = drawn.probabilities.masked_fill(drawn.weights.detach() == 0, 0.0)
+    if drawn.axes[-2] == "query":
+        total = chosen.sum(-1)
+    elif isinstance(drawn.support, EdgeSupport):
+        ones = chosen.new_ones(drawn.support.pattern.shape[1], chosen.shape[1], 1)
+        total = drawn.support.combine(chosen, ones).squeeze(-1)
+    elif isinstance(drawn.support, BlockSupport):
+        ones = chosen.new_ones(*chosen.shape[:2], drawn.support.layout.keys, 1)
+        total = drawn.support.combine(chosen, ones).squeeze(-1)
+    else:
+        raise ValueError(f"{drawn.site} was called several times, each with pairs of its own: record it once a call")
+    return total.masked_fill(total == 0, 1.0).log()
+
+
+@torch.no_grad()
+def _one_key(probabilities: Tensor, support: Support, sampled: bool) -> Tensor:
+    return support.by_row(_sampled if sampled else _likeliest, probabilities)
+
+
+def _sampled(weights: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None) -> Float[Tensor, "... k"]:
+    """The first key at which the cumulative probability is above a uniform number: one random number a row."""
+    weights = weights if permitted is None else weights.masked_fill(~permitted, 0.0)
+    if not weights.shape[-1]:
+        return weights
+    up_to = weights.cumsum(-1)
+    total = up_to[..., -1:]
+    # The second condition: a number that is rounded up to the total draws the last key of any probability.
+    before = (up_to <= torch.rand_like(total) * total) & (up_to < total)
+    return _one_hot(before.sum(-1, keepdim=True), weights, total)
+
+
+def _likeliest(weights: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None) -> Float[Tensor, "... k"]:
+    weights = weights if permitted is None else weights.masked_fill(~permitted, 0.0)
+    if not weights.shape[-1]:
+        return weights
+    return _one_hot(weights.argmax(-1, keepdim=True), weights, weights.sum(-1, keepdim=True))
+
+
+def _one_hot(index: Tensor, weights: Tensor, total: Tensor) -> Tensor:
+    """1 at the index; zeros in a row without probability, and NaN in one whose probabilities are not numbers."""
+    return torch.zeros_like(weights).scatter(-1, index, torch.where(total > 0, torch.ones_like(total), total))

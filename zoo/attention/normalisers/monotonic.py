@@ -1,0 +1,264 @@
+"""Attention that only moves on: monotonic, and over a chunk that ends where it stands (MoChA)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from zoo.attention.kernels.precision import at_least_single
+from zoo.attention.kernels.scan import linear_recurrence
+from zoo.attention.ranges import AnyFloat, Count, NotNegative
+from zoo.attention.state import Aligned, AttentionState
+from zoo.attention.supports.layouts import DenseSupport, masked_softmax
+
+
+class Monotonic(nn.Module):
+    """alpha_ij = p_ij q_ij, q_ij = (1 - p_{i,j-1}) q_{i,j-1} + alpha_{i-1,j} (Raffel et al. 2017, eq. 9-10).
+
+    From the key of the query before, each query looks at one key after the other and stops at each with probability
+    p = sigmoid(score + r). Training takes the expectation over all ways to stop. Inference stops at the first key with
+    p > 1/2 (section 2.2). Who passes the last key attends to nothing, and so does who comes after him: rows sum to at
+    most one. A forbidden key is passed.
+
+    The paper computes the expectation by cumulative products and a division, which underflow; here it is
+    the recursion itself. Its v/||v|| with a gain (section 2.4) is the caller's score.
+
+    Cost: O(q·k), and of one step O(k·log k)
+
+    Args:
+        heads: Number of heads, each with an r of its own.
+        offset: r at the start; below zero, so that mass reaches late keys before anything is learned (section 2.4).
+        noise: Standard deviation of what is added to the scores in training, so that p becomes 0 or 1 (section 2.5).
+        inference: What evaluation does: "hard" stops, "expected" is training without noise.
+    """
+
+    supports = (DenseSupport,)
+    remembers = True
+
+    def __init__(
+        self,
+        *,
+        heads: Count,
+        offset: AnyFloat = -4.0,
+        noise: NotNegative = 1.0,
+        inference: Literal["hard", "expected"] = "hard",
+    ) -> None:
+        super().__init__()
+        if not noise >= 0.0:
+            raise ValueError(f"noise is a standard deviation, at least 0, got {noise}")
+        if inference not in ("hard", "expected"):
+            raise ValueError(f"inference is hard or expected, got {inference!r}")
+        self.initial_offset = offset
+        self.noise = noise
+        self.inference = inference
+        self.offset = nn.Parameter(torch.empty(heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.constant_(self.offset, self.initial_offset)
+
+    def start(self, nothing: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
+        """At the first key."""
+        first = torch.zeros_like(nothing)
+        first[..., :1] = 1.0
+        return first
+
+    def forward(
+        self, scores: Float[Tensor, "b h q k"], support: DenseSupport, state: AttentionState | None = None
+    ) -> Aligned:
+        energies = at_least_single(scores) + self.offset.view(-1, 1, 1)
+        if energies.numel() == 0:
+            return Aligned(energies, energies)
+        if self.training and self.noise:
+            energies = energies + self.noise * torch.randn_like(energies)
+        permitted = support.mask_of(scores)
+        if permitted is not None:
+            energies = energies.masked_fill(~permitted, -torch.inf)
+        before = self.start(energies[:, :, :1]) if state is None else _alignment(state)
+        shape, rows = energies.shape, before.shape[2]
+        if rows > 1:  # hypotheses: each query is the next step of its own row
+            energies, before = energies.reshape(shape[0], -1, shape[2] // rows, shape[3]), before.flatten(1, 2)
+        before = before.reshape(*energies.shape[:2], shape[3])
+        hard = not self.training and self.inference == "hard"
+        alignment = hard_alignment(energies, before) if hard else expected_alignment(energies, before)
+        return Aligned(alignment.to(energies.dtype).view(shape), alignment.view(shape))
+
+    def extra_repr(self) -> str:
+        return f"heads={len(self.offset)}, noise={self.noise}, inference={self.inference}"
+
+
+class MonotonicChunkwise(nn.Module):
+    """beta_ij = sum_{k=j}^{j+w-1} alpha_ik exp(u_ij) / sum_{l=k-w+1}^{k} exp(u_il) (Chiu & Raffel 2018, section 2.3).
+
+    MoChA: softmax attention over the w keys that end where monotonic attention (alpha) stops. Needs two scores a pair,
+    from `TwoScores`: of the first alpha is made, the second is u. Each softmax is over its own chunk; the moving sums
+    of exponentials of the paper underflow far from the row's largest u.
+
+    Cost: O(q·k·w)
+
+    Args:
+        heads: Number of heads.
+        chunk: w, the keys of a chunk; with 1 this is monotonic attention.
+        offset, noise, inference: Of the monotonic attention within.
+    """
+
+    supports = (DenseSupport,)
+    remembers = True
+
+    def __init__(
+        self,
+        *,
+        heads: Count,
+        chunk: Count = 2,
+        offset: AnyFloat = -4.0,
+        noise: NotNegative = 1.0,
+        inference: Literal["hard", "expected"] = "hard",
+    ) -> None:
+        super().__init__()
+        if chunk < 1:
+            raise ValueError(f"a chunk has at least one key, got {chunk}")
+        self.chunk = chunk
+        self.monotonic = Monotonic(heads=heads, offset=offset, noise=noise, inference=inference)
+
+    def start(self, nothing: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
+        return self.monotonic.start(nothing)
+
+    def forward(
+        self, scores: Float[Tensor, "..."], support: DenseSupport, state: AttentionState | None = None
+    ) -> Aligned:
+        if scores.dim() != 5 or len(scores) != 2:
+            raise ValueError(
+                "MonotonicChunkwise needs two scores a pair, (2,b,h,q,k), as TwoScores gives them; "
+                f"got the shape {tuple(scores.shape)}"
+            )
+        stops, alignment = self.monotonic(scores[0], support, state)
+        return Aligned(chunkwise(stops, scores[1], support.mask_of(scores[1]), self.chunk), alignment)
+
+    def extra_repr(self) -> str:
+        return f"chunk={self.chunk}"
+
+
+def expected_alignment(energies: Float[Tensor, "b h q k"], before: Float[Tensor, "b h k"]) -> Float[Tensor, "b h q k"]:
+    """Raffel et al. 2017, eq. 9-10, from the energies (-inf = never stop) and the alignment of the query before.
+
+    Several queries go along the anti-diagonals, on which no cell depends on another: q + k steps of the recursion as
+    it stands. One query is a scan over the keys. Both work, and answer, in fp64: so does the memory of single steps.
+    """
+    wide, before = _widened(energies), _widened(before)
+    if energies.shape[2] > 1:
+        return _along_diagonals(wide, before)  # type: ignore[no-any-return]
+    passed = F.pad((-wide).sigmoid()[..., :-1], (1, 0))
+    reached: Tensor = linear_recurrence(passed, before.unsqueeze(2))
+    return wide.sigmoid() * reached
+
+
+@torch.no_grad()
+def hard_alignment(energies: Float[Tensor, "b h q k"], before: Float[Tensor, "b h k"]) -> Float[Tensor, "b h q k"]:
+    """One key a query, the first from the last one's with an energy above zero; none when there is none."""
+    keys = energies.shape[-1]
+    place = torch.arange(keys, device=energies.device)
+    stops = torch.where(energies > 0, place, keys).flip(-1).cummin(-1).values.flip(-1)
+    stops = F.pad(stops, (0, 1), value=keys)  # past the last key there is no way back
+    at = torch.where(before.any(-1), before.argmax(-1), keys).unsqueeze(-1)
+    chosen = [at := row.gather(-1, at) for row in stops.unbind(2)]
+    return (torch.stack(chosen, 2) == place).to(energies.dtype)
+
+
+def chunkwise(
+    alignment: Float[Tensor, "b h q k"],
+    energies: Float[Tensor, "b h q k"],
+    permitted: Bool[Tensor, "#b #h #q #k"] | None,
+    chunk: int,
+) -> Float[Tensor, "b h q k"]:
+    """Each key's share of the alignment goes to the chunk that ends at it (Chiu & Raffel 2018, section 2.3)."""
+    if alignment.numel() == 0:
+        return alignment
+    batch, heads, queries, keys = alignment.shape
+    chunk = min(chunk, keys)
+    energies = at_least_single(energies)
+    bounds = torch.finfo(energies.dtype)
+    if permitted is None:
+        permitted = torch.ones(1, 1, 1, keys, dtype=torch.bool, device=energies.device)
+    permitted = F.pad(permitted.expand(*permitted.shape[:3], keys), (chunk - 1, 0), value=False)
+    # inf - inf is not a number, half of the largest number less another half is one
+    padded = F.pad(energies.clamp(bounds.min / 2, bounds.max / 2), (chunk - 1, 0))
+    within = masked_softmax(padded.unfold(-1, chunk, 1), permitted.unfold(-1, chunk, 1))
+    shares = (alignment.unsqueeze(-1) * within).flatten(0, 2).transpose(1, 2)
+    summed = F.fold(shares, (1, keys + chunk - 1), (1, chunk))
+    return summed.view(batch, heads, queries, -1)[..., chunk - 1 :]
+
+
+def _alignment(state: AttentionState) -> Tensor:
+    return state.weights if state.alignment is None else state.alignment
+
+
+def _widened(x: Tensor) -> Tensor:
+    """fp32's roundings of p alone add up to 2e-5 after 1,000 equal steps; Apple's GPUs have nothing wider."""
+    return x if x.device.type == "mps" else x.double()
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _along_diagonals(energies: Tensor, before: Tensor) -> Tensor:
+    """Outside of compiled graphs: one would hold every step."""
+    alignment = _Expected.apply(energies.flatten(0, 1), before.flatten(0, 1))
+    return alignment.view_as(energies)  # type: ignore[no-any-return]
+
+
+class _Expected(torch.autograd.Function):
+    """With g the gradient of q and a that of alpha: a_ij = dL/dalpha_ij + g_{i+1,j}, g_ij = p_ij a_ij + s_ij g_{i,j+1}.
+
+    s = 1 - p. On anti-diagonal d = i + j stands q_ij at index i; left of it on the grid is index i of the diagonal
+    before, above it index i - 1.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, energies: Float[Tensor, "r q k"], before: Float[Tensor, "r k"]) -> Float[Tensor, "r q k"]:
+        keys = energies.shape[-1]
+        energies = _to_diagonals(energies, -torch.inf)
+        stop, go = energies.sigmoid(), (-energies).sigmoid()
+        reached = torch.zeros_like(stop)
+        reached[:keys, :, 0] = before.T
+        here, below = reached.unbind(0), reached[..., 1:].unbind(0)
+        goes, above, stops = go.unbind(0), *(x[..., :-1].unbind(0) for x in (reached, stop))
+        for d in range(len(stop) - 1):
+            here[d + 1].addcmul_(goes[d], here[d])
+            below[d + 1].addcmul_(stops[d], above[d])
+        ctx.save_for_backward(stop, go, reached)
+        ctx.keys = keys
+        return _from_diagonals(stop * reached, keys)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Float[Tensor, "r q k"]) -> tuple[Float[Tensor, "r q k"], Float[Tensor, "r k"]]:
+        stop, go, reached = ctx.saved_tensors
+        to_alignment = _to_diagonals(gradient, 0.0)
+        to_reached = torch.zeros(len(stop) + 1, *stop.shape[1:], dtype=stop.dtype, device=stop.device)
+        here, below = to_reached.unbind(0), to_reached[..., 1:].unbind(0)
+        ends, above = to_alignment.unbind(0), to_alignment[..., :-1].unbind(0)
+        stops, passes = stop.unbind(0), go.unbind(0)
+        for d in reversed(range(len(stop))):
+            above[d].add_(below[d + 1])
+            torch.mul(stops[d], ends[d], out=here[d])
+            here[d].addcmul_(passes[d], here[d + 1])
+        # dp/de = -ds/de = p s
+        to_energies = stop * go * reached * to_alignment.sub_(to_reached[1:])
+        return _from_diagonals(to_energies, ctx.keys), to_reached[: ctx.keys, :, 0].T
+
+
+def _to_diagonals(x: Float[Tensor, "r q k"], fill: float) -> Float[Tensor, "d r q"]:
+    """Row i is moved right by i; the rest is filled."""
+    rows, queries, keys = x.shape
+    length = queries + keys - 1
+    moved = F.pad(x, (0, queries), value=fill).flatten(1)[:, : queries * length].view(rows, queries, length)
+    return moved.permute(2, 0, 1).contiguous()
+
+
+def _from_diagonals(x: Float[Tensor, "d r q"], keys: int) -> Float[Tensor, "r q k"]:
+    length, rows, queries = x.shape
+    flat = x.permute(1, 2, 0).reshape(rows, queries * length)
+    return F.pad(flat, (0, queries)).view(rows, queries, length + 1)[..., :keys]

@@ -1,0 +1,29 @@
+"""Scores that are weights as they are."""
+
+from __future__ import annotations
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from zoo.attention.kernels.precision import at_least_single
+from zoo.attention.state import AttentionState
+from zoo.attention.supports.layouts import Support
+
+
+class Unnormalised(nn.Module):
+    """The scores themselves, zero where the support forbids (Zhou et al. 2018, section 4.3).
+
+    Rows need not sum to one: how much there is to attend to is kept.
+
+    Cost: O(n m)
+    """
+
+    def forward(
+        self, scores: Float[Tensor, "..."], support: Support, state: AttentionState | None = None
+    ) -> Float[Tensor, "..."]:
+        return support.by_row(_masked, scores)
+
+
+def _masked(scores: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None) -> Float[Tensor, "... k"]:
+    scores = at_least_single(scores)
+    return scores if permitted is None else scores.masked_fill(~permitted, 0.0)

@@ -1,0 +1,1 @@
+"""Observation: taps, records, views of long maps."""

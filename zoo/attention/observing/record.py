@@ -1,0 +1,365 @@
+"""Attention observed without being changed: a Tap at every site, `record` to open them, AttentionMaps to read."""
+
+from __future__ import annotations
+
+import fnmatch
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from zoo.attention.observing.views import RowWeigher, View, see
+from zoo.attention.supports.layouts import DenseSupport, Support
+
+
+class Tap(nn.Module):
+    """The place of a site where its weights come out while a recorder is open.
+
+    `is_open` and `wants_gradient` are plain flags and `emit` is outside of compiled graphs: under `torch.compile` an
+    open recorder costs one more graph, not one a call.
+    """
+
+    is_open: bool
+    wants_gradient: bool
+    wants_all: bool
+    wants_rows: bool
+    wants_implied: bool
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sinks: list[_Sink] = []
+        self._set_flags()
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def emit(
+        self,
+        weights: Float[Tensor, "..."],
+        support: Support | None,
+        axes: tuple[str, ...] | None = None,
+        *,
+        probabilities: Float[Tensor, "..."] | None = None,
+        implied: bool = False,
+    ) -> None:
+        """Weights before dropout, and the support whose pairs they belong to.
+
+        Args:
+            support: None where the weights are not of pairs, as a gate's.
+            axes: The names of the axes; those of the support's pairs if not given.
+            probabilities: What the weights were drawn from, where they were drawn.
+            implied: Whether the mechanism does without these weights; they go to recorders that asked for such.
+        """
+        if axes is None:
+            if support is None:
+                raise ValueError("weights without a support need the names of their axes")
+            axes = support.axes
+        for sink in self._sinks:
+            if implied and not sink.recording.implied:
+                continue
+            sink.implied = implied
+            if sink.recording.view is None:
+                sink.take(weights, support, axes, probabilities=probabilities)
+            else:
+                sink.take_rows(lambda rows, _: weights[:, :, rows], tuple(weights.shape), support)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def emit_rows(
+        self, weigh: RowWeigher, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support
+    ) -> None:
+        """Weights that are never held whole: `weigh(rows, support of those rows)` gives those of some queries."""
+        for sink in self._sinks:
+            sink.take_rows(weigh, (*query.shape[:-1], key.shape[-2]), support)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def silent(self, reason: str) -> None:
+        """A mechanism without weights says so; it never invents a map."""
+        for sink in self._sinks:
+            sink.recording.silent[sink.site] = reason
+
+    def attach(self, sink: _Sink) -> None:
+        self._sinks.append(sink)
+        self._set_flags()
+
+    def detach(self, sink: _Sink) -> None:
+        self._sinks.remove(sink)
+        self._set_flags()
+
+    def _set_flags(self) -> None:
+        self.is_open = bool(self._sinks)
+        self.wants_all = any(sink.recording.view is None for sink in self._sinks)
+        self.wants_rows = any(sink.recording.view is not None for sink in self._sinks)
+        self.wants_gradient = any(sink.recording.grad for sink in self._sinks)
+        self.wants_implied = any(sink.recording.implied for sink in self._sinks)
+
+    def __getstate__(self) -> dict[str, object]:
+        flags = ("is_open", "wants_gradient", "wants_all", "wants_rows", "wants_implied")
+        return {**self.__dict__, "_sinks": [], **dict.fromkeys(flags, False)}
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionMap:
+    """The weights of one site.
+
+    Args:
+        site: Qualified name of the module that attends.
+        weights: Before dropout.
+        axes: The name of each axis of `weights`: batch, head, query, key; or edge, head; a leading `step` where a
+            decoder called the site once per step. Gates and views have names of their own.
+        support: Which pairs exist: for edges also whose weight each row is. A list, one a step, with a step axis. None
+            where the weights are not of pairs.
+        heads: The number of each kept head; none where there is no such axis.
+        lengths: For a map with steps: axis -> how much of it each step has; the rest of the shorter ones is padding.
+        view: What the weights were reduced to.
+        keys: Under `TopK` the key that each weight is of; -1 at padding.
+        probabilities: What the weights were drawn from, where they were drawn (hard attention).
+        implied: Whether the mechanism has no weights, and these are what it amounts to.
+    """
+
+    site: str
+    weights: Tensor
+    axes: tuple[str, ...]
+    support: Support | list[Support] | None
+    heads: tuple[int, ...]
+    lengths: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    view: View | None = None
+    keys: Tensor | None = None
+    probabilities: Tensor | None = None
+    implied: bool = False
+
+    @property
+    def nbytes(self) -> int:
+        return self.weights.numel() * self.weights.element_size()
+
+    def mean_heads(self) -> AttentionMap:
+        """The average of the heads, as one."""
+        axis = self._head_axis
+        if self.keys is not None:
+            raise ValueError(f"{self.site} has the top keys of each head, which are not the same for all")
+        return replace(self, weights=self.weights.mean(axis, keepdim=True), heads=(-1,), probabilities=None)
+
+    def head(self, number: int) -> AttentionMap:
+        axis = self._head_axis
+        if number not in self.heads:
+            raise ValueError(f"{self.site} has heads {list(self.heads)}, not {number}")
+        position = self.heads.index(number)
+        weights, keys, probabilities = (
+            None if x is None else x.narrow(axis, position, 1) for x in (self.weights, self.keys, self.probabilities)
+        )
+        assert weights is not None
+        return replace(self, weights=weights, keys=keys, probabilities=probabilities, heads=(number,))
+
+    @property
+    def _head_axis(self) -> int:
+        if "head" not in self.axes:
+            raise ValueError(f"{self.site} has no heads; its axes are {', '.join(self.axes)}")
+        return self.axes.index("head")
+
+
+@dataclass
+class Recording(Mapping[str, AttentionMap]):
+    """The maps of one `with record(...)`, by the qualified name of their site, in the order of the model."""
+
+    grad: bool = False
+    budget: int | None = None
+    view: View | None = None
+    implied: bool = False
+    used: int = 0
+    cut: dict[str, int] = field(default_factory=dict)
+    """Bytes that the budget did not allow, by site."""
+    silent: dict[str, str] = field(default_factory=dict)
+    """Why a site has no weights."""
+    _sinks: dict[str, _Sink] = field(default_factory=dict)
+
+    def __getitem__(self, site: str) -> AttentionMap:
+        return self._sinks[site].read()
+
+    def __iter__(self) -> Iterator[str]:
+        return (site for site, sink in self._sinks.items() if sink.calls)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def affords(self, site: str, size: int) -> bool:
+        if self.budget is not None and self.used + size > self.budget:
+            self.cut[site] = self.cut.get(site, 0) + size
+            return False
+        self.used += size
+        return True
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """What a site gave in one call."""
+
+    weights: Tensor
+    keys: Tensor | None
+    axes: tuple[str, ...]
+    support: Support | None
+    heads: tuple[int, ...]
+    probabilities: Tensor | None = None
+
+
+@dataclass(eq=False)
+class _Sink:
+    """Where the weights of one site go for one recorder."""
+
+    site: str
+    recording: Recording
+    heads: Sequence[int] | None
+    calls: list[_Call] = field(default_factory=list)
+    implied: bool = False
+
+    def take(
+        self,
+        weights: Tensor,
+        support: Support | None,
+        axes: tuple[str, ...],
+        keys: Tensor | None = None,
+        probabilities: Tensor | None = None,
+    ) -> None:
+        chosen: tuple[int, ...] = ()
+        size = sum(x.numel() * x.element_size() for x in (weights, keys, probabilities) if x is not None)
+        if "head" in axes:
+            axis = axes.index("head")
+            count = weights.shape[axis]
+            chosen = self._chosen(count)
+            size = size // count * len(chosen)
+        if not self.recording.affords(self.site, size):
+            return
+        if not self.recording.grad:
+            weights = weights.detach()
+            probabilities = None if probabilities is None else probabilities.detach()
+        if chosen and self.heads is not None:
+            index = torch.tensor(chosen, device=weights.device)
+            weights = weights.index_select(axis, index)
+            keys = None if keys is None else keys.index_select(axis, index)
+            probabilities = None if probabilities is None else probabilities.index_select(axis, index)
+        self.calls.append(_Call(weights, keys, axes, support, chosen, probabilities))
+
+    def take_rows(self, weigh: RowWeigher, shape: tuple[int, ...], support: Support | None) -> None:
+        view = self.recording.view
+        if view is None:
+            return
+        if not isinstance(support, DenseSupport):
+            layout = "no pairs" if support is None else type(support).__name__
+            raise ValueError(
+                f"{type(view).__name__} reduces maps over DenseSupport; {self.site} has {layout}, whose weights are "
+                "few: record it without a view"
+            )
+        batch, heads, queries, keys = shape
+        seen, support = see(view, weigh, (batch, heads, queries, keys), support)
+        self.take(seen.weights, support, view.axes, seen.keys)
+
+    def _chosen(self, count: int) -> tuple[int, ...]:
+        chosen = tuple(range(count)) if self.heads is None else tuple(self.heads)
+        absent = [head for head in chosen if not 0 <= head < count]
+        if absent:
+            raise ValueError(f"{self.site} has heads 0 to {count - 1}, not {absent[0]}")
+        return chosen
+
+    def read(self) -> AttentionMap:
+        if not self.calls:
+            raise KeyError(self.site)
+        first, view = self.calls[0], self.recording.view
+        if len(self.calls) == 1:
+            found = (first.weights, first.axes, first.support, first.heads)
+            return AttentionMap(
+                self.site, *found, view=view, keys=first.keys, probabilities=first.probabilities, implied=self.implied
+            )
+        steps = [call.weights for call in self.calls]
+        keys = [call.keys for call in self.calls if call.keys is not None]
+        probabilities = [call.probabilities for call in self.calls if call.probabilities is not None]
+        supports = [call.support for call in self.calls if call.support is not None]
+        return AttentionMap(
+            self.site,
+            _stack(steps),
+            ("step", *first.axes),
+            supports or None,
+            first.heads,
+            lengths=dict(zip(first.axes, zip(*(step.shape for step in steps), strict=True), strict=True)),
+            view=view,
+            keys=_stack(keys, -1) if keys else None,
+            probabilities=_stack(probabilities) if probabilities else None,
+            implied=self.implied,
+        )
+
+
+def _stack(steps: list[Tensor], filled: int = 0) -> Tensor:
+    """One more axis for the steps; a decoder's own keys grow with them, and what a step lacks weighs nothing."""
+    longest = [max(sizes) for sizes in zip(*(step.shape for step in steps), strict=True)]
+    return torch.stack([_padded(step, longest, filled) for step in steps])
+
+
+def _padded(x: Tensor, sizes: list[int], filled: int) -> Tensor:
+    missing = [size - length for size, length in zip(sizes, x.shape, strict=True)]
+    return nn.functional.pad(x, [amount for count in reversed(missing) for amount in (0, count)], value=filled)
+
+
+@contextmanager
+def record(
+    model: nn.Module,
+    *,
+    layers: Sequence[int | str] | None = None,
+    heads: Sequence[int] | None = None,
+    budget: int | None = None,
+    grad: bool = False,
+    view: View | None = None,
+    implied: bool = False,
+) -> Iterator[Recording]:
+    """Collects the weights of every attention site of `model` that runs inside the `with`.
+
+    Args:
+        layers: Sites to observe: numbers in the order of the model (negative from the end), or patterns of names.
+        heads: Heads to keep.
+        budget: Bytes that the maps may take; what did not fit is warned of and listed in `Recording.cut`.
+        grad: Keep the weights' gradient. Sites then take the written-out path instead of a fused kernel.
+        view: What of each map to keep: `Rows`, `Pooled`, `TopK` or `Entropy`. A fused site then never holds a map
+            whole, and the memory is O(n).
+        implied: Also the maps that mechanisms without weights imply, marked so: O(n^2), whatever the mechanism costs.
+    """
+    if grad and view is not None:
+        raise ValueError("grad=True keeps whole maps with their gradient; give it or a view, not both")
+    recording = Recording(grad=grad, budget=budget, view=view, implied=implied)
+    taps = _chosen(sites(model), layers)
+    for site, tap in taps.items():
+        recording._sinks[site] = _Sink(site, recording, heads)
+        tap.attach(recording._sinks[site])
+    try:
+        yield recording
+    finally:
+        for site, tap in taps.items():
+            tap.detach(recording._sinks[site])
+    if recording.cut:
+        missing = ", ".join(f"{site} ({size:,} bytes)" for site, size in recording.cut.items())
+        warnings.warn(f"the budget of {budget:,} bytes left out: {missing}", stacklevel=3)
+
+
+def sites(model: nn.Module) -> dict[str, Tap]:
+    """Every attention site of a model by its qualified name, without what wrappers add to names."""
+    found = {}
+    for name, module in model.named_modules():
+        if isinstance(module, Tap):
+            parts = [part for part in name.split(".")[:-1] if part not in ("_orig_mod", "module")]
+            found[".".join(parts)] = module
+    return found
+
+
+def _chosen(taps: dict[str, Tap], layers: Sequence[int | str] | None) -> dict[str, Tap]:
+    if layers is None:
+        return taps
+    names = list(taps)
+    chosen: set[str] = set()
+    for layer in layers:
+        if isinstance(layer, int):
+            if not -len(names) <= layer < len(names):
+                raise ValueError(f"the model has {len(names)} attention sites, there is no number {layer}")
+            chosen.add(names[layer])
+        else:
+            matching = fnmatch.filter(names, layer)
+            if not matching:
+                raise ValueError(f"no attention site is called {layer!r}; there are: {', '.join(names)}")
+            chosen.update(matching)
+    return {name: taps[name] for name in names if name in chosen}

@@ -1,0 +1,173 @@
+"""What is kept of the map of a long input, reduced block by block of queries: O(n) memory, all of it exact.
+
+A fused site computes the weights of some queries at a time for a view, and never holds the n x n of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from zoo.attention.supports.layouts import DenseSupport
+
+RowWeigher = Callable[[slice, DenseSupport], Tensor]
+"""`(queries, the support of those) -> their weights (b,h,q,k)`."""
+# Weights a block: 16 MB of fp32, of which a softmax holds several copies.
+_NUMBERS = 1 << 22
+
+
+class Block(NamedTuple):
+    """The weights of some queries; `start` counts from the first query that the view looks at."""
+
+    start: int
+    weights: Float[Tensor, "b h rows k"]
+
+
+class Seen(NamedTuple):
+    """What a view keeps."""
+
+    weights: Float[Tensor, "b h ..."]
+    keys: Int[Tensor, "b h ..."] | None = None
+    """Which key each weight is of, where that is not its place."""
+
+
+@runtime_checkable
+class View(Protocol):
+    """A reduction of a map to what can be held."""
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The names of the axes of what is kept."""
+        ...
+
+    def rows(self, queries: int) -> slice:
+        """The queries that it looks at."""
+        ...
+
+    def reduce(self, blocks: Iterator[Block], queries: int, keys: int) -> Seen:
+        """From the weights of a block of queries after the other; there is at least one block, of no query maybe."""
+        ...
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of the queries from `start` to before `stop`, as they are."""
+
+    start: int
+    stop: int
+    axes: ClassVar[tuple[str, ...]] = ("batch", "head", "query", "key")
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start < self.stop:
+            raise ValueError(f"rows are those from start to before stop, counted from 0, not {self.start}:{self.stop}")
+
+    def rows(self, queries: int) -> slice:
+        if self.stop > queries:
+            raise ValueError(f"rows {self.start}:{self.stop} were asked for, and there are {queries} queries")
+        return slice(self.start, self.stop)
+
+    def reduce(self, blocks: Iterator[Block], queries: int, keys: int) -> Seen:
+        return _collected(((start, (weights,)) for start, weights in blocks), self.stop - self.start)
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """The map at the size of a screen: what a query of a cell spends on the keys of the cell, on average.
+
+    Summed over the keys, so that a row of cells sums to what the rows of weights do, and averaged over the queries.
+    Position i of n is in cell floor(i size / n); where n is below `size` each position has its own.
+    """
+
+    size: int
+    axes: ClassVar[tuple[str, ...]] = ("batch", "head", "query_cell", "key_cell")
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"the size of a pooled map is at least 1, got {self.size}")
+
+    def rows(self, queries: int) -> slice:
+        return slice(0, queries)
+
+    def reduce(self, blocks: Iterator[Block], queries: int, keys: int) -> Seen:
+        across, down = min(self.size, keys), min(self.size, queries)
+        total: Tensor | None = None
+        for start, weights in blocks:
+            if total is None:
+                total = weights.new_zeros(*weights.shape[:2], down, across)
+                of_query, of_key = (self._cells(n, weights.device) for n in (queries, keys))
+            in_columns = weights.new_zeros(*weights.shape[:3], across).index_add_(3, of_key, weights)
+            total.index_add_(2, of_query[start : start + weights.shape[2]], in_columns)
+        assert total is not None
+        return Seen(total / torch.bincount(of_query, minlength=down).unsqueeze(1))
+
+    def _cells(self, length: int, device: torch.device) -> Int[Tensor, " n"]:
+        return torch.arange(length, device=device) * min(self.size, length) // max(length, 1)
+
+
+@dataclass(frozen=True)
+class TopK:
+    """The `k` keys of each query with the most weight, the largest first; all where there are fewer."""
+
+    k: int
+    axes: ClassVar[tuple[str, ...]] = ("batch", "head", "query", "rank")
+
+    def __post_init__(self) -> None:
+        if self.k < 1:
+            raise ValueError(f"the number of top keys is at least 1, got {self.k}")
+
+    def rows(self, queries: int) -> slice:
+        return slice(0, queries)
+
+    def reduce(self, blocks: Iterator[Block], queries: int, keys: int) -> Seen:
+        top = min(self.k, keys)
+        return _collected(((start, tuple(weights.topk(top, dim=-1))) for start, weights in blocks), queries)
+
+
+@dataclass(frozen=True)
+class Entropy:
+    """- sum_j w_j log w_j of each query, in nats: 0 where one key has it all, log n where n keys share alike."""
+
+    axes: ClassVar[tuple[str, ...]] = ("batch", "head", "query")
+
+    def rows(self, queries: int) -> slice:
+        return slice(0, queries)
+
+    def reduce(self, blocks: Iterator[Block], queries: int, keys: int) -> Seen:
+        return _collected(((start, (torch.special.entr(weights).sum(-1),)) for start, weights in blocks), queries)
+
+
+def see(
+    view: View, weigh: RowWeigher, shape: tuple[int, int, int, int], support: DenseSupport
+) -> tuple[Seen, DenseSupport]:
+    """What a view keeps of a map (b,h,q,k), and the support of the queries that it looks at."""
+    queries, keys = shape[2:]
+    rows = view.rows(queries)
+    return view.reduce(_blocks(rows, weigh, shape, support), queries, keys), support.of_queries(rows, queries)
+
+
+def _blocks(rows: slice, weigh: RowWeigher, shape: tuple[int, int, int, int], support: DenseSupport) -> Iterator[Block]:
+    batch, heads, queries, keys = shape
+    size = max(1, _NUMBERS // max(1, batch * heads * keys))
+    for start in range(rows.start, max(rows.stop, rows.start + 1), size):
+        block = slice(start, min(start + size, rows.stop))
+        yield Block(start - rows.start, weigh(block, support.of_queries(block, queries)))
+
+
+def _collected(parts: Iterable[tuple[int, tuple[Tensor, ...]]], queries: int) -> Seen:
+    """What each block gave, one after the other along the queries.
+
+    Written into tensors of their full size: kept one by one, small results between freed blocks fragment the heap, by
+    3 GB for the top keys of 32,768 queries.
+    """
+    found: list[Tensor] = []
+    for start, part in parts:
+        if not found:
+            found = [x.new_empty(*x.shape[:2], queries, *x.shape[3:]) for x in part]
+        for whole, x in zip(found, part, strict=True):
+            whole[:, :, start : start + x.shape[2]] = x
+    return Seen(*found)

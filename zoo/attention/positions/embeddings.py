@@ -1,0 +1,161 @@
+"""Where each input stands, added to it before the first layer."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.attention.kernels.precision import wide
+from zoo.attention.ranges import Count, Positive
+
+
+class Sinusoidal(nn.Module):
+    """x_p + (sin, cos)(p / 10000^(2i/d)) (Vaswani et al. 2017, section 3.5), for inputs of any length.
+
+    Sines stand at even places, cosines at odd ones.
+
+    Cost: O(n d)
+
+    Args:
+        dim: Width of the inputs; even.
+        base: The longest wavelength is 2 pi times this.
+    """
+
+    def __init__(self, *, dim: Count, base: Positive = 10_000.0) -> None:
+        super().__init__()
+        if dim < 2 or dim % 2:
+            raise ValueError(f"sines and cosines come in pairs: dim must be even, got {dim}")
+        self.dim = dim
+        self.base = base
+
+    def forward(self, x: Float[Tensor, "b n d"], start: int = 0) -> Float[Tensor, "b n d"]:
+        """`start` is the position of the first input, where others came before."""
+        positions = torch.arange(start, start + x.shape[1], device=x.device)
+        return x + sinusoid(positions.to(wide(x)), self.dim, self.base).to(x.dtype)
+
+
+class Sinusoidal2D(nn.Module):
+    """Sinusoids of the row in the first half of the width, of the column in the second (Carion et al. 2020, A.4).
+
+    Frequencies are those of Vaswani et al. 2017, section 3.5, with d/2 for d; DETR's code also maps each
+    side to [0, 2 pi], which this does not.
+
+    Cost: O(n d)
+
+    Args:
+        dim: Width of the inputs; divisible by 4.
+        base: The longest wavelength is 2 pi times this.
+    """
+
+    def __init__(self, *, dim: Count, base: Positive = 10_000.0) -> None:
+        super().__init__()
+        if dim < 4 or dim % 4:
+            raise ValueError(f"two axes with pairs of sines and cosines: dim must be divisible by 4, got {dim}")
+        self.dim = dim
+        self.base = base
+
+    def forward(self, x: Float[Tensor, "b n d"], grid: tuple[int, int]) -> Float[Tensor, "b n d"]:
+        """`grid` is (rows, columns); inputs are in reading order."""
+        rows, columns = _grid_of(x, grid)
+        steps = torch.arange(max(grid), device=x.device).to(wide(x))
+        axis = sinusoid(steps, self.dim // 2, self.base).to(x.dtype)
+        down = axis[:rows].unsqueeze(1).expand(-1, columns, -1)
+        across = axis[:columns].unsqueeze(0).expand(rows, -1, -1)
+        return x + torch.cat([down, across], -1).flatten(0, 1)
+
+
+class Learned(nn.Module):
+    """x_p + w_p with a learned vector for each position (Gehring et al. 2017, section 3.1).
+
+    Cost: O(n d)
+
+    Args:
+        dim: Width of the inputs.
+        length: Number of positions that have a vector.
+        interpolate: Stretch the vectors over a longer input; otherwise it is refused.
+    """
+
+    def __init__(self, *, dim: Count, length: Count, interpolate: bool = False) -> None:
+        super().__init__()
+        self.interpolate = interpolate
+        self.vectors = nn.Parameter(torch.empty(length, dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.trunc_normal_(self.vectors, std=0.02)
+
+    def forward(self, x: Float[Tensor, "b n d"], start: int = 0) -> Float[Tensor, "b n d"]:
+        """`start` is the position of the first input, where others came before."""
+        length, stop = len(self.vectors), start + x.shape[1]
+        if stop <= length:
+            return x + self.vectors[start:stop]
+        if not self.interpolate:
+            raise ValueError(f"{stop} positions, but vectors for {length}: give a larger length or interpolate=True")
+        if start:
+            raise ValueError("interpolated positions depend on the whole length: give the whole input, with start=0")
+        return x + self.resized(stop)
+
+    def resized(self, length: int) -> Float[Tensor, "{length} d"]:
+        """The vectors of another length, linearly interpolated: to fine-tune with, say."""
+        vectors = self.vectors.to(wide(self.vectors)).T.unsqueeze(0)
+        return F.interpolate(vectors, size=length, mode="linear")[0].T.to(self.vectors.dtype)
+
+
+class Learned2D(nn.Module):
+    """x_p + w_p on a grid, interpolated where the grid is another (Dosovitskiy et al. 2021, section 3.2).
+
+    Bicubic with antialiasing. A class token has no place in a grid: it is put in front of the inputs afterwards.
+
+    Cost: O(n d)
+
+    Args:
+        dim: Width of the inputs.
+        grid: Rows and columns that have a vector.
+    """
+
+    def __init__(self, *, dim: Count, grid: tuple[Count, Count]) -> None:
+        super().__init__()
+        rows, columns = grid
+        self.vectors = nn.Parameter(torch.empty(rows, columns, dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.trunc_normal_(self.vectors, std=0.02)
+
+    def forward(self, x: Float[Tensor, "b n d"], grid: tuple[int, int] | None = None) -> Float[Tensor, "b n d"]:
+        """`grid` is (rows, columns), the learned one if not given; inputs are in reading order."""
+        rows, columns = _grid_of(x, (self.vectors.shape[0], self.vectors.shape[1]) if grid is None else grid)
+        return x + self.resized((rows, columns)).flatten(0, 1)
+
+    def resized(self, grid: tuple[int, int]) -> Float[Tensor, "r c d"]:
+        """The vectors of another grid: to fine-tune with, say."""
+        return resized_grid(self.vectors, grid)
+
+
+def resized_grid(vectors: Float[Tensor, "r c d"], grid: tuple[int, int]) -> Float[Tensor, "rows columns d"]:
+    """The vectors of another grid: bicubic, with antialiasing."""
+    if tuple(vectors.shape[:2]) == tuple(grid):
+        return vectors
+    channels = vectors.to(wide(vectors)).permute(2, 0, 1).unsqueeze(0)
+    resized = F.interpolate(channels, size=tuple(grid), mode="bicubic", antialias=True)
+    return resized[0].permute(1, 2, 0).to(vectors.dtype)
+
+
+def sinusoid(positions: Float[Tensor, " n"], dim: int, base: float = 10_000.0) -> Float[Tensor, "n {dim}"]:
+    """sin(p / base^(2i/d)) at 2i and cos(p / base^(2i/d)) at 2i + 1."""
+    angles = positions.unsqueeze(1) * frequencies(dim, base, positions)
+    return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
+
+
+def frequencies(dim: int, base: float, like: Float[Tensor, "..."]) -> Float[Tensor, " {dim}//2"]:
+    """base^(-2i/d)."""
+    return base ** (-torch.arange(0, dim, 2, dtype=like.dtype, device=like.device) / dim)
+
+
+def _grid_of(x: Tensor, grid: tuple[int, int]) -> tuple[int, int]:
+    rows, columns = grid
+    if rows * columns != x.shape[1]:
+        raise ValueError(f"a grid of {rows} x {columns} has {rows * columns} places, got {x.shape[1]} inputs")
+    return rows, columns

@@ -1,0 +1,339 @@
+"""Where queries and keys stand: what a position adds to attention.
+
+A position is given to a site (`Attend.place`, `MultiHead(position=...)`); `embeddings.py` has what is added to inputs
+instead. All of these depend on where a key is as seen from its query alone: shifting both changes nothing. Rotary
+positions are in `rotary.py`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from zoo.attention.kernels.precision import at_least_single, wide
+from zoo.attention.positions.embeddings import sinusoid
+from zoo.attention.ranges import Count
+from zoo.attention.supports.layouts import DenseSupport, EdgeSupport, Support
+
+
+class Position(nn.Module):
+    """What a position may change of attention; each kind does what it needs and leaves the rest as it is.
+
+    Positions count from zero. The last query stands at the last key, so that the one new query of a decoder stands
+    after all that came before it.
+    """
+
+    not_across = "goes by how far a key is from its query, which is of one sequence"
+    needs_weights = False
+    """Whether the context depends on the weights themselves, which fused kernels do not give."""
+    turns = False
+    """Whether queries and keys are turned by their positions, which only the angle between them makes relative."""
+
+    def turn(self, key: Float[Tensor, "..."], start: int = 0) -> Float[Tensor, "..."]:
+        """Keys as they are at the positions from `start` on."""
+        return key
+
+    def turn_query(
+        self, query: Float[Tensor, "..."], key: Float[Tensor, "..."], support: Support
+    ) -> Float[Tensor, "..."]:
+        """Queries as they are at their positions."""
+        return query
+
+    def bias(
+        self, query: Float[Tensor, "..."], key: Float[Tensor, "..."], support: Support, scale: float
+    ) -> Float[Tensor, "..."] | None:
+        """What is added to the score of each pair.
+
+        Args:
+            query: As `turn_query` gave it.
+            key: Says how many keys there are; it may have fewer heads than the query.
+            scale: What the score multiplies products with.
+        """
+        return None
+
+    def add_context(
+        self,
+        context: Float[Tensor, "..."],
+        weights: Float[Tensor, "..."],
+        query: Float[Tensor, "..."],
+        key: Float[Tensor, "..."],
+        support: Support,
+    ) -> Float[Tensor, "..."]:
+        """The context of each query, with what positions bring to it."""
+        return context
+
+
+class ALiBi(Position):
+    """-m_h |i - j| is added to the score (Press et al. 2022, section 3), with a fixed slope m_h for each head.
+
+    Slopes are 2^(-8h/H) for H a power of two; for other numbers, as in the authors' code, those of the next smaller
+    power, then every second of twice as many. What comes later is as far away as what came before: under a causal
+    support this is the paper's bias, without one its symmetric form.
+
+    Cost: O(pairs)
+
+    Args:
+        heads: H.
+    """
+
+    def __init__(self, *, heads: Count) -> None:
+        super().__init__()
+        if heads < 1:
+            raise ValueError(f"heads must be at least 1, got {heads}")
+        self.heads = heads
+
+    def slopes(self, like: Float[Tensor, "..."]) -> Float[Tensor, " {self.heads}"]:
+        """m_h in the precision and on the device of a tensor."""
+        power = 1 << (self.heads.bit_length() - 1)
+        exponents = [8.0 * (head + 1) / power for head in range(power)]
+        exponents += [4.0 * (2 * head + 1) / power for head in range(self.heads - power)]
+        return torch.exp2(-torch.tensor(exponents, dtype=like.dtype)).to(like.device)
+
+    def bias(
+        self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support, scale: float
+    ) -> Float[Tensor, "..."]:
+        distance = support.offsets(query, key).abs().to(wide(query))
+        return -distance * self.slopes(distance).view(-1, *[1] * (distance.dim() - 2))
+
+
+class T5Bias(Position):
+    """A learned number for each head and bucket of distances is added to the score (Raffel et al. 2020, section 2.1).
+
+    Half of the buckets hold one distance each, the other half widen logarithmically up to `distance`; all beyond it
+    share the last. T5 shares one table among its layers, which one object given to all of them does.
+
+    Cost: O(pairs)
+
+    Args:
+        heads: Number of heads.
+        buckets: Number of buckets; even, where both directions have half of them.
+        distance: Where the last bucket begins.
+        causal: All buckets are for what came before.
+    """
+
+    def __init__(self, *, heads: Count, buckets: Count = 32, distance: Count = 128, causal: bool = False) -> None:
+        super().__init__()
+        one_way = buckets if causal else buckets // 2
+        if one_way < 2 or (buckets % 2 and not causal):
+            raise ValueError(f"there must be 2 buckets or more for each direction, as many for both, got {buckets}")
+        if distance <= one_way // 2:
+            raise ValueError(f"distance must be above the {one_way // 2} that have a bucket each, got {distance}")
+        self.one_way, self.distance, self.causal = one_way, distance, causal
+        self.table = nn.Parameter(torch.empty(heads, buckets))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.table, std=0.02)
+
+    def bucket(self, offsets: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+        """The bucket of each offset of a key from its query."""
+        exact = self.one_way // 2
+        away = (-offsets).clamp(min=0) if self.causal else offsets.abs()
+        # in single precision, as the tables of trained models were indexed
+        ratio = (away.clamp(min=1).float() / exact).log() / math.log(self.distance / exact)
+        wide = (exact + (ratio * (self.one_way - exact)).long()).clamp(max=self.one_way - 1)
+        bucket = torch.where(away < exact, away, wide)
+        return bucket if self.causal else bucket + self.one_way * (offsets > 0)
+
+    def bias(
+        self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support, scale: float
+    ) -> Float[Tensor, "..."]:
+        distinct, index = _distinct(query, key, support)
+        rows = self.table[None, :, None].expand(-1, -1, query.shape[2], -1)
+        return support.pick(rows, self.bucket(distinct)[index])
+
+
+class RelativeBias2D(Position):
+    """A learned number for each head and offset on a grid is added to the score (Liu et al. 2021, eq. 4: B).
+
+    Queries and keys are the places of the whole grid, row by row.
+
+    Cost: O(pairs)
+
+    Args:
+        heads: Number of heads.
+        grid: Rows and columns.
+    """
+
+    def __init__(self, *, heads: Count, grid: tuple[Count, Count]) -> None:
+        super().__init__()
+        if min(grid) < 1:
+            raise ValueError(f"a grid has 1 row and column or more, got {grid[0]} x {grid[1]}")
+        self.grid = grid
+        self.table = nn.Parameter(torch.empty(heads, *(2 * side - 1 for side in grid)))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.trunc_normal_(self.table, std=0.02)
+
+    def bias(
+        self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support, scale: float
+    ) -> Float[Tensor, "..."]:
+        (rows, columns), keys, first = self.grid, key.shape[2], first_position(query, key, support)
+        if keys != rows * columns:
+            raise ValueError(f"a grid of {rows} x {columns} has {rows * columns} places, got {keys} keys")
+        places = torch.arange(first, first + query.shape[2], dtype=wide(query), device=query.device)
+        of = support.at_query(places[None, None]).long()
+        to = (of + support.offsets(query, key)).clamp(0, keys - 1)  # what is no pair may lie anywhere
+        down = of // columns - to // columns + rows - 1
+        right = of % columns - to % columns + columns - 1
+        index = down * (2 * columns - 1) + right
+        if isinstance(support, DenseSupport):  # whose rows are about as long as the table
+            of_query = self.table.flatten(1)[None, :, None].expand(-1, -1, query.shape[2], -1)
+            return support.pick(of_query, index)
+        heads = torch.arange(len(self.table), device=index.device).view(-1, *[1] * (index.dim() - 2))
+        return self.table.flatten(1)[heads, index]
+
+
+class Shaw(Position):
+    """q · (k_j + a^K_{j-i}) and sum_j w_ij (v_j + a^V_{j-i}) (Shaw et al. 2018, eq. 3 and 4): learned relative vectors.
+
+    Distances beyond k are clipped to it (section 3.2). Heads share the vectors (section 3.3). The products with all
+    2k + 1 vectors are computed once a query and then picked, so that no pair has a vector of its own. The values' part
+    depends on the weights: no fused kernel.
+
+    Cost: O(pairs + n k d)
+
+    Args:
+        dim: Width of one head.
+        distance: k.
+    """
+
+    needs_weights = True
+
+    def __init__(self, *, dim: Count, distance: Count = 16) -> None:
+        super().__init__()
+        if distance < 0:
+            raise ValueError(f"distance must not be below 0, got {distance}")
+        self.distance = distance
+        self.keys = nn.Parameter(torch.empty(2 * distance + 1, dim))
+        self.values = nn.Parameter(torch.empty(2 * distance + 1, dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.xavier_uniform_(self.keys)
+        nn.init.xavier_uniform_(self.values)
+
+    def bias(
+        self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support, scale: float
+    ) -> Float[Tensor, "..."]:
+        index = self._index(query, key, support)
+        return support.pick(_products(query * scale, self.keys.T), index)
+
+    def add_context(
+        self,
+        context: Float[Tensor, "..."],
+        weights: Float[Tensor, "..."],
+        query: Float[Tensor, "*queries d"],
+        key: Float[Tensor, "*keys dk"],
+        support: Support,
+    ) -> Float[Tensor, "..."]:
+        binned = support.bin(weights, self._index(query, key, support), len(self.values))
+        return context + binned.to(context.dtype) @ self.values
+
+    def _index(self, query: Tensor, key: Tensor, support: Support) -> Tensor:
+        return support.offsets(query, key).clamp(-self.distance, self.distance) + self.distance
+
+
+class TransformerXL(Position):
+    """(q + u) · k_j + (q + v) · W R_{i-j} (Dai et al. 2019, section 3.3, terms a-d), R the sinusoid of the distance.
+
+    u and v are of each head. The products with R are computed once for each distance and then picked. That would be
+    more than all pairs where queries have few pairs of many distances (global tokens, BigBird, a predicted place):
+    there the sines and cosines of i - j are taken apart into those of i, by which the query is turned, and of j.
+
+    Cost: O(pairs d), times heads where queries have few pairs of many distances
+
+    Args:
+        dim: Width of one head.
+        heads: Number of heads; the sinusoid is as wide as all heads together.
+    """
+
+    def __init__(self, *, dim: Count, heads: Count) -> None:
+        super().__init__()
+        if dim * heads % 2:
+            raise ValueError(f"sines and cosines come in pairs: dim times heads must be even, got {dim * heads}")
+        self.heads = heads
+        self.content = nn.Parameter(torch.empty(heads, dim))
+        self.place = nn.Parameter(torch.empty(heads, dim))
+        self.project = nn.Linear(dim * heads, dim * heads, bias=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.content, std=0.02)
+        nn.init.normal_(self.place, std=0.02)
+        self.project.reset_parameters()
+
+    def turn_query(
+        self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support
+    ) -> Float[Tensor, "..."]:
+        return query + support.per_head(self.content).to(query.dtype)
+
+    def bias(
+        self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support, scale: float
+    ) -> Float[Tensor, "..."]:
+        # the query comes with u
+        with_place = query + support.per_head(self.place - self.content).to(query.dtype)
+        distinct, index = _distinct(query, key, support)
+        if len(distinct) * query.shape[2] > _MANY * index.shape[2:].numel():
+            return support.dot(*self._apart(with_place * scale, query, key, support))
+        waves = sinusoid(-distinct.to(wide(query)), self.project.in_features)
+        relative = self.project(waves.to(self.project.weight.dtype)).unflatten(1, (self.heads, -1))
+        return support.pick(_products(with_place * scale, relative.permute(1, 2, 0)), index)
+
+    def _apart(
+        self,
+        with_place: Float[Tensor, "b h q d"],
+        query: Float[Tensor, "b h q d"],
+        key: Float[Tensor, "*keys dk"],
+        support: Support,
+    ) -> tuple[Float[Tensor, "b h q w"], Float[Tensor, "1 1 k w"]]:
+        """What W^T (q + v) is when turned by the query's position, and the sinusoid of each key's."""
+        width, dtype = self.project.in_features, wide(query)
+        back = _products(with_place, self.project.weight.view(self.heads, -1, width))
+        of_sines, of_cosines = back[..., 0::2], back[..., 1::2]
+        first = first_position(query, key, support)
+        # in double precision, as long sequences need it, and once for all heads
+        at_query, at_key = (
+            sinusoid(torch.arange(start, start + count, dtype=torch.float64, device=query.device), width).to(dtype)
+            for start, count in ((first, query.shape[2]), (0, key.shape[2]))
+        )
+        sine, cosine = at_query[..., 0::2], at_query[..., 1::2]
+        turned = torch.stack([of_cosines * sine - of_sines * cosine, of_sines * sine + of_cosines * cosine], -1)
+        return turned.flatten(-2), at_key[None, None]
+
+
+_MANY = 4
+"""Distances for each pair of a query, beyond which products with all of them cost more than one for each pair."""
+
+
+def first_position(query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support) -> int:
+    """Where the first query stands, the last query of the whole being at the last key."""
+    if isinstance(support, EdgeSupport):
+        raise ValueError("the nodes of a graph have no order: positions work on sequences")
+    return key.shape[2] - query.shape[2] - getattr(support, "later", 0)
+
+
+def _distinct(query: Tensor, key: Tensor, support: Support) -> tuple[Int[Tensor, " m"], Int[Tensor, "..."]]:
+    """Every offset that occurs, in ascending order, and for each pair the place of its own among them."""
+    offsets = support.offsets(query, key)
+    if isinstance(support, DenseSupport):
+        first = first_position(query, key, support)
+        low, high = 1 - first - query.shape[2], key.shape[2] - 1 - first
+        # forbidden pairs share the last place
+        high = min(high, 0) if support.causal else high
+    elif offsets.numel():
+        low, high = int(offsets.min()), int(offsets.max())
+    else:
+        low, high = 0, 0
+    high = max(low, high)
+    return torch.arange(low, high + 1, device=offsets.device), offsets.clamp(low, high) - low
+
+
+def _products(query: Float[Tensor, "b h q d"], vectors: Float[Tensor, "*h d m"]) -> Float[Tensor, "b h q m"]:
+    """In at least single precision, as the products of queries and keys are."""
+    with torch.autocast(query.device.type, enabled=False):
+        return at_least_single(query) @ vectors.to(wide(query))

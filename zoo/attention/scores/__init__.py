@@ -1,0 +1,4 @@
+"""Scores: what a query thinks of a key.
+
+Goes: Attend(score=...).
+"""

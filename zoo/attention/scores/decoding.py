@@ -1,0 +1,198 @@
+"""Scores for decoders: those that know what it attended to before, and the two of monotonic chunkwise attention.
+
+A decoder begins with `Attend.start(query, key, support)` and gives each step the state that the step before returned.
+Given several queries, `Attend` takes them one after the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.attention.attend import sized
+from zoo.attention.checks import check_widths
+from zoo.attention.kernels.precision import at_least_single
+from zoo.attention.ranges import Count, NotNegative
+from zoo.attention.scores.pairwise import glorot_, prepared
+from zoo.attention.state import AttentionState
+from zoo.attention.supports.layouts import DenseSupport, Support
+
+_LEAST_FERTILITY = 1e-3
+
+
+class LocationAware(nn.Module):
+    """v · tanh(q + k + U f + b), with f = F * the previous weights (Chorowski et al. 2015, eq. 8-9).
+
+    q = W s and k = V h are the caller's projections. A convolution over the keys shows each key what was attended to
+    around it: content alone cannot tell two equal sounds apart. As in all networks the filters are not mirrored.
+
+    Cost: O(pairs filters (kernel_size + d))
+
+    Args:
+        filters: Rows of F (10 in the paper, 32 in Tacotron 2).
+        kernel_size: Keys that a filter sees, its own in the middle (201 in the paper, 31 in Tacotron 2).
+    """
+
+    supports = (DenseSupport,)
+    remembers = True
+    batchable = False
+
+    def __init__(self, *, dim: Count, heads: Count, filters: Count = 10, kernel_size: Count = 31) -> None:
+        super().__init__()
+        if filters < 1:
+            raise ValueError(f"filters must be 1 or more, got {filters}")
+        if kernel_size < 1 or kernel_size % 2 == 0:
+            raise ValueError(f"kernel_size must be odd, so that a filter has a middle, got {kernel_size}")
+        self.filters = nn.Parameter(torch.empty(heads, filters, kernel_size))
+        self.from_filters = nn.Parameter(torch.empty(heads, filters, dim))
+        self.vector = nn.Parameter(torch.empty(heads, dim))
+        self.bias = nn.Parameter(torch.empty(heads, dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for head in (*self.filters, *self.from_filters):
+            nn.init.xavier_uniform_(head)
+        glorot_(self.vector)
+        nn.init.zeros_(self.bias)
+
+    def forward(
+        self,
+        query: Float[Tensor, "b h q d"],
+        key: Float[Tensor, "b h k d"],
+        support: DenseSupport,
+        state: AttentionState | None = None,
+    ) -> Float[Tensor, "b h q k"]:
+        seen = self._seen(_remembered(self, query, key, state).weights)
+        content = support.at_query(query + support.per_head(self.bias)) + support.at_key(key)
+        from_filters = self.from_filters[:, None].expand(*seen.shape[:3], -1, -1)
+        # sum and product in one: every vector of a pair that is written out costs as much as the product
+        hidden = torch.baddbmm(content.flatten(0, 2), seen.flatten(0, 2).mT, from_filters.flatten(0, 2))
+        return support.project(hidden.view_as(content).tanh(), self.vector)
+
+    def _seen(self, previous: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q f k"]:
+        """What each filter sees around each key."""
+        heads, filters, size = self.filters.shape
+        rows = previous.to(self.filters.dtype).transpose(1, 2).flatten(0, 1)
+        if not rows.numel():  # torch refuses to convolve nothing
+            return rows.new_zeros(*previous.shape[:3], filters, previous.shape[3])
+        seen = F.conv1d(rows, self.filters.flatten(0, 1).unsqueeze(1), padding=size // 2, groups=heads)
+        seen = seen.view(previous.shape[0], previous.shape[2], heads, filters, previous.shape[3])
+        return seen.transpose(1, 2)
+
+
+class CoverageAware(nn.Module):
+    """v · tanh(q + k + V c), c what the key was given so far in all (Tu et al. 2016, section 3.1; eq. 8-9).
+
+    q = W s and k = U h are the caller's projections. With a fertility the total is divided by how much of the output
+    the key is expected to explain, N sigmoid(U_f · k); the paper reads it from the encoder's state, here it is read
+    from the projected key.
+
+    Cost: O(pairs d)
+
+    Args:
+        fertility: N, the most that a key may explain (2 in the paper); None leaves the total as it is.
+    """
+
+    supports = (DenseSupport,)
+    remembers = True
+    batchable = False
+
+    def __init__(self, *, dim: Count, heads: Count, fertility: NotNegative | None = None) -> None:
+        super().__init__()
+        if fertility is not None and not 0.0 < fertility < math.inf:
+            raise ValueError(f"fertility must be above 0, or None, got {fertility}")
+        self.fertility = fertility
+        self.vector = nn.Parameter(torch.empty(heads, dim))
+        self.from_coverage = nn.Parameter(torch.empty(heads, dim))
+        self.to_fertility = None if fertility is None else nn.Parameter(torch.empty(heads, dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for each in self.parameters():
+            glorot_(each)
+
+    def forward(
+        self,
+        query: Float[Tensor, "b h q d"],
+        key: Float[Tensor, "b h k d"],
+        support: DenseSupport,
+        state: AttentionState | None = None,
+    ) -> Float[Tensor, "b h q k"]:
+        covered = _remembered(self, query, key, state).total
+        covered = at_least_single(covered)  # it grows with every step
+        if self.fertility is not None and self.to_fertility is not None:
+            expected = torch.sigmoid((key * support.per_head(self.to_fertility)).sum(-1))
+            covered = covered / support.at_key((self.fertility * expected.to(covered.dtype)).clamp(_LEAST_FERTILITY))
+        of_coverage = covered.unsqueeze(-1) * self.from_coverage[:, None, None]
+        hidden = torch.tanh(support.at_query(query) + support.at_key(key) + of_coverage)
+        return support.project(hidden.to(query.dtype), self.vector)
+
+
+def _remembered(score: nn.Module, query: Tensor, key: Tensor, state: AttentionState | None) -> AttentionState:
+    check_widths(query, key)
+    if state is None:
+        name = type(score).__name__
+        raise ValueError(f"{name} scores by the attention so far: pass a state, at the first step that of Attend.start")
+    if state.weights.shape[-1] != key.shape[-2]:
+        raise ValueError(f"the state remembers attention to {state.weights.shape[-1]} keys, there are {key.shape[-2]}")
+    if state.rows != query.shape[2]:
+        raise ValueError(
+            f"{type(score).__name__} scores one step at a time, because a step depends on the one before: the state "
+            f"has {state.rows} row and there are {query.shape[2]} queries; go step by step, as Attend does"
+        )
+    return state
+
+
+class TwoScores(nn.Module):
+    """Two scores a pair, (2,...), for `MonotonicChunkwise` (Chiu & Raffel 2018, section 2.3).
+
+    Each half of the width of queries and keys belongs to one of them, so that the caller's projections are those of
+    both: two energy functions that share nothing. Where the width is odd, the second has one more.
+
+    Args:
+        monotonic, chunk: Classes or partials of scores; each is given those of `dim` and `heads` that it asks for.
+        dim: Width of queries and keys.
+
+    Cost: O(pairs d)
+    """
+
+    def __init__(self, *, monotonic: Callable[..., Any], chunk: Callable[..., Any], dim: Count, heads: Count) -> None:
+        super().__init__()
+        if dim < 2:
+            raise ValueError(f"two scores need queries and keys of two numbers or more, got dim={dim}")
+        self.widths = [dim // 2, dim - dim // 2]
+        self.monotonic = sized(monotonic, {"dim": self.widths[0], "heads": heads})
+        self.chunk = sized(chunk, {"dim": self.widths[1], "heads": heads})
+        both = (self.monotonic, self.chunk)
+        self.remembers = any(getattr(score, "remembers", False) for score in both)
+        self.batchable = all(getattr(score, "batchable", True) for score in both)
+
+    @property
+    def by_angle(self) -> bool:
+        """Where both are, and no pair of numbers that is turned together lies in both."""
+        scores = (self.monotonic, self.chunk)
+        return self.widths[0] % 2 == 0 and all(getattr(score, "by_angle", False) for score in scores)
+
+    def prepare(self, key: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        first, second = torch.split(key, self.widths, -1)
+        keys = [prepared(self.monotonic, first), prepared(self.chunk, second)]
+        if [each.shape[-1] for each in keys] != self.widths:
+            raise ValueError("TwoScores needs scores that leave the width of the keys as it is")
+        return torch.cat(keys, -1)
+
+    def forward(
+        self,
+        query: Float[Tensor, "*queries d"],
+        key: Float[Tensor, "*keys dk"],
+        support: Support,
+        state: AttentionState | None = None,
+    ) -> Float[Tensor, "2 ..."]:
+        queries, keys = torch.split(query, self.widths, -1), torch.split(key, self.widths, -1)
+        scores = (self.monotonic, self.chunk)
+        return torch.stack([score(q, k, support, state) for score, q, k in zip(scores, queries, keys, strict=True)])

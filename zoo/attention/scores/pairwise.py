@@ -1,0 +1,338 @@
+"""What a query thinks of a key.
+
+A score is a module `(query, key, support, state) -> one number per pair and head`. It has no projections of its own
+input, save those of its formula: they are the caller's (`MultiHead`, a graph layer), done once per sequence. What a
+score makes of the keys alone it makes in `prepare`, which `Attend.prepare` calls on the projected keys; what it returns
+is what `forward` then takes as `key`. Heads are the second axis of queries and keys in every layout.
+
+In the costs d is the width of a head, n the queries and keys together, and a pair is one that the support has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.attention.checks import check_widths
+from zoo.attention.kernels.precision import at_least_single
+from zoo.attention.ranges import Count, NotNegative, Positive
+from zoo.attention.state import AttentionState
+from zoo.attention.supports.blocks import BlockSupport
+from zoo.attention.supports.layouts import DenseSupport, Support
+
+_LARGEST_SCALE = 100.0
+_SHORTEST = 1e-6
+
+
+class Constant(nn.Module):
+    """Every key is worth the same: the score of a model without attention.
+
+    Cost: O(pairs)
+    """
+
+    by_angle = True
+
+    def forward(
+        self,
+        query: Float[Tensor, "*queries d"],
+        key: Float[Tensor, "*keys dk"],
+        support: Support,
+        state: AttentionState | None = None,
+    ) -> Float[Tensor, "..."]:
+        return support.zeros(query, key)
+
+
+class Dot(nn.Module):
+    """q · k (Luong et al. 2015, section 3.1, dot).
+
+    What is a dot product of changed queries and keys says how it changes them (`of_query`, `prepare`, `scale`), and
+    is then computed by the kernels for dot products.
+
+    Cost: O(pairs d)
+    """
+
+    by_angle = True
+
+    def of_query(self, query: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        return query
+
+    def scale(self, width: int) -> float:
+        return 1.0
+
+    def forward(
+        self,
+        query: Float[Tensor, "*queries d"],
+        key: Float[Tensor, "*keys dk"],
+        support: Support,
+        state: AttentionState | None = None,
+    ) -> Float[Tensor, "..."]:
+        query = self.of_query(query)
+        check_widths(query, key)
+        return support.dot(query * self.scale(query.shape[-1]), key)
+
+
+class ScaledDot(Dot):
+    """q · k / sqrt(d) (Vaswani et al. 2017, eq. 1): unit variance whatever the width.
+
+    Cost: O(pairs d)
+    """
+
+    def scale(self, width: int) -> float:
+        return 1.0 / math.sqrt(width)
+
+
+class General(Dot):
+    """q · W k (Luong et al. 2015, section 3.1, general): a bilinear form for each head, W k once a sequence.
+
+    Cost: O(n d^2 + pairs d)
+    """
+
+    by_angle = False  # W is between the two turns
+
+    def __init__(self, *, dim: Count, heads: Count) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(heads, dim, dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Scores of unit-variance queries and keys have variance 1, as those of ScaledDot."""
+        nn.init.normal_(self.weight, std=1.0 / self.weight.shape[-1])
+
+    def prepare(self, key: Float[Tensor, "x g *k d"]) -> Float[Tensor, "x h *k d"]:
+        return _of_numbers(lambda each: _mapped(each, self.weight), key)
+
+
+class Cosine(Dot):
+    """cos(q, k) / T, T of each head its own (Liu et al. 2022, Swin Transformer V2, section 3.2).
+
+    A vector of zeros has no direction: its cosine is 0, and so is its gradient.
+
+    Cost: O(pairs d)
+
+    Args:
+        temperature: T, to begin with; above 0.01, where it stops (and where its gradient does).
+        learned: Whether T is a parameter.
+    """
+
+    log_scale: Tensor
+
+    def __init__(self, *, heads: Count, temperature: Positive = 0.1, learned: bool = True) -> None:
+        super().__init__()
+        if not 1.0 / _LARGEST_SCALE < temperature < math.inf:
+            raise ValueError(f"temperature must be above {1.0 / _LARGEST_SCALE}, got {temperature}")
+        log_scale = torch.full((heads,), -math.log(temperature))
+        if learned:
+            self.log_scale = nn.Parameter(log_scale)
+        else:
+            self.register_buffer("log_scale", log_scale)
+
+    def prepare(self, key: Float[Tensor, "x h *k d"]) -> Float[Tensor, "x h *k d"]:
+        return _of_numbers(_direction, key).to(key.dtype)
+
+    def of_query(self, query: Float[Tensor, "x h *q d"]) -> Float[Tensor, "x h *q d"]:
+        scale = self.log_scale.clamp(max=math.log(_LARGEST_SCALE)).exp()
+        return (_direction(query) * scale.view(-1, *[1] * (query.dim() - 2))).to(query.dtype)
+
+
+class Additive(nn.Module):
+    """v · tanh(q + k) (Bahdanau et al. 2015, appendix A.1.2; q = W s and k = U h are the caller's projections).
+
+    Cost: O(pairs d)
+    """
+
+    def __init__(self, *, dim: Count, heads: Count) -> None:
+        super().__init__()
+        self.vector = nn.Parameter(torch.empty(heads, dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        glorot_(self.vector)
+
+    def forward(
+        self,
+        query: Float[Tensor, "*queries d"],
+        key: Float[Tensor, "*keys dk"],
+        support: Support,
+        state: AttentionState | None = None,
+    ) -> Float[Tensor, "..."]:
+        check_widths(query, key)
+        hidden = torch.tanh(support.at_query(query) + support.at_key(key))
+        return support.project(hidden, self.vector)
+
+
+class Concat(nn.Module):
+    """v · tanh(W [q; k]) (Luong et al. 2015, section 3.1, concat): W_q q + W_k k, the second once a sequence.
+
+    Cost: O(n d^2 + pairs d)
+    """
+
+    def __init__(self, *, dim: Count, heads: Count) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(heads, dim, 2 * dim))
+        self.vector = nn.Parameter(torch.empty(heads, dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for head in self.weight:
+            nn.init.xavier_uniform_(head)
+        glorot_(self.vector)
+
+    def prepare(self, key: Float[Tensor, "x g *k d"]) -> Float[Tensor, "x h *k d"]:
+        _, of_key = self.weight.chunk(2, -1)
+        return _of_numbers(lambda each: _mapped(each, of_key), key)
+
+    def forward(
+        self,
+        query: Float[Tensor, "*queries d"],
+        key: Float[Tensor, "*keys dk"],
+        support: Support,
+        state: AttentionState | None = None,
+    ) -> Float[Tensor, "..."]:
+        of_query, _ = self.weight.chunk(2, -1)
+        hidden = torch.tanh(support.at_query(_mapped(query, of_query)) + support.at_key(key))
+        return support.project(hidden, self.vector)
+
+
+class PositionAware(nn.Module):
+    """v · tanh(q + k + p), where p is learned for each distance from the query to the key.
+
+    Position enters the scoring function itself, where it meets what query and key say, rather than being added to its
+    result. As Zhang et al. 2017 (Position-aware Attention and Supervised Data Improve Slot Filling), whose positions
+    are those of a key relative to two entities; here they are relative to the query, and distances beyond the reach
+    count as the reach (Shaw et al. 2018, section 3.2).
+
+    Cost: O(pairs d)
+
+    Args:
+        reach: The largest distance that has a vector of its own, to either side.
+    """
+
+    supports = (DenseSupport, BlockSupport)
+    not_across = "goes by how far a key is from its query, which is of one sequence"
+
+    def __init__(self, *, dim: Count, heads: Count, reach: Count = 32) -> None:
+        super().__init__()
+        if reach < 0:
+            raise ValueError(f"reach is a distance, 0 or more, got {reach}")
+        self.reach = reach
+        self.position = nn.Parameter(torch.empty(heads, 2 * reach + 1, dim))
+        self.vector = nn.Parameter(torch.empty(heads, dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.position, std=1.0 / math.sqrt(self.position.shape[-1]))
+        glorot_(self.vector)
+
+    def forward(
+        self,
+        query: Float[Tensor, "*queries d"],
+        key: Float[Tensor, "*keys dk"],
+        support: Support,
+        state: AttentionState | None = None,
+    ) -> Float[Tensor, "..."]:
+        check_widths(query, key)
+        distance = support.offsets(query, key).clamp(-self.reach, self.reach) + self.reach
+        head = torch.arange(len(self.position), device=query.device).view(-1, *[1] * (distance.dim() - 2))
+        hidden = torch.tanh(support.at_query(query) + support.at_key(key) + self.position[head, distance])
+        return support.project(hidden, self.vector)
+
+
+class GAT(nn.Module):
+    """LeakyReLU(a_q · q + a_k · k) (Velickovic et al. 2018, eq. 3, with a split into its two halves).
+
+    The ranking of the keys does not depend on the query: static attention (Brody et al. 2022, theorem 1).
+
+    Cost: O(n d + pairs)
+    """
+
+    def __init__(self, *, dim: Count, heads: Count, slope: NotNegative = 0.2) -> None:
+        super().__init__()
+        self.slope = slope
+        self.to_query = nn.Parameter(torch.empty(heads, dim))
+        self.to_key = nn.Parameter(torch.empty(heads, dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        glorot_(self.to_query)
+        glorot_(self.to_key)
+
+    def forward(
+        self,
+        query: Float[Tensor, "*queries d"],
+        key: Float[Tensor, "*keys dk"],
+        support: Support,
+        state: AttentionState | None = None,
+    ) -> Float[Tensor, "..."]:
+        from_query = (query * support.per_head(self.to_query)).sum(-1)
+        from_key = support.of_key(lambda key: (key * support.per_head(self.to_key)).sum(-1), key)
+        return F.leaky_relu(support.at_query(from_query) + from_key, self.slope)
+
+
+class GATv2(nn.Module):
+    """a · LeakyReLU(q + k) (Brody et al. 2022, eq. 7): the ranking may depend on the query.
+
+    Cost: O(pairs d)
+    """
+
+    def __init__(self, *, dim: Count, heads: Count, slope: NotNegative = 0.2) -> None:
+        super().__init__()
+        self.slope = slope
+        self.vector = nn.Parameter(torch.empty(heads, dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        glorot_(self.vector)
+
+    def forward(
+        self,
+        query: Float[Tensor, "*queries d"],
+        key: Float[Tensor, "*keys dk"],
+        support: Support,
+        state: AttentionState | None = None,
+    ) -> Float[Tensor, "..."]:
+        check_widths(query, key)
+        hidden = F.leaky_relu(support.at_query(query) + support.at_key(key), self.slope)
+        return support.project(hidden, self.vector)
+
+
+def prepared(score: nn.Module, key: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """Keys as a score's `forward` takes them: as they are, where it has no `prepare`."""
+    prepare: Callable[[Tensor], Tensor] | None = getattr(score, "prepare", None)
+    return key if prepare is None else prepare(key)
+
+
+def glorot_(vectors: Float[Tensor, "h d"]) -> None:
+    """Glorot & Bengio 2010, each head's vector a layer of its own from d numbers to one."""
+    for head in range(len(vectors)):
+        nn.init.xavier_uniform_(vectors[head : head + 1])
+
+
+def _mapped(x: Float[Tensor, "x g *n d"], weight: Float[Tensor, "h e d"]) -> Float[Tensor, "x h *n e"]:
+    """W x, each head with its own W; where x has fewer heads, each serves a group of neighbouring W."""
+    heads, _, width = weight.shape
+    if x.shape[-1] != width or heads % x.shape[1]:
+        raise ValueError(f"a score for {heads} heads of width {width} was given {x.shape[1]} of {x.shape[-1]}")
+    grouped = weight.view(x.shape[1], -1, *weight.shape[1:])
+    return torch.einsum("xg...d,gred->xgr...e", x, grouped).flatten(1, 2)
+
+
+def _direction(x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
+    """x / |x| in at least fp32, whose squares do not overflow; zeros where x is shorter than any real vector."""
+    x = at_least_single(x)
+    length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return x / length.masked_fill(length < _SHORTEST, math.inf)
+
+
+def _of_numbers(function: Callable[[Tensor], Tensor], key: Float[Tensor, "x g *k d"]) -> Float[Tensor, "x h *k d"]:
+    """function(key), and NaN for keys that are not made of numbers, which it does not see.
+
+    Padding that holds NaN is cleared after `prepare`, but what its zero gradient multiplies would be NaN already.
+    """
+    numbers = key.isfinite().all(-1, keepdim=True)
+    made = function(key.masked_fill(~numbers, 0.0))
+    return made.masked_fill(~numbers.repeat_interleave(made.shape[1] // key.shape[1], 1), math.nan)

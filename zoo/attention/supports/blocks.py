@@ -1,0 +1,295 @@
+"""Sparse attention within a sequence: blocks of queries, each with the few keys that its queries look at.
+
+`Blocks` is one regular piece of it, a `Layout` one or two of them, `BlockSupport` a layout and the mask of a batch. A
+layout is made once for a length, from a rule about positions, and shared. Time and memory are O(queries x keys of one
+query) throughout, in construction too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+from zoo.attention.kernels.precision import at_least_single, wide
+from zoo.attention.supports.cuts import Cut
+from zoo.attention.supports.layouts import DenseSupport, KeyFunction, RowFunction, masked_softmax, once
+
+Rule = Callable[[Tensor, Tensor], Tensor]
+"""Which query may attend to which key: positions (c,r,1) and (c,1,s), both int32, to boolean (c,r,s)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """The pairs of a cut sequence.
+
+    Args:
+        queries: The query in each row, -1 for none.
+        keys: The key in each slot, -1 for none.
+        permitted: Which of the pairs exist; None where all do.
+        lengths: For each slot the shortest and the longest sequence that has it; None where all have.
+    """
+
+    cut: Cut
+    queries: Int[Tensor, "c r"]
+    keys: Int[Tensor, "c s"]
+    permitted: Bool[Tensor, "c r s"] | None
+    lengths: tuple[Int[Tensor, "c s"], Int[Tensor, "c s"]] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        cut: Cut,
+        queries: int,
+        keys: int,
+        device: torch.device,
+        start: int,
+        rule: Rule | None,
+        lengths: tuple[Int[Tensor, "c s"], Int[Tensor, "c s"]] | None = None,
+    ) -> Blocks:
+        """Of a sequence whose first query stands at the position `start`; no rule permits all."""
+        query_at = cut.of_queries(torch.arange(1, queries + 1, device=device)[None, None])[0, 0] - 1
+        key_at = cut.of_keys(torch.arange(1, keys + 1, device=device)[None, None])[0, 0] - 1
+        if rule is None:
+            return cls(cut, query_at, key_at, None, lengths)
+        i, j = query_at.int().unsqueeze(2), key_at.int().unsqueeze(1)
+        return cls(cut, query_at, key_at, rule(i + start, j) & (i >= 0) & (j >= 0), lengths)
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The pairs of a sequence.
+
+    Args:
+        rest: The blocks of all queries but the first.
+        first: The one block of the first queries, where those look at other keys than the rest.
+        queries: How many there are.
+        keys: How many there are.
+        start: The position of the first query; that of the first key is 0.
+    """
+
+    rest: Blocks
+    queries: int
+    keys: int
+    first: Blocks | None = None
+    start: int = 0
+
+    @property
+    def parts(self) -> tuple[Blocks, ...]:
+        return (self.rest,) if self.first is None else (self.first, self.rest)
+
+    def split(self, pairs: Shaped[Tensor, "*bh e"]) -> list[Shaped[Tensor, "*bh _c _r _s"]]:
+        """Pairs of each part, as rows of its blocks."""
+        pieces = torch.split_with_sizes(pairs, [part.cut.pairs for part in self.parts], -1)
+        shapes = [(part.cut.count, part.cut.size, part.cut.slots) for part in self.parts]
+        return [piece.reshape(*piece.shape[:-1], *shape) for piece, shape in zip(pieces, shapes, strict=True)]
+
+    def joined(self, parts: Iterable[Shaped[Tensor, "..."]]) -> Shaped[Tensor, "..."]:
+        """(b,h,c,r,s,*d) of each part -> (b,h,e,*d), the opposite of `split`."""
+        flat = [each.flatten(2, 4) for each in parts]
+        return flat[0] if len(flat) == 1 else torch.cat(flat, 2)
+
+    def to_queries(self, parts: Iterable[Shaped[Tensor, "..."]]) -> Shaped[Tensor, "..."]:
+        """(b,h,c,r,*d) of each part -> (b,h,q,*d)."""
+        found = [part.cut.to_queries(rows, self.queries) for part, rows in zip(self.parts, parts, strict=True)]
+        if self.first is None:
+            return found[0]
+        return torch.cat([found[0], found[1][:, :, self.first.cut.size :]], 2)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockSupport:
+    """The pairs of a layout, less what the mask of a batch forbids: (b,h,e), one flat axis of pairs.
+
+    Queries, keys and values are (b,h,n,d), as for DenseSupport.
+    """
+
+    axes: ClassVar[tuple[str, ...]] = ("batch", "head", "pair")
+
+    layout: Layout
+    masks: tuple[Bool[Tensor, "*#bh _c _r _s"] | None, ...]
+    """Of each part of the layout, what is permitted; None where all is."""
+    seen_queries: Bool[Tensor, "#b #h q"] | None = None
+    """Which have a pair at all; None where all do."""
+    given: Bool[Tensor, "#b #h #q #k"] | None = None
+    """The mask of the batch."""
+    is_whole: bool = True
+    """Whether every key has a pair, in the layout alone."""
+    _known: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+
+    @classmethod
+    def of(cls, layout: Layout, support: DenseSupport) -> BlockSupport:
+        """The pairs of a layout that a mask permits. Its causality is the layout's business."""
+        given = support.permitted
+        if given is None and layout.queries == layout.keys and not layout.start:
+            return cls(layout, tuple(part.permitted for part in layout.parts))
+        masks = tuple(_met(part, given, layout) for part in layout.parts)
+        return cls(layout, masks, _queries_seen(layout, masks), given, is_whole=False)
+
+    @property
+    def permitted(self) -> Bool[Tensor, "*#bh e"]:
+        """Of all pairs of the layout, those that exist."""
+        masks = [_whole(part, mask) for part, mask in zip(self.layout.parts, self.masks, strict=True)]
+        shape = max((mask.shape[:-3] for mask in masks), key=len)
+        return torch.cat([mask.expand(*shape, -1, -1, -1).flatten(-3) for mask in masks], -1)
+
+    @property
+    def later(self) -> int:
+        """How many keys come after the last query."""
+        return self.layout.keys - self.layout.queries - self.layout.start
+
+    def pairs(self) -> Int[Tensor, "2 e"]:
+        """The query and the key of each pair; -1 where the layout has a gap."""
+        at = [(part.queries.unsqueeze(2), part.keys.unsqueeze(1)) for part in self.layout.parts]
+        sides = [(i.expand(-1, -1, j.shape[2]), j.expand(-1, i.shape[1], -1)) for i, j in at]
+        return torch.cat([torch.stack([i.flatten(), j.flatten()]) for i, j in sides], 1)
+
+    def zeros(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b h k d"]) -> Float[Tensor, "b h e"]:
+        return query.new_zeros(*query.shape[:2], sum(part.cut.pairs for part in self.layout.parts))
+
+    def dot(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "#b #h k d"]) -> Float[Tensor, "b h e"]:
+        query, key = at_least_single(query), key.to(wide(query))  # as DenseSupport does
+        with torch.autocast(query.device.type, enabled=False):
+            found = [_products(part.cut.of_queries(query), part.cut.of_keys(key)) for part in self.layout.parts]
+        return self.layout.joined(found)
+
+    def at_query(self, x: Float[Tensor, "b h q *d"]) -> Float[Tensor, "b h e *d"]:
+        found = [(part.cut.of_queries(x).unsqueeze(4), part.cut.slots) for part in self.layout.parts]
+        tail = [-1] * (x.dim() - 3)
+        return self.layout.joined(each.expand(-1, -1, -1, -1, slots, *tail) for each, slots in found)
+
+    def at_key(self, x: Float[Tensor, "b h k *d"]) -> Float[Tensor, "b h e *d"]:
+        found = [(part.cut.of_keys(x).unsqueeze(3), part.cut.size) for part in self.layout.parts]
+        tail = [-1] * (x.dim() - 3)
+        return self.layout.joined(each.expand(-1, -1, -1, size, -1, *tail) for each, size in found)
+
+    def of_key(self, function: KeyFunction, key: Float[Tensor, "b h k d"]) -> Shaped[Tensor, "..."]:
+        return self.at_key(function(key))
+
+    def per_head(self, parameter: Float[Tensor, "h d"]) -> Float[Tensor, "h 1 d"]:
+        return parameter.unsqueeze(1)
+
+    def project(self, hidden: Float[Tensor, "b h e d"], parameter: Float[Tensor, "h d"]) -> Float[Tensor, "b h e"]:
+        return torch.einsum("bhed,hd->bhe", hidden, parameter)
+
+    def softmax(self, scores: Float[Tensor, "b h e"]) -> Float[Tensor, "b h e"]:
+        return self.by_row(masked_softmax, scores)
+
+    def by_row(self, function: RowFunction, scores: Float[Tensor, "b h e"]) -> Float[Tensor, "b h e"]:
+        rows = zip(self.layout.split(scores), self.masks, strict=True)
+        return self.layout.joined(function(each, mask) for each, mask in rows)
+
+    def combine(self, weights: Float[Tensor, "b h e"], value: Float[Tensor, "b h k v"]) -> Float[Tensor, "b h q v"]:
+        rows = zip(self.layout.parts, self.layout.split(weights.to(value.dtype)), strict=True)
+        return self.layout.to_queries(each @ part.cut.of_keys(value) for part, each in rows)
+
+    def clean(self, x: Float[Tensor, "b g k d"]) -> Float[Tensor, "b g k d"]:
+        seen = self._keys_seen()
+        if seen is None:
+            return x
+        if seen.shape[1] not in (1, x.shape[1]):  # a key of a group is seen if one of its queries' heads sees it
+            seen = seen.reshape(seen.shape[0], x.shape[1], -1, seen.shape[2]).any(2)
+        return torch.where(seen.unsqueeze(-1), x, x.new_zeros(()))
+
+    def _keys_seen(self) -> Bool[Tensor, "#b #h k"] | None:
+        """Which keys have a pair at all; not asked for where keys are clean already: it goes over all of them."""
+        if self.is_whole:
+            return None
+        return once(self._known, "keys", (), lambda: _keys_seen(self.layout, self.masks, self.given))
+
+    def clean_queries(
+        self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "*keys dk"]
+    ) -> Float[Tensor, "b h q d"]:
+        if self.seen_queries is None:
+            return query
+        return torch.where(self.seen_queries.unsqueeze(-1), query, query.new_zeros(()))
+
+    def offsets(self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"]) -> Int[Tensor, "1 1 e"]:
+        start = self.layout.start
+        at = [(part, part.keys.unsqueeze(1) - part.queries.unsqueeze(2) - start) for part in self.layout.parts]
+        # What is no pair counts as near: as far apart as its gaps are, it would stretch the range of offsets.
+        near = [each if part.permitted is None else each.masked_fill(~part.permitted, 0) for part, each in at]
+        return torch.cat([each.flatten() for each in near])[None, None]
+
+    def pick(self, x: Float[Tensor, "b h q m"], index: Int[Tensor, "#b #h e"]) -> Float[Tensor, "b h e"]:
+        rows = zip(self.layout.parts, self.layout.split(index), strict=True)
+        return self.layout.joined(_picked(part.cut.of_queries(x), each) for part, each in rows)
+
+    def bin(self, pairs: Float[Tensor, "b h e"], index: Int[Tensor, "#b #h e"], bins: int) -> Float[Tensor, "b h q m"]:
+        rows = zip(self.layout.split(pairs), self.layout.split(index), strict=True)
+        return self.layout.to_queries(_binned(each, at, bins) for each, at in rows)
+
+    def to_dense(self, pairs: Float[Tensor, "b h e"], queries: int, keys: int) -> Float[Tensor, "b h q k"]:
+        at_query, at_key = self.pairs().clamp(min=0)
+        existing = torch.where(self.permitted, pairs, pairs.new_zeros(()))
+        dense = pairs.new_zeros(*pairs.shape[:2], queries * keys)
+        return dense.index_add(2, at_query * keys + at_key, existing).reshape(*pairs.shape[:2], queries, keys)
+
+
+def _met(part: Blocks, given: Tensor | None, layout: Layout) -> Bool[Tensor, "*#bh c r s"] | None:
+    """What both the layout and a mask (b,h,q,k) permit, on the pairs of the layout."""
+    if given is None:
+        return part.permitted
+    if given.shape[2] == 1:
+        found = part.cut.of_keys(given[:, :, 0].expand(-1, -1, layout.keys)).unsqueeze(3)
+    else:
+        at_query, at_key = part.queries.clamp(min=0).unsqueeze(2), part.keys.clamp(min=0).unsqueeze(1)
+        found = given.expand(-1, -1, layout.queries, layout.keys)[:, :, at_query, at_key]
+    if part.lengths is not None:
+        shortest, longest = part.lengths
+        own = own_lengths(given, layout.keys)[:, None, None]
+        found = found & ((shortest <= own) & (own <= longest))[:, None, :, None]
+    return found.expand(-1, -1, -1, part.cut.size, -1) if part.permitted is None else found & part.permitted
+
+
+def own_lengths(permitted: Bool[Tensor, "#b #h #q #k"], keys: int) -> Int[Tensor, "#b"]:
+    """How long each sequence of a batch is: up to the last key that its mask permits to any query."""
+    seen = permitted.any(1).any(1).expand(-1, keys)
+    places = torch.arange(1, keys + 1, device=seen.device)
+    return torch.where(seen, places, 0).amax(-1) if keys else places.new_zeros(len(seen))
+
+
+def _queries_seen(layout: Layout, masks: Iterable[Tensor | None]) -> Bool[Tensor, "#b #h q"] | None:
+    rows = [_whole(part, mask).any(-1) for part, mask in zip(layout.parts, masks, strict=True)]
+    return layout.to_queries(each if each.dim() == 4 else each[None, None] for each in rows)
+
+
+def _keys_seen(layout: Layout, masks: Iterable[Tensor | None], given: Tensor | None) -> Bool[Tensor, "#b #h k"] | None:
+    if given is not None and given.shape[2] == 1 and layout.queries == layout.keys and not layout.start:
+        return given[:, :, 0].expand(-1, -1, layout.keys)  # every position may attend to itself
+    seen = None
+    for part, mask in zip(layout.parts, masks, strict=True):
+        by_block = _whole(part, mask).any(-2)
+        by_block = by_block if by_block.dim() == 4 else by_block[None, None]
+        counts = torch.zeros(*by_block.shape[:2], layout.keys + 1, dtype=torch.int32, device=by_block.device)
+        at = torch.where(part.keys < 0, layout.keys, part.keys).flatten()
+        found = counts.index_add(2, at, by_block.flatten(2).int())[..., :-1] > 0
+        seen = found if seen is None else seen | found
+    return seen
+
+
+def _whole(part: Blocks, mask: Tensor | None) -> Bool[Tensor, "*#bh c r s"]:
+    if mask is not None:
+        return mask
+    return torch.ones((), dtype=torch.bool, device=part.keys.device).expand(
+        part.cut.count, part.cut.size, part.cut.slots
+    )
+
+
+def _products(query: Float[Tensor, "b h c r d"], key: Float[Tensor, "#b #h c s d"]) -> Float[Tensor, "b h c r s"]:
+    """Keys that all batches and heads share are not repeated for each."""
+    if key.shape[:2].numel() == 1:
+        return torch.einsum("bhcrd,csd->bhcrs", query, key[0, 0])
+    return query @ key.transpose(-2, -1)
+
+
+def _picked(rows: Float[Tensor, "b h c r m"], index: Int[Tensor, "#b #h c r s"]) -> Float[Tensor, "b h c r s"]:
+    return rows.gather(-1, index.expand(*rows.shape[:2], -1, -1, -1))
+
+
+def _binned(rows: Float[Tensor, "b h c r s"], index: Int[Tensor, "#b #h c r s"], bins: int) -> Tensor:
+    return rows.new_zeros(*rows.shape[:-1], bins).scatter_add(-1, index.expand_as(rows), rows)

@@ -1,0 +1,208 @@
+"""Local attention of a decoder: each query looks at 2D + 1 keys around a position of its own (Luong et al. 2015)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor, nn
+
+from zoo.attention.kernels.precision import at_least_single, wide
+from zoo.attention.ranges import Count, Natural
+from zoo.attention.scores.pairwise import glorot_
+from zoo.attention.supports.layouts import DenseSupport, KeyFunction, RowFunction, masked_softmax
+
+
+@dataclass(frozen=True, eq=False)
+class LocalSupport:
+    """The keys around a position of each query: pairs (b,h,q,s), s from 0 to 2D; a query's keys are gathered, not all.
+
+    Args:
+        centre: Where each query looks, p; not always a whole number.
+        radius: D.
+        key_at: The key of each pair.
+        permitted: Which pairs exist: within D of the centre, within the sequence, and permitted by its mask.
+        keys: How many there are.
+        later: How many keys come after the position of the last query.
+    """
+
+    axes: ClassVar[tuple[str, ...]] = ("batch", "head", "query", "near")
+
+    centre: Float[Tensor, "#b #h q"]
+    radius: int
+    key_at: Int[Tensor, "#b #h q s"]
+    permitted: Bool[Tensor, "#b #h q s"]
+    keys: int
+    later: int = 0
+
+    @classmethod
+    def around(cls, centre: Float[Tensor, "#b #h q"], radius: int, keys: int, support: DenseSupport) -> LocalSupport:
+        """[p - D, p + D], of what a mask permits."""
+        near = torch.arange(2 * radius + 1, device=centre.device)
+        position = (centre.detach() - radius).ceil().unsqueeze(-1) + near
+        inside = (position >= 0) & (position < keys) & (position <= centre.detach().unsqueeze(-1) + radius)
+        key_at = position.nan_to_num().clamp(0, max(0, keys - 1)).long()
+        queries, start = centre.shape[2], keys - centre.shape[2] - support.later
+        if support.causal:
+            inside = inside & (key_at <= torch.arange(start, start + queries, device=centre.device).unsqueeze(-1))
+        if support.permitted is not None and keys:
+            given = support.permitted
+            batch, heads = max(given.shape[0], key_at.shape[0]), max(given.shape[1], key_at.shape[1])
+            at = key_at.expand(batch, heads, -1, -1)
+            inside = inside & given.expand(batch, heads, queries, keys).gather(-1, at)
+        return cls(centre, radius, key_at, inside, keys, support.later)
+
+    def zeros(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b g k d"]) -> Float[Tensor, "b h q s"]:
+        return query.new_zeros(*query.shape[:3], self.key_at.shape[-1])
+
+    def dot(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "#b #h k d"]) -> Float[Tensor, "b h q s"]:
+        near, query = self.at_key(key).to(wide(query)), at_least_single(query)  # as DenseSupport does
+        with torch.autocast(query.device.type, enabled=False):
+            return (near @ query.unsqueeze(-1)).squeeze(-1)
+
+    def at_query(self, x: Float[Tensor, "b h q *d"]) -> Float[Tensor, "b h q 1 *d"]:
+        return x.unsqueeze(3)
+
+    def at_key(self, x: Float[Tensor, "_b _h k *d"]) -> Float[Tensor, "b h q s *d"]:
+        """Zeros where no pair is, whatever stands there."""
+        batch, heads = (o if n == 1 else n for n, o in zip(x.shape[:2], self.key_at.shape[:2], strict=True))
+        shape = batch, heads, *self.key_at.shape[2:], *x.shape[3:]
+        if not self.keys:
+            return x.new_zeros(shape)
+        rows = torch.arange(x.shape[0] * x.shape[1], device=x.device).reshape(x.shape[0], x.shape[1], 1, 1)
+        at = rows * self.keys + self.key_at
+        near = x.flatten(0, 2).index_select(0, at.flatten()).reshape(shape)
+        exists = self.permitted.reshape(*self.permitted.shape, *[1] * (x.dim() - 3))
+        return torch.where(exists, near, near.new_zeros(()))
+
+    def of_key(self, function: KeyFunction, key: Float[Tensor, "b h k d"]) -> Shaped[Tensor, "..."]:
+        """Of the keys that are read, once for each query: what is beside them may be no number."""
+        near = self.at_key(key)
+        made = function(near.flatten(2, 3))
+        return made.view(*near.shape[:4], *made.shape[3:])
+
+    def per_head(self, parameter: Float[Tensor, "h d"]) -> Float[Tensor, "h 1 d"]:
+        return parameter.unsqueeze(1)
+
+    def project(self, hidden: Float[Tensor, "b h q s d"], parameter: Float[Tensor, "h d"]) -> Float[Tensor, "b h q s"]:
+        return torch.einsum("bhqsd,hd->bhqs", hidden, parameter)
+
+    def softmax(self, scores: Float[Tensor, "b h q s"]) -> Float[Tensor, "b h q s"]:
+        return self.by_row(masked_softmax, scores)
+
+    def by_row(self, function: RowFunction, scores: Float[Tensor, "b h q s"]) -> Float[Tensor, "b h q s"]:
+        return function(scores, self.permitted)
+
+    def combine(self, weights: Float[Tensor, "b h q s"], value: Float[Tensor, "b h k v"]) -> Float[Tensor, "b h q v"]:
+        return (weights.to(value.dtype).unsqueeze(-2) @ self.at_key(value)).squeeze(-2)
+
+    def clean(self, x: Float[Tensor, "b g k d"]) -> Float[Tensor, "b g k d"]:
+        return x  # `at_key` reads nothing that is forbidden
+
+    def clean_queries(
+        self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "*keys dk"]
+    ) -> Float[Tensor, "b h q d"]:
+        return torch.where(self.permitted.any(-1, keepdim=True), query, query.new_zeros(()))
+
+    def offsets(self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"]) -> Int[Tensor, "#b #h q s"]:
+        queries = self.key_at.shape[2]
+        start = self.keys - queries - self.later
+        at = torch.arange(start, start + queries, device=self.key_at.device)
+        return (self.key_at - at.unsqueeze(-1)).masked_fill(~self.permitted, 0)
+
+    def pick(self, x: Float[Tensor, "#b #h q m"], index: Int[Tensor, "#b #h q s"]) -> Float[Tensor, "#b #h q s"]:
+        batch, heads = max(x.shape[0], index.shape[0]), max(x.shape[1], index.shape[1])
+        return x.expand(batch, heads, -1, -1).gather(-1, index.expand(batch, heads, -1, -1))
+
+    def bin(
+        self, pairs: Float[Tensor, "b h q s"], index: Int[Tensor, "#b #h q s"], bins: int
+    ) -> Float[Tensor, "b h q m"]:
+        return pairs.new_zeros(*pairs.shape[:3], bins).scatter_add(-1, index.expand_as(pairs), pairs)
+
+    def to_dense(self, pairs: Float[Tensor, "b h q s"], queries: int, keys: int) -> Float[Tensor, "b h q k"]:
+        existing = torch.where(self.permitted, pairs, pairs.new_zeros(()))
+        dense = pairs.new_zeros(*pairs.shape[:3], keys)
+        return dense.scatter_add(-1, self.key_at.expand_as(pairs), existing) if keys else dense
+
+
+class LocalM(nn.Module):
+    """p_t = t: source and target move on together (Luong et al. 2015, section 3.2, local-m).
+
+    A decoder that takes a step at a time says how many came before: `DenseSupport(first=t)`.
+
+    Cost: O(queries radius)
+
+    Args:
+        radius: D, keys on each side (10 in the paper).
+    """
+
+    gives = LocalSupport
+    supports = (DenseSupport,)
+    reads_queries = False
+
+    def __init__(self, *, radius: Natural = 10) -> None:
+        super().__init__()
+        if radius < 0:
+            raise ValueError(f"radius is a number of keys on each side, 0 or more, got {radius}")
+        self.radius = radius
+
+    def forward(
+        self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b g k e"], support: DenseSupport
+    ) -> LocalSupport:
+        steps = torch.arange(query.shape[2], device=query.device) + support.first
+        return LocalSupport.around(steps.to(wide(query))[None, None], self.radius, key.shape[2], support)
+
+    def extra_repr(self) -> str:
+        return f"radius={self.radius}"
+
+
+class LocalP(nn.Module):
+    """p_t = S sigmoid(v · tanh(W q_t)), S the length of the source (Luong et al. 2015, eq. 9, local-p).
+
+    With the normaliser `Gaussian`, through which alone W and v learn. S counts the keys of an example that any query
+    may see; padding stands at its end. Each head predicts a position of its own.
+
+    Cost: O(queries (radius + d^2))
+
+    Args:
+        radius: D, keys on each side (10 in the paper).
+    """
+
+    gives = LocalSupport
+    supports = (DenseSupport,)
+    not_causal = "predicts a place in a whole source, whose length is not known where attention is causal"
+
+    def __init__(self, *, dim: Count, heads: Count, radius: Natural = 10) -> None:
+        super().__init__()
+        if radius < 1:
+            raise ValueError(f"radius is a number of keys on each side, 1 or more, got {radius}")
+        self.radius = radius
+        self.weight = nn.Parameter(torch.empty(heads, dim, dim))
+        self.vector = nn.Parameter(torch.empty(heads, dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for head in self.weight:
+            nn.init.xavier_uniform_(head)
+        glorot_(self.vector)
+
+    def forward(
+        self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b g k e"], support: DenseSupport
+    ) -> LocalSupport:
+        hidden = torch.tanh(torch.einsum("bhqd,hed->bhqe", support.clean_queries(query, key), self.weight))
+        logit = torch.einsum("bhqe,he->bhq", hidden, self.vector)
+        # a whole number times a sigmoid in half precision would be many keys off
+        centre = _length(key, support) * torch.sigmoid(at_least_single(logit))
+        return LocalSupport.around(centre, self.radius, key.shape[2], support)
+
+    def extra_repr(self) -> str:
+        return f"radius={self.radius}"
+
+
+def _length(key: Tensor, support: DenseSupport) -> Tensor | int:
+    if support.permitted is None:
+        return key.shape[2]
+    seen = support.permitted.any(-2)
+    return seen.expand(-1, -1, key.shape[2]).sum(-1, keepdim=True)

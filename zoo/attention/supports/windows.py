@@ -1,0 +1,336 @@
+"""Sparse patterns for `Attend(restrict=...)`: which keys the positions of one sequence look at, O(n) of them in all.
+
+Each narrows the DenseSupport that a site is given to a BlockSupport, and keeps its mask and its causality. Layouts are
+made once for a length and shared by all sites and steps.
+"""
+
+from __future__ import annotations
+
+from inspect import unwrap
+from math import ceil, isqrt
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from zoo.attention.kernels.kept import kept
+from zoo.attention.ranges import Count, Natural, Seed
+from zoo.attention.supports.blocks import Blocks, BlockSupport, Layout, Rule, own_lengths
+from zoo.attention.supports.cuts import Cut, Order
+from zoo.attention.supports.layouts import DenseSupport, can_be_read
+from zoo.attention.supports.reservoir import NO_LINK, drawn_links
+
+_LAYOUTS = 16
+_OF_ONE_SEQUENCE = "goes by where queries and keys stand, which is of one sequence"
+_WHOLE = "needs its whole sequence at once, and cannot take a few positions after those before"
+
+
+class SlidingWindow(nn.Module):
+    """Position i looks at i - rg, ..., i - g, i, i + g, ..., i + rg (Beltagy et al. 2020, section 3.1).
+
+    With global tokens, which look at all and which all look at, this is Longformer's pattern; global attention has no
+    projections of its own here. Under a causal support only what came before is seen. Queries may be fewer than keys,
+    as in a decoder with a cache: the last query stands at the last key.
+
+    Cost: O(n radius)
+
+    Args:
+        radius: r, keys on each side.
+        dilation: g; 1 leaves no gaps.
+        global_tokens: How many of the first tokens are global.
+    """
+
+    gives = BlockSupport
+    supports = (DenseSupport,)
+    reads_queries = False
+    not_across = _OF_ONE_SEQUENCE
+
+    def __init__(self, *, radius: Natural, dilation: Count = 1, global_tokens: Natural = 0) -> None:
+        super().__init__()
+        if radius < 0:
+            raise ValueError(f"radius is a number of keys on each side, 0 or more, got {radius}")
+        if dilation < 1:
+            raise ValueError(f"dilation is a distance, 1 or more, got {dilation}")
+        if global_tokens < 0:
+            raise ValueError(f"global_tokens is a number of tokens, 0 or more, got {global_tokens}")
+        self.radius, self.dilation, self.global_tokens = radius, dilation, global_tokens
+
+    def forward(
+        self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: DenseSupport
+    ) -> BlockSupport:
+        queries, keys = query.shape[2], key.shape[2]
+        # The lengths of a decoder's cache do not come again.
+        make = _sliding if queries == keys else unwrap(_sliding)
+        pattern = self.radius, self.dilation, self.global_tokens
+        layout = make(queries, keys, support.later, support.causal, *pattern, query.device)
+        return BlockSupport.of(layout, support)
+
+    def extra_repr(self) -> str:
+        return f"radius={self.radius}, dilation={self.dilation}, global_tokens={self.global_tokens}"
+
+
+class BigBird(nn.Module):
+    """Blocks look at their neighbours, the first blocks and random ones (Zaheer et al. 2020, section 2, appendix D).
+
+    The first blocks are global: they look at all and all look at them (in the authors' code the last one is, too).
+    Random blocks are drawn from a seed, without those that are seen anyway, and serve all heads. They are those of the
+    sequence's own length, up to the last key that a mask permits, however far its batch is padded; a batch is laid out
+    with the links of all its lengths, most of which they share. Under a causal support only what came before is seen,
+    and drawn.
+
+    Cost: O(n block (global_blocks + window_blocks + random_blocks))
+
+    Args:
+        block: Tokens in a block.
+        global_blocks: How many of the first blocks are global.
+        window_blocks: Blocks that are neighbours, one's own in the middle; odd.
+        random_blocks: Random blocks for each block.
+        seed: Of the draw; layers with other seeds have other links.
+    """
+
+    gives = BlockSupport
+    supports = (DenseSupport,)
+    reads_queries = False
+    not_across = _OF_ONE_SEQUENCE
+    not_by_steps = _WHOLE
+
+    def __init__(
+        self,
+        *,
+        block: Count = 64,
+        global_blocks: Natural = 2,
+        window_blocks: Count = 3,
+        random_blocks: Natural = 3,
+        seed: Seed = 0,
+    ) -> None:
+        super().__init__()
+        if block < 1:
+            raise ValueError(f"a block has 1 token or more, got block={block}")
+        if window_blocks < 1 or window_blocks % 2 == 0:
+            raise ValueError(
+                f"window_blocks must be odd, so that a block is in the middle of its own, got {window_blocks}"
+            )
+        if min(global_blocks, random_blocks) < 0:
+            raise ValueError(
+                f"global_blocks and random_blocks must be 0 or more, got {global_blocks} and {random_blocks}"
+            )
+        self.block, self.global_blocks, self.window_blocks = block, global_blocks, window_blocks
+        self.random_blocks, self.seed = random_blocks, seed
+
+    def forward(
+        self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: DenseSupport
+    ) -> BlockSupport:
+        length = _one_sequence(self, query, key, support)
+        counts = _counts(support, length, self.block)
+        pattern = self.block, self.global_blocks, self.window_blocks // 2, self.random_blocks, self.seed
+        return BlockSupport.of(_big_bird(length, counts, support.causal, *pattern, query.device), support)
+
+    def extra_repr(self) -> str:
+        kinds = f"global_blocks={self.global_blocks}, window_blocks={self.window_blocks}"
+        return f"block={self.block}, {kinds}, random_blocks={self.random_blocks}, seed={self.seed}"
+
+
+class ShiftedWindows(nn.Module):
+    """Positions of a grid look at those of their window (Liu et al. 2021, section 3.2); windows may be shifted.
+
+    Layers alternate between a shift of 0 and of half a window, or windows would never exchange anything. The cyclic
+    shift of figure 4 puts what is left at the edges into windows of full size, in which only neighbours see each other.
+    A grid that the window does not divide is padded, and padding is not attended to (the authors attend to it). A side
+    that fits into one window is not shifted.
+
+    Cost: O(n window^2)
+
+    Args:
+        window: Side of a window.
+        shift: By how many rows and columns windows are moved; below `window`.
+        height: Rows of the grid, whose positions follow each other row by row; None for a square.
+        width: Columns of the grid.
+    """
+
+    gives = BlockSupport
+    supports = (DenseSupport,)
+    reads_queries = False
+    not_across = _OF_ONE_SEQUENCE
+    not_by_steps = _WHOLE
+
+    def __init__(
+        self, *, window: Count, shift: Natural = 0, height: Count | None = None, width: Count | None = None
+    ) -> None:
+        super().__init__()
+        if window < 1:
+            raise ValueError(f"window is the side of a square, 1 or more, got {window}")
+        if not 0 <= shift < window:
+            raise ValueError(f"shift must be from 0 to window - 1 = {window - 1}, got {shift}")
+        if (height is None) != (width is None):
+            raise ValueError(f"height and width go together, got height={height} and width={width}")
+        self.window, self.shift, self.height, self.width = window, shift, height, width
+
+    def forward(
+        self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: DenseSupport
+    ) -> BlockSupport:
+        height, width = self._grid(_one_sequence(self, query, key, support))
+        layout = _windows(height, width, self.window, self.shift, support.causal, query.device)
+        return BlockSupport.of(layout, support)
+
+    def _grid(self, length: int) -> tuple[int, int]:
+        side = isqrt(length)
+        height, width = side if self.height is None else self.height, side if self.width is None else self.width
+        if height * width != length:
+            raise ValueError(f"{length} positions are not a grid of {height} x {width}: give height and width")
+        return height, width
+
+    def extra_repr(self) -> str:
+        return f"window={self.window}, shift={self.shift}, height={self.height}, width={self.width}"
+
+
+def _counts(support: DenseSupport, length: int, block: int) -> tuple[int, ...]:
+    """How many blocks the sequences of a batch have; any number where no one looks, on devices that would wait."""
+    most = max(1, ceil(length / block))
+    if support.permitted is None or support.causal:
+        return (most,)
+    lengths = own_lengths(support.permitted, length)
+    if not can_be_read(lengths):
+        return tuple(range(1, most + 1))
+    return tuple(sorted({most, *(ceil(own / block) for own in lengths.tolist() if own)}))
+
+
+def _one_sequence(restrict: nn.Module, query: Tensor, key: Tensor, support: DenseSupport) -> int:
+    queries, keys = query.shape[2], key.shape[2]
+    if queries != keys or support.later:
+        name = type(restrict).__name__
+        raise ValueError(f"{name} is for self-attention over a whole sequence, got {queries} queries and {keys} keys")
+    return keys
+
+
+@kept(_LAYOUTS)
+def _sliding(
+    queries: int,
+    keys: int,
+    later: int,
+    causal: bool,
+    radius: int,
+    dilation: int,
+    global_tokens: int,
+    device: torch.device,
+) -> Layout:
+    start = keys - queries - later
+    leading = max(0, min(global_tokens - start, queries))
+    columns = min(global_tokens, keys)
+
+    def near(i: Tensor, j: Tensor) -> Tensor:
+        found = ((i - j).abs() <= radius * dilation) & ((i - j) % dilation == 0)
+        return found & (i >= start + leading) & (j >= columns)
+
+    order, reach = None, radius * dilation
+    if dilation > 1 and queries == keys and not start:
+        order, reach = _by_residue(keys, dilation, device), radius
+    after = 0 if causal else reach
+    size = min(_block_size(reach), max(1, queries))
+    count = ceil((queries if order is None else len(order.slots)) / size)
+    if size + reach + after >= keys:  # one block that sees all keys is less than overlapping ones
+        cut = Cut(1, queries, 0, keys, columns=columns)
+    else:
+        cut = Cut(count, size, reach - start, size + reach + after, order, columns)
+    rest = Blocks.of(cut, queries, keys, device, start, _rule(near, cut, leading + start, causal))
+    return Layout(rest, queries, keys, _first(leading, queries, keys, start, causal, device), start)
+
+
+@kept(_LAYOUTS)
+def _big_bird(
+    length: int,
+    counts: tuple[int, ...],
+    causal: bool,
+    block: int,
+    first: int,
+    neighbours: int,
+    linked: int,
+    seed: int,
+    device: torch.device,
+) -> Layout:
+    """Of `length` positions, with the links of sequences of all these numbers of blocks, the last its own."""
+    count = counts[-1]
+    columns = min(first * block, length)
+    after = 0 if causal else neighbours
+    span = (1 + neighbours + after) * block
+    rows = drawn_links(counts, first, neighbours, linked, seed, causal)
+    most = max(len(row) for row in rows)
+    links = torch.tensor([row + [NO_LINK] * (most - len(row)) for row in rows], dtype=torch.int64, device=device)
+    to, since, until = links.view(count, most, 3).unbind(2)
+    cut = Cut(count, block, neighbours * block, span, None, columns, to)
+    is_link = (torch.arange(cut.slots, device=device) >= columns + span)[None, None]
+
+    def of_slots(of_links: Tensor, of_others: int) -> Tensor:
+        others = of_links.new_full((count, columns + span), of_others)
+        return torch.cat([others, of_links.repeat_interleave(block, 1)], 1)
+
+    drawn = of_slots(since <= until, False).unsqueeze(1)
+    lengths = None
+    if len(counts) > 1:
+        lengths = of_slots((since - 1) * block + 1, 0), of_slots(until * block, length)
+
+    def near(i: Tensor, j: Tensor) -> Tensor:
+        is_near = ((i // block - j // block).abs() <= neighbours) & ~is_link
+        return (is_near | drawn) & (i >= columns) & (j >= columns)
+
+    rest = Blocks.of(cut, length, length, device, 0, _rule(near, cut, columns, causal), lengths)
+    return Layout(rest, length, length, _first(columns, length, length, 0, causal, device))
+
+
+@kept(_LAYOUTS)
+def _windows(height: int, width: int, window: int, shift: int, causal: bool, device: torch.device) -> Layout:
+    down, right = shift if height > window else 0, shift if width > window else 0
+    order = _by_window(height, width, window, down, right, device)
+    cut = Cut(len(order.slots) // window**2, window**2, 0, window**2, order)
+
+    def near(i: Tensor, j: Tensor) -> Tensor:
+        same_rows = (i // width - down) // window == (j // width - down) // window
+        return same_rows & ((i % width - right) // window == (j % width - right) // window)
+
+    is_full = not (down or right or height % window or width % window)
+    rule = None if is_full and not causal else _rule(near, cut, 0, causal)
+    return Layout(Blocks.of(cut, height * width, height * width, device, 0, rule), height * width, height * width)
+
+
+def _block_size(reach: int) -> int:
+    """Small blocks waste little on keys that only some of their queries see, large ones are faster for what they do."""
+    return min(max(16, 1 << max(1, (reach - 1).bit_length()) - 1), 128)
+
+
+def _rule(near: Rule, cut: Cut, first: int, causal: bool) -> Rule:
+    """Near, or a column and not one of the first queries; and not later, if causal."""
+    columns = cut.columns
+
+    def rule(i: Tensor, j: Tensor) -> Tensor:
+        found = near(i, j)
+        if columns:
+            found[..., :columns] = i >= first
+        return found & (j <= i) if causal else found
+
+    return rule
+
+
+def _first(leading: int, queries: int, keys: int, start: int, causal: bool, device: torch.device) -> Blocks | None:
+    """The queries of global tokens, which look at all keys."""
+    if not leading:
+        return None
+    return Blocks.of(Cut(1, leading, 0, keys), queries, keys, device, start, (lambda i, j: j <= i) if causal else None)
+
+
+def _by_residue(length: int, dilation: int, device: torch.device) -> Order:
+    """Positions that are a multiple of the dilation apart follow each other."""
+    each = ceil(length / dilation)
+    slots = torch.arange(each, device=device) * dilation + torch.arange(dilation, device=device).unsqueeze(1)
+    places = torch.arange(length, device=device)
+    return Order(slots.masked_fill(slots >= length, -1).flatten(), places % dilation * each + places // dilation)
+
+
+def _by_window(height: int, width: int, window: int, down: int, right: int, device: torch.device) -> Order:
+    """Row by row of windows, of a grid that is padded to whole windows and then shifted cyclically."""
+    rows, columns = ceil(height / window), ceil(width / window)
+    y = (torch.arange(rows * window, device=device) + down) % max(1, rows * window)
+    x = (torch.arange(columns * window, device=device) + right) % max(1, columns * window)
+    at = torch.where((y < height).unsqueeze(1) & (x < width), y.unsqueeze(1) * width + x, -1)
+    slots = at.view(rows, window, columns, window).transpose(1, 2).flatten()
+    places = slots.new_empty(height * width + 1)
+    places[torch.where(slots < 0, height * width, slots)] = torch.arange(len(slots), device=device)
+    return Order(slots, places[:-1])

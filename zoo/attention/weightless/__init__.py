@@ -1,0 +1,4 @@
+"""Kernel and low-rank attention: no weights are formed.
+
+Goes: in place of Attend.
+"""

@@ -1,0 +1,87 @@
+"""What mechanisms that never form the pairs of queries and keys have in common."""
+
+from __future__ import annotations
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from zoo.attention.attend import per_query_head
+from zoo.attention.checks import check_serves, check_shapes, check_widths
+from zoo.attention.memory import Memory
+from zoo.attention.observing.record import Tap
+from zoo.attention.positions.relative import Position
+from zoo.attention.supports.layouts import DenseSupport
+
+
+class Weightless(nn.Module):
+    """What they share with `Attend`: positions, supports and the Tap."""
+
+    supports = (DenseSupport,)
+    remembers = False
+    batchable = True
+    not_decoding = "has no weights to align a source with, and goes over all of its keys again at every step"
+    reason = ""
+    """What a recorder is told."""
+    longest: int | None = None
+    """How many keys it takes at most, if it was made for a number of them."""
+
+    position: Position | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.position = None
+        self.tap = Tap()
+
+    def place(self, position: Position) -> None:
+        """Gives the site a sense of where its queries and keys are."""
+        kind = type(position)
+        if kind.bias is not Position.bias or kind.add_context is not Position.add_context:
+            raise ValueError(
+                f"{type(self).__name__} forms no pairs to which {kind.__name__} could add; positions that turn "
+                "queries and keys are what it takes"
+            )
+        self.position = position
+
+    def require(self, support: type, user: str) -> None:
+        """Refuses, at start-up, a support without the axes of sequences."""
+        check_serves(self, support, user)
+
+    def prepare(
+        self, key: Float[Tensor, "b g k d"], value: Float[Tensor, "b g k v"], support: DenseSupport, start: int = 0
+    ) -> Memory:
+        """Keys and values as `read` takes them; as in `Attend.prepare`."""
+        key, value = support.clean(key), support.clean(value)
+        return Memory(key if self.position is None else self.position.turn(key, start), value, support)
+
+    def check(
+        self,
+        query: Float[Tensor, "..."],
+        key: Float[Tensor, "..."],
+        value: Float[Tensor, "..."],
+        support: DenseSupport,
+    ) -> None:
+        """Refuses shapes and masks that do not fit."""
+        check_shapes(query, key, value, support)
+        check_widths(query, key)
+        self.key_mask(support)
+
+    def for_heads(
+        self, heads: int, memory: Memory, support: DenseSupport
+    ) -> tuple[Float[Tensor, "b _g k d"], Float[Tensor, "b _g k v"]]:
+        """Keys and values; under a mask for each head with the heads of the queries.
+
+        What some heads of a group see and others do not cannot be summed for all of them.
+        """
+        mask = self.key_mask(support)
+        if mask is None or mask.shape[1] == 1 or memory.key.shape[1] == memory.value.shape[1] == heads:
+            return memory.key, memory.value
+        return support.clean(per_query_head(memory.key, heads)), support.clean(per_query_head(memory.value, heads))
+
+    def key_mask(self, support: DenseSupport) -> Bool[Tensor, "#b #h 1 #k"] | None:
+        """True at keys that exist; the same for every query, because keys are summed once."""
+        if support.permitted is not None and support.permitted.shape[2] != 1:
+            raise ValueError(
+                f"{type(self).__name__} sums the keys once for all queries; its mask must be the same for each, "
+                f"(b, h, 1, k), got {tuple(support.permitted.shape)}"
+            )
+        return support.permitted

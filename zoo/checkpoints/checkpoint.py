@@ -1,0 +1,230 @@
+"""One self-contained, safe file: weights, configuration, vocabulary and metrics in plain types.
+
+    {"zoo": {"format": 2, "version", "model", "config", "data", "sizes", "metrics"}, "state_dict": ..., ...}
+
+`best.ckpt` holds no more than this; `last.ckpt` also what Lightning needs to resume.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from pytorch_lightning.plugins import CheckpointIO
+from torch import Tensor
+from torch.nn.modules import module as modules
+
+from zoo import __version__
+from zoo.checkpoints import formats, pickles
+from zoo.checkpoints.formats import FORMAT
+from zoo.composing import config
+from zoo.composing.build import build
+from zoo.disk import whole_bytes
+from zoo.errors import CheckpointError
+from zoo.forms import MalformedError, expect
+from zoo.tasks.contract import Task
+
+_NEEDED = ("format", "version", "model", "config", "data", "sizes", "metrics")
+
+
+def describe(resolved: Mapping[str, Any], data: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
+    """What a checkpoint says of itself, all in plain types."""
+    return {
+        "format": FORMAT,
+        "version": __version__,
+        "model": resolved["names"]["model"],
+        "config": dict(resolved),
+        "data": dict(data),
+        "sizes": dict(sizes),
+        "metrics": {},
+    }
+
+
+def write(path: Path, content: Mapping[str, Any]) -> None:
+    """Whole or not at all: a reader sees the old file or the new one, never half of one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_bytes(path) as file:
+        torch.save(content, file)
+
+
+def read(path: Path | str) -> dict[str, Any]:
+    """The content of a checkpoint of this project; anything else is a CheckpointError."""
+    path = Path(path)
+    if path.is_dir():
+        raise CheckpointError(f"{path} is a folder; a checkpoint is a file, such as {path}/checkpoints/best.ckpt")
+    if not path.exists():
+        raise CheckpointError(f"there is no checkpoint {path}")
+    if not path.is_file() or not zipfile.is_zipfile(path):
+        raise CheckpointError(f"{path} is not a checkpoint, or was cut short: it is {path.stat().st_size:,} bytes")
+    try:
+        with path.open("rb") as file:  # one file, whatever becomes of its name between the two looks
+            pickles.inspect(file)
+            file.seek(0)
+            content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise CheckpointError(
+            f"{path} cannot be read: it is damaged, or holds other things than weights and plain values ({reason})"
+        ) from error
+    about = content.get("zoo") if isinstance(content, dict) else None
+    if not isinstance(about, dict) or not isinstance(content.get("state_dict"), dict):
+        raise CheckpointError(f"{path} is not a checkpoint of this project: it has no 'zoo' section")
+    if type(about.get("format")) is not int:
+        raise CheckpointError(f"{path} is not a checkpoint of this project: its format is {about.get('format')!r}")
+    if about["format"] > FORMAT:
+        raise CheckpointError(
+            f"{path} has format {about['format']}, written by version {about.get('version')}; "
+            f"this version reads up to format {FORMAT}: upgrade with pip install -U attention-zoo"
+        )
+    try:
+        content = formats.migrated(content)
+        missing = [key for key in _NEEDED if key not in content["zoo"]]
+        if missing:
+            raise CheckpointError(f"{path} is not a whole checkpoint: its 'zoo' section lacks {', '.join(missing)}")
+        formats.check(content)
+    except MalformedError as error:
+        raise CheckpointError(f"{path} is not a sound checkpoint: {error}") from error
+    return content
+
+
+class AtomicCheckpointIO(CheckpointIO):
+    """Lightning's checkpoints by way of `write` and `read`."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        write(Path(path), checkpoint)
+
+    def load_checkpoint(self, path: Any, *_: Any, **__: Any) -> dict[str, Any]:
+        return read(path)
+
+    def remove_checkpoint(self, path: Any) -> None:
+        Path(path).unlink(missing_ok=True)
+
+
+def load(path: Path | str) -> Task:
+    """The trained module of a checkpoint, in evaluation mode; `module.about` is what the checkpoint says of itself."""
+    content = read(path)
+    module = module_of(content, path)
+    module.eval()
+    return module
+
+
+def module_of(content: Mapping[str, Any], path: Path | str) -> Task:
+    """The module that a checkpoint's content describes, with its weights."""
+    about, weights = content["zoo"], content["state_dict"]
+    try:
+        formats.check_sizes(about, weights)
+        with torch.device("meta"), _at_most(len(weights)):  # costs no memory, whatever the configuration declares
+            described: Task = build(about["config"]["model"], "model", **about["sizes"])
+        weights = formats.without_unread(content, described.state_dict())
+        compare(described, weights, path)
+        module: Task = build(about["config"]["model"], "model", **about["sizes"])
+    except CheckpointError:
+        raise
+    except Exception as error:  # a configuration that was tampered with may raise anything
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise CheckpointError(
+            f"{path}: its configuration does not describe a model of this version: {reason}"
+        ) from error
+    module.load_state_dict(weights)
+    _check_rows(module, content, path)
+    module.about = {**about, "path": str(path)}
+    return module
+
+
+def check_names(module: Task, content: Mapping[str, Any], path: Path | str) -> None:
+    """Refuses a content without the vocabularies that a module knows."""
+    try:
+        expect(content["zoo"]["data"], {vocabulary: [str] for vocabulary in module.vocabularies()}, "zoo.data")
+    except MalformedError as error:
+        raise CheckpointError(f"{path} is not a sound checkpoint: {error}") from error
+
+
+def _check_rows(module: Task, content: Mapping[str, Any], path: Path | str) -> None:
+    """Refuses vocabularies that have not one name for each row of the weights that they name."""
+    check_names(module, content, path)
+    for vocabulary, parameters in module.vocabularies().items():
+        names = content["zoo"]["data"][vocabulary]
+        for parameter, axis in parameters.items():
+            rows = content["state_dict"][parameter].shape[axis]
+            if rows != len(names):
+                said = f"zoo.data.{vocabulary} has {len(names):,} names, and {parameter} {rows:,} rows"
+                raise CheckpointError(f"{path} is not a sound checkpoint: {said}")
+
+
+@contextmanager
+def _at_most(weights: int) -> Iterator[None]:
+    """Stops the building of a module that has far more parts than a checkpoint has weights."""
+    most, count = 1000 + 20 * weights, 0
+
+    def counted(*_: Any) -> None:
+        nonlocal count
+        count += 1
+        if count > most:
+            raise MalformedError(f"the model would have more than {most:,} parts, and there are {weights} weights")
+
+    hooks = [
+        modules.register_module_parameter_registration_hook(counted),
+        modules.register_module_module_registration_hook(counted),
+        modules.register_module_buffer_registration_hook(counted),
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def load_weights(module: Task, weights: Mapping[str, Tensor], path: Path | str) -> None:
+    """All weights, exactly; a difference is explained by the first few names."""
+    compare(module, weights, path)
+    module.load_state_dict(weights)
+
+
+def compare(module: Task, weights: Mapping[str, Tensor], path: Path | str) -> None:
+    """Refuses weights that are not all of this module's and no others."""
+    own = module.state_dict()
+    lacking, unknown = [n for n in own if n not in weights], [n for n in weights if n not in own]
+    other = [
+        f"{name} is {tuple(weights[name].shape)}, the model's is {tuple(own[name].shape)}"
+        for name in own
+        if name in weights and weights[name].shape != own[name].shape
+    ]
+    other += [
+        f"{name} is of {str(weights[name].dtype)[6:]}, the model's of {str(own[name].dtype)[6:]}"
+        for name in own
+        if name in weights and weights[name].dtype != own[name].dtype
+        if not (weights[name].is_floating_point() and own[name].is_floating_point())
+    ]
+    problems = [f"it lacks {_few(lacking)}"] * bool(lacking) + [f"it has {_few(unknown)} besides"] * bool(unknown)
+    problems += [_few(other)] * bool(other)
+    if problems:
+        raise CheckpointError(f"{path} is of another model: {'; '.join(problems)}")
+
+
+def create(model: str, *, data: str | None = None, attention: str | None = None, **options: Any) -> Task:
+    """A new module by name: `create("gat", attention="uniform", features=16, classes=3)`.
+
+    Args:
+        model: A name of `zoo list`.
+        data: The data set whose sizes the model takes; the model's default if not given.
+        attention: A mechanism instead of the model's own.
+        options: Sizes, which spare reading the data; any other option by its dotted name with `__` for the dots
+            (`model__net__dim=16`).
+    """
+    given = {"model": model, "data": data, "attention": attention}
+    overrides = [f"{key}={value}" for key, value in given.items() if value is not None]
+    overrides += [f"{key.replace('__', '.')}={value}" for key, value in options.items() if "__" in key]
+    composed = config.compose(overrides)
+    sizes = {key: value for key, value in options.items() if "__" not in key}
+    if not sizes:
+        sizes = build(composed["data"], "data").sizes()
+    module: Task = build(composed["model"], "model", **sizes)
+    return module
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

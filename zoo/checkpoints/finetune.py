@@ -1,0 +1,141 @@
+"""Weights of one model for another with other labels, features or tokens: rows are matched by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zoo.attention import sites
+from zoo.checkpoints import checkpoint
+from zoo.errors import CheckpointError
+from zoo.tasks.contract import Task
+
+
+@dataclass(frozen=True)
+class Matched:
+    """What became of one vocabulary."""
+
+    vocabulary: str
+    kept: tuple[str, ...]
+    new: tuple[str, ...]
+    dropped: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """What fine-tuning starts from."""
+
+    vocabularies: tuple[Matched, ...]
+    copied: int
+    initialised: tuple[str, ...]
+
+
+def origin(module: Task, name: Path | str) -> Mapping[str, Any]:
+    """What fine-tuning starts from: a checkpoint, or weights that were published elsewhere (`torchvision:resnet50`)."""
+    if not is_published(name):
+        return checkpoint.read(name)
+    found = module.published(str(name))
+    return {"state_dict": found.weights, "zoo": {"data": found.data}}
+
+
+def is_published(name: Path | str) -> bool:
+    """Whether `init` names published weights and no file."""
+    return ":" in str(name) and not Path(name).exists()
+
+
+@torch.no_grad()
+def transplant(module: Task, data: Mapping[str, Any], content: Mapping[str, Any], path: Path | str) -> Report:
+    """Copies into `module` what a checkpoint has for it.
+
+    Args:
+        module: New, with `vocabularies()`: vocabulary -> parameter -> axis with one entry a name.
+        data: The state of the new data: vocabulary -> names.
+        content: The checkpoint.
+        path: Where it comes from, for messages.
+    """
+    checkpoint.check_names(module, content, path)
+    old_weights, old_data = content["state_dict"], content["zoo"]["data"]
+    axes: dict[str, dict[int, str]] = {}
+    for vocabulary, parameters in module.vocabularies().items():
+        for parameter, axis in parameters.items():
+            axes.setdefault(parameter, {})[axis] = vocabulary
+    copied, initialised, own = 0, [], module.state_dict()
+    for name, weight in own.items():
+        if name not in old_weights:
+            initialised.append(name)
+            continue
+        by_axis = {axis % weight.dim(): vocabulary for axis, vocabulary in axes.get(name, {}).items()}
+        old = old_weights[name]
+        if not by_axis and weight.shape != old.shape:
+            resized = module.resized(name, old, weight.shape)
+            old = old if resized is None else resized
+        if _copy(name, weight, old, by_axis, old_data, data, path):
+            copied += 1
+        else:
+            initialised.append(name)
+    unknown, lacking = [n for n in old_weights if n not in own], [n for n in own if n not in old_weights]
+    _check_same_model(module, unknown, lacking, path)
+    matched = tuple(_match(vocabulary, old_data[vocabulary], data[vocabulary]) for vocabulary in module.vocabularies())
+    return Report(vocabularies=matched, copied=copied, initialised=tuple(initialised))
+
+
+def _check_same_model(module: Task, unknown: Sequence[str], lacking: Sequence[str], path: Path | str) -> None:
+    """Another mechanism may bring other weights, and one that compares nothing has no projections for that; all else
+    must be there on both sides."""
+    mechanisms = tuple(f"{site}." for site in sites(module))
+    compared = tuple(
+        f"{name}.{each}." for name, part in module.named_modules() for each in getattr(part, "compared", ())
+    )
+    for what, names in (("there is no place here for its", unknown), ("it lacks", lacking)):
+        strange = [name for name in names if not name.startswith(mechanisms)]
+        if any(not name.startswith(compared) for name in strange):
+            more = f" and {len(strange) - 3} more" if len(strange) > 3 else ""
+            raise CheckpointError(f"{path} is of another model: {what} {', '.join(strange[:3])}{more}")
+
+
+def _match(vocabulary: str, old: Sequence[str], new: Sequence[str]) -> Matched:
+    before, after = set(old), set(new)
+    return Matched(
+        vocabulary=vocabulary,
+        kept=tuple(name for name in new if name in before),
+        new=tuple(name for name in new if name not in before),
+        dropped=tuple(name for name in old if name not in after),
+    )
+
+
+def _copy(
+    name: str,
+    weight: Tensor,
+    old: Tensor,
+    by_axis: Mapping[int, str],
+    old_data: Mapping[str, Any],
+    new_data: Mapping[str, Any],
+    path: Path | str,
+) -> bool:
+    """Whether there was anything to copy: a vocabulary may have no name in common with the old one."""
+    fixed = [axis for axis in range(weight.dim()) if axis not in by_axis]
+    if weight.dim() != old.dim() or any(weight.shape[axis] != old.shape[axis] for axis in fixed):
+        raise CheckpointError(
+            f"{path} is of another model: {name} is {tuple(old.shape)} there and {tuple(weight.shape)} here; "
+            "give the options that it was trained with, or leave out model= to take them from it"
+        )
+    for axis, vocabulary in by_axis.items():
+        if old.shape[axis] != len(old_data[vocabulary]):
+            said = (
+                f"{name} has {old.shape[axis]:,} rows there, and there are {len(old_data[vocabulary]):,} {vocabulary}"
+            )
+            raise CheckpointError(f"{path} is of another model: {said}")
+    chosen = old
+    place: list[Tensor] = [torch.arange(size) for size in weight.shape]
+    for axis, vocabulary in by_axis.items():
+        old_rows = {each: row for row, each in enumerate(old_data[vocabulary])}
+        pairs = [(row, old_rows[each]) for row, each in enumerate(new_data[vocabulary]) if each in old_rows]
+        place[axis] = torch.tensor([to for to, _ in pairs], dtype=torch.int64)
+        chosen = chosen.index_select(axis, torch.tensor([of for _, of in pairs], dtype=torch.int64))
+    weight[torch.meshgrid(*place, indexing="ij")] = chosen.to(weight.dtype)
+    return all(len(rows) for rows in place)

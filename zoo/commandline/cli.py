@@ -1,0 +1,291 @@
+"""The command line: zoo train | check | list | evaluate | predict | maps."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from zoo import __version__
+from zoo.checkpoints import strangers
+from zoo.composing import config
+from zoo.errors import ConfigError, InterruptedRunError, ZooError, bounded, nearest, visible
+
+_GROUPS = (
+    "model",
+    "data",
+    "attention",
+    "gate",
+    "loss",
+    "optimizer",
+    "scheduler",
+    "trainer",
+    "callbacks",
+    "logger",
+    "experiment",
+)
+_VALUED_FLAGS = ("--cfg", "-c", "--info", "-i", "--package", "-p")
+_TRAIN_HELP = """\
+usage: python train.py model=NAME [key=value ...]        (or zoo train ...)
+
+  model=NAME        what to train; zoo list shows all names
+  data=NAME         on what, if not on the model's own default data
+  attention=NAME    another mechanism
+  gate=NAME         another gate, in convolutional networks
+  experiment=NAME   a published recipe, which names its model and data; or a file of your own, mine.yaml
+  init=CKPT         start from trained weights; labels and features are matched by name;
+                    init=torchvision:resnet50: from published ones
+  resume=CKPT       continue a run from its last.ckpt; resume=auto: the newest unfinished run of these options,
+                    or that of run_dir; a new run if there is none
+  check=true        look for everything that is wrong with options and data, try one batch, train nothing
+  run_dir=PATH      where the run goes; runs/<model>-<data>/<time> if not given
+  key=value         any other option, such as data.max_epochs=50 or optimizer.lr=0.01
+
+  --help            after model=NAME: all options of that model, with what they mean
+  --cfg job         shows the options of a run with their values, and trains nothing
+  -m                runs every combination of values with commas: seed=0,1,2"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; a ZooError is one message and exit code 2, an interruption 130."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    with _plain_warnings():
+        return _main(arguments)
+
+
+def _main(arguments: list[str]) -> int:
+    for name in ("ZOO_DATA", "ZOO_CACHE"):
+        if name in os.environ:
+            os.environ[name] = os.path.expanduser(os.environ[name])
+    try:
+        if arguments[:1] == ["train"]:
+            return train(arguments[1:])
+        if arguments[:1] == ["check"] and not {"-h", "--help"} & set(arguments):
+            return train([*arguments[1:], "check=true"])
+        return _run(arguments)
+    except ZooError as error:
+        if os.environ.get("ZOO_DEBUG") == "1":
+            raise
+        print(f"zoo: {error}", file=sys.stderr)
+        return 130 if isinstance(error, InterruptedRunError) else 2
+    except BrokenPipeError:  # the reader of the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:  # a file that cannot be read or written is the user's affair, not a fault of the program
+        if error.filename is None or os.environ.get("ZOO_DEBUG") == "1":
+            raise
+        print(f"zoo: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("zoo: stopped", file=sys.stderr)
+        return 130
+
+
+@contextmanager
+def _plain_warnings() -> Iterator[None]:
+    """What this package warns of is meant for the user, who has no use for the line of code that says it."""
+    usual = warnings.formatwarning
+
+    def plain(message: Any, category: Any, filename: str, *rest: Any, **named: Any) -> str:
+        if Path(filename).is_relative_to(Path(__file__).parents[1]):
+            return f"zoo: {bounded(visible(message))}\n"
+        return usual(message, category, filename, *rest, **named)
+
+    warnings.formatwarning = plain
+    try:
+        yield
+    finally:
+        warnings.formatwarning = usual
+
+
+def train(overrides: list[str]) -> int:
+    """Composes with Hydra, then trains. `--help`, `--cfg job` and `-m` are Hydra's."""
+    flags, overrides = _split_flags(overrides)
+    if {"-h", "--help"} & set(flags) and not overrides:
+        print(_TRAIN_HELP)
+        return 0
+    overrides = _with_recipe(config.expanded(overrides))
+    if {"-h", "--help"} & set(flags):
+        from zoo.composing import options
+
+        print("\n".join([_TRAIN_HELP, "", *options.described(overrides)]))
+        return 0
+    if not flags and (config.value_of(overrides, "check") or "").lower() == "true":
+        from zoo.training import check
+
+        check.show(overrides)
+        return 0
+    if set(flags) in ({"-m"}, {"--multirun"}):
+        from zoo.sweeps import sweep
+
+        return sweep.run(overrides)
+    if not flags:
+        composed = config.compose(overrides)  # what is mistyped is said before anything heavy is imported
+        from zoo.training import run
+
+        run.train(composed)
+        return 0
+    config.check_overrides([each for each in overrides if not each.startswith("hydra")])
+    import hydra
+    from hydra.core.hydra_config import HydraConfig
+
+    failure: list[ZooError] = []
+
+    def task(composed: Any) -> None:
+        chosen = HydraConfig.get().runtime.choices
+        tasks = list(HydraConfig.get().overrides.task)
+        try:
+            from zoo.training import run
+
+            run.train(config.plain(composed, chosen, tasks))
+        except ZooError as error:
+            failure.append(error)
+
+    sys.argv = [sys.argv[0], *flags, *overrides]
+    hydra.main(version_base="1.3", config_path=str(config.CONF), config_name="train")(task)()
+    if failure:
+        raise failure[0]
+    return 0
+
+
+def _split_flags(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Hydra's flags, each with its value (`--cfg job`), and the overrides."""
+    flags: list[str] = []
+    overrides: list[str] = []
+    last = ""
+    for each in arguments:
+        is_flag = each.startswith("-") or (last in _VALUED_FLAGS and "=" not in each)
+        (flags if is_flag else overrides).append(each)
+        last = each
+    return flags, overrides
+
+
+def _with_recipe(overrides: list[str]) -> list[str]:
+    """A run that starts from a checkpoint and names no model takes the checkpoint's."""
+    keys = {override.partition("=")[0] for override in overrides}
+    origin = config.value_of(overrides, "resume") or config.value_of(overrides, "init")
+    if origin == "auto":  # in a directory that holds nothing yet a new run begins, and must be told its model
+        last = Path(config.value_of(overrides, "run_dir") or ".") / "checkpoints" / "last.ckpt"
+        origin = str(last) if "run_dir" in keys and last.exists() else None
+    if origin in (None, "null") or keys & {"model", "experiment"}:
+        return overrides
+    from zoo.checkpoints import checkpoint
+    from zoo.checkpoints.finetune import is_published
+
+    if is_published(origin):
+        raise ConfigError(f"init={origin}: say for which model: model=NAME")
+
+    trained = checkpoint.read(origin)["zoo"]["config"]
+    resumes = config.value_of(overrides, "resume") is not None
+    stored = config.continued(trained) if resumes else config.recipe(trained)
+    strangers.check_overrides(stored, keys)
+    return [*stored, *overrides]
+
+
+def _run(arguments: list[str]) -> int:
+    parser = _parser()
+    if not arguments:
+        parser.print_help()
+        return 2
+    options = parser.parse_args(arguments)
+    command: Callable[[argparse.Namespace], None] = options.command
+    command(options)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="zoo", description="A model zoo, by domain, of what attention is used for.")
+    parser.add_argument("--version", action="version", version=f"zoo {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True)
+    commands.add_parser("train", help="train a model: zoo train model=gat (the same as python train.py model=gat)")
+
+    commands.add_parser("check", help="all that is wrong with options and data, and one batch: zoo check model=gat ...")
+
+    listing = commands.add_parser("list", help="what there is: models, data, attention, ...")
+    listing.add_argument("group", nargs="?", help=f"one of {', '.join(_GROUPS)}; all if not given")
+    listing.set_defaults(command=_list)
+
+    evaluating = commands.add_parser("evaluate", help="the metrics of a checkpoint")
+    _add_checkpoint(evaluating)
+    evaluating.add_argument("--split", choices=("train", "val", "test"), default="test")
+    evaluating.add_argument("--worst", type=int, default=0, metavar="N", help="the N worst examples, with their maps")
+    evaluating.add_argument("--out", type=_path, help="also write the metrics to this JSON file, and tables beside it")
+    evaluating.set_defaults(command=_command("evaluate"))
+
+    predicting = commands.add_parser("predict", help="answers for new examples, or for those of the training data")
+    _add_checkpoint(predicting)
+    predicting.add_argument(
+        "--history",
+        action="append",
+        metavar="ITEMS",
+        help="what a user chose, oldest first: 'a,b,c'; repeatable",
+    )
+    predicting.add_argument("--top", type=int, metavar="N", help="the N best answers, where a model ranks")
+    predicting.add_argument("--explain", nargs="?", const="", metavar="HOW", help="why; --explain=HOW: found out how")
+    predicting.add_argument("--seen", action="store_true", help="recommend also what the user has chosen before")
+    predicting.add_argument("--out", type=_path, help="CSV file; the terminal if not given")
+    predicting.set_defaults(command=_command("predict"))
+
+    mapping = commands.add_parser("maps", help="attention maps: arrays, tables, pictures, scores")
+    _add_checkpoint(mapping)
+    mapping.add_argument("--out", type=_path, required=True, help="the folder to write")
+    mapping.add_argument("--heads", choices=("each", "mean"), default="each")
+    mapping.add_argument("--layers", help="numbers or patterns of attention sites, separated by commas")
+    mapping.add_argument("--budget", type=int, help="bytes of maps to hold at once")
+    mapping.add_argument("--ids", help="examples to draw and describe, separated by commas")
+    mapping.add_argument("--pictures", type=int, default=4, metavar="N", help="pictures to draw if no ids are given")
+    mapping.add_argument("--format", choices=("csv", "parquet"), default="csv", help="of tables")
+    mapping.add_argument("--overwrite", action="store_true", help="replace the maps that are in --out")
+    mapping.set_defaults(command=_command("maps"))
+    return parser
+
+
+def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("checkpoint", type=_path, help="such as runs/.../checkpoints/best.ckpt")
+    what = "your own data in the form the model was trained on; if not given, the data it was trained on"
+    parser.add_argument("input", type=_path, nargs="*", help=what)
+    parser.add_argument("--data", type=_path, nargs="+", default=[], help="the same, by name")
+    parser.add_argument(
+        "--unknown",
+        choices=("error", "skip", "row"),
+        help="items that the model does not know: stop, leave out, its unknown row",
+    )
+    parser.add_argument(
+        "--on-bad-row", choices=("error", "skip"), help="bad rows of your data: stop, or leave them out and count them"
+    )
+    parser.add_argument("--root", type=_path, help="where data sets are; default: $ZOO_DATA, or as in training")
+
+
+def _path(given: str) -> Path:
+    if not given:
+        raise argparse.ArgumentTypeError("it is empty (an unset shell variable?)")
+    return Path(os.path.expanduser(given))
+
+
+def _command(name: str) -> Callable[[argparse.Namespace], None]:
+    def run(options: argparse.Namespace) -> None:
+        from zoo.commandline import commands
+
+        commands.run_command(getattr(commands, name), options)
+
+    return run
+
+
+def _list(options: argparse.Namespace) -> None:
+    if options.group is not None and options.group not in _GROUPS:
+        raise ConfigError(f"there is no group {options.group!r}. {nearest(options.group, _GROUPS)}")
+    for group in (options.group,) if options.group else _GROUPS:
+        choices = config.options(group)
+        width = max(map(len, choices), default=0)
+        print(f"{group}=")
+        for name, sentence in choices.items():
+            print(f"  {name:<{width}}  {sentence}")
+        if group == "attention":
+            from zoo.commandline import mechanisms
+
+            print("\n".join(mechanisms.table()))

@@ -1,0 +1,220 @@
+"""What `zoo evaluate`, `zoo predict` and `zoo maps` do with a checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TextIO
+
+import torch
+
+from zoo import printing as tables
+from zoo.checkpoints import checkpoint
+from zoo.checkpoints.strangers import modest_data
+from zoo.composing.build import build
+from zoo.data.download import confined
+from zoo.data.loader import Loader, deaths_explained
+from zoo.data.pipes import as_files
+from zoo.data.tables import advising
+from zoo.disk import is_stream, whole_file
+from zoo.errors import CheckpointError, ConfigError, DataError
+from zoo.forms import MalformedError, expect
+from zoo.tasks.contract import EXAMPLE, Task, TaskData
+from zoo.terminal import shown
+from zoo.training import run
+
+
+def evaluate(options: argparse.Namespace) -> None:
+    """The metrics of one split, and on request the examples with the highest loss and what the model looked at."""
+    module, data = _opened(options)
+    split = options.split
+    if not run.has_examples(data, split):
+        given = ", ".join(map(str, options.input or ())) or "the data"
+        raise DataError(f"{given} has no examples in the split {split!r}")
+    with nullcontext() if options.out is None else _written(options.out) as file:
+        metrics = run.evaluate(run.evaluation_trainer(), module, data.loader(split), split)
+        tables.show_metrics(metrics, f"{module.about['model']}, {split}")
+        if file is not None:
+            file.write(json.dumps({**metrics, **run.protocol(module, data)}, indent=2) + "\n")
+    found = dict(module.tables())
+    if options.worst > 0:
+        found["worst"] = _worst(module, data, split, options.worst)
+        tables.show_rows(found["worst"], f"the {len(found['worst'])} worst of {split}")
+    if options.out is not None and not is_stream(options.out):  # nothing stands beside a device
+        for name, rows in found.items():
+            print(f"{run.write_rows(options.out.with_name(f'{options.out.stem}_{name}.csv'), rows)} written")
+
+
+def predict(options: argparse.Namespace) -> None:
+    """A CSV with one row an example, in the order of the input."""
+    if options.top is not None and options.top < 1:
+        raise ConfigError(f"--top={options.top}: write 1 or more")
+    if options.history and options.input:
+        raise ConfigError("give either files or --history, not both")
+    module = checkpoint.load(options.checkpoint)
+    answer = module.answering(top=options.top, explain=options.explain, seen=options.seen)
+    data = _data(module, options)
+    if options.out is None:
+        _write_rows(shown(sys.stdout), _in_order(answer, data.predict_dataloader()))
+        return
+    with _written(options.out) as file:
+        count = _write_rows(file, _in_order(answer, data.predict_dataloader()))
+    print(f"{count:,} predictions in {options.out}", file=sys.stderr if is_stream(options.out) else sys.stdout)
+
+
+def maps(options: argparse.Namespace) -> None:
+    """The folder of attention maps that docs/architecture.md describes."""
+    module, data = _opened(options)
+    _domain(module).export(
+        module,
+        data,
+        options.out,
+        heads=options.heads,
+        layers=_numbers_or_names(options.layers),
+        budget=options.budget,
+        ids=None if options.ids is None else [each.strip() for each in options.ids.split(",")],
+        pictures=options.pictures,
+        table_format=options.format,
+        overwrite=options.overwrite,
+    )
+
+
+def run_command(command: Callable[[argparse.Namespace], None], options: argparse.Namespace) -> None:
+    """One of the commands above, with pipes among its inputs turned into files."""
+    if options.input and options.data:
+        raise ConfigError("give your data either after the checkpoint or with --data, not both")
+    if options.on_bad_row is not None and not (options.input or options.data):
+        raise ConfigError("--on-bad-row is for files of yours, and none is given; leave it out")
+    given = options.input or options.data
+    with deaths_explained(), advising("--on-bad-row=skip"), as_files(given) as options.input:
+        command(options)
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[TextIO]:
+    """The file of --out, opened before the work begins: what cannot be written is said at once."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as file:
+            yield file
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if Path(str(error.filename)) not in (path, *path.parents):
+            raise
+        raise ConfigError(f"--out={path}: {error.filename} cannot be written ({error.strerror})") from error
+
+
+def _opened(options: argparse.Namespace) -> tuple[Task, TaskData]:
+    """The module of a checkpoint and its data."""
+    module = checkpoint.load(options.checkpoint)
+    return module, _data(module, options)
+
+
+def _data(module: Task, options: argparse.Namespace) -> TaskData:
+    """The user's own data if given, else what the module was trained on."""
+    about = module.about
+    node = modest_data(about["config"]["data"])
+    root = options.root or os.environ.get("ZOO_DATA")
+    if "root" in node and root is not None:
+        node["root"] = str(root)
+    cache = os.environ.get("ZOO_CACHE") or Path.home() / ".cache" / "attention-zoo"
+    if "cache" in node:
+        node["cache"] = str(cache)
+    with confined(root or "data", cache):  # where files go is not for a checkpoint to say
+        data: Any = build(node, "data")
+        unknown, texts = getattr(options, "unknown", None), getattr(options, "history", None)
+        if unknown is not None and data.unknown is None:
+            raise ConfigError("--unknown: the data of this model has no names that could be unknown; leave it out")
+        if texts and data.written != "history":
+            raise ConfigError("--history: the examples of this model are no histories; leave it out")
+        data.unknown = unknown or data.unknown
+        data.on_bad_row = getattr(options, "on_bad_row", None) or data.on_bad_row
+        try:
+            expect(about["data"], data.form, "zoo.data")
+        except MalformedError as error:
+            raise CheckpointError(f"{about['path']} is not a sound checkpoint: {error}") from error
+        if texts:
+            data = data.for_text(texts, about["data"])
+        elif options.input:
+            data = data.for_input(options.input, about["data"])
+        else:
+            data.restore(about["data"])
+        data.setup()
+    return data  # type: ignore[no-any-return]
+
+
+def _domain(module: Task) -> ModuleType:
+    """What exports the maps of the module's domain: zoo.tasks.<domain>.export."""
+    package = type(module).__module__.rpartition(".")[0]
+    is_flat = importlib.util.find_spec(f"{package}.export") is not None
+    return importlib.import_module(f"{package}.export" if is_flat else f"{package}.maps.export")
+
+
+@torch.inference_mode()
+def _answers(answer: Callable[[Any], dict[str, list[Any]]], batches: Iterable[Any]) -> Iterator[dict[str, list[Any]]]:
+    for batch in batches:
+        yield answer(batch)
+
+
+@torch.inference_mode()
+def _in_order(answer: Callable[[Any], dict[str, list[Any]]], loader: Loader) -> Iterator[dict[str, Any]]:
+    """The rows of each example, in the order of the examples, whichever batches they are in.
+
+    Those of a batch wait until all before them have been written: a loader that makes batches by length keeps examples
+    together that are near each other, so that few wait.
+    """
+    waiting: dict[int, list[dict[str, Any]]] = {}
+    following = iter(sorted(loader.order(0)))
+    number = next(following, None)
+    for numbers, batch in loader.numbered():
+        columns = answer(batch)
+        count = len(next(iter(columns.values())))
+        alone = range(count) if len(numbers) > 1 else [0] * count
+        for at in numbers:
+            waiting[at] = []
+        for place, *row in zip(columns.pop(EXAMPLE, alone), *columns.values(), strict=True):
+            waiting[numbers[place]].append(dict(zip(columns, row, strict=True)))
+        while number in waiting:
+            yield from waiting.pop(number)
+            number = next(following, None)
+
+
+def _write_rows(file: TextIO, rows: Iterator[dict[str, Any]]) -> int:
+    writer, count = csv.writer(file, lineterminator="\n"), 0
+    for row in rows:
+        if not count:
+            writer.writerow(row)
+        writer.writerow(f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row.values())
+        count += 1
+    return count
+
+
+def _worst(module: Task, data: TaskData, split: str, count: int) -> list[dict[str, Any]]:
+    """The examples with the highest loss, and what was looked at in them."""
+    found: list[dict[str, Any]] = []
+    for columns in _answers(module.predict_step, data.loader(split)):
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        found += [row for row in rows if row["split"] == split and row["loss"] is not None]
+        found = sorted(found, key=lambda row: -row["loss"])[:count]
+    said = _domain(module).describe(module, data, [row["id"] for row in found])
+    shown = ("id", "label", "prediction", "probability", "score", "loss")
+    return [
+        {**{key: row[key] for key in shown if key in row}, "where it looks": looks}
+        for row, looks in zip(found, said, strict=True)
+    ]
+
+
+def _numbers_or_names(text: str | None) -> list[int | str] | None:
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    return [int(part) if part.lstrip("-").isdigit() else part for part in parts]

@@ -1,0 +1,131 @@
+"""What `zoo list attention` says of every mechanism of the core, read from its source without importing torch.
+
+A kind of mechanism is a folder of the core, or a module beside the folders. The docstring of the folder or module gives
+the kind's title (what stands before the colon in its first line) and says where its mechanisms go (`Goes: ...`).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+CORE = Path(__file__).parents[1] / "attention"
+_WIDEST_COST = 40
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """What the docstring of a class says of it.
+
+    Args:
+        does: The first sentence: the formula.
+        paper: The first that is cited.
+        cost: Of its line `Cost: ...`.
+        weights: Of its line `Weights: ...`, where it is not simply observed.
+        works_on: The supports that it is limited to; empty where it serves all.
+    """
+
+    name: str
+    kind: str
+    does: str
+    paper: str
+    cost: str
+    weights: str
+    works_on: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Mechanisms that go to the same place."""
+
+    title: str
+    goes: str
+    mechanisms: tuple[Mechanism, ...]
+
+
+def kinds() -> Iterator[Kind]:
+    """Every folder and module of the core that defines public mechanisms, in alphabetical order."""
+    public = _exported()
+    for place in sorted(CORE.iterdir()):
+        files = sorted(place.glob("*.py")) if place.is_dir() else [place] if place.suffix == ".py" else []
+        found = tuple(each for file in files for each in _mechanisms_in(file, place.stem, public))
+        if found:
+            said = ast.get_docstring(_parsed(place / "__init__.py" if place.is_dir() else place)) or ""
+            yield Kind(said.partition(":")[0], fact("Goes", said), found)
+
+
+def mechanisms() -> Iterator[Mechanism]:
+    """Every public mechanism."""
+    for kind in kinds():
+        yield from kind.mechanisms
+
+
+def _mechanisms_in(file: Path, kind: str, public: set[str]) -> Iterator[Mechanism]:
+    for node in _parsed(file).body:
+        if isinstance(node, ast.ClassDef) and node.name in public:
+            said = ast.get_docstring(node) or ""
+            if fact("Cost", said):
+                yield _mechanism(node, kind, said)
+
+
+def _parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def fact(name: str, docstring: str) -> str:
+    """What follows `Name:` on a line of a docstring."""
+    found = re.search(rf"^\s*{name}: (.+?)\.?$", docstring, flags=re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _mechanism(node: ast.ClassDef, kind: str, said: str) -> Mechanism:
+    return Mechanism(
+        name=node.name,
+        kind=kind,
+        does=said.splitlines()[0].rstrip("."),
+        paper=_paper(said),
+        cost=fact("Cost", said),
+        weights=fact("Weights", said),
+        works_on=_works_on(node),
+    )
+
+
+def _paper(said: str) -> str:
+    """Who and when, of the first citation: `Hu et al. 2018`."""
+    name = r"[A-Z][\w'-]+"
+    found = re.search(rf"{name}(?: & {name}| et al\.|(?:, {name})+ & {name})? \d{{4}}", said)
+    return found[0] if found else ""
+
+
+def _works_on(node: ast.ClassDef) -> tuple[str, ...]:
+    for each in node.body:
+        if isinstance(each, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "supports" for t in each.targets):
+            return tuple(name.id for name in ast.walk(each.value) if isinstance(name, ast.Name))
+    return ()
+
+
+def _exported() -> set[str]:
+    (names,) = (each.value for each in _parsed(CORE / "__init__.py").body if isinstance(each, ast.Assign))
+    return set(ast.literal_eval(names))
+
+
+def table() -> Iterator[str]:
+    """For the terminal: a block for each kind."""
+    found = list(kinds())
+    width = max(len(each.name) for kind in found for each in kind.mechanisms)
+    cost = min(_WIDEST_COST, max(len(each.cost) for kind in found for each in kind.mechanisms))
+    for kind in found:
+        yield ""
+        yield f"{kind.title}: {kind.goes}"
+        for each in kind.mechanisms:
+            notes = [each.does]
+            if each.works_on:
+                notes.append(f"on {' or '.join(each.works_on)} alone")
+            if each.weights:
+                notes.append(f"weights: {each.weights}")
+            if each.paper and each.paper not in each.does:
+                notes.append(each.paper)
+            yield f"  {each.name:<{width}}  {each.cost:<{cost}}  {'; '.join(notes)}"

@@ -1,0 +1,1 @@
+"""From the words of a command to one resolved configuration, and from that to objects."""

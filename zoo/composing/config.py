@@ -1,0 +1,313 @@
+"""Composing a configuration: overrides in, one plain resolved dictionary out, and a refusal of what does not exist."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+# In a wheel the configurations are inside the package; in a checkout they are beside it.
+CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"
+NAMED = (
+    *("model", "data", "attention", "gate", "loss", "penalty", "optimizer", "scheduler"),
+    *("trainer", "callbacks", "logger", "experiment"),
+)
+
+_OPTIONAL = ("experiment",)
+"""Groups of which nothing need be chosen."""
+MECHANISMS = ("attention", "gate", "loss")
+"""Groups that a model has a place for, or has not."""
+
+
+def options(group: str) -> dict[str, str]:
+    """Name -> the sentence at the head of its file, for every choice of a group."""
+    return {path.stem: _sentence(path) for path in sorted((CONF / group).glob("*.yaml"))}
+
+
+def compose(overrides: Sequence[str]) -> dict[str, Any]:
+    """The resolved configuration of these overrides, its keys checked; works inside another Hydra application."""
+    from zoo.composing import schema
+
+    composed = resolved(overrides)
+    for problem in schema.problems_of_keys(composed):
+        raise problem
+    return composed
+
+
+def resolved(overrides: Sequence[str]) -> dict[str, Any]:
+    """The configuration as it was given."""
+    for override in overrides:
+        if override.startswith(("hydra.", "hydra/")):
+            raise ConfigError(f"{override}: {_of_hydra(override)}")
+    check_overrides(overrides)
+    composed = _compose(overrides)
+    return plain(composed, composed.hydra.runtime.choices, overrides)
+
+
+def check_overrides(overrides: Sequence[str]) -> None:
+    """Refuses a choice or key that does not exist, with the nearest one that does, before Hydra runs."""
+    for problem in sort_out(overrides)[1]:
+        raise problem
+
+
+def sort_out(overrides: Sequence[str]) -> tuple[list[str], list[ConfigError]]:
+    """The overrides that are sound, and what is wrong with each of the others."""
+    groups = _groups()
+    problems: list[ConfigError] = []
+    pairs: list[tuple[str, str, str]] = []
+    for override in overrides:
+        try:
+            key, value = _split(override)
+            if key in groups:
+                _check_choices(key, value)
+            pairs.append((override, key, value))
+        except ConfigError as error:
+            problems.append(error)
+    chosen = [f"{key}={value.split(',')[0]}" for _, key, value in pairs if key in groups]
+    if not any(pair.startswith(("model=", "experiment=")) for pair in chosen):
+        if not problems:
+            problems.append(ConfigError(f"say which model: model=NAME. There is: {', '.join(options('model'))}."))
+        return [], problems
+    try:
+        for name in {each.partition("=")[2] for each in chosen if each.startswith("experiment=")} - {"null"}:
+            _check_experiment(name, tuple(each for each in chosen if not each.startswith("experiment=")))
+    except ConfigError as error:
+        return [], [*problems, error]
+    known = _known(tuple(chosen))
+    unused = _unused(_tree(tuple(chosen))["model"])
+    sound = []
+    for override, key, _ in pairs:
+        if key.split(".")[0] in unused:
+            problems.append(ConfigError(f"{override}: this model has no {key.split('.')[0]} that could be chosen"))
+        elif key not in groups and key not in known and not key.startswith("hydra"):
+            problems.append(ConfigError(f"there is no option {key!r}. {_nearest_key(key, known)}"))
+        else:
+            sound.append(override)
+    return sound, problems
+
+
+def expanded(overrides: Sequence[str]) -> list[str]:
+    """With an experiment file of the user's own (`experiment=mine.yaml`) replaced by what it stands for.
+
+    Paths that begin with `~/` are in the user's home: a shell sees to that only at the beginning of a word.
+    """
+    from zoo.composing import recipes
+
+    groups = _groups()
+    overrides = [_at_home(each) for each in overrides]
+    found = [each for each in overrides if each.startswith("experiment=") and recipes.is_own(each.partition("=")[2])]
+    if not found:
+        return list(overrides)
+    typed = [each for each in overrides if each.partition("=")[0] in groups and each not in found and "," not in each]
+    stands_for: list[str] = []
+    for each in found:
+        path = Path(each.partition("=")[2].strip("'\""))
+        stands_for += recipes.overrides_of(path, groups, typed, _checked_tree, _nearest_key)
+    return [*map(_at_home, stands_for), *(each for each in overrides if each not in found)]
+
+
+def unresolved(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The composed tree with its interpolations, without Hydra's section, and what was chosen of each group."""
+    composed = _compose(overrides)
+    tree = _plain_tree(composed)
+    return {key: value for key, value in tree.items() if key != "hydra"}, dict(composed.hydra.runtime.choices)
+
+
+def plain(composed: DictConfig, choices: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Resolved, without Hydra's own section, with the names of what was chosen and the overrides that chose it."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    own = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
+    try:
+        resolved = OmegaConf.to_container(own, resolve=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(str(error).splitlines()[0]) from error
+    assert isinstance(resolved, dict)
+    for name in ("run_dir", "init", "resume", *(f"paths.{each}" for each in resolved["paths"])):
+        if OmegaConf.select(own, name) == "":
+            raise ConfigError(f"{name} is empty (an unset shell variable?): write {name}=PATH, or leave it out")
+    unused = _unused(_plain_tree(own)["model"])
+    names = {group: None if group in unused else choices.get(group) for group in NAMED}
+    used = {str(key): value for key, value in resolved.items() if key not in unused}
+    return {**used, "names": names, "overrides": list(overrides)}
+
+
+def recipe(config: Mapping[str, Any]) -> list[str]:
+    """The overrides of a trained model that fine-tuning keeps: what the model is, not what it was trained on."""
+    kept = ("model", *MECHANISMS, "experiment")
+    found = [override for override in _stored(config) if _split(override)[0].split(".")[0] in kept]
+    for override in found:
+        if "${" in override:
+            raise ConfigError(f"the checkpoint was trained with {override!r}, which is not looked up for a stranger")
+    return found
+
+
+def continued(config: Mapping[str, Any]) -> list[str]:
+    """The overrides of a run that is resumed: all but where it started from and where it was put."""
+    started = ("init", "resume", "run_dir", "check")
+    return [override for override in _stored(config) if _split(override)[0] not in started]
+
+
+def _stored(config: Mapping[str, Any]) -> list[str]:
+    """The overrides of a checkpoint, which may come from a stranger: they do not steer Hydra."""
+    for override in config["overrides"]:
+        if override.startswith("hydra"):
+            raise ConfigError(f"the checkpoint was trained with {override!r}, which is not taken from a file")
+    return list(config["overrides"])
+
+
+def value_of(overrides: Sequence[str], key: str) -> str | None:
+    """The last value given to a key, if any."""
+    values = [override[len(key) + 1 :] for override in overrides if override.startswith(f"{key}=")]
+    return values[-1].strip("'\"") if values else None
+
+
+def quoted(value: str) -> str:
+    """A text as Hydra's grammar wants it, which may hold spaces, commas or equals signs."""
+    if "'" in value or value.endswith("\\"):
+        value = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{value}'"
+
+
+def _compose(overrides: Sequence[str]) -> DictConfig:
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.errors import HydraException, OverrideParseException
+    from omegaconf.errors import OmegaConfBaseException
+
+    outer = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            return hydra_compose("train", overrides=list(overrides), return_hydra_config=True)
+    except OverrideParseException as error:
+        quoted = "put a value with special characters in quotes: \"key='value'\""
+        raise ConfigError(f"{error.override!r} cannot be read; {quoted}") from error
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_said(error)) from error
+    finally:
+        GlobalHydra.instance().clear()
+        GlobalHydra.instance().hydra = outer
+
+
+def _said(error: Exception) -> str:
+    """Hydra's message without its advice to add keys, which is refused here, and without its internals."""
+    advice = ("To append to your config", "full_key:", "object_type=")
+    lines = [line.strip() for line in str(error).strip().splitlines()]
+    return " ".join(line for line in lines if line and not line.startswith(advice))
+
+
+@functools.cache
+def _known(chosen: tuple[str, ...]) -> frozenset[str]:
+    """Every key that can be given beside these choices."""
+    return frozenset(_keys(_tree(chosen)))
+
+
+@functools.cache
+def _tree(chosen: tuple[str, ...]) -> dict[str, Any]:
+    return _plain_tree(_compose(chosen))
+
+
+def _checked_tree(chosen: tuple[str, ...]) -> dict[str, Any]:
+    for each in chosen:
+        _check_choices(*each.split("=", 1))
+    return _tree(chosen)
+
+
+def _plain_tree(composed: DictConfig) -> dict[str, Any]:
+    from omegaconf import OmegaConf
+
+    tree = OmegaConf.to_container(composed, resolve=False)
+    assert isinstance(tree, dict)
+    return {str(key): value for key, value in tree.items()}
+
+
+@functools.cache
+def _check_experiment(name: str, typed: tuple[str, ...]) -> None:
+    """Hydra adds what an experiment names and nothing has: a slip would go unnoticed."""
+    from zoo.composing import recipes
+
+    recipes.overrides_of(CONF / "experiment" / f"{name}.yaml", _groups(), typed, _tree, _nearest_key)
+
+
+def _groups() -> set[str]:
+    return {path.name for path in CONF.iterdir() if path.is_dir()}
+
+
+def _of_hydra(override: str) -> str:
+    """Why a run has no use for an option of Hydra's own."""
+    if override.startswith("hydra.run.dir="):
+        return "Hydra only composes here; write run_dir=PATH"
+    if override.startswith(("hydra/launcher", "hydra/sweeper", "hydra.launcher", "hydra.sweep")):
+        return "it is an option of a sweep; add -m, or leave it out"
+    return "Hydra only composes here, and nothing would come of it; leave it out"
+
+
+def _at_home(override: str) -> str:
+    key, separator, value = override.partition("=")
+    home = os.path.expanduser("~")
+    return f"{key}{separator}" + re.sub(r"(?<![^\[{,:=\s'\"])~(?=/)", lambda _: home, value)
+
+
+def _split(override: str) -> tuple[str, str]:
+    key, separator, value = override.partition("=")
+    if key.startswith(("+", "~")):
+        raise ConfigError(f"{override!r}: options can be changed, not added or removed; write {key.lstrip('+~')}=VALUE")
+    if not separator:
+        raise ConfigError(f"{override!r} is not an option: write key=value")
+    return key, value
+
+
+def _check_choices(group: str, value: str) -> None:
+    known = options(group)
+    for name in re.split(r"\s*,\s*", value.strip("'\"")):
+        if name not in known and not (name == "null" and group in _OPTIONAL):
+            raise ConfigError(f"there is no {group} {name!r}. {nearest(name, known)}")
+
+
+def _keys(node: Any, prefix: str = "") -> Iterator[str]:
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            yield f"{prefix}{key}"
+            yield from _keys(value, f"{prefix}{key}.")
+
+
+def _unused(model: Any) -> set[str]:
+    """The groups of mechanisms for which a model has no place: nothing in its options refers to them."""
+    return {group for group in MECHANISMS if f"${{{group}}}" not in _texts(model)}
+
+
+def _texts(node: Any) -> set[str]:
+    if isinstance(node, Mapping):
+        return {text for value in node.values() for text in _texts(value)}
+    return {node} if isinstance(node, str) else set()
+
+
+def _nearest_key(key: str, known: Collection[str]) -> str:
+    """By the whole path, or else by the last word of it, which is where most slips are."""
+    visible = {name for name in known if not name.startswith("hydra") and "_target_" not in name}
+    last = key.rsplit(".", 1)[-1]
+    for name in sorted(visible):
+        if name.rsplit(".", 1)[-1] == last:
+            return f"Did you mean {name!r}?"
+    siblings = {name for name in visible if name.rpartition(".")[0] == key.rpartition(".")[0]}
+    return nearest(key, siblings or visible)
+
+
+def _sentence(path: Path) -> str:
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("#") and "@package" not in line:
+                return line.lstrip("# ").strip()
+    return ""

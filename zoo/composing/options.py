@@ -1,0 +1,61 @@
+"""What `python train.py model=gat --help` prints: every option of this model with its value and what it means."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from zoo.composing import config
+
+_LINE = re.compile(r"^(?P<indent> *)(?P<key>[\w/]+):(?P<value>[^#]*)(#\s*(?P<said>.*))?$")
+_HIDDEN = ("_target_", "_partial_", "defaults")
+
+
+def described(overrides: Sequence[str]) -> list[str]:
+    """One line an option; nothing that takes a second is imported."""
+    config.check_overrides(overrides)
+    composed, chosen = config.unresolved(overrides)
+    said = _comments(config.CONF / "train.yaml")
+    for group, name in chosen.items():
+        path = config.CONF / group / f"{name}.yaml"
+        if path.is_file():
+            is_global = "@package _global_" in path.read_text(encoding="utf-8").split("\n", 1)[0]
+            said |= {(key if is_global else f"{group}.{key}"): text for key, text in _comments(path).items()}
+    named = [f"{group}={name}" for group, name in chosen.items() if name and (config.CONF / group).is_dir()]
+    lines = [" ".join(named), ""]
+    pairs = [(f"{key}={_shown(value)}", said.get(key, "")) for key, value in _leaves(composed)]
+    width = min(44, max(len(pair) for pair, _ in pairs))
+    return lines + [f"  {pair:<{width}}  {text}".rstrip() for pair, text in pairs]
+
+
+def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in node.items():
+        if isinstance(value, str) and value.startswith("${") and prefix and "." not in value:
+            continue  # another group's options, shown there
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        elif key not in _HIDDEN:
+            yield f"{prefix}{key}", value
+
+
+def _shown(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)
+
+
+def _comments(path: Path) -> dict[str, str]:
+    """Key -> the remark behind it."""
+    found: dict[str, str] = {}
+    above: list[tuple[int, str]] = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        match = _LINE.match(line)
+        if match is None:
+            continue
+        indent = len(match["indent"])
+        above = [(depth, key) for depth, key in above if depth < indent] + [(indent, match["key"])]
+        if match["said"]:
+            found[".".join(key for _, key in above)] = match["said"]
+    return found

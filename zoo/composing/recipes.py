@@ -1,0 +1,174 @@
+"""Experiment files: those under conf/experiment/ and the user's own, `experiment=mine.yaml`.
+
+A file of the user's own becomes the overrides that it stands for, so that each of its keys is checked as if it had been
+typed, the command line wins over it, and a checkpoint holds what was in it:
+
+    defaults:                 # or: model: gat
+      - override /model: gat
+    optimizer:
+      lr: 0.01
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf._utils import get_yaml_loader
+
+from zoo.composing.config import quoted
+from zoo.errors import ConfigError, ProblemsError
+from zoo.small_files import read_text, without_aliases
+
+_SUFFIXES = (".yaml", ".yml")
+_MOST_KEYS = 10_000
+_KEY = re.compile(r"[\w/.@-]+")
+_Loader = without_aliases(get_yaml_loader())
+"""OmegaConf's: a file reads the same here and under conf/. PyYAML's own takes 1e-3 for text."""
+
+
+def is_own(name: str) -> bool:
+    """Whether a name of an experiment is the path of a file."""
+    return name.strip("'\"").endswith(_SUFFIXES)
+
+
+def overrides_of(
+    path: Path,
+    groups: Collection[str],
+    typed: Sequence[str],
+    tree_of: Callable[[tuple[str, ...]], Mapping[str, Any]],
+    nearest: Callable[[str, Collection[str]], str],
+) -> list[str]:
+    """What a file stands for; every key that does not exist is named with its line.
+
+    Args:
+        path: The file.
+        groups: What can be chosen by name: model, data ...
+        typed: Choices of the command line, which win.
+        tree_of: Choices -> the composed tree, unresolved.
+        nearest: Key, known keys -> a sentence that offers one of them.
+    """
+    root = _parsed(path)
+    choices = dict(_choices(root, path, groups))
+    chosen = {**choices, **dict(each.split("=", 1) for each in typed)}
+    if "model" not in chosen and "experiment" not in chosen:
+        raise ConfigError(f"{path}: it does not say which model: write a line 'model: NAME' at its top")
+    tree = tree_of(tuple(f"{group}={name}" for group, name in chosen.items()))
+    problems: list[str] = []
+    values = list(_values(root, tree, path, groups, problems, nearest))
+    if len(problems) > 1:
+        raise ProblemsError(problems)
+    if problems:
+        raise ConfigError(problems[0])
+    return [*(f"{group}={name}" for group, name in choices.items()), *values]
+
+
+def _parsed(path: Path) -> yaml.MappingNode:
+    try:
+        root = yaml.compose(read_text(path), _Loader)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read ({error.strerror}); there is no such experiment") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{path}, line {mark.line + 1}" if mark is not None else str(path)
+        raise ConfigError(f"{place}: this is not YAML: {getattr(error, 'problem', None) or error}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path} is nested too deeply: that is no experiment") from error
+    if not isinstance(root, yaml.MappingNode):
+        raise ConfigError(f"{path}: an experiment is made of lines such as 'optimizer.lr: 0.01'")
+    return root
+
+
+def _choices(root: yaml.MappingNode, path: Path, groups: Collection[str]) -> Iterator[tuple[str, str]]:
+    for key, value in root.value:
+        if key.value == "defaults" and isinstance(value, yaml.SequenceNode):
+            for each in value.value:
+                if isinstance(each, yaml.ScalarNode) and each.value != "_self_":  # the experiment that it differs from
+                    yield "experiment", each.value
+                for name, choice in each.value if isinstance(each, yaml.MappingNode) else ():
+                    group = name.value.removeprefix("override ").strip().lstrip("/")
+                    if group not in groups or not isinstance(choice, yaml.ScalarNode):
+                        raise ConfigError(f"{_at(path, name)}: there is no group {group!r} to choose from")
+                    yield group, choice.value
+        elif key.value in groups and isinstance(value, yaml.ScalarNode):
+            yield key.value, value.value
+
+
+def _values(
+    root: yaml.MappingNode,
+    tree: Mapping[str, Any],
+    path: Path,
+    groups: Collection[str],
+    problems: list[str],
+    nearest: Callable[[str, Collection[str]], str],
+) -> Iterator[str]:
+    known = set(_names(tree))
+    waiting: list[tuple[str, Any, Any]] = [("", root, tree)]
+    lines: dict[str, int] = {}
+    count = 0
+    while waiting:
+        prefix, node, there = waiting.pop(0)
+        for key, value in node.value:
+            count += 1
+            name = f"{prefix}{key.value}"
+            if count > _MOST_KEYS:
+                raise ConfigError(f"{path} has more than {_MOST_KEYS:,} keys: that is no experiment")
+            if not prefix and (key.value == "defaults" or (key.value in groups and isinstance(value, yaml.ScalarNode))):
+                continue
+            if name not in known:
+                problems.append(f"{_at(path, key)}: there is no option {name!r}. {nearest(name, known)}")
+                continue
+            inside = _inside(there, str(key.value))
+            if isinstance(value, yaml.MappingNode) and isinstance(inside, Mapping) and inside:
+                waiting.append((f"{name}.", value, inside))
+            elif name in lines:
+                problems.append(f"{_at(path, key)}: {name!r} stands in line {lines[name]} already")
+            else:
+                lines[name] = key.start_mark.line + 1
+                yield f"{name}={_written(_plain(value, path), _at(path, value))}"
+
+
+def _inside(there: Any, dotted: str) -> Any:
+    for part in dotted.split("."):
+        there = there.get(part) if isinstance(there, Mapping) else None
+    return there
+
+
+def _names(node: Any, prefix: str = "") -> Iterator[str]:
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            yield f"{prefix}{key}"
+            yield from _names(value, f"{prefix}{key}.")
+
+
+def _plain(node: yaml.Node, path: Path) -> Any:
+    try:
+        return _Loader("").construct_document(node)
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
+        raise ConfigError(f"{_at(path, node)}: this is not a plain value") from error
+
+
+def _written(value: Any, place: str, depth: int = 0) -> str:
+    """A value in the grammar of overrides."""
+    if depth > 10:
+        raise ConfigError(f"{place}: a value is nested more than ten levels deep")
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list):
+        return f"[{','.join(_written(each, place, depth + 1) for each in value)}]"
+    if isinstance(value, dict):
+        if not all(_KEY.fullmatch(str(key)) for key in value):
+            raise ConfigError(f"{place}: a key here may have letters, digits and / . _ - in it, and no others")
+        return f"{{{','.join(f'{key}:{_written(each, place, depth + 1)}' for key, each in value.items())}}}"
+    if isinstance(value, str):
+        return quoted(value)
+    raise ConfigError(f"{place}: {value!r} is not a text, a number, a list or a mapping; put it in quotes")
+
+
+def _at(path: Path, node: yaml.Node) -> str:
+    return f"{path}, line {node.start_mark.line + 1}"

@@ -1,0 +1,1 @@
+"""Many runs from one command: sweeps and searches, each run a fresh process."""

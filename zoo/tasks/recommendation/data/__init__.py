@@ -1,0 +1,1 @@
+"""Histories: published, planted and the user's own."""

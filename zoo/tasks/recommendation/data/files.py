@@ -1,0 +1,165 @@
+"""The user's own interactions, a table with a row for each. `data/README.md` describes the format."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from zoo.data.tables import OnBadRow, Row, Table, read_table
+from zoo.errors import ConfigError, DataError, some_of
+from zoo.tasks.recommendation.data.columns import add_columns
+from zoo.tasks.recommendation.data.interactions import Clock, Gathered, Interactions, IrregularError
+from zoo.tasks.recommendation.data.parquet import ParquetTable
+
+_TIMESTAMP = "timestamp"
+
+Columns = tuple[str, str, str | None, str | None]
+"""The names of the columns of users, items, times and ratings; None for what is not there or not used."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How the user's own files are read.
+
+    Args:
+        user: The name of the column of users.
+        item: Likewise.
+        timestamp: Likewise; a name that is given must be there. None: `timestamp`, where there is such a column.
+        rating: Likewise; it is read with `min_rating` alone.
+        min_rating: Interactions rated lower are left out.
+        on_bad_row: Whether a bad row is an error, or left out and counted.
+    """
+
+    user: str = "user"
+    item: str = "item"
+    timestamp: str | None = None
+    rating: str = "rating"
+    min_rating: float | None = None
+    on_bad_row: OnBadRow = "error"
+
+    def __post_init__(self) -> None:
+        names = [self.user, self.item, self.timestamp or _TIMESTAMP, self.rating]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"data.user, item, timestamp and rating are {', '.join(names)}; name four columns")
+
+
+def read_interactions(path: Path | str, reading: Reading, *, titles: Path | str | None = None) -> Interactions:
+    """Reads one table; what is not used of it (bad rows, low ratings, other columns) is said in a `UserWarning`.
+
+    Args:
+        path: CSV, TSV (also `.gz`) or Parquet, with columns of users and items, any texts, and perhaps of timestamps,
+            numbers or ISO dates, and of ratings.
+        reading: The names of the columns, and what is left out.
+        titles: CSV or TSV with columns `item`, named as in `path`, and `title`, what is shown for it.
+
+    Raises:
+        DataError: What is wrong, with file, line, column and remedy.
+    """
+    found = interactions_of(open_table(Path(path), reading), reading)
+    return found if titles is None else replace(found, titles=_titles(Path(titles), found.item_names, reading))
+
+
+def open_table(path: Path, reading: Reading, *, required: Sequence[str] | None = None) -> Table:
+    """A table whose header was read and checked, of CSV, TSV or Parquet.
+
+    Args:
+        path: Of the file.
+        reading: The names of the columns.
+        required: The columns that must be there; None: those of an interaction.
+    """
+    if required is None:
+        optional = (reading.timestamp, None if reading.min_rating is None else reading.rating)
+        required = [reading.user, reading.item, *(name for name in optional if name is not None)]
+    if is_parquet(path):
+        return ParquetTable(path, required, on_bad_row=reading.on_bad_row)
+    return read_table(path, required=required, on_bad_row=reading.on_bad_row)
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file is read as Parquet."""
+    return path.suffix.lower() == ".parquet"
+
+
+def interactions_of(table: Table, reading: Reading) -> Interactions:
+    """The interactions of a table that is open."""
+    time = reading.timestamp or (_TIMESTAMP if _TIMESTAMP in table.columns else None)
+    columns = reading.user, reading.item, time, None if reading.min_rating is None else reading.rating
+    gathered = Gathered(reading.min_rating)
+    try:
+        if isinstance(table, ParquetTable):
+            table.use(columns)
+            table.add_columns(gathered)
+        else:
+            add_columns(table, gathered, columns)
+    except IrregularError:
+        gathered = Gathered(reading.min_rating)
+        for row in table.parse(_row_reader(gathered.clock, columns)):
+            gathered.add_row(*row)
+    found = gathered.finish()
+    say_unused(
+        table, columns, "an interaction has a user, an item, perhaps a timestamp, and with data.min_rating a rating"
+    )
+    _say_low(table, gathered, len(found.items), reading)
+    return found
+
+
+def say_unused(table: Table, columns: Sequence[str | None], has: str) -> None:
+    """Bad rows that were skipped, and columns beside these."""
+    if table.skipped:
+        _warn(table.report())
+    unused = [name for name in table.columns if name not in columns]
+    if unused:
+        _warn(f"{table.path}: {some_of(unused)} not used; {has}.")
+
+
+def _row_reader(clock: Clock, columns: Columns) -> Callable[[Row], tuple[str, str, float | None, float | None]]:
+    user, item, time, rating = columns
+
+    def read(row: Row) -> tuple[str, str, float | None, float | None]:
+        names = row.text(user), row.text(item)
+        moment = None
+        if time is not None:
+            cell = row.text(time)
+            try:
+                moment = clock.read(cell)
+            except ValueError as error:
+                remedy = "Write a number such as 1041465600, or a date such as 2003-01-02T00:00:00."
+                raise row.error(time, str(error), remedy) from None
+        return *names, moment, None if rating is None else row.number(rating)
+
+    return read
+
+
+def _say_low(table: Table, gathered: Gathered, count: int, reading: Reading) -> None:
+    if not gathered.low:
+        return
+    least = f"a {reading.rating} below data.min_rating={reading.min_rating:g}"
+    if not count:
+        raise DataError(f"{table.path}: all {gathered.low:,} interactions have {least}. Lower it.")
+    _warn(f"{table.path}: {gathered.low:,} of {gathered.low + count:,} interactions have {least}, and are left out.")
+
+
+def _titles(path: Path, names: Sequence[str], reading: Reading) -> list[str]:
+    """The title of each of the items; "" where there is none."""
+    table = read_table(path, required=["item", "title"], on_bad_row=reading.on_bad_row)
+    lines: dict[str, int] = {}
+
+    def read(row: Row) -> tuple[str, str]:
+        item, title = row.text("item"), row.text("title")
+        if item in lines:
+            raise row.error("item", f"{item!r} already has a title in line {lines[item]}", "Remove one of the two.")
+        lines[item] = row.line
+        return item, title
+
+    titles = dict(table.parse(read))
+    say_unused(table, ("item", "title"), "an item has a title")
+    without = sum(name not in titles for name in names)
+    if without:
+        _warn(f"{path}: {without:,} of the {len(names):,} items have no title, and are shown by their ids.")
+    return [titles.get(name, "") for name in names]
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, UserWarning, stacklevel=2)

@@ -1,0 +1,169 @@
+"""Histories of users for a trained model: on the command line, and in files with a row for each or for each item."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from zoo.data.tables import Row, Table, collecting, message
+from zoo.errors import DataError, nearest
+from zoo.tasks.recommendation.data.files import Reading, interactions_of, is_parquet, open_table, say_unused
+from zoo.tasks.recommendation.data.interactions import Gathered, Interactions, Vocabulary
+from zoo.tasks.recommendation.data.log import Duplicates, Log, make_log
+from zoo.tasks.recommendation.data.parquet import ParquetTable
+
+HISTORY = "history"
+_NAMES = {"|": "'|'", ",": "commas", " ": "spaces"}
+
+
+def read_histories(
+    paths: Sequence[Path],
+    reading: Reading | None = None,
+    *,
+    known: Collection[str] | None = None,
+    duplicates: Duplicates = "keep",
+) -> Log:
+    """The histories in files, in the order of the users' first rows; what is not used is said in a `UserWarning`.
+
+    A file with a column `history` has a row for each user, in which `|` stands between the items, oldest first; if no
+    row has a `|`, commas do, and if there is no comma either, spaces. Any other file is one of interactions.
+
+    Args:
+        paths: CSV, TSV or Parquet. A user may be in several.
+        reading: The names of the columns, and what is left out.
+        known: The items of which all must be; None: any.
+        duplicates: Whether an item that a user chose before is kept or dropped.
+
+    Raises:
+        DataError: What is wrong, with file, line, column and remedy.
+    """
+    reading = reading or Reading()
+    found = []
+    for path in paths:
+        found.append(_read(path, reading))
+        if known is not None:
+            _check_known(path, reading, found[-1].item_names, known)
+    return make_log(**vars(_joined(found, paths)), duplicates=duplicates)
+
+
+def items_of(text: str, separator: str = ",") -> list[str]:
+    """The names in one text, oldest first.
+
+    Args:
+        text: Names with separators between them; white space around them is not part of them. Between commas a name
+            that has a comma itself is put in double quotes, and quotes in it are doubled.
+        separator: A comma, `|` or a space.
+
+    Raises:
+        ValueError: What is wrong, in a few words.
+    """
+    if separator == ",":
+        try:
+            (cells,) = csv.reader([text.strip()], skipinitialspace=True, strict=True)
+        except (csv.Error, ValueError):
+            raise ValueError("a quote is opened and not closed, or not doubled") from None
+    else:
+        cells = text.split() if separator == " " else text.split(separator)
+    names = [cell.strip() for cell in cells]
+    if not any(names):
+        raise ValueError("the history is empty")
+    if "" in names:
+        raise ValueError(f"item {names.index('') + 1} of {len(names)} has no name")
+    return names
+
+
+def _read(path: Path, reading: Reading) -> Interactions:
+    table = _open(path, reading)
+    if HISTORY not in table.columns:
+        return interactions_of(table, reading)
+    gathered = Gathered()
+    for user, items in table.parse(_row_reader(reading, _separator(table))):
+        for item in items:
+            gathered.add_row(user, item)
+    say_unused(table, (reading.user, HISTORY), "a row has a user and a history")
+    return gathered.finish()
+
+
+def _open(path: Path, reading: Reading) -> Table:
+    if is_parquet(path):
+        return open_table(path, reading)
+    table = open_table(path, reading, required=[reading.user])
+    return table if HISTORY in table.columns else open_table(path, reading)
+
+
+def _separator(table: Table) -> str:
+    """What stands between items: the first of `|`, comma and space that there is anywhere."""
+    place, comma = table.index[HISTORY], False
+    with collecting(), suppress(DataError):  # what is wrong is found when the rows are parsed
+        for row in table:
+            if "|" in row.cells[place]:
+                return "|"
+            comma = comma or "," in row.cells[place]
+    return "," if comma else " "
+
+
+def _row_reader(reading: Reading, separator: str) -> Callable[[Row], tuple[str, list[str]]]:
+    lines: dict[str, int] = {}
+
+    def read(row: Row) -> tuple[str, list[str]]:
+        user = row.text(reading.user)
+        if user in lines:
+            what = f"{user!r} is already the user of line {lines[user]}"
+            raise row.error(reading.user, what, "Write all items of a user into one row.")
+        lines[user] = row.line
+        try:
+            return user, items_of(row.cells[row.table.index[HISTORY]], separator)
+        except ValueError as error:
+            remedy = f"Write items, oldest first, with {_NAMES[separator]} between them."
+            raise row.error(HISTORY, str(error), remedy) from None
+
+    return read
+
+
+def _check_known(path: Path, reading: Reading, names: Sequence[str], known: Collection[str]) -> None:
+    """The first item that is not known is named with its line."""
+    strange = [name for name in names if name not in known]
+    if not strange:
+        return
+    table = _open(path, reading)
+    column = HISTORY if HISTORY in table.columns else reading.item
+    more = f" (and {len(strange) - 1:,} other{'s' * (len(strange) > 2)})" if len(strange) > 1 else ""
+    what = f"{strange[0]!r} is not among the {len(known):,} items that the model knows{more}"
+    remedy = f"{nearest(strange[0], known)} data.unknown=skip (on a command: --unknown skip) leaves such items out."
+    raise DataError(message(path, _line_of(strange[0], table, column), column, what, remedy))
+
+
+def _line_of(name: str, table: Table, column: str) -> int | None:
+    """Where an item that a table has is met first."""
+    if isinstance(table, ParquetTable):
+        return None
+    separator = _separator(table) if column == HISTORY else None
+    with collecting(), suppress(DataError):
+        for row in table:
+            cell = row.cells[table.index[column]]
+            with suppress(ValueError):
+                if name in ([cell.strip()] if separator is None else items_of(cell, separator)):
+                    return row.line
+    return None
+
+
+def _joined(found: Sequence[Interactions], paths: Sequence[Path]) -> Interactions:
+    """The interactions of several files, in which users and items of one name are one."""
+    if len(found) == 1:
+        return found[0]
+    timed = [each.times is not None for each in found]
+    if any(timed) and not all(timed):
+        first, other = paths[timed.index(True)], paths[timed.index(False)]
+        raise DataError(f"{first} has timestamps and {other} has none; give both, or predict one at a time.")
+    users, items = Vocabulary(), Vocabulary()
+    return Interactions(
+        users=np.concatenate([users.placed(each.user_names)[each.users] for each in found]),
+        items=np.concatenate([items.placed(each.item_names)[each.items] for each in found]),
+        times=np.concatenate([each.times for each in found if each.times is not None]) if all(timed) else None,
+        user_names=list(users),
+        item_names=list(items),
+    )

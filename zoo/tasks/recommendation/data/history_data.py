@@ -1,0 +1,374 @@
+"""Histories as the trainer takes them: what is held out of them, and batches of their last items."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+
+from zoo.attention.ranges import Count, Share
+from zoo.data.loader import Loader
+from zoo.errors import CheckpointError, ConfigError, DataError
+from zoo.forms import COUNT
+from zoo.tasks.contract import TaskData
+from zoo.tasks.recommendation.batch import Catalogue, Histories
+from zoo.tasks.recommendation.data.files import Reading
+from zoo.tasks.recommendation.data.histories import items_of, read_histories
+from zoo.tasks.recommendation.data.log import Duplicates, Log, Unknown, make_log, renumbered, with_enough
+from zoo.tasks.recommendation.data.splitting import Part, Split, by_time, leave_one_out, whole
+from zoo.tasks.recommendation.ranges import array_ranges
+
+_DRAW = 0
+
+
+class HistoryData(TaskData):
+    """Batches of users with the last items of their histories.
+
+    Args:
+        read: Where the histories come from.
+        max_epochs: Passes over the users of the training split at most.
+        batch_size: Users a training step, over all processes.
+        eval_batch_size: Users a step of evaluation; None: as in training.
+        eval_examples: At most so many users of the training split in the evaluation at the end; None: all.
+        length: The longest window that the model sees: a user's last items.
+        split: How items are held out (`zoo.tasks.recommendation.data.splitting`).
+        val_share: With split=time, the share of all interactions in the validation split.
+        test_share: Likewise.
+        eval_users: At most so many users in an evaluation, by a draw that is the same for every run; None: all.
+        bucketed: Training batches of users with windows of similar length. Packed batches pad nothing, so that it
+            matters only to a net that pads.
+        unknown: What becomes of items that a trained model does not know (`log.renumbered`).
+        reading: How files are read that the user gives to a trained model; None: by the usual names of columns.
+        duplicates: Of these files, as in training: whether an item that a user chose before is kept or dropped.
+        min_user_items: Of these files: users with fewer are in no split, as in training, and are recommended to.
+    """
+
+    written: ClassVar[str | None] = "history"
+    is_input = False
+    """Whether these are the user's own histories, of which nothing needs to be held out."""
+
+    def __init__(
+        self,
+        read: Callable[[], Log],
+        *,
+        max_epochs: Count,
+        batch_size: Count,
+        eval_batch_size: Count | None = None,
+        eval_examples: Count | None = None,
+        length: Count,
+        split: Split = "leave_one_out",
+        val_share: Share = 0.1,
+        test_share: Share = 0.1,
+        eval_users: Count | None = None,
+        bucketed: bool = False,
+        unknown: Unknown = "error",
+        reading: Reading | None = None,
+        duplicates: Duplicates = "keep",
+        min_user_items: Count = 1,
+    ) -> None:
+        super().__init__()
+        numbers = {
+            "batch_size": batch_size, "eval_batch_size": eval_batch_size, "length": length, "eval_users": eval_users,
+        }  # fmt: skip
+        for name, number in numbers.items():
+            if number is not None and number < 1:
+                raise ConfigError(f"data.{name}={number}: write a whole number from 1")
+        if split not in ("leave_one_out", "time"):
+            raise ConfigError(f"data.split={split}: write leave_one_out or time")
+        if split == "time" and not (val_share > 0 and test_share > 0 and val_share + test_share < 1):
+            raise ConfigError(
+                f"data.val_share={val_share} and data.test_share={test_share}: write numbers above 0 that leave a "
+                "share for training"
+            )
+        self.read = read
+        self.max_epochs = max_epochs
+        self.batch_size = batch_size
+        self.eval_batch_size = batch_size if eval_batch_size is None else eval_batch_size
+        self.eval_examples = eval_examples
+        self.length = length
+        self.split: Split = split
+        self.val_share = val_share
+        self.test_share = test_share
+        self.eval_users = eval_users
+        self.bucketed = bucketed
+        self.unknown: Unknown = unknown
+        self.reading = reading
+        self.duplicates: Duplicates = duplicates
+        self.min_user_items = min_user_items
+        self.on_bad_row = "error" if reading is None else reading.on_bad_row
+        self.log: Log | None = None
+        self._parts: dict[str, Part] | None = None
+        self._trained: dict[str, Any] | None = None
+
+    def setup(self, stage: str | None = None) -> None:
+        if self.log is not None:
+            return
+        log = self.read()
+        if self._trained is not None:
+            log = renumbered(log, self._trained["items"], self.unknown, titles=self._trained["titles"])
+        self._parts = None
+        self._measured = with_enough(log, self.min_user_items) if self.is_input else log
+        if self._trained is None:
+            counts = _counts(log, self._split()["train"])
+        else:
+            counts = torch.tensor(self._trained["counts"])
+        self._catalogue = Catalogue(names=log.item_names, titles=log.titles, counts=counts)
+        self.log = log
+
+    def sizes(self) -> dict[str, int]:
+        """What the model must know of the data."""
+        return {"items": len(self._ready().item_names), "length": self.length}
+
+    def emptiness(self, split: str) -> str:
+        """Why nobody is in a split, and what to do."""
+        if self.split == "leave_one_out":
+            return "No user has the three items or more that data.split=leave_one_out needs. Give longer histories"
+        return f"No user has items before it and in it. Raise data.{split}_share, or choose data.split=leave_one_out"
+
+    def train_size(self) -> int:
+        """Examples an epoch: the users with something to be learned."""
+        return len(self._examples("train"))
+
+    def protocol(self) -> str:
+        """How items are held out."""
+        how = f"by time (the last {self.test_share:.0%} for the test)" if self.split == "time" else "leave-one-out"
+        drawn = "" if self.eval_users is None else f", at most {self.eval_users:,} users"
+        return f"{how}, windows of {self.length}{drawn}"
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The items, which all batches share."""
+        self._ready()
+        return self._catalogue
+
+    form: ClassVar[Mapping[str, Any]] = {
+        "items": [str],
+        "titles": ([(str, None)], None),
+        "counts": [COUNT],
+        "length": COUNT,
+    }
+
+    def state(self) -> dict[str, Any]:
+        """The items, for a checkpoint; `restore` takes them back."""
+        log = self._ready()
+        return {
+            "items": list(log.item_names),
+            "titles": None if log.titles is None else list(log.titles),
+            "counts": self.catalogue.counts.tolist(),
+            "length": self.length,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Reads the data with a checkpoint's items instead of its own."""
+        for name in ("titles", "counts"):
+            if state[name] is not None and len(state[name]) != len(state["items"]):
+                raise CheckpointError(
+                    f"the checkpoint has {len(state[name]):,} {name} for {len(state['items']):,} items"
+                )
+        self._trained = state
+        self.length = state["length"]
+        self.log = None
+
+    def for_input(self, paths: Sequence[Path], state: dict[str, Any]) -> HistoryData:
+        """The user's own histories, files of them, for a model that was trained on this data."""
+        known = set(state["items"]) if self.unknown == "error" else None  # else they are renumbered, or left out
+        reading = replace(self.reading or Reading(), on_bad_row=self.on_bad_row)
+        read = partial(read_histories, paths, reading, known=known, duplicates=self.duplicates)
+        return self._for(read, state)
+
+    def for_text(self, texts: Sequence[str], state: dict[str, Any]) -> HistoryData:
+        """Histories of users never seen, each as ids or titles with commas between them, oldest first."""
+        return self._for(lambda: _spelled(texts, state), state)
+
+    def loader(self, split: str) -> Loader:
+        """The users of one split in their order; `all` for every user, with the whole history to go by."""
+        examples = self._examples(split)
+        return Loader(range(len(examples)), collate=examples.batch, batch_size=self.eval_batch_size)
+
+    def train_dataloader(self) -> Loader:
+        examples = self._examples("train")
+        if not len(examples):
+            raise DataError("no user has two items or more in the training split, so that there is nothing to learn")
+        return Loader(
+            range(len(examples)),
+            collate=examples.batch,
+            batch_size=self.batch_size,
+            shuffle=True,
+            seed=self.order_seed,
+            lengths=examples.lengths.tolist() if self.bucketed else None,
+            even=True,
+        )
+
+    def transfer_batch_to_device(self, batch: Histories, device: torch.device, dataloader_idx: int) -> Histories:
+        return batch if batch.items.device == device else batch.to(device)
+
+    def _for(self, read: Callable[[], Log], state: dict[str, Any]) -> HistoryData:
+        data = HistoryData(
+            read,
+            max_epochs=0,
+            batch_size=self.eval_batch_size,
+            length=state["length"],
+            split=self.split,
+            val_share=self.val_share,
+            test_share=self.test_share,
+            eval_users=self.eval_users,
+            unknown=self.unknown,
+            reading=self.reading,
+            min_user_items=self.min_user_items,
+        )
+        data.restore(state)
+        data.is_input = True
+        return data
+
+    def _examples(self, split: str) -> _Examples:
+        log = self._ready()
+        if split != "all":
+            log = self._measured
+        part = whole(log) if split == "all" else self._split()[split]
+        part = part.kept(_worth(log, part, split, self.catalogue.unknown))
+        if split in ("val", "test") and self.eval_users is not None and len(part.users) > self.eval_users:
+            drawn = np.random.default_rng(_DRAW).permutation(len(part.users))[: self.eval_users]
+            part = part.kept(np.sort(drawn))
+        return _Examples(log, self.catalogue, part, "" if split == "all" else split, self.length)
+
+    def _split(self) -> dict[str, Part]:
+        """What is held out; not asked for where every user's whole history is."""
+        if self.is_input and self.split == "time" and self._measured.times is None:
+            warnings.warn(
+                "the model was measured on a later part of its data, and these histories have no times: the last items "
+                "of users are held out instead, which gives other figures",
+                UserWarning,
+                stacklevel=2,
+            )
+            self.split = "leave_one_out"
+        if self._parts is None and self.split == "time" and len(self._measured.items):
+            self._parts = by_time(self._measured, self.val_share, self.test_share)
+        elif self._parts is None:
+            self._parts = leave_one_out(self._measured)
+        return self._parts
+
+    def _ready(self) -> Log:
+        self.setup()
+        assert self.log is not None
+        return self.log
+
+
+def _worth(log: Log, part: Part, split: str, unknown: int | None) -> Bool[np.ndarray, " k"]:
+    """Who has something to be learned or to be ranked."""
+    worth = np.ones(len(part.users), dtype=bool)
+    if split == "train":
+        worth &= part.ends - log.offsets[part.users] >= 2
+    elif split != "all" and unknown is not None:
+        worth &= log.items[part.ends] != unknown
+    return worth
+
+
+def _counts(log: Log, train: Part) -> torch.Tensor:
+    """How often each item was chosen in training: in all, without what comes after it."""
+    after = array_ranges(train.ends, log.offsets[1:] - train.ends)
+    size = len(log.item_names)
+    return torch.from_numpy(np.bincount(log.items, minlength=size) - np.bincount(log.items[after], minlength=size))
+
+
+class _Examples:
+    """The users of one split, of whom batches are made with no loop over users or positions."""
+
+    def __init__(self, log: Log, catalogue: Catalogue, part: Part, split: str, length: int) -> None:
+        self.log = log
+        self.catalogue = catalogue
+        self.part = part
+        self.split = split
+        self.length = length
+
+    def __len__(self) -> int:
+        return len(self.part.users)
+
+    @cached_property
+    def lengths(self) -> Int[np.ndarray, " k"]:
+        """Of the windows. The last item of training has none after it, and is a target alone."""
+        had = self.part.ends - self.log.offsets[self.part.users] - (self.split == "train")
+        lengths: np.ndarray = np.minimum(had, self.length)
+        return lengths
+
+    def batch(self, numbers: Sequence[int]) -> Histories:
+        """The packed batch of some of them."""
+        log, part = self.log, self.part
+        rows = np.asarray(numbers)
+        users, lengths, learning = part.users[rows], self.lengths[rows], self.split == "train"
+        ends = part.ends[rows] - learning
+        places = array_ranges(ends - lengths, lengths)
+        items = log.items[places].astype(np.int64)
+        last = np.cumsum(lengths) - 1
+        targets = np.roll(items, -1)
+        targets[last] = log.items[ends] if learning else -1
+        # in training that is the last target, by which an evaluation of this split says how well it is known by heart
+        held_out = log.items[ends].astype(np.int64) if self.split else np.full(len(rows), -1)
+        if self.catalogue.unknown is not None:
+            for wanted in (targets, held_out):
+                wanted[wanted == self.catalogue.unknown] = -1
+        starts = log.offsets[users]
+        seen, seen_lengths = _distinct(log.items, starts, part.seen_ends[rows] - starts, len(log.item_names))
+        gold = None
+        if log.gold is not None:
+            back = log.gold[places].astype(np.int64)
+            within = places - np.repeat(ends - lengths, lengths)
+            gold = torch.from_numpy(np.where(back <= within, back, -1))
+        return Histories(
+            items=torch.from_numpy(items),
+            lengths=torch.from_numpy(lengths),
+            targets=torch.from_numpy(targets),
+            held_out=torch.from_numpy(held_out),
+            seen=torch.from_numpy(seen),
+            seen_lengths=torch.from_numpy(seen_lengths),
+            ids=tuple([log.user_names[user] for user in users.tolist()]),
+            splits=(self.split,) * len(rows),
+            catalogue=self.catalogue,
+            times=None if log.times is None else torch.from_numpy(log.times[places]),
+            gold=gold,
+        )
+
+
+def _distinct(
+    items: Int[np.ndarray, " n"], starts: Int[np.ndarray, " b"], lengths: Int[np.ndarray, " b"], size: int
+) -> tuple[Int[np.ndarray, " s"], Int[np.ndarray, " b"]]:
+    """The distinct items of each range, sorted, and how many."""
+    rows = np.repeat(np.arange(len(starts)), lengths)
+    keys = rows * size + items[array_ranges(starts, lengths)]
+    keys.sort()
+    keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])]
+    rows, found = np.divmod(keys, size)
+    return found, np.bincount(rows, minlength=len(starts))
+
+
+def _spelled(texts: Sequence[str], state: dict[str, Any]) -> Log:
+    """Histories as they are written on the command line; an item that is not there by its id may be by its title."""
+    known = set(state["items"])
+    titles = state["titles"] or state["items"]
+    counts = Counter(titles)  # a title that two items have says neither
+    titled = {title: name for name, title in zip(state["items"], titles, strict=True) if counts[title] == 1}
+    users: list[int] = []
+    names: list[str] = []
+    for user, text in enumerate(texts):
+        try:
+            found = items_of(text)
+        except ValueError as error:
+            raise DataError(
+                f"--history {text!r}: {error}. Write items, oldest first, with commas between them."
+            ) from None
+        users += [user] * len(found)
+        names += [name if name in known else titled.get(name, name) for name in found]
+    places = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    return make_log(
+        np.array(users),
+        np.array([places[name] for name in names]),
+        user_names=[f"history {number}" for number in range(1, len(texts) + 1)],
+        item_names=list(places),
+    )

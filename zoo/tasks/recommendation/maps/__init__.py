@@ -1,0 +1,1 @@
+"""What weighs on a recommendation: influence, figures, tables."""

@@ -1,0 +1,148 @@
+"""What weighs on the recommendations to all users of a split, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.attention import sites
+from zoo.maps.score import pointing
+from zoo.tasks.recommendation.answers import recommended
+from zoo.tasks.recommendation.batch import Histories
+from zoo.tasks.recommendation.data.history_data import HistoryData
+from zoo.tasks.recommendation.maps.influence import attended, by_user, gold_places
+from zoo.tasks.recommendation.nets.din import DIN
+from zoo.tasks.recommendation.recommender import Recommender
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class ByDistance:
+    """Mean weights by how many positions back a key lies, for each site and head; over the queries with such a key."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Float[Tensor, "h d"]] = {}
+        self._queries: dict[str, Float[Tensor, " d"]] = {}
+        self._uniform: dict[str, Float[Tensor, " d"]] = {}
+
+    def add(self, site: str, weights: Float[Tensor, "u h q k"], real: Bool[Tensor, "u k"]) -> None:
+        """Causal self-attention of several users; weights of padding are zero."""
+        length = real.shape[1]
+        steps = torch.arange(length, device=real.device)
+        back = steps[:, None] - steps
+        pairs = back >= 0
+        sums = weights.double().sum(0)[:, pairs]
+        of = back[pairs]
+        # Query q has q + 1 keys, the one at each distance from 0 to q among them.
+        queries = real.sum(0).double()
+        have = queries.flip(0).cumsum(0).flip(0)
+        uniform = (queries / (steps + 1)).flip(0).cumsum(0).flip(0)
+        self._add(site, sums.new_zeros(len(sums), length).index_add(1, of, sums), have, uniform)
+
+    def add_last(self, site: str, weights: Float[Tensor, " n"], batch: Histories) -> None:
+        """What each user's candidate gives its history, whose last item lies one position back."""
+        back = batch.last[batch.users] - torch.arange(len(batch.items), device=batch.items.device) + 1
+        uniform = 1.0 / batch.lengths[batch.users].double()
+        parts = (weights.double(), torch.ones_like(uniform), uniform)
+        sums, have, even = (x.new_zeros(int(back.max()) + 1, dtype=torch.float64).index_add(0, back, x) for x in parts)
+        self._add(site, sums[None], have, even)
+
+    def frame(self, layers: list[str]) -> pd.DataFrame:
+        """layer, site, head, distance, weight, uniform (what equal weights would be), queries."""
+        import pandas as pd
+
+        frames = []
+        for site, sums in self._sums.items():
+            have = self._queries[site]
+            for head, row in enumerate(sums):
+                which = (have > 0).nonzero().flatten()
+                columns = {
+                    "layer": layers.index(site),
+                    "site": site,
+                    "head": head,
+                    "distance": which.numpy(),
+                    "weight": (row / have)[which].numpy(),
+                    "uniform": (self._uniform[site] / have)[which].numpy(),
+                    "queries": have[which].long().numpy(),
+                }
+                frames.append(pd.DataFrame(columns))
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+
+    def _add(self, site: str, sums: Tensor, queries: Tensor, uniform: Tensor) -> None:
+        for held, part in ((self._sums, sums), (self._queries, queries), (self._uniform, uniform)):
+            part = part.cpu()
+            have = held.get(site, part[..., :0])
+            length = max(have.shape[-1], part.shape[-1])
+            held[site] = F.pad(have, (0, length - have.shape[-1])) + F.pad(part, (0, length - part.shape[-1]))
+
+
+class Survey:
+    """One pass; memory does not grow with the number of users, except for one number each.
+
+    Attributes:
+        distances: Filled while `frames` is read; empty where no attention has weights.
+    """
+
+    def __init__(self, module: Recommender, data: HistoryData, split: str) -> None:
+        self.module, self.data, self.split = module, data, split
+        self.distances = ByDistance()
+        self.users = 0
+        self._points: list[float] = []
+
+    def frames(self) -> Iterator[pd.DataFrame]:
+        """A row a user: what `predict_step` says, how many items, and which of them weighs most in the scored map."""
+        import pandas as pd
+
+        for batch in self.data.loader(self.split):
+            with torch.inference_mode():
+                columns: dict[str, Any] = self.module.predict_step(batch)
+                columns = {key: columns[key] for key in ("id", "split", "label", "prediction")}
+                columns["items"] = batch.lengths.tolist()
+                self._measure(batch)
+                if self.module.how is not None:
+                    columns |= self._heaviest(batch)
+            self.users += len(batch)
+            yield pd.DataFrame(columns)
+
+    def truth(self) -> dict[str, float | None]:
+        """The scores over all users whose gold is known, once `frames` has been read."""
+        return {"pointing_accuracy": sum(self._points) / len(self._points)} if self._points else {}
+
+    def _heaviest(self, batch: Histories) -> dict[str, Any]:
+        shares = self.module.shares(batch)
+        rows = by_user(shares, batch, "shares").weights[:, 0, 0]
+        share, place = rows.max(1)
+        items = batch.items[batch.starts + place].tolist()
+        columns: dict[str, Any] = {
+            "weighs_most": [batch.catalogue.names[item] for item in items],
+            "title": [batch.catalogue.shown(item) for item in items],
+            "share": share.tolist(),
+            "back": (batch.lengths - 1 - place).tolist(),
+        }
+        gold = gold_places(batch)
+        if gold is not None:
+            columns["points_at_gold"] = self._pointing(rows, by_user(gold.float(), batch, "gold").weights[:, 0, 0] > 0)
+        return columns
+
+    def _pointing(self, rows: Float[Tensor, "b k"], gold: Bool[Tensor, "b k"]) -> list[float]:
+        """For each user, whether what weighs most is gold; NaN where that is not known."""
+        found = iter(pointing(rows, gold).tolist())
+        by_one = [next(found) if any(row) else None for row in gold.tolist()]
+        self._points += [each for each in by_one if each is not None]
+        return [float("nan") if each is None else each for each in by_one]
+
+    def _measure(self, batch: Histories) -> None:
+        net = self.module.net
+        if isinstance(net, DIN):
+            best = recommended(self.module, batch, 1).top.clamp(min=0)
+            self.distances.add_last(next(iter(sites(net))), self.module.weights(batch, best)[:, 0], batch)
+            return
+        for part in attended(net, batch):
+            for site, weights in part.maps.items():
+                self.distances.add(site, weights, part.real)

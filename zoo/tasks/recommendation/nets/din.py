@@ -1,0 +1,161 @@
+"""DIN: how likely a user is to choose a candidate, which looks at the history for itself (Zhou et al. 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from zoo.attention import Attend, DenseSupport, Dice, EdgeSupport
+from zoo.attention.ranges import Count, Rate
+from zoo.attention.scores.pairwise import prepared
+from zoo.tasks.recommendation.batch import Histories
+from zoo.tasks.recommendation.ranges import owners, ranges
+
+_PAIRS = 2**13
+"""Pairs of a candidate and a past item that are scored at once: more leave the cache, and cost four times as much."""
+_TABLE = 2**22
+"""Pairs of a candidate and a past item of the batch whose scores are kept at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """Items to be scored, each after a part of a user's history.
+
+    Args:
+        items: Their numbers.
+        starts: Where in the packed batch each one's history begins.
+        stops: The position after the history's last one.
+    """
+
+    items: Int[Tensor, " q"]
+    starts: Int[Tensor, " q"]
+    stops: Int[Tensor, " q"]
+
+
+class DIN(nn.Module):
+    """logit(v | e_1 ... e_n) = b_v + MLP(BN([u, v, u * v])), u = sum_j a(e_j, v) e_j (eq. 3, figure 2).
+
+    u * v, the item's bias b_v and the batch norm are those of the authors' code; there are no features of users or of
+    contexts. In training the pairs of a candidate and a past item are the edges of a graph: no pair is padding, which
+    would cost time and enter the statistics of `Dice`.
+
+    Args:
+        items: From the data: how many there are.
+        attend: `(dim, heads) -> Attend`, for a(e, v): the paper's is `ActivationUnit` with `Unnormalised`.
+        dim: Width of an item; candidates and histories have the same embeddings.
+        hidden: Widths of the MLP's hidden layers.
+        activation: Called with a hidden layer's width: `Dice`, `torch.nn.PReLU`.
+        dropout: Of the MLP's hidden units.
+    """
+
+    def __init__(
+        self,
+        *,
+        items: Count,
+        attend: Callable[[int, int], Attend],
+        dim: Count = 64,
+        hidden: Sequence[Count] = (200, 80),
+        activation: Callable[[int], nn.Module] = Dice,
+        dropout: Rate = 0.0,
+    ) -> None:
+        super().__init__()
+        if items < 1 or dim < 1 or not hidden or min(hidden) < 1:
+            raise ValueError(f"items, dim and every width of hidden must be 1 or more, got {items}, {dim}, {hidden}")
+        self.items = nn.Embedding(items, dim)
+        self.bias = nn.Embedding(items, 1)
+        self.attend = attend(dim, 1)
+        self.attend.require(EdgeSupport, "DIN")
+        layers: list[nn.Module] = [nn.BatchNorm1d(3 * dim)]
+        for width, following in pairwise((3 * dim, *hidden)):
+            layers += [nn.Linear(width, following), activation(following), nn.Dropout(dropout)]
+        self.mlp = nn.Sequential(*layers, nn.Linear(hidden[-1], 1))
+        nn.init.normal_(self.items.weight, std=dim**-0.5)
+        nn.init.zeros_(self.bias.weight)
+
+    def forward(self, batch: Histories, candidates: Candidates) -> Float[Tensor, " q"]:
+        """The logit of each candidate."""
+        query = self.items(candidates.items)
+        history = self.items(batch.items).unsqueeze(1)
+        support = pairs(candidates, len(batch.items))
+        context, _ = self.attend(query.unsqueeze(1), history, history, support)
+        return self._logits(context.squeeze(1), query, candidates.items)
+
+    def scores(self, batch: Histories, items: Int[Tensor, "#b i"]) -> Float[Tensor, "b i"]:
+        """Of candidates after each user's whole history: the same for all users, or each user's own.
+
+        Users of equally long histories are computed together, so that nothing is padded here either. What a candidate
+        thinks of a past item is the same for all users: where all have the same candidates, it is computed once.
+        """
+        if len(items) == 1 and len(batch) > 1 and not self.training and self._is_plain():
+            return self._of_shared(batch, items[0])
+        items = items.expand(len(batch), -1)
+        found = self.items.weight.new_empty(items.shape)
+        for users, rows, at in _blocks(batch, items.shape[1]):
+            which = items[users, at]
+            query, history = self.items(which), self.items(batch.items[rows]).unsqueeze(1)
+            context, _ = self.attend(query.unsqueeze(1), history, history, DenseSupport())
+            found[users, at] = self._logits(context.flatten(0, 2), query.flatten(0, 1), which.flatten()).view(
+                which.shape
+            )
+        return found
+
+    def _of_shared(self, batch: Histories, items: Int[Tensor, " i"]) -> Float[Tensor, "b i"]:
+        past, place = torch.unique(batch.items, return_inverse=True)
+        key = prepared(self.attend.score, self.items(past)[None, None])
+        found = self.items.weight.new_empty(len(batch), len(items))
+        for start in range(0, len(items), _TABLE // len(past) + 1):
+            some = items[start : start + _TABLE // len(past) + 1]
+            parts = self.items(some)[None, None].split(_PAIRS // len(past) + 1, 2)
+            table = torch.cat([self.attend.score(part, key, DenseSupport(), None) for part in parts], 2)[0, 0]
+            for users, rows, at in _blocks(batch, len(some)):
+                scores = table[at[0, :, None], place[rows][:, None]].unsqueeze(1)
+                weights = self.attend.normalise(scores, DenseSupport(), None)
+                context = weights.to(table.dtype) @ self.items(batch.items[rows]).unsqueeze(1)
+                which = some[at].expand(len(users), -1).flatten()
+                logits = self._logits(context.flatten(0, 2), self.items(which), which)
+                found[users, start + at] = logits.view(len(users), -1)
+        return found
+
+    def _is_plain(self) -> bool:
+        """Whether a score is of one pair alone, and nobody wants to see the weights."""
+        has_more = self.attend.restrict is not None or self.attend.position is not None
+        return not (has_more or hasattr(self.attend.normalise, "draw") or self.attend.tap.is_open)
+
+    def _logits(
+        self, context: Float[Tensor, "q d"], query: Float[Tensor, "q d"], items: Int[Tensor, " q"]
+    ) -> Float[Tensor, " q"]:
+        found = self.mlp(torch.cat([context, query, context * query], -1))
+        return (found + self.bias(items)).squeeze(-1)  # type: ignore[no-any-return]
+
+
+def whole(batch: Histories, items: Int[Tensor, "b c"]) -> Candidates:
+    """Each user's candidates after its whole history, user after user."""
+    count = items.shape[1]
+    starts, stops = (x.repeat_interleave(count) for x in (batch.starts, batch.ends))
+    return Candidates(items.flatten(), starts, stops)
+
+
+def pairs(candidates: Candidates, positions: int) -> EdgeSupport:
+    """Each candidate attends to its history, and that is all there is."""
+    lengths = candidates.stops - candidates.starts
+    at = ranges(candidates.starts, lengths)
+    return EdgeSupport.from_edges(torch.stack([at, owners(lengths, len(at))]), len(lengths), positions)
+
+
+def _blocks(batch: Histories, items: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """(users (b,1), their rows (b,n), which of the candidates (1,c)), users of one length at a time."""
+    at = torch.arange(items, device=batch.items.device)
+    for length in set(batch.lengths.tolist()):
+        users = (batch.lengths == length).nonzero()
+        size = max(1, min(items, _PAIRS // length))
+        together = max(1, _PAIRS // (length * size))
+        for first in range(0, len(users), together):
+            some = users[first : first + together]
+            rows = batch.starts[some] + torch.arange(length, device=users.device)
+            for start in range(0, items, size):
+                yield some, rows, at[None, start : start + size]

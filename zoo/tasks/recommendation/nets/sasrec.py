@@ -1,0 +1,202 @@
+"""SASRec: what a user chooses next, by causal self-attention over what came before (Kang & McAuley 2018)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.attention import Attend, FeedForward, Learned, MixerFactory, MultiHead, Position, self_attention
+from zoo.attention.attend import sized
+from zoo.attention.dropout import Dropout
+from zoo.attention.ranges import Count, Natural, Rate
+from zoo.tasks.recommendation.batch import Histories
+from zoo.tasks.recommendation.nets.packing import Packing, mixed, mixed_last
+
+
+class SASRec(nn.Module):
+    """Items and positions, blocks, a norm; the score of an item is the product with its embedding (section III).
+
+    Initialised as in the authors' code: every matrix and table uniformly (Glorot & Bengio 2010), biases zero. The port
+    SASRec.pytorch departs from it: its attention projects the heads' contexts once more, and sees the padding in front.
+
+    Args:
+        items, length: From the data: how many items there are, and how many of a user's last ones are seen.
+        attend: `(dim, heads) -> Attend`, or a `MixerFactory`.
+        dim: Width of an item.
+        layers: Number of blocks.
+        heads: Heads in each; must divide `dim`.
+        hidden: Hidden units of the feed-forward networks; `dim` if not given, as in the paper.
+        position: Makes what is added to items: a class or partial of `zoo.attention.positions`, or None. The last item
+            always has the last position.
+        relative: Makes what attention knows of positions: a class or partial of a `Position`. A `MixerFactory` goes
+            without: what stands in attention's place reads in order.
+        norm: "paper": see `Block`; "pre": the usual pre-norm block.
+        dropout: Of inputs, of hidden units and of what blocks add; that of weights is `attend`'s.
+        time_buckets: Of the time since the item before, a bucket for each doubling of seconds, with a learned vector
+            that is added to the item; 0: times are not looked at.
+    """
+
+    def __init__(
+        self,
+        *,
+        items: Count,
+        length: Count,
+        attend: Callable[[int, int], Attend] | MixerFactory,
+        dim: Count = 50,
+        layers: Count = 2,
+        heads: Count = 1,
+        hidden: Count | None = None,
+        position: Callable[..., nn.Module] | None = Learned,
+        relative: Callable[..., Position] | None = None,
+        norm: Literal["paper", "pre"] = "paper",
+        dropout: Rate = 0.2,
+        time_buckets: Natural = 0,
+    ) -> None:
+        super().__init__()
+        if norm not in ("paper", "pre"):
+            raise ValueError(f"norm is 'paper' or 'pre', got {norm!r}")
+        for name, number in (("items", items), ("length", length), ("dim", dim), ("layers", layers), ("heads", heads)):
+            if number < 1:
+                raise ValueError(f"{name} must be 1 or more, got {number}")
+        if time_buckets < 0 or time_buckets == 1:
+            raise ValueError(
+                f"time_buckets is 0, or 2 and more (the first item has one of its own), got {time_buckets}"
+            )
+        self.length = length
+        self.items = nn.Embedding(items, dim)
+        self.position = None if position is None else sized(position, {"dim": dim, "length": length})
+        self.gaps = nn.Embedding(time_buckets, dim) if time_buckets else None
+        self.dropout = Dropout(dropout)
+        self.layers = nn.ModuleList(
+            Block(
+                dim=dim,
+                mixer=self_attention(
+                    dim=dim,
+                    heads=heads,
+                    attend=attend,
+                    position=None if isinstance(attend, MixerFactory) else relative,
+                    length=length,
+                    causal=True,
+                    project=norm == "pre",
+                ),
+                feed_forward=FeedForward(dim=dim, width=dim if hidden is None else hidden, dropout=dropout),
+                norm=norm,
+                dropout=dropout,
+            )
+            for _ in range(layers)
+        )
+        self.norm = _norm(dim)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """What a mechanism or a mixer has of its own is left to it."""
+        tables = [table.weight for table in (self.items, self.gaps) if table is not None]
+        tables += [self.position.vectors] if isinstance(self.position, Learned) else []
+        for table in tables:
+            nn.init.xavier_uniform_(table)
+        parts = [part for layer in self.layers for part in layer.children()]
+        for linear in (each for part in parts if isinstance(part, MultiHead | FeedForward) for each in part.children()):
+            if isinstance(linear, nn.Linear):
+                nn.init.xavier_uniform_(linear.weight)
+                nn.init.zeros_(linear.bias)
+
+    def forward(self, batch: Histories) -> Float[Tensor, "n d"]:
+        """What each position says of the item that follows it."""
+        return self._encoded(batch, last=False)
+
+    def last(self, batch: Histories) -> Float[Tensor, "b d"]:
+        """The same at each user's last position; the last block computes no others."""
+        return self._encoded(batch, last=True)
+
+    def scores(self, vectors: Float[Tensor, "b d"], items: Int[Tensor, " i"] | None = None) -> Float[Tensor, "b i"]:
+        """Of some items, or of all."""
+        return F.linear(vectors, self.items.weight if items is None else self.items(items))
+
+    def resized(self, name: str, old: Float[Tensor, "..."]) -> Float[Tensor, "..."] | None:
+        """Learned positions of another window: the last ones stay the last, those before them are new."""
+        if name != "position.vectors" or not isinstance(self.position, Learned):
+            return None
+        vectors = self.position.vectors.detach().clone()
+        shared = min(len(old), len(vectors))
+        vectors[len(vectors) - shared :] = old[len(old) - shared :]
+        return vectors
+
+    def _encoded(self, batch: Histories, *, last: bool) -> Float[Tensor, "m d"]:
+        packing = Packing(batch.lengths)
+        x = self._inputs(batch, packing)
+        for layer in self.layers:
+            x = layer(x, packing, last=last and layer is self.layers[-1])
+        return self.norm(x)  # type: ignore[no-any-return]
+
+    def _inputs(self, batch: Histories, packing: Packing) -> Float[Tensor, "n d"]:
+        if packing.longest > self.length:
+            raise ValueError(f"a history of {packing.longest} items, and the model sees {self.length} at most")
+        x = self.items(batch.items) * math.sqrt(self.items.embedding_dim)
+        if self.position is not None:
+            # As in a window that is padded in front.
+            table = self.position(x.new_zeros(1, self.length, x.shape[1]))[0]
+            x = x + F.embedding(self.length - batch.lengths[batch.users] + batch.positions, table)
+        if self.gaps is not None:
+            x = x + self.gaps(_buckets(batch, self.gaps.num_embeddings))
+        return self.dropout(x)  # type: ignore[no-any-return]
+
+
+class Block(nn.Module):
+    """q = norm(x), y = q + attention(q, x, x), f = norm(y), f + dropout(W_2 dropout(relu(W_1 f + b_1)) + b_2).
+
+    As in the authors' code: keys and values are not normalised, the residuals add what is, and the heads' contexts are
+    not projected once more; their dropout is that of the weights. With `norm="pre"` y = x + dropout(attention(norm(x)))
+    and y + dropout(feed_forward(norm(y))). What stands in attention's place is given q.
+
+    Args:
+        dim: Width of a row.
+        mixer: `MultiHead`, or another `Mixer`.
+        feed_forward: Of each row on its own.
+        norm: "paper" or "pre".
+        dropout: Of what is added.
+    """
+
+    def __init__(
+        self,
+        *,
+        dim: Count,
+        mixer: nn.Module,
+        feed_forward: nn.Module,
+        norm: Literal["paper", "pre"],
+        dropout: Rate,
+    ) -> None:
+        super().__init__()
+        self.is_paper = norm == "paper"
+        self.mixed = _norm(dim)
+        self.mixer = mixer
+        self.fed = _norm(dim)
+        self.feed_forward = feed_forward
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "n d"], packing: Packing, last: bool = False) -> Float[Tensor, "m d"]:
+        """All rows, or the last one of each user."""
+        query = self.mixed(x)
+        y = (mixed_last if last else mixed)(self.mixer, query, x if self.is_paper else query, packing)
+        before = query if self.is_paper else x
+        before = before[packing.last] if last else before
+        y = before + (y if self.is_paper else self.dropout(y))
+        normed = self.fed(y)
+        return (normed if self.is_paper else y) + self.dropout(self.feed_forward(normed))  # type: ignore[no-any-return]
+
+
+def _norm(dim: int) -> nn.LayerNorm:
+    return nn.LayerNorm(dim, eps=1e-8)
+
+
+def _buckets(batch: Histories, buckets: int) -> Int[Tensor, " n"]:
+    """0 for each user's first item, else 1 + floor(log2(1 + seconds since the item before)), within the last."""
+    if batch.times is None:
+        raise ValueError("time_buckets needs the times of items, and there are none: leave it at 0")
+    gaps = batch.times.diff(prepend=batch.times[:1]).clamp(min=0)
+    found = (1 + (gaps.double() + 1).log2().floor().long()).clamp(max=buckets - 1)
+    return found.index_fill(0, batch.starts, 0)

@@ -1,0 +1,1 @@
+"""Rankings: protocols, ranks, metrics."""

@@ -1,0 +1,1 @@
+"""Pictures: published, planted and the user's own."""

@@ -1,0 +1,162 @@
+"""The user's own pictures: folders, or a table of paths. The formats are described in `data/README.md`."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from zoo.data.tables import Row, Table, message, read_table
+from zoo.errors import DataError, some_of
+from zoo.tasks.vision.data.dataset import SPLITS, PictureSet
+from zoo.tasks.vision.data.folders import Walk, by_folder_names, check_folder, class_folders
+from zoo.tasks.vision.data.listing import Entry, Reading, picture_set, say_animated, split_up, usable, verified, warn
+from zoo.tasks.vision.data.picture import PictureError
+
+_TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
+
+
+def read_image_folder(
+    root: Path | str, reading: Reading, *, split_seed: int = 0, labels: Sequence[str] | None = None
+) -> PictureSet:
+    """Reads `root/<class>/...` or `root/{train,val,test}/<class>/...`; what is left out is said in a `UserWarning`.
+
+    Args:
+        root: the folder. A class folder may have folders of its own. Its name is the label.
+        reading: how each picture is read.
+        split_seed: where `root` has no folders for the splits, the pictures of each class are shuffled with this seed
+            and split 60/20/20; where it has no val or no test, a fifth of each class in train is held out for it.
+        labels: a trained model's labels, in its order. Other class folders are then an error.
+
+    Raises:
+        DataError: what is wrong, with the name of the folder or file and the remedy.
+    """
+    root = Path(root)
+    check_folder(root)
+    walk = Walk(root)
+    found, to_hold_out = class_folders(walk)
+    walk.report()
+    good, complete = usable(found, reading, root)
+    entries = split_up(good, to_hold_out, split_seed)
+    return picture_set(entries, root, reading, labels, checked=complete)
+
+
+def read_image_table(
+    table: Path | str, reading: Reading, *, split_seed: int = 0, labels: Sequence[str] | None = None
+) -> PictureSet:
+    """Reads a table of pictures; what is not used of it (bad rows, other columns) is said in a `UserWarning`.
+
+    Args:
+        table: columns `path` (from the folder of the table, or absolute), `label` (an empty cell: not known),
+            optionally `split` (train, val, test or empty).
+        reading: how each picture is read.
+        split_seed: where there is no column `split`, the pictures of each label are shuffled with this seed and split
+            60/20/20.
+        labels: a trained model's labels, in its order. Other labels are then an error, while the column may be missing.
+
+    Raises:
+        DataError: what is wrong, with file, line, column and remedy.
+    """
+    entries, rows = _rows(table, reading, labels)
+    if "split" not in rows.columns:
+        entries = split_up(entries, ("val", "test"), split_seed)
+    return picture_set(entries, rows.path, reading, labels, checked=not rows.collected)
+
+
+def read_pictures_at(paths: Sequence[Path], reading: Reading, *, labels: Sequence[str]) -> PictureSet:
+    """Reads pictures for a trained model: files, whatever their names end in, folders with all in them, and tables.
+
+    A picture in a folder that is named as one of the labels has this label, any other has none. With a label, and not
+    below a folder named as a split, it is in `test`. Ids are paths as given.
+
+    Args:
+        paths: read in this order; the content of a folder is sorted.
+        reading: how each picture is read.
+        labels: the model's, in its order.
+    """
+    entries: list[Entry] = []
+    for path in paths:
+        if path.name.lower().endswith(_TABLES):
+            rows, table = _rows(path, reading, labels)
+            has_splits = "split" in table.columns
+            entries += [replace(each, split=each.split if has_splits or not each.label else "test") for each in rows]
+        elif path.is_dir():
+            walk = Walk(path)
+            inside = [by_folder_names(path, each, set(labels)) for each in walk.pictures(path)]
+            walk.report()
+            if not inside:
+                remedy = "Their names end in .jpg, .png, .webp, .bmp, .tif, .gif or .ppm."
+                raise DataError(message(path, None, None, "the folder holds no picture", remedy))
+            entries += usable(inside, reading, path)[0]
+        else:
+            entries += usable([Entry(path, str(path))], reading, path, may_be_none=True)[0]
+    if not entries:
+        raise DataError(f"{', '.join(map(str, paths[:3]))}: no picture is usable.")
+    ids = Counter(each.id for each in entries)
+    repeated = [name for name, count in ids.items() if count > 1]
+    if repeated:
+        have = "picture is" if len(repeated) == 1 else "pictures are"
+        warn(f"{len(repeated):,} {have} named more than once, and read once; the first: {repeated[0]}.")
+        first: dict[str, Entry] = {}
+        for each in entries:
+            first.setdefault(each.id, each)
+        entries = list(first.values())
+    return picture_set(entries, Path(*paths[:1]), reading, labels, checked=True)
+
+
+def _rows(path: Path | str, reading: Reading, labels: Sequence[str] | None) -> tuple[list[Entry], Table]:
+    """The pictures of a table, which is open about what was skipped and collected."""
+    table = read_table(
+        path, required=["path"] if labels is not None else ["path", "label"], on_bad_row=reading.on_bad_row
+    )
+    unused = [name for name in table.columns if name not in ("path", "label", "split")]
+    if unused:
+        warn(f"{table.path}: {some_of(unused)} not used; a picture has a path, a label and a split.")
+    animated: list[str] = []
+    entries = list(table.parse(_row_reader(table, reading, labels, animated)))
+    if table.skipped:
+        warn(table.report())
+    say_animated(table.path, animated)
+    return entries, table
+
+
+def _row_reader(
+    table: Table, reading: Reading, labels: Sequence[str] | None, animated: list[str]
+) -> Callable[[Row], Entry]:
+    lines: dict[str, int] = {}
+    known = None if labels is None else set(labels)
+    has_label, has_split = "label" in table.columns, "split" in table.columns
+
+    def read(row: Row) -> Entry:
+        label = ""
+        if has_label:
+            label = row.text("label", empty=True) if known is None else row.choice("label", known, empty=True)
+        label = unicodedata.normalize("NFC", label)
+        split = row.choice("split", SPLITS, empty=True) if has_split else ""
+        if split and not label:
+            if known is None:
+                what = f"the picture is in split {split!r} and has no label"
+                raise row.error("label", what, "Fill it in, or leave the split empty.")
+            split = ""  # it can be predicted, and cannot be counted
+        name = row.name("path")
+        if not name:
+            return Entry(Path(), "")  # the row is bad, and among the problems that are collected
+        path = table.path.parent / name
+        real = os.path.realpath(path)
+        if real in lines:
+            raise row.error("path", f"{name!r} is already the picture of line {lines[real]}", "Remove one of the two.")
+        lines[real] = row.line
+        if not os.path.lexists(path):
+            remedy = "Write / between folders." if "\\" in name else "Write the path from the folder of the table."
+            raise row.error("path", f"there is no file {path}", remedy)
+        try:
+            if verified(path, reading):
+                animated.append(name)
+        except PictureError as error:
+            raise row.error("path", f"{name!r}: {error.what}", error.remedy) from None
+        return Entry(path, name, label, split, row.line)
+
+    return read

@@ -1,0 +1,158 @@
+"""Folders of pictures: which are in them, of which class and split, and what else lies about there."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from zoo.data.tables import message
+from zoo.errors import DataError
+from zoo.tasks.vision.data.dataset import SPLITS
+from zoo.tasks.vision.data.listing import Entry, counted, warn
+from zoo.tasks.vision.data.picture import SUFFIXES
+
+_MEANT = {"training": "train", "valid": "val", "validation": "val", "dev": "val", "testing": "test"}
+
+
+def class_folders(walk: Walk) -> tuple[list[Entry], tuple[str, ...]]:
+    """The pictures of all class folders, and the splits that are to be held out of `train`."""
+    root = walk.root
+    folders, files = walk.content(root)
+    walk.loose += [walk.named(each) for each in walk.named_as_pictures(files)]
+    if not folders:
+        remedy = "Put each class into a folder of its own, or list the pictures in a table (data=image_table)."
+        raise DataError(message(root, None, None, "it holds no folder", remedy))
+    nested = [each for each in folders if Walk(each).content(each)[0]]
+    meant = {each.name: _MEANT.get(each.name.lower(), each.name.lower()) for each in folders}
+    if nested and all(name in SPLITS for name in meant.values()):
+        for name, split in meant.items():
+            if name != split:
+                what = f"folder {name!r} is not the name of a split"
+                raise DataError(message(root, None, None, what, f"Rename it to {split!r}."))
+        if "train" not in meant:
+            raise DataError(
+                message(root, None, None, "there is no folder 'train'", "Put pictures to learn from there.")
+            )
+        missing = tuple(split for split in ("val", "test") if split not in meant)
+        if missing:
+            warn(f"{root}: there is no folder {' and no '.join(missing)}; a fifth of train is held out for each.")
+        return [entry for each in folders for entry in _in_class_folders(walk, each, each.name)], missing
+    mixed = [each.name for each in nested if each.name in SPLITS]
+    if mixed:
+        other = next(name for name in meant if name not in SPLITS)
+        what = f"folder {mixed[0]!r}, which is a split, stands beside {other!r}"
+        raise DataError(message(root, None, None, what, "Have folders train, val and test alone, or classes alone."))
+    return _in_class_folders(walk, root, "train", folders), ("val", "test")
+
+
+def by_folder_names(root: Path, path: Path, labels: set[str]) -> Entry:
+    """A picture below a folder that was given for prediction."""
+    names = [unicodedata.normalize("NFC", name) for name in (root.name, *path.relative_to(root).parts[:-1])]
+    label = next((name for name in names if name in labels), "")
+    split = next((name for name in names if name in SPLITS and name not in labels), "test") if label else ""
+    return Entry(path, str(path), label, split)
+
+
+def check_folder(root: Path) -> None:
+    if not root.is_dir():
+        what = "this is a file, where a folder belongs" if root.exists() else "the folder does not exist"
+        raise DataError(message(root, None, None, what, f"Check the path, which is taken from {Path.cwd()}."))
+
+
+@dataclass
+class Walk:
+    """Goes through folders, in the order of names, and keeps account of what it leaves out."""
+
+    root: Path
+    hidden: int = 0
+    loose: list[str] = field(default_factory=list)
+    loops: list[str] = field(default_factory=list)
+    again: list[str] = field(default_factory=list)
+    empty: list[str] = field(default_factory=list)
+    others: dict[str, list[str]] = field(default_factory=dict)
+    """By the end of the name: files that are no pictures."""
+
+    def content(self, folder: Path) -> tuple[list[Path], list[Path]]:
+        """Folders and other files in a folder, without the hidden ones."""
+        try:
+            with os.scandir(folder) as found:
+                entries = sorted(found, key=lambda entry: entry.name)
+        except OSError as error:
+            remedy = "Check its permissions, or move it away."
+            raise DataError(
+                message(folder, None, None, f"the folder cannot be read ({error.strerror})", remedy)
+            ) from None
+        visible = [folder / entry.name for entry in entries if not entry.name.startswith(".")]
+        self.hidden += len(entries) - len(visible)
+        folders = [path for path in visible if os.path.isdir(path)]  # False of a link to itself, where is_dir() raises
+        inside = set(folders)
+        return folders, [path for path in visible if path not in inside]
+
+    def pictures(self, folder: Path, above: tuple[str, ...] = ()) -> Iterator[Path]:
+        """Every picture below a folder; links are followed, unless to a folder in which they are or that was seen.
+
+        Folders that link to each other would otherwise be gone through in every order.
+        """
+        seen, waiting = set(above), [folder]
+        while waiting:
+            here = waiting.pop()
+            real = os.path.realpath(here)
+            if real in seen:
+                is_above = Path(os.path.realpath(here.parent)).is_relative_to(real)
+                (self.loops if is_above else self.again).append(self.named(here))
+                continue
+            seen.add(real)
+            folders, files = self.content(here)
+            yield from self.named_as_pictures(files)
+            waiting += reversed(folders)
+
+    def named_as_pictures(self, files: list[Path]) -> Iterator[Path]:
+        for path in files:
+            if path.suffix.lower() in SUFFIXES:
+                yield path
+            else:
+                self.others.setdefault(path.suffix.lower() or "without an ending", []).append(self.named(path))
+
+    def named(self, path: Path) -> str:
+        return path.relative_to(self.root).as_posix()
+
+    def report(self) -> None:
+        """Says what was left out, in one warning."""
+        parts = []
+        if self.others:
+            count = sum(map(len, self.others.values()))
+            kinds = ", ".join(f"{len(names)} {kind}" for kind, names in sorted(self.others.items()))
+            first = min(names[0] for names in self.others.values())
+            parts.append(f"{counted(count, 'file')} not named as pictures ({kinds}; the first: {first})")
+        if self.hidden:
+            parts.append(f"{counted(self.hidden, 'hidden file or folder', 'hidden files and folders')}")
+        if self.loose:
+            parts.append(
+                f"{counted(len(self.loose), 'picture')} outside of the class folders (the first: {self.loose[0]})"
+            )
+        if self.loops:
+            parts.append(f"{counted(len(self.loops), 'link')} to a folder above (the first: {self.loops[0]})")
+        if self.again:
+            parts.append(f"{counted(len(self.again), 'link')} to a folder seen before (the first: {self.again[0]})")
+        if self.empty:
+            parts.append(f"{counted(len(self.empty), 'class folder')} without a picture (the first: {self.empty[0]})")
+        if parts:
+            warn(f"{self.root}: left out {', '.join(parts)}.")
+
+
+def _in_class_folders(walk: Walk, parent: Path, split: str, folders: list[Path] | None = None) -> list[Entry]:
+    if folders is None:
+        folders, files = walk.content(parent)
+        walk.loose += [walk.named(each) for each in walk.named_as_pictures(files)]
+    entries: list[Entry] = []
+    above = (os.path.realpath(parent),)
+    for folder in folders:
+        label = unicodedata.normalize("NFC", folder.name)  # the same word may be written in two ways by two systems
+        pictures = [Entry(path, walk.named(path), label, split) for path in walk.pictures(folder, above)]
+        if not pictures:
+            walk.empty.append(walk.named(folder))
+        entries += pictures
+    return entries

@@ -1,0 +1,79 @@
+"""ImageNet-1k (ILSVRC 2012) as folders of JPEGs, which cannot be downloaded without an account.
+
+The official validation set is the test split: its labels are the only public ones, and published figures are of it.
+Validation pictures are taken from the training set.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from zoo.errors import DataError
+from zoo.tasks.vision.data.dataset import PictureSet
+from zoo.tasks.vision.data.listing import Decoded, Reading
+from zoo.tasks.vision.data.picture import SUFFIXES
+from zoo.tasks.vision.data.published import with_validation
+
+_CLASSES = 1000
+
+
+def read_imagenet(root: Path, *, validation: int) -> PictureSet:
+    """Reads `train/<wnid>/*.JPEG` and `val/<wnid>/*.JPEG`, or some of the classes in this layout.
+
+    Args:
+        root: The folder in which train and val are.
+        validation: How many training pictures are for validation.
+    """
+    for part in ("train", "val"):
+        if not (root / part).is_dir():
+            raise DataError(
+                f"{root / part}: there is no such folder. ImageNet cannot be downloaded without an account: get "
+                "ILSVRC2012 from image-net.org and unpack it to train/<wnid>/*.JPEG and val/<wnid>/*.JPEG in "
+                f"{root}, or set $ZOO_DATA or paths.data to the folder that holds it."
+            )
+    synsets = _folders(root / "train")
+    strange = sorted(set(synsets) ^ set(_folders(root / "val")))
+    if strange or len(synsets) < 2:
+        raise DataError(
+            f"{root}: train and val do not have the same folders of classes, two or more (such as: "
+            f"{', '.join(strange[:3]) or 'none'}). The pictures of val, too, belong into a folder of their class."
+        )
+    train, of_train = _files(root, "train", synsets)
+    test, of_test = _files(root, "val", synsets)
+    ids = train + test
+    return PictureSet(
+        pixels=Decoded(ids, Reading(), root),
+        labels=np.concatenate([of_train, of_test]),
+        splits=np.concatenate([with_validation(of_train, validation), np.full(len(test), "test")]),
+        label_names=_names(synsets),
+        ids=ids,
+        channels=3,
+    )
+
+
+def _folders(path: Path) -> list[str]:
+    return sorted(each.name for each in os.scandir(path) if each.is_dir() and not each.name.startswith("."))
+
+
+def _files(root: Path, part: str, synsets: list[str]) -> tuple[list[str], np.ndarray]:
+    """Paths from the root on, class by class, and the number of each one's class."""
+    names, labels = [], []
+    for label, synset in enumerate(synsets):
+        inside = sorted(each for each in os.listdir(root / part / synset) if Path(each).suffix.lower() in SUFFIXES)
+        if not inside:
+            raise DataError(f"{root / part / synset}: the folder holds no picture. Complete it, or remove the class.")
+        names += [f"{part}/{synset}/{each}" for each in inside]
+        labels += [label] * len(inside)
+    return names, np.array(labels, dtype=np.int64)
+
+
+def _names(synsets: list[str]) -> tuple[str, ...]:
+    """torchvision's words for the thousand classes, by which its weights are matched; of other classes, the wnids."""
+    if len(synsets) != _CLASSES:
+        return tuple(synsets)
+    from torchvision.models import ResNet18_Weights
+
+    return tuple(ResNet18_Weights.IMAGENET1K_V1.meta["categories"])

@@ -1,0 +1,218 @@
+"""Pictures that were found, before they are a set: whether they can be read, their splits, the rules between them."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import UInt8
+from torch import Tensor
+
+from zoo.data.splits import NONE, stratified
+from zoo.data.tables import OnBadRow, collected, is_collecting, message, skip_hint
+from zoo.errors import ConfigError, DataError, nearest, some_of
+from zoo.tasks.vision.data.dataset import SPLITS, PictureSet
+from zoo.tasks.vision.data.picture import MOST_PIXELS, Channels, PictureError, look, read_picture
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the pictures of a set are read.
+
+    Args:
+        channels: 1: grey; 3: red, green, blue.
+        at_least: a JPEG may be decoded smaller, as long as both sides keep so many pixels.
+        most_pixels: a larger picture is a bad one.
+        on_bad_row: whether a picture that cannot be read is an error or left out. To leave out those whose pixels are
+            damaged, all are decoded once beforehand; otherwise only the beginning of each file is looked at.
+    """
+
+    channels: Channels = 3
+    at_least: int | None = None
+    most_pixels: int = MOST_PIXELS
+    on_bad_row: OnBadRow = "error"
+
+    def __post_init__(self) -> None:
+        if self.channels not in (1, 3):
+            raise ConfigError(f"data.channels={self.channels!r}: write 1 (grey) or 3 (red, green, blue)")
+        if self.most_pixels < 1:
+            raise ConfigError(f"data.most_pixels={self.most_pixels}: write a whole number from 1")
+        if self.on_bad_row not in ("error", "skip"):
+            raise ConfigError(f"data.on_bad_row={self.on_bad_row!r}: write error or skip")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One picture that was found."""
+
+    path: Path
+    id: str
+    label: str = ""
+    split: str = ""
+    line: int | None = None
+
+
+class Decoded(Sequence[UInt8[Tensor, "c h w"]]):
+    """Pictures that are decoded when they are asked for.
+
+    Args:
+        paths: From `root` on, or absolute; strings take less memory where there are a million of them.
+        reading: How each is read.
+        root: Of relative paths.
+    """
+
+    def __init__(self, paths: Sequence[Path | str], reading: Reading, root: Path = Path()) -> None:
+        self.paths = paths
+        self.reading = reading
+        self.root = root
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, number: Any) -> Any:
+        path, how = self.root / self.paths[number], self.reading
+        return read_picture(path, channels=how.channels, at_least=how.at_least, most_pixels=how.most_pixels)
+
+
+def usable(found: list[Entry], reading: Reading, root: Path, *, may_be_none: bool = False) -> tuple[list[Entry], bool]:
+    """Those that can be read, as far as is looked, and whether none is missing that is among the problems.
+
+    Args:
+        found: in the order of the set.
+        reading: how each picture is read.
+        root: of which the messages speak.
+        may_be_none: whether a bad one that is skipped may be the only one.
+    """
+    good: list[Entry] = []
+    skipped: list[str] = []
+    seen: dict[str, Entry] = {}
+    animated: list[str] = []
+    complete = True
+    for entry in found:
+        try:
+            _check_once(entry, seen)
+            if verified(entry.path, reading):
+                animated.append(entry.id)
+        except PictureError as error:
+            if reading.on_bad_row == "skip":
+                skipped.append(str(error))
+                continue
+            complete = False
+            with collected():
+                raise PictureError(str(error) if is_collecting() else f"{error} {skip_hint('pictures')}") from None
+            continue
+        good.append(entry)
+    if skipped:
+        warn(f"{root}: skipped {counted(len(skipped), 'bad picture')}. The first: {skipped[0]}")
+    if found and not good and not may_be_none:
+        raise DataError(f"{root}: no picture is usable." + (f" The first: {skipped[0]}" if skipped else ""))
+    say_animated(root, animated)
+    return good, complete
+
+
+def verified(path: Path, reading: Reading) -> bool:
+    """Whether the file has more pictures than the first, after a look at it: at all of it where that is asked for."""
+    header = look(path, most_pixels=reading.most_pixels)
+    if reading.on_bad_row == "skip" or is_collecting():
+        read_picture(path, channels=1, at_least=1, most_pixels=reading.most_pixels)
+    return header.frames
+
+
+def split_up(entries: list[Entry], to_hold_out: Sequence[str], seed: int) -> list[Entry]:
+    """The labelled pictures in train, or in no split, are split so that those of each label are in every part."""
+    free = [number for number, each in enumerate(entries) if each.label and each.split in ("", "train")]
+    names = sorted({entries[number].label for number in free})
+    index = {name: number for number, name in enumerate(names)}
+    labels = np.array([index[entries[number].label] for number in free], dtype=np.int64)
+    parts = stratified(labels, seed, held_out=[SPLITS.index(split) for split in to_hold_out])
+    entries = list(entries)
+    for number, part in zip(free, parts.tolist(), strict=True):
+        entries[number] = replace(entries[number], split=SPLITS[part])
+    return entries
+
+
+def picture_set(
+    entries: list[Entry], source: Path, reading: Reading, labels: Sequence[str] | None, *, checked: bool
+) -> PictureSet:
+    """The set, after the rules between pictures; not if those that broke rules of their own are missing."""
+    names = tuple(labels) if labels is not None else tuple(sorted({each.label for each in entries} - {""}))
+    index = {name: number for number, name in enumerate(names)}
+    for each in entries:
+        if each.label and each.label not in index:
+            what = f"class {each.label!r} is not one of the {len(names)} that the model knows"
+            raise DataError(message(source, each.line, None, what, nearest(each.label, names)))
+    if labels is None and checked:
+        with collected():
+            _check_labels(entries, source, names)
+    return PictureSet(
+        pixels=Decoded([each.path for each in entries], reading),
+        labels=np.array([index.get(each.label, NONE) for each in entries], dtype=np.int64),
+        splits=np.array([each.split for each in entries], dtype="<U5"),
+        label_names=names,
+        ids=[each.id for each in entries],
+        channels=reading.channels,
+    )
+
+
+def say_animated(source: Path, names: list[str]) -> None:
+    if names:
+        have = "has more frames or pages" if len(names) == 1 else "have more frames or pages"
+        warn(f"{source}: {counted(len(names), 'file')} {have} than one, the first is read (such as {names[0]}).")
+
+
+def warn(text: str) -> None:
+    warnings.warn(text, UserWarning, stacklevel=2)
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def _check_once(entry: Entry, seen: dict[str, Entry]) -> None:
+    """A picture that stands in two places would be learnt in one split and tested in another."""
+    try:
+        entry.id.encode("utf-8")
+    except UnicodeEncodeError:
+        named = os.fsencode(entry.id).decode("utf-8", "backslashreplace")
+        raise PictureError(f"{named}: the name of the file is not UTF-8. Rename it.") from None
+    real = os.path.realpath(entry.path)
+    if real in seen and seen[real].id != entry.id:
+        what = f"it is the same file as {seen[real].id}, by a link"
+        raise PictureError(message(entry.path, None, None, what, "Remove one of the two."))
+    seen[real] = entry
+
+
+def _check_labels(entries: list[Entry], source: Path, names: tuple[str, ...]) -> None:
+    if len(names) < 2:
+        what = f"all labelled pictures are of one class, {names[0]!r}" if names else "no picture has a label"
+        remedy = "There must be two at least: a folder each, or an entry each in the column 'label'."
+        raise DataError(message(source, None, None, what, remedy))
+    splits: dict[str, set[str]] = {name: set() for name in names}
+    for each in entries:
+        if each.label:
+            splits[each.label].add(each.split)
+    for name in names:
+        if "train" not in splits[name]:
+            first = next(each for each in entries if each.label == name)
+            where = " and ".join(split for split in SPLITS if split in splits[name]) or "no split"
+            twin = [other for other in names if other != name and other.casefold() == name.casefold()]
+            what = f"{name!r} is seen in {where} only, and never in train"
+            remedy = f"Rename it to {twin[0]!r}." if twin else "Put a picture of it into train, or take it out."
+            raise DataError(message(source, first.line, None, what, remedy))
+    for split in SPLITS:
+        if not any(split in found for found in splits.values()):
+            remedy = "Put pictures there, or label more than two of a class."
+            raise DataError(message(source, None, None, f"no labelled picture is in {split!r}", remedy))
+    unscored = [name for name in names if not splits[name] >= {"val", "test"}]
+    if unscored:
+        warn(f"{source}: {some_of(unscored)} not in every split, for want of pictures.")
+    folded = Counter(name.casefold() for name in names)
+    alike = [name for name in names if folded[name.casefold()] > 1]
+    if alike:
+        warn(f"{source}: {some_of(alike)} classes of their own, and differ in the case of letters only.")

@@ -1,0 +1,201 @@
+"""Pictures that were made, so that it is known which place decides the label.
+
+A picture is a grid of real handwritten digits (Alpaydin & Kaynak 1998; in scikit-learn), each on a ground of another
+colour. A cue elsewhere in the picture has the colour of one of these grounds; the class of the digit on that ground is
+the label, and its cell is gold. The cue is
+
+- `frame`: a frame around the grid, one cell wide;
+- `cell`: one of the grid's cells, which holds no digit.
+
+The other digits are drawn from the same distribution, so that a digit alone says nothing of the label, nor does the
+cue: what counts is which of the grounds has the colour of the cue. The digits of training, validation and test pictures
+are different ones.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Int, UInt8, UInt16
+from sklearn.datasets import load_digits
+
+from zoo.data.generated import check_numbers
+from zoo.errors import ConfigError
+from zoo.tasks.vision.data.dataset import SPLITS, PictureSet
+
+Cue = Literal["frame", "cell"]
+
+_CLASSES = 10
+_SIDE = 8
+"""Pixels a digit is high and wide."""
+_INK = 16
+"""The darkest ink of a digit."""
+_LEVELS = (40, 128, 216)
+"""Of red, green and blue in a ground's colour; ink is white."""
+_MOST_COLOURS = len(_LEVELS) ** 3 - len(_LEVELS)
+"""Grounds that are not grey."""
+
+
+def plant(
+    *,
+    train: int = 10_000,
+    val: int = 1_000,
+    test: int = 1_000,
+    rows: int = 4,
+    columns: int = 4,
+    margin: int = 0,
+    colours: int = 16,
+    noise: int = 16,
+    cue: Cue = "frame",
+    seed: int = 0,
+) -> PictureSet:
+    """Makes pictures; equal arguments give equal pictures.
+
+    Args:
+        train: how many pictures there are to train on.
+        val: how many for validation.
+        test: how many for the test.
+        rows: cells of the grid from top to bottom.
+        columns: cells from left to right.
+        margin: by how many pixels a cell is larger than a digit, which stands anywhere in it.
+        colours: how many colours grounds are drawn from; no two grounds of a picture have the same.
+        noise: each pixel is changed by at most so much, of 255.
+        cue: what says which digit is meant.
+        seed: the seed of everything random here.
+    """
+    counts = (train, val, test)
+    _check(counts, rows, columns, margin, colours, noise, cue)
+    random = np.random.default_rng(seed)
+    (grain,) = random.spawn(1)  # so that pictures with another noise show the same
+    digits = load_digits()
+    pools = _split(random, digits.target)
+    scans = np.ascontiguousarray(digits.images, dtype=np.uint16)
+
+    parts = []
+    for count, pool in zip(counts, pools, strict=True):
+        chosen = _draw_digits(random, digits.target, pool, (count, rows * columns - (cue == "cell")))
+        places = random.permuted(np.tile(np.arange(rows * columns), (count, 1)), axis=1)
+        tags = random.permuted(np.tile(np.arange(colours), (count, 1)), axis=1)[:, : chosen.shape[1]]
+        grounds = _palette(colours)[tags]
+        cells = np.empty((count, rows * columns, 3, _SIDE + margin, _SIDE + margin), dtype=np.uint8)
+        numbers = np.arange(count)[:, None]
+        cells[numbers, places[:, : chosen.shape[1]]] = _drawn(_placed(random, scans[chosen], margin), grounds)
+        if cue == "cell":
+            cells[np.arange(count), places[:, -1]] = grounds[:, 0, :, None, None]
+        pixels, gold = _grid(cells, rows), _grid(_gold(places[:, 0], cells), rows)[:, 0]
+        if cue == "frame":  # the first digit is the one that is meant
+            pixels, gold = _framed(pixels, grounds[:, 0], _SIDE + margin), _framed(gold, False, _SIDE + margin)
+        parts.append((_noisy(grain, pixels, noise), digits.target[chosen[:, 0]], gold))
+
+    pixels, labels, gold = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return PictureSet(
+        pixels=pixels,
+        labels=labels,
+        splits=np.repeat(SPLITS, counts),
+        label_names=tuple(map(str, range(_CLASSES))),
+        ids=[f"{split}/{number}" for split, count in zip(SPLITS, counts, strict=True) for number in range(count)],
+        channels=3,
+        size=(pixels.shape[2], pixels.shape[3]),
+        gold=gold,
+    )
+
+
+def _split(random: np.random.Generator, target: Int[np.ndarray, " n"]) -> list[Int[np.ndarray, " k"]]:
+    """The digits for training, validation and test pictures: 70, 15 and 15 % of each class."""
+    parts: list[list[np.ndarray]] = [[], [], []]
+    for digit in range(_CLASSES):
+        shuffled = random.permutation(np.flatnonzero(target == digit))
+        cuts = [round(0.7 * len(shuffled)), round(0.85 * len(shuffled))]
+        for part, some in zip(parts, np.split(shuffled, cuts), strict=True):
+            part.append(some)
+    return [np.concatenate(part) for part in parts]
+
+
+def _draw_digits(
+    random: np.random.Generator, target: Int[np.ndarray, " n"], pool: Int[np.ndarray, " k"], shape: tuple[int, int]
+) -> Int[np.ndarray, "p d"]:
+    """Digits of a pool, every class being as probable."""
+    label = random.integers(_CLASSES, size=shape)
+    chosen = np.empty_like(label)
+    for digit in range(_CLASSES):
+        candidates = pool[target[pool] == digit]
+        chosen[label == digit] = candidates[random.integers(len(candidates), size=(label == digit).sum())]
+    return chosen
+
+
+def _palette(colours: int) -> UInt16[np.ndarray, "colours 3"]:
+    """Colours as different as can be: each is the one farthest from those before it."""
+    every = np.stack(np.meshgrid(*[_LEVELS] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
+    left = every[~(every == every[:, :1]).all(1)]
+    taken = [0]
+    nearest = ((left - left[0]) ** 2).sum(1)
+    while len(taken) < colours:
+        taken.append(int(nearest.argmax()))
+        nearest = np.minimum(nearest, ((left - left[taken[-1]]) ** 2).sum(1))
+    palette: np.ndarray = left[taken].astype(np.uint16)
+    return palette
+
+
+def _placed(random: np.random.Generator, scans: np.ndarray, margin: int) -> np.ndarray:
+    """Scans (p,d,h,w) somewhere in their cells, (p,d,c,c)."""
+    if not margin:
+        return scans
+    count, digits = scans.shape[:2]
+    ink = np.zeros((count, digits, _SIDE + margin, _SIDE + margin), dtype=scans.dtype)
+    top, left = random.integers(margin + 1, size=(2, count, digits, 1, 1))
+    inside = np.arange(_SIDE)
+    picture, digit = np.ogrid[:count, :digits]
+    ink[picture[..., None, None], digit[..., None, None], top + inside[:, None], left + inside] = scans
+    return ink
+
+
+def _drawn(ink: np.ndarray, grounds: np.ndarray) -> UInt8[np.ndarray, "p d 3 c c"]:
+    """White ink (p,d,c,c) over grounds (p,d,3), in proportion to the ink."""
+    share, ground = ink[:, :, None], grounds[..., None, None]
+    drawn: np.ndarray = ((ground * (_INK - share) + 255 * share) // _INK).astype(np.uint8)
+    return drawn
+
+
+def _gold(places: Int[np.ndarray, " p"], cells: UInt8[np.ndarray, "p n 3 c c"]) -> Bool[np.ndarray, "p n 1 c c"]:
+    gold = np.zeros((cells.shape[0], cells.shape[1], 1, *cells.shape[3:]), dtype=bool)
+    gold[np.arange(len(places)), places] = True
+    return gold
+
+
+def _grid(cells: np.ndarray, rows: int) -> np.ndarray:
+    """Cells (p,n,k,c,c), row by row, as pictures (p,k,h,w)."""
+    count, number, channels, side, _ = cells.shape
+    by_row = cells.reshape(count, rows, number // rows, channels, side, side)
+    return by_row.transpose(0, 3, 1, 4, 2, 5).reshape(count, channels, rows * side, number // rows * side)
+
+
+def _framed(inner: np.ndarray, colours: np.ndarray | bool, width: int) -> np.ndarray:
+    """Pictures (p,k,h,w), or maps (p,h,w), with a frame of one colour (p,k) each."""
+    shape = (*inner.shape[:-2], inner.shape[-2] + 2 * width, inner.shape[-1] + 2 * width)
+    outer = np.empty(shape, dtype=inner.dtype)
+    outer[:] = np.asarray(colours)[..., None, None]
+    outer[..., width:-width, width:-width] = inner
+    return outer
+
+
+def _noisy(random: np.random.Generator, pixels: UInt8[np.ndarray, "p 3 h w"], noise: int) -> np.ndarray:
+    change = random.integers(-noise, noise + 1, size=pixels.shape, dtype=np.int16)
+    return np.clip(change + pixels, 0, 255, out=change).astype(np.uint8)
+
+
+def _check(
+    counts: tuple[int, int, int], rows: int, columns: int, margin: int, colours: int, noise: int, cue: str
+) -> None:
+    if min(counts) < 1:
+        raise ConfigError("train, val and test are how many pictures there are of each kind: make them 1 or more.")
+    if min(margin, noise) < 0 or noise > 255:
+        raise ConfigError(f"margin={margin} and noise={noise}: write whole numbers from 0, noise up to 255.")
+    check_numbers(sum(counts) * 3 * (rows + 2) * (columns + 2) * (_SIDE + margin) ** 2, "these options")
+    digits = rows * columns - (cue == "cell")
+    if min(rows, columns) < 1 or digits < 2:
+        raise ConfigError(f"{rows} rows and {columns} columns leave no room for two digits, of which one is meant.")
+    if not digits <= colours <= _MOST_COLOURS:
+        raise ConfigError(
+            f"colours={colours} does not fit: {digits} digits need as many grounds, and there are {_MOST_COLOURS}."
+        )

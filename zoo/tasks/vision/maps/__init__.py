@@ -1,0 +1,1 @@
+"""Where a network looks in a picture: heat, figures, tables."""

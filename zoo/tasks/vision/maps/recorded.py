@@ -1,0 +1,148 @@
+"""What was recorded of a net, as maps over the places of a picture, with names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from zoo.attention import AttentionMap, DenseSupport, EdgeSupport, sites
+from zoo.maps import labelled
+from zoo.tasks.vision.maps.heat import gold_places, has_class_token, is_of_tokens, pooling_site
+from zoo.tasks.vision.nets.windows import Windows
+
+
+@dataclass(frozen=True, eq=False)
+class Named:
+    """The map of one site for one picture, with what `zoo.maps.labelled` must be told of it."""
+
+    maps: AttentionMap
+    axis_labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    nouns: Mapping[str, str] = field(default_factory=dict)
+    gold: Bool[Tensor, "..."] | None = None
+
+
+def named(
+    net: nn.Module, found: Mapping[str, AttentionMap], size: tuple[int, int], gold: Bool[Tensor, "1 h w"] | None = None
+) -> Iterator[Named]:
+    """Each map of a recording of one picture.
+
+    Patches are called r2c5, rows and columns counted from 1; what stands in front of them is `class`, `register 1` ...
+    The windows of a Swin become one map over the picture, as edges between its places. Gold is that of the class token,
+    of sequence pooling and of spatial gates; other queries have none.
+
+    Args:
+        size: Height and width of the picture that the net was given.
+        gold: Its pixels where attention belongs.
+    """
+    for site, each in found.items():
+        yield _named(net, site, each, size, gold)
+
+
+def scored(found: AttentionMap, grid: tuple[int, int], gold: Bool[Tensor, "1 h w"] | None = None) -> Named:
+    """The map that an ImageClassifier is scored by: one query, the picture."""
+    labels = {"query": ["picture"], "key": places(grid)}
+    marks = None if gold is None else gold_places(gold, grid)
+    return Named(found, labels, {"query": "picture", "key": "place"}, marks)
+
+
+def places(grid: tuple[int, int]) -> list[str]:
+    """The names of the places of a grid, in reading order."""
+    rows, columns = grid
+    return [f"r{row}c{column}" for row in range(1, rows + 1) for column in range(1, columns + 1)]
+
+
+def heads_over_picture(net: Any, found: AttentionMap, size: tuple[int, int]) -> Float[Tensor, "n r c"] | None:
+    """One site's weights over the places of one picture, a map a head.
+
+    Of the class token, where there is one; of sequence pooling; else the mean of what all places give each place. Of a
+    spatial gate its values. None for channel gates, which are of no place.
+    """
+    if found.axes == ("batch", "height", "width"):
+        return found.weights.float().cpu()
+    if "head" not in found.axes:
+        return None
+    one = labelled(_named(net, found.site, found, size, None).maps, {})
+    if one.source is not None:
+        grid = _window_grid(net, found.site, size)
+        weights = one.weights.float()
+        received = weights.new_zeros(grid[0] * grid[1], weights.shape[1]).index_add(0, one.source.long(), weights)
+        return received.T.reshape(-1, *grid) / (grid[0] * grid[1])
+    weights = one.weights.float()
+    if found.site == pooling_site(net):
+        rows = weights[:, 0]
+    elif has_class_token(net):
+        rows = weights[:, 0, net.extra :]
+    else:
+        rows = weights[:, net.extra :, net.extra :].mean(1)
+    return rows.reshape(len(rows), *net.grid(*size))
+
+
+def reassembled(found: AttentionMap, windows: Windows, index: int = 0) -> AttentionMap:
+    """The maps of a picture's windows as one of edges between its places; padding and its weights are left out.
+
+    Args:
+        found: Weights (b * windows, heads, places, places).
+        index: Which picture of the batch.
+    """
+    if found.axes != ("batch", "head", "query", "key"):
+        raise ValueError(f"{found.site} has the axes {', '.join(found.axes)}, and not one map a window")
+    at = windows.places()
+    part = slice(index * len(at), (index + 1) * len(at))
+    weights = found.weights.detach()[part].cpu()
+    query, key = at.unsqueeze(2).expand(-1, -1, at.shape[1]), at.unsqueeze(1).expand(-1, at.shape[1], -1)
+    exists = (query >= 0) & (key >= 0)
+    assert isinstance(found.support, DenseSupport)
+    mask = found.support.mask(at.shape[1], at.shape[1], found.weights.device)
+    if mask is not None:
+        exists &= mask[part].cpu().any(1) if len(mask) > 1 else mask[0].cpu().any(0)
+    support = EdgeSupport.from_edges(torch.stack([key[exists], query[exists]]), windows.rows * windows.columns)
+    return AttentionMap(found.site, weights.movedim(1, -1)[exists][support.order], support.axes, support, found.heads)
+
+
+def _named(net: Any, site: str, found: AttentionMap, size: tuple[int, int], gold: Tensor | None) -> Named:
+    if found.axes == ("batch", "channel"):
+        return Named(found)
+    if found.axes == ("batch", "height", "width"):
+        grid = (found.weights.shape[1], found.weights.shape[2])
+        labels = {axis: [str(n) for n in range(1, n + 1)] for axis, n in zip(found.axes[1:], grid, strict=True)}
+        marks = None if gold is None else gold_places(gold, grid).reshape(grid)
+        return Named(found, labels, gold=marks)
+    if hasattr(net, "windows"):
+        names = places(_window_grid(net, site, size))
+        whole = reassembled(found, _windows(net, site, size))
+        return Named(whole, {"source": names, "target": names}, {"source": "place", "target": "place"})
+    if not is_of_tokens(net):
+        return Named(found)
+    tokens, grid = _tokens(net, size), net.grid(*size)
+    marks = None if gold is None else gold_places(gold, grid)[0].cpu()
+    if site == pooling_site(net):
+        labels = {"query": ["picture"], "key": tokens}
+        return Named(found, labels, {"query": "picture", "key": "token"}, None if marks is None else marks[None])
+    if marks is not None and has_class_token(net):
+        rows = marks.new_zeros(len(tokens), len(tokens))
+        rows[0, net.extra :] = marks
+        marks = rows
+    else:
+        marks = None
+    return Named(found, {"query": tokens, "key": tokens}, {"query": "token", "key": "token"}, marks)
+
+
+def _tokens(net: Any, size: tuple[int, int]) -> list[str]:
+    front = ["class"] if has_class_token(net) else []
+    front += [f"register {number}" for number in range(1, net.extra - len(front) + 1)]
+    return [*front, *places(net.grid(*size))]
+
+
+def _windows(net: Any, site: str, size: tuple[int, int]) -> Windows:
+    windows: Windows = net.windows(list(sites(net)).index(site), *size)
+    return windows
+
+
+def _window_grid(net: Any, site: str, size: tuple[int, int]) -> tuple[int, int]:
+    windows = _windows(net, site, size)
+    return windows.rows, windows.columns

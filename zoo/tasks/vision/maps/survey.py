@@ -1,0 +1,83 @@
+"""Where a model looks at all pictures of a split, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from zoo.attention import ChannelGate, EfficientChannel, SqueezeExcitation, record, sites
+from zoo.maps.score import pointing
+from zoo.tasks.vision.data.image_data import ImageData
+from zoo.tasks.vision.maps.gate_table import GateTable
+from zoo.tasks.vision.maps.heat import gold_places
+from zoo.tasks.vision.maps.hottest import Region, region
+from zoo.tasks.vision.module import ImageClassifier
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_CHANNEL_GATES = (SqueezeExcitation, EfficientChannel, ChannelGate)
+
+
+class Survey:
+    """One pass; memory does not grow with the number of pictures, except for one number each.
+
+    Attributes:
+        gates: Channel gates by class, filled while `frames` is read: by label, and by prediction where that is not
+            known.
+    """
+
+    def __init__(self, module: ImageClassifier, data: ImageData, split: str) -> None:
+        assert data.pictures is not None
+        self.module, self.data, self.split = module, data, split
+        self.gates = GateTable(data.pictures.label_names)
+        self._count = len(data.pictures.numbers(split))
+        self._points: list[float] = []
+
+    def __len__(self) -> int:
+        return self._count
+
+    def frames(self) -> Iterator[pd.DataFrame]:
+        """id, split, label, prediction, probability, where it looks: a rectangle, its share, whether that is gold."""
+        import pandas as pd
+
+        net: Any = self.module.net
+        gates = [site for site in sites(net) if isinstance(net.get_submodule(site), _CHANNEL_GATES)]
+        for batch in self.data.loader(self.split):
+            with torch.inference_mode(), record(net, layers=gates) as found:
+                said = self.module.predict_step(batch)
+            predicted = torch.tensor([batch.label_names.index(name) for name in said["prediction"]])
+            labels = batch.labels.cpu()
+            self.gates.add(found, torch.where(labels >= 0, labels, predicted))
+            heat = self.module.heat(batch).cpu()
+            boxes = [region(each) for each in heat]
+            columns: dict[str, Any] = {key: said[key] for key in ("id", "split", "label", "prediction", "probability")}
+            for name in ("top", "left", "bottom", "right"):
+                columns[name] = pd.array([None if box is None else getattr(box, name) for box in boxes], dtype="Int64")
+            columns["share"] = [0.0 if box is None else box.share for box in boxes]
+            columns["where"] = [_where(box) for box in boxes]
+            if batch.gold is not None:
+                columns["points_at_gold"] = self._pointing(heat, batch.gold.cpu())
+            yield pd.DataFrame(columns)
+
+    def truth(self) -> dict[str, float | None]:
+        """The scores over all pictures that have gold, once `frames` has been read."""
+        return {"pointing_accuracy": sum(self._points) / len(self._points)} if self._points else {}
+
+    def _pointing(self, heat: Float[Tensor, "b r c"], gold: Bool[Tensor, "b h w"]) -> list[float]:
+        """For each picture, whether its hottest place is gold; NaN where it has none."""
+        marks = gold_places(gold, (heat.shape[1], heat.shape[2]))
+        found = iter(pointing(heat.flatten(1), marks).tolist())
+        by_picture = [next(found) if any(row) else None for row in marks.tolist()]
+        self._points += [each for each in by_picture if each is not None]
+        return [float("nan") if each is None else each for each in by_picture]
+
+
+def _where(box: Region | None) -> str:
+    if box is None:
+        return "nowhere"
+    return box.where if box.stands_out else "nothing in particular"

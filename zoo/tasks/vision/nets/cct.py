@@ -1,0 +1,219 @@
+"""Compact convolutional Transformer: tokens from convolutions, pooled by attention (Hassani et al. 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import ClassVar, Literal
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from zoo.attention import (
+    Attend,
+    EncoderBlock,
+    FeedForward,
+    Learned,
+    MixerFactory,
+    Pooling,
+    Position,
+    PreNorm,
+    self_attention,
+)
+from zoo.attention.ranges import Count, Rate
+from zoo.tasks.vision.nets.positions import Places
+from zoo.tasks.vision.nets.vit import check_length, left_out, linears, named_sizes, on_grid
+
+
+class CCT(nn.Module):
+    """Convolutions, blocks, a norm, sequence pooling, a linear head (Hassani et al. 2021, section 3).
+
+    As in the authors' code, queries, keys and values have no bias, and the norm before a feed-forward network stands on
+    the residual path itself: x' = norm(x + attention(norm(x))), x'' = x' + feed_forward(x'). Of their biases that of
+    sequence pooling is left out, which the softmax cancels.
+
+    Args:
+        channels, height, width, classes: From the data.
+        attend: `(dim, heads) -> Attend`, of the blocks, or a `MixerFactory`.
+        size: Names what is not given of the numbers: see `SIZES`. Of `cct_7_3x1` 7 is the number of blocks, 3 the
+            kernel, 1 the number of convolutions.
+        dim: Width of a token.
+        layers: Number of blocks.
+        heads: Heads in each; must divide `dim`.
+        hidden: Hidden units of the feed-forward networks.
+        kernel: Side of the kernel of a convolution.
+        convolutions: How many, each with ReLU and max pooling.
+        position: Makes what is added to tokens: a class or partial of `zoo.attention.positions.embeddings`, or None.
+        relative: Makes what attention knows of positions: a class or partial of a `Position`.
+        dropout: Of tokens, of hidden units and of what blocks add; that of weights is `attend`'s.
+        stochastic_depth: Probability with which what the last block adds is left out of an example in training; it
+            grows linearly from 0 at the first block (Huang et al. 2016, section 3).
+    """
+
+    # mini is for the planted pictures; the rest are the paper's (table 1 and appendix A).
+    SIZES: ClassVar[dict[str, dict[str, int]]] = {
+        "mini": {"dim": 64, "layers": 3, "heads": 4, "hidden": 128, "kernel": 7, "convolutions": 1},
+        "cct_2_3x2": {"dim": 128, "layers": 2, "heads": 2, "hidden": 128, "kernel": 3, "convolutions": 2},
+        "cct_4_3x2": {"dim": 128, "layers": 4, "heads": 2, "hidden": 128, "kernel": 3, "convolutions": 2},
+        "cct_6_3x1": {"dim": 256, "layers": 6, "heads": 4, "hidden": 512, "kernel": 3, "convolutions": 1},
+        "cct_7_3x1": {"dim": 256, "layers": 7, "heads": 4, "hidden": 512, "kernel": 3, "convolutions": 1},
+        "cct_7_7x2": {"dim": 256, "layers": 7, "heads": 4, "hidden": 512, "kernel": 7, "convolutions": 2},
+        "cct_14_7x2": {"dim": 384, "layers": 14, "heads": 6, "hidden": 1152, "kernel": 7, "convolutions": 2},
+    }
+    extra = 0
+
+    def __init__(
+        self,
+        *,
+        channels: Count,
+        height: Count,
+        width: Count,
+        classes: Count,
+        attend: Callable[[int, int], Attend] | MixerFactory,
+        size: Literal["mini", "cct_2_3x2", "cct_4_3x2", "cct_6_3x1", "cct_7_3x1", "cct_7_7x2", "cct_14_7x2"]
+        | None = None,
+        dim: Count | None = None,
+        layers: Count | None = None,
+        heads: Count | None = None,
+        hidden: Count | None = None,
+        kernel: Count | None = None,
+        convolutions: Count | None = None,
+        position: Callable[..., nn.Module] | None = Learned,
+        relative: Callable[..., Position] | None = None,
+        dropout: Rate = 0.0,
+        stochastic_depth: Rate = 0.0,
+    ) -> None:
+        super().__init__()
+        own = {"dim": dim, "layers": layers, "heads": heads, "hidden": hidden}
+        own |= {"kernel": kernel, "convolutions": convolutions}
+        dim, layers, heads, hidden, kernel, convolutions = named_sizes(self.SIZES, size, own)
+        self.tokens = ConvolutionalTokens(channels=channels, dim=dim, kernel=kernel, convolutions=convolutions)
+        grid = self.grid(height, width)
+        self.position = Places(position, dim=dim, grid=grid)
+        self.dropout = nn.Dropout(dropout)
+        length = grid[0] * grid[1]
+        self.layers = nn.ModuleList(
+            EncoderBlock(
+                dim=dim,
+                mixer=self_attention(
+                    dim=dim,
+                    heads=heads,
+                    attend=attend,
+                    position=relative,
+                    length=length,
+                    bias=False,
+                    out_bias=True,
+                ),
+                feed_forward=FeedForward(dim=dim, width=hidden, activation=nn.GELU, dropout=dropout),
+                residual=partial(BothNorms, branch=branch),
+                feed_residual=partial(PreNorm, norm=lambda dim: nn.Identity(), branch=branch),
+                dropout=dropout,
+            )
+            for branch in left_out(layers, stochastic_depth)
+        )
+        check_length(self.layers, length)
+        self.norm = nn.LayerNorm(dim)
+        self.pool = Pooling(dim=dim, project=False)
+        self.head = nn.Linear(dim, classes)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """As the authors have it."""
+        for linear in (*linears(self.layers), self.head):
+            nn.init.trunc_normal_(linear.weight, std=0.02)
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
+        nn.init.trunc_normal_(self.pool.query, std=0.02)
+        for vectors in self.position.parameters():
+            nn.init.trunc_normal_(vectors, std=0.2)
+
+    def forward(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b classes"]:
+        """Logits."""
+        return self.head(self.pool(self._encoded(pixels)).squeeze(1))  # type: ignore[no-any-return]
+
+    def features(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d r k"]:
+        """Tokens after the last norm, on their grid."""
+        return on_grid(self._encoded(pixels), self.grid(pixels.shape[2], pixels.shape[3]))
+
+    def grid(self, height: int, width: int) -> tuple[int, int]:
+        """Rows and columns of tokens of a picture."""
+        return self.tokens.side(height), self.tokens.side(width)
+
+    def stages(self) -> list[str]:
+        """Where parameters are, from input to output."""
+        return ["tokens", "position", *(f"layers.{n}" for n in range(len(self.layers))), "norm", "pool", "head"]
+
+    def resized(self, name: str, old: Float[Tensor, "..."], shape: tuple[int, ...]) -> Float[Tensor, "..."] | None:
+        """Learned positions of another resolution for this one; None for any other parameter."""
+        return self.position.resized(old) if name == "position.embedding.vectors" else None
+
+    def _encoded(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n d"]:
+        x = self.tokens(pixels).flatten(2).transpose(1, 2)
+        x = self.dropout(self.position(x, self.grid(pixels.shape[2], pixels.shape[3])))
+        for layer in self.layers:
+            x = layer(x)
+        return self.norm(x)  # type: ignore[no-any-return]
+
+
+class ConvolutionalTokens(nn.Module):
+    """MaxPool(ReLU(Conv(x))), as often as said (Hassani et al. 2021, eq. 1). Pooled first: the result is the same.
+
+    Pooling halves each side; strides and padding are those of the authors' code.
+
+    Args:
+        channels: Of a picture.
+        dim: Channels of the last convolution; the others have 64.
+        kernel: Side of the kernels.
+        convolutions: How many.
+    """
+
+    def __init__(self, *, channels: Count, dim: Count, kernel: Count, convolutions: Count) -> None:
+        super().__init__()
+        self.kernel, self.stride, self.padding = kernel, max(1, kernel // 2 - 1), max(1, kernel // 2)
+        widths = [channels, *[64] * (convolutions - 1), dim]
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(before, after, kernel, self.stride, self.padding, bias=False)
+            for before, after in pairwise(widths)
+        )
+        self.pool = nn.MaxPool2d(3, stride=2, padding=1)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for convolution in self.convolutions:
+            nn.init.kaiming_normal_(convolution.weight)  # type: ignore[arg-type]
+
+    def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d r k"]:
+        for convolution in self.convolutions:
+            x = self.pool(convolution(x)).relu()
+        return x
+
+    def side(self, pixels: int) -> int:
+        """How many tokens a side of so many pixels gives."""
+        for _ in self.convolutions:
+            pixels = (pixels + 2 * self.padding - self.kernel) // self.stride + 1
+            pixels = (pixels - 1) // 2 + 1
+        return pixels
+
+
+class BothNorms(nn.Module):
+    """norm(x + branch(dropout(f(norm(x))))), with two norms.
+
+    Args:
+        dim: Width of x.
+        dropout: Of f(x).
+        branch: As in `PreNorm`.
+    """
+
+    def __init__(self, *, dim: Count, dropout: Rate = 0.0, branch: Callable[[], nn.Module] | None = None) -> None:
+        super().__init__()
+        self.inner = PreNorm(dim=dim, dropout=dropout, branch=branch)
+        self.norm = nn.LayerNorm(dim)
+
+    def before(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        """What f is given."""
+        return self.inner.before(x)
+
+    def after(self, x: Float[Tensor, "b n d"], y: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        """The result, where y = f(before(x))."""
+        return self.norm(self.inner.after(x, y))  # type: ignore[no-any-return]

@@ -1,0 +1,82 @@
+"""Where the tokens of a picture stand: positions of a sequence or of a grid, interpolated for another resolution."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from zoo.attention import Learned
+from zoo.attention.attend import sized
+from zoo.attention.positions.embeddings import resized_grid
+
+
+class Places(nn.Module):
+    """Adds positions to tokens, and puts those that have no place in the picture in front.
+
+    Positions of a sequence count the tokens in front; those of a grid are for the picture's alone.
+
+    Args:
+        make: A class or partial of `zoo.attention.positions`, given those of `dim`, `length` and `grid` that it asks
+            for; None adds nothing.
+        dim: Width of a token.
+        grid: Rows and columns of tokens, for which learned positions are made.
+        front: Number of tokens in front.
+    """
+
+    embedding: Any
+
+    def __init__(
+        self, make: Callable[..., nn.Module] | None, *, dim: int, grid: tuple[int, int], front: int = 0
+    ) -> None:
+        super().__init__()
+        sizes: dict[str, Any] = {"dim": dim, "length": front + math.prod(grid), "grid": grid}
+        self.embedding = None if make is None else sized(make, sizes)
+        self.is_of_grid = make is not None and "grid" in inspect.signature(self.embedding.forward).parameters
+        self.grid = grid
+        self.front = front
+
+    def forward(
+        self, x: Float[Tensor, "b n d"], grid: tuple[int, int], front: Float[Tensor, "b f d"] | None = None
+    ) -> Float[Tensor, "b m d"]:
+        """`grid` is (rows, columns) of `x`, row by row."""
+        if self.is_of_grid:
+            x = self.embedding(x, grid)
+        if front is not None:
+            x = torch.cat([front, x], 1)
+        if self.is_of_grid or self.embedding is None:
+            return x
+        if isinstance(self.embedding, Learned) and grid != self.grid:
+            return x + self._stretched(self.embedding.vectors, self.grid, grid)
+        return self.embedding(x)  # type: ignore[no-any-return]
+
+    def resized(self, old: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """Learned positions of another grid for this one (Dosovitskiy et al. 2021, section 3.2)."""
+        if old.dim() == 3:
+            return resized_grid(old, self.grid)
+        return self._stretched(old, _grid_like(len(old) - self.front, self.grid), self.grid)
+
+    def _stretched(
+        self, vectors: Float[Tensor, "n d"], old: tuple[int, int], new: tuple[int, int]
+    ) -> Float[Tensor, "m d"]:
+        """Those in front are kept."""
+        of_picture = resized_grid(vectors[self.front :].view(*old, -1), new)
+        return torch.cat([vectors[: self.front], of_picture.flatten(0, 1)])
+
+
+def _grid_like(length: int, grid: tuple[int, int]) -> tuple[int, int]:
+    """The grid of so many positions: with sides in the ratio of another's, or else a square."""
+    factor = math.gcd(*grid)
+    for rows, columns in ((grid[0] // factor, grid[1] // factor), (1, 1)):
+        times = math.isqrt(max(0, length) // (rows * columns))
+        if times and times * times * rows * columns == length:
+            return times * rows, times * columns
+    raise ValueError(
+        f"{length} positions are neither a grid whose sides are as {grid[0]} to {grid[1]} nor a square: of which grid "
+        "they are is not known"
+    )

@@ -1,0 +1,13 @@
+"""One run: train, evaluate, resume; its processes, optimiser, callbacks and loggers."""
+
+from zoo.lazy import exports
+
+__getattr__, __all__ = exports(
+    __name__,
+    {
+        "callbacks.average": ["Average"],
+        "callbacks.keeper": ["Keeper"],
+        "loggers": ["MetricsFile", "tensorboard", "wandb"],
+        "optimisation": ["Optimisation", "Schedule"],
+    },
+)

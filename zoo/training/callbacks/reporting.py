@@ -1,0 +1,48 @@
+"""What a run tells the search that started it, and whether it is to go on."""
+
+from __future__ import annotations
+
+import json
+import os
+from multiprocessing.connection import Client, Connection
+from typing import Any
+
+import pytorch_lightning as pl
+
+from zoo.training import ranks
+from zoo.training.callbacks.progress import plain
+
+TRIAL = "ZOO_TRIAL"
+"""Where the search listens, and for which metric: JSON in the environment."""
+
+
+class Reporter(pl.Callback):
+    """Reports the metric after every validation; the search answers whether the run is worth going on with."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        self._told = told
+        self._line: Connection | None = None
+        self._is_alone = False
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if trainer.state.fn != "fit" or trainer.sanity_checking:
+            return
+        if ranks.first_says(self._is_hopeless(trainer) if ranks.is_first() else False):
+            trainer.should_stop = True
+
+    def _is_hopeless(self, trainer: pl.Trainer) -> bool:
+        value = plain(trainer.callback_metrics).get(self._told["metric"])
+        if value is None or self._is_alone:
+            return False
+        try:
+            if self._line is None:
+                self._line = Client(("127.0.0.1", self._told["port"]), authkey=bytes.fromhex(self._told["key"]))
+            self._line.send((trainer.current_epoch, value))
+            return bool(self._line.recv())
+        except (EOFError, OSError):  # the search was killed; the same command waits for what this run finds
+            self._is_alone = True
+            return False
+
+
+def reporters() -> list[Reporter]:
+    return [Reporter(json.loads(os.environ[TRIAL]))] if TRIAL in os.environ else []

@@ -1,0 +1,125 @@
+"""Penalties on attention in any model: the weights of a training step, recorded, weighed and added to its loss."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from zoo.attention import (
+    Amount,
+    Coverage,
+    DoublyStochastic,
+    EntropyPenalty,
+    GuidanceCrossEntropy,
+    GuidanceSquared,
+    HeadDisagreement,
+    Locality,
+    Recording,
+    record,
+    sites,
+)
+from zoo.errors import ConfigError
+from zoo.tasks.contract import Task
+from zoo.training import ranks
+
+PENALTIES: dict[str, Any] = {
+    "coverage": Coverage(),
+    "doubly_stochastic": DoublyStochastic(),
+    "locality": Locality(),
+    "guidance_squared": GuidanceSquared(),
+    "guidance_cross_entropy": GuidanceCrossEntropy(),
+    "entropy": EntropyPenalty(),
+    "head_disagreement": HeadDisagreement(),
+}
+_GUIDANCE = ("guidance_squared", "guidance_cross_entropy")
+
+
+def penalise(module: Task, config: Mapping[str, Any]) -> None:
+    """Adds penalties to the training step of a module; where all weigh 0 it is left as it is.
+
+    Args:
+        config: The section `penalty`: a weight a name, and `layers`.
+
+    Raises:
+        ConfigError: An option that does not fit, or a model without attention.
+    """
+    options = in_use(config)
+    if not options:
+        return
+    layers = options.pop("layers", None)
+    factors = {name: _number(name, value) for name, value in options.items()}
+    named = ", ".join(f"penalty.{name}" for name in factors)
+    if layers is not None and not isinstance(layers, list | tuple):
+        raise ConfigError(f"penalty.layers={layers!r}: write a list of numbers or patterns of names, or null")
+    if not sites(module):
+        raise ConfigError(f"{named}: the model has no attention")
+    try:
+        with record(module, layers=layers):
+            pass
+    except ValueError as error:  # layers that it does not have
+        raise ConfigError(f"penalty.layers: {error}") from error
+    step = module.training_step
+
+    @functools.wraps(step)
+    def training_step(batch: Any, batch_idx: int) -> Any:
+        with record(module, layers=layers, grad=True) as maps:
+            found: Any = step(batch, batch_idx)
+        if found is None:  # a batch that is left out
+            return None
+        added = _weighed(module, batch, maps, factors)
+        return {**found, "loss": found["loss"] + added} if isinstance(found, Mapping) else found + added
+
+    module.training_step = training_step  # type: ignore[method-assign]
+
+
+def in_use(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a section `penalty` switches on; nothing where all weigh 0, or in an older checkpoint without it."""
+    factors = {name: config[name] for name in PENALTIES if config.get(name)}
+    layers = {} if config.get("layers") is None else {"layers": config["layers"]}
+    return {**factors, **layers} if factors else {}
+
+
+def _weighed(module: Task, batch: Any, maps: Recording, factors: Mapping[str, float]) -> Tensor:
+    """The sum of the penalties, each its mean over the queries of all sites and processes, times its factor."""
+    total = torch.zeros((), device=module.device)
+    gold, real = module.gold_attention(batch), module.real_queries(batch)
+    for name, factor in factors.items():
+        if maps.silent:
+            site, reason = next(iter(maps.silent.items()))
+            raise ConfigError(f"penalty.{name}: {site} has no weights: {reason}; penalty.layers can leave it out")
+        try:
+            amounts = _amounts(name, maps, gold, real)
+        except ValueError as error:
+            raise ConfigError(f"penalty.{name}: {error}; penalty.layers can leave it out") from error
+        if not amounts:
+            raise ConfigError(f"penalty.{name}: {_missing(name)}")
+        sums = torch.stack([each.total for each in amounts])
+        value = ranks.mean_loss(sums.sum(), sum(each.count for each in amounts))
+        how: dict[str, Any] = {"on_step": True, "on_epoch": False, "batch_size": 1, "sync_dist": ranks.world() > 1}
+        module.log(f"train/penalty_{name}", value.detach(), **how)
+        total = total + factor * value
+    return total
+
+
+def _amounts(name: str, maps: Recording, gold: Mapping[str, Tensor], real: Mapping[str, Tensor]) -> list[Amount]:
+    penalty = PENALTIES[name]
+    if name in _GUIDANCE:
+        return [penalty(maps[site], gold[site], real.get(site)) for site in maps if site in gold]
+    return [penalty(found, real.get(site)) for site, found in maps.items()]
+
+
+def _missing(name: str) -> str:
+    if name in _GUIDANCE:
+        return "the data has no gold attention for these layers"
+    return "no attention site ran in the training step"
+
+
+def _number(name: str, value: Any) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ConfigError(f"penalty.{name}={value!r}: write a number, 0 for none")
+    return float(value)

@@ -1,0 +1,188 @@
+"""The directory of a run: which one it is, who works in it, and what is there already."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from zoo.checkpoints import names
+from zoo.disk import new_directory
+from zoo.errors import CheckpointError, ConfigError
+from zoo.forms import MalformedError
+from zoo.small_files import read_yaml
+
+LAST, BEST, RESULT, CONFIG = "checkpoints/last.ckpt", "checkpoints/best.ckpt", "metrics.json", "config.yaml"
+_MARKS = (CONFIG, RESULT, "metrics.csv", "checkpoints/*")
+"""What no other run may touch."""
+_FREE = (
+    *("run_dir", "resume", "overrides", "threads", "callbacks.keeper.every_seconds"),
+    *("trainer.devices", "trainer.num_nodes", "trainer.strategy"),  # processes enter here how many they are
+)
+"""What two starts of the same run may differ in."""
+
+
+def chosen(config: Mapping[str, Any]) -> Path:
+    """The directory that was asked for, that of the checkpoint to be continued, or a new one, made if need be."""
+    if config["run_dir"] is not None:
+        path = Path(config["run_dir"]).absolute()
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+    if config["resume"] is not None:
+        folder = Path(config["resume"]).absolute().parent
+        if folder.name != "checkpoints":
+            raise ConfigError(
+                f"{config['resume']} is in no run's folder of checkpoints; say where the run goes on: run_dir=PATH"
+            )
+        return folder.parent
+    return new_directory(of_kind(config))
+
+
+def of_kind(config: Mapping[str, Any]) -> Path:
+    """Where the directories of all runs of this model on this data are."""
+    return Path(config["paths"]["runs"]).absolute() / f"{config['names']['model']}-{config['names']['data']}"
+
+
+def check_free(run_dir: Path, config: Mapping[str, Any], *, resumes: bool) -> None:
+    """Refuses a directory with another run than the one that `config["resume"]` continues: nothing of it may be lost.
+
+    Args:
+        run_dir: The directory; nobody else works in it.
+        config: The run that is about to start there.
+        resumes: It was asked to continue what there is, if anything. The same run, killed before it had a last.ckpt,
+            then begins anew.
+    """
+    if not any(any(run_dir.glob(mark)) for mark in _MARKS):
+        return
+    origin = config["resume"]
+    if origin is not None and _is_folder_of(origin, run_dir):
+        return
+    last, best = run_dir / LAST, run_dir / BEST
+    unkept = not last.exists() and not (run_dir / RESULT).exists() and is_same(config, run_dir / CONFIG)
+    if unkept and resumes:
+        return
+    if last.exists():
+        remedy = f"continue it with resume={last}, or give another run_dir"
+    elif unkept:
+        remedy = f"it was stopped before it had a last.ckpt: begin it anew with resume=auto run_dir={run_dir}"
+    elif best.exists():
+        remedy = f"give another run_dir; as there is no last.ckpt, only its weights can be a start: init={best}"
+    else:
+        remedy = "give another run_dir"
+    raise ConfigError(f"{run_dir} holds a run already; {remedy}")
+
+
+def remove_empty(config: Mapping[str, Any], run_dir: Path) -> None:
+    """Removes the directory of a run that could not begin; one that holds anything stays."""
+    folders = [run_dir]
+    if config["resume"] is None and run_dir.is_relative_to(Path(config["paths"]["runs"]).absolute()):
+        folders += [run_dir.parent, run_dir.parent.parent]
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
+
+
+def gone(run_dir: Path) -> CheckpointError:
+    """What is said of a directory that was removed under a run."""
+    return CheckpointError(
+        f"{run_dir} is gone: it was removed or renamed while the run worked. If it was renamed, continue with "
+        f"resume=NEW_NAME/{LAST}; else start again with the same command"
+    )
+
+
+def how_to_continue(run_dir: Path) -> str:
+    """A line to end a message with; empty where there is nothing to continue."""
+    last = run_dir / LAST
+    return f"\nContinue with: python train.py resume={shlex.quote(str(last))}" if last.exists() else ""
+
+
+@contextmanager
+def held(run_dir: Path, *, shared: bool = False) -> Iterator[None]:
+    """While a run works no other may work in its directory; the hold ends with the process, however it ends.
+
+    Args:
+        run_dir: The directory.
+        shared: By the process that starts others, and by the first of those: the hold lasts as long as either.
+    """
+    if os.environ.get("RANK", "0") != "0":  # of several processes the first holds it for all
+        yield
+        return
+    handle = _hold(run_dir, shared)
+    if handle is None:
+        raise ConfigError(f"{run_dir}: another process is at work on this run; wait for it, or give another run_dir")
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def is_held(run_dir: Path) -> bool:
+    handle = _hold(run_dir, shared=False)
+    if handle is None:
+        return True
+    os.close(handle)
+    return False
+
+
+def is_same(config: Mapping[str, Any], path: Path) -> bool:
+    """Whether a config.yaml is that of a run like this one, also if a release between the two has added options."""
+    try:
+        other = names.renamed(read_yaml(path))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError, MalformedError):
+        return False
+    if not isinstance(other, dict) or not isinstance(other.get("overrides"), list):
+        return False
+    given = {str(each).partition("=")[0] for run in (config, other) for each in run["overrides"]}
+    return _is_same(config, other, "", given)
+
+
+def _is_same(one: Any, other: Any, path: str, given: Collection[str]) -> bool:
+    """Whether two runs agree here: what only one of them knows matters if it was asked for there.
+
+    Args:
+        one: What stands at `path` in one configuration.
+        other: What stands there in the other.
+        path: Names, with dots between them; empty at the top.
+        given: The options that were given in the commands of the two.
+    """
+    if path in _FREE:
+        return True
+    if not isinstance(one, Mapping) or not isinstance(other, Mapping):
+        return bool(one == other)
+    below = {key: f"{path}.{key}".removeprefix(".") for key in {**one, **other}}
+    return all(
+        _is_same(one[key], other[key], name, given) if key in one and key in other else not _is_given(name, given)
+        for key, name in below.items()
+    )
+
+
+def _is_given(path: str, given: Collection[str]) -> bool:
+    """Whether an option, one above it or one below it was given."""
+    option = f"{path.removeprefix('names.')}."
+    return any(option.startswith(f"{each}.") or f"{each}.".startswith(option) for each in given)
+
+
+def _is_folder_of(origin: str, run_dir: Path) -> bool:
+    with suppress(OSError):
+        return os.path.samefile(Path(origin).absolute().parent.parent, run_dir)
+    return False
+
+
+def _hold(run_dir: Path, shared: bool) -> int | None:
+    """A lock on the directory itself; None if another process has it. Where there are no locks, there are none."""
+    handle = os.open(run_dir, os.O_RDONLY)
+    try:
+        import fcntl
+
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return None
+    except (ImportError, OSError):
+        pass
+    return handle
