@@ -48,8 +48,10 @@ def test_tabs_by_extension(write) -> None:
     assert [(row.text("id"), row.number("x")) for row in table] == [("a,b", 2.0)]
 
 
-# The white space around a cell is not part of it, and a lone "\r" ends a line for csv as for any editor.
-_cells = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).map(str.strip).filter(bool)
+# White space around a cell is not part of it, a lone "\r" ends a line for csv as for any editor, and NUL is no text.
+_cells = (
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1).map(str.strip).filter(bool)
+)
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -89,6 +91,8 @@ def test_what_csv_writes_is_read_back(tmp_path: Path, rows: list[tuple[str, str,
         ("t.csv", "id,x\na,1e39\n", 2, ["column 'x'", "too large"]),
         ("t.csv", "id,x\na,1\nbäh,2\n".encode("latin-1"), 3, ["0xe4 is not UTF-8", "Save the file as UTF-8"]),
         ("t.csv", "id,x\na,1\n".encode("utf-16"), 1, ["0xff is not UTF-8"]),
+        ("t.csv", "id,x\na,1\nb\0,2\n", 3, ["NUL characters", "on_bad_row=skip"]),
+        ("t.csv", 'id,x\n"a\n\0",1\n', 2, ["NUL characters"]),
         ("t.csv", "id,x\na,1\n".encode("utf-16-le"), 1, ["NUL characters", "UTF-16", "Save the file as UTF-8"]),
     ],
 )

@@ -30,6 +30,10 @@ class Fault(NamedTuple):
     remedy: str = "Put a cell that has quotes inside quotes, and double them."
 
 
+NUL = Fault("it has NUL characters, as UTF-16 has where no byte order mark names it", "Save the file as UTF-8.")
+"""Of a line; the text of no record has them."""
+
+
 def read_records(path: Path, delimiter: str, columns: int | None = None) -> Iterator[tuple[int, list[str] | Fault]]:
     """Each record with the line on which it begins; in place of its cells, what is wrong with it.
 
@@ -57,6 +61,8 @@ def read_records(path: Path, delimiter: str, columns: int | None = None) -> Iter
                     continue
                 if (len(lines.taken) > 1 or lines.is_again) and (problem := lines.problem(len(cells))):
                     yield lines.line, lines.fault(problem)
+                elif any("\0" in line for line in lines.taken):
+                    yield lines.line, NUL
                 elif cells:
                     yield lines.line, cells
     except UnicodeDecodeError:

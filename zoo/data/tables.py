@@ -117,7 +117,8 @@ def read_table(path: Path | str, *, required: Sequence[str] = (), on_bad_row: On
     delimiter = _DELIMITERS[kind]
     line, cells = next(read_records(path, delimiter), (0, []))
     if isinstance(cells, Fault):
-        raise DataError(message(path, line, None, cells.what, "Mend the header, which names the columns."))
+        remedy = f"Mend the header, which names the columns. {cells.remedy}"
+        raise DataError(message(path, line, None, cells.what, remedy))
     columns = tuple(cell.strip() for cell in cells)
     if not any(columns):
         raise DataError(f"{path}: the file is empty. Its first line must name the columns, one row a line follows.")
@@ -262,8 +263,6 @@ class Row:
         name = self.text(column)
         if len(name.encode()) > _LONGEST_NAME:
             self._bad(self.error(column, f"the name of {len(name):,} characters is too long for a file", "Shorten it."))
-        elif "\0" in name:
-            self._bad(self.error(column, f"{name!r} has a NUL character, as no name of a file has", "Remove it."))
         else:
             return name
         return ""
@@ -313,9 +312,6 @@ def message(path: Path, line: int | None, column: str | None, what: str, remedy:
 
 
 def _check_header(path: Path, line: int, columns: tuple[str, ...], required: Sequence[str]) -> None:
-    if any("\0" in name for name in columns):
-        what = "the header has NUL characters, as UTF-16 has where no byte order mark names it"
-        raise DataError(message(path, line, None, what, "Save the file as UTF-8."))
     if "" in columns:
         what = f"column {columns.index('') + 1} of {len(columns)} has no name"
         raise DataError(message(path, line, None, what, "Name it, or leave it out (pandas: to_csv(..., index=False))."))

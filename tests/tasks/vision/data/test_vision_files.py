@@ -525,10 +525,13 @@ def test_bad_pictures_among_those_to_predict(root: Path, draw: Draw) -> None:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("cats/0\0.png", "has a NUL character"), ("a" * 5000, "5,000 characters is too long for a file")],
+    [
+        ("cats/0\0.png", ": it has NUL characters"),
+        ("a" * 5000, ", column 'path': .*5,000 characters is too long for a file"),
+    ],
 )
 def test_a_name_that_no_file_has(table, name: str, words: str) -> None:
-    with pytest.raises(DataError, match=rf"line 10, column 'path': .*{words}") as caught:
+    with pytest.raises(DataError, match=rf"line 10{words}") as caught:
         read_image_table(table(f"{ROWS}\n{name},cat,train"), PLAIN)
     assert len(str(caught.value)) < 1000
     pictures, text = said(lambda: read_image_table(table(f"{ROWS}\n{name},cat,train"), SKIP))
