@@ -107,7 +107,14 @@ def test_another_seed_is_another_order() -> None:
 
 @pytest.mark.parametrize(
     ("options", "said"),
-    [({"batch_size": 0}, "batch_size"), ({"num_workers": -1}, "num_workers"), ({"lengths": [1]}, "1 lengths for 23")],
+    [
+        ({"batch_size": 0}, "batch_size"),
+        ({"batch_size": None}, "only with max_tokens"),
+        ({"num_workers": -1}, "num_workers"),
+        ({"lengths": [1]}, "1 lengths for 23"),
+        ({"max_tokens": 8}, "go with lengths"),
+        ({"max_tokens": 0, "lengths": EXAMPLES}, "at least 1"),
+    ],
 )
 def test_what_makes_no_sense(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):

@@ -35,11 +35,16 @@ class Loader:
     Args:
         examples: Anything indexed by number. Asked for in worker processes, if there are any.
         collate: Makes a batch of a list of examples; draws nothing at random.
-        batch_size: Examples a batch, over all processes; the last one may be smaller.
+        batch_size: Examples a batch, over all processes; the last one may be smaller. With `max_tokens` it is the most
+            that a batch has, and None sets no such limit.
         shuffle: A new order every epoch. Without it the order is that of the examples.
         seed: Of the order and of `augment`.
         lengths: Of the examples. Batches are then made of examples of similar length, of those that are near each other
             in the order, so that who wants them in that order need not wait for all.
+        max_tokens: What a batch may come to when its examples are padded to the longest of them, over all processes,
+            by their `lengths`. With `shuffle` all examples are sorted by length, those of one length at random, and cut
+            into such batches, which come in a random order: their number is the same in every epoch. An example that
+            is longer is a batch of its own; where every process needs a part of it, as many as there are processes.
         augment: Changes an example at random. While it runs, torch's, NumPy's and Python's own generators are seeded
             by (seed, epoch, number of the example), and put back after it: any transform may be used, and gives the
             same in whichever process it runs and wherever the run was interrupted.
@@ -53,16 +58,21 @@ class Loader:
         examples: Sequence[Any],
         *,
         collate: Callable[[list[Any]], Any],
-        batch_size: int = 1,
+        batch_size: int | None = 1,
         shuffle: bool = False,
         seed: int = 0,
         lengths: Sequence[int] | None = None,
+        max_tokens: int | None = None,
         augment: Callable[[Any], Any] | None = None,
         num_workers: int = 0,
         even: bool = False,
         shared: bool = True,
     ) -> None:
-        if batch_size < 1:
+        if max_tokens is not None and (max_tokens < 1 or lengths is None):
+            raise ValueError(f"max_tokens must be at least 1, and go with lengths, got {max_tokens}")
+        if batch_size is None and max_tokens is None:
+            raise ValueError("batch_size may be None only with max_tokens")
+        if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         if num_workers < 0:
             raise ValueError(f"num_workers must be at least 0, got {num_workers}")
@@ -70,10 +80,11 @@ class Loader:
             raise ValueError(f"{len(lengths)} lengths for {len(examples)} examples")
         self.examples = examples
         self.collate = collate
-        self.batch_size = batch_size
+        self.batch_size = max(1, len(examples)) if batch_size is None else batch_size
         self.shuffle = shuffle
         self.seed = seed
         self.lengths = lengths
+        self.max_tokens = max_tokens
         self.augment = augment
         self.num_workers = num_workers
         self.even = even
@@ -84,10 +95,16 @@ class Loader:
         """Batches of this epoch that were handed out."""
         self._goes_on = False
         self._fixed: list[list[int]] | None = None
+        self._count: int | None = None
         self._workers: DataLoader[Any] | None = None
 
     def __len__(self) -> int:
         """Batches an epoch, for this process."""
+        if self.max_tokens is not None:
+            if self._count is None:
+                cut = self._cut(self._bucketed(list(range(len(self.examples)))))
+                self._count = sum(self.even or len(batch) > self.rank for batch in cut)
+            return self._count
         whole, rest = divmod(len(self.examples), self.batch_size)
         if self.even:
             return whole + (rest >= self.world_size or (rest > 0 and whole == 0))
@@ -116,7 +133,7 @@ class Loader:
         made = copy.copy(self)
         made.examples = Subset(self.examples, chosen)  # type: ignore[arg-type, assignment]
         made.lengths = None if self.lengths is None else [self.lengths[number] for number in chosen]
-        made._fixed = made._workers = None
+        made._fixed = made._count = made._workers = None
         return made
 
     def set_epoch(self, epoch: int) -> None:
@@ -160,16 +177,49 @@ class Loader:
         """Those of each pool by length, if that is known."""
         if self.lengths is None:
             return order
+        if self.max_tokens is not None:
+            # the longest first: what is left over at the end costs little
+            pools = [order] if self.shuffle else list(self._pools(order, _POOL * self.max_tokens))
+            return [number for each in pools for number in sorted(each, key=self.lengths.__getitem__, reverse=True)]
         pool = _POOL * self.batch_size
-        pools = (order[start : start + pool] for start in range(0, len(order), pool))
+        pools = [order[start : start + pool] for start in range(0, len(order), pool)]
         return [number for each in pools for number in sorted(each, key=self.lengths.__getitem__)]
 
+    def _pools(self, order: list[int], most: int) -> Iterator[list[int]]:
+        """Examples one after another that have so many tokens, without padding."""
+        start, tokens = 0, 0
+        for place, number in enumerate(order):
+            tokens += self._tokens(number)
+            if tokens > most:
+                yield order[start : place + 1]
+                start, tokens = place + 1, 0
+        yield order[start:]
+
     def _cut(self, order: list[int]) -> list[list[int]]:
-        batches = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
+        if self.max_tokens is None:
+            batches = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
+        else:
+            batches = list(self._fitting(order, self.max_tokens))
         if self.even and len(batches) > 1 and len(batches[-1]) < self.world_size:
             last = batches.pop()
             batches[-1] = batches[-1] + last
         return batches
+
+    def _fitting(self, order: list[int], max_tokens: int) -> Iterator[list[int]]:
+        """Batches as large as `max_tokens` allows, each with an example for every process that needs one."""
+        least = self.world_size if self.even else 1
+        start, longest = 0, 0
+        for place, number in enumerate(order):
+            count, longest = place - start + 1, max(longest, self._tokens(number))
+            if count > least and (count > self.batch_size or count * longest > max_tokens):
+                yield order[start:place]
+                start, longest = place, self._tokens(number)
+        if order:
+            yield order[start:]
+
+    def _tokens(self, number: int) -> int:
+        assert self.lengths is not None
+        return max(1, int(self.lengths[number]))  # nothing at all is padded too
 
     def _made(self, epoch: int, shares: list[list[int]]) -> Iterator[Any]:
         maker = _Maker(self.examples, self.collate, self.augment, self.seed)
