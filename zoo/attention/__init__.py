@@ -1,4 +1,4 @@
-"""The core: every mechanism of attention, and how to put them together, observe them and trust them."""
+"""The attention core: every mechanism, `Attend` and `MultiHead` to combine them, and `record` to observe them."""
 
 from zoo.attention.attend import Attend, AttendFactory, Normaliser, Score, SiteFactory
 from zoo.attention.coattention import CoAttention, TwoWayAttention

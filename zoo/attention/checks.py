@@ -1,4 +1,4 @@
-"""Shapes and supports that are refused before anything is computed: comparisons, and no look at the numbers."""
+"""Checks of shapes and supports before anything is computed; none of them reads the values of a tensor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def check_shapes(
     query: Float[Tensor, "..."], key: Float[Tensor, "..."], value: Float[Tensor, "..."], support: Support
 ) -> None:
-    """Refuses queries, keys and values that do not belong together or to the support."""
+    """Refuses queries, keys and values whose shapes do not fit each other or the support."""
     if isinstance(support, EdgeSupport):
         _check_nodes(query, key, value, support)
     elif support.axes[0] == "batch":
@@ -26,13 +26,13 @@ def check_shapes(
 
 
 def check_widths(query: Float[Tensor, "..."], key: Float[Tensor, "..."]) -> None:
-    """For scores that compare a query and a key number by number."""
+    """Refuses queries and keys of different widths, for scores that multiply or add them elementwise."""
     if query.shape[-1] != key.shape[-1]:
         raise ValueError(f"queries have width d={query.shape[-1]} and keys d={key.shape[-1]}; they must be the same")
 
 
 def check_serves(part: nn.Module | None, support: type, user: str) -> None:
-    """Refuses, at start-up, a part that names the supports it works on, and not this one."""
+    """Refuses, at start-up, a part whose `supports` do not include this one."""
     served = getattr(part, "supports", None)
     if served is not None and support not in served:
         names = " or ".join(kind.__name__ for kind in served)
@@ -40,7 +40,7 @@ def check_serves(part: nn.Module | None, support: type, user: str) -> None:
 
 
 def check_position(score: nn.Module, position: Position) -> None:
-    """Refuses, at start-up, to turn queries and keys for a score that would then depend on where both stand."""
+    """Refuses, at start-up, a rotary position if the score would then depend on absolute positions."""
     if position.turns and not getattr(score, "by_angle", False):
         raise ValueError(
             f"{type(position).__name__} turns queries and keys, and {type(score).__name__} goes by more than the angle "
@@ -50,7 +50,7 @@ def check_position(score: nn.Module, position: Position) -> None:
 
 
 def check_causal(mixer: nn.Module) -> None:
-    """Refuses, at start-up, a part that says why it cannot be causal."""
+    """Refuses, at start-up, a mixer with a part that cannot be causal (`not_causal` gives the reason)."""
     for part in mixer.modules():
         reason = getattr(part, "not_causal", None)
         if reason is not None:
@@ -58,7 +58,7 @@ def check_causal(mixer: nn.Module) -> None:
 
 
 def check_steps(site: nn.Module) -> None:
-    """Refuses a mechanism of self-attention whose positions cannot come one after the other."""
+    """Refuses a mechanism of self-attention that cannot compute its positions step by step."""
     check_causal(site)
     for part in site.modules():
         reason = getattr(part, "not_by_steps", None)
@@ -67,7 +67,7 @@ def check_steps(site: nn.Module) -> None:
 
 
 def check_across(site: nn.Module, user: str) -> None:
-    """Refuses, at start-up, what cannot attend from one sequence to another."""
+    """Refuses, at start-up, a mechanism that cannot attend from one sequence to another."""
     for part in site.modules():
         reason = getattr(part, "not_across", None)
         if reason is not None:
@@ -75,7 +75,7 @@ def check_across(site: nn.Module, user: str) -> None:
 
 
 def check_decodes(site: nn.Module, user: str) -> None:
-    """Refuses, at start-up, what cannot attend to a source, one target position after the other."""
+    """Refuses, at start-up, a mechanism that cannot attend to a source step by step."""
     check_across(site, user)
     for part in site.modules():
         reason = getattr(part, "not_decoding", None)

@@ -16,16 +16,16 @@ from zoo.attention.supports.layouts import DenseSupport
 
 
 class CoAttention(nn.Module):
-    """C = tanh(Q W V), and one vector of each input, read in the light of the other (Lu et al. 2016, eq. 3-5).
+    """C = tanh(Q W V); each input is pooled with weights that depend on the other (Lu et al. 2016, eq. 3-5).
 
     H_v = tanh(V W_v + C^T (Q W_q)), H_q = tanh(Q W_q + C (V W_v)); weights softmax(H_v w_v) and softmax(H_q w_q).
-    Rows are positions, where the paper has columns.
+    Positions are rows here and columns in the paper.
 
     Cost: O(n m d)
 
     Args:
         dim: Width of both inputs.
-        hidden: The paper's k; `dim` if not given.
+        hidden: Width of H_v and H_q, the paper's k. Default: `dim`.
     """
 
     def __init__(self, *, dim: int, hidden: int | None = None) -> None:
@@ -46,9 +46,9 @@ class CoAttention(nn.Module):
         first_mask: Bool[Tensor, "b n"] | None = None,
         second_mask: Bool[Tensor, "b m"] | None = None,
     ) -> tuple[Float[Tensor, "b d"], Float[Tensor, "b d"]]:
-        """One vector of each input; zeros of an empty one. Masks are True at real positions."""
+        """Returns one vector for each input, zeros for an empty one. Masks are True at real positions."""
         first, second = _cleaned(first, first_mask), _cleaned(second, second_mask)
-        # what is zero has no part in the other's sums: none of these maps has a bias
+        # padding was set to zero and these maps have no bias, so it adds nothing to the sums of the other input
         affinity = torch.tanh(self.affinity(second) @ first.mT)
         mine, other = self.of_first(first), self.of_second(second)
         key_first = torch.tanh(mine + affinity.mT @ other)
@@ -60,10 +60,10 @@ class CoAttention(nn.Module):
 
 
 class TwoWayAttention(nn.Module):
-    """L = A W B^T; softmax of its rows reads B for each of A, softmax of its columns A for each of B.
+    """L = A W B^T; A attends to B with the softmax of its rows, and B to A with the softmax of its columns.
 
-    Xiong et al. 2017, section 2.2, where W and a tanh are part of the encoder of the question, and each input has a
-    sentinel besides. Each direction is dot-product attention over the same affinity, which is therefore never formed.
+    See Xiong et al. 2017, section 2.2; there W and a tanh belong to the question encoder, and each input has an
+    additional sentinel. Each direction is dot-product attention on its own, so L itself is never stored.
 
     Cost: O(n m d)
 
@@ -84,7 +84,7 @@ class TwoWayAttention(nn.Module):
         first_mask: Bool[Tensor, "b n"] | None = None,
         second_mask: Bool[Tensor, "b m"] | None = None,
     ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b m d"]]:
-        """What each position of the first reads of the second, and the reverse; padding reads nothing."""
+        """Returns the context of each position of `first` in `second`, and the reverse; zeros at padding."""
         first, second = _cleaned(first, first_mask), _cleaned(second, second_mask)
         mapped = self.affinity(first)
         read_first = _between(self.first, mapped, second, second, first_mask, second_mask)

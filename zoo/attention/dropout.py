@@ -1,4 +1,4 @@
-"""Dropout: of weights in three kinds, and of features or anything else; the rest is scaled.
+"""Dropout: three kinds for attention weights, and one for features; what is kept is scaled up.
 
 Goes: Attend(dropout=...).
 """
@@ -18,12 +18,12 @@ _LEVELS = 1 << 16
 
 
 class DropWeights(nn.Module):
-    """Each weight on its own, the rest scaled by 1 / (1 - p) (Srivastava et al. 2014): the sum is kept on average.
+    """Drops weights independently and scales the others by 1 / (1 - p) (Srivastava et al. 2014).
 
     Cost: O(pairs)
 
     Args:
-        p: Probability with which a weight is dropped in training.
+        p: Probability that a weight is dropped in training.
     """
 
     def __init__(self, p: float) -> None:
@@ -35,7 +35,11 @@ class DropWeights(nn.Module):
     def forward(
         self, weights: Float[Tensor, "..."], support: Support, value: Float[Tensor, "*values v"]
     ) -> Float[Tensor, "..."]:
-        """`value` is what the weights are about to combine; a kind that drops keys sees by it how many there are."""
+        """Drops weights in training.
+
+        Args:
+            value: Values that the weights will combine; `KeyDropout` takes the number of keys from its shape.
+        """
         return dropout(weights, self.p, self.training)
 
     def extra_repr(self) -> str:
@@ -43,10 +47,10 @@ class DropWeights(nn.Module):
 
 
 class RenormalisedDropout(DropWeights):
-    """Each weight on its own; the rest of a row then sum to what it summed to before (Zehui et al. 2019, section 3).
+    """Drops weights independently and scales the others so that each row keeps its sum (Zehui et al. 2019, section 3).
 
-    A row that lost all its weights is zero. One that keeps next to nothing of them is scaled too, but learns nothing
-    from it: the derivative is as large as the scale, and beyond what numbers hold.
+    A row that lost all its weights is zero. If the kept weights are so small that the derivative of the scale would
+    overflow, the row is scaled without a gradient.
 
     Cost: O(pairs)
     """
@@ -66,7 +70,7 @@ class RenormalisedDropout(DropWeights):
 
 
 class KeyDropout(DropWeights):
-    """Whole keys, for all queries of a head alike; the rest scaled by 1 / (1 - p) (Zehui et al. 2019, section 3).
+    """Drops keys for all queries of a head and scales the others by 1 / (1 - p) (Zehui et al. 2019, section 3).
 
     Cost: O(pairs)
     """
@@ -80,27 +84,28 @@ class KeyDropout(DropWeights):
 
 
 class Dropout(nn.Dropout):
-    """`torch.nn.Dropout`, by `dropout`."""
+    """The same as `torch.nn.Dropout`, computed by `dropout`, which is faster on CPUs."""
 
     def forward(self, input: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         return dropout(input, self.p, self.training)
 
 
 def renormalised(weights: Float[Tensor, "... k"], kept: Bool[Tensor, "... k"]) -> Float[Tensor, "... k"]:
-    """The kept weights of each row, scaled to the sum of all."""
+    """Scales the kept weights of each row to the sum that the row had before."""
     left = weights.masked_fill(~kept, 0.0)
     before, after = (x.detach().abs().sum(-1, keepdim=True) for x in (weights, left))
     is_little = after < before * math.sqrt(torch.finfo(weights.dtype).tiny)
-    # first to a size of one, by a division: 1 / after may be infinite
+    # divide first, so that the shares are of order one: the reciprocal 1 / after may be infinite
     share = torch.where(is_little, left.detach(), left) / after.masked_fill(after == 0.0, 1.0)
     total = share.sum(-1, keepdim=True)
     return share * (weights.sum(-1, keepdim=True) / total.masked_fill(total == 0.0, 1.0))
 
 
 def dropout(x: Float[Tensor, "..."], p: float, training: bool) -> Float[Tensor, "..."]:
-    """On CPUs a mask costs 16 random bits an element instead of a float: a tenth of the time of torch's dropout.
+    """Drops elements with probability p in training and scales the others by 1 / (1 - p).
 
-    The keep rate is therefore rounded to 1/65536, and the scale is that of the rounded rate.
+    On CPUs the mask is drawn from 16 random bits an element, which takes a tenth of the time of torch's dropout. The
+    keep rate is therefore rounded to a multiple of 1/65536, and the scale is computed from the rounded rate.
     """
     if not training or p == 0.0:
         return x
@@ -110,7 +115,7 @@ def dropout(x: Float[Tensor, "..."], p: float, training: bool) -> Float[Tensor, 
 
 
 def drop_mask(x: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."]:
-    """What `dropout` multiplies with on CPUs: zero with probability p, else 1 / (1 - p), as rounded."""
+    """Draws the factors of `dropout` on CPUs: zero with probability p, else 1 / (1 - p), both for the rounded rate."""
     kept = round((1.0 - p) * _LEVELS)
     if kept == 0:
         return torch.zeros_like(x)

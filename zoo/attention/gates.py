@@ -1,7 +1,7 @@
-"""Gates: channel and spatial attention, maps of features multiplied by gates that are computed from them.
+"""Gates: channel and spatial attention, which multiply feature maps by gates computed from the same features.
 
-A gate compares nothing with a query, so it is no score and has no support; it shares the Tap, through which its values
-are observed.
+A gate compares no query with keys, so it has neither a score nor a support. Its values are observed through a Tap, as
+attention weights are.
 
 Goes: after a convolution.
 """
@@ -25,13 +25,13 @@ Order = Literal["channel", "spatial"]
 
 
 class SqueezeExcitation(nn.Module):
-    """s = sigmoid(W2 relu(W1 z)), z the mean of each channel (Hu et al. 2018, eq. 2-4).
+    """s = sigmoid(W2 relu(W1 z)), where z is the mean of each channel (Hu et al. 2018, eq. 2-4).
 
     Cost: O(c (n + c / reduction))
 
     Args:
-        channels: Of the features.
-        reduction: What the channels are divided by between W1 and W2; at least one is left.
+        channels: Number of input channels.
+        reduction: Divisor of the number of channels between W1 and W2, where at least one channel remains.
     """
 
     def __init__(self, *, channels: Count, reduction: Count = 16) -> None:
@@ -45,13 +45,13 @@ class SqueezeExcitation(nn.Module):
 
 
 class EfficientChannel(nn.Module):
-    """s = sigmoid(conv_k(z)), z the mean of each channel, over the channels in their order (Wang et al. 2020, eq. 9).
+    """s = sigmoid(conv_k(z)), a convolution over the channels, where z is the mean of each (Wang et al. 2020, eq. 9).
 
     Cost: O(c (n + kernel))
 
     Args:
-        channels: Of the features.
-        kernel: How many neighbouring channels a gate depends on, an odd number; if not given, `efficient_kernel`'s.
+        channels: Number of input channels.
+        kernel: Number of neighbouring channels that a gate depends on, odd. Default: `efficient_kernel(channels)`.
     """
 
     def __init__(self, *, channels: Count, kernel: Count | None = None) -> None:
@@ -68,23 +68,23 @@ class EfficientChannel(nn.Module):
 
 
 def efficient_kernel(channels: int, gamma: float = 2.0, b: float = 1.0) -> int:
-    """|log2(C) / gamma + b / gamma|_odd (Wang et al. 2020, eq. 12).
+    """Computes |log2(C) / gamma + b / gamma|_odd (Wang et al. 2020, eq. 12).
 
-    The nearest odd number is read as their code has it: the whole part, and the next one where that is even.
+    As in the authors' code, the fraction is cut off, and one is added to an even number.
     """
     whole = int(abs((math.log2(channels) + b) / gamma))
     return whole if whole % 2 else whole + 1
 
 
 class ChannelGate(nn.Module):
-    """M_c = sigmoid(MLP(avg) + MLP(max)), one MLP for both (Woo et al. 2018, eq. 2).
+    """M_c = sigmoid(MLP(avg) + MLP(max)), with one MLP for both (Woo et al. 2018, eq. 2).
 
     Cost: O(c (n + c / reduction))
 
     Args:
-        channels: Of the features.
-        reduction: What the channels are divided by inside the MLP; at least one is left.
-        pooling: What of each channel the MLP is given; the results of both are added.
+        channels: Number of input channels.
+        reduction: Divisor of the number of channels inside the MLP, where at least one channel remains.
+        pooling: Pooling of each channel over its positions. For `"both"`, the two results of the MLP are added.
     """
 
     def __init__(self, *, channels: Count, reduction: Count = 16, pooling: Pooling = "both") -> None:
@@ -99,15 +99,15 @@ class ChannelGate(nn.Module):
 
 
 class SpatialGate(nn.Module):
-    """M_s = sigmoid(conv_k([avg; max])), pooled over the channels (Woo et al. 2018, eq. 3).
+    """M_s = sigmoid(conv_k([avg; max])), with avg and max taken over the channels (Woo et al. 2018, eq. 3).
 
-    As in the equation, without the batch normalisation that the authors' code has behind the convolution.
+    This follows the equation; the authors' code also applies batch normalisation after the convolution.
 
     Cost: O(n (c + kernel^2))
 
     Args:
-        kernel: Side of the convolution's square, an odd number.
-        pooling: What of each place the convolution is given.
+        kernel: Side of the convolution's kernel, an odd number.
+        pooling: Pooling of each position over its channels.
     """
 
     def __init__(self, *, kernel: Count = 7, pooling: Pooling = "both") -> None:
@@ -117,7 +117,7 @@ class SpatialGate(nn.Module):
         self.tap = Tap()
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
-        # In channels_last, where the convolution of so few channels takes a third of the time.
+        # In channels_last a convolution of one or two channels takes a third of the time.
         pooled = torch.stack([pool(x) for pool in self.pools], dim=-1).permute(0, 3, 1, 2)
         gates = self.conv(pooled).sigmoid()
         if self.tap.is_open:
@@ -127,16 +127,16 @@ class SpatialGate(nn.Module):
 
 
 class CBAM(nn.Module):
-    """F' = M_c(F) F, F'' = M_s(F') F' (Woo et al. 2018, eq. 1).
+    """F' = M_c(F) F, F'' = M_s(F') F': a channel gate, then a spatial gate (Woo et al. 2018, eq. 1).
 
     Cost: O(n (c + kernel^2) + c^2 / reduction)
 
     Args:
-        channels: Of the features.
-        reduction: What the channels are divided by inside the channel gate's MLP; at least one is left.
-        kernel: Side of the spatial gate's convolution.
-        pooling: What both gates are given.
-        first: Which gate comes first; the paper found the channel gate to be the better one (table 2).
+        channels: Number of input channels.
+        reduction: Divisor of the number of channels inside the channel gate's MLP, where at least one channel remains.
+        kernel: Side of the spatial gate's kernel, an odd number.
+        pooling: Pooling of both gates.
+        first: Gate that is applied first. The paper reports better results with the channel gate first (table 2).
     """
 
     def __init__(
@@ -183,9 +183,10 @@ def _max_of_channels(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b h w"]:
 
 
 def _averaged(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """Half precision is added up in fp32.
+    """Computes the mean over the axes; half precision is summed in fp32.
 
-    The gradient of a sum is a view of few numbers; that of torch's mean is as large as x, and never channels_last.
+    A sum is used because its gradient is an expanded view. The gradient of `torch.mean` takes as much memory as x and
+    is never channels_last.
     """
     count = math.prod(x.shape[axis] for axis in axes)
     return (x.sum(axes, dtype=wide(x)) / count).to(x.dtype)
@@ -197,7 +198,7 @@ def _highest(x: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 
 class _Highest(torch.autograd.Function):
-    """`amax`, axes kept. Equal highest numbers share the gradient as torch has it, in fewer passes."""
+    """Computes `amax` and keeps the axes. As in torch, equal maxima share the gradient; this takes fewer passes."""
 
     generate_vmap_rule = True
 
@@ -213,7 +214,7 @@ class _Highest(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         x, highest = ctx.saved_tensors
-        is_highest = (x - highest).detach().sign_().add_(1.0)  # nothing is above: 0 or 1, with no boolean in between
+        is_highest = (x - highest).detach().sign_().add_(1.0)  # the sign is -1 or 0, so no boolean mask is needed
         count = is_highest.sum(ctx.axes, keepdim=True, dtype=wide(x))
         return is_highest * (gradients[0] / count).to(x.dtype), None
 

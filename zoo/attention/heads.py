@@ -18,10 +18,10 @@ from zoo.attention.supports.layouts import DenseSupport
 
 
 class Unread(nn.Module):
-    """Zeros that take no memory, in the place of a projection whose result no one looks at.
+    """Returns zeros that take no memory, in place of a projection that a mechanism does not use.
 
     Args:
-        width: Of the result.
+        width: Width of the output.
     """
 
     def __init__(self, width: int) -> None:
@@ -35,27 +35,28 @@ class Unread(nn.Module):
 class MultiHead(nn.Module):
     """Concat(head_1 ... head_h) W_O (Vaswani et al. 2017, section 3.2.2).
 
-    With fewer key heads than heads, each serves a group of neighbouring query heads (Ainslie et al. 2023, section 2.2;
-    with one of them multi-query attention, Shazeer 2019): the memory of a decoder is smaller by that factor.
+    With fewer key heads than heads, each key head serves a group of neighbouring query heads (grouped-query attention,
+    Ainslie et al. 2023, section 2.2; multi-query attention with one key head, Shazeer 2019). The memory of a decoder
+    shrinks by the same factor.
 
-    Where the mechanism compares nothing (`Uniform`), there is no projection of queries and keys, nor a position whose
-    only part is in their scores.
+    A mechanism that ignores queries and keys (`Uniform`) gets no projections of them, and no position that would only
+    change scores.
 
     Args:
-        dim: Width of the queries and of the result.
+        dim: Width of the queries and of the output.
         heads: Number of heads; must divide `dim`.
         attend: `(dim, heads) -> Attend`, called with the width of one head.
-        position: Makes a sense of where queries and keys are; given those of the width of one head (`dim`) and `heads`
-            that it asks for.
-        key_heads: Number of heads of keys and values; must divide `heads`; as many as these if not given.
-        source_dim: Width of what is attended to; that of the queries if not given.
-        bias: Biases on the projections of queries, keys and values.
-        out_bias: A bias on that of the result; as `bias` if not given.
-        project: Whether there is W_O; without it the heads stand side by side.
+        position: Class or partial that returns a `Position`; called with the width of one head (`dim`) and `heads`, if
+            its signature has them.
+        key_heads: Number of heads of keys and values; must divide `heads`. Default: `heads`.
+        source_dim: Width of the source. Default: `dim`.
+        bias: If True, the projections of queries, keys and values have biases.
+        out_bias: If True, the output projection has a bias. Default: `bias`.
+        project: If False, the heads are concatenated without W_O.
     """
 
     compared = ("query", "key")
-    """What a mechanism that compares nothing does without."""
+    """Names of the projections that are left out if the mechanism ignores queries and keys."""
 
     def __init__(
         self,
@@ -96,19 +97,19 @@ class MultiHead(nn.Module):
         self.attend.require(DenseSupport, "MultiHead")
 
     def prepare(self, source: Float[Tensor, "b k s"], support: DenseSupport | None = None) -> Memory:
-        """Keys and values of a sequence, for as many calls of `forward` or `look` as there are steps.
+        """Projects the keys and values of a sequence once, for all later calls of `forward` or `look`.
 
         Args:
-            support: Which of its positions exist; all, where none is given.
+            support: Support that is False at padding. Default: no padding.
         """
         support = DenseSupport() if support is None else support
         return self.attend.prepare(*self._projected(_cleaned(source, support)), support)
 
     def extend(self, memory: Memory, source: Float[Tensor, "b k s"], support: DenseSupport | None = None) -> Memory:
-        """The memory with the positions of `source` after those that it holds.
+        """Appends the positions of `source` to the memory.
 
         Args:
-            support: Of all of them.
+            support: Support over all keys: those in the memory, then those of `source`.
         """
         support = DenseSupport() if support is None else support
         here = support.of_last_keys(source.shape[1])
@@ -118,11 +119,14 @@ class MultiHead(nn.Module):
     def step(
         self, x: Float[Tensor, "b q d"], state: Any = None, support: DenseSupport | None = None
     ) -> tuple[Float[Tensor, "b q d"], Any]:
-        """Causal self-attention of the positions that follow those in `state`: the next rows of the full pass.
+        """Computes causal self-attention at the positions that follow those in `state`: the next rows of a full pass.
 
         Args:
-            state: The `Memory` that `prepare` or the step before returned; of linear attention its sums.
-            support: Of these queries and all keys so far, theirs included; causal where none is given.
+            state: `Memory` (for linear attention, `LinearState`) returned by `prepare` or by the previous step.
+            support: Causal support from these queries to all keys so far, including their own. Default: no mask.
+
+        Returns:
+            The output at these positions, and the state after them.
         """
         support = DenseSupport(causal=True) if support is None else support
         if not support.causal:
@@ -137,10 +141,13 @@ class MultiHead(nn.Module):
     def look(
         self, query: Float[Tensor, "b q d"], memory: Memory, first: int = 0
     ) -> tuple[Float[Tensor, "b q d"], Memory]:
-        """What the next queries of a decoder read of a source, and its memory with what they attended to.
+        """Computes attention from the next queries of a decoder to its source.
 
         Args:
-            first: How many queries came before.
+            first: Number of queries before these.
+
+        Returns:
+            The output at these queries, and the memory with their attention state.
         """
         query = _split(self.query(query), self.heads)
         memory = memory.at_step(first)
@@ -156,12 +163,16 @@ class MultiHead(nn.Module):
         support: DenseSupport | None = None,
         state: Any = None,
     ) -> tuple[Float[Tensor, "b q d"], Any]:
-        """Self-attention where no source is given; with a `LinearState`, of positions after those that it sums.
+        """Computes attention from `query` to `source`, or self-attention if there is no source.
 
         Args:
-            support: That of the memory, if the source is one and none is given; else nothing is forbidden.
-            state: An `AttentionState` or a `LinearState`, of the queries before these. There are none before a whole
-                sequence that attends to itself; who gives queries of a source a few at a time keeps it, as `look` does.
+            source: A sequence, or the `Memory` that `prepare` returned for one. Default: `query`.
+            support: Pairs that may attend. Default: the support of the memory, or all pairs.
+            state: `AttentionState` or `LinearState` after the queries before these, for queries that are given in
+                several calls. Default: these are the first queries.
+
+        Returns:
+            The output at each query, and the state after them (None if no state was given).
         """
         if isinstance(source, Memory):
             heads = _split(self.query(query), self.heads)
@@ -182,12 +193,12 @@ class MultiHead(nn.Module):
         value: Float[Tensor, "b k e"],
         support: DenseSupport,
     ) -> Float[Tensor, "b q d"]:
-        """What `forward` does between its projections, for rows that were projected before they were put together."""
+        """Computes `forward` without its projections, for queries, keys and values that are already projected."""
         split = _split(query, self.heads), _split(key, self.key_heads), _split(value, self.key_heads)
         return _joined(self.attend(*split, support)[0])
 
     def _begun(self, query: Tensor, key: Tensor, support: DenseSupport, state: Any) -> Any:
-        """The state, or that before the first query where none is given and the site needs one."""
+        """Returns the state, or the initial state if none is given and the mechanism needs one."""
         return self.attend.start(query, key, support) if state is None and self.attend.remembers else state
 
     def _projected(self, source: Float[Tensor, "b k s"]) -> tuple[Float[Tensor, "b g k d"], Float[Tensor, "b g k d"]]:
@@ -195,7 +206,7 @@ class MultiHead(nn.Module):
 
 
 def _cleaned(source: Float[Tensor, "b k s"], support: DenseSupport) -> Float[Tensor, "b k s"]:
-    """Zeros for what no query may see and is not a number: in the gradient of a projection 0 x NaN is NaN."""
+    """Sets NaN and infinity at forbidden positions to zero: 0 x NaN is NaN in the gradient of a projection."""
     return of_numbers(source.unsqueeze(1), support).squeeze(1)
 
 

@@ -21,10 +21,10 @@ class FeedForward(nn.Module):
     """W_2 f(W_1 x + b_1) + b_2 (Vaswani et al. 2017, eq. 2), with dropout of the hidden units.
 
     Args:
-        dim: Width of input and result.
+        dim: Width of the input and of the output.
         width: Number of hidden units.
-        activation: f, made anew for each block.
-        dropout: Probability with which a hidden unit is dropped in training.
+        activation: Class or function that returns the module f.
+        dropout: Probability that a hidden unit is dropped in training.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class FeedForward(nn.Module):
 
 
 class Residual(Protocol):
-    """How what f adds comes to x: `after(x, f(before(x)))`."""
+    """A residual connection around a function f: `after(x, f(before(x)))`."""
 
     def before(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]: ...
 
@@ -53,9 +53,10 @@ class PostNorm(nn.Module):
 
     Args:
         dim: Width of x.
-        dropout: Of f(x).
-        norm: `dim -> module`.
-        branch: Makes what changes dropout(f(x)) further before it is added: stochastic depth or a scale, say.
+        dropout: Probability that an element of f(x) is dropped in training.
+        norm: `dim -> module`, called with the width of x.
+        branch: Class or function that returns a module applied to dropout(f(x)) before it is added, for example
+            stochastic depth or a scale.
     """
 
     def __init__(
@@ -72,19 +73,19 @@ class PostNorm(nn.Module):
         self.branch = None if branch is None else branch()
 
     def before(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        """What f is given."""
+        """Returns the input of f."""
         return x
 
     def after(self, x: Float[Tensor, "b n d"], y: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        """The result, where y = f(before(x))."""
+        """Adds y = f(before(x)) to x and normalises the sum."""
         return self.norm(x + _added(self, y))  # type: ignore[no-any-return]
 
 
 class PreNorm(nn.Module):
-    """x + dropout(f(norm(x))) (Xiong et al. 2020, table 1); a stack of them ends with a norm of its own.
+    """x + dropout(f(norm(x))) (Xiong et al. 2020, table 1); a stack of such blocks needs a final norm.
 
     Args:
-        dim, dropout, norm, branch: As in `PostNorm`.
+        dim, dropout, norm, branch: See `PostNorm`.
     """
 
     def __init__(
@@ -101,11 +102,11 @@ class PreNorm(nn.Module):
         self.branch = None if branch is None else branch()
 
     def before(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        """What f is given."""
+        """Returns the input of f, norm(x)."""
         return self.norm(x)  # type: ignore[no-any-return]
 
     def after(self, x: Float[Tensor, "b n d"], y: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        """The result, where y = f(before(x))."""
+        """Adds y = f(before(x)) to x."""
         return x + _added(self, y)
 
 
@@ -113,12 +114,12 @@ class EncoderBlock(nn.Module):
     """A mixer and a feed-forward network; with a causal support, the block of a decoder without a source.
 
     Args:
-        dim: Width of input and result.
-        mixer: How positions learn of each other: `MultiHead`, or another `Mixer`.
-        feed_forward: Of each position on its own.
-        residual: `PreNorm`, `PostNorm` or a partial of one (of another norm, say).
-        feed_residual: Of the feed-forward network, where it is not the mixer's.
-        dropout: Of what the mixer and the feed-forward network add.
+        dim: Width of the input and of the output.
+        mixer: `MultiHead` or another `Mixer`.
+        feed_forward: Module applied to each position on its own.
+        residual: `PreNorm`, `PostNorm` or a partial of one of them.
+        feed_residual: Residual connection of the feed-forward network. Default: `residual`.
+        dropout: Dropout of the outputs of the mixer and of the feed-forward network.
     """
 
     mixer: Any
@@ -142,7 +143,11 @@ class EncoderBlock(nn.Module):
     def forward(
         self, x: Float[Tensor, "b n d"], support: DenseSupport | None = None, first: int | None = None
     ) -> Float[Tensor, "b m d"]:
-        """All positions, or the first few if nobody needs the others: then these alone are fed forward."""
+        """Computes all positions in one pass.
+
+        Args:
+            first: Number of leading positions to return; the feed-forward network skips the others. Default: all.
+        """
         y, _ = self.mixer(self.mixed.before(x), support=support)
         if first is not None:
             x, y = x[:, :first], y[:, :first]
@@ -151,24 +156,24 @@ class EncoderBlock(nn.Module):
     def step(
         self, x: Float[Tensor, "b n d"], state: Any = None, support: DenseSupport | None = None
     ) -> tuple[Float[Tensor, "b n d"], Any]:
-        """The rows of the causal pass that follow those in `state`, and the state after them: see `Mixer.step`."""
+        """Computes the positions of the causal pass that follow those in `state`: see `Mixer.step`."""
         y, state = self.mixer.step(self.mixed.before(x), state, support)
         return _feed(self, self.mixed.after(x, y)), state
 
 
 @dataclass(frozen=True, eq=False)
 class DecoderState:
-    """What a block of a decoder keeps from one step to the next; `DecoderBlock.start` makes the first."""
+    """The state of a `DecoderBlock` between decoding steps; `DecoderBlock.start` returns the first one."""
 
     own: Any
-    """Of the positions so far, as its mixer keeps them; None before the first."""
+    """State of the mixer after the positions so far; None before the first."""
     cross: Memory
-    """The source, prepared, and what was attended to there."""
+    """Prepared keys and values of the source, and the attention state of the queries so far."""
     position: int
-    """How many steps were done."""
+    """Number of target positions so far."""
 
     def reorder(self, beams: Int[Tensor, " beams"]) -> DecoderState:
-        """The state of the hypotheses that survive, in their order."""
+        """Returns the state of the selected hypotheses, in the order of their indices `beams`."""
         own = None if self.own is None else self.own.reorder(beams)
         return DecoderState(own, self.cross.reorder(beams), self.position)
 
@@ -177,12 +182,12 @@ class DecoderBlock(nn.Module):
     """A causal mixer, attention to a source, and a feed-forward network (Vaswani et al. 2017, section 3.1).
 
     Args:
-        dim: Width of input and result.
-        mixer: How target positions learn of earlier ones: `MultiHead`, or another `Mixer`.
-        cross: Attention to the source: `MultiHead`.
-        feed_forward: Of each position on its own.
-        residual: `PreNorm`, `PostNorm` or a partial of one (of another norm, say).
-        dropout: Of what the mixer, the attention and the feed-forward network add.
+        dim: Width of the input and of the output.
+        mixer: `MultiHead` or another `Mixer`, between target positions.
+        cross: `MultiHead`, from target positions to the source.
+        feed_forward: Module applied to each position on its own.
+        residual: `PreNorm`, `PostNorm` or a partial of one of them.
+        dropout: Dropout of the outputs of the mixer, the attention to the source and the feed-forward network.
     """
 
     mixer: Any
@@ -210,13 +215,13 @@ class DecoderBlock(nn.Module):
         self.fed = residual(dim=dim, dropout=dropout)
 
     def prepare(self, source: Float[Tensor, "b k s"], support: DenseSupport | None = None) -> Memory:
-        """The source as `forward` and `start` take it, for as many steps as there are."""
+        """Projects the source once; `forward` and `start` take the result in place of the source."""
         return self.cross.prepare(source, support)  # type: ignore[no-any-return]
 
     def start(
         self, source: Float[Tensor, "b k s"] | Memory, source_support: DenseSupport | None = None
     ) -> DecoderState:
-        """The state before the first step."""
+        """Returns the state before the first step."""
         return DecoderState(None, self._prepared(source, source_support), 0)
 
     def forward(
@@ -226,7 +231,7 @@ class DecoderBlock(nn.Module):
         support: DenseSupport | None = None,
         source_support: DenseSupport | None = None,
     ) -> Float[Tensor, "b n d"]:
-        """All target positions at once. `support` is causal where none is given."""
+        """Computes all target positions in one pass. Default for `support`: `DenseSupport(causal=True)`."""
         support = DenseSupport(causal=True) if support is None else support
         y, _ = self.mixer(self.mixed.before(x), support=support)
         return self._attend(self.mixed.after(x, y), self._prepared(source, source_support), 0)[0]
@@ -234,11 +239,14 @@ class DecoderBlock(nn.Module):
     def step(
         self, x: Float[Tensor, "b n d"], state: DecoderState, support: DenseSupport | None = None
     ) -> tuple[Float[Tensor, "b n d"], DecoderState]:
-        """The rows of the causal pass that follow those in `state`, and the state after them.
+        """Computes the positions of the causal pass that follow those in `state`.
 
         Args:
-            state: What `start` or the step before returned.
-            support: Of these positions and all so far, theirs included; causal where none is given.
+            state: State returned by `start` or by the previous step.
+            support: Causal support from these positions to all positions so far, including these. Default: no mask.
+
+        Returns:
+            The output at these positions, and the state after them.
         """
         y, own = self.mixer.step(self.mixed.before(x), state.own, support)
         y, cross = self._attend(self.mixed.after(x, y), state.cross, state.position)

@@ -1,4 +1,4 @@
-"""What is attended to, as the steps of a decoder take it: prepared once, however many steps look at it."""
+"""Prepared keys and values: computed once for a sequence, and read by any number of decoding steps."""
 
 from __future__ import annotations
 
@@ -14,39 +14,43 @@ from zoo.attention.state import AttentionState
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """Keys and values that `Attend.prepare` has made of a sequence; `Attend.read` looks at them.
+    """Keys and values that `Attend.prepare` returns and `Attend.read` takes.
 
-    It holds key heads only, unless the score makes a key of its own for each head (`General`, `Concat`).
+    Keys have as many heads as the projection of keys, unless the score makes a key for each query head (`General`,
+    `Concat`).
     """
 
     key: Float[Tensor, "..."]
     value: Float[Tensor, "..."]
     support: Any
-    """Which keys exist: what it forbids to every query is zero here."""
+    """Support of the keys. Keys and values that it forbids to every query are zero."""
     attention: AttentionState | None = None
-    """What the queries so far attended to, where the next depend on it."""
+    """State after the queries so far, for mechanisms whose next query depends on it."""
     room: _Room | None = None
-    """Where keys and values stand, if there is place behind them."""
+    """Larger buffers that hold these keys and values, and can take more behind them."""
 
     @property
     def length(self) -> int:
         return self.key.shape[2]
 
     def at_step(self, first: int) -> Memory:
-        """The same for queries of which so many came before."""
+        """Returns the memory for queries that follow `first` earlier ones."""
         support = self.support.at_step(first)
         return self if support is self.support else replace(self, support=support)
 
     def cleaned(self, support: Any) -> Memory:
-        """For queries under a support. Nothing is done, and nothing copied, where it was prepared for this one."""
+        """Returns the memory for another support; the same object if it was prepared for this one."""
         if support is self.support:
             return self
         return replace(self, key=support.clean(self.key), value=support.clean(self.value), support=support, room=None)
 
     def append(self, later: Memory, support: Any) -> Memory:
-        """A memory with more behind, and the support of all; this one stays as it is.
+        """Returns a memory with the keys and values of `later` appended; this one does not change.
 
-        Without gradients more than needed is allocated, twice the length, so that most steps copy nothing.
+        Without gradients the buffers are twice as long as needed, so that most steps need not copy them.
+
+        Args:
+            support: Support over all keys, the appended ones included.
         """
         attention = None if self.attention is None else self.attention.extended(later.length)
         if torch.is_grad_enabled():
@@ -62,7 +66,7 @@ class Memory:
         return Memory(room.key[:, :, :stop], room.value[:, :, :stop], support, attention, room)
 
     def reorder(self, beams: Int[Tensor, " beams"]) -> Memory:
-        """The memory of the hypotheses that survive, in their order."""
+        """Returns the memory of the selected hypotheses, in the order of their indices `beams`."""
         attention = None if self.attention is None else self.attention.reorder(beams)
         key, value = self.key.index_select(0, beams), self.value.index_select(0, beams)
         return Memory(key, value, self.support.reorder(beams), attention)
@@ -70,7 +74,10 @@ class Memory:
 
 @dataclass(eq=False)
 class _Room:
-    """Tensors that memories share; `taken` positions are in use, and only who has all of them may take more."""
+    """Buffers that several memories share.
+
+    The first `taken` positions are in use. Only a memory that holds all of them may append in place.
+    """
 
     key: Tensor
     value: Tensor

@@ -1,7 +1,7 @@
-"""Penalties: losses on recorded weights, added to what a model is trained for.
+"""Penalties: losses on recorded attention weights, added to the training loss.
 
-Each gives a sum and how many things it is a sum over, so that means are the same whatever the batch is padded to and
-however it is spread over processes. Weights come from `record(model, grad=True)`; sums are in at least fp32.
+Each penalty returns a sum and the number of its terms, so that the mean depends neither on padding nor on how a batch
+is split over processes. Weights come from `record(model, grad=True)`; sums are computed in fp32 or wider.
 
 Goes: penalty.NAME=WEIGHT.
 """
@@ -19,12 +19,12 @@ from zoo.attention.observing.pairs import Dense, pairs_of
 from zoo.attention.observing.record import AttentionMap
 
 Real = Bool[Tensor, "b q"] | None
-"""The queries that are no padding; None: as far as the map's support knows, all."""
+"""True at queries that are not padding. If None, the support of the map decides which queries are real."""
 
 
 @dataclass(frozen=True, eq=False)
 class Amount:
-    """A sum over `count` queries, of each head unless the penalty says otherwise."""
+    """A penalty summed over `count` queries. A query counts once for each head unless the penalty says otherwise."""
 
     total: Float[Tensor, ""]
     count: int
@@ -36,9 +36,9 @@ class Amount:
 
 @dataclass(frozen=True)
 class Coverage:
-    """sum_j min(a_tj, c_tj), c_tj = sum_{s<t} a_sj (See et al. 2017, eq. 12): to look at a place again costs.
+    """sum_j min(a_tj, c_tj), c_tj = sum_{s<t} a_sj (See et al. 2017, eq. 12): penalises attending to a key twice.
 
-    Over the steps of a decoder, or the queries of a map in their order.
+    Here t is the step of a decoder, or the position of a query in the map.
 
     Cost: O(pairs)
     """
@@ -52,9 +52,9 @@ class Coverage:
 
 @dataclass(frozen=True)
 class DoublyStochastic:
-    """sum_j (1 - sum_t a_tj)^2 (Xu et al. 2015, eq. 14): every key is to be given as much as any other.
+    """sum_j (1 - sum_t a_tj)^2 (Xu et al. 2015, eq. 14): penalises keys whose total weight is not one.
 
-    Keys that no query may see are left out. The mean is over queries, as for the other penalties, not over keys.
+    Keys that no query may attend to are left out. The mean is over queries, as in the other penalties, not over keys.
 
     Cost: O(pairs)
     """
@@ -71,15 +71,15 @@ class DoublyStochastic:
 
 @dataclass(frozen=True, kw_only=True)
 class Locality:
-    """sum_j a_tj (1 - exp(-(t/T - j/J)^2 / 2 g^2)) (Tachibana et al. 2018, section 4): off the diagonal costs.
+    """sum_j a_tj (1 - exp(-(t/T - j/J)^2 / 2 g^2)) (Tachibana et al. 2018, section 4): penalises non-diagonal weights.
 
-    T and J count the real queries and keys of each example. The paper averages over all (t, j); here the mean is over
-    queries, so that it does not fall with the number of keys.
+    T and J are the numbers of real queries and keys of each example. The paper averages over all (t, j); here the mean
+    is over queries, so that it does not shrink with the number of keys.
 
     Cost: O(pairs)
 
     Args:
-        width: g, the share of the length by which an alignment may stray.
+        width: g, the tolerated distance from the diagonal as a share of the length.
     """
 
     width: float = 0.2
@@ -99,9 +99,9 @@ class Locality:
 
 @dataclass(frozen=True)
 class GuidanceSquared:
-    """sum_j (a_tj - g_tj)^2 for a given alignment g (Liu et al. 2016): attention is told where to look.
+    """sum_j (a_tj - g_tj)^2 for a given alignment g (Liu et al. 2016): trains attention to match g.
 
-    A query's gold keys share its attention alike, and queries without any are left out.
+    The gold weights of each query are normalised to sum to one. Queries without gold keys are left out.
 
     Cost: O(pairs)
     """
@@ -112,9 +112,9 @@ class GuidanceSquared:
 
 @dataclass(frozen=True)
 class GuidanceCrossEntropy:
-    """- sum_j g_tj log a_tj for a given alignment g (Mi et al. 2016): attention is told where to look.
+    """- sum_j g_tj log a_tj for a given alignment g (Mi et al. 2016): trains attention to match g.
 
-    A query's gold keys share its attention alike, and queries without any are left out.
+    The gold weights of each query are normalised to sum to one. Queries without gold keys are left out.
 
     Cost: O(pairs)
     """
@@ -125,7 +125,7 @@ class GuidanceCrossEntropy:
 
 @dataclass(frozen=True)
 class EntropyPenalty:
-    """- sum_j a_tj log a_tj, in nats: many keys cost; weighed below zero, few do (Pereyra et al. 2017, of outputs).
+    """- sum_j a_tj log a_tj, in nats (Pereyra et al. 2017, for outputs): penalises spread, or focus if weighed below 0.
 
     Cost: O(pairs)
     """
@@ -140,10 +140,10 @@ class EntropyPenalty:
 
 @dataclass(frozen=True)
 class HeadDisagreement:
-    """The mean over pairs of heads of sum_j a^g_tj a^h_tj (Li et al. 2018, section 3.2): heads that look alike cost.
+    """The mean over pairs of heads of sum_j a^g_tj a^h_tj (Li et al. 2018, section 3.2): penalises similar heads.
 
-    The paper's sum has each head with itself, too, which is not agreement but sharpness; it is left out. The count is
-    of queries, for all heads together.
+    The paper's sum also pairs each head with itself. Those terms measure sharpness, not agreement, and are left out. A
+    query counts once for all heads together.
 
     Cost: O(pairs)
     """
@@ -165,7 +165,7 @@ Guidance = GuidanceSquared | GuidanceCrossEntropy
 
 
 def _in_order(found: AttentionMap, real: Real, penalty: object) -> Dense:
-    """For what goes by the order of queries, or of queries and keys."""
+    """Returns the dense pairs that a penalty on ordered queries needs, and refuses maps of other layouts."""
     (pairs, *others) = pairs_of(found, real)
     if others or not isinstance(pairs, Dense):
         name, axes = type(penalty).__name__, ", ".join(found.axes)
@@ -183,12 +183,12 @@ def _guided(found: AttentionMap, gold: Tensor, real: Real, cost: Callable[[Tenso
 
 
 def _log(weights: Tensor) -> Tensor:
-    """Clamped, so that it and its gradient are finite where a weight is 0."""
+    """Computes a clamped logarithm, so that the logarithm and its gradient are finite where a weight is 0."""
     return weights.clamp(min=torch.finfo(weights.dtype).tiny).log()
 
 
 def _share(real: Bool[Tensor, "b h n"], dtype: torch.dtype) -> Float[Tensor, "b h n"]:
-    """The place of each among the real ones, counted from 0, as a share of their number."""
+    """Returns the index of each position among the real positions, divided by their number."""
     counted = real.to(dtype)
     return (counted.cumsum(-1) - 1).clamp(min=0) / counted.sum(-1, keepdim=True).clamp(min=1)
 

@@ -1,4 +1,4 @@
-"""Pooling: a sequence of any length read by a fixed number of learned queries.
+"""Pooling: a fixed number of learned queries attend to a sequence of any length.
 
 Goes: a module of its own.
 """
@@ -22,18 +22,18 @@ _DOT = AttendFactory(score=Dot, normalise=Softmax)
 
 
 class Pooling(nn.Module):
-    """u_t = tanh(W h_t + b), weights softmax(u_t · u_w), sum_t weight_t h_t (Yang et al. 2016, eq. 5-7).
+    """sum_t a_t h_t, a = softmax(u_t · u_w), u_t = tanh(W h_t + b) (Yang et al. 2016, eq. 5-7).
 
-    The paper has one query u_w; with more, each pools for itself. With u_t = h_t this is sequence pooling (Hassani et
-    al. 2021, section 3.2), but for a bias that the softmax cancels.
+    The paper has one query u_w; with several, each pools on its own. With u_t = h_t this is sequence pooling (Hassani
+    et al. 2021, section 3.2) without its bias, which the softmax cancels.
 
     Cost: O(n m d)
 
     Args:
-        dim: Width of what is pooled.
+        dim: Width of the input.
         queries: Number of learned queries, m.
-        hidden: Width of u; `dim` if not given.
-        project: Whether there are W and b; otherwise u_t = h_t.
+        hidden: Width of u. Default: `dim`.
+        project: If False, u_t = h_t, without W, b and tanh.
         attend: `(dim, heads) -> Attend`, called with the width of u and one head.
     """
 
@@ -67,17 +67,17 @@ class Pooling(nn.Module):
 class LatentPooling(nn.Module):
     """MultiHead(learned queries, x, x): Perceiver's cross-attention (Jaegle et al. 2021, section 3.1).
 
-    It is the attention of the Set Transformer's pooling too (Lee et al. 2019, eq. 11), without the residual and the
-    feed-forward layers around it.
+    The Set Transformer's pooling (Lee et al. 2019, eq. 11) is the same attention inside a residual connection and
+    feed-forward layers.
 
     Cost: O(n m d)
 
     Args:
-        dim: Width of the queries and of the result.
+        dim: Width of the queries and of the output.
         queries: Number of learned queries, m.
         heads: Number of heads; must divide `dim`.
         attend: `(dim, heads) -> Attend`, called with the width of one head.
-        source_dim: Width of what is pooled; `dim` if not given.
+        source_dim: Width of the input. Default: `dim`.
     """
 
     def __init__(

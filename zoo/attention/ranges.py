@@ -1,7 +1,7 @@
-"""Which numbers make sense, said in signatures: `dim: Count`, `dropout: Rate`.
+"""Types that give the valid range of a number in a signature: `dim: Count`, `dropout: Rate`.
 
-A range is a type with its conditions, `Annotated[int, ">= 1"]`. A configuration is compared with the signatures before
-anything is built; a call from Python is not.
+A range is a type with conditions, `Annotated[int, ">= 1"]`. A configuration is checked against the signatures before
+anything is built; a call from Python is not checked.
 """
 
 from __future__ import annotations
@@ -16,6 +16,6 @@ NotNegative = Annotated[float, ">= 0"]
 Share = Annotated[float, ">= 0", "<= 1"]
 PositiveShare = Annotated[float, "> 0", "<= 1"]
 Rate = Annotated[float, ">= 0", "< 1"]
-"""Of dropout: a probability that leaves something."""
+"""Dropout probability, which must be below 1 so that something is kept."""
 AnyInt = Annotated[int, "any"]
 AnyFloat = Annotated[float, "any"]

@@ -1,4 +1,4 @@
-"""What stands in self-attention's place in a block: `MultiHead` around a mechanism, or a mixer."""
+"""Self-attention of a block: `MultiHead` around a mechanism, or a mixer in its place."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from zoo.attention.positions.relative import Position
 
 @dataclass(frozen=True)
 class MixerFactory:
-    """What a net is given in place of an `AttendFactory` where no attention is wanted.
+    """Makes a mixer without attention for each block of a net, in place of an `AttendFactory`.
 
     Args:
-        mixer: A class or partial of a `Mixer`; it is given those of `dim`, `length` and `causal` that it asks for and
-            does not have.
+        mixer: Class or partial of a `Mixer`; called with `dim`, `length` and `causal`, if its signature has them and
+            the partial does not set them.
     """
 
     mixer: Callable[..., Any]
 
     @property
     def name(self) -> str:
-        """Of the class."""
+        """Name of the mixer's class."""
         return str(getattr(self.mixer, "func", self.mixer).__name__)
 
     def make(self, *, dim: int, length: int | None, causal: bool = False) -> Any:
-        """The mixer of a block.
+        """Makes the mixer of one block.
 
         Args:
-            length: Of the longest sequence, where the net knows it.
-            causal: Whether all its supports are; it then has nothing that reads from the end.
+            length: Length of the longest sequence, if the net knows it.
+            causal: If True, all supports are causal, and the mixer leaves out parameters that read backwards.
         """
         has = {name for name, value in getattr(self.mixer, "keywords", {}).items() if value is not None}
         known = {"dim": dim, "causal": causal} if length is None else {"dim": dim, "causal": causal, "length": length}
@@ -60,12 +60,12 @@ def self_attention(
     out_bias: bool | None = None,
     project: bool = True,
 ) -> nn.Module:
-    """A `Mixer`: `MultiHead`, or what a `MixerFactory` makes.
+    """Makes the `Mixer` of a block: `MultiHead`, or the mixer of a `MixerFactory`.
 
     Args:
-        dim, heads, attend, position, bias, out_bias, project: As in `MultiHead`.
-        length: Of the longest sequence, for mixers that ask for it.
-        causal: Refuses, at start-up, what cannot be, and leaves out what would read from the end.
+        dim, heads, attend, position, bias, out_bias, project: See `MultiHead`.
+        length: Length of the longest sequence, for mixers that need it.
+        causal: If True, refuses mechanisms that cannot be causal, and mixers leave out parameters that read backwards.
     """
     if not isinstance(attend, MixerFactory):
         made: nn.Module = MultiHead(

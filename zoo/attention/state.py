@@ -1,4 +1,4 @@
-"""What a decoder remembers of its own attention, from one step to the next."""
+"""States that a decoder passes from one step to the next: previous weights, coverage, and sums of linear attention."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 
 class Aligned(NamedTuple):
-    """What a normaliser gives whose memory is not its weights: the weights, and what it is to find in the state."""
+    """The result of a normaliser whose next step needs an alignment that differs from its weights."""
 
     weights: Float[Tensor, "b h q k"]
     alignment: Float[Tensor, "b h q k"]
@@ -19,18 +19,18 @@ class Aligned(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class AttentionState:
-    """What a decoder remembers of its own attention; an argument and a return value, never kept on a module.
+    """The attention of a decoder so far; an argument and a return value, never stored on a module.
 
-    It has one row, and the queries of a call are the steps that follow one another; or a row for each of several
-    hypotheses that share their keys, and each query is the next step of its own.
+    With one row, the queries of a call are consecutive steps. With several rows, one for each of several hypotheses
+    that share their keys, each query is the next step of its own hypothesis.
     """
 
     weights: Float[Tensor, "b h r k"]
-    """The previous step's alignment."""
+    """Weights of the previous step."""
     total: Float[Tensor, "b h r k"]
-    """The sum of all alignments so far: coverage."""
+    """Sum of the weights of all steps so far: coverage."""
     alignment: Float[Tensor, "b h r k"] | None = None
-    """Where the previous step stood, of a normaliser for which that is not its weights."""
+    """Alignment of the previous step, from a normaliser that returns `Aligned`."""
 
     @property
     def rows(self) -> int:
@@ -39,7 +39,7 @@ class AttentionState:
     def step(
         self, weights: Float[Tensor, "b h q k"], alignment: Float[Tensor, "b h q k"] | None = None
     ) -> AttentionState:
-        """The memory after these queries."""
+        """Returns the state after these queries."""
         queries = weights.shape[2]
         self.check(queries)
         if queries == self.rows:
@@ -50,39 +50,39 @@ class AttentionState:
         return AttentionState(weights[:, :, -1:], self.total + weights.sum(2, keepdim=True), last)
 
     def check(self, queries: int) -> None:
-        """Refuses a number of queries that does not belong to its rows."""
+        """Refuses a number of queries that does not fit the number of rows."""
         if self.rows not in (1, queries):
             raise ValueError(f"the state is of {self.rows} hypotheses, one query each, and there are {queries} queries")
 
     def extended(self, keys: int) -> AttentionState:
-        """The memory of more keys, the new ones at the end; nothing was attended to there."""
+        """Returns the state with `keys` more keys at the end, whose weights so far are zero."""
         rows = (None if x is None else F.pad(x, (0, keys)) for x in (self.weights, self.total, self.alignment))
         return AttentionState(*rows)  # type: ignore[arg-type]
 
     def reorder(self, beams: Int[Tensor, " beams"]) -> AttentionState:
-        """The memory of the hypotheses that survive, in their order."""
+        """Returns the state of the selected hypotheses, in the order of their indices `beams`."""
         alignment = None if self.alignment is None else self.alignment.index_select(0, beams)
         return AttentionState(self.weights.index_select(0, beams), self.total.index_select(0, beams), alignment)
 
 
 @dataclass(frozen=True, eq=False)
 class LinearState:
-    """What causal attention by a kernel remembers of its keys: their sums, whose size does not grow."""
+    """The sums over keys of causal linear attention; their size does not grow with the number of keys."""
 
     sums: Float[Tensor, "b h f v"]
-    """sum_j phi(k_j) v_j^T, and in the last column sum_j phi(k_j); one column before the first key."""
+    """sum_j phi(k_j) v_j^T, with sum_j phi(k_j) as the last column; before the first key, that column alone."""
     scale: Float[Tensor, "b h f"]
-    """The logarithm of what each feature was divided by, where features are exponentials."""
+    """Logarithm of the number that each feature was divided by, for exponential features."""
     length: int
-    """How many keys there were: the position of the next."""
+    """Number of keys so far, which is the position of the next one."""
 
     def sums_at(self, scale: Float[Tensor, "b h f"] | None) -> Float[Tensor, "b h f v"]:
-        """The sums, of features divided by exp(scale)."""
+        """Returns the sums with features divided by exp(scale)."""
         return self.sums if scale is None else self.sums * (self.scale - scale).exp().unsqueeze(-1)
 
     def step(self, sums: Float[Tensor, "b h f v"], scale: Float[Tensor, "b h f"] | None, keys: int) -> LinearState:
         return LinearState(sums, self.scale if scale is None else scale, self.length + keys)
 
     def reorder(self, beams: Int[Tensor, " beams"]) -> LinearState:
-        """The memory of the hypotheses that survive, in their order."""
+        """Returns the state of the selected hypotheses, in the order of their indices `beams`."""
         return LinearState(self.sums.index_select(0, beams), self.scale.index_select(0, beams), self.length)

@@ -1,4 +1,4 @@
-"""Target attention: a user's history read for one candidate.
+"""Target attention: each candidate item attends to a user's history.
 
 Goes: a module of its own.
 """
@@ -18,15 +18,15 @@ from zoo.attention.supports.layouts import DenseSupport
 
 
 class TargetAttention(nn.Module):
-    """sum_j a(e_j, v) e_j: what a history says of each candidate (Zhou et al. 2018, eq. 3).
+    """sum_j a(e_j, v) e_j: a summary of the history e for each candidate v (Zhou et al. 2018, eq. 3).
 
     Cost: O(n m d h)
 
     Args:
         dim: Width of candidates and history.
         hidden: Widths of the hidden layers of the activation unit.
-        activation: Of the hidden layers: `nn.PReLU`, `Dice`.
-        normalise: How activations become weights; the paper does without (`Unnormalised`).
+        activation: Activation of the hidden layers: `nn.PReLU` or `Dice`.
+        normalise: Normaliser of the scores. Default: `Unnormalised`, as in the paper.
     """
 
     def __init__(
