@@ -44,7 +44,7 @@ from zoo.attention import (
     TopK,
     record,
 )
-from zoo.training.run import commit_of_checkout
+from zoo.training.provenance import commit_of_checkout
 
 HEADS, WIDTH, WINDOW, FEATURES, SLOTS = 4, 64, 128, 256, 256
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768)

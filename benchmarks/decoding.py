@@ -36,7 +36,7 @@ from zoo.attention import (
     Softmax,
 )
 from zoo.training.allocator import keep_freed_memory
-from zoo.training.run import commit_of_checkout
+from zoo.training.provenance import commit_of_checkout
 
 Step = Callable[[], Any]
 LONG = 16_000

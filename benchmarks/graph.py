@@ -33,7 +33,7 @@ from zoo.tasks.graph.citations import read_planetoid
 from zoo.tasks.graph.features import SparseFeatures
 from zoo.tasks.graph.graph import Graph
 from zoo.tasks.graph.net import GraphAttentionNet
-from zoo.training.run import commit_of_checkout
+from zoo.training.provenance import commit_of_checkout
 
 CLASSES, TRAINED = 7, 140
 PEERS = ("pyg", "dgl")

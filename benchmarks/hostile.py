@@ -21,7 +21,7 @@ from filing import file  # noqa: E402
 from hostile_cases import corpus  # noqa: E402
 
 from zoo.commandline.cli import main as zoo  # noqa: E402
-from zoo.training.run import commit_of_checkout  # noqa: E402
+from zoo.training.provenance import commit_of_checkout  # noqa: E402
 
 
 def main() -> None:

@@ -33,8 +33,9 @@ from zoo.attention import AttentionMap
 from zoo.composing import config
 from zoo.data.loader import Loader
 from zoo.tasks.contract import Task
-from zoo.training import run
 from zoo.training.optimisation import Optimisation
+from zoo.training.provenance import commit_of_checkout
+from zoo.training.trainer import run_trainer
 
 EXAMPLES, WIDTH, CLASSES, BATCH = 20_000, 512, 10, 256
 
@@ -109,7 +110,7 @@ def main() -> None:
         "overhead_percent": round(100 * (medians["plain"] / medians["ours"] - 1), 2),
         "seconds_each": options.seconds,
         "command": command(),
-        "commit": run.commit_of_checkout(),
+        "commit": commit_of_checkout(),
     }
     print(json.dumps(result, indent=2))
     file(result, options.out)
@@ -140,7 +141,7 @@ def _ours(data: TensorDataset, limit: str) -> float:
     resolved["trainer"]["max_time"] = limit
     about = {"format": 1, "version": "0", "model": "dense", "config": {}, "data": {}, "sizes": {}}
     with tempfile.TemporaryDirectory() as folder, redirect_stderr(io.StringIO()):
-        trainer = run._trainer(resolved, Path(folder), -1, about)
+        trainer = run_trainer(resolved, Path(folder), -1, about)
         trainer.callbacks.append(clock)  # type: ignore[attr-defined]
         torch.manual_seed(0)
         collate = torch.utils.data.default_collate

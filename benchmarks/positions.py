@@ -55,7 +55,7 @@ from zoo.attention import (
     TransformerXL,
     YaRN,
 )
-from zoo.training.run import commit_of_checkout
+from zoo.training.provenance import commit_of_checkout
 
 TRAINED = 64
 LENGTHS = (64, 128, 256, 512)

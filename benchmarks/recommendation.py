@@ -48,7 +48,7 @@ from zoo.tasks.recommendation.nets.sasrec import SASRec
 from zoo.tasks.recommendation.ranking.metrics import RankMetrics
 from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.training.allocator import keep_freed_memory
-from zoo.training.run import commit_of_checkout
+from zoo.training.provenance import commit_of_checkout
 
 OURS = "ours"
 DIM, LAYERS, BATCH = 50, 2, 128

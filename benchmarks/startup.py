@@ -16,7 +16,7 @@ from pathlib import Path
 
 from filing import file
 
-from zoo.training.run import commit_of_checkout
+from zoo.training.provenance import commit_of_checkout
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 LIST = [sys.executable, "-c", "import sys; from zoo.commandline.cli import main; sys.exit(main(['list']))"]

@@ -38,7 +38,7 @@ from zoo.attention import CBAM, AttendFactory, ScaledDot, Softmax, SqueezeExcita
 from zoo.tasks.vision.nets.resnet import ResNet
 from zoo.tasks.vision.nets.vit import ViT
 from zoo.training.allocator import keep_freed_memory
-from zoo.training.run import commit_of_checkout
+from zoo.training.provenance import commit_of_checkout
 
 OURS = "ours"
 SINGLE = "ours, float32"

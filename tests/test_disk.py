@@ -21,7 +21,7 @@ from zoo.checkpoints import checkpoint
 from zoo.data.pipes import as_files
 from zoo.disk import is_stream, remove_partial, whole_file, write_text
 from zoo.errors import DataError
-from zoo.maps import frames as tables
+from zoo.maps import frames
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -156,8 +156,8 @@ def test_the_writers_of_each_kind_of_file(tmp_path: Path) -> None:
     """Checkpoints, tables and Parquet: a link stays a link, and a mode a mode."""
     for name, write in (
         ("best.ckpt", lambda path: checkpoint.write(path, {"a": 1})),
-        ("table.csv", lambda path: tables.write([pd.DataFrame({"a": [1, 2]})], path)),
-        ("table.parquet", lambda path: tables.write([pd.DataFrame({"a": [1, 2]})], path)),
+        ("table.csv", lambda path: frames.write([pd.DataFrame({"a": [1, 2]})], path)),
+        ("table.parquet", lambda path: frames.write([pd.DataFrame({"a": [1, 2]})], path)),
     ):
         target, link = tmp_path / f"real {name}", tmp_path / name
         target.write_text("old")

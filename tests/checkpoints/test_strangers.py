@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from zoo import printing as tables
-from zoo import terminal
+from zoo import printing, terminal
 from zoo.checkpoints import checkpoint, strangers
 from zoo.errors import ConfigError, DataError, ProblemsError, ZooError, visible
 from zoo.small_files import read_text, read_yaml, written_yaml
@@ -106,7 +105,7 @@ def test_predictions_are_shown_on_a_terminal_and_kept_in_a_file() -> None:
 
 
 def test_tables_take_texts_as_they_stand(capsys: pytest.CaptureFixture[str]) -> None:
-    tables.show_rows([{"id": name} for name in ("[bold]a", COLOUR, "two\nlines")], "a [red]title")
+    printing.show_rows([{"id": name} for name in ("[bold]a", COLOUR, "two\nlines")], "a [red]title")
     out = capsys.readouterr().out
     assert "[bold]a" in out
     assert "a [red]title" in out

@@ -11,7 +11,7 @@ import torch
 from zoo.attention import GAT, AttendFactory, Softmax
 from zoo.composing.build import ALLOWED, build, check, resolve
 from zoo.errors import ConfigError, DataError
-from zoo.training.callbacks import Keeper
+from zoo.training import Keeper
 from zoo.training.optimisation import Optimisation, Schedule
 
 HOSTILE = {"_target_": "os.system", "command": "touch hacked"}

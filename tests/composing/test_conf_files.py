@@ -16,7 +16,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from zoo.attention import sites
 from zoo.composing import build, config
 from zoo.errors import ConfigError
-from zoo.training import launch
+from zoo.training.trainer import trainer_options
 
 FILES = sorted(config.CONF.rglob("*.yaml"))
 MODELS, ATTENTION, EXPERIMENTS = (list(config.options(group)) for group in ("model", "attention", "experiment"))
@@ -125,7 +125,7 @@ def test_every_other_choice_composes_and_its_options_exist(choice: dict[str, str
     given = [override for group, name in choice.items() for override in filled(group, name)]
     chosen = composed(f"model={MODEL}", *(f"{group}={name}" for group, name in choice.items()), *given)
     assert {group: chosen["names"][group] for group in choice} == choice
-    assert set(launch.trainer_options(chosen)) <= set(inspect.signature(pl.Trainer).parameters)
+    assert set(trainer_options(chosen)) <= set(inspect.signature(pl.Trainer).parameters)
     for group, additions in {"callbacks": {"run_dir", "about"}, "logger": {"run_dir"}}.items():  # the run's own
         for part, node in chosen[group].items():
             build.check(node, f"{group}.{part}", additions)

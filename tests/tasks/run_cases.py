@@ -15,7 +15,7 @@ import torch
 
 from zoo.checkpoints import checkpoint
 from zoo.sweeps import processes
-from zoo.training import callbacks
+from zoo.training.callbacks.stopping import Interruption
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -31,15 +31,15 @@ def figures(run: Path) -> dict[str, Any]:
 
 def stopped_and_continued(cli: Any, options: Sequence[str], after: int) -> Path:
     """A run that SIGTERM stops after so many steps, and that is continued."""
-    start = callbacks.Interruption.on_train_batch_start
+    start = Interruption.on_train_batch_start
 
-    def stop(self: callbacks.Interruption, trainer: Any, *rest: Any) -> None:
+    def stop(self: Interruption, trainer: Any, *rest: Any) -> None:
         if trainer.global_step == after:
             self.request.by = signal.SIGTERM
         start(self, trainer, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(callbacks.Interruption, "on_train_batch_start", stop)
+        patch.setattr(Interruption, "on_train_batch_start", stop)
         assert cli("train", *options, "run_dir=run").code == 130
     done = cli("train", f"resume={Path('run/checkpoints/last.ckpt').absolute()}")
     assert done.code == 0, done.err

@@ -11,7 +11,7 @@ import torch
 from zoo.checkpoints import checkpoint
 from zoo.errors import ConfigError
 from zoo.tasks.graph.module import NodeClassifier
-from zoo.training.callbacks import Average
+from zoo.training import Average
 
 EMA = ["callbacks=ema", "callbacks.keeper.monitors={val/loss: min}", "optimizer.lr=0.01"]
 

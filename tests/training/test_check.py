@@ -271,5 +271,5 @@ def test_a_dense_model_with_a_fault(make: Callable[[], Task], said: str) -> None
 
 
 def test_the_largest_batch_is_the_one_that_is_tried() -> None:
-    batch, count = check._largest(Sequences().loader("train"))
+    batch, count = check.largest_batch(Sequences().loader("train"))
     assert (batch.values.shape, count) == ((3, 9), 2)

@@ -20,8 +20,8 @@ import torch
 from zoo.checkpoints import checkpoint
 from zoo.composing import config
 from zoo.errors import CheckpointError, InterruptedRunError
-from zoo.training import run, run_directory
-from zoo.training.callbacks import Keeper, Progress
+from zoo.training import Keeper, run, run_directory
+from zoo.training.callbacks.progress import Progress
 from zoo.training.loggers import MetricsFile
 
 EPOCHS, BATCHES = 3, 4

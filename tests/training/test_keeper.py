@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zoo.errors import ConfigError, InterruptedRunError, TrainingError
-from zoo.training.callbacks import Keeper
+from zoo.training import Keeper
 
 ABOUT = {"format": 1, "version": "0", "model": "m", "config": {}, "data": {}, "sizes": {}}
 GAT_RULE = {"val/accuracy": "max", "val/loss": "min"}

@@ -22,7 +22,8 @@ from zoo.checkpoints import checkpoint
 from zoo.composing import config
 from zoo.errors import ConfigError
 from zoo.sweeps import processes
-from zoo.training import launch, ranks
+from zoo.training import joining, launch, ranks
+from zoo.training.callbacks.unused import Unused
 
 TRAIN_PY = Path(__file__).resolve().parents[2] / "train.py"
 TWO = ["trainer=ddp_cpu", "trainer.devices=2"]
@@ -272,9 +273,9 @@ def test_parameters_that_the_loss_does_not_need_are_named() -> None:
     module["frozen"].requires_grad_(False)
     module["used"](torch.ones(1, 2)).sum().backward()
     with pytest.raises(ConfigError, match=r"does not depend on idle\.weight, idle\.bias"):
-        launch.Unused().on_after_backward(Trainer(), module)  # type: ignore[arg-type]
+        Unused().on_after_backward(Trainer(), module)  # type: ignore[arg-type]
     module["idle"].requires_grad_(False)
-    launch.Unused().on_after_backward(Trainer(), module)  # type: ignore[arg-type]
+    Unused().on_after_backward(Trainer(), module)  # type: ignore[arg-type]
 
 
 def test_devices() -> None:
@@ -289,11 +290,11 @@ def test_devices() -> None:
 def test_a_batch_script_of_slurm_is_no_rank(monkeypatch: pytest.MonkeyPatch, tiny: list[str]) -> None:
     for name, value in {"SLURM_NTASKS": "8", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7"}.items():
         monkeypatch.setenv(name, value)
-    assert not launch.is_rank()
+    assert not joining.is_rank()
     assert launch.wanted(config.compose([*tiny, *TWO]))
     monkeypatch.setenv("SLURM_STEP_ID", "0")
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "8")
-    assert launch.is_rank()
+    assert joining.is_rank()
     assert not launch.wanted(config.compose([*tiny, *TWO]))
 
 
@@ -307,7 +308,7 @@ def test_alone() -> None:
     assert ranks.any_of(True)
     assert not ranks.any_of(False)
     assert ranks.first_says("this") == "this"
-    assert launch.first(lambda: 3) == 3
+    assert joining.first(lambda: 3) == 3
 
 
 def test_a_mean_of_targets_does_not_depend_on_how_they_are_shared_out() -> None:

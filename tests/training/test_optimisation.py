@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from zoo.checkpoints import checkpoint
 from zoo.errors import ConfigError
 from zoo.tasks.contract import Task
-from zoo.training import callbacks
+from zoo.training.callbacks.progress import Progress
 from zoo.training.optimisation import Optimisation, Schedule
 
 TOTAL = 40
@@ -239,8 +239,8 @@ def observed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
         rate.append(trainer.optimizers[0].param_groups[0]["lr"])
 
     rate: list[float] = []
-    monkeypatch.setattr(callbacks.Progress, "on_train_batch_start", before, raising=False)
-    monkeypatch.setattr(callbacks.Progress, "on_train_batch_end", look)
+    monkeypatch.setattr(Progress, "on_train_batch_start", before, raising=False)
+    monkeypatch.setattr(Progress, "on_train_batch_end", look)
     return found
 
 

@@ -20,8 +20,8 @@ import torch
 from rich.console import Console
 
 from zoo.sweeps import processes
-from zoo.training.callbacks import Progress
 from zoo.training.callbacks import progress as module
+from zoo.training.callbacks.progress import Progress
 
 TRAIN_PY = Path(__file__).resolve().parents[2] / "train.py"
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from zoo.checkpoints import checkpoint
-from zoo.training import callbacks
+from zoo.training.callbacks.progress import Progress
 
 TRAIN_PY = Path(__file__).resolve().parents[2] / "train.py"
 
@@ -51,7 +51,7 @@ def stop_in(monkeypatch: pytest.MonkeyPatch) -> Any:
                 sent.append(epoch)
                 os.kill(os.getpid(), number)
 
-        monkeypatch.setattr(callbacks.Progress, hook, kill, raising=False)
+        monkeypatch.setattr(Progress, hook, kill, raising=False)
 
     return patch
 

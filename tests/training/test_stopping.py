@@ -21,7 +21,8 @@ from zoo.checkpoints import checkpoint
 from zoo.composing import config
 from zoo.errors import CheckpointError, WorkerError
 from zoo.tasks.contract import Task
-from zoo.training import callbacks, run, signals
+from zoo.training import run, signals
+from zoo.training.callbacks.progress import Progress
 
 LONG = ["data.max_epochs=8", "callbacks.keeper.patience=null"]
 
@@ -38,7 +39,7 @@ def at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 done.append(step)
                 what()
 
-        monkeypatch.setattr(callbacks.Progress, hook, once, raising=False)
+        monkeypatch.setattr(Progress, hook, once, raising=False)
 
     return patch
 

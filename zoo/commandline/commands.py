@@ -16,7 +16,7 @@ from typing import Any, TextIO
 
 import torch
 
-from zoo import printing as tables
+from zoo import printing
 from zoo.checkpoints import checkpoint
 from zoo.checkpoints.strangers import modest_data
 from zoo.composing.build import build
@@ -29,28 +29,29 @@ from zoo.errors import CheckpointError, ConfigError, DataError
 from zoo.forms import MalformedError, expect
 from zoo.tasks.contract import EXAMPLE, Task, TaskData
 from zoo.terminal import shown
-from zoo.training import run
+from zoo.training import evaluation
+from zoo.training.trainer import evaluation_trainer
 
 
 def evaluate(options: argparse.Namespace) -> None:
     """The metrics of one split, and on request the examples with the highest loss and what the model looked at."""
     module, data = _opened(options)
     split = options.split
-    if not run.has_examples(data, split):
+    if not evaluation.has_examples(data, split):
         given = ", ".join(map(str, options.input or ())) or "the data"
         raise DataError(f"{given} has no examples in the split {split!r}")
     with nullcontext() if options.out is None else _written(options.out) as file:
-        metrics = run.evaluate(run.evaluation_trainer(), module, data.loader(split), split)
-        tables.show_metrics(metrics, f"{module.about['model']}, {split}")
+        metrics = evaluation.evaluate(evaluation_trainer(), module, data.loader(split), split)
+        printing.show_metrics(metrics, f"{module.about['model']}, {split}")
         if file is not None:
-            file.write(json.dumps({**metrics, **run.protocol(module, data)}, indent=2) + "\n")
+            file.write(json.dumps({**metrics, **evaluation.protocol(module, data)}, indent=2) + "\n")
     found = dict(module.tables())
     if options.worst > 0:
         found["worst"] = _worst(module, data, split, options.worst)
-        tables.show_rows(found["worst"], f"the {len(found['worst'])} worst of {split}")
+        printing.show_rows(found["worst"], f"the {len(found['worst'])} worst of {split}")
     if options.out is not None and not is_stream(options.out):  # nothing stands beside a device
         for name, rows in found.items():
-            print(f"{run.write_rows(options.out.with_name(f'{options.out.stem}_{name}.csv'), rows)} written")
+            print(f"{evaluation.write_rows(options.out.with_name(f'{options.out.stem}_{name}.csv'), rows)} written")
 
 
 def predict(options: argparse.Namespace) -> None:

@@ -30,8 +30,10 @@ from zoo.composing import build, config, schema
 from zoo.data.tables import collecting
 from zoo.errors import ConfigError, ProblemsError, ZooError, bounded, visible
 from zoo.tasks.contract import Invariance, Task, TaskData
-from zoo.training import run, run_directory
+from zoo.training import run_directory
+from zoo.training.evaluation import empty_splits
 from zoo.training.penalising import penalise
+from zoo.training.trainer import quiet
 
 _MOST_LISTED = 200
 _MOST_SECONDS = 30.0
@@ -39,7 +41,7 @@ _MOST_SECONDS = 30.0
 
 def check(overrides: Sequence[str]) -> list[str]:
     """Says what was found to be right; raises a ProblemsError with all that is wrong."""
-    run._quiet()
+    quiet()
     kept, found = config.sort_out([each for each in overrides if each.partition("=")[0] != "check"])
     problems = [str(error) for error in found]
     report: list[str] = []
@@ -162,11 +164,11 @@ def try_batch(composed: Mapping[str, Any], module: Task, data: TaskData, report:
     module.to(device)
     parameters = sum(p.numel() for p in module.parameters())
     report.append(f"model      {composed['names']['model']}, {parameters:,} parameters")
-    batch, count = _largest(data.train_dataloader())
+    batch, count = largest_batch(data.train_dataloader())
     if batch is None:
         return ["the training split has no batch"]
     report.append(f"data       {composed['names']['data']}, {data.train_size():,} examples in {count} batches an epoch")
-    report += [f"empty      {lack}" for lack in run.empty_splits(data)]
+    report += [f"empty      {lack}" for lack in empty_splits(data)]
     batch = data.transfer_batch_to_device(batch, device, 0)
     module.train()
     before = _start_measuring(device)
@@ -222,7 +224,7 @@ def _dependent(module: Task, batch: Any, invariants: Sequence[Invariance]) -> li
     return found
 
 
-def _largest(loader: Any) -> tuple[Any, int]:
+def largest_batch(loader: Any) -> tuple[Any, int]:
     """The batch with the most bytes, of as many as can be looked at in a while, and how many an epoch has."""
     largest, most, started = None, -1, time.monotonic()
     for batch in loader:

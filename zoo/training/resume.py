@@ -1,34 +1,22 @@
-"""Continuing a run exactly: which checkpoint, what of the past it must hold, and how files are put back to it.
+"""Continuing a run: which one `resume=auto` finds, whether a checkpoint can be continued, and its directory put back.
 
-Lightning alone does not resume in the middle of an epoch. It skips the validation of an epoch that was interrupted
-after its last batch, forgets the loader's place at the end of an epoch, the random generators and the metrics of a
-begun epoch, and counts the batch in which it saves differently by the hook that saves. So a state is saved in one place
-alone, before a training batch and between two steps of the optimiser, and `settled` writes the counters of that place.
+What a checkpoint holds for training to go on exactly is the affair of `zoo.training.exact_state`.
 """
 
 from __future__ import annotations
 
 import os
-import random
 import shutil
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pytorch_lightning as pl
-import torch
-from torch import Tensor
-from torch.optim import Optimizer
-from torchmetrics import Metric
-
-from zoo.checkpoints import checkpoint
+from zoo.checkpoints import checkpoint, formats
 from zoo.disk import remove_partial
-from zoo.errors import CheckpointError
-from zoo.forms import MalformedError, expect_like, short
-from zoo.tasks.contract import Task
-from zoo.training import run_directory
+from zoo.errors import CheckpointError, ConfigError
+from zoo.training import exact_state, loggers, run_directory
+from zoo.training.penalising import in_use
 from zoo.training.run_directory import CONFIG, LAST, RESULT
 
 
@@ -48,7 +36,44 @@ def locate(config: Mapping[str, Any]) -> tuple[str | None, str]:
     return None, f"no unfinished run of this configuration under {parent}: a new run"
 
 
-def adopt(source: Path, run_dir: Path) -> None:
+def resumed(config: Mapping[str, Any], *, may_have_origin: bool = False) -> dict[str, Any] | None:
+    """The checkpoint to continue, after a check that it can be."""
+    if config["resume"] is None:
+        return None
+    path = config["resume"]
+    if config["init"] is not None and not may_have_origin:
+        raise ConfigError("give either init= (a new run from trained weights) or resume= (the same run, continued)")
+    content = checkpoint.read(path)
+    if "loops" not in content:
+        raise CheckpointError(f"{path} holds weights alone and cannot be continued; resume from last.ckpt beside it")
+    if "exactly" not in content:
+        raise CheckpointError(
+            f"{path} was written by a version that did not keep all; start from its weights with init="
+        )
+    with exact_state.sound(path):
+        formats.check_continued(content)
+    stored = content["zoo"]["config"]
+    differing = _differences(stored["model"], config["model"], "model")
+    differing += _differences(in_use(stored.get("penalty", {})), in_use(config.get("penalty", {})), "penalty")
+    if differing:
+        raise CheckpointError(
+            f"{path} is of another model or recipe; not equal: {', '.join(differing[:5])}. "
+            "Leave these options out to continue it, or start a new run from its weights with init="
+        )
+    return content
+
+
+def put_back(config: Mapping[str, Any], run_dir: Path, content: Mapping[str, Any] | None) -> None:
+    """The files of the directory as they were when the checkpoint was written; none, for a new run."""
+    if os.environ.get("RANK", "0") != "0":
+        return
+    if content is not None:
+        _adopt(Path(config["resume"]), run_dir)
+    _settle_files(run_dir / "checkpoints", None if content is None else _best_step(content))
+    loggers.cut(run_dir / "metrics.csv", 0 if content is None else _steps(content))
+
+
+def _adopt(source: Path, run_dir: Path) -> None:
     """What belongs to a checkpoint, for a run that goes on in another directory."""
     origin = source.absolute().parent.parent
     for name in ("metrics.csv", "checkpoints/best.ckpt", "checkpoints/best.previous.ckpt"):
@@ -57,13 +82,13 @@ def adopt(source: Path, run_dir: Path) -> None:
             shutil.copyfile(origin / name, run_dir / name)
 
 
-def steps(content: Mapping[str, Any]) -> int:
+def _steps(content: Mapping[str, Any]) -> int:
     """The steps that a checkpoint's run had logged: rows of metrics.csv from this step on are of what was lost."""
     logged: int = content["loops"]["fit_loop"]["epoch_loop.state_dict"]["_batches_that_stepped"]
     return logged
 
 
-def settle_files(checkpoints: Path, best_step: int | None) -> None:
+def _settle_files(checkpoints: Path, best_step: int | None) -> None:
     """The best.ckpt that `last.ckpt` speaks of, after a kill between the writing of the two.
 
     Args:
@@ -87,254 +112,22 @@ def settle_files(checkpoints: Path, best_step: int | None) -> None:
     previous.unlink(missing_ok=True)
 
 
-def best_step(content: Mapping[str, Any]) -> int | None:
+def _best_step(content: Mapping[str, Any]) -> int | None:
     """The step of the best weights of which a last.ckpt knows."""
     found: int | None = content["callbacks"]["Keeper"]["best_step"]
     return found
-
-
-@contextmanager
-def sound(path: Any) -> Iterator[None]:
-    """What is found not to be as it must be is said of this checkpoint."""
-    try:
-        yield
-    except MalformedError as error:
-        raise CheckpointError(
-            f"{path} cannot be continued: {error}. Start a new run from its weights with init="
-        ) from error
-
-
-def check(content: Mapping[str, Any], trainer: pl.Trainer) -> None:
-    """Refuses a state that is not one of this run: of its optimisers, schedules and generators.
-
-    Raises:
-        MalformedError: what differs.
-    """
-    module = trainer.lightning_module
-    assert isinstance(module, Task)
-    states, schedules = content["optimizer_states"], content["lr_schedulers"]
-    if len(states) != len(trainer.optimizers) or len(schedules) != len(trainer.lr_scheduler_configs):
-        raise MalformedError(f"it has the states of {len(states)} optimisers and {len(schedules)} schedules")
-    is_whole = "FSDP" not in type(trainer.strategy).__name__  # there a process has a part of each parameter
-    for state, optimizer in zip(states, trainer.optimizers if is_whole else (), strict=is_whole):
-        _check_optimizer(state, getattr(optimizer, "optimizer", optimizer), module.optimisation.optimizer)
-    for state, config in zip(schedules, trainer.lr_scheduler_configs, strict=True):
-        expect_like(state, config.scheduler.state_dict(), "lr_schedulers.0")
-    for states_of_process in content["exactly"]["generators"]:
-        _check_generators(states_of_process)
-    for state in content["exactly"]["epoch_metrics"]:
-        EpochMetrics.check(state, module)
-
-
-def _check_optimizer(state: Mapping[str, Any], optimizer: Optimizer, new: Callable[..., Optimizer]) -> None:
-    """What it remembers of each parameter has the shape of that, and the names that such an optimiser gives it."""
-    expect_like(state["param_groups"], optimizer.state_dict()["param_groups"], "optimizer_states.0.param_groups")
-    parameters = dict(enumerate(p for group in optimizer.param_groups for p in group["params"]))
-    known: dict[int, Mapping[str, Any]] = {}
-    for number, found in state["state"].items():
-        where = f"optimizer_states.0.state.{number}"
-        if number not in parameters:
-            raise MalformedError(f"{where} is of none of the {len(parameters)} parameters")
-        parameter = parameters[number]
-        model = known.setdefault(parameter.dim(), _after_a_step(new, parameter.dim()))
-        if found.keys() != model.keys():
-            raise MalformedError(f"{where} holds {', '.join(found) or 'nothing'}, not {', '.join(model) or 'nothing'}")
-        for name, value in found.items():
-            if not isinstance(model[name], Tensor):
-                expect_like(value, model[name], f"{where}.{name}")
-                continue
-            shape = parameter.shape if model[name].shape == (2,) * parameter.dim() else model[name].shape
-            is_as_wide = isinstance(value, Tensor) and value.is_floating_point() and value.shape == shape
-            if not is_as_wide:
-                raise MalformedError(f"{where}.{name} is {short(value)}, not one of {tuple(shape)}")
-
-
-def _after_a_step(new: Callable[..., Optimizer], dims: int) -> Mapping[str, Any]:
-    """What such an optimiser remembers of a parameter with so many axes, of two entries each."""
-    parameter = torch.nn.Parameter(torch.zeros((2,) * dims))
-    parameter.grad = torch.zeros_like(parameter)
-    optimizer = new([parameter])
-    optimizer.step(lambda: 0.0)
-    return dict(optimizer.state[parameter])
-
-
-def _check_generators(states: Mapping[str, Any]) -> None:
-    """Sets generators of its own to these states, which say what is wrong with one of theirs."""
-    try:
-        torch.Generator().set_state(states["torch"])
-        random.Random().setstate(_of_python(states))
-        np.random.RandomState().set_state(_of_numpy(states))
-        for state in states["cuda"] if torch.cuda.is_available() else ():
-            torch.Generator("cuda").set_state(state)
-    except (TypeError, ValueError, RuntimeError, KeyError, OverflowError) as error:
-        raise MalformedError(f"content.exactly.generators are not states of generators ({error})") from error
-
-
-def at_boundary(trainer: pl.Trainer) -> bool:
-    """Whether no gradients are being accumulated before this batch."""
-    return bool(trainer.fit_loop.epoch_loop.batch_progress.current.completed % trainer.accumulate_grad_batches == 0)
-
-
-def agreed(trainer: pl.Trainer, wish: bool) -> bool:
-    """Whether any process wishes it: a checkpoint is an affair of all of them."""
-    return wish if trainer.world_size == 1 else bool(trainer.strategy.reduce_boolean_decision(wish, all=False))
-
-
-def settled(loops: Mapping[str, Any], accumulated: int) -> dict[str, int]:
-    """Sets Lightning's counters to the place before a batch, which is returned: what was begun there has not begun."""
-    fit = loops["fit_loop"]
-    epochs, batches = fit["epoch_progress"], fit["epoch_loop.batch_progress"]
-    optimizer = fit["epoch_loop.automatic_optimization.optim_progress"]["optimizer"]
-    done, epoch = batches["current"]["completed"], epochs["current"]["processed"]
-    is_begun = epochs["current"]["ready"] > epoch
-    undone = done % accumulated if is_begun else 0
-    done = done - undone if is_begun else 0
-    for name, counts in epochs.items():
-        finished = counts["processed"] if name == "total" else epoch
-        _set(counts, ready=finished + (done > 0), started=finished + (done > 0), processed=finished, completed=finished)
-    total = batches["total"]["completed"] - undone
-    _set(batches["total"], ready=total, started=total, processed=total, completed=total)
-    _set(batches["current"], ready=done, started=done, processed=done, completed=done)
-    batches["is_last_batch"] = False
-    for kind in ("step", "zero_grad"):
-        for counts in optimizer[kind].values():
-            _set(counts, **dict.fromkeys(counts, counts["completed"]))
-    place = {"epoch": epoch, "position": done}
-    for loader in fit["state_dict"].get("combined_loader", ()):
-        loader.update(place)
-    return place
-
-
-def generators() -> dict[str, Any]:
-    """The states of all random generators, in plain types."""
-    name, keys, place, has_gauss, gauss = np.random.get_state(legacy=True)
-    numpy = {
-        "keys": torch.tensor(np.asarray(keys, dtype=np.int64)),
-        "place": int(place),
-        "has_gauss": int(has_gauss),
-        "gauss": float(gauss),
-    }
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return {"torch": torch.get_rng_state(), "cuda": cuda, "python": random.getstate(), "numpy": {"name": name, **numpy}}
-
-
-def set_generators(states: Mapping[str, Any]) -> None:
-    torch.set_rng_state(states["torch"])
-    if torch.cuda.is_available() and len(states["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(states["cuda"])
-    random.setstate(_of_python(states))
-    np.random.set_state(_of_numpy(states))
-
-
-def _of_python(states: Mapping[str, Any]) -> tuple[Any, ...]:
-    version, internal, gauss = states["python"]
-    return version, tuple(internal), gauss
-
-
-def _of_numpy(states: Mapping[str, Any]) -> tuple[Any, ...]:
-    numpy = states["numpy"]
-    return numpy["name"], numpy["keys"].numpy().astype(np.uint32), *(numpy[n] for n in ("place", "has_gauss", "gauss"))
-
-
-def of_all_processes(trainer: pl.Trainer, states: Any) -> list[Any]:
-    """The same thing of every process, in the order of their ranks."""
-    if trainer.world_size == 1:
-        return [states]
-    found: list[Any] = [None] * trainer.world_size
-    torch.distributed.all_gather_object(found, states)
-    return found
-
-
-class EpochMetrics:
-    """What a begun epoch has logged for its end: sums that `self.log(..., on_epoch=True)` and torchmetrics keep."""
-
-    def __init__(self) -> None:
-        self._pending: dict[str, dict[str, Any]] = {}
-
-    @staticmethod
-    def state(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Any]:
-        if trainer.fit_loop.epoch_loop.batch_progress.current.completed == 0:
-            return {"sums": {}, "metrics": {}}
-        sums = {
-            key: {"value": each.value.cpu(), "count": _of_cpu(getattr(each, "cumulated_batch_size", None))}
-            for key, each in trainer.fit_loop.epoch_loop._results.items()
-            if each.is_tensor and each.meta.on_epoch and not each.has_reset
-        }
-        metrics = {
-            name: {"updates": metric._update_count, "state": {k: _of_cpu(v) for k, v in metric.metric_state.items()}}
-            for name, metric in _metrics(module)
-            if metric._update_count
-        }
-        return {"sums": sums, "metrics": metrics}
-
-    def load(self, state: Mapping[str, Any], module: pl.LightningModule) -> None:
-        """To be called before the first batch; sums are added when their metric is first logged again."""
-        self._pending = dict(state["sums"])
-        for name, metric in _metrics(module):
-            if name in state["metrics"]:
-                metric._update_count = state["metrics"][name]["updates"]
-                for key, value in state["metrics"][name]["state"].items():
-                    setattr(metric, key, _moved(value, metric.device))
-
-    @staticmethod
-    def check(state: Mapping[str, Any], module: pl.LightningModule) -> None:
-        """Refuses sums and states of metrics that the module could not have left.
-
-        Raises:
-            MalformedError: what differs.
-        """
-        for key, each in state["sums"].items():
-            if each["value"].dim() or (each["count"] is not None and each["count"].dim()):
-                raise MalformedError(f"the sum {key} is {short(each['value'])}, not a number")
-        for name, metric in _metrics(module):
-            found = state["metrics"].get(name, {"state": metric.metric_state})["state"]
-            if found.keys() != metric.metric_state.keys():
-                raise MalformedError(f"the metric {name} holds {', '.join(found) or 'nothing'}")
-            for key, value in metric.metric_state.items():
-                parts = [found[key]] if isinstance(value, Tensor) else found[key]
-                same = isinstance(found[key], Tensor) == isinstance(value, Tensor)
-                if not same or (isinstance(value, Tensor) and _form(parts[0]) != _form(value)):
-                    raise MalformedError(f"the metric {name} has {short(found[key])} for {key}")
-
-    def add(self, trainer: pl.Trainer) -> None:
-        """To be called after each batch."""
-        results = trainer.fit_loop.epoch_loop._results
-        for key in [key for key in self._pending if key in results]:
-            saved, each = self._pending.pop(key), results[key]
-            before = _moved(saved["value"], each.value.device)
-            if each.meta.is_max_reduction or each.meta.is_min_reduction:
-                each.value = each.meta.reduce_fx(torch.stack([before, each.value]))
-            else:
-                each.value = before + each.value
-            if saved["count"] is not None:
-                each.cumulated_batch_size = _moved(saved["count"], each.value.device) + each.cumulated_batch_size
-            each._computed = None
-
-
-def _form(tensor: Tensor) -> tuple[Any, ...]:
-    return tensor.shape, tensor.dtype
-
-
-def _metrics(module: pl.LightningModule) -> Iterator[tuple[str, Metric]]:
-    return ((name, each) for name, each in module.named_modules() if isinstance(each, Metric))
-
-
-def _of_cpu(value: Any) -> Any:
-    return None if value is None else _moved(value, "cpu")
-
-
-def _moved(value: Any, device: Any) -> Any:
-    return [each.to(device) for each in value] if isinstance(value, list) else value.to(device)
-
-
-def _set(counts: MutableMapping[str, int], **values: int) -> None:
-    counts.update({name: value for name, value in values.items() if name in counts})
 
 
 def _age(run_dir: Path) -> float:
     with suppress(OSError):
         return -(run_dir / LAST).stat().st_mtime
     return 0.0
+
+
+def _differences(old: Any, new: Any, path: str) -> list[str]:
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        return [d for key in {**old, **new} for d in _differences(old.get(key), new.get(key), f"{path}.{key}")]
+    return [] if old == new else [f"{path} ({old} there, {new} here)"]
 
 
 def _step_of(path: Path) -> int | None:

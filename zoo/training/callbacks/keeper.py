@@ -18,9 +18,10 @@ from zoo.checkpoints import checkpoint
 from zoo.data.loader import Loader
 from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError, nearest
 from zoo.tasks.contract import Mode, Task
-from zoo.training import resume, run_directory
+from zoo.training import exact_state, run_directory
 from zoo.training.callbacks.average import averaged
-from zoo.training.callbacks.progress import plain
+from zoo.training.callbacks.logged import logged
+from zoo.training.epoch_metrics import EpochMetrics
 
 
 class Keeper(pl.Callback):
@@ -70,7 +71,7 @@ class Keeper(pl.Callback):
         self._best_step: int | None = None
         self._best: dict[str, Any] | None = None
         self._saved_at = self._counted_at = time.monotonic()
-        self._epoch_metrics = resume.EpochMetrics()
+        self._epoch_metrics = EpochMetrics()
         self._restored: dict[str, Any] = {}
         self._continued: dict[str, Any] = {}
 
@@ -81,8 +82,8 @@ class Keeper(pl.Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._folder = _identity(self._run_dir)
         if self._continued:  # the optimisers are there, and Lightning has not yet given them their states
-            with resume.sound(trainer.ckpt_path):
-                resume.check(self._continued, trainer)
+            with exact_state.sound(trainer.ckpt_path):
+                exact_state.check(self._continued, trainer)
             self._continued = {}
         if not self.monitors:
             assert isinstance(pl_module, Task)
@@ -106,13 +107,13 @@ class Keeper(pl.Callback):
         if self._restored:  # Lightning's own start-up has drawn random numbers until here
             states = self._restored["generators"]
             if trainer.global_rank < len(states):
-                resume.set_generators(states[trainer.global_rank])
+                exact_state.set_generators(states[trainer.global_rank])
                 self._epoch_metrics.load(self._restored["epoch_metrics"][trainer.global_rank], pl_module)
             self._restored = {}
             trainer.fit_loop._restarting = False  # else ReduceLROnPlateau skips the end of this epoch
-        if resume.at_boundary(trainer):
+        if exact_state.at_boundary(trainer):
             is_due = time.monotonic() - self._saved_at >= self.every_seconds
-            if resume.agreed(trainer, is_due):
+            if exact_state.agreed(trainer, is_due):
                 self.save(trainer)
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
@@ -121,7 +122,7 @@ class Keeper(pl.Callback):
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.sanity_checking or trainer.state.fn != "fit":
             return
-        metrics = plain(trainer.callback_metrics)
+        metrics = logged(trainer)
         for name in self.monitors:
             if name not in metrics:
                 raise ConfigError(f"callbacks.keeper.monitors: {name!r} is not measured. {nearest(name, metrics)}")
@@ -139,7 +140,7 @@ class Keeper(pl.Callback):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._best is None and not self.best_path.exists():
-            last = self._content(averaged(trainer, pl_module), plain(trainer.callback_metrics), trainer)
+            last = self._content(averaged(trainer, pl_module), logged(trainer), trainer)
             self._best = {**last, "epoch": max(0, trainer.current_epoch - 1)}  # the next one counts already
         self.save(trainer)
 
@@ -149,12 +150,12 @@ class Keeper(pl.Callback):
             self.save(trainer)
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, content: dict[str, Any]) -> None:
-        content["zoo"] = {**self.about, "metrics": plain(trainer.callback_metrics)}
+        content["zoo"] = {**self.about, "metrics": logged(trainer)}
         content["exactly"] = {
-            "generators": resume.of_all_processes(trainer, resume.generators()),
-            "epoch_metrics": resume.of_all_processes(trainer, resume.EpochMetrics.state(trainer, pl_module)),
+            "generators": exact_state.of_all_processes(trainer, exact_state.generators()),
+            "epoch_metrics": exact_state.of_all_processes(trainer, EpochMetrics.state(trainer, pl_module)),
         }
-        content["exactly"]["place"] = resume.settled(content["loops"], trainer.accumulate_grad_batches)
+        content["exactly"]["place"] = exact_state.settled(content["loops"], trainer.accumulate_grad_batches)
 
     def state_dict(self) -> dict[str, Any]:
         now = time.monotonic()

@@ -1,10 +1,9 @@
-"""What is shown, and which layers are unfrozen, as epochs go by."""
+"""The progress of a run: a bar on a terminal, a line for each epoch elsewhere."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -16,21 +15,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from zoo.tasks.contract import Task
+from zoo.training.callbacks.logged import logged
 
 _WIDE = 60
 """Columns from which on the speed has room."""
 _SHORTEST, _SPARING = 0.1, 200.0
 """Seconds between two drawings of the bar: at least so many, and so many times what the last one took."""
-
-
-class Thaw(pl.Callback):
-    """Unfreezes layers at their epoch."""
-
-    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        assert isinstance(pl_module, Task)
-        if pl_module.optimisation.unfreeze:
-            pl_module.optimisation.thaw(pl_module, trainer.current_epoch)
 
 
 class Progress(pl.Callback):
@@ -135,12 +125,7 @@ def _clock(seconds: float) -> str:
 
 def _measured(trainer: pl.Trainer) -> list[str]:
     """The last loss of training, then what was validated."""
-    metrics = plain(trainer.callback_metrics)
+    metrics = logged(trainer)
     loss = {"train/loss": metrics["train/loss"]} if "train/loss" in metrics else {}  # not during the first batch
     others = {name: value for name, value in metrics.items() if "train/" not in name}
     return [f"{name} {value:.4f}" for name, value in {**loss, **others}.items()]
-
-
-def plain(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Metrics as floats."""
-    return {name: float(value) for name, value in metrics.items()}

@@ -10,7 +10,7 @@ from typing import Any
 import pytorch_lightning as pl
 
 from zoo.training import ranks
-from zoo.training.callbacks.progress import plain
+from zoo.training.callbacks.logged import logged
 
 TRIAL = "ZOO_TRIAL"
 """Where the search listens, and for which metric: JSON in the environment."""
@@ -31,7 +31,7 @@ class Reporter(pl.Callback):
             trainer.should_stop = True
 
     def _is_hopeless(self, trainer: pl.Trainer) -> bool:
-        value = plain(trainer.callback_metrics).get(self._told["metric"])
+        value = logged(trainer).get(self._told["metric"])
         if value is None or self._is_alone:
             return False
         try:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from zoo.errors import InterruptedRunError, TrainingError
 from zoo.training import ranks, signals
-from zoo.training.resume import agreed, at_boundary
+from zoo.training.exact_state import agreed, at_boundary
 
 _ASKED = b"\nzoo: stopping after this step, to save. Ctrl-C again, after two seconds, stops at once without saving\n"
 

@@ -1,0 +1,10 @@
+"""The metrics that a module has logged so far."""
+
+from __future__ import annotations
+
+import pytorch_lightning as pl
+
+
+def logged(trainer: pl.Trainer) -> dict[str, float]:
+    """The metrics that have been logged, as floats."""
+    return {name: float(value) for name, value in trainer.callback_metrics.items()}

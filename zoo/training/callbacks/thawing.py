@@ -1,0 +1,16 @@
+"""Layers that are unfrozen as epochs go by."""
+
+from __future__ import annotations
+
+import pytorch_lightning as pl
+
+from zoo.tasks.contract import Task
+
+
+class Thaw(pl.Callback):
+    """Unfreezes layers at their epoch."""
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, Task)
+        if pl_module.optimisation.unfreeze:
+            pl_module.optimisation.thaw(pl_module, trainer.current_epoch)

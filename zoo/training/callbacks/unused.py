@@ -1,0 +1,29 @@
+"""Parameters that the loss does not depend on."""
+
+from __future__ import annotations
+
+import pytorch_lightning as pl
+
+from zoo.errors import ConfigError
+
+
+class Unused(pl.Callback):
+    """With several processes, refuses parameters that the loss does not depend on, by name, before the first step.
+
+    DDP waits for the gradient of every parameter; it would say so one step later, in numbers.
+    """
+
+    def __init__(self) -> None:
+        self._checked = False
+
+    def on_after_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self._checked or trainer.world_size == 1:
+            return
+        self._checked = True
+        names = [n for n, p in pl_module.named_parameters() if p.requires_grad and p.grad is None]
+        if names:
+            shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+            raise ConfigError(
+                f"the loss does not depend on {shown}; with several processes every parameter must be used: "
+                f"take it out of the model, or freeze it: optimisation.freeze=[{names[0]}]"
+            )

@@ -1,0 +1,59 @@
+"""The metrics of a split, and what belongs to them: how they were measured, and which splits have no example."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+
+from zoo.data.loader import Loader
+from zoo.disk import whole_file
+from zoo.tasks.contract import Task, TaskData
+
+
+def evaluate(trainer: pl.Trainer, module: Task, loader: Loader, split: str) -> dict[str, float]:
+    """The metrics of one split, of an empty one none; the truth score is that of the test split."""
+    if not len(loader.examples):
+        return {}
+    try:
+        (found,) = trainer.test(module, dataloaders=loader, verbose=False)
+    except SystemExit as error:  # Lightning's answer to Ctrl-C
+        raise KeyboardInterrupt from error
+    named = {key.replace("test/", f"{split}/"): value for key, value in found.items()}
+    return {key: value for key, value in named.items() if split == "test" or not key.startswith("truth/")}
+
+
+def has_examples(data: TaskData, split: str) -> bool:
+    """Whether a split has any, for whichever process."""
+    return len(data.loader(split).examples) > 0
+
+
+def empty_splits(data: TaskData) -> list[str]:
+    """What a run does without, where nothing is held out for validation or for the test."""
+    lost = {
+        "val": "the weights of the last epoch are kept, and nothing stops the training early",
+        "test": "there will be no figures of it",
+    }
+    return [
+        f"the split {split!r} has no example, so that {what}. {data.emptiness(split)}."
+        for split, what in lost.items()
+        if not has_examples(data, split)
+    ]
+
+
+def protocol(module: Task, data: Any, sampled: str | None = None) -> dict[str, str]:
+    """How the metrics were measured, where their names do not say it."""
+    said = [each for each in (data.protocol(), module.protocol(), sampled) if each is not None]
+    return {"protocol": ", ".join(said)} if said else {}
+
+
+def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    """A CSV file of rows with the same keys."""
+    with whole_file(path) as file:
+        writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return path

@@ -1,0 +1,181 @@
+"""The state from which a run goes on as if it had never stopped: random generators, metrics, and Lightning's counters.
+
+Lightning alone does not resume in the middle of an epoch. It skips the validation of an epoch that was interrupted
+after its last batch, forgets the loader's place at the end of an epoch, the random generators and the metrics of a
+begun epoch, and counts the batch in which it saves differently by the hook that saves. So a state is saved in one place
+alone, before a training batch and between two steps of the optimiser, and `settled` writes the counters of that place.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from zoo.errors import CheckpointError
+from zoo.forms import MalformedError, expect_like, short
+from zoo.tasks.contract import Task
+from zoo.training.epoch_metrics import EpochMetrics
+
+
+def at_boundary(trainer: pl.Trainer) -> bool:
+    """Whether no gradients are being accumulated before this batch."""
+    return bool(trainer.fit_loop.epoch_loop.batch_progress.current.completed % trainer.accumulate_grad_batches == 0)
+
+
+def agreed(trainer: pl.Trainer, wish: bool) -> bool:
+    """Whether any process wishes it: a checkpoint is an affair of all of them."""
+    return wish if trainer.world_size == 1 else bool(trainer.strategy.reduce_boolean_decision(wish, all=False))
+
+
+def settled(loops: Mapping[str, Any], accumulated: int) -> dict[str, int]:
+    """Sets Lightning's counters to the place before a batch, which is returned: what was begun there has not begun."""
+    fit = loops["fit_loop"]
+    epochs, batches = fit["epoch_progress"], fit["epoch_loop.batch_progress"]
+    optimizer = fit["epoch_loop.automatic_optimization.optim_progress"]["optimizer"]
+    done, epoch = batches["current"]["completed"], epochs["current"]["processed"]
+    is_begun = epochs["current"]["ready"] > epoch
+    undone = done % accumulated if is_begun else 0
+    done = done - undone if is_begun else 0
+    for name, counts in epochs.items():
+        finished = counts["processed"] if name == "total" else epoch
+        _set(counts, ready=finished + (done > 0), started=finished + (done > 0), processed=finished, completed=finished)
+    total = batches["total"]["completed"] - undone
+    _set(batches["total"], ready=total, started=total, processed=total, completed=total)
+    _set(batches["current"], ready=done, started=done, processed=done, completed=done)
+    batches["is_last_batch"] = False
+    for kind in ("step", "zero_grad"):
+        for counts in optimizer[kind].values():
+            _set(counts, **dict.fromkeys(counts, counts["completed"]))
+    place = {"epoch": epoch, "position": done}
+    for loader in fit["state_dict"].get("combined_loader", ()):
+        loader.update(place)
+    return place
+
+
+def _set(counts: MutableMapping[str, int], **values: int) -> None:
+    counts.update({name: value for name, value in values.items() if name in counts})
+
+
+def generators() -> dict[str, Any]:
+    """The states of all random generators, in plain types."""
+    name, keys, place, has_gauss, gauss = np.random.get_state(legacy=True)
+    numpy = {
+        "keys": torch.tensor(np.asarray(keys, dtype=np.int64)),
+        "place": int(place),
+        "has_gauss": int(has_gauss),
+        "gauss": float(gauss),
+    }
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"torch": torch.get_rng_state(), "cuda": cuda, "python": random.getstate(), "numpy": {"name": name, **numpy}}
+
+
+def set_generators(states: Mapping[str, Any]) -> None:
+    torch.set_rng_state(states["torch"])
+    if torch.cuda.is_available() and len(states["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(states["cuda"])
+    random.setstate(_of_python(states))
+    np.random.set_state(_of_numpy(states))
+
+
+def _of_python(states: Mapping[str, Any]) -> tuple[Any, ...]:
+    version, internal, gauss = states["python"]
+    return version, tuple(internal), gauss
+
+
+def _of_numpy(states: Mapping[str, Any]) -> tuple[Any, ...]:
+    numpy = states["numpy"]
+    return numpy["name"], numpy["keys"].numpy().astype(np.uint32), *(numpy[n] for n in ("place", "has_gauss", "gauss"))
+
+
+def of_all_processes(trainer: pl.Trainer, states: Any) -> list[Any]:
+    """The same thing of every process, in the order of their ranks."""
+    if trainer.world_size == 1:
+        return [states]
+    found: list[Any] = [None] * trainer.world_size
+    torch.distributed.all_gather_object(found, states)
+    return found
+
+
+@contextmanager
+def sound(path: Any) -> Iterator[None]:
+    """What is found not to be as it must be is said of this checkpoint."""
+    try:
+        yield
+    except MalformedError as error:
+        raise CheckpointError(
+            f"{path} cannot be continued: {error}. Start a new run from its weights with init="
+        ) from error
+
+
+def check(content: Mapping[str, Any], trainer: pl.Trainer) -> None:
+    """Refuses a state that is not one of this run: of its optimisers, schedules and generators.
+
+    Raises:
+        MalformedError: what differs.
+    """
+    module = trainer.lightning_module
+    assert isinstance(module, Task)
+    states, schedules = content["optimizer_states"], content["lr_schedulers"]
+    if len(states) != len(trainer.optimizers) or len(schedules) != len(trainer.lr_scheduler_configs):
+        raise MalformedError(f"it has the states of {len(states)} optimisers and {len(schedules)} schedules")
+    is_whole = "FSDP" not in type(trainer.strategy).__name__  # there a process has a part of each parameter
+    for state, optimizer in zip(states, trainer.optimizers if is_whole else (), strict=is_whole):
+        _check_optimizer(state, getattr(optimizer, "optimizer", optimizer), module.optimisation.optimizer)
+    for state, config in zip(schedules, trainer.lr_scheduler_configs, strict=True):
+        expect_like(state, config.scheduler.state_dict(), "lr_schedulers.0")
+    for states_of_process in content["exactly"]["generators"]:
+        _check_generators(states_of_process)
+    for state in content["exactly"]["epoch_metrics"]:
+        EpochMetrics.check(state, module)
+
+
+def _check_optimizer(state: Mapping[str, Any], optimizer: Optimizer, new: Callable[..., Optimizer]) -> None:
+    """What it remembers of each parameter has the shape of that, and the names that such an optimiser gives it."""
+    expect_like(state["param_groups"], optimizer.state_dict()["param_groups"], "optimizer_states.0.param_groups")
+    parameters = dict(enumerate(p for group in optimizer.param_groups for p in group["params"]))
+    known: dict[int, Mapping[str, Any]] = {}
+    for number, found in state["state"].items():
+        where = f"optimizer_states.0.state.{number}"
+        if number not in parameters:
+            raise MalformedError(f"{where} is of none of the {len(parameters)} parameters")
+        parameter = parameters[number]
+        model = known.setdefault(parameter.dim(), _after_a_step(new, parameter.dim()))
+        if found.keys() != model.keys():
+            raise MalformedError(f"{where} holds {', '.join(found) or 'nothing'}, not {', '.join(model) or 'nothing'}")
+        for name, value in found.items():
+            if not isinstance(model[name], Tensor):
+                expect_like(value, model[name], f"{where}.{name}")
+                continue
+            shape = parameter.shape if model[name].shape == (2,) * parameter.dim() else model[name].shape
+            is_as_wide = isinstance(value, Tensor) and value.is_floating_point() and value.shape == shape
+            if not is_as_wide:
+                raise MalformedError(f"{where}.{name} is {short(value)}, not one of {tuple(shape)}")
+
+
+def _after_a_step(new: Callable[..., Optimizer], dims: int) -> Mapping[str, Any]:
+    """What such an optimiser remembers of a parameter with so many axes, of two entries each."""
+    parameter = torch.nn.Parameter(torch.zeros((2,) * dims))
+    parameter.grad = torch.zeros_like(parameter)
+    optimizer = new([parameter])
+    optimizer.step(lambda: 0.0)
+    return dict(optimizer.state[parameter])
+
+
+def _check_generators(states: Mapping[str, Any]) -> None:
+    """Sets generators of its own to these states, which say what is wrong with one of theirs."""
+    try:
+        torch.Generator().set_state(states["torch"])
+        random.Random().setstate(_of_python(states))
+        np.random.RandomState().set_state(_of_numpy(states))
+        for state in states["cuda"] if torch.cuda.is_available() else ():
+            torch.Generator("cuda").set_state(state)
+    except (TypeError, ValueError, RuntimeError, KeyError, OverflowError) as error:
+        raise MalformedError(f"content.exactly.generators are not states of generators ({error})") from error

@@ -1,0 +1,101 @@
+"""Lightning's trainers: that of a run, and those that evaluate."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytorch_lightning as pl
+import torch
+from lightning_fabric.utilities.exceptions import MisconfigurationException
+
+from zoo.checkpoints import checkpoint
+from zoo.composing.build import build
+from zoo.errors import ConfigError
+from zoo.training import joining, ranks
+from zoo.training.allocator import keep_freed_memory
+from zoo.training.callbacks.progress import Progress
+from zoo.training.callbacks.reporting import reporters
+from zoo.training.callbacks.stopping import Interruption, NanGuard
+from zoo.training.callbacks.thawing import Thaw
+from zoo.training.callbacks.unused import Unused
+
+T = TypeVar("T")
+
+
+def run_trainer(config: Mapping[str, Any], run_dir: Path, max_epochs: int, about: Mapping[str, Any]) -> pl.Trainer:
+    callbacks = [
+        build(node, f"callbacks.{name}", **({"run_dir": run_dir, "about": about} if _keeps(node) else {}))
+        for name, node in config["callbacks"].items()
+    ]
+    logged = config["logger"].items() if ranks.is_first() else ()
+    loggers = [build(node, f"logger.{name}", run_dir=run_dir) for name, node in logged]
+    shown = [Progress()] if ranks.is_first() else []
+    try:
+        return pl.Trainer(
+            **trainer_options(config),
+            max_epochs=max_epochs,
+            # Keeper is the last to be told of an exception: the others have then done their part
+            callbacks=[NanGuard(), Interruption(), Thaw(), Unused(), *shown, *reporters(), *callbacks],
+            logger=loggers,
+            plugins=[checkpoint.AtomicCheckpointIO(), *joining.plugins()],
+            default_root_dir=run_dir,
+            num_sanity_val_steps=0,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            enable_checkpointing=False,
+        )
+    except (TypeError, ValueError, MisconfigurationException) as error:
+        raise ConfigError(f"trainer: {error}") from error
+
+
+def _keeps(node: Mapping[str, Any]) -> bool:
+    return bool(node["_target_"] == "zoo.training.Keeper")
+
+
+def trainer_options(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that are Lightning's."""
+    return {name: value for name, value in config["trainer"].items() if name != "max_restarts"}
+
+
+def for_evaluation(trainer: pl.Trainer, config: Mapping[str, Any], module: T, again: Callable[[], T]) -> tuple[Any, T]:
+    """Trainer and module that can take whole weights: after FSDP each process is left with its part of them."""
+    if config["trainer"].get("strategy") != "fsdp":
+        return trainer, module
+    evaluating = pl.Trainer(
+        **{**trainer_options(config), "strategy": "ddp", "max_time": None},
+        plugins=joining.plugins(),
+        callbacks=[each for each in trainer.callbacks if isinstance(each, Interruption)],  # type: ignore[attr-defined]
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+    )
+    return evaluating, again()
+
+
+def evaluation_trainer() -> pl.Trainer:
+    """A trainer that only evaluates, on a GPU where there is one."""
+    quiet()
+    keep_freed_memory()
+    return pl.Trainer(
+        accelerator="auto",
+        devices=1,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+    )
+
+
+def quiet() -> None:
+    """Lightning's remarks about hardware and about what it takes to be a slip here."""
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    torch.set_float32_matmul_precision("high")
+    remarks = ("does not have many workers", "GPU available but not used", "LeafSpec", "than the logging interval")
+    by_all = r"self\.log\(.truth/"  # of the whole graph in every process
+    for remark in (*remarks, by_all):
+        warnings.filterwarnings("ignore", f".*{remark}.*")
