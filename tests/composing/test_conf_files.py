@@ -11,15 +11,19 @@ from typing import Any
 import pytest
 import pytorch_lightning as pl
 import torch
+from conf_cases import with_bases
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from zoo.attention import sites
 from zoo.composing import build, config
+from zoo.composing.options import files_of
 from zoo.errors import ConfigError
 from zoo.training.trainer import trainer_options
 
 FILES = sorted(config.CONF.rglob("*.yaml"))
 MODELS, ATTENTION, EXPERIMENTS = (list(config.options(group)) for group in ("model", "attention", "experiment"))
+BASES = "_base"
+"""The folder of what several files of a group share; nothing in it can be chosen."""
 MODEL = "gat"
 PLACEHOLDER = "given"
 SIZES = {"channels": 3, "height": 224, "width": 224}
@@ -79,8 +83,22 @@ def test_a_file_opens_with_a_sentence(path: Path) -> None:
     first = lines[1] if lines[0].startswith("# @package") else lines[0]
     assert first.startswith("# ")
     assert len(first.split()) >= 3
-    if path.parent != config.CONF:
+    if path.parent.name == BASES:
+        assert path.stem not in config.options(path.parent.parent.name)
+    elif path.parent != config.CONF:
         assert config.options(path.parent.name)[path.stem] == first[2:].strip()
+
+
+@pytest.mark.parametrize("group", ["data", "trainer"])
+def test_a_base_serves_several_files_and_can_not_be_chosen(group: str) -> None:
+    bases = {path for path in FILES if path.parent == config.CONF / group / BASES}
+    files = [path for path in FILES if path.is_relative_to(config.CONF / group)]
+    users = {base: [path for path in files if path != base and base in files_of(path)] for base in bases}
+    assert bases
+    assert [base.stem for base in bases if len(users[base]) < 2] == []
+    for base in bases:
+        with pytest.raises(ConfigError, match=f"there is no {group}"):
+            config.compose([f"model={MODEL}", f"{group}={BASES}/{base.stem}"])
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -149,7 +167,7 @@ def test_every_target_may_be_built(path: Path) -> None:
                 known = set(inspect.signature(found).parameters) | {"_target_", "_partial_"}
                 assert {str(key) for key in node} <= known, where
 
-    visit(OmegaConf.load(path), path.stem)
+    visit(with_bases(path), path.stem)
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+from conf_cases import with_bases
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from zoo.composing import build, config, schema
@@ -108,8 +109,8 @@ def targets(node: Any, where: str) -> Iterator[tuple[str, DictConfig]]:
     "path", sorted(config.CONF.rglob("*.yaml")), ids=lambda path: path.parent.name + "/" + path.stem
 )
 def test_every_number_of_a_file_has_a_range_or_is_said_to_be_any(path: Path) -> None:
-    place = path.parent.name if path.parent.name != "experiment" else path.stem
-    for where, node in targets(OmegaConf.load(path), place):
+    place = path.relative_to(config.CONF).parts[0] if path.parent.name != "experiment" else path.stem
+    for where, node in targets(with_bases(path), place):
         hints = build.options_of(build.resolve(node["_target_"], where))
         for key in {str(key) for key in node} - {"_target_", "_partial_"}:
             assert key in hints, f"{where}.{key} has no type that can be known"
@@ -121,9 +122,9 @@ def test_every_number_at_the_top_has_a_range() -> None:
     assert isinstance(root, dict)
     plain = {key for key, value in root.items() if not isinstance(value, Mapping | list)}
     files = [
-        (group, path) for group in ("trainer", "paths", "penalty") for path in (config.CONF / group).glob("*.yaml")
+        (group, path) for group in ("trainer", "paths", "penalty") for path in (config.CONF / group).rglob("*.yaml")
     ]
-    inside = {f"{group}.{key}" for group, path in files for key in OmegaConf.load(path)}
+    inside = {f"{group}.{key}" for group, path in files for key in with_bases(path)}
     assert plain | inside == set(schema.KEYS)
     free = ("trainer.devices",)  # `launch.devices` knows more
     assert [key for key, hint in schema.KEYS.items() if not has_range(hint) and key not in free] == []

@@ -168,6 +168,17 @@ def test_help_lists_every_option_of_a_model(model: str, cli: Any) -> None:
     assert cli("train", f"model={model}", "optimizer.momentun=1", "--help").code == 2
 
 
+def test_help_explains_what_a_file_takes_from_its_bases() -> None:
+    said = {
+        line.split("=")[0].strip(): line for line in options.described(["model=vit", "data=cifar10", "trainer=ddp"])
+    }
+    assert said["data.validation"].endswith("of the training pictures, the same share of every class")
+    assert said["data.eval_examples"].endswith("in the evaluation at the end; null: all")
+    assert said["data.augmentation.rand_augment"].endswith("operations of RandAugment (Cubuk et al. 2020) a picture")
+    assert said["data.mean"].endswith("of the 50,000 training pictures, by channel")
+    assert said["trainer.devices"].endswith("processes on a node")
+
+
 @pytest.mark.parametrize(
     "arguments", [["model=gat", "optimizer.lrr=1"], ["model=gat", "--help"], ["experiment=gat_cora", "--cfg", "job"]]
 )

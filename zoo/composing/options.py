@@ -10,6 +10,7 @@ from typing import Any
 from zoo.composing import config
 
 _LINE = re.compile(r"^(?P<indent> *)(?P<key>[\w/]+):(?P<value>[^#]*)(#\s*(?P<said>.*))?$")
+_BASE = re.compile(r"^  - (?!_self_)([\w/]+)$", re.MULTILINE)
 _HIDDEN = ("_target_", "_partial_", "defaults")
 
 
@@ -22,12 +23,20 @@ def described(overrides: Sequence[str]) -> list[str]:
         path = config.CONF / group / f"{name}.yaml"
         if path.is_file():
             is_global = "@package _global_" in path.read_text(encoding="utf-8").split("\n", 1)[0]
-            said |= {(key if is_global else f"{group}.{key}"): text for key, text in _comments(path).items()}
+            for each in files_of(path):
+                said |= {(key if is_global else f"{group}.{key}"): text for key, text in _comments(each).items()}
     named = [f"{group}={name}" for group, name in chosen.items() if name and (config.CONF / group).is_dir()]
     lines = [" ".join(named), ""]
     pairs = [(f"{key}={_shown(value)}", said.get(key, "")) for key, value in _leaves(composed)]
     width = min(44, max(len(pair) for pair, _ in pairs))
     return lines + [f"  {pair:<{width}}  {text}".rstrip() for pair, text in pairs]
+
+
+def files_of(path: Path) -> Iterator[Path]:
+    """A file of conf/ after the bases that its defaults list names."""
+    for base in _BASE.findall(path.read_text(encoding="utf-8")):
+        yield from files_of(path.parent / f"{base}.yaml")
+    yield path
 
 
 def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
