@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import hydra
 import pytest
 import torch
+from omegaconf import OmegaConf
 from torch import Tensor
 
 from zoo.attention import (
     Additive,
     AttendFactory,
+    Constant,
     DenseSupport,
+    EdgeSupport,
     LatentPooling,
+    LinearAttention,
     Pooling,
     ScaledDot,
+    SiteFactory,
     Softmax,
+    Uniform,
     record,
     sites,
 )
 
+ATTENTION = Path(__file__).parents[2] / "conf/attention"
+POOLS = [
+    "additive",
+    "concat",
+    "cosine",
+    "entmax",
+    "gat",
+    "gatv2",
+    "general",
+    "hard",
+    "smoothed_sigmoid",
+    "softmax",
+    "sparsemax",
+    "target",
+    "uniform",
+]
+"""The configurations of attention that pool over edges; the others are refused."""
 FACTORY = AttendFactory(score=ScaledDot, normalise=Softmax)
 
 
@@ -134,3 +160,83 @@ def test_each_site_has_one_tap_and_bad_options_are_refused() -> None:
         Pooling(dim=4, queries=0)
     with pytest.raises(ValueError, match="queries must be at least 1, got 0"):
         LatentPooling(dim=4, queries=0, heads=2, attend=FACTORY)
+
+
+def of_configuration(name: str, queries: int, over: type = EdgeSupport) -> Pooling:
+    attend = hydra.utils.instantiate(OmegaConf.load(ATTENTION / f"{name}.yaml"))
+    torch.manual_seed(0)
+    return Pooling(dim=4, queries=queries, hidden=6, attend=attend, over=over).double().eval()
+
+
+@pytest.mark.parametrize("queries", [1, 3])
+@pytest.mark.parametrize("name", POOLS)
+def test_edges_from_packed_rows_are_padded_sequences(name: str, queries: int) -> None:
+    """Every mechanism, outputs, gradients and maps; groups without rows, and rows in any order."""
+    pool, lengths = of_configuration(name, queries), torch.tensor([3, 0, 7, 1, 7, 2])
+    mask = torch.arange(7) < lengths.unsqueeze(1)
+    x = torch.randn(int(lengths.sum()), 4, dtype=torch.float64, requires_grad=True)
+    padded = torch.zeros(*mask.shape, 4, dtype=torch.float64).index_put(mask.nonzero(as_tuple=True), x)
+    named = [x, *pool.parameters()]
+    with record(pool) as maps:
+        expected = pool(padded, DenseSupport.from_key_mask(mask))
+    weights = maps["attend"].weights
+    gradients = torch.autograd.grad(expected.square().sum(), named)
+
+    order = torch.randperm(len(x))
+    groups = torch.arange(6).repeat_interleave(lengths)[order]
+    with record(pool) as maps:
+        found = pool(x[order], EdgeSupport.from_groups(groups, 6))
+    assert found.shape == (6, queries, 4)
+    torch.testing.assert_close(found, expected, rtol=0.0, atol=1e-12)
+    for one, other in zip(torch.autograd.grad(found.square().sum(), named), gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=0.0, atol=1e-12)
+
+    support = maps["attend"].support
+    assert maps["attend"].axes == ("edge", "head")
+    for number in range(queries):
+        edges = support.target % queries == number
+        assert torch.equal(support.target[edges] // queries, groups.sort(stable=True).values)
+        assert torch.equal(support.order[edges] // queries, support.source[edges])
+        of_row = torch.zeros(len(x), dtype=torch.float64)
+        of_row[order[support.source[edges].long()]] = maps["attend"].weights[edges, 0]
+        torch.testing.assert_close(of_row, weights[:, 0, number][mask], rtol=0.0, atol=1e-12)
+
+
+def test_packed_rows_and_edges_have_the_same_order() -> None:
+    support = EdgeSupport.from_groups(torch.tensor([0, 0, 1, 3, 3, 3]), 4)
+    assert support.order.tolist() == support.source.tolist() == [0, 1, 2, 3, 4, 5]
+    assert support.target.tolist() == [0, 0, 1, 3, 3, 3]
+    assert support.repeated(1) is support
+    assert support.repeated(2) is support.repeated(2)
+
+
+def test_a_group_does_not_see_another_nor_what_is_not_a_number_there() -> None:
+    pool = of_configuration("softmax", 2)
+    x, groups = torch.randn(9, 4, dtype=torch.float64), torch.tensor([0, 0, 1, 1, 1, 1, 2, 2, 2])
+    before = pool(x, EdgeSupport.from_groups(groups, 3))
+    spoilt = x.index_fill(0, torch.tensor([2, 3, 4, 5]), torch.nan)
+    after = pool(spoilt, EdgeSupport.from_groups(groups, 3))
+    assert torch.equal(before[[0, 2]], after[[0, 2]])
+    torch.testing.assert_close(
+        pool(x[2:6], EdgeSupport.from_groups(groups[:4] * 0, 1))[0], before[1], rtol=0.0, atol=1e-15
+    )
+    assert pool(x[:0], EdgeSupport.from_groups(groups[:0], 0)).shape == (0, 2, 4)
+    assert not pool(x[:0], EdgeSupport.from_groups(groups[:0], 2)).any()
+
+
+def test_what_cannot_pool_over_edges_is_refused_at_start_up() -> None:
+    with pytest.raises(ValueError, match="LinearAttention works on DenseSupport alone; Pooling attends over EdgeSup"):
+        Pooling(dim=4, attend=SiteFactory(site=LinearAttention), over=EdgeSupport)
+    pooled = set(POOLS)
+    for file in ATTENTION.glob("*.yaml"):
+        if file.stem not in pooled:
+            with pytest.raises(ValueError, match=r"works on|goes by|stands in"):
+                of_configuration(file.stem, 1)
+
+
+def test_uniform_pooling_has_no_parameters_that_nothing_reads() -> None:
+    pool = Pooling(dim=4, queries=2, attend=AttendFactory(score=Constant, normalise=Uniform))
+    assert not list(pool.parameters())
+    assert not pool.state_dict()
+    x = torch.randn(3, 5, 4)
+    torch.testing.assert_close(pool(x), x.mean(1, keepdim=True).expand(-1, 2, -1))

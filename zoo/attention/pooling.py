@@ -1,5 +1,8 @@
 """Pooling: a fixed number of learned queries attend to a sequence of any length.
 
+`Pooling` takes sequences side by side, padded, or packed: one row after another, with the edges from rows to the groups
+that they belong to. Nothing is padded then, however different the groups are in size.
+
 Goes: a module of its own.
 """
 
@@ -13,10 +16,10 @@ from torch import Tensor, nn
 
 from zoo.attention.attend import Attend, AttendFactory
 from zoo.attention.checks import check_across
-from zoo.attention.heads import MultiHead
+from zoo.attention.heads import MultiHead, Unread
 from zoo.attention.normalisers.soft import Softmax
 from zoo.attention.scores.pairwise import Dot
-from zoo.attention.supports.layouts import DenseSupport
+from zoo.attention.supports.layouts import DenseSupport, EdgeSupport
 
 _DOT = AttendFactory(score=Dot, normalise=Softmax)
 
@@ -25,7 +28,8 @@ class Pooling(nn.Module):
     """sum_t a_t h_t, a = softmax(u_t · u_w), u_t = tanh(W h_t + b) (Yang et al. 2016, eq. 5-7).
 
     The paper has one query u_w; with several, each pools on its own. With u_t = h_t this is sequence pooling (Hassani
-    et al. 2021, section 3.2) without its bias, which the softmax cancels.
+    et al. 2021, section 3.2) without its bias, which the softmax cancels. A mechanism that compares nothing (`Uniform`)
+    has none of W, b and u_w.
 
     Cost: O(n m d)
 
@@ -35,7 +39,11 @@ class Pooling(nn.Module):
         hidden: Width of u. Default: `dim`.
         project: If False, u_t = h_t, without W, b and tanh.
         attend: `(dim, heads) -> Attend`, called with the width of u and one head.
+        over: The support that a mechanism is asked for: EdgeSupport where the pooling is given edges.
     """
+
+    compared = ("project", "query")
+    """What a mechanism that compares nothing does without."""
 
     def __init__(
         self,
@@ -45,23 +53,41 @@ class Pooling(nn.Module):
         hidden: int | None = None,
         project: bool = True,
         attend: Callable[[int, int], Attend] = _DOT,
+        over: type[DenseSupport] | type[EdgeSupport] = DenseSupport,
     ) -> None:
         super().__init__()
         if hidden is not None and not project:
             raise ValueError(f"hidden={hidden} is the width of what x is projected to; without projection leave it out")
         hidden = dim if hidden is None else hidden
-        self.project = nn.Linear(dim, hidden) if project else None
-        self.query = _learned(queries, hidden)
+        self.project: nn.Module | None = nn.Linear(dim, hidden) if project else None
+        self.query: Tensor = _learned(queries, hidden)
         self.attend = attend(hidden, 1)
-        self.attend.require(DenseSupport, "Pooling")
+        self.attend.require(over, "Pooling")
         check_across(self.attend, "Pooling")
+        if not getattr(self.attend, "compares", True):
+            del self.query
+            self.project = Unread(hidden) if project else None
+            self.register_buffer("query", torch.zeros(queries, hidden), persistent=False)
 
-    def forward(self, x: Float[Tensor, "b n d"], support: DenseSupport | None = None) -> Float[Tensor, "b m d"]:
+    def forward(
+        self, x: Float[Tensor, "*b n d"], support: DenseSupport | EdgeSupport | None = None
+    ) -> Float[Tensor, "g m d"]:
+        """(b,n,d) over a DenseSupport; (n,d) over edges from the n rows to groups, which are given each query in turn.
+
+        A map over edges has those of the first group's queries first: query m of group g is number g * queries + m.
+        """
+        if isinstance(support, EdgeSupport):
+            support = support.repeated(len(self.query))
+            x = support.clean(x.unsqueeze(1))
+            query = self.query.repeat(support.pattern.shape[0] // len(self.query), 1).unsqueeze(1)
+            return self._pooled(query, x, support).view(-1, *self.query.shape[:1], x.shape[-1])
         support = DenseSupport() if support is None else support
         x = support.clean(x.unsqueeze(1))
+        return self._pooled(self.query.expand(len(x), 1, -1, -1), x, support).squeeze(1)
+
+    def _pooled(self, query: Tensor, x: Tensor, support: DenseSupport | EdgeSupport) -> Tensor:
         key = x if self.project is None else torch.tanh(self.project(x))
-        query = self.query.to(key.dtype).expand(len(x), 1, -1, -1)
-        return self.attend(query, key, x, support)[0].squeeze(1)  # type: ignore[no-any-return]
+        return self.attend(query.to(key.dtype), key, x, support)[0]  # type: ignore[no-any-return]
 
 
 class LatentPooling(nn.Module):

@@ -93,7 +93,7 @@ def _check_same_model(module: Task, unknown: Sequence[str], lacking: Sequence[st
     )
     for what, names in (("there is no place here for its", unknown), ("it lacks", lacking)):
         strange = [name for name in names if not name.startswith(mechanisms)]
-        if any(not name.startswith(compared) for name in strange):
+        if any(not f"{name}.".startswith(compared) for name in strange):
             more = f" and {len(strange) - 3} more" if len(strange) > 3 else ""
             raise CheckpointError(f"{path} is of another model: {what} {', '.join(strange[:3])}{more}")
 

@@ -6,7 +6,7 @@ operations and so work on every layout. One convention everywhere: boolean, True
 | support      | query, key, value             | pairs            | who it is for             |
 |--------------|-------------------------------|------------------|---------------------------|
 | DenseSupport | (b,h,q,d), (b,h,k,d), (b,h,k,v) | (b,h,q,k)      | sequences, patches, sets  |
-| EdgeSupport  | (q,h,d), (k,h,d), (k,h,v)     | (e,h), by target | graphs: one row per edge  |
+| EdgeSupport  | (q,h,d), (k,h,d), (k,h,v)     | (e,h), by target | graphs, and words to sentences: one row per edge |
 """
 
 from __future__ import annotations
@@ -317,6 +317,29 @@ class EdgeSupport:
         pattern, moved = SparsePattern.from_entries(target, source, shape)
         is_one_graph = num_keys in (None, num_queries)
         return cls(pattern, order[moved], key_degrees=pattern.row_starts.diff() if is_one_graph else None)
+
+    @classmethod
+    def from_groups(cls, groups: Int[Tensor, " n"], count: int) -> EdgeSupport:
+        """From the group of each row, 0 to count - 1: a query for each group, which sees the rows of its own.
+
+        Rows that stand group by group are edges in the same order.
+        """
+        rows = torch.arange(len(groups), device=groups.device)
+        return cls.from_edges(torch.stack([rows, groups]), count, len(groups))
+
+    def repeated(self, times: int) -> EdgeSupport:
+        """Each query so many times, one after another: query number c of q is q * times + c, and so are edges."""
+        if times == 1:
+            return self
+        return once(self._known, f"repeated {times} times", (self.order.device,), lambda: self._repeated(times))
+
+    def _repeated(self, times: int) -> EdgeSupport:
+        copy = torch.arange(times, device=self.order.device).repeat(len(self.order))
+        source, target, order = (x.long().repeat_interleave(times) for x in (self.source, self.target, self.order))
+        queries, keys = self.pattern.shape
+        found = EdgeSupport.from_edges(torch.stack([source, target * times + copy]), queries * times, keys)
+        order = torch.where(order < 0, order, order * times + copy)
+        return EdgeSupport(found.pattern, order[found.order])
 
     @property
     def source(self) -> Int[Tensor, " e"]:
