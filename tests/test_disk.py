@@ -217,7 +217,13 @@ def test_pipes_as_input(tmp_path: Path) -> None:
     pipe = tmp_path / "63"
     os.mkfifo(pipe)
     plain = tmp_path / "plain.csv"
-    for content, ending in ((b"a,b\n1,2\n", ".csv"), (b"a\tb\n1\t2\n", ".tsv"), (b"PAR1\0", ".parquet"), (b"\0", "")):
+    for content, ending in (
+        (b"a,b\n1,2\n", ".csv"),
+        (b"a\tb\n1\t2\n", ".tsv"),
+        (b"PAR1\0", ".parquet"),
+        (b"\0", ""),
+        (b'{"a": 1}\n', ".jsonl"),
+    ):
         thread = threading.Thread(target=lambda text=content: pipe.write_bytes(text), daemon=True)
         thread.start()
         with as_files([plain, pipe]) as (same, kept):

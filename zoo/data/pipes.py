@@ -67,5 +67,7 @@ def _ending(start: bytes) -> str:
         return ".csv.gz"
     if b"\0" in start:
         return ""  # a picture, say, which is known by its content
+    if start.lstrip().startswith(b"{"):
+        return ".jsonl"
     header = start.partition(b"\n")[0]
     return ".tsv" if header.count(b"\t") > header.count(b",") else ".csv"

@@ -1,0 +1,151 @@
+"""JSONL files: an object a line, read as the rows of a table whose columns are the names in the first line.
+
+    table = JSONTable("reviews.jsonl", required=["text", "label"])
+    labels = {row.line: row.text("label") for row in table}
+
+Any line again, later and in any order, without the others in memory:
+
+    lines = Lines("reviews.jsonl", cache)
+    table.row(lines, 4_000_000).text("text")
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from zoo.data.lines import LONGEST, Lines, read_lines
+from zoo.data.records import NUL, Fault
+from zoo.data.tables import OnBadRow, Row, Table
+from zoo.errors import DataError, nearest
+
+_OBJECT = 'Write one object a line: {"name": "value", ...}.'
+_DEEP = Fault("it is nested too deeply", _OBJECT)
+
+
+class JSONTable(Table):
+    """The rows of a JSONL file. Blank lines are not rows.
+
+    A text is a cell as it stands, null and what a line leaves out are empty cells, and all else is its JSON. What a
+    line has and the first one has not is an error: nothing is left out without a word.
+
+    Args:
+        path: A `.jsonl` file in UTF-8 (also `.jsonl.gz`), with or without a byte order mark.
+        required: The columns that must be there; others may be.
+        on_bad_row: Whether a bad row stops the reading or is counted and left out.
+        longest: Bytes of a line.
+
+    Raises:
+        DataError: The file is missing, empty or not UTF-8, or its first line is no object, or lacks a column.
+    """
+
+    def __init__(
+        self, path: Path | str, *, required: Sequence[str] = (), on_bad_row: OnBadRow = "error", longest: int = LONGEST
+    ) -> None:
+        path = Path(path)
+        if on_bad_row not in ("error", "skip"):
+            raise DataError(f"on_bad_row is {on_bad_row!r}; it is either 'error' or 'skip'.")
+        if not path.is_file():
+            what = "is a folder" if path.is_dir() else "does not exist"
+            raise DataError(f"{path}: the file {what}. Check the path, which is taken from {Path.cwd()}.")
+        self.longest = longest
+        line, first = next(_filled(path, longest), (0, "{}"))
+        found = first if isinstance(first, Fault) else _parsed(first)
+        super().__init__(path, line, () if isinstance(found, Fault) else tuple(found), on_bad_row, "")
+        if isinstance(found, Fault):
+            remedy = f"The first line names the columns. {found.remedy}"
+            raise DataError(f"{path}, line {line}: {found.what}. {remedy}")
+        if not found:
+            raise DataError(f"{path}: {'the first line names no column' if line else 'the file is empty'}. {_OBJECT}")
+        for name in required:
+            if name not in found:
+                offer = f"{nearest(name, self.columns)} Add it, or rename the one that is meant."
+                raise DataError(f"{path}, line {line}, column {name!r}: the first line does not name it. {offer}")
+
+    def __iter__(self) -> Iterator[Row]:
+        self.skipped, self.first_skipped, self.collected, good = 0, "", 0, 0
+        for line, text in _filled(self.path, self.longest):
+            cells = text if isinstance(text, Fault) else self._cells(text)
+            if isinstance(cells, Fault):
+                self._bad(self.error(line, None, *cells))
+            else:
+                good += 1
+                yield Row(self, line, cells)
+        self._check_any(good)
+
+    def row(self, lines: Lines, line: int) -> Row:
+        """One row, by the line on which it stands, which this table has read before."""
+        cells = self._cells(lines[line - 1])
+        if isinstance(cells, Fault):
+            raise self.error(line, None, *cells)
+        return Row(self, line, cells)
+
+    def _cells(self, text: str) -> list[str] | Fault:
+        found = _parsed(text)
+        if isinstance(found, Fault):
+            return found
+        if len(found) != len(self.columns) or not found.keys() <= self.index.keys():
+            unknown = [name for name in found if name not in self.index]
+            if unknown:
+                remedy = "Name all columns there, with null where there is nothing."
+                return Fault(f"it has {unknown[0]!r}, which line {self.line} does not have", remedy)
+        try:
+            return [_cell(found.get(name)) for name in self.columns]
+        except RecursionError:
+            return _DEEP
+
+
+def _filled(path: Path, longest: int) -> Iterator[tuple[int, str | Fault]]:
+    return (found for found in read_lines(path, longest) if isinstance(found[1], Fault) or found[1].strip())
+
+
+def _parsed(text: str) -> dict[str, Any] | Fault:
+    """The object that a line holds, or why it holds none."""
+    try:
+        found = json.loads(text, parse_constant=_no_number, object_pairs_hook=_once)
+    except json.JSONDecodeError as error:
+        return Fault(f"it is not JSON ({error.msg}, at character {error.pos + 1})", _OBJECT)
+    except ValueError as error:
+        return Fault(f"it is not JSON ({error})", _OBJECT)
+    except RecursionError:
+        return _DEEP
+    if not isinstance(found, dict):
+        return Fault("it is JSON, and no object", _OBJECT)
+    return (_unreadable(found) if "\\u" in text else None) or found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is named more than once")
+    return found
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number")
+
+
+def _unreadable(value: Any) -> Fault | None:
+    """What escapes can write and no text has."""
+    left = [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, dict):
+            left += [*each, *each.values()]
+        elif isinstance(each, list):
+            left += each
+        elif isinstance(each, str):
+            if "\0" in each:
+                return NUL
+            if any("\ud800" <= letter <= "\udfff" for letter in each):
+                return Fault("it has half of a surrogate pair", "Write the character itself, in UTF-8.")
+    return None
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,253 @@
+"""Text files by the line: as a stream, or any line at once through an index of where each begins.
+
+    lines = Lines("reviews.txt", cache)
+    lines[4_000_000]
+
+The index is made in one pass, which finds what is not UTF-8, and is kept in a folder of derived files: 8 bytes a line,
+mapped and not read, so that a file of any size is used in little memory, by any number of processes.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+
+import numpy as np
+
+from zoo.data.compressed import open_bytes
+from zoo.data.records import NUL, Fault
+from zoo.data.tables import RowError, message
+from zoo.disk import whole_bytes
+from zoo.errors import DataError
+
+LONGEST = 1 << 24
+"""Bytes of a line."""
+_BLOCK = 1 << 20
+_SAMPLES, _SAMPLE = 64, 1 << 12
+_OFFSET = np.dtype("<u8")
+
+
+def read_lines(path: Path, longest: int = LONGEST) -> Iterator[tuple[int, str | Fault]]:
+    """Each line with its number from 1, without its end; in place of its text, what is wrong with it.
+
+    Args:
+        path: A file in UTF-8, perhaps compressed, with or without a byte order mark.
+        longest: Bytes of a line; a longer one is passed over in little memory.
+
+    Raises:
+        DataError: The file cannot be read, or is not UTF-8.
+    """
+    number = 0
+    try:
+        with open_bytes(path) as file:
+            while raw := file.readline(longest + 2):
+                number += 1
+                size = len(raw)
+                while not raw.endswith(b"\n") and (more := file.readline(_BLOCK)):
+                    size, raw = size + len(more), raw[:longest] + (raw[-2:] + more)[-2:]
+                yield number, _text(path, number, raw, size, longest)
+    except OSError as error:
+        raise DataError(f"{path}: the file cannot be read ({error.strerror}).") from error
+
+
+class Lines(Sequence[str]):
+    """The lines of a file in UTF-8, without their ends, by their number from 0; blank ones too.
+
+    May be handed to other processes, and be used in those that are forked.
+
+    Args:
+        path: A file that can be read anywhere, or a `.gz`, which is decompressed into `cache`, once.
+        cache: The folder of derived files.
+        longest: Bytes of a line. A longer one is an error when it is asked for.
+
+    Raises:
+        DataError: The file is missing, empty, no file, or not UTF-8; or `cache` cannot be written.
+    """
+
+    def __init__(self, path: Path | str, cache: Path | str, *, longest: int = LONGEST) -> None:
+        self.path = Path(path)
+        self.longest = longest
+        self._file: tuple[int, BinaryIO] | None = None
+        _check_kind(self.path)
+        folder = Path(cache) / "lines"
+        try:
+            self._plain = _decompressed(self.path, folder) if self.path.suffix.lower() == ".gz" else self.path
+            with self._plain.open("rb") as file:
+                self._state = _state(file)
+                self._starts_at = folder / f"{_key(file)}.lines"
+                if not _fits(self._starts_at, self._state[0]):
+                    folder.mkdir(parents=True, exist_ok=True)
+                    with whole_bytes(self._starts_at) as index:
+                        self._write_index(file, index)
+        except OSError as error:
+            where = error.filename or self.path
+            raise DataError(f"{self.path}: its lines cannot be found ({where}: {error.strerror}).") from error
+        self._starts = np.memmap(self._starts_at, _OFFSET, mode="r")
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    def __getitem__(self, number: int) -> str:  # type: ignore[override]
+        number = range(len(self))[number]
+        start, end = int(self._starts[number]), int(self._starts[number + 1])
+        if end - start > self.longest + 2:
+            raise self._error(number, _too_long(end - start, self.longest))
+        before = min(start, 1)  # the end of the line before is looked at too
+        raw = self._read(start - before, end - start + before)
+        ends = raw.endswith(b"\n") or number == len(self) - 1
+        is_line = len(raw) == end - start + before and ends and raw.find(b"\n", before, -1) < 0
+        if not is_line or (number and not raw.startswith(b"\n")):
+            self._changed()
+        text = _text(self.path, number + 1, raw[before:], end - start, self.longest)
+        if isinstance(text, Fault):
+            raise self._error(number, text)
+        return text
+
+    def __iter__(self) -> Iterator[str]:
+        for number, text in read_lines(self._plain, self.longest):
+            if isinstance(text, Fault):
+                raise self._error(number - 1, text)
+            yield text
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_file": None, "_starts": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        try:
+            self._starts = np.memmap(self._starts_at, _OFFSET, mode="r")
+        except (OSError, ValueError) as error:
+            raise DataError(f"{self._starts_at}: the index of {self.path} is gone ({error}). Start again.") from error
+
+    def _error(self, number: int, fault: Fault) -> RowError:
+        return RowError(message(self.path, number + 1, None, *fault))
+
+    def _read(self, start: int, count: int) -> bytes:
+        if self._file is None or self._file[0] != os.getpid():
+            try:
+                self._file = os.getpid(), self._plain.open("rb")
+            except OSError as error:
+                raise DataError(f"{self.path}: the file cannot be read any more ({error.strerror}).") from error
+        file = self._file[1]
+        if _state(file) != self._state:
+            self._changed()
+        return os.pread(file.fileno(), count, start)  # a place of its own: no process or thread moves that of another
+
+    def _changed(self) -> NoReturn:
+        raise DataError(f"{self.path}: the file has changed since its lines were found. Start again.")
+
+    def _write_index(self, file: BinaryIO, index: BinaryIO) -> None:
+        """Where each line begins, and where the last one ends."""
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        file.seek(0)
+        at = len(codecs.BOM_UTF8) if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
+        file.seek(at)
+        index.write(np.array([at], _OFFSET).tobytes())
+        lines, begun, last = 0, at, b"\n"
+        if at == self._state[0]:
+            raise _empty(self.path)
+        while block := file.read(_BLOCK):
+            ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
+            try:
+                decoder.decode(block)
+            except UnicodeDecodeError:
+                self._undecodable(file, begun, lines)
+            index.write((ends + (at + 1)).astype(_OFFSET).tobytes())
+            at, last, lines = at + len(block), block[-1:], lines + len(ends)
+            begun = at - len(block) + int(ends[-1]) + 1 if len(ends) else begun
+        if decoder.getstate()[0]:
+            self._undecodable(file, begun, lines)
+        if last != b"\n":
+            index.write(np.array([at], _OFFSET).tobytes())
+        if _state(file) != self._state:
+            self._changed()
+
+    def _undecodable(self, file: BinaryIO, begun: int, lines: int) -> NoReturn:
+        """Decoding by the block forgets the line: it is one of those from this place on."""
+        file.seek(begun)
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        while block := file.read(_BLOCK):
+            for part in block.splitlines(keepends=True):
+                try:
+                    decoder.decode(part)
+                except UnicodeDecodeError as error:
+                    raise _not_utf8(self.path, lines + 1, error) from None
+                lines += part.endswith(b"\n")
+        raise DataError(message(self.path, lines + 1, None, "the file ends within a character", "Save it as UTF-8."))
+
+
+def _text(path: Path, number: int, raw: bytes, size: int, longest: int) -> str | Fault:
+    """A line of this many bytes, of which the first were read."""
+    ending = 0 if not raw.endswith(b"\n") else 2 if raw.endswith(b"\r\n") else 1
+    if size - ending > longest:
+        return _too_long(size - ending, longest)
+    try:
+        text = raw[: len(raw) - ending].decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError as error:
+        raise _not_utf8(path, number, error) from None
+    return NUL if "\0" in text else text
+
+
+def _too_long(size: int, longest: int) -> Fault:
+    return Fault(f"the line has {size:,} bytes, and {longest:,} are the most", "Shorten it, or part it.")
+
+
+def _not_utf8(path: Path, line: int, error: UnicodeDecodeError) -> DataError:
+    what = f"byte 0x{error.object[error.start]:02x} is not UTF-8 text"
+    return DataError(message(path, line, None, what, "Save the file as UTF-8."))
+
+
+def _check_kind(path: Path) -> None:
+    if not path.is_file():
+        what = "does not exist" if not path.exists() else "is a folder" if path.is_dir() else "is a device or a pipe"
+        raise DataError(f"{path}: the file {what}. Check the path, which is taken from {Path.cwd()}.")
+    if not path.stat().st_size:
+        raise _empty(path)
+
+
+def _empty(path: Path) -> DataError:
+    return DataError(f"{path}: the file is empty.")
+
+
+def _state(file: BinaryIO) -> tuple[int, int]:
+    """By which it is known that an open file has changed."""
+    found = os.fstat(file.fileno())
+    return found.st_size, found.st_mtime_ns
+
+
+def _key(file: BinaryIO) -> str:
+    """A name for what is derived from a file: of its size, its time and samples of what it holds."""
+    size, changed = _state(file)
+    digest = hashlib.blake2b(f"{size} {changed}".encode(), digest_size=16)
+    for number in range(_SAMPLES):
+        digest.update(os.pread(file.fileno(), _SAMPLE, number * max(0, size - _SAMPLE) // (_SAMPLES - 1)))
+    return digest.hexdigest()
+
+
+def _fits(index: Path, size: int) -> bool:
+    """Whether an index is there, and ends where the file does."""
+    try:
+        with index.open("rb") as file:
+            count = os.fstat(file.fileno()).st_size
+            last = os.pread(file.fileno(), _OFFSET.itemsize, max(0, count - _OFFSET.itemsize))
+    except FileNotFoundError:
+        return False
+    return count >= 2 * _OFFSET.itemsize and not count % _OFFSET.itemsize and int.from_bytes(last, "little") == size
+
+
+def _decompressed(path: Path, folder: Path) -> Path:
+    """What a .gz holds, as a file among the derived ones."""
+    with path.open("rb") as file:
+        plain = folder / f"{_key(file)}.txt"
+    if not plain.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        with open_bytes(path) as content, whole_bytes(plain) as copy:
+            shutil.copyfileobj(content, copy, _BLOCK)
+    if not plain.stat().st_size:
+        raise _empty(path)
+    return plain
