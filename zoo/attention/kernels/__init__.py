@@ -1,1 +1,1 @@
-"""Kernels: the same mathematics, computed faster or with less memory."""
+"""Kernels: implementations of the same formulas that are faster or use less memory."""

@@ -1,8 +1,9 @@
-"""Causal attention on CPUs: no pair beyond the diagonal's blocks is computed, and no random number drawn for one.
+"""Causal attention on CPUs that computes only the blocks up to the diagonal, and draws dropout only for them.
 
-PyTorch's kernel for CPUs knows no dropout: with it all n x n weights are computed and a float is drawn for each, which
-takes longer than both products. Here queries go in blocks, each against the keys up to its last query, and dropout's
-mask is that of `zoo.attention.dropout`. What the backward pass needs is kept: 8 bytes for a pair that exists.
+PyTorch's CPU kernel does not support dropout: with dropout, PyTorch computes all n x n weights and draws a float for
+each, which takes longer than both matrix products. Here the queries are split into blocks, each block attends to the
+keys up to its last query, and `zoo.attention.dropout` draws the mask. Weights and mask are kept for the backward pass,
+8 bytes for each computed pair.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from zoo.attention.dropout import drop_mask
 from zoo.attention.kernels.precision import wide
 
 _ROWS = 48
-"""Queries of a block: fewer make products slower, more compute pairs that do not exist."""
+"""Queries in a block: smaller blocks make matrix products slower, larger ones compute more forbidden pairs."""
 
 
 def causal_attention(
@@ -29,7 +30,7 @@ def causal_attention(
     scale: float,
     dropout: float,
 ) -> Float[Tensor, "b h n v"]:
-    """dropout(softmax(scale Q K^T)) V over the keys up to each query's own."""
+    """Computes dropout(softmax(scale Q K^T)) V, where each query sees the keys up to its own position."""
     batch, heads = query.shape[:2]
     context = _Causal.apply(query.flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1), scale, dropout)
     return context.unflatten(0, (batch, heads))  # type: ignore[no-any-return]
@@ -75,7 +76,7 @@ class _Causal(torch.autograd.Function):
 
 
 def _blocks(length: int) -> Iterator[tuple[slice, slice]]:
-    """Queries, and the keys that any of them sees; blocks are as equal as can be."""
+    """Yields blocks of queries of nearly equal size, each with the keys that its last query sees."""
     count = -(-length // _ROWS)
     for block in range(count):
         start, stop = block * length // count, (block + 1) * length // count

@@ -1,6 +1,7 @@
-"""Kernels that compute a whole combination of score, normaliser and support at once.
+"""Fused kernels, each for one combination of score, normaliser and support.
 
-A kernel is registered for exact types; everything else takes the written-out path. It returns the same context.
+A kernel is registered for exact types and returns the same context as the written-out path, which all other
+combinations take.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def fuses(score: type, normalise: type, support: type) -> Callable[[Kernel], Ker
 
 
 def find(attend: Attend, support: Support) -> Kernel | None:
-    """The kernel for a site's mechanisms, unless something about them needs the weights themselves."""
+    """Returns the kernel for a site's mechanisms; None if there is none or the site needs the weights themselves."""
     if type(attend.dropout) is not DropWeights or (attend.position is not None and attend.position.needs_weights):
         return None
     return _KERNELS.get((type(attend.score), type(attend.normalise), type(support)))
@@ -58,7 +59,7 @@ def dot_softmax(
     bias: Float[Tensor, "#b #h #q #k"] | None,
 ) -> Float[Tensor, "b h q v"]:
     temperature, options = attend.normalise.temperature, kernel_options(attend, query)
-    options["enable_gqa"] = key.shape[1] != query.shape[1]  # without it one step of a decoder copies all keys
+    options["enable_gqa"] = key.shape[1] != query.shape[1]  # else each decoding step would copy all keys
     query = attend.score.of_query(query)
     check_widths(query, key)
     is_plain = bias is None and support.is_plain(query.shape[2], key.shape[2])
@@ -81,12 +82,12 @@ def dot_softmax(
     if added is not None:
         mask = torch.where(mask, added, float("-inf"))
     context = attended(query, key, value, attn_mask=mask, **options)
-    # Queries without keys were computed as if they had them all, so that nothing is NaN; here they become zeros.
+    # Queries without keys were computed with all keys, so that nothing is NaN; their context is set to zero here.
     return context if sees is None else torch.where(sees, context, context.new_zeros(()))
 
 
 def kernel_options(attend: Attend, query: Float[Tensor, "b h q d"]) -> dict[str, Any]:
-    """What `scaled_dot_product_attention` is told of a site, before its score has changed the queries."""
+    """Returns the options of `scaled_dot_product_attention` for a site; `query` is as yet unchanged by the score."""
     return {
         "dropout_p": attend.dropout.p if attend.dropout.training else 0.0,
         "scale": attend.score.scale(query.shape[-1]) / attend.normalise.temperature,
@@ -100,10 +101,10 @@ def goes_in_blocks(
     p: float,
     processor: Processor,
 ) -> bool:
-    """Where causal attention goes by `causal_attention`: faster than PyTorch's kernel, but of more memory.
+    """Returns True if `causal_attention` is faster than PyTorch's kernel; it needs more memory.
 
-    PyTorch's kernel for CPUs knows no dropout: then it writes all weights out, and takes most of the time for random
-    numbers. In bfloat16 see `writes_out`; short rows of float32 without dropout are left to it.
+    PyTorch's CPU kernel does not support dropout; with dropout PyTorch computes all weights, and spends most of the
+    time on random numbers. For bfloat16 see `writes_out`; it also serves short rows of float32 without dropout.
     """
     if torch.compiler.is_compiling() or not _is_of_few(query, key, value, None if p else _most(query)):
         return False
@@ -121,13 +122,14 @@ def writes_out(
     is_masked: bool,
     processor: Processor,
 ) -> bool:
-    """Where weights in memory are faster than PyTorch's kernel for CPUs: by shape, dtype, device and processor alone.
+    """Returns True if storing all weights is faster than PyTorch's CPU kernel.
 
-    Its tiles are made for longer rows; a bias that is learned makes it write out all weights too, with more copies. In
-    bfloat16 its backward pass multiplies in float32, whatever the processor has: it takes 3 to 10 times as long.
+    This depends only on shape, dtype, device and processor. The tiles of PyTorch's kernel are made for longer rows, and
+    with a learned bias PyTorch stores all weights too, with more copies. In bfloat16 its backward pass multiplies in
+    float32 on every processor, which takes 3 to 10 times as long.
 
     Args:
-        is_masked: Some pairs are forbidden, and nothing is added to the others: in float32 the kernel is fast at that.
+        is_masked: True if there is a mask and no bias; PyTorch's kernel is fast at that in float32.
     """
     if query.dtype == torch.bfloat16:
         is_chosen = processor.has_bf16
@@ -137,12 +139,12 @@ def writes_out(
 
 
 def _most(query: Tensor) -> int:
-    """Weights that may be in memory at once: beyond, memory that is new each time costs more than the kernel."""
+    """Returns the largest number of weights to store: allocating more than this costs more time than it saves."""
     return _BYTES // query.element_size()
 
 
 def _is_of_few(query: Tensor, key: Tensor, value: Tensor, most: int | None) -> bool:
-    """On the CPU several queries, as many heads of keys as of queries, and so many weights at most."""
+    """Returns True on CPUs for several queries, equal numbers of heads and at most `most` weights (None: any)."""
     heads, rows = query.shape[1], query.shape[2]
     if query.device.type != "cpu" or rows < 2 or not heads == key.shape[1] == value.shape[1]:
         return False
@@ -159,8 +161,8 @@ def _written_out(
     enable_gqa: bool,
     attn_mask: Tensor | None = None,
 ) -> Tensor:
-    """`scaled_dot_product_attention` with the weights in memory, in the dtype of the query."""
-    # Autocast would take the weights of bfloat16 scores to float32 and back; softmax adds up in float32 in any case.
+    """Computes `scaled_dot_product_attention` with stored weights, in the dtype of the query."""
+    # Autocast would convert bfloat16 scores to float32 and back; softmax accumulates in float32 in any case.
     with torch.autocast(query.device.type, enabled=False):
         scores = torch.matmul(query * scale, key.transpose(-1, -2))
         if attn_mask is not None:
@@ -170,10 +172,13 @@ def _written_out(
 
 
 _SHORT = {torch.float32: 96, torch.bfloat16: 256}
-"""Keys of a row that is written out. With one thread PyTorch's kernel wins from about 50 in float32, with two not."""
+"""Largest number of keys for which weights are stored.
+
+In float32 PyTorch's kernel is faster from about 50 keys with one thread, and is not faster at these sizes with two.
+"""
 _BYTES = 2**24
 
 
 def kernels() -> dict[tuple[str, str, str], Any]:
-    """What is registered, by name."""
+    """Returns the registered kernels by the names of score, normaliser and support."""
     return {(s.__name__, n.__name__, p.__name__): kernel for (s, n, p), kernel in _KERNELS.items()}

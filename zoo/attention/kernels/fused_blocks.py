@@ -1,4 +1,4 @@
-"""The kernel of dot-product softmax over blocks: each block of queries and its keys are one small dense attention."""
+"""The kernel of dot-product softmax over blocks: a small dense attention for each block of queries and its keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zoo.attention.supports.cuts import Cut
 if TYPE_CHECKING:
     from zoo.attention.attend import Attend
 
-# Bytes: beyond 32 MiB the system takes freed memory back, and each step fetches it anew.
+# Bytes. Freed memory of more than 32 MiB returns to the system, and every step has to allocate it again.
 _LARGEST, _PART = 1 << 26, 1 << 23
 
 
@@ -50,7 +50,7 @@ def dot_softmax_in_blocks(
 
 
 def _is_for_parts(cut: Cut, key: Float[Tensor, "b h k d"]) -> bool:
-    """Copies of linked blocks that are too large to stay in reach are made for some blocks at a time, on a CPU."""
+    """Returns True if the copied keys of linked blocks are so large that a CPU should copy a few blocks at a time."""
     if cut.links is None or cut.order is not None or cut.before % cut.size or cut.span % cut.size:
         return False
     if key.device.type != "cpu" or torch.compiler.is_compiling():
@@ -59,7 +59,7 @@ def _is_for_parts(cut: Cut, key: Float[Tensor, "b h k d"]) -> bool:
 
 
 class _InParts(torch.autograd.Function):
-    """`_attended` for some blocks at a time. The backward pass computes them again, and no copy of keys is kept."""
+    """Computes `_attended` for a few blocks at a time; the backward pass recomputes them and keeps no copied keys."""
 
     @staticmethod
     def forward(
@@ -98,7 +98,7 @@ class _InParts(torch.autograd.Function):
 
 
 def _parts(cut: Cut, key: Float[Tensor, "b h k d"]) -> list[slice]:
-    """Blocks whose copied keys take about `_PART` bytes."""
+    """Returns ranges of blocks whose copied keys take about `_PART` bytes."""
     each = key.shape[:2].numel() * cut.slots * key.shape[-1] * key.element_size()
     count = max(1, _PART // max(1, each))
     return [slice(start, min(start + count, cut.count)) for start in range(0, cut.count, count)]
@@ -118,7 +118,7 @@ def _attended(
 ) -> Float[Tensor, "b h c r v"]:
     batch, heads, count, size, _ = query.shape
     if mask is not None:
-        # Rows without keys are computed as if they had all, so that nothing is NaN; no one reads them.
+        # Rows without keys are computed with all keys, so that nothing is NaN; their results are discarded.
         mask = mask | ~mask.any(-1, keepdim=True)
         mask = mask if mask.dim() == 5 else mask[None, None]
         added = mask if added is None else torch.where(mask, added, -torch.inf)
@@ -129,5 +129,5 @@ def _attended(
 
 
 def _folded(x: Tensor) -> Tensor:
-    """(b,h,c,r,d) -> (b c,h,r,d): what all heads share, masks above all, is not repeated for each."""
+    """Folds (b,h,c,r,d) into (b c,h,r,d), so that masks are shared by the heads and not repeated for each."""
     return x.transpose(1, 2).flatten(0, 1)

@@ -1,4 +1,4 @@
-"""Tensors that follow from sizes alone: made once, for all sites and steps, and for training after inference."""
+"""A cache of tensors that depend only on sizes, shared by all sites and steps, in training and inference."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _Made = TypeVar("_Made")
 
 
 def may_be_kept() -> bool:
-    """Whether tensors that are made now are numbers: not while a graph is traced, whose tensors end with it."""
+    """Returns True if tensors may be cached: not during tracing, whose tensors are valid in the traced graph only."""
     return not torch.compiler.is_compiling() and type(torch.empty(0)) is Tensor
 
 
 def for_later(make: Callable[[], _Made]) -> _Made:
-    """What `make` gives, of use to a backward pass too: the tensors of `inference_mode` are not."""
+    """Calls `make` outside `inference_mode`, so that a backward pass can use the tensors too."""
     with torch.inference_mode(False):
         return make()
 
 
 def kept(count: int) -> Callable[[Callable[..., _Made]], Callable[..., _Made]]:
-    """Decorates a function of sizes: the `count` results that were asked for last are kept.
+    """Decorates a function of sizes with a cache of its `count` most recently used results.
 
-    As with `functools.lru_cache`, `__wrapped__` makes one anew and `cache_clear` forgets them.
+    As with `functools.lru_cache`, `__wrapped__` bypasses the cache and `cache_clear` empties it.
     """
 
     def decorate(make: Callable[..., _Made]) -> Callable[..., _Made]:

@@ -1,4 +1,4 @@
-"""Half precision adds up and counts too coarsely: what does so is at least single."""
+"""Types for sums and counts, which need at least single precision."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from torch import Tensor
 
 
 def wide(x: Shaped[Tensor, "..."]) -> torch.dtype:
-    """fp32 for half precision, which cannot count beyond 256 (bfloat16) or 2,048 (float16); what is wider stays so."""
+    """Returns fp32 for half precision, which cannot count beyond 256 (bfloat16) or 2,048 (float16), else x's dtype."""
     return torch.promote_types(x.dtype, torch.float32)
 
 
 def at_least_single(x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
-    """In the type that `wide` names."""
+    """Converts x to the dtype `wide(x)`."""
     return x.to(wide(x))

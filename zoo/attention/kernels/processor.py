@@ -1,7 +1,7 @@
-"""What the CPU can do, read once. Kernels are chosen by shapes, dtype and these facts, never by time.
+"""The features of the CPU, read once. Kernels are chosen by shapes, dtype and these features, never by timing.
 
-A kernel that is the faster one on one kind of processor may be the slower one on another: `benchmarks/kernels.py`
-measures every choice on the processor at hand.
+The faster of two kernels may differ between processors: `benchmarks/kernels.py` measures every choice on the processor
+at hand.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import torch
 
 
 class Processor(NamedTuple):
-    """The facts that choices depend on.
+    """The processor features that the choice of kernels depends on.
 
     Args:
-        name: As the manufacturer has it; for people alone, no choice reads it.
-        vendor: `GenuineIntel`, `AuthenticAMD` or another; empty where the system does not say.
-        has_avx512: PyTorch's own kernels and oneDNN's have vectors of 512 bits.
-        has_bf16: There are instructions for products in bfloat16 (AVX512_BF16 or AMX).
-        has_amx: There are units for products of tiles (AMX).
+        name: Name of the model, for display only.
+        vendor: `GenuineIntel`, `AuthenticAMD` or another; empty if the system does not report it.
+        has_avx512: True if the kernels of PyTorch and oneDNN use 512-bit vectors.
+        has_bf16: True if there are instructions for bfloat16 products (AVX512_BF16 or AMX).
+        has_amx: True if there are tile units (AMX).
     """
 
     name: str
@@ -32,18 +32,21 @@ class Processor(NamedTuple):
 
     @property
     def has_slow_mkl(self) -> bool:
-        """MKL uses vectors of 512 bits on Intel's processors alone: on others that have them it is half as fast."""
+        """True on processors with AVX-512 from other vendors than Intel: MKL is half as fast there.
+
+        MKL uses 512-bit vectors on Intel processors only.
+        """
         return self.has_avx512 and self.vendor not in ("", "GenuineIntel")
 
     @property
     def flags(self) -> list[str]:
-        """The capabilities that it has."""
+        """Names of the features that are present."""
         found = {"avx512": self.has_avx512, "bf16": self.has_bf16, "amx": self.has_amx}
         return [flag for flag, is_there in found.items() if is_there]
 
 
 def _found() -> Processor:
-    # Asked of torch, so that a capability that it was told not to use (ATEN_CPU_CAPABILITY) does not count.
+    # torch is asked, not the system, so that ATEN_CPU_CAPABILITY can switch features off.
     has_avx512 = torch.backends.cpu.get_cpu_capability() == "AVX512"
     has_amx = has_avx512 and torch.cpu._is_amx_tile_supported()
     said = _cpuinfo()
@@ -57,7 +60,7 @@ def _found() -> Processor:
 
 
 def _cpuinfo() -> dict[str, str]:
-    """What Linux says of the first core; nothing elsewhere."""
+    """Reads what Linux reports on the first core; returns an empty dict on other systems."""
     try:
         first = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").split("\n\n")[0]
     except OSError:

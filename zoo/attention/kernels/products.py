@@ -1,4 +1,4 @@
-"""Linear layers: the product with a weight, by the faster of PyTorch's two float32 routines on this processor."""
+"""Linear layers that use the faster of PyTorch's two float32 matrix products on this processor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PRODUCTS = 2**25
 
 
 class Linear(nn.Linear):
-    """x W^T + b, as torch's, whose parameters it has; computed by `linear`."""
+    """x W^T + b: `torch.nn.Linear` with the same parameters, computed by `linear`."""
 
     def forward(self, input: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows e"]:
         return linear(input, self.weight, self.bias)
@@ -23,25 +23,25 @@ class Linear(nn.Linear):
 def linear(
     x: Float[Tensor, "*rows d"], weight: Float[Tensor, "e d"], bias: Float[Tensor, " e"] | None = None
 ) -> Float[Tensor, "*rows e"]:
-    """x W^T + b.
+    """Computes x W^T + b.
 
-    Where `convolves` says so, it is computed as a convolution of size one over the rows, in channels_last: the same
-    sums, which PyTorch gives to oneDNN instead of the BLAS that it was built with.
+    If `convolves` is true, the product is computed as a convolution of size one over the rows, in channels_last.
+    PyTorch computes convolutions with oneDNN and matrix products with MKL.
     """
     if not convolves(x, weight, PROCESSOR):
         return F.linear(x, weight, bias)
     pixels = x.reshape(1, -1, 1, x.shape[-1]).permute(0, 3, 1, 2)
-    # Dilation means nothing to a kernel of size one; with a single thread PyTorch asks oneDNN only if there is some.
+    # Dilation has no effect on a kernel of size one, but with one thread PyTorch uses oneDNN only for dilated kernels.
     product = F.conv2d(pixels, weight[:, :, None, None], bias, dilation=2)
     return product.permute(0, 2, 3, 1).reshape(*x.shape[:-1], weight.shape[0])
 
 
 def convolves(x: Float[Tensor, "*rows d"], weight: Float[Tensor, "e d"], processor: Processor) -> bool:
-    """Whether a convolution is faster: a function of shape, dtype, device and processor alone.
+    """Returns True if a convolution is faster; this depends only on shape, dtype, device and processor.
 
-    Where MKL, PyTorch's BLAS, is slow oneDNN is about twice as fast, elsewhere not. oneDNN makes code for a shape
-    that it meets for the first time (0.3 to 1 ms) and rearranges the weights in every call: neither is paid for by few
-    rows or small widths.
+    oneDNN is about twice as fast as MKL on processors where MKL is slow, and not faster on others. It generates code
+    for each new shape (0.3 to 1 ms) and reorders the weights in every call, which does not pay off for few rows or
+    small widths.
     """
     if not (_HAS_BOTH and processor.has_slow_mkl):
         return False

@@ -1,4 +1,4 @@
-"""The linear recurrence, all steps at once: of monotonic attention and of state-space mixers."""
+"""The linear recurrence of monotonic attention and state-space mixers, computed as a parallel scan."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ from jaxtyping import Inexact
 from torch import Tensor
 from torch.nn import functional as F
 
-# From so many sequences on one step costs a CPU more than calling it does.
+# From this many sequences on, a CPU spends more time on the arithmetic of a step than on calling it.
 _MANY = 1024
 
 
 def linear_recurrence(
     decay: Inexact[Tensor, "..."], x: Inexact[Tensor, "..."], *, dim: int = -1, reverse: bool = False
 ) -> Inexact[Tensor, "..."]:
-    """y_j = a_j y_{j-1} + x_j along an axis, with y before the first step zero; `reverse` runs from the last step.
+    """Computes y_j = a_j y_{j-1} + x_j along an axis, starting from zero.
 
-    A doubling scan (Hillis & Steele 1986): log2(n) rounds of products and sums, no division and no logarithm, so that
-    decays of zero and one are exact. CPUs run over time instead where there are many sequences. The gradient is the
-    recurrence run the other way; two tensors are kept for it, whatever the number of rounds.
+    The scan takes log2(n) rounds of products and sums (Hillis & Steele 1986), without division or logarithm, so decays
+    of zero and one are exact. CPUs loop over the steps instead if there are many sequences. The gradient is the
+    recurrence in the other direction and keeps two tensors, whatever the number of rounds.
 
     Args:
-        decay: a, of magnitude at most one: products of larger ones may overflow. Broadcasts with `x` on all axes but
-            `dim`, as `x` does.
-        x: What is added at each step; a state from before is `a_0 y_{-1}` more at the first.
+        decay: a, of magnitude at most one: products of larger numbers may overflow.
+        x: Input of each step; to continue from an earlier state, add `a_0 y_{-1}` to the first. `decay` and `x` are
+            broadcast on all axes but `dim`.
+        dim: Axis of the steps.
+        reverse: If True, runs from the last step to the first.
     """
     axes = max(decay.dim(), x.dim())
     if not -axes <= dim < axes:
@@ -41,7 +43,7 @@ def linear_recurrence(
 
 
 class _Recurrence(torch.autograd.Function):
-    """Along the first axis. With g the gradient of all of y: g_j = dL/dy_j + a_{j+1} g_{j+1}."""
+    """The recurrence along the first axis; its gradient with respect to x is g_j = dL/dy_j + a_{j+1} g_{j+1}."""
 
     @staticmethod
     def forward(ctx: Any, decay: Tensor, x: Tensor, reverse: bool) -> Tensor:
@@ -59,7 +61,7 @@ class _Recurrence(torch.autograd.Function):
 
 
 def _shifted(x: Tensor, by: int) -> Tensor:
-    """Along the first axis, later or earlier by one; zero where nothing comes from."""
+    """Shifts x by one step along the first axis, later or earlier, and fills with zero."""
     if len(x) == 0:
         return x
     kept, pad = (x[:-1], (1, 0)) if by > 0 else (x[1:], (0, 1))
@@ -72,7 +74,7 @@ def _scan(decay: Tensor, x: Tensor) -> Tensor:
 
 
 def _doubling(decay: Tensor, x: Tensor) -> Tensor:
-    """After a round every step has the sum over twice as many of those before it."""
+    """Computes the scan; after each round every step holds the sum over twice as many earlier steps."""
     length, reach = len(x), 1
     while reach < length:
         x = torch.cat([x[:reach], torch.addcmul(x[reach:], decay[reach:], x[:-reach])])

@@ -1,8 +1,8 @@
 """Sparse products over a fixed set of (row, column) entries, several heads at a time.
 
-Two pairs of operations, each the other's derivative (`gather` and `collect`, `product` and `dot`), and the softmax of
-each row. They are custom operators on plain index tensors, because `torch.compile` refuses sparse tensors and CSR
-products work in fp32 and fp64 only: half precision is computed in fp32 inside.
+There are two pairs of operations, each the derivative of the other (`gather` and `collect`, `product` and `dot`), and
+the softmax of each row. They are custom operators on plain index tensors because `torch.compile` refuses sparse
+tensors. CSR products support only fp32 and fp64, so half precision is computed in fp32.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from torch.nn import functional as F
 
 from zoo.attention.kernels.precision import at_least_single
 
-# So many gathered numbers at a time stay in a core's cache: 2 to 3 times faster than all at once.
+# This many gathered numbers fit into the cache of a core: 2 to 3 times faster than gathering all at once.
 _CACHED = 1 << 17
-# A SparsePattern has no gradient: one None for each of its tensors.
+# The gradient of a SparsePattern: one None for each of its tensors.
 _NONE = [None] * 6
 
-with warnings.catch_warnings():  # torch says once a process that CSR is in beta; it is said here, to no one
+with warnings.catch_warnings():  # torch warns once per process that CSR is in beta: trigger and silence it here
     warnings.simplefilter("ignore")
     torch.sparse_csr_tensor(torch.tensor([0, 0]), torch.tensor([], dtype=torch.int64), torch.tensor([]), (1, 1))
 
 
 @dataclass(frozen=True, eq=False)
 class SparsePattern:
-    """Which entries of a matrix exist: sorted by row, and the same entries in the order of their columns."""
+    """The nonzero entries of a sparse matrix, sorted by row, and the same entries sorted by column."""
 
     rows: Int[Tensor, " e"]
     columns: Int[Tensor, " e"]
@@ -44,7 +44,11 @@ class SparsePattern:
     def from_entries(
         cls, rows: Int[Tensor, " e"], columns: Int[Tensor, " e"], shape: tuple[int, int]
     ) -> tuple[SparsePattern, Int[Tensor, " e"]]:
-        """Sorts the entries by row; the second result says where each stood before."""
+        """Sorts entries by row.
+
+        Returns:
+            The pattern, and the index that each of its entries had in `rows` and `columns`.
+        """
         for name, index, size in (("row", rows, shape[0]), ("column", columns, shape[1])):
             if len(index) and (int(index.min()) < 0 or int(index.max()) >= size):
                 raise ValueError(
@@ -83,41 +87,41 @@ def _starts(sorted_or_not: Tensor, size: int) -> Tensor:
 
 
 def at_rows(x: Float[Tensor, "rows ..."], pattern: SparsePattern) -> Float[Tensor, "e ..."]:
-    """Each entry's row of x."""
+    """Gathers x at the row of each entry."""
     return torch.ops.zoo_attention.gather(x, pattern.tensors(), False)  # type: ignore[no-any-return]
 
 
 def at_columns(x: Float[Tensor, "columns ..."], pattern: SparsePattern) -> Float[Tensor, "e ..."]:
-    """Each entry's column of x."""
+    """Gathers x at the column of each entry."""
     return torch.ops.zoo_attention.gather(x, pattern.tensors(), True)  # type: ignore[no-any-return]
 
 
 def product(
     weights: Float[Tensor, "e h"], value: Float[Tensor, "columns h d"], pattern: SparsePattern
 ) -> Float[Tensor, "rows h d"]:
-    """out[i] = sum over the entries (i, j) of weights[i, j] * value[j]."""
+    """Computes out[i] = sum of weights[i, j] * value[j] over the entries (i, j)."""
     return torch.ops.zoo_attention.product(weights, value, pattern.tensors(), False)  # type: ignore[no-any-return]
 
 
 def dot(
     left: Float[Tensor, "rows h d"], right: Float[Tensor, "columns h d"], pattern: SparsePattern
 ) -> Float[Tensor, "e h"]:
-    """out[i, j] = left[i] · right[j] for every entry (i, j)."""
+    """Computes out[i, j] = left[i] · right[j] for every entry (i, j)."""
     return torch.ops.zoo_attention.dot(left, right, pattern.tensors())  # type: ignore[no-any-return]
 
 
 def row_softmax(scores: Float[Tensor, "e h"], pattern: SparsePattern) -> Float[Tensor, "e h"]:
-    """Softmax over the entries of each row, in at least fp32."""
+    """Computes the softmax over the entries of each row, in fp32 or wider."""
     return torch.ops.zoo_attention.row_softmax(at_least_single(scores), pattern.rows, pattern.row_starts)  # type: ignore[no-any-return]
 
 
 def _computable(*tensors: Tensor) -> list[Tensor]:
-    """In the one dtype that holds them all, of those that CSR products know."""
+    """Converts tensors to one dtype that CSR products support, fp32 or fp64."""
     dtype = torch.float64 if any(x.dtype == torch.float64 for x in tensors) else torch.float32
     return [x.to(dtype) for x in tensors]
 
 
-# Schemas are written out: torch could not infer them through the wrapper with which tests check shapes.
+# Schemas are explicit because torch cannot infer them through the wrapper that checks shapes in tests.
 _operator = partial(torch.library.custom_op, mutates_args=())
 
 
@@ -128,7 +132,7 @@ def _gather(x: Tensor, pattern: list[Tensor], columns: bool) -> Tensor:
 
 @_operator("zoo_attention::collect", schema="(Tensor x, Tensor[] pattern, bool columns) -> Tensor")
 def _collect(x: Tensor, pattern: list[Tensor], columns: bool) -> Tensor:
-    """The derivative of gather: sums what belongs to each row (or column)."""
+    """Sums the entries of each row (or column); the derivative of gather."""
     starts = pattern[5] if columns else pattern[2]
     if not x.numel():
         return x.new_zeros(len(starts) - 1, *x.shape[1:])
@@ -164,11 +168,11 @@ def _product(weights: Tensor, value: Tensor, pattern: list[Tensor], transposed: 
 
 
 def _heads_first(weights: Tensor, order: Tensor | None) -> Tensor:
-    """(e, h) as (h, e), contiguous, in another order of the entries if one is given."""
+    """Transposes (e, h) to a contiguous (h, e), with the entries reordered if an order is given."""
     turned = weights.t()
     if order is None:
         return turned.contiguous()
-    # the cheaper of the two ways round, by how the weights lie in memory
+    # the memory layout of the weights decides which of the two is cheaper
     return turned.index_select(1, order) if turned.is_contiguous() else weights.index_select(0, order).t().contiguous()
 
 
@@ -178,7 +182,7 @@ def _dot(left: Tensor, right: Tensor, pattern: list[Tensor]) -> Tensor:
     a, b = _computable(left, right)
     heads, width = a.shape[1:]
     out = a.new_empty(len(rows), heads)
-    # On a CPU gathered pairs stay in the cache and are gone before the next ones come.
+    # On a CPU entries are processed in chunks that fit into the cache.
     step = max(1, _CACHED // max(1, heads * width)) if a.device.type == "cpu" else max(1, len(rows))
     for start in range(0, len(rows), step):
         entries = slice(start, start + step)
@@ -192,7 +196,7 @@ def _row_softmax(scores: Tensor, rows: Tensor, row_starts: Tensor) -> Tensor:
     if not len(rows):
         return torch.zeros_like(scores)
     highest = torch.segment_reduce(scores, "max", offsets=row_starts.long(), axis=0)
-    highest = highest.masked_fill_(highest == -torch.inf, 0.0)  # a row of -inf alone: zeros
+    highest = highest.masked_fill_(highest == -torch.inf, 0.0)  # rows that are -inf throughout become zeros
     weights = scores.sub(highest.index_select(0, rows)).exp_()
     total = _sum_of_rows(weights, row_starts)
     return weights.div_(total.masked_fill_(total == 0, 1.0).index_select(0, rows))
@@ -214,7 +218,7 @@ def _row_softmax_gradient(gradient: Tensor, weights: Tensor, rows: Tensor, row_s
     return weighted.addcmul_(weights, _sum_of_rows(weighted, row_starts).index_select(0, rows), value=-1)
 
 
-# `len` would make a plain number of a size, and a graph that is compiled for one size of graphs serves no other.
+# `shape[0]` stays symbolic; `len` would be a constant, and every graph size would be compiled again.
 @_gather.register_fake
 def _(x: Tensor, pattern: list[Tensor], columns: bool) -> Tensor:
     return x.new_empty(pattern[0].shape[0], *x.shape[1:])

@@ -1,4 +1,4 @@
-"""Attention-free layers: each channel weighs the positions by itself, whatever the query."""
+"""Attention-free layers: the weights of positions differ by channel and do not depend on the query."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _REASON = "weights are of channels and hidden in a quotient of sums; the query o
 class AttentionFree(nn.Module):
     """y_t = sigmoid(q_t) sum_s exp(k_s + w_ts) v_s / sum_s exp(k_s + w_ts), per channel (Zhai et al. 2021, eq. 2).
 
-    AFT-full; with a window AFT-local, where w_ts = 0 from `window` positions on, while all positions stay connected.
-    w_ts = a_t · b_s is learned for absolute positions, which count from the first of the batch, padding included.
-    Sums are of exp(x - max x): exact while biases and keys of a channel differ by less than 80.
+    Without a window this is AFT-full. With one it is AFT-local: w_ts = 0 if |t - s| >= `window`, and s still counts.
+    w_ts = a_t · b_s is learned for absolute positions, which count from the start of the padded sequence. The sums are
+    over exp(x - max x), which is exact while the biases and keys of a channel differ by less than 80.
 
     Cost: O(n^2 d) time, O(n^2 + n d) memory; causal training O(n^2 d) memory; a step O(n d).
     Weights: none; the query gates channels.
 
     Args:
-        dim: Width of input and result.
-        length: Number of positions that have a bias.
-        window: Distance from which there is no bias; None keeps it at every distance.
+        dim: Width of the input and of the output.
+        length: Number of positions that have a bias, the length of the longest sequence.
+        window: Distance from which the bias is zero. Default: no limit.
         rank: Width of a_t and b_s.
     """
 
@@ -91,7 +91,7 @@ class AttentionFreeSimple(nn.Module):
     Weights: none; the query gates channels.
 
     Args:
-        dim: Width of input and result.
+        dim: Width of the input and of the output.
     """
 
     def __init__(self, *, dim: int) -> None:
@@ -118,7 +118,7 @@ class AttentionFreeSimple(nn.Module):
     def _causal(
         self, x: Float[Tensor, "b n d"], of: Sequences, state: MixerState | None
     ) -> tuple[Float[Tensor, "b n d"], MixerState]:
-        """Both sums as recurrences, each rescaled whenever the highest key so far rises."""
+        """Computes both sums as recurrences, which are rescaled whenever the highest key so far rises."""
         key, value = _keys(self.key, self.value, x, of)
         if state is None:
             lowest = value.new_full((len(x), value.shape[2]), _lowest(value))
@@ -144,21 +144,25 @@ class AttentionFreeSimple(nn.Module):
 def _keys(
     to_key: nn.Linear, to_value: nn.Linear, x: Float[Tensor, "b n d"], of: Sequences
 ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b n d"]]:
-    """At padding the key is the lowest number and the value zero: it weighs nothing, and alone it sums to zero."""
+    """Projects keys and values; padding gets the lowest key and a zero value, so that it adds nothing to the sums."""
     x = of.clean(x)
     key, value = at_least_single(to_key(x)), of.clean(at_least_single(to_value(x)))
     return key if of.real is None else key.masked_fill(~of.real, _lowest(key)), value
 
 
 def _lowest(x: Tensor) -> float:
-    """Half of the lowest number: biases can be added to it, and differences of it taken."""
+    """Returns half of the lowest number, so that sums and differences with biases stay finite."""
     return torch.finfo(x.dtype).min / 2
 
 
 def _weighted_means(
     key: Float[Tensor, "b k d"], value: Float[Tensor, "b k d"], biases: Float[Tensor, "q k"], causal: bool
 ) -> Float[Tensor, "b q d"]:
-    """Some rows at a time, where causal: products of matrices for the keys that all of them see, pairs for the rest."""
+    """Computes the weighted mean of the values for each query.
+
+    Causal queries are computed in blocks: keys before the block are summed by matrix products, the keys inside it
+    pair by pair.
+    """
     if not causal:
         return _sums_of_all(key, value, biases).mean()
     before = len(key[0]) - len(biases)
@@ -174,7 +178,7 @@ def _weighted_means(
 
 
 class _Sums(NamedTuple):
-    """sum_s exp(k_s + w_ts - top) v_s, and without v_s."""
+    """The sums over s of exp(k_s + w_ts - top) v_s (`total`) and exp(k_s + w_ts - top) (`mass`)."""
 
     top: Float[Tensor, "b q d"]
     total: Float[Tensor, "b q d"]
@@ -196,7 +200,7 @@ def _sums_of_all(key: Float[Tensor, "b k d"], value: Float[Tensor, "b k d"], bia
 
 
 def _sums_of_past(key: Float[Tensor, "b q d"], value: Float[Tensor, "b q d"], biases: Float[Tensor, "q q"]) -> _Sums:
-    """The keys of the rows themselves: each row sees those up to its own."""
+    """Computes the sums of queries over their own positions: each query sees the keys up to its own."""
     later = torch.ones_like(biases, dtype=torch.bool).triu(1).unsqueeze(-1)
     scores = (key.unsqueeze(1) + biases.unsqueeze(-1)).masked_fill(later, torch.finfo(key.dtype).min)
     top = scores.detach().amax(2)

@@ -1,11 +1,11 @@
-"""Layers that mix the positions of a sequence without attention, in the place of self-attention in a block.
+"""Layers that mix the positions of a sequence without attention, in place of self-attention in a block.
 
-`FourierMixer`, `GatedRecurrent` and `DilatedConvolution` are here, `AttentionFree` in `attention_free.py`,
-`StateSpace` and `SelectiveStateSpace` in `state_space.py`. All can be causal, and decode.
+`FourierMixer`, `GatedRecurrent` and `DilatedConvolution` are defined here, `AttentionFree` in `attention_free.py`,
+`StateSpace` and `SelectiveStateSpace` in `state_space.py`. All of them can be causal and can decode step by step.
 
-What they have in common: padding cannot change what stands at real positions, and its own result is zero; a causal
-support makes a layer causal; with one that is not, those that read in one direction read in both, unless they were
-made for causal supports alone (`causal=True`) and so have nothing that would read from the end.
+All mixers keep these rules. The content of padding changes no output at real positions, and the output at padding is
+zero. A causal support makes a layer causal. With any other support, recurrent layers read in both directions, so they
+refuse it if they were made with `causal=True` and have no parameters for the backward direction.
 """
 
 from __future__ import annotations
@@ -26,50 +26,61 @@ from zoo.attention.supports.layouts import DenseSupport, Support
 
 
 class Mixer(Protocol):
-    """What `EncoderBlock` and `DecoderBlock` ask of self-attention, and of what stands in its place."""
+    """The interface of self-attention in `EncoderBlock` and `DecoderBlock`, and of layers in its place."""
 
     def __call__(self, x: Tensor, *, support: DenseSupport | None = None) -> tuple[Tensor, Any]:
-        """x (b,n,d) mixed over the positions that the support permits; nothing is forbidden where none is given."""
+        """Mixes x (b,n,d) over the positions that the support permits. Default for `support`: all positions.
+
+        Returns:
+            The mixed positions, (b,n,d), and None or a state.
+        """
         ...
 
     def step(
         self, x: Float[Tensor, "b n d"], state: Any = None, support: DenseSupport | None = None
     ) -> tuple[Float[Tensor, "b n d"], Any]:
-        """The rows of the causal pass for the positions after those in `state`, and the state after them.
+        """Computes the positions of the causal pass that follow those in `state`.
 
         Args:
-            state: What a step returned; None before the first position. It has `reorder(beams)`.
-            support: Of these positions and all so far, theirs included; causal where none is given.
+            state: State returned by the previous step, with a method `reorder(beams)`; None before the first position.
+            support: Causal support from these positions to all positions so far, including these. Default: no mask.
+
+        Returns:
+            The output at these positions, and the state after them.
         """
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class MixerState:
-    """What a mixer keeps of the positions so far: tensors whose first axis is the batch."""
+    """The state of a mixer after the positions so far: tensors whose first axis is the batch."""
 
     parts: tuple[Tensor, ...]
 
     def reorder(self, beams: Int[Tensor, " beams"]) -> MixerState:
-        """The states of the hypotheses that survive, in their order."""
+        """Returns the state of the selected hypotheses, in the order of their indices `beams`."""
         return MixerState(tuple(part.index_select(0, beams) for part in self.parts))
 
 
 class Sequences(NamedTuple):
-    """What a mixer reads of a support: which positions are real (None: all), and whether it may look ahead."""
+    """The part of a support that a mixer needs: the mask of real positions (None: all are real), and causality."""
 
     real: Bool[Tensor, "b n 1"] | None
     causal: bool
 
     def clean(self, x: Float[Tensor, "b n *d"]) -> Float[Tensor, "b n *d"]:
-        """Zeros at padding."""
+        """Sets padding to zero."""
         if self.real is None:
             return x
         return torch.where(self.real.view(*x.shape[:2], *[1] * (x.dim() - 2)), x, x.new_zeros(()))
 
 
 def sequences(mixer: nn.Module, support: Support | None, x: Float[Tensor, "b n d"], step: bool = False) -> Sequences:
-    """The support of a mixer; refuses one that it cannot keep to. A step's support has the keys before it too."""
+    """Converts the support of a mixer, and refuses supports that a mixer cannot follow.
+
+    Args:
+        step: If True, the mask of the support may also cover earlier positions than those of x.
+    """
     name = type(mixer).__name__
     is_causal = step if support is None else getattr(support, "causal", True)
     if not is_causal and getattr(mixer, "causal", False):
@@ -97,18 +108,18 @@ def sequences(mixer: nn.Module, support: Support | None, x: Float[Tensor, "b n d
 class FourierMixer(nn.Module):
     """Re(F_seq F_hidden x): Fourier transforms along the sequence and the width (Lee-Thorp et al. 2022, eq. 3).
 
-    It has no parameters and every position sees every other. The frequencies along the sequence are those of the
-    padded length: padding counts as zeros, and the same sequence in a longer batch has another result.
+    The layer has no parameters, and every position contributes to every other. The transform covers the padded length
+    with zeros at padding, so the output of a sequence changes with the length of its batch.
 
     Under a causal support y_t = Re sum_(s<=t) exp(-2 pi i s t / length) (F_hidden x)_s: the transform of `length`
-    positions cut to the past. It departs from the paper, whose encoder sees the whole sequence; frequencies are of a
-    length that is given, since that of the input is not known before its end.
+    positions restricted to the past. The paper has only the full transform. The frequencies are set by `length` because
+    the length of the input is not known before its end.
 
     Cost: O(n d log(n d)) time, O(n d) memory; causal O(n^2 d) time, causal O(n^2 + n d) memory.
     Weights: none; fixed complex waves.
 
     Args:
-        length: Of the longest sequence under a causal support; without it such a support is refused.
+        length: Length of the longest sequence under a causal support. Default: causal supports are refused.
     """
 
     def __init__(self, *, length: Count | None = None) -> None:
@@ -120,7 +131,7 @@ class FourierMixer(nn.Module):
 
     @property
     def not_causal(self) -> str | None:
-        """Why it cannot be, without a length."""
+        """The reason why a layer without a length cannot be causal."""
         return None if self.length else "sees the whole sequence at once; to be causal it must be given a length"
 
     def forward(
@@ -143,7 +154,7 @@ class FourierMixer(nn.Module):
     def _follow(
         self, x: Float[Tensor, "b n d"], of: Sequences, state: MixerState | None
     ) -> tuple[Float[Tensor, "b n d"], MixerState]:
-        """The state is F_hidden x of the positions so far."""
+        """Computes the causal transform; the state holds F_hidden x at the positions so far."""
         start = 0 if state is None else state.parts[0].shape[1]
         stop = start + x.shape[1]
         if self.length is None:
@@ -168,18 +179,18 @@ class FourierMixer(nn.Module):
 
 
 class GatedRecurrent(nn.Module):
-    """y = W_f h_f + W_b h_b + b, h_f and h_b the states of a GRU from each end (Cho et al. 2014).
+    """y = W_f h_f + W_b h_b + b, where h_f and h_b are GRU states from the two ends (Cho et al. 2014).
 
     r = sigmoid(W_r x_t + U_r h + b_r), z = sigmoid(W_z x_t + U_z h + b_z), c = tanh(W x_t + b + r (U h + b_u)),
-    h_t = (1 - z) c + z h: that of `torch.nn.GRU`, where r gates U h instead of h. Padding is skipped. Where the
-    support is causal, h_b = 0.
+    h_t = (1 - z) c + z h. This is the GRU of `torch.nn.GRU`, where r gates U h; in the paper r gates h. Padding is
+    skipped. Under a causal support h_b = 0.
 
     Cost: O(n d^2) time in n steps, O(n d) memory; a step O(d^2).
     Weights: none; a state is handed on.
 
     Args:
-        dim: Width of input and result.
-        causal: Without the states from the end: for causal supports alone, with half of the parameters.
+        dim: Width of the input and of the output.
+        causal: If True, the layer has no backward GRU and takes causal supports only, with half the parameters.
     """
 
     def __init__(self, *, dim: Count, causal: bool = False) -> None:
@@ -219,7 +230,10 @@ class GatedRecurrent(nn.Module):
 def _states(
     gru: nn.GRU, x: Float[Tensor, "b n d"], of: Sequences, first: Float[Tensor, "b d"] | None
 ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b d"]]:
-    """The state at every real position, and after the last. The real positions are moved together, and back."""
+    """Returns the state at every real position, and the one after the last.
+
+    Padding between real positions is moved to the end for the GRU, and the states are moved back.
+    """
     first = x.new_zeros(len(x), gru.hidden_size) if first is None else first
     if not x.numel():
         return x.new_zeros(*x.shape[:2], gru.hidden_size), first
@@ -231,7 +245,7 @@ def _states(
         order = of.real.squeeze(-1).long().argsort(dim=1, descending=True, stable=True).unsqueeze(-1)
         together = of.clean(x).gather(1, order.expand_as(x))
         states, _ = gru(together.to(dtype), first.to(dtype).unsqueeze(0))
-    # The state before the first position stands in front, for a sequence that has none.
+    # The initial state is put in front: it is the last state of a sequence without real positions.
     counts = of.real.sum(1, keepdim=True).expand(-1, -1, states.shape[-1])
     last = torch.cat([first.unsqueeze(1).to(states.dtype), states], 1).gather(1, counts).squeeze(1)
     return torch.zeros_like(states).scatter(1, order.expand_as(states), states), last
@@ -240,16 +254,16 @@ def _states(
 class DilatedConvolution(nn.Module):
     """y = sum_l u_l, u_l = W_l (tanh(F_l * x_l) sigmoid(G_l * x_l)), x_l = x + sum_(i<l) u_i (Oord et al. 2016, eq. 2).
 
-    The filters F_l and G_l have `kernel` taps, 2^(l-1) positions apart; a causal support shifts them into the past.
-    The residual connection around the sum is the block's. Padding counts as zeros in every layer.
+    The filters F_l and G_l have `kernel` taps, 2^(l-1) positions apart; under a causal support they cover past
+    positions only. The block adds the residual connection around the sum. Padding is zero in every layer.
 
     Cost: O(n d^2 layers) time, O(n d layers) memory; a step O(d^2 layers).
     Weights: none; filters, the same for every input.
 
     Args:
-        dim: Width of input and result.
-        layers: Number of convolutions; a position sees (kernel - 1) (2^layers - 1) others.
-        kernel: Taps of a filter; odd, so that one that is not causal has a middle.
+        dim: Width of the input and of the output.
+        layers: Number of convolutions. The receptive field is a position and (kernel - 1) (2^layers - 1) others.
+        kernel: Size of a filter, an odd number.
     """
 
     def __init__(self, *, dim: Count, layers: Count = 4, kernel: Count = 3) -> None:
@@ -282,7 +296,12 @@ class DilatedConvolution(nn.Module):
     def _mix(
         self, x: Float[Tensor, "b n d"], of: Sequences, before: list[Tensor], ahead: list[int]
     ) -> tuple[Float[Tensor, "b n d"], list[Tensor]]:
-        """`before` has the inputs of each layer at the positions before x, `ahead` how many zeros follow x."""
+        """Applies all layers.
+
+        Args:
+            before: Input of each layer at the positions before x.
+            ahead: Number of zeros after x, for each layer.
+        """
         if self.tap.is_open:
             self.tap.silent("a convolution's weights are its filters, the same for every input")
         x = of.clean(x)

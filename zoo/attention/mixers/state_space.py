@@ -1,4 +1,4 @@
-"""State-space layers: linear recurrences in place of attention, the same for every input or chosen by it."""
+"""State-space layers: linear recurrences in place of attention, with fixed or input-dependent coefficients."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ _REASON = "a state-space layer hands on a state, it does not weigh positions"
 
 
 class StateSpace(nn.Module):
-    """y = GLU(W gelu(K * x + D x)), K_l = 2 Re sum_n C_n B_n exp(l delta A_n), a channel each (Gu et al. 2022, S4D).
+    """y = GLU(W gelu(K * x + D x)), K_l = 2 Re sum_n C_n B_n exp(l delta A_n) per channel (Gu et al. 2022, S4D).
 
-    B_n = (exp(delta A_n) - 1) / A_n (zero-order hold), A_n = -1/2 + i pi n at the start (S4D-Lin). The same at every
-    position: a convolution, by Fourier transform. A support that is not causal adds a kernel for later positions.
-    Padding counts as zeros; time passes in it.
+    B_n = (exp(delta A_n) - 1) / A_n (zero-order hold); A_n is initialised to -1/2 + i pi n (S4D-Lin). The convolution
+    with K is computed by Fourier transform. A support that is not causal adds a second kernel for later positions.
+    Padding is zero in the convolution, and the state decays over it.
 
     Cost: O(n d (log n + states)) time, O(n d) memory; a step O(d states).
     Weights: none; a state is handed on.
 
     Args:
-        dim: Width of input and result.
-        states: Numbers in the state of a channel, in conjugate pairs: even.
-        causal: Without the kernel for later positions: for causal supports alone.
+        dim: Width of the input and of the output.
+        states: Size of the state of a channel, in conjugate pairs; an even number.
+        causal: If True, the layer has no kernel for later positions and takes causal supports only.
     """
 
     def __init__(self, *, dim: Count, states: Count = 64, causal: bool = False) -> None:
@@ -90,31 +90,31 @@ class StateSpace(nn.Module):
         length = signal.shape[1]
         kernel = self._kernel(self.ahead, length)
         later = torch.zeros_like(kernel) if causal else self._kernel(self.back, length).flip(-1)
-        # Twice the length, so that the end does not run into the start: negative delays stand at the end.
+        # The transform has twice the length, so that it does not wrap around; negative delays stand at the end.
         spectrum = torch.fft.rfft(torch.cat([kernel, later], -1).T, dim=0)
         mixed: Tensor = torch.fft.irfft(torch.fft.rfft(signal, 2 * length, dim=1) * spectrum, 2 * length, dim=1)
         return mixed[:, :length]
 
     def _kernel(self, readout: nn.Parameter, length: int) -> Float[Tensor, "d n"]:
-        """exp(l delta A) as the product of two powers, l = i span + j: a product of small matrices."""
+        """Computes K. With l = i span + j, exp(l delta A) is a product of two powers, and K one of small matrices."""
         span = math.isqrt(max(length - 1, 0)) + 1
         near, far = self._powers(span), self._powers(-(-length // span), span)
         of_far = far * (self._complex(readout) * self._inputs()).unsqueeze(-1)
         return 2.0 * (of_far.mT @ near).real.flatten(1)[:, :length]
 
     def _decay(self) -> Tensor:
-        """A, complex."""
+        """Returns the complex A."""
         return torch.complex(-at_least_single(self.log_decay).exp(), at_least_single(self.frequency))
 
     def _delta(self) -> Float[Tensor, "d 1"]:
         return at_least_single(self.log_step).exp().unsqueeze(-1)
 
     def _inputs(self) -> Tensor:
-        """B."""
+        """Returns B."""
         return torch.expm1(self._delta() * self._decay()) / self._decay()
 
     def _powers(self, count: int, every: int = 1) -> Tensor:
-        """exp(l delta A) for l = 0, every, 2 every ...: (d, pairs, count)."""
+        """Computes exp(l delta A) for l = 0, every, 2 every, ...: (d, pairs, count)."""
         exponent = self._delta() * self._decay() * every
         return (exponent.unsqueeze(-1) * torch.arange(count, device=exponent.device)).exp()
 
@@ -124,20 +124,20 @@ class StateSpace(nn.Module):
 
 
 class SelectiveStateSpace(nn.Module):
-    """y = W (S(u) silu(z)), (u, z) = V x, S a recurrence that u steers (Gu & Dao 2023, algorithm 2).
+    """y = W (S(u) silu(z)), (u, z) = V x, with S a recurrence whose coefficients depend on u (Gu & Dao 2023, alg. 2).
 
-    h_t = exp(delta_t A) h_(t-1) + delta_t B_t u_t, S(u)_t = C_t · h_t + D u_t, with delta, B and C linear in u_t (delta
-    through softplus), a channel each; A_n = -n at the start. Where the support is not causal the result of a second
-    recurrence, from the end, is added. Padding is skipped. Mamba's short convolution and its wider u are left out.
+    h_t = exp(delta_t A) h_(t-1) + delta_t B_t u_t, S(u)_t = C_t · h_t + D u_t for each channel, with delta, B and C
+    linear in u_t (delta through softplus); A_n is initialised to -n. A support that is not causal adds a second
+    recurrence from the end. Padding is skipped. Mamba's short convolution and its wider u are left out.
 
     Cost: O(n log n d states) time, O(n d states) memory; a step O(d states).
     Weights: none; a state is handed on.
 
     Args:
-        dim: Width of input and result.
-        states: Numbers in the state of a channel.
-        rank: Width from which delta is made; dim / 16, rounded up, if not given.
-        causal: Without the recurrence from the end: for causal supports alone.
+        dim: Width of the input and of the output.
+        states: Size of the state of a channel.
+        rank: Width of the projection from which delta is computed. Default: dim / 16, rounded up.
+        causal: If True, the layer has no recurrence from the end and takes causal supports only.
     """
 
     def __init__(self, *, dim: Count, states: Count = 16, rank: Count | None = None, causal: bool = False) -> None:
@@ -180,7 +180,7 @@ class SelectiveStateSpace(nn.Module):
 
 
 class _Selection(nn.Module):
-    """One recurrence, from the first position to the last."""
+    """One recurrence S(u), from the first position to the last."""
 
     def __init__(self, dim: int, states: int, rank: int) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ class _Selection(nn.Module):
         self.delta = nn.Linear(rank, dim)
         self.log_decay = nn.Parameter(torch.arange(1, states + 1).float().log().repeat(dim, 1))
         self.skip = nn.Parameter(torch.ones(dim))
-        with torch.no_grad():  # softplus of it is the step of an average input: 0.001 to 0.1
+        with torch.no_grad():  # softplus of the bias is the step of an average input: 0.001 to 0.1
             self.delta.bias.copy_(torch.expm1(_log_uniform(dim).exp()).log())
 
     def forward(
@@ -199,7 +199,7 @@ class _Selection(nn.Module):
         with torch.autocast(u.device.type, enabled=False):
             step = F.softplus(at_least_single(self.delta(step.to(self.delta.weight.dtype))))
             u, into, readout = at_least_single(u), at_least_single(into), at_least_single(readout)
-            step = step if real is None else step.masked_fill(~real, 0.0)  # no time passes, nothing arrives
+            step = step if real is None else step.masked_fill(~real, 0.0)  # a step of zero leaves the state as it is
             rate = -at_least_single(self.log_decay).exp()
             decay = (step.unsqueeze(-1) * rate).exp().flatten(2)
             arriving = ((step * u).unsqueeze(-1) * into.unsqueeze(2)).flatten(2)
@@ -212,12 +212,12 @@ class _Selection(nn.Module):
 def carried_on(
     decay: Float[Tensor, "b n c"], x: Float[Tensor, "b n c"], first: Float[Tensor, "b c"] | None
 ) -> Float[Tensor, "b n c"]:
-    """h_t = decay_t h_(t-1) + x_t for every t, with h_0 = first or zero."""
+    """Computes h_t = decay_t h_(t-1) + x_t for every t, with h_0 = first or zero."""
     if first is not None and x.shape[1]:
         x = torch.cat([x[:, :1] + decay[:, :1] * first.unsqueeze(1), x[:, 1:]], 1)
     return linear_recurrence(decay, x, dim=1)
 
 
 def _log_uniform(dim: int) -> Float[Tensor, " d"]:
-    """Logarithms of steps between 0.001 and 0.1 (Gu et al. 2022)."""
+    """Draws logarithms of steps between 0.001 and 0.1, uniformly (Gu et al. 2022)."""
     return torch.empty(dim).uniform_(math.log(0.001), math.log(0.1))

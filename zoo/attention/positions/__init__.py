@@ -1,4 +1,4 @@
-"""Positions: where queries and keys stand.
+"""Positions: encodings of the positions of queries and keys, and of inputs.
 
 Goes: MultiHead(position=...); those of `embeddings` are added to inputs.
 """

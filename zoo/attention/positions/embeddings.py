@@ -1,4 +1,4 @@
-"""Where each input stands, added to it before the first layer."""
+"""Position embeddings that are added to inputs before the first layer."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from zoo.attention.ranges import Count, Positive
 class Sinusoidal(nn.Module):
     """x_p + (sin, cos)(p / 10000^(2i/d)) (Vaswani et al. 2017, section 3.5), for inputs of any length.
 
-    Sines stand at even places, cosines at odd ones.
+    Sines stand at even indices, cosines at odd ones.
 
     Cost: O(n d)
 
     Args:
-        dim: Width of the inputs; even.
-        base: The longest wavelength is 2 pi times this.
+        dim: Width of the inputs, an even number.
+        base: Base of the wavelengths, which range from 2 pi to 2 pi times this.
     """
 
     def __init__(self, *, dim: Count, base: Positive = 10_000.0) -> None:
@@ -31,7 +31,7 @@ class Sinusoidal(nn.Module):
         self.base = base
 
     def forward(self, x: Float[Tensor, "b n d"], start: int = 0) -> Float[Tensor, "b n d"]:
-        """`start` is the position of the first input, where others came before."""
+        """Adds the positions `start`, `start + 1`, ... to x."""
         positions = torch.arange(start, start + x.shape[1], device=x.device)
         return x + sinusoid(positions.to(wide(x)), self.dim, self.base).to(x.dtype)
 
@@ -39,14 +39,14 @@ class Sinusoidal(nn.Module):
 class Sinusoidal2D(nn.Module):
     """Sinusoids of the row in the first half of the width, of the column in the second (Carion et al. 2020, A.4).
 
-    Frequencies are those of Vaswani et al. 2017, section 3.5, with d/2 for d; DETR's code also maps each
-    side to [0, 2 pi], which this does not.
+    Frequencies are those of Vaswani et al. 2017, section 3.5, with d/2 for d. DETR's code also scales each side to
+    [0, 2 pi]; this class does not.
 
     Cost: O(n d)
 
     Args:
-        dim: Width of the inputs; divisible by 4.
-        base: The longest wavelength is 2 pi times this.
+        dim: Width of the inputs, a multiple of 4.
+        base: Base of the wavelengths, which range from 2 pi to 2 pi times this.
     """
 
     def __init__(self, *, dim: Count, base: Positive = 10_000.0) -> None:
@@ -57,7 +57,7 @@ class Sinusoidal2D(nn.Module):
         self.base = base
 
     def forward(self, x: Float[Tensor, "b n d"], grid: tuple[int, int]) -> Float[Tensor, "b n d"]:
-        """`grid` is (rows, columns); inputs are in reading order."""
+        """Adds positions to x, whose inputs are in row-major order; `grid` is (rows, columns)."""
         rows, columns = _grid_of(x, grid)
         steps = torch.arange(max(grid), device=x.device).to(wide(x))
         axis = sinusoid(steps, self.dim // 2, self.base).to(x.dtype)
@@ -74,7 +74,7 @@ class Learned(nn.Module):
     Args:
         dim: Width of the inputs.
         length: Number of positions that have a vector.
-        interpolate: Stretch the vectors over a longer input; otherwise it is refused.
+        interpolate: If True, the vectors are interpolated to a longer input; if False, a longer input is refused.
     """
 
     def __init__(self, *, dim: Count, length: Count, interpolate: bool = False) -> None:
@@ -87,7 +87,7 @@ class Learned(nn.Module):
         nn.init.trunc_normal_(self.vectors, std=0.02)
 
     def forward(self, x: Float[Tensor, "b n d"], start: int = 0) -> Float[Tensor, "b n d"]:
-        """`start` is the position of the first input, where others came before."""
+        """Adds the positions `start`, `start + 1`, ... to x."""
         length, stop = len(self.vectors), start + x.shape[1]
         if stop <= length:
             return x + self.vectors[start:stop]
@@ -98,21 +98,21 @@ class Learned(nn.Module):
         return x + self.resized(stop)
 
     def resized(self, length: int) -> Float[Tensor, "{length} d"]:
-        """The vectors of another length, linearly interpolated: to fine-tune with, say."""
+        """Interpolates the vectors linearly to another length, for example for fine-tuning."""
         vectors = self.vectors.to(wide(self.vectors)).T.unsqueeze(0)
         return F.interpolate(vectors, size=length, mode="linear")[0].T.to(self.vectors.dtype)
 
 
 class Learned2D(nn.Module):
-    """x_p + w_p on a grid, interpolated where the grid is another (Dosovitskiy et al. 2021, section 3.2).
+    """x_p + w_p on a grid, interpolated for grids of other sizes (Dosovitskiy et al. 2021, section 3.2).
 
-    Bicubic with antialiasing. A class token has no place in a grid: it is put in front of the inputs afterwards.
+    Interpolation is bicubic with antialiasing. A class token has no position in the grid: prepend it afterwards.
 
     Cost: O(n d)
 
     Args:
         dim: Width of the inputs.
-        grid: Rows and columns that have a vector.
+        grid: Number of rows and columns that have a vector.
     """
 
     def __init__(self, *, dim: Count, grid: tuple[Count, Count]) -> None:
@@ -125,17 +125,21 @@ class Learned2D(nn.Module):
         nn.init.trunc_normal_(self.vectors, std=0.02)
 
     def forward(self, x: Float[Tensor, "b n d"], grid: tuple[int, int] | None = None) -> Float[Tensor, "b n d"]:
-        """`grid` is (rows, columns), the learned one if not given; inputs are in reading order."""
+        """Adds positions to x, whose inputs are in row-major order.
+
+        Args:
+            grid: Number of rows and columns of the inputs. Default: those of the learned grid.
+        """
         rows, columns = _grid_of(x, (self.vectors.shape[0], self.vectors.shape[1]) if grid is None else grid)
         return x + self.resized((rows, columns)).flatten(0, 1)
 
     def resized(self, grid: tuple[int, int]) -> Float[Tensor, "r c d"]:
-        """The vectors of another grid: to fine-tune with, say."""
+        """Interpolates the vectors to another grid, for example for fine-tuning."""
         return resized_grid(self.vectors, grid)
 
 
 def resized_grid(vectors: Float[Tensor, "r c d"], grid: tuple[int, int]) -> Float[Tensor, "rows columns d"]:
-    """The vectors of another grid: bicubic, with antialiasing."""
+    """Interpolates vectors to another grid: bicubic, with antialiasing."""
     if tuple(vectors.shape[:2]) == tuple(grid):
         return vectors
     channels = vectors.to(wide(vectors)).permute(2, 0, 1).unsqueeze(0)
@@ -144,13 +148,13 @@ def resized_grid(vectors: Float[Tensor, "r c d"], grid: tuple[int, int]) -> Floa
 
 
 def sinusoid(positions: Float[Tensor, " n"], dim: int, base: float = 10_000.0) -> Float[Tensor, "n {dim}"]:
-    """sin(p / base^(2i/d)) at 2i and cos(p / base^(2i/d)) at 2i + 1."""
+    """Computes sin(p / base^(2i/d)) at index 2i and cos(p / base^(2i/d)) at index 2i + 1."""
     angles = positions.unsqueeze(1) * frequencies(dim, base, positions)
     return torch.stack([angles.sin(), angles.cos()], -1).flatten(1)
 
 
 def frequencies(dim: int, base: float, like: Float[Tensor, "..."]) -> Float[Tensor, " {dim}//2"]:
-    """base^(-2i/d)."""
+    """Computes base^(-2i/d) for every i < d/2."""
     return base ** (-torch.arange(0, dim, 2, dtype=like.dtype, device=like.device) / dim)
 
 

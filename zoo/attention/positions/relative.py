@@ -1,8 +1,8 @@
-"""Where queries and keys stand: what a position adds to attention.
+"""Relative positions, which change attention by the distance between query and key.
 
-A position is given to a site (`Attend.place`, `MultiHead(position=...)`); `embeddings.py` has what is added to inputs
-instead. All of these depend on where a key is as seen from its query alone: shifting both changes nothing. Rotary
-positions are in `rotary.py`.
+A position belongs to a site (`Attend.place`, `MultiHead(position=...)`). All positions here depend on the offset of a
+key from its query only, so shifting both changes nothing. Rotary positions are in `rotary.py`, embeddings that are
+added to inputs in `embeddings.py`.
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from zoo.attention.supports.layouts import DenseSupport, EdgeSupport, Support
 
 
 class Position(nn.Module):
-    """What a position may change of attention; each kind does what it needs and leaves the rest as it is.
+    """Base class of relative positions. Each method leaves attention unchanged unless a subclass overrides it.
 
-    Positions count from zero. The last query stands at the last key, so that the one new query of a decoder stands
-    after all that came before it.
+    Positions count from zero. The last query stands at the last key, so a decoder's new query stands after all earlier
+    positions.
     """
 
     not_across = "goes by how far a key is from its query, which is of one sequence"
     needs_weights = False
-    """Whether the context depends on the weights themselves, which fused kernels do not give."""
+    """True if the context depends on the weights themselves, which fused kernels do not return."""
     turns = False
-    """Whether queries and keys are turned by their positions, which only the angle between them makes relative."""
+    """True if queries and keys are rotated, which is relative only for scores that depend on the angle between them."""
 
     def turn(self, key: Float[Tensor, "..."], start: int = 0) -> Float[Tensor, "..."]:
-        """Keys as they are at the positions from `start` on."""
+        """Returns the keys as changed by their positions `start`, `start + 1`, ..."""
         return key
 
     def turn_query(
         self, query: Float[Tensor, "..."], key: Float[Tensor, "..."], support: Support
     ) -> Float[Tensor, "..."]:
-        """Queries as they are at their positions."""
+        """Returns the queries as changed by their positions."""
         return query
 
     def bias(
         self, query: Float[Tensor, "..."], key: Float[Tensor, "..."], support: Support, scale: float
     ) -> Float[Tensor, "..."] | None:
-        """What is added to the score of each pair.
+        """Returns the bias that is added to the score of each pair, or None.
 
         Args:
-            query: As `turn_query` gave it.
-            key: Says how many keys there are; it may have fewer heads than the query.
-            scale: What the score multiplies products with.
+            query: Queries returned by `turn_query`.
+            key: Keys, of which only the number is read; they may have fewer heads than the queries.
+            scale: Factor by which the score multiplies products of queries and keys.
         """
         return None
 
@@ -62,21 +62,21 @@ class Position(nn.Module):
         key: Float[Tensor, "..."],
         support: Support,
     ) -> Float[Tensor, "..."]:
-        """The context of each query, with what positions bring to it."""
+        """Returns the context of each query with the contribution of positions added."""
         return context
 
 
 class ALiBi(Position):
-    """-m_h |i - j| is added to the score (Press et al. 2022, section 3), with a fixed slope m_h for each head.
+    """Adds -m_h |i - j| to the score, with a fixed slope m_h for each head (Press et al. 2022, section 3).
 
-    Slopes are 2^(-8h/H) for H a power of two; for other numbers, as in the authors' code, those of the next smaller
-    power, then every second of twice as many. What comes later is as far away as what came before: under a causal
-    support this is the paper's bias, without one its symmetric form.
+    Slopes are 2^(-8h/H) if H is a power of two. For other H, as in the authors' code, they are the slopes of the next
+    smaller power, then every second slope of the next larger one. Under a causal support this is the paper's bias,
+    otherwise its symmetric form.
 
     Cost: O(pairs)
 
     Args:
-        heads: H.
+        heads: Number of heads, H.
     """
 
     def __init__(self, *, heads: Count) -> None:
@@ -86,7 +86,7 @@ class ALiBi(Position):
         self.heads = heads
 
     def slopes(self, like: Float[Tensor, "..."]) -> Float[Tensor, " {self.heads}"]:
-        """m_h in the precision and on the device of a tensor."""
+        """Returns m_h in the precision and on the device of a tensor."""
         power = 1 << (self.heads.bit_length() - 1)
         exponents = [8.0 * (head + 1) / power for head in range(power)]
         exponents += [4.0 * (2 * head + 1) / power for head in range(self.heads - power)]
@@ -100,18 +100,18 @@ class ALiBi(Position):
 
 
 class T5Bias(Position):
-    """A learned number for each head and bucket of distances is added to the score (Raffel et al. 2020, section 2.1).
+    """Adds a learned bias for each head and bucket of distances to the score (Raffel et al. 2020, section 2.1).
 
-    Half of the buckets hold one distance each, the other half widen logarithmically up to `distance`; all beyond it
-    share the last. T5 shares one table among its layers, which one object given to all of them does.
+    Half of the buckets hold one distance each, the others widen logarithmically up to `distance`; all larger distances
+    share the last bucket. T5 shares one table between its layers: to do so, give the same object to all of them.
 
     Cost: O(pairs)
 
     Args:
         heads: Number of heads.
-        buckets: Number of buckets; even, where both directions have half of them.
-        distance: Where the last bucket begins.
-        causal: All buckets are for what came before.
+        buckets: Number of buckets; an even number unless `causal`, half of them for each direction.
+        distance: Distance at which the last bucket begins.
+        causal: If True, all buckets are for keys before the query.
     """
 
     def __init__(self, *, heads: Count, buckets: Count = 32, distance: Count = 128, causal: bool = False) -> None:
@@ -129,10 +129,10 @@ class T5Bias(Position):
         nn.init.normal_(self.table, std=0.02)
 
     def bucket(self, offsets: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
-        """The bucket of each offset of a key from its query."""
+        """Returns the bucket of each offset of a key from its query."""
         exact = self.one_way // 2
         away = (-offsets).clamp(min=0) if self.causal else offsets.abs()
-        # in single precision, as the tables of trained models were indexed
+        # single precision, in which the tables of pretrained models were indexed
         ratio = (away.clamp(min=1).float() / exact).log() / math.log(self.distance / exact)
         wide = (exact + (ratio * (self.one_way - exact)).long()).clamp(max=self.one_way - 1)
         bucket = torch.where(away < exact, away, wide)
@@ -147,15 +147,15 @@ class T5Bias(Position):
 
 
 class RelativeBias2D(Position):
-    """A learned number for each head and offset on a grid is added to the score (Liu et al. 2021, eq. 4: B).
+    """Adds a learned bias for each head and offset on a grid to the score (Liu et al. 2021, eq. 4: B).
 
-    Queries and keys are the places of the whole grid, row by row.
+    Queries and keys are the cells of the whole grid, in row-major order.
 
     Cost: O(pairs)
 
     Args:
         heads: Number of heads.
-        grid: Rows and columns.
+        grid: Number of rows and columns.
     """
 
     def __init__(self, *, heads: Count, grid: tuple[Count, Count]) -> None:
@@ -177,11 +177,11 @@ class RelativeBias2D(Position):
             raise ValueError(f"a grid of {rows} x {columns} has {rows * columns} places, got {keys} keys")
         places = torch.arange(first, first + query.shape[2], dtype=wide(query), device=query.device)
         of = support.at_query(places[None, None]).long()
-        to = (of + support.offsets(query, key)).clamp(0, keys - 1)  # what is no pair may lie anywhere
+        to = (of + support.offsets(query, key)).clamp(0, keys - 1)  # padded slots that are no pair may get any index
         down = of // columns - to // columns + rows - 1
         right = of % columns - to % columns + columns - 1
         index = down * (2 * columns - 1) + right
-        if isinstance(support, DenseSupport):  # whose rows are about as long as the table
+        if isinstance(support, DenseSupport):  # its rows are about as long as the table
             of_query = self.table.flatten(1)[None, :, None].expand(-1, -1, query.shape[2], -1)
             return support.pick(of_query, index)
         heads = torch.arange(len(self.table), device=index.device).view(-1, *[1] * (index.dim() - 2))
@@ -191,15 +191,15 @@ class RelativeBias2D(Position):
 class Shaw(Position):
     """q · (k_j + a^K_{j-i}) and sum_j w_ij (v_j + a^V_{j-i}) (Shaw et al. 2018, eq. 3 and 4): learned relative vectors.
 
-    Distances beyond k are clipped to it (section 3.2). Heads share the vectors (section 3.3). The products with all
-    2k + 1 vectors are computed once a query and then picked, so that no pair has a vector of its own. The values' part
-    depends on the weights: no fused kernel.
+    Distances are clipped to k (section 3.2), and heads share the vectors (section 3.3). Each query is multiplied with
+    all 2k + 1 vectors once, and the products are picked for its pairs, so no vector is stored per pair. The term of the
+    values depends on the weights, so no fused kernel can be used.
 
     Cost: O(pairs + n k d)
 
     Args:
         dim: Width of one head.
-        distance: k.
+        distance: Largest distance with a vector of its own, k.
     """
 
     needs_weights = True
@@ -239,17 +239,17 @@ class Shaw(Position):
 
 
 class TransformerXL(Position):
-    """(q + u) · k_j + (q + v) · W R_{i-j} (Dai et al. 2019, section 3.3, terms a-d), R the sinusoid of the distance.
+    """(q + u) · k_j + (q + v) · W R_{i-j}, with R the sinusoid of i - j (Dai et al. 2019, section 3.3, terms a-d).
 
-    u and v are of each head. The products with R are computed once for each distance and then picked. That would be
-    more than all pairs where queries have few pairs of many distances (global tokens, BigBird, a predicted place):
-    there the sines and cosines of i - j are taken apart into those of i, by which the query is turned, and of j.
+    u and v are learned for each head. The products with R are computed once for each distance and picked for each pair.
+    If queries have few pairs of many distances (global tokens, BigBird, predicted windows), that would be more work
+    than all pairs; the sinusoid of i - j is then split into those of i, which rotates the query, and of j.
 
     Cost: O(pairs d), times heads where queries have few pairs of many distances
 
     Args:
         dim: Width of one head.
-        heads: Number of heads; the sinusoid is as wide as all heads together.
+        heads: Number of heads; the width of the sinusoid is `dim * heads`.
     """
 
     def __init__(self, *, dim: Count, heads: Count) -> None:
@@ -275,7 +275,7 @@ class TransformerXL(Position):
     def bias(
         self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support, scale: float
     ) -> Float[Tensor, "..."]:
-        # the query comes with u
+        # turn_query has added u to the query
         with_place = query + support.per_head(self.place - self.content).to(query.dtype)
         distinct, index = _distinct(query, key, support)
         if len(distinct) * query.shape[2] > _MANY * index.shape[2:].numel():
@@ -291,12 +291,12 @@ class TransformerXL(Position):
         key: Float[Tensor, "*keys dk"],
         support: Support,
     ) -> tuple[Float[Tensor, "b h q w"], Float[Tensor, "1 1 k w"]]:
-        """What W^T (q + v) is when turned by the query's position, and the sinusoid of each key's."""
+        """Returns W^T (q + v) rotated by the position of the query, and the sinusoid of the position of each key."""
         width, dtype = self.project.in_features, wide(query)
         back = _products(with_place, self.project.weight.view(self.heads, -1, width))
         of_sines, of_cosines = back[..., 0::2], back[..., 1::2]
         first = first_position(query, key, support)
-        # in double precision, as long sequences need it, and once for all heads
+        # double precision, which long sequences need; computed once for all heads
         at_query, at_key = (
             sinusoid(torch.arange(start, start + count, dtype=torch.float64, device=query.device), width).to(dtype)
             for start, count in ((first, query.shape[2]), (0, key.shape[2]))
@@ -307,23 +307,23 @@ class TransformerXL(Position):
 
 
 _MANY = 4
-"""Distances for each pair of a query, beyond which products with all of them cost more than one for each pair."""
+"""Number of distances per pair beyond which a product with each distance costs more than one with each pair."""
 
 
 def first_position(query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support) -> int:
-    """Where the first query stands, the last query of the whole being at the last key."""
+    """Returns the position of the first query, given that the last query of the sequence stands at the last key."""
     if isinstance(support, EdgeSupport):
         raise ValueError("the nodes of a graph have no order: positions work on sequences")
     return key.shape[2] - query.shape[2] - getattr(support, "later", 0)
 
 
 def _distinct(query: Tensor, key: Tensor, support: Support) -> tuple[Int[Tensor, " m"], Int[Tensor, "..."]]:
-    """Every offset that occurs, in ascending order, and for each pair the place of its own among them."""
+    """Returns the offsets that may occur, in ascending order, and for each pair the index of its offset among them."""
     offsets = support.offsets(query, key)
     if isinstance(support, DenseSupport):
         first = first_position(query, key, support)
         low, high = 1 - first - query.shape[2], key.shape[2] - 1 - first
-        # forbidden pairs share the last place
+        # forbidden pairs share the last index
         high = min(high, 0) if support.causal else high
     elif offsets.numel():
         low, high = int(offsets.min()), int(offsets.max())
@@ -334,6 +334,6 @@ def _distinct(query: Tensor, key: Tensor, support: Support) -> tuple[Int[Tensor,
 
 
 def _products(query: Float[Tensor, "b h q d"], vectors: Float[Tensor, "*h d m"]) -> Float[Tensor, "b h q m"]:
-    """In at least single precision, as the products of queries and keys are."""
+    """Multiplies queries with vectors in fp32 or wider, the precision of products of queries and keys."""
     with torch.autocast(query.device.type, enabled=False):
         return at_least_single(query) @ vectors.to(wide(query))

@@ -1,4 +1,4 @@
-"""Rotary positions, and what makes them reach beyond the length that a model was trained at."""
+"""Rotary positions, and scalings of them for sequences longer than in training."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from zoo.attention.supports.layouts import Support
 
 @runtime_checkable
 class Scaling(Protocol):
-    """How frequencies change for inputs longer than the training's."""
+    """A change of the frequencies for inputs longer than in training."""
 
     @property
     def magnitude(self) -> float:
-        """What turned queries and keys are multiplied by."""
+        """Factor of the rotated queries and keys."""
         ...
 
     def __call__(self, frequencies: Float[Tensor, " m"]) -> Float[Tensor, " m"]: ...
 
 
 class Rotary(Position):
-    """(R_i q) · (R_j k), each turned by its position, depends on i - j (Su et al. 2021, eq. 15 and 34).
+    """(R_i q) · (R_j k): rotated by their positions, the product depends on i - j (Su et al. 2021, eq. 15 and 34).
 
-    That is so for scores by the angle between the two: products and cosines. Others are refused, because their scores
-    would depend on where both stand.
+    This holds for scores that depend on the angle between query and key: products and cosines. Other scores are
+    refused, because they would depend on the absolute positions.
 
-    Neighbouring numbers (2i, 2i + 1) are a pair and turned by p base^(-2i/d), as in the paper; weights of models that
-    pair i with i + d/2 (GPT-NeoX, Llama in Hugging Face's layout) need their projections permuted.
+    Elements 2i and 2i + 1 form a pair that is rotated by p base^(-2i/d), as in the paper. Pretrained weights of models
+    that pair i with i + d/2 (GPT-NeoX, Llama in the Hugging Face layout) need their projections permuted.
 
     Cost: O(n d)
 
     Args:
         dim: Width of one head.
-        base: The longest wavelength is 2 pi times this.
-        fraction: How much of the width is turned; the rest knows no position (Black et al. 2022, section 2.1.1).
-        scaling: For longer inputs than in training: `Interpolated`, `NTKAware`, `YaRN`.
+        base: Base of the wavelengths, which range from 2 pi to 2 pi times this.
+        fraction: Share of the width that is rotated; the rest has no position (Black et al. 2022, section 2.1.1).
+        scaling: Scaling for inputs longer than in training: `Interpolated`, `NTKAware` or `YaRN`. Default: none.
     """
 
     turns = True
@@ -81,10 +81,10 @@ class Rotary(Position):
 
 @dataclass(frozen=True)
 class Interpolated:
-    """p / s for p: positions of the longer input fall between the trained ones (Chen et al. 2023, eq. 4).
+    """Replaces p by p / s, so that positions of a longer input lie between trained ones (Chen et al. 2023, eq. 4).
 
     Args:
-        factor: s, the length read over the length trained at.
+        factor: s, the length of the input divided by the length in training.
     """
 
     magnitude: ClassVar[float] = 1.0
@@ -100,10 +100,12 @@ class Interpolated:
 
 @dataclass(frozen=True)
 class NTKAware:
-    """base s^(d/(d-2)) for base: the slowest pair is interpolated, the fastest kept (Peng et al. 2023, definition 1).
+    """Replaces base by base s^(d/(d-2)) (Peng et al. 2023, definition 1).
+
+    The slowest pair is interpolated, and the fastest does not change.
 
     Args:
-        factor: s, the length read over the length trained at.
+        factor: s, the length of the input divided by the length in training.
     """
 
     magnitude: ClassVar[float] = 1.0
@@ -121,15 +123,15 @@ class NTKAware:
 
 @dataclass(frozen=True)
 class YaRN:
-    """Pairs are interpolated by how often they turned in training (Peng et al. 2023, definition 3 and section 3.4).
+    """Interpolates each pair by its number of rotations in training (Peng et al. 2023, definition 3 and section 3.4).
 
-    A pair that turned more than `fast` times is kept, one that turned less than `slow` times interpolated, between
-    them linearly mixed. Queries and keys grow by 0.1 ln s + 1, which sharpens the softmax.
+    A pair with more than `fast` rotations does not change, one with fewer than `slow` is interpolated, and those
+    between are a linear mixture. Queries and keys are multiplied by 0.1 ln s + 1, which sharpens the softmax.
 
     Args:
-        factor: s, the length read over the length trained at.
-        trained: The length trained at.
-        slow, fast: The paper's alpha and beta.
+        factor: s, the length of the input divided by the length in training.
+        trained: Length in training.
+        slow, fast: Numbers of rotations, the paper's alpha and beta.
     """
 
     factor: Positive
@@ -155,7 +157,10 @@ class YaRN:
 def _turned(
     pairs: Float[Tensor, "*b n m 2"], angles: Float[Tensor, "n m"], magnitude: float
 ) -> Float[Tensor, "*b n m 2"]:
-    """As products of complex numbers, one kernel for all that is done; a compiler knows none, but makes one itself."""
+    """Rotates pairs by products of complex numbers, which take one kernel.
+
+    `torch.compile` does not support complex numbers; it fuses the real form into one kernel.
+    """
     if torch.compiler.is_compiling():
         cos, sin = angles.cos() * magnitude, angles.sin() * magnitude
         even, odd = pairs.unbind(-1)

@@ -1,7 +1,7 @@
-"""Attention in linear time: a kernel phi(q) · phi(k) in place of the softmax, so that keys are summed first.
+"""Attention in linear time: a kernel phi(q) · phi(k) replaces the exponential, so that keys can be summed first.
 
-What is summed is all that the keys leave behind: there are no weights. A recorder is told so; on request
-(`record(model, implied=True)`) it is given phi(q) · phi(k) of every pair, normalised, which costs what softmax costs.
+Only the sums are kept, so there are no weights to record. On request (`record(model, implied=True)`) the normalised
+phi(q) · phi(k) is computed for every pair, at the quadratic cost of softmax attention.
 """
 
 from __future__ import annotations
@@ -27,20 +27,23 @@ from zoo.attention.weightless.shared import Weightless
 
 _BLOCK = 128
 _LARGEST, _PART = 16 * 2**20, 4 * 2**20
-"""Bytes of features that are held whole, and of a part of more: 32 MiB a CPU's allocator maps afresh every time."""
+"""Bytes of features that are computed at once, and bytes of a part where there are more.
+
+From 32 MiB on, the allocator of a CPU maps new memory for every tensor, which is slow.
+"""
 
 
 class KernelAttention(Weightless, ABC):
-    """sum_j phi(q) · phi(k_j) v_j / sum_j phi(q) · phi(k_j); what phi is, its children say."""
+    """sum_j phi(q) · phi(k_j) v_j / sum_j phi(q) · phi(k_j), with phi defined by the subclass."""
 
     reason = "it sums keys before queries come, and has no weights; record(..., implied=True) gives phi(q) · phi(k)"
 
     @abstractmethod
     def size(self, width: int) -> int:
-        """How many features phi has of a vector of some width."""
+        """Returns the number of features of phi for vectors of a width."""
 
     def projection(self, query: Float[Tensor, "b h q d"]) -> Float[Tensor, "h d f"] | None:
-        """What phi is made with in this pass, and again where the backward pass recomputes it."""
+        """Returns the projection that phi uses in this pass; recomputation in the backward pass uses the same one."""
         return None
 
     @abstractmethod
@@ -50,7 +53,7 @@ class KernelAttention(Weightless, ABC):
         projection: Float[Tensor, "h d f"] | None,
         scale: Float[Tensor, "b h f"],
     ) -> Float[Tensor, "b h q f"]:
-        """phi of queries, for keys whose features were divided by exp(scale)."""
+        """Computes phi of queries, for keys whose features were divided by exp(scale)."""
 
     @abstractmethod
     def of_key(
@@ -60,12 +63,12 @@ class KernelAttention(Weightless, ABC):
         mask: Bool[Tensor, "#b #h #k 1"] | None,
         before: LinearState,
     ) -> tuple[Float[Tensor, "b h k f"], Float[Tensor, "b h f"] | None]:
-        """phi of keys, and the logarithm of what each feature was divided by."""
+        """Computes phi of keys, and the logarithm of the number that each feature was divided by (None for 1)."""
 
     def start(
         self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b g k d"], support: DenseSupport
     ) -> LinearState:
-        """The sums before the first key."""
+        """Returns the sums before the first key."""
         dtype = wide(query)
         shape = *query.shape[:2], self.size(query.shape[-1])
         sums = torch.zeros(*shape, 1, dtype=dtype, device=query.device)
@@ -79,10 +82,13 @@ class KernelAttention(Weightless, ABC):
         support: DenseSupport,
         state: LinearState | None = None,
     ) -> tuple[Float[Tensor, "b h q v"], LinearState | None]:
-        """With a state, `key` and `value` are those that follow the ones it has summed.
+        """Computes the context of each query.
+
+        Args:
+            state: Sums over earlier keys; `key` and `value` then hold only the keys after those.
 
         Returns:
-            The context of each query, and the sums with these keys (None if none were given).
+            The context of each query, and the sums including these keys (None if no state was given).
         """
         self.check(query, key, value, support)
         memory = self.prepare(key, value, support, 0 if state is None else state.length)
@@ -95,7 +101,7 @@ class KernelAttention(Weightless, ABC):
         support: DenseSupport | None = None,
         state: LinearState | None = None,
     ) -> tuple[Float[Tensor, "b h q v"], LinearState | None]:
-        """`forward` for keys and values that were prepared before."""
+        """Computes `forward` for keys and values that `prepare` returned."""
         support = memory.support if support is None else support
         self.check(query, memory.key, memory.value, support)
         return self._summed(query, memory.cleaned(support), support, state)
@@ -108,7 +114,11 @@ class KernelAttention(Weightless, ABC):
         support: DenseSupport,
         memory: LinearState | Memory | None = None,
     ) -> tuple[Float[Tensor, "b h n v"], LinearState]:
-        """Causal self-attention of the positions that follow those in the memory, which becomes their sums."""
+        """Computes causal self-attention at the positions that follow those in the memory.
+
+        Returns:
+            The context of each query, and the sums over all keys so far.
+        """
         here = support.of_last_keys(key.shape[2])
         if isinstance(memory, Memory):
             before = DenseSupport(memory.support.permitted, causal=True)
@@ -149,7 +159,7 @@ class KernelAttention(Weightless, ABC):
         return context, None if state is None else sums
 
     def _part(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b h k d"]) -> int | None:
-        """How many positions are looked at together; None for all."""
+        """Returns the number of positions that are computed together; None for all."""
         if torch.compiler.is_compiling() or query.device.type != "cpu":
             return None
         position = query.shape[0] * query.shape[1] * self.size(query.shape[3]) * wide(query).itemsize
@@ -167,7 +177,10 @@ class KernelAttention(Weightless, ABC):
         sums: LinearState,
         part: int | None,
     ) -> tuple[Float[Tensor, "b h q v"], LinearState]:
-        """The last query stands at the last key: queries before the first key, or keys before the first query."""
+        """Computes causal attention where the last query stands at the last key.
+
+        There may be more queries than keys (the first queries then see no key) or more keys than queries.
+        """
         blind, early = (max(n, 0) for n in (query.shape[2] - key.shape[2], key.shape[2] - query.shape[2]))
         if early:
             earlier, (key, value, mask) = zip(*(_cut(x, early) for x in (key, value, mask)), strict=True)
@@ -180,7 +193,7 @@ class KernelAttention(Weightless, ABC):
         return joined(of_parts), sums
 
     def in_blocks(self, *tensors: Tensor | None) -> Iterable[tuple[Any, ...]]:
-        """As many positions of each at a time as have their pairs computed together."""
+        """Splits the tensors into blocks of positions whose pairs are computed together."""
         return in_parts(_BLOCK, *tensors)
 
     def _add(
@@ -191,14 +204,14 @@ class KernelAttention(Weightless, ABC):
         projection: Float[Tensor, "h d f"] | None,
         sums: LinearState,
     ) -> LinearState:
-        """The sums with these keys."""
+        """Adds these keys to the sums."""
         of_key, scale = self.of_key(at_least_single(key), projection, mask, sums)
         return sums.step(sums.sums_at(scale) + of_key.mT @ counted(value, mask), scale, key.shape[2])
 
     def _read(
         self, query: Float[Tensor, "b h q d"], projection: Float[Tensor, "h d f"] | None, sums: LinearState
     ) -> Float[Tensor, "b h q v"]:
-        """The context of queries that see all the keys that were summed."""
+        """Computes the context of queries that see all keys in the sums."""
         return _average(self.of_query(at_least_single(query), projection, sums.scale) @ sums.sums)
 
     def _follow(
@@ -210,7 +223,7 @@ class KernelAttention(Weightless, ABC):
         projection: Float[Tensor, "h d f"] | None,
         sums: LinearState,
     ) -> tuple[Float[Tensor, "b h n v"], LinearState]:
-        """The context of queries that see what was summed and the keys up to their own, and the sums with these."""
+        """Computes the context of queries that see the sums and the keys up to their own, and adds the keys."""
         of_key, scale = self.of_key(at_least_single(key), projection, mask, sums)
         of_query = self.of_query(at_least_single(query), projection, sums.scale if scale is None else scale)
         context, total = _causal(of_query, of_key, counted(value, mask), sums.sums_at(scale))
@@ -226,7 +239,7 @@ class KernelAttention(Weightless, ABC):
         state: LinearState | None,
     ) -> None:
         self.tap.silent(self.reason)
-        if not self.tap.wants_implied or state is not None:  # of keys that were summed, nothing can be said
+        if not self.tap.wants_implied or state is not None:  # the keys in the sums cannot be told apart
             return
         with torch.set_grad_enabled(self.tap.wants_gradient and torch.is_grad_enabled()):
             self.tap.emit(self.implied(query, key, projection, mask, support), support, implied=True)
@@ -239,7 +252,7 @@ class KernelAttention(Weightless, ABC):
         mask: Bool[Tensor, "#b #h #_k 1"] | None,
         support: DenseSupport,
     ) -> Float[Tensor, "b h q k"]:
-        """phi(q) · phi(k), normalised, of keys without those that come after the last query."""
+        """Computes phi(q) · phi(k) of all pairs, normalised; `key` is without the keys after the last query."""
         before = self.start(query, key, support)
         of_key, scale = self.of_key(at_least_single(key), projection, mask, before)
         of_query = self.of_query(at_least_single(query), projection, before.scale if scale is None else scale)
@@ -253,9 +266,9 @@ class KernelAttention(Weightless, ABC):
 class LinearAttention(KernelAttention):
     """phi(x) = elu(x) + 1 (Katharopoulos et al. 2020, eq. 5-7; causal: eq. 9-12).
 
-    Causal attention goes in blocks: the pairs within one, and the sums of those before it. As in the paper queries and
-    keys are not scaled. A rotary position turns them before phi, so that the result depends on where both stand, not on
-    their distance alone.
+    Causal attention is computed in blocks, from the pairs within a block and the sums of earlier blocks. As in the
+    paper, queries and keys are not scaled. A rotary position turns them before phi, so the result depends on absolute
+    positions too, not only on distances.
 
     Cost: O(n d^2)
     Weights: none; implied on request
@@ -283,7 +296,7 @@ class LinearAttention(KernelAttention):
 
 
 class _EluPlusOne(torch.autograd.Function):
-    """Not `F.elu(x) + 1`, which is zero below -17 in fp32; and what the gradient needs is the result alone."""
+    """Computes elu(x) + 1 from exp(x): `F.elu(x) + 1` is zero below -17 in fp32, and its backward pass needs x too."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -302,28 +315,28 @@ def _elu_plus_one(x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
 
 
 def with_later(x: Float[Tensor, "b h _k f"], support: DenseSupport) -> Float[Tensor, "b h k f"]:
-    """Zeros for the keys that no query sees because they come after the last."""
+    """Appends zeros for the keys after the last query, which no query sees."""
     return F.pad(x, (0, 0, 0, support.later if support.causal else 0))
 
 
 def in_parts(size: int | None, *tensors: Tensor | None) -> Iterable[tuple[Any, ...]]:
-    """The same positions of each, `size` at a time; a mask may be the same for all positions, or None."""
+    """Splits all tensors along their positions into parts of `size`; None and tensors of one position are repeated."""
     assert tensors[0] is not None
     length = tensors[0].shape[2]
     if size is None or length <= size:
         return [tensors]
-    # split, not slices: their gradients are put together once
+    # the backward pass of split concatenates once; that of slices adds one full tensor for each slice
     every = (itertools.repeat(x) if x is None or x.shape[2] == 1 else torch.split(x, size, 2) for x in tensors)
     return zip(*every, strict=False)
 
 
 def _cut(x: Tensor | None, at: int) -> tuple[Any, ...]:
-    """What is before a position and what follows, with the same exception."""
+    """Splits a tensor before a position; None and a tensor of one position are repeated."""
     return (x, x) if x is None or x.shape[2] == 1 else torch.split(x, [at, x.shape[2] - at], 2)
 
 
 def _run(part: int | None, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Where there are parts, they are computed again in the backward pass: no features are kept."""
+    """Calls a function; if positions are split into parts, the backward pass recomputes it, so no features are kept."""
     if part is None or not torch.is_grad_enabled():
         return function(*arguments)
     return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)
@@ -334,14 +347,14 @@ def joined(parts: list[Float[Tensor, "..."]]) -> Float[Tensor, "..."]:
 
 
 def counted(value: Float[Tensor, "b h k v"], mask: Bool[Tensor, "#b #h #k 1"] | None) -> Float[Tensor, "b h k v1"]:
-    """Values with a last column that counts the keys that exist."""
+    """Appends a last column to the values: 1 at keys, 0 at masked keys."""
     value = at_least_single(value)
     exists = value.new_ones(()) if mask is None else mask.to(value.dtype)
     return torch.cat([value, exists.expand(*value.shape[:3], 1)], -1)
 
 
 def _average(sums: Float[Tensor, "b h q v1"]) -> Float[Tensor, "b h q v"]:
-    """By the last column. What sums to zero has no key: any divisor but zero."""
+    """Divides the sums by their last column; a row without keys has sum zero and stays zero."""
     context, norm = torch.split(sums, [sums.shape[-1] - 1, 1], -1)
     return context / norm.masked_fill(norm == 0.0, 1.0)
 
@@ -352,9 +365,10 @@ def _causal(
     value: Float[Tensor, "b h n v"],
     before: Float[Tensor, "b h f #v"],
 ) -> tuple[Float[Tensor, "b h n v"], Float[Tensor, "b h f v"]]:
-    """For each query the sum over the keys up to it of (query · key) value, and the sum of key value^T over all.
+    """Computes sum_{j<=i} (q_i · k_j) v_j for each query, and the sum of k_j v_j^T over all keys.
 
-    `before` is what the sum begins with.
+    Args:
+        before: Initial value of the sum.
     """
     length = key.shape[2]
     sums = before.expand(*before.shape[:3], value.shape[3])

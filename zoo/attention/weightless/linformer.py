@@ -1,4 +1,4 @@
-"""Softmax attention over a fixed number of mixtures of the keys."""
+"""Softmax attention over a fixed number of linear combinations of the keys."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from zoo.attention.ranges import Count
 from zoo.attention.supports.layouts import DenseSupport
 from zoo.attention.weightless.shared import Weightless
 
-# So many weights written out are faster than a kernel that computes them twice; of more the memory counts.
+# Up to this number, storing all weights is faster than a fused kernel, which recomputes them; beyond, it needs too much
+# memory.
 _FEW = 1 << 20
 
 
 class Linformer(Weightless):
     """softmax(q · (E K) / sqrt(d)) (F V), with E and F of slots x length (Wang et al. 2020, eq. 7).
 
-    Its weights are over slots, each a mixture of all positions, and so over no position: it has none to show. What it
-    implies is their product with F: it may be negative and does not sum to one.
+    The weights are over slots, each a mixture of all positions, so there are no weights over positions to observe. The
+    implied weights are the product of the weights and F; they may be negative, and rows need not sum to one.
 
-    A shorter sequence uses the first columns of E and F. Keys that a mask forbids are zeros before they are mixed, so
-    that padding is the same as a shorter sequence; the softmax is over all slots, whatever is left in them. It is not
-    causal: a slot mixes positions from everywhere.
+    A shorter sequence uses the first columns of E and F. Masked keys are set to zero before they are mixed, so padding
+    gives the same result as a shorter sequence; the softmax is always over all slots. The mechanism cannot be causal,
+    because every slot mixes all positions.
 
     Cost: O(n s d)
     Weights: over slots, not positions; implied on request
@@ -36,10 +37,10 @@ class Linformer(Weightless):
     Args:
         dim: Width of one head.
         heads: Number of heads.
-        length: Of the longest sequence of keys.
-        slots: Number of mixtures.
-        share: Who shares a projection: nothing, so that each head has an E and an F; the heads; or the heads, and keys
-            with values (section 4, headwise and key-value sharing).
+        length: Length of the longest sequence of keys.
+        slots: Number of slots, s.
+        share: Sharing of E and F: `"nothing"` gives each head its own, `"heads"` shares them between heads, and
+            `"heads and values"` also sets F = E (section 4, headwise and key-value sharing).
     """
 
     reason = "its weights are over mixtures of positions; record(..., implied=True) gives their product with F"
@@ -68,12 +69,12 @@ class Linformer(Weightless):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """N(0, 1/slots): a projection that keeps lengths on average (proof of theorem 2)."""
+        """Draws E and F from N(0, 1/slots), which preserves norms on average (proof of theorem 2)."""
         for mix in {self.mix_keys, self.mix_values}:
             nn.init.normal_(mix, std=mix.shape[1] ** -0.5)
 
     def start(self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: DenseSupport) -> None:
-        """There is nothing to remember between steps."""
+        """Returns None: there is no state between steps."""
 
     def forward(
         self,
@@ -83,7 +84,7 @@ class Linformer(Weightless):
         support: DenseSupport,
         state: None = None,
     ) -> tuple[Float[Tensor, "b h q v"], None]:
-        """Shapes are the support's."""
+        """Computes the context of each query; for shapes see `DenseSupport`."""
         self.check(query, key, value, support)
         return self._attended(query, self.prepare(key, value, support), support)
 
@@ -94,7 +95,7 @@ class Linformer(Weightless):
         support: DenseSupport | None = None,
         state: None = None,
     ) -> tuple[Float[Tensor, "b h q v"], None]:
-        """`forward` for keys and values that were prepared before."""
+        """Computes `forward` for keys and values that `prepare` returned."""
         support = memory.support if support is None else support
         self.check(query, memory.key, memory.value, support)
         return self._attended(query, memory.cleaned(support), support)
@@ -125,11 +126,11 @@ class Linformer(Weightless):
         return context.to(dtype), None
 
     def _mixed(self, mix: nn.Parameter, x: Float[Tensor, "b g n d"], heads: int) -> Float[Tensor, "b h s d"]:
-        """Slots of keys or values, for every head of the queries."""
+        """Computes the slots of keys or values, for every query head."""
         part = mix[..., : x.shape[2]].to(x.dtype)
         if len(part) > 1:
             return part @ per_query_head(x, heads)
-        # as one product for all heads
+        # one product for all heads
         return per_query_head(torch.einsum("sn,bgnd->bgsd", part[0], x), heads)
 
     def _show(

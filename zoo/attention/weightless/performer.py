@@ -1,4 +1,4 @@
-"""Softmax attention in linear time, by random features whose products are its exponentials on average."""
+"""Softmax attention in linear time, approximated with random features."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ class Performer(KernelAttention):
     """phi(x) = exp(w · x - |x|^2 / 2) / sqrt(m): E[phi(q) · phi(k)] = exp(q · k) (Choromanski et al. 2021, lemma 1).
 
     The m vectors w are Gaussian, and orthogonal in blocks of d (section 2.4); each head has its own. Queries and keys
-    are scaled by d^(-1/4), as softmax attention scales their product. The error falls as 1/sqrt(m), and grows
-    exponentially with the norms of queries and keys.
+    are scaled by d^(-1/4), so that their product is scaled as in softmax attention. The error falls as 1/sqrt(m) and
+    grows exponentially with the norms of queries and keys.
 
-    Each feature is divided by its largest value over the keys (of a long sequence: over those summed so far, and the
-    sums are rescaled where it rises), and each query's features by their largest: both cancel. Causal attention goes in
-    blocks: the pairs within one, each key's features divided by what it alone decides, and the sums of those before it
-    share a softmax, so that no key that comes later changes how those before it are rounded.
+    For numerical stability each feature is divided by its largest value over the keys, and the features of each query
+    by their largest value; both factors cancel. In a long sequence the maximum is over the keys summed so far, and the
+    sums are rescaled whenever it rises. Causal attention is computed in blocks: one softmax combines the pairs within a
+    block with the sums of earlier blocks, and each key in the block is scaled on its own, so that rounding never
+    depends on later keys.
 
     Cost: O(n m d)
     Weights: none; implied on request
@@ -33,9 +34,9 @@ class Performer(KernelAttention):
     Args:
         dim: Width of one head.
         heads: Number of heads.
-        features: m.
-        redraw_every: Forward passes in training after which the features are drawn anew; never if not given. Where
-            activations are recomputed in the backward pass, call `redraw` between steps instead.
+        features: Number of random features, m.
+        redraw_every: Number of training passes after which the features are redrawn. Default: never. With activation
+            checkpointing, call `redraw` between steps instead.
     """
 
     directions: Float[Tensor, "h f d"]
@@ -49,7 +50,7 @@ class Performer(KernelAttention):
         if redraw_every is not None and redraw_every < 1:
             raise ValueError(f"redraw_every must be at least 1, got {redraw_every}")
         self.redraw_every = redraw_every
-        # The seed is a buffer: a checkpoint continues the same sequence of features, as do all ranks of a run.
+        # The seed is a buffer, so that a resumed run and all ranks of a run draw the same sequence of features.
         self.register_buffer("directions", torch.empty(heads, features, dim))
         self.register_buffer("seed", torch.empty((), dtype=torch.int64))
         self.register_buffer("passes", torch.empty((), dtype=torch.int64))
@@ -60,7 +61,7 @@ class Performer(KernelAttention):
         self._draw(int(torch.randint(2**62, (), device="cpu")))
 
     def redraw(self) -> None:
-        """Other features, from a generator of their own."""
+        """Redraws the features with the next seed; torch's global generator is not used."""
         self._draw(int(self.seed) + 1)
 
     @torch.no_grad()
@@ -93,7 +94,7 @@ class Performer(KernelAttention):
         scale: Float[Tensor, "b h f"],
     ) -> Float[Tensor, "b h q f"]:
         assert projection is not None
-        # |q|^2 / 2 is the same for all features of a query, and cancels
+        # |q|^2 / 2 is left out: it is the same for all features of a query and cancels
         of_query = (query @ projection).add_(scale.unsqueeze(2))
         return of_query.sub_(of_query.detach().amax(-1, keepdim=True)).exp_()
 
@@ -174,14 +175,14 @@ class Performer(KernelAttention):
 def _exponents(
     key: Float[Tensor, "b h k d"], projection: Float[Tensor, "h d f"] | None, mask: Bool[Tensor, "#b #h #k 1"] | None
 ) -> Float[Tensor, "b h k f"]:
-    """log phi(k), but for a constant; the lowest number where no key is."""
+    """Computes log phi(k) up to a constant; the lowest number at masked keys."""
     assert projection is not None
     exponents = (key @ projection).sub_(key.square().sum(-1, keepdim=True) / (2.0 * math.sqrt(key.shape[-1])))
     return exponents if mask is None else exponents.masked_fill(~mask, torch.finfo(key.dtype).min)
 
 
 def _first(exponents: Float[Tensor, "b h k f"], mask: Bool[Tensor, "#b #h #k 1"] | None) -> Float[Tensor, "b h f"]:
-    """Those of the first key that exists: no query sees another without it."""
+    """Returns the exponents of the first key that is not masked, which every later causal query sees."""
     if mask is None:
         return exponents[:, :, 0].detach()
     at = mask.expand(*exponents.shape[:3], 1).to(torch.uint8).argmax(2, keepdim=True)
@@ -191,7 +192,7 @@ def _first(exponents: Float[Tensor, "b h k f"], mask: Bool[Tensor, "#b #h #k 1"]
 def _log_pairs(
     of_query: Float[Tensor, "b h q f"], exponents: Float[Tensor, "b h k f"], scale: Float[Tensor, "b h f"]
 ) -> Float[Tensor, "b h q k"]:
-    """log(phi(q) · phi(k)), but for a constant of each query; each key's features are divided by their largest."""
+    """Computes log(phi(q) · phi(k)) up to a constant of each query; the features of a key are scaled to at most 1."""
     exponents = exponents - scale.unsqueeze(2)
     largest = exponents.detach().amax(-1, keepdim=True)
     pairs = of_query @ (exponents - largest).exp_().mT
@@ -199,13 +200,13 @@ def _log_pairs(
 
 
 def _orthogonal(heads: int, count: int, width: int, generator: torch.Generator) -> Float[Tensor, "h f d"]:
-    """Blocks of orthogonal directions, each uniform on the sphere, with the norms of independent Gaussian vectors."""
+    """Draws blocks of orthogonal vectors with uniform directions and the norms of independent Gaussian vectors."""
 
     def gaussian(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64, device="cpu")
 
     orthogonal, upper = torch.linalg.qr(gaussian(heads, math.ceil(count / width), width, width))
-    # QR's own choice of signs is not uniform (Mezzadri 2007, section 5)
+    # the signs that QR chooses are not uniform (Mezzadri 2007, section 5)
     signs = upper.diagonal(dim1=-2, dim2=-1).sign().unsqueeze(-2)
     directions: Tensor = (orthogonal * signs).mT.flatten(1, 2)[:, :count]
     norms = gaussian(heads, count, width).norm(dim=-1, keepdim=True)

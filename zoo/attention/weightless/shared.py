@@ -1,4 +1,4 @@
-"""What mechanisms that never form the pairs of queries and keys have in common."""
+"""The base of mechanisms that never compute pairs of queries and keys."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from zoo.attention.supports.layouts import DenseSupport
 
 
 class Weightless(nn.Module):
-    """What they share with `Attend`: positions, supports and the Tap."""
+    """Implements what these mechanisms share with `Attend`: positions, supports and the Tap."""
 
     supports = (DenseSupport,)
     remembers = False
     batchable = True
     not_decoding = "has no weights to align a source with, and goes over all of its keys again at every step"
     reason = ""
-    """What a recorder is told."""
+    """Reason, reported by a recorder, why there are no weights."""
     longest: int | None = None
-    """How many keys it takes at most, if it was made for a number of them."""
+    """Largest number of keys, if the mechanism is limited to one."""
 
     position: Position | None
 
@@ -33,7 +33,7 @@ class Weightless(nn.Module):
         self.tap = Tap()
 
     def place(self, position: Position) -> None:
-        """Gives the site a sense of where its queries and keys are."""
+        """Sets the position of queries and keys; only positions that turn them are possible."""
         kind = type(position)
         if kind.bias is not Position.bias or kind.add_context is not Position.add_context:
             raise ValueError(
@@ -43,13 +43,13 @@ class Weightless(nn.Module):
         self.position = position
 
     def require(self, support: type, user: str) -> None:
-        """Refuses, at start-up, a support without the axes of sequences."""
+        """Refuses, at start-up, supports other than `DenseSupport`."""
         check_serves(self, support, user)
 
     def prepare(
         self, key: Float[Tensor, "b g k d"], value: Float[Tensor, "b g k v"], support: DenseSupport, start: int = 0
     ) -> Memory:
-        """Keys and values as `read` takes them; as in `Attend.prepare`."""
+        """Prepares keys and values for `read`: see `Attend.prepare`."""
         key, value = support.clean(key), support.clean(value)
         return Memory(key if self.position is None else self.position.turn(key, start), value, support)
 
@@ -60,7 +60,7 @@ class Weightless(nn.Module):
         value: Float[Tensor, "..."],
         support: DenseSupport,
     ) -> None:
-        """Refuses shapes and masks that do not fit."""
+        """Refuses shapes and masks that do not fit each other."""
         check_shapes(query, key, value, support)
         check_widths(query, key)
         self.key_mask(support)
@@ -68,9 +68,9 @@ class Weightless(nn.Module):
     def for_heads(
         self, heads: int, memory: Memory, support: DenseSupport
     ) -> tuple[Float[Tensor, "b _g k d"], Float[Tensor, "b _g k v"]]:
-        """Keys and values; under a mask for each head with the heads of the queries.
+        """Returns the keys and values, repeated for the query heads if the mask differs by head.
 
-        What some heads of a group see and others do not cannot be summed for all of them.
+        A sum over keys can be shared by a group of query heads only if all of them see the same keys.
         """
         mask = self.key_mask(support)
         if mask is None or mask.shape[1] == 1 or memory.key.shape[1] == memory.value.shape[1] == heads:
@@ -78,7 +78,7 @@ class Weightless(nn.Module):
         return support.clean(per_query_head(memory.key, heads)), support.clean(per_query_head(memory.value, heads))
 
     def key_mask(self, support: DenseSupport) -> Bool[Tensor, "#b #h 1 #k"] | None:
-        """True at keys that exist; the same for every query, because keys are summed once."""
+        """Returns the mask of keys. It must be the same for every query, because keys are summed once."""
         if support.permitted is not None and support.permitted.shape[2] != 1:
             raise ValueError(
                 f"{type(self).__name__} sums the keys once for all queries; its mask must be the same for each, "
