@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from zoo.errors import ConfigError
-from zoo.sweeps import processes, search
+from zoo.sweeps import processes, search_space
 
 TRAIN_PY = Path(__file__).resolve().parents[2] / "train.py"
 SEARCH = ["train", "-m", "hydra/sweeper=optuna", "model=gat", "optimizer.lr=tag(log,interval(0.0001,0.1))"]
@@ -47,7 +47,7 @@ def test_what_is_searched() -> None:
     distributions = pytest.importorskip("optuna").distributions
     given = ["model=gat", "a=int(interval(1,5))", "b=tag(log,interval(0.1,1.0))", "c=range(2,9,2)", "d=x,y"]
     given += ["e=choice(1,2)", "f=interval(1,5)"]
-    fixed, space = search._space(given)
+    fixed, space = search_space.space_of(given)
     assert fixed == ["model=gat"]
     assert space == {
         "a": distributions.IntDistribution(1, 5),
@@ -70,7 +70,7 @@ def test_what_is_searched() -> None:
 )
 def test_settings_that_do_not_fit(given: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        search._settings(given)
+        search_space.settings_of(given)
 
 
 def test_a_search_goes_on_where_it_was_stopped(cli: Any, trials_done: list[float]) -> None:

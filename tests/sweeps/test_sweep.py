@@ -20,9 +20,12 @@ from typing import Any
 import pytest
 import yaml
 
+from zoo.disk import new_directory
 from zoo.errors import ConfigError, InterruptedRunError
-from zoo.sweeps import processes, sweep
-from zoo.sweeps.sweep_directory import job_lock, wait_for_jobs
+from zoo.sweeps import directory, processes
+from zoo.sweeps.directory import opened
+from zoo.sweeps.locks import job_lock, wait_for_jobs
+from zoo.sweeps.multirun import expanded
 
 TRAIN_PY = Path(__file__).resolve().parents[2] / "train.py"
 
@@ -65,7 +68,7 @@ def statuses(path: Path) -> list[str]:
 
 
 def test_every_combination() -> None:
-    found = sweep.expanded(["model=gat,gatv2", "seed=range(2)", "data.nodes=240", "optimizer.lr=choice(0.1,0.2)"])
+    found = expanded(["model=gat,gatv2", "seed=range(2)", "data.nodes=240", "optimizer.lr=choice(0.1,0.2)"])
     assert [job.overrides for job in found] == [
         [f"model={model}", f"seed={seed}", "data.nodes=240", f"optimizer.lr={lr}"]
         for model in ("gat", "gatv2")
@@ -77,7 +80,7 @@ def test_every_combination() -> None:
 
 def test_values_that_are_no_sweep_stay_as_they_are() -> None:
     given = ["model=gat", "optimisation.freeze=[net.layers.0,net.layers.1]", "data.nodes='a,b c'", "x={a: 1}"]
-    (job,) = sweep.expanded(given)
+    (job,) = expanded(given)
     assert job.overrides == given
     assert job.chosen == {}
 
@@ -85,7 +88,7 @@ def test_values_that_are_no_sweep_stay_as_they_are() -> None:
 @pytest.mark.parametrize("bad", ["run_dir=a,b", "resume=a,b", "init=a,b", "seed=[0,1"])
 def test_what_cannot_be_swept_over(bad: str) -> None:
     with pytest.raises(ConfigError):
-        sweep.expanded(["model=gat", bad])
+        expanded(["model=gat", bad])
 
 
 def test_a_sweep_and_its_summary(cli: Any, jobs_done: list[list[str]]) -> None:
@@ -154,14 +157,14 @@ def test_a_finished_sweep_is_not_continued_nor_one_of_other_options(cli: Any, jo
 
 def test_two_sweeps_of_one_second(cli: Any, jobs_done: list[list[str]]) -> None:
     """The lock is per open file: the second finds the first at work and takes a directory of its own."""
-    jobs = sweep.expanded(["model=gat", "seed=0,1"])
-    with sweep.opened(["model=gat", "seed=0,1"], jobs, None) as one:
+    jobs = expanded(["model=gat", "seed=0,1"])
+    with opened(["model=gat", "seed=0,1"], jobs, None) as one:
         one.prepare(one.jobs[0])
         done = cli("train", "-m", "model=gat", "seed=0,1")
         assert done.code == 0
         assert f"the same sweep is at work in {one.folder}" in done.err
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: sweep.new_directory(Path("a/b").absolute()), range(32)))
+        found = list(pool.map(lambda _: new_directory(Path("a/b").absolute()), range(32)))
     assert len(set(found)) == 32
 
 
@@ -170,7 +173,7 @@ def test_a_killed_sweep_is_continued_once_its_job_has_ended(
 ) -> None:
     """The job of a sweep that was killed holds a lock of its own until it ends; what it finds counts."""
     overrides = ["model=gat", "seed=0,1"]
-    with sweep.opened(overrides, sweep.expanded(overrides), None) as killed:
+    with opened(overrides, expanded(overrides), None) as killed:
         killed.prepare(killed.jobs[0])
     orphan = job_lock(killed.folder)
     orphan.__enter__()
@@ -184,7 +187,7 @@ def test_a_killed_sweep_is_continued_once_its_job_has_ended(
         threading.Timer(0.3, end).start()
         wait_for_jobs(folder)
 
-    monkeypatch.setattr(sweep, "wait_for_jobs", waiting)
+    monkeypatch.setattr(directory, "wait_for_jobs", waiting)
     done = cli("train", "-m", *overrides)
     assert done.code == 0
     assert f"{killed.folder}: a job that this sweep began still runs; it is waited for" in done.err
@@ -392,6 +395,6 @@ def test_a_signal_reaches_the_process_that_was_started() -> None:
 
 def test_an_interruption_is_told_from_a_failure(jobs_done: list[list[str]], tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    jobs = sweep.expanded(["model=gat", "seed=99"])
-    with sweep.opened(["model=gat", "seed=99"], jobs, None) as opened, pytest.raises(InterruptedRunError):
-        opened.run_job(0, opened.jobs[0])
+    jobs = expanded(["model=gat", "seed=99"])
+    with opened(["model=gat", "seed=99"], jobs, None) as found, pytest.raises(InterruptedRunError):
+        found.run_job(0, found.jobs[0])

@@ -13,7 +13,7 @@ from zoo.checkpoints import checkpoint
 from zoo.composing import config
 from zoo.composing.build import resolve
 from zoo.errors import ConfigError
-from zoo.sweeps import search
+from zoo.sweeps import search_space
 from zoo.tasks.contract import Task
 from zoo.training.optimisation import Optimisation, Schedule
 from zoo.training.run import train
@@ -78,14 +78,14 @@ def test_plateau_asks_where_nothing_is_known_of_the_monitor(task: Task) -> None:
     ],
 )
 def test_a_search_goes_by_the_primary_metric(dense: ModuleType, given: dict[str, str], judged: dict[str, str]) -> None:
-    settings = search._settings({f"hydra.sweeper.{name}": value for name, value in given.items()})
-    assert search._judged(settings, {"model": {"_target_": "zoo.tasks.dense_cases.ErrorTask"}}) == judged
+    settings = search_space.settings_of({f"hydra.sweeper.{name}": value for name, value in given.items()})
+    assert search_space.judged(settings, {"model": {"_target_": "zoo.tasks.dense_cases.ErrorTask"}}) == judged
 
 
 def test_a_search_asks_where_nothing_is_known_of_the_metric() -> None:
-    settings = search._settings({"hydra.sweeper.metric": "val/recall"})
+    settings = search_space.settings_of({"hydra.sweeper.metric": "val/recall"})
     with pytest.raises(ConfigError, match=r"^hydra\.sweeper\.metric=val/recall: .* hydra\.sweeper\.direction="):
-        search._judged(settings, {"model": {"_target_": "zoo.tasks.graph.NodeClassifier"}})
+        search_space.judged(settings, {"model": {"_target_": "zoo.tasks.graph.NodeClassifier"}})
 
 
 @pytest.mark.parametrize("model", config.options("model"))

@@ -121,9 +121,9 @@ def train(overrides: list[str]) -> int:
         check.show(overrides)
         return 0
     if set(flags) in ({"-m"}, {"--multirun"}):
-        from zoo.sweeps import sweep
+        from zoo.sweeps import multirun
 
-        return sweep.run(overrides)
+        return multirun.run(overrides)
     if not flags:
         composed = config.compose(overrides)  # what is mistyped is said before anything heavy is imported
         from zoo.training import run

@@ -20,16 +20,12 @@ from multiprocessing.connection import Listener
 from typing import Any
 
 from zoo.composing import config
-from zoo.composing.build import resolve
 from zoo.errors import ConfigError, nearest
-from zoo.sweeps.sweep import Sweep, headlined, opened, write_csv
-from zoo.sweeps.sweep_directory import Job
+from zoo.sweeps.directory import opened
+from zoo.sweeps.jobs import Job, Sweep
+from zoo.sweeps.search_space import example, judged, settings_of, space_of
+from zoo.sweeps.summary import SUMMARY, headlined, write_csv
 from zoo.training.callbacks.reporting import TRIAL
-
-DEFAULTS = {"n_trials": "20", "metric": "", "direction": "", "pruner": "median", "seed": "0"}
-"""hydra.sweeper.*: how many trials; by what and whether more of it is better, by default the model's primary metric;
-median or none; of the sampler."""
-_DIRECTIONS = {"max": "maximize", "min": "minimize"}
 
 
 def run(overrides: list[str], own: Sequence[str], given: Mapping[str, str]) -> int:
@@ -39,15 +35,15 @@ def run(overrides: list[str], own: Sequence[str], given: Mapping[str, str]) -> i
     except ModuleNotFoundError as error:
         raise ConfigError('hydra/sweeper=optuna needs its package: pip install "attention-zoo[sweep]"') from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    settings = _settings(given)
-    fixed, space = _space(own)
+    settings = settings_of(given)
+    fixed, space = space_of(own)
     count = int(settings["n_trials"])
 
     def is_open(jobs: list[Job]) -> bool:
         return len(jobs) < count or any(job.status in ("started", "stopped") for job in jobs)
 
-    like = [*fixed, *(f"{key}={_example(each)}" for key, each in space.items())]
-    settings |= _judged(settings, config.compose(like))
+    like = [*fixed, *(f"{key}={example(each)}" for key, each in space.items())]
+    settings |= judged(settings, config.compose(like))
     with opened(overrides, [], given.get("hydra.sweep.dir"), like=like, is_open=is_open) as sweep:
         from optuna.storages import JournalStorage
         from optuna.storages.journal import JournalFileBackend
@@ -129,7 +125,7 @@ def _finish(sweep: Sweep, study: Any, settings: Mapping[str, str]) -> int:
         rows.append(
             {"trial": trial.number, "state": state, settings["metric"]: value, **job.chosen, "run": job.run_dir}
         )
-    write_csv(sweep.folder / "summary.csv", rows)
+    write_csv(sweep.folder / SUMMARY, rows)
     complete = [row for row in rows if row["state"] == "complete"]
     print(f"{len(rows)} trials: {len(complete)} complete, {sum(r['state'] == 'pruned' for r in rows)} stopped early")
     if not complete:
@@ -142,73 +138,3 @@ def _finish(sweep: Sweep, study: Any, settings: Mapping[str, str]) -> int:
     print("  " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
     print(f"{sweep.folder}: sweep.yaml, summary.csv, study.log; the best run: {best.run_dir}")
     return 0
-
-
-def _settings(given: Mapping[str, str]) -> dict[str, str]:
-    settings = dict(DEFAULTS)
-    for key, value in given.items():
-        name = key.removeprefix("hydra.sweeper.")
-        if key in ("hydra/sweeper", "hydra.sweep.dir"):
-            continue
-        if not key.startswith("hydra.sweeper.") or name not in DEFAULTS:
-            raise ConfigError(
-                f"the search has no option {key!r}. {nearest(key, [f'hydra.sweeper.{n}' for n in DEFAULTS])}"
-            )
-        settings[name] = value
-    for name in ("n_trials", "seed"):
-        if not settings[name].isdigit():
-            raise ConfigError(f"hydra.sweeper.{name}={settings[name]}: write a whole number")
-    for name, choices in (("direction", ("", *_DIRECTIONS.values())), ("pruner", ("median", "none"))):
-        if settings[name] not in choices:
-            raise ConfigError(f"hydra.sweeper.{name}={settings[name]}: write {' or '.join(filter(None, choices))}")
-    if settings["metric"].startswith(("test/", "truth/")):
-        raise ConfigError(f"hydra.sweeper.metric={settings['metric']}: the test set has no say in a choice")
-    return settings
-
-
-def _judged(settings: Mapping[str, str], composed: Mapping[str, Any]) -> dict[str, str]:
-    """By which metric trials are compared, and in which direction."""
-    task = resolve(composed["model"]["_target_"], "model", is_root=True)
-    metric = settings["metric"] or task.primary
-    direction = settings["direction"] or _DIRECTIONS.get(task.mode_of(metric) or "")
-    if not direction:
-        raise ConfigError(
-            f"hydra.sweeper.metric={metric}: the model does not say whether more or less of it is better; write "
-            f"hydra.sweeper.direction=maximize or minimize, or take its primary metric, {task.primary}"
-        )
-    return {"metric": metric, "direction": direction}
-
-
-def _space(own: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """The overrides that every trial has, and what differs."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    try:
-        parsed = OverridesParser.create().parse_overrides(list(own))
-    except HydraException as error:
-        raise ConfigError(str(error).splitlines()[0]) from error
-    space = {each.get_key_element(): _distribution(each) for each in parsed if each.is_sweep_override()}
-    if not space:
-        raise ConfigError("nothing to search: write an option as interval(a, b), range(a, b) or choice(a, b)")
-    return [str(each.input_line) for each in parsed if not each.is_sweep_override()], space
-
-
-def _distribution(override: Any) -> Any:
-    from hydra.core.override_parser.types import IntervalSweep, RangeSweep
-    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-
-    value = override.value()
-    if isinstance(value, IntervalSweep):
-        kind = IntDistribution if isinstance(value.start, int) and isinstance(value.end, int) else FloatDistribution
-        return kind(value.start, value.end, log="log" in value.tags)
-    if isinstance(value, RangeSweep):
-        found = list(override.sweep_iterator())
-        if all(isinstance(each, int) for each in found) and len(found) > 1:
-            return IntDistribution(min(found), max(found), step=abs(found[1] - found[0]))
-        return CategoricalDistribution(found)
-    return CategoricalDistribution(list(override.sweep_string_iterator()))
-
-
-def _example(distribution: Any) -> Any:
-    return distribution.choices[0] if hasattr(distribution, "choices") else distribution.low

@@ -1,0 +1,117 @@
+"""The jobs of a sweep: the run that each stands for, how far it is, and how it is started."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from zoo.composing import config
+from zoo.composing.config import quoted
+from zoo.disk import new_directory, write_text
+from zoo.errors import ConfigError, InterruptedRunError
+from zoo.small_files import read_json
+from zoo.sweeps import processes
+from zoo.sweeps.locks import job_lock
+from zoo.training import run_directory
+
+FILE = "sweep.yaml"
+INTERRUPTED = 130
+Status = Literal["waiting", "started", "finished", "stopped", "failed"]
+
+
+@dataclass
+class Job:
+    """One run of a sweep.
+
+    Args:
+        overrides: What the user would have given for this run alone.
+        chosen: The options that differ within the sweep, with their values here.
+        run_dir: Set when it starts.
+        status: As it was last heard of; `finished` means that the run has left its metrics.json.
+    """
+
+    overrides: list[str]
+    chosen: dict[str, str]
+    run_dir: str | None = None
+    status: Status = "waiting"
+
+    def metrics(self) -> dict[str, Any] | None:
+        """What the run has found; None if it is not finished."""
+        path = None if self.run_dir is None else Path(self.run_dir) / run_directory.RESULT
+        if path is None or not path.exists():
+            return None
+        try:
+            found = read_json(path)
+        except ValueError as error:
+            raise ConfigError(f"{path} is damaged ({error}); remove it, and the run is evaluated again") from error
+        return dict(found)
+
+    def arguments(self) -> list[str]:
+        """Of the command line: from the beginning, or from the last checkpoint if there is one."""
+        assert self.run_dir is not None
+        last = Path(self.run_dir) / run_directory.LAST
+        started = [f"resume={quoted(str(last))}"] if last.exists() else []
+        # what a run started from is in its checkpoint: a continued run is not initialised again
+        given = [each for each in self.overrides if not (started and each.startswith("init="))]
+        return ["train", *given, *started, f"run_dir={quoted(self.run_dir)}"]
+
+
+class Sweep:
+    """The directory of a sweep and what stands in its sweep.yaml."""
+
+    def __init__(self, folder: Path, overrides: list[str], jobs: list[Job], lock: int) -> None:
+        self.folder = folder
+        self.overrides = overrides
+        self.jobs = jobs
+        self.lock = lock
+
+    def open_jobs(self) -> list[tuple[int, Job]]:
+        return [(number, job) for number, job in enumerate(self.jobs) if job.metrics() is None]
+
+    def run_job(self, number: int, job: Job, more: Mapping[str, str] | None = None, of: int | None = None) -> int:
+        """One job in a fresh process; a stop by the user stops the sweep."""
+        self.prepare(job)
+        of = of or len(self.jobs)
+        print(f"sweep: job {number + 1} of {of}: {shlex.join(job.overrides)}", file=sys.stderr, flush=True)
+        with job_lock(self.folder) as handle:
+            code = processes.run(processes.command(*job.arguments()), more=more, keep_open=[handle])
+        self.ended(job, code)
+        if code in (INTERRUPTED, -2, -15):
+            raise InterruptedRunError(
+                f"the sweep was stopped in job {number + 1} of {of}.\nContinue with the same command: {self.command()}"
+            )
+        return code
+
+    def prepare(self, job: Job) -> None:
+        """A run directory, a new one unless there is a checkpoint to continue from."""
+        if job.run_dir is None or not (Path(job.run_dir) / run_directory.LAST).exists():
+            given = config.value_of(job.overrides, "run_dir")
+            if given is not None:
+                raise ConfigError("a sweep gives each of its runs a run_dir; choose paths.runs=PATH instead")
+            job.run_dir = str(_new_run_dir(job.overrides))
+        job.status = "started"
+        self.write()
+
+    def ended(self, job: Job, code: int) -> None:
+        stopped = code in (INTERRUPTED, -2, -15)
+        job.status = "finished" if job.metrics() is not None else "stopped" if stopped else "failed"
+        self.write()
+
+    def command(self) -> str:
+        return shlex.join(["python", "train.py", "-m", *self.overrides])
+
+    def write(self) -> None:
+        content = {"overrides": self.overrides, "jobs": [asdict(job) for job in self.jobs]}
+        write_text(self.folder / FILE, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+
+
+def _new_run_dir(overrides: Sequence[str]) -> Path:
+    composed = config.compose(overrides)
+    names = composed["names"]
+    return new_directory(Path(composed["paths"]["runs"]).absolute() / f"{names['model']}-{names['data']}")

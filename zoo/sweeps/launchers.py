@@ -1,0 +1,92 @@
+"""The jobs of a sweep by one of Hydra's launchers (`hydra/launcher=joblib`), which start them where they like."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from zoo.composing import config
+from zoo.disk import write_text
+from zoo.errors import ConfigError, InterruptedRunError
+from zoo.sweeps import processes
+from zoo.sweeps.jobs import INTERRUPTED, Job, Sweep
+from zoo.sweeps.locks import job_lock
+
+
+def launch(sweep: Sweep, options: Sequence[str]) -> None:
+    """The open jobs by one of Hydra's launchers. What it starts starts a fresh process and waits for it."""
+    from hydra._internal.callbacks import Callbacks
+    from hydra._internal.hydra import Hydra
+    from hydra._internal.utils import create_config_search_path
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.plugins import Plugins
+    from hydra.errors import HydraException
+    from hydra.types import HydraContext, RunMode
+    from omegaconf.errors import OmegaConfBaseException
+
+    waiting = [job for _, job in sweep.open_jobs()]
+    if not waiting:
+        return
+    for job in waiting:
+        sweep.prepare(job)
+    GlobalHydra.instance().clear()
+    try:
+        hydra = Hydra.create_main_hydra2("train", create_config_search_path(str(config.CONF)))
+        composed = hydra.compose_config(
+            config_name="train",
+            overrides=[*waiting[0].overrides, *options, f"hydra.sweep.dir={config.quoted(str(sweep.folder))}"],
+            run_mode=RunMode.MULTIRUN,
+        )
+        context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks(composed))
+        launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=context, task_function=_launched, config=composed
+        )
+    except (HydraException, OmegaConfBaseException) as error:
+        for job in waiting:
+            with suppress(OSError):
+                Path(job.run_dir or "").rmdir()
+                Path(job.run_dir or "").parent.rmdir()
+            job.run_dir, job.status = None, "waiting"
+        sweep.write()
+        extra = 'launchers other than basic are plugins: pip install "attention-zoo[sweep]"'
+        raise ConfigError(f"{str(error).strip().splitlines()[0]} ({extra})") from error
+    finally:
+        GlobalHydra.instance().clear()
+    _tell(sweep, waiting)
+    jobs = [[each for each in job.arguments()[1:] if not each.startswith("resume=")] for job in waiting]
+    codes = [_code(result) for result in launcher.launch(jobs, 0)]
+    for job, code in zip(waiting, codes, strict=True):
+        sweep.ended(job, code)
+    if INTERRUPTED in codes:
+        raise InterruptedRunError(f"the sweep was stopped.\nContinue with the same command: {sweep.command()}")
+
+
+def _tell(sweep: Sweep, waiting: Sequence[Job]) -> None:
+    """Hydra hands a job its composed configuration; the arguments are read from a file beside it."""
+    folder = sweep.folder / "jobs"
+    folder.mkdir(exist_ok=True)
+    for number, job in enumerate(waiting):
+        write_text(folder / f"{number}.json", json.dumps(job.arguments()))
+
+
+def _launched(_: Any) -> int:
+    """What a launcher runs, in a process or on a node of its choice."""
+    from hydra.core.hydra_config import HydraConfig
+
+    found = HydraConfig.get()
+    folder = Path(found.sweep.dir)
+    arguments = json.loads((folder / "jobs" / f"{found.job.num}.json").read_text(encoding="utf-8"))
+    with job_lock(folder) as handle:
+        return processes.run(processes.command(*arguments), keep_open=[handle])
+
+
+def _code(result: Any) -> int:
+    try:
+        return int(result.return_value)
+    except Exception as error:  # whatever the launcher or its cluster met
+        print(f"zoo: a job could not be launched: {error}", file=sys.stderr)
+        return 1

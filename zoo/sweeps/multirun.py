@@ -1,0 +1,94 @@
+"""Many runs from one command: `python train.py -m model=gat,gatv2 seed=0,1,2`.
+
+Each job is a fresh process in a run directory of its own, started from its overrides. The sweep has a directory too:
+
+    runs/sweeps/<time>/
+      sweep.yaml    the overrides, and of every job its overrides, run directory and status
+      summary.csv   for each combination of the values that are not seeds: mean, SD (n-1) and n of every test metric
+
+The same command continues a sweep that did not finish: finished jobs are skipped, a stopped one goes on from its
+last.ckpt, a failed one is tried again. Hydra's parser reads the values (`0,1,2`, `range(5)`, `choice(a,b)`) and its
+launchers are used if one is named (`hydra/launcher=joblib`); its BasicSweeper is not, because it knows nothing of
+failed and finished jobs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Sequence
+
+from zoo.composing import config
+from zoo.errors import ConfigError
+from zoo.sweeps.directory import opened
+from zoo.sweeps.jobs import Job
+from zoo.sweeps.launchers import launch
+from zoo.sweeps.summary import conclude
+
+
+def run(overrides: Sequence[str]) -> int:
+    """Runs or continues the sweep of these overrides; 0 if every job finished, 1 if one failed."""
+    own, options = hydra_options(overrides)
+    if options.get("hydra/sweeper") == "optuna":
+        from zoo.sweeps import search  # Optuna and torch take seconds to import
+
+        return search.run(list(overrides), own, options)
+    unknown = [key for key in options if not key.startswith(("hydra/launcher", "hydra.launcher", "hydra.sweep."))]
+    if unknown:
+        raise ConfigError(
+            f"{unknown[0]}: a sweep takes hydra/launcher=, hydra.launcher.*, hydra.sweep.dir= and hydra/sweeper=optuna"
+        )
+    if options.get("hydra.sweep.dir") == "":
+        raise ConfigError("hydra.sweep.dir is empty (an unset shell variable?)")
+    jobs = expanded(own)
+    for job in jobs:
+        config.compose(job.overrides)  # what is wrong with the last job is said before the first one starts
+    launched = options.get("hydra/launcher", "basic") != "basic"
+    with opened(list(overrides), jobs, options.get("hydra.sweep.dir")) as sweep:
+        print(f"sweep {sweep.folder}: {len(sweep.jobs)} jobs, {len(sweep.open_jobs())} to run", file=sys.stderr)
+        if launched:
+            launch(sweep, [each for each in overrides if each.startswith("hydra") and not _is_dir(each)])
+        else:
+            for number, job in sweep.open_jobs():
+                sweep.run_job(number, job)
+        return conclude(sweep)
+
+
+def expanded(overrides: Sequence[str]) -> list[Job]:
+    """Every combination, the last option changing fastest."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+        choices = [
+            [f"{each.get_key_element()}={value}" for value in each.sweep_string_iterator()]
+            if each.is_sweep_override()
+            else [str(each.input_line)]
+            for each in parsed
+        ]
+    except HydraException as error:
+        raise ConfigError(str(error).splitlines()[0]) from error
+    swept = [each.get_key_element() for each in parsed if each.is_sweep_override()]
+    for key in ("init", "resume", "run_dir"):
+        if key in swept:
+            raise ConfigError(f"{key} cannot be swept over")
+    return [
+        Job(list(found), {key: config.value_of(found, key) or "" for key in swept})
+        for found in itertools.product(*choices)
+    ]
+
+
+def hydra_options(overrides: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The overrides of the runs, and those of the sweep itself (`hydra...`)."""
+    options = [each for each in overrides if each.startswith("hydra")]
+    return [each for each in overrides if each not in options], dict(_pair(each) for each in options)
+
+
+def _pair(override: str) -> tuple[str, str]:
+    key, _, value = override.partition("=")
+    return key, value.strip("'\"")
+
+
+def _is_dir(override: str) -> bool:
+    return override.startswith("hydra.sweep.")

@@ -1,0 +1,94 @@
+"""summary.csv and what a sweep prints at its end: mean, standard deviation and number of seeds of every test metric."""
+
+from __future__ import annotations
+
+import csv
+import shlex
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from zoo.composing import config
+from zoo.disk import whole_file
+from zoo.sweeps.jobs import Job, Sweep
+
+SUMMARY = "summary.csv"
+SEED = "seed"
+
+
+def conclude(sweep: Sweep) -> int:
+    """Writes the summary and names the jobs that failed; 1 if there are any."""
+    rows = summary(sweep.jobs)
+    write_csv(sweep.folder / SUMMARY, rows)
+    _show(rows, sweep.jobs[0])
+    failed = [job for job in sweep.jobs if job.status == "failed"]
+    for job in failed:
+        print(f"zoo: this job failed: {shlex.join(['zoo', *job.arguments()])}", file=sys.stderr)
+    if failed:
+        again = f"the same command tries again: {sweep.command()}"
+        print(f"zoo: {len(failed)} of {len(sweep.jobs)} jobs failed; {again}", file=sys.stderr)
+    print(f"{sweep.folder}: sweep.yaml, summary.csv")
+    return 1 if failed else 0
+
+
+def summary(jobs: Sequence[Job]) -> list[dict[str, str | float | int]]:
+    """A row for every combination of values that are not seeds, with its finished seeds."""
+    groups: dict[tuple[tuple[str, str], ...], list[dict[str, Any]]] = {}
+    for job in jobs:
+        key = tuple((name, value) for name, value in job.chosen.items() if name != SEED)
+        found = job.metrics()
+        groups.setdefault(key, []).extend([found] if found is not None else [])
+    rows = []
+    for key, members in groups.items():
+        row: dict[str, str | float | int] = {**dict(key), "n": len(members)}
+        names = dict.fromkeys(n for each in members for n in each if n.startswith(("test/", "truth/")))
+        for name in names:
+            values = [each[name] for each in members if each.get(name) is not None]
+            row[f"{name} mean"] = statistics.fmean(values)
+            if len(values) > 1:
+                row[f"{name} sd"] = statistics.stdev(values)
+            row[f"{name} n"] = len(values)
+        rows.append(row)
+    return rows
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    with whole_file(path) as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _show(rows: Sequence[Mapping[str, Any]], job: Job) -> None:
+    """Mean and SD of the test metrics by which the model of this job is judged."""
+    from rich.table import Table
+
+    from zoo import terminal
+
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    measured = [name.removesuffix(" mean") for name in columns if name.endswith(" mean")]
+    metrics = headlined(job.overrides, measured)
+    keys = columns[: columns.index("n") + 1]
+    table = Table(title="mean ± SD over seeds", title_justify="left")
+    for name in [*keys, *metrics]:
+        table.add_column(name)
+    for row in rows:
+        table.add_row(*(str(row.get(key, "")) for key in keys), *(_mean_and_sd(row, name) for name in metrics))
+    terminal.console().print(table)
+
+
+def headlined(overrides: Sequence[str], measured: Sequence[str]) -> list[str]:
+    """Of the metrics of a run, those that its closing table shows."""
+    from zoo.composing.build import resolve
+
+    task = resolve(config.compose(overrides)["model"]["_target_"], "model", is_root=True)
+    of_test = [name for name in (f"test/{each}" for each in task.headline) if name in measured]
+    return [*of_test, *(name for name in measured if name.startswith("truth/"))]
+
+
+def _mean_and_sd(row: Mapping[str, Any], name: str) -> str:
+    mean, sd = row.get(f"{name} mean"), row.get(f"{name} sd")
+    return "" if mean is None else f"{mean:.4f}" + ("" if sd is None else f" ± {sd:.4f}")
