@@ -1,12 +1,16 @@
-"""Checkpoints of earlier formats, kept as files: they load, and measure what they measured when they were written."""
+"""Checkpoints of earlier formats, kept as files: they measure what they measured when they were written, and go on."""
 
 from __future__ import annotations
 
+import importlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from zoo.checkpoints import checkpoint
 
 FILES = sorted((Path(__file__).parent / "files").glob("format*/*.json"))
 
@@ -19,3 +23,35 @@ def test_an_old_checkpoint_evaluates_to_the_same_metrics(measured: Path, cli: An
     assert found["protocol"] == then["protocol"] if "protocol" in then else "protocol" not in found
     for name in set(then) - {"protocol"}:
         assert found[name] == pytest.approx(then[name], rel=1e-5, abs=1e-6), name
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_run_of_an_earlier_format_is_continued(number: int, cli: Any) -> None:
+    folder = FILES[0].parents[1] / f"format{number}"
+    Path("old/checkpoints").mkdir(parents=True)
+    for name, file in {"last": "gat.last.ckpt", "best": "gat.ckpt"}.items():
+        shutil.copyfile(folder / file, f"old/checkpoints/{name}.ckpt")
+    done = cli("train", "resume=old/checkpoints/last.ckpt", "run_dir=run", "data.max_epochs=4")
+    assert done.code == 0, done.err
+    assert json.loads(Path("run/metrics.json").read_text())["epochs"] == 4
+    assert checkpoint.read("run/checkpoints/last.ckpt")["global_step"] == 4
+
+
+@pytest.mark.parametrize("path", [file.with_suffix(".ckpt") for file in FILES], ids=lambda path: f"{path.parts[-2:]}")
+def test_its_configuration_is_that_of_today(path: Path) -> None:
+    """Every part has its public name, and a group is there only where the model refers to it."""
+    found = checkpoint.read(path)["zoo"]["config"]
+    for target in (each for each in _targets(found) if each.startswith("zoo.")):
+        package, _, name = target.rpartition(".")
+        assert name in importlib.import_module(package).__all__, target
+    assert {"attention", "gate", "loss"} & set(found) == {
+        group for group in ("attention", "gate", "loss") if found["names"][group] is not None
+    }
+
+
+def _targets(node: Any) -> Any:
+    if isinstance(node, dict):
+        yield from (value for key, value in node.items() if key == "_target_")
+        node = list(node.values())
+    for each in node if isinstance(node, list) else ():
+        yield from _targets(each)

@@ -214,3 +214,11 @@ def test_a_path_in_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
         "~data=/home/her/x",
         "x=~",
     ]
+
+
+def test_a_group_is_in_the_configuration_only_where_the_model_refers_to_it() -> None:
+    gat, sasrec = config.compose(["model=gat"]), config.compose(["model=sasrec"])
+    assert not {"loss", "gate"} & set(gat)
+    assert gat["names"]["loss"] is gat["names"]["gate"] is None
+    assert "gate" not in sasrec
+    assert sasrec["loss"] == sasrec["model"]["loss"]

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -171,3 +172,21 @@ def test_ctrl_c_at_a_terminal(tmp_path: Path, tiny: list[str]) -> None:
     assert "Traceback" not in said
     assert f"Continue with: python train.py resume={tmp_path}/run/checkpoints/last.ckpt" in said
     assert checkpoint.read(tmp_path / "run" / "checkpoints" / "last.ckpt")["global_step"] > 0
+
+
+@pytest.mark.parametrize(
+    ("given", "is_continued"), [([], True), (["penalty.entropy=0.1"], False), (["data.noise=0.2"], False)]
+)
+def test_auto_continues_a_run_of_an_earlier_release(
+    cli: Any, tiny: list[str], monkeypatch: pytest.MonkeyPatch, given: list[str], is_continued: bool
+) -> None:
+    """Its config.yaml names modules that have moved, and groups for which the model has no place."""
+    monkeypatch.setenv("ZOO_CACHE", "cache")
+    begun = Path("runs/gat-planted_graph/unfinished_gat")
+    shutil.copytree(Path(__file__).parent / "files" / begun.name, begun)
+    done = cli("train", *tiny, *given, "resume=auto")
+    assert done.code == 0, done.err
+    assert (f"resume=auto: continuing {begun.absolute()}" in done.err) == is_continued
+    assert (begun / "metrics.json").exists() == is_continued
+    if is_continued:
+        assert epochs(begun) == [0, 1, 2, 3]

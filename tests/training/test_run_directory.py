@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import json
 import re
@@ -333,3 +334,51 @@ def test_metrics_that_are_not_measured(cli: Any, tiny: list[str]) -> None:
     done = cli("train", *tiny, "scheduler=plateau", "scheduler.monitor=val/los", "scheduler.mode=min")
     assert done.code == 2
     assert "val/los which is not available" in done.err
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({}, True),
+        ({"trainer.devices": 2, "run_dir": "elsewhere", "threads": 7}, True),
+        ({"penalty": None, "names.penalty": None}, True),  # a group that a release has added since
+        ({"optimisation.layer_decay": None}, True),  # an option that a release has added since
+        ({"loss": {"_target_": "zoo.tasks.recommendation.losses.BCE"}}, True),  # a group of no use to the model
+        ({"model._target_": "zoo.tasks.graph.module.NodeClassifier"}, True),
+        ({"model._target_": "zoo.tasks.graph.GraphAttentionNet"}, False),
+        ({"data.nodes": 241}, False),
+        ({"data.nodes": None}, False),  # one of the two commands gave it
+        ({"data": None, "names.data": None}, False),  # as above
+        ({"seed": 1}, False),
+        ({"optimisation.rates": {"net": 0.1}}, False),
+        ({"data.hidden": 3, "overrides": ["model=gat", "data.hidden=3"]}, False),  # given there, and unknown here
+        ({"loss": {"negatives": 2}, "overrides": ["model=gat", "loss=bce", "loss.negatives=2"]}, False),
+        ({"overrides": None}, False),
+    ],
+)
+def test_a_run_is_known_by_what_matters_to_it(
+    tmp_path: Path, tiny: list[str], change: dict[str, Any], same: bool
+) -> None:
+    """An option that one of two configurations has alone matters only if it was given; None takes it out."""
+    composed = config.compose(tiny)
+    other = copy.deepcopy(composed)
+    for name, value in change.items():
+        *above, key = name.split(".")
+        node = other
+        for each in above:
+            node = node[each]
+        if value is None:
+            del node[key]
+        else:
+            node[key] = value
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(other))
+    assert run_directory.is_same(composed, path) == same
+
+
+@pytest.mark.parametrize("content", [None, "a: [", "- 1", "\0", "overrides: 3"])
+def test_what_is_no_configuration_is_that_of_no_run(tmp_path: Path, tiny: list[str], content: str | None) -> None:
+    path = tmp_path / "config.yaml"
+    if content is not None:
+        path.write_text(content)
+    assert not run_directory.is_same(config.compose(tiny), path)
