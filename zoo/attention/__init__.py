@@ -53,8 +53,10 @@ from zoo.attention.scores.pairwise import (
 from zoo.attention.self_attention import MixerFactory, self_attention
 from zoo.attention.state import Aligned, AttentionState, LinearState
 from zoo.attention.supports.blocks import BlockSupport
-from zoo.attention.supports.layouts import DenseSupport, EdgeSupport, Support
+from zoo.attention.supports.dense import DenseSupport
+from zoo.attention.supports.edges import EdgeSupport
 from zoo.attention.supports.local import LocalM, LocalP, LocalSupport
+from zoo.attention.supports.support import Support
 from zoo.attention.supports.windows import BigBird, ShiftedWindows, SlidingWindow
 from zoo.attention.target import TargetAttention
 from zoo.attention.weightless.linear import LinearAttention

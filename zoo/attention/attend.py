@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention.checks import check_position, check_serves, check_shapes
+from zoo.attention.checks import check_position, check_serves
 from zoo.attention.dropout import DropWeights
 from zoo.attention.kernels import fused
 from zoo.attention.memory import Memory
@@ -24,7 +24,8 @@ from zoo.attention.positions.relative import Position
 from zoo.attention.ranges import Rate
 from zoo.attention.scores.pairwise import prepared
 from zoo.attention.state import Aligned, AttentionState
-from zoo.attention.supports.layouts import DenseSupport, EdgeSupport, Support
+from zoo.attention.supports.dense import DenseSupport
+from zoo.attention.supports.support import Support
 
 
 class Score(Protocol):
@@ -142,7 +143,7 @@ class Attend(nn.Module):
         self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support
     ) -> AttentionState:
         """The memory before the first step. A normaliser with a memory of its own says how it begins."""
-        if isinstance(support, EdgeSupport):
+        if not support.is_ordered:
             raise ValueError("the nodes of a graph have no order: steps are of sequences")
         nothing = query.new_zeros(*query.shape[:2], 1, key.shape[2])
         begin = getattr(self.normalise, "start", None)
@@ -167,7 +168,7 @@ class Attend(nn.Module):
         support: Support,
         state: AttentionState | None = None,
     ) -> tuple[Float[Tensor, "..."], AttentionState | None]:
-        """Shapes are the support's: see `zoo.attention.supports.layouts`.
+        """Shapes are the support's: see `zoo.attention.supports.support`.
 
         Keys and values may have fewer heads than queries: each then serves a group of neighbouring query heads.
 
@@ -177,7 +178,7 @@ class Attend(nn.Module):
         Returns:
             The context of each query, and the state after this step (None if none was given).
         """
-        check_shapes(query, key, value, support)
+        support.check(query, key, value)
         support = self._restricted(query, key, support)
         return self._combined(query, self.prepare(key, value, support), support, state)
 
@@ -194,7 +195,7 @@ class Attend(nn.Module):
             support: That of the memory if not given; for another one keys and values are cleaned anew in every call.
         """
         support = memory.support if support is None else support
-        check_shapes(query, memory.key, memory.value, support)
+        support.check(query, memory.key, memory.value)
         memory = memory.cleaned(support)
         return self._combined(query, memory, self._restricted(query, memory.key, support), state)
 
@@ -215,7 +216,7 @@ class Attend(nn.Module):
             The context of each query, and the memory with their keys and values.
         """
         here = support.of_last_keys(key.shape[2])
-        check_shapes(query, key, value, here)
+        here.check(query, key, value)
         start = 0 if memory is None else memory.length
         later = self.prepare(of_numbers(key, here), of_numbers(value, here), DenseSupport(), start)
         memory = replace(later, support=support) if memory is None else memory.append(later, support)

@@ -7,22 +7,8 @@ from typing import TYPE_CHECKING
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention.supports.layouts import DenseSupport, EdgeSupport, Support
-
 if TYPE_CHECKING:
     from zoo.attention.positions.relative import Position
-
-
-def check_shapes(
-    query: Float[Tensor, "..."], key: Float[Tensor, "..."], value: Float[Tensor, "..."], support: Support
-) -> None:
-    """Refuses queries, keys and values whose shapes do not fit each other or the support."""
-    if isinstance(support, EdgeSupport):
-        _check_nodes(query, key, value, support)
-    elif support.axes[0] == "batch":
-        _check_sequences(query, key, value)
-        if isinstance(support, DenseSupport):
-            _check_mask(query, key, support)
 
 
 def check_widths(query: Float[Tensor, "..."], key: Float[Tensor, "..."]) -> None:
@@ -81,49 +67,3 @@ def check_decodes(site: nn.Module, user: str) -> None:
         reason = getattr(part, "not_decoding", None)
         if reason is not None:
             raise ValueError(f"{type(part).__name__} {reason}: {user} needs another mechanism")
-
-
-def _check_sequences(query: Tensor, key: Tensor, value: Tensor) -> None:
-    for name, x, axes in (
-        ("query", query, "(b, h, q, d)"),
-        ("key", key, "(b, h, k, d)"),
-        ("value", value, "(b, h, k, v)"),
-    ):
-        if x.dim() != 4:
-            raise ValueError(f"{name} must have the axes {axes}, got shape {tuple(x.shape)}")
-    if key.shape[2] != value.shape[2]:
-        raise ValueError(
-            f"there are k={key.shape[2]} keys and k={value.shape[2]} values; there must be one value a key"
-        )
-    for name, x in (("keys", key), ("values", value)):
-        if x.shape[0] != query.shape[0]:
-            raise ValueError(
-                f"queries have b={query.shape[0]} examples and {name} b={x.shape[0]}; they must be the same"
-            )
-        if x.shape[1] == 0 or query.shape[1] % x.shape[1]:
-            raise ValueError(f"the h={query.shape[1]} heads of queries are not divisible by the {x.shape[1]} of {name}")
-
-
-def _check_mask(query: Tensor, key: Tensor, support: DenseSupport) -> None:
-    if support.permitted is None:
-        return
-    sizes = (*query.shape[:3], key.shape[2])
-    for axis, size, given in zip("bhqk", sizes, support.permitted.shape, strict=True):
-        if given not in (1, size):
-            raise ValueError(
-                f"the mask has {axis}={given} where queries and keys have {axis}={size}; it must be that or 1"
-            )
-
-
-def _check_nodes(query: Tensor, key: Tensor, value: Tensor, support: EdgeSupport) -> None:
-    for name, x, axes in (("query", query, "(q, h, d)"), ("key", key, "(k, h, d)"), ("value", value, "(k, h, v)")):
-        if x.dim() != 3:
-            raise ValueError(f"{name} must have the axes {axes} over edges, got shape {tuple(x.shape)}")
-    queries, keys = support.pattern.shape
-    for name, x, axis, size in (
-        ("queries", query, "q", queries),
-        ("keys", key, "k", keys),
-        ("values", value, "k", keys),
-    ):
-        if x.shape[0] != size:
-            raise ValueError(f"the edges are of {axis}={size} nodes, and there are {x.shape[0]} {name}")

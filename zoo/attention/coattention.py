@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from zoo.attention.attend import Attend
 from zoo.attention.normalisers.soft import Softmax
 from zoo.attention.scores.pairwise import Dot
-from zoo.attention.supports.layouts import DenseSupport
+from zoo.attention.supports.dense import DenseSupport
 
 
 class CoAttention(nn.Module):

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention.supports.layouts import Support
+from zoo.attention.supports.support import Support
 
 _LEVELS = 1 << 16
 

@@ -14,7 +14,7 @@ from zoo.attention.checks import check_steps
 from zoo.attention.kernels.products import Linear
 from zoo.attention.memory import Memory
 from zoo.attention.positions.relative import Position
-from zoo.attention.supports.layouts import DenseSupport
+from zoo.attention.supports.dense import DenseSupport
 
 
 class Unread(nn.Module):

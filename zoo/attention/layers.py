@@ -14,7 +14,7 @@ from zoo.attention.dropout import Dropout
 from zoo.attention.kernels.products import Linear
 from zoo.attention.memory import Memory
 from zoo.attention.ranges import Count, Rate
-from zoo.attention.supports.layouts import DenseSupport
+from zoo.attention.supports.dense import DenseSupport
 
 
 class FeedForward(nn.Module):

@@ -19,7 +19,8 @@ from zoo.attention.checks import check_across
 from zoo.attention.heads import MultiHead, Unread
 from zoo.attention.normalisers.soft import Softmax
 from zoo.attention.scores.pairwise import Dot
-from zoo.attention.supports.layouts import DenseSupport, EdgeSupport
+from zoo.attention.supports.dense import DenseSupport
+from zoo.attention.supports.edges import EdgeSupport
 
 _DOT = AttendFactory(score=Dot, normalise=Softmax)
 

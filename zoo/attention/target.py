@@ -14,7 +14,7 @@ from zoo.attention.attend import Attend
 from zoo.attention.normalisers.unnormalised import Unnormalised
 from zoo.attention.ranges import Count
 from zoo.attention.scores.activation_unit import ActivationUnit
-from zoo.attention.supports.layouts import DenseSupport
+from zoo.attention.supports.dense import DenseSupport
 
 
 class TargetAttention(nn.Module):

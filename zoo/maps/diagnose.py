@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from zoo.maps.labelled import MEAN, LabelledMap
+from zoo.attention.observing.record import MEAN
+from zoo.maps.labelled import LabelledMap
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from zoo.attention.observing.record import MEAN
 from zoo.forms import COUNT, MalformedError, Where
-from zoo.maps.labelled import MEAN, LabelledMap
+from zoo.maps.labelled import LabelledMap
 
 PARTS = ("weights", "source", "target", "permitted", "gold")
 _HEAD = Where("the number of a head", lambda value: type(value) is int and value >= MEAN)

@@ -11,9 +11,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from zoo.attention.observing.record import MEAN
 from zoo.disk import whole_bytes
 from zoo.errors import DataError, ZooError
-from zoo.maps.labelled import MEAN, LabelledMap
+from zoo.maps.labelled import LabelledMap
 
 if TYPE_CHECKING:
     import pandas as pd

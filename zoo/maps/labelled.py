@@ -12,9 +12,6 @@ from torch import Tensor
 
 from zoo.errors import nearest
 
-MEAN = -1
-"""The number of the head that is the average of all."""
-
 
 @dataclass(frozen=True, eq=False)
 class Pairs:

@@ -7,17 +7,14 @@ from dataclasses import replace
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.attention.observing.record import AttentionMap
-from zoo.attention.supports.blocks import BlockSupport
-from zoo.attention.supports.layouts import DenseSupport, EdgeSupport
-from zoo.attention.supports.local import LocalSupport
+from zoo.attention.observing.record import MEAN, AttentionMap
+from zoo.attention.supports.edges import EdgeSupport
 from zoo.errors import nearest
-from zoo.maps.labelled import MEAN, LabelledMap
-from zoo.maps.layouts import laid_out
+from zoo.maps.labelled import LabelledMap
 
 Heads = Literal["each", "mean"]
 Labels = Mapping[str, Sequence[str]]
@@ -82,11 +79,8 @@ def mean_of_heads(one: LabelledMap) -> LabelledMap:
 
 def _kind(found: AttentionMap) -> tuple[Callable[..., LabelledMap], set[str]]:
     """How such a map is labelled, and the axes that can have labels."""
-    support = found.support[0] if isinstance(found.support, list) else found.support
-    if found.axes[-2:] == ("edge", "head"):
-        return _edges, {"source", "target"}
-    if found.axes[-2:] == ("query", "key") or (found.view is None and isinstance(support, BlockSupport | LocalSupport)):
-        return _dense, {"query", "key"}
+    if all(each.has_pairs for each in found.steps()):
+        return (_edges, {"source", "target"}) if found.has_edges else (_dense, {"query", "key"})
     if found.axes in (("batch", "channel"), ("batch", "height", "width")):
         return _gate, set(found.axes[1:])
     axes = ", ".join(found.axes)
@@ -96,20 +90,21 @@ def _kind(found: AttentionMap) -> tuple[Callable[..., LabelledMap], set[str]]:
 def _edges(found: AttentionMap, labels: Labels, gold: Tensor | None, index: int) -> LabelledMap:
     if index:
         raise ValueError(f"{found.site} has edges and no batch, so there is no example {index} in it")
-    supports = found.support if isinstance(found.support, list) else [found.support]
-    support = supports[0]
-    assert isinstance(support, EdgeSupport)
-    if any(other is not support for other in supports):
+    first, *others = found.steps()
+    if any(other.support is not first.support for other in others):
         raise ValueError(f"{found.site} attends over other edges at each step; one map has the same edges at all")
-    targets, sources = support.pattern.shape
+    pairs = first.layout.pairs()
+    assert pairs is not None
+    target, source = pairs.cpu()
+    targets, sources = first.layout.sizes(first.weights)
     sizes = {"source": sources, "target": targets}
     if "step" in found.axes:
         sizes["step"] = found.weights.shape[0]
     for axis, size in sizes.items():
         if axis in labels and len(labels[axis]) != size:
             raise ValueError(f"{found.site} has {size} along {axis!r}, and {len(labels[axis])} labels")
-    if gold is not None and gold.shape[-1] != len(support.order):
-        raise ValueError(f"{found.site} has {len(support.order)} edges, gold has {gold.shape[-1]}: see edge_gold")
+    if gold is not None and gold.shape[-1] != len(source):
+        raise ValueError(f"{found.site} has {len(source)} edges, gold has {gold.shape[-1]}: see edge_gold")
     return LabelledMap(
         site=found.site,
         layer=0,
@@ -117,8 +112,8 @@ def _edges(found: AttentionMap, labels: Labels, gold: Tensor | None, index: int)
         axes=found.axes,
         heads=found.heads,
         labels={axis: labels[axis] if axis in labels else _numbers(range(size)) for axis, size in sizes.items()},
-        source=support.source.cpu(),
-        target=support.target.cpu(),
+        source=source,
+        target=target,
         gold=None if gold is None else gold.cpu(),
     )
 
@@ -127,10 +122,7 @@ def _dense(found: AttentionMap, labels: Labels, gold: Tensor | None, index: int)
     batch = found.axes.index("batch")
     if not 0 <= index < found.weights.shape[batch]:
         raise ValueError(f"{found.site} has a batch of {found.weights.shape[batch]}, there is no example {index}")
-    if found.axes[-2:] == ("query", "key"):
-        weights, permitted = found.weights.detach().select(batch, index).cpu(), _permitted(found, index)
-    else:
-        weights, permitted = laid_out(found, index)
+    weights, permitted = _laid_out(found, index)
     axes: tuple[str, ...] = ("head", "query", "key")
     if "step" in found.axes:
         weights, permitted = weights.movedim(1, 0), permitted.movedim(1, 0)
@@ -178,34 +170,22 @@ def _gate(found: AttentionMap, labels: Labels, gold: Tensor | None, index: int) 
     )
 
 
-def _permitted(found: AttentionMap, index: int) -> Bool[Tensor, "*step #h q k"]:
-    """The mask of one example, at each step; one for all heads where they agree."""
-    if not isinstance(found.support, list):
-        queries, keys = found.weights.shape[-2:]
-        return _mask(found, found.support, queries, keys, index)
-    steps, queries, keys = len(found.support), *found.weights.shape[-2:]
-    # A decoder's keys grow with its steps; a map whose steps are all alike need not say how long they are.
-    queries_of = found.lengths.get("query", (queries,) * steps)
-    keys_of = found.lengths.get("key", (keys,) * steps)
-    every = zip(found.support, queries_of, keys_of, strict=True)
-    masks = [_mask(found, support, some, many, index) for support, some, many in every]
+def _laid_out(found: AttentionMap, index: int) -> tuple[Float[Tensor, "*step h q k"], Bool[Tensor, "*step #h q k"]]:
+    """The weights of one example of a batch, and which of the pairs exist; at each step, where there are steps."""
+    steps = [each.example(index) for each in found.steps()]
+    laid = [each.dense()[0].detach().cpu() for each in steps]
+    masks = [each.permitted()[0].cpu() for each in steps]
+    # one mask for all heads where they agree at every step
     heads = max(len(mask) for mask in masks)
-    return torch.stack([mask.expand(heads, *mask.shape[1:]) for mask in masks])
-
-
-def _mask(found: AttentionMap, support: object, queries: int, keys: int, index: int) -> Bool[Tensor, "#h q k"]:
-    """What a support permits to one example, which has `queries` and `keys`; the rest of the map is padding."""
-    if not isinstance(support, DenseSupport):
-        raise ValueError(f"{found.site}: maps over {type(support).__name__} cannot be labelled")
-    permitted = support.permitted
-    if permitted is not None:
-        permitted = permitted[index : index + 1] if len(permitted) > 1 else permitted
-        permitted = permitted.cpu()
-    mask = DenseSupport(permitted, support.causal, support.later).mask(queries, keys, torch.device("cpu"))
-    mask = torch.ones(1, queries, keys, dtype=torch.bool) if mask is None else mask[0].expand(-1, queries, keys)
-    if len(mask) > 1:
-        mask = mask.any(0, keepdim=True) if found.heads == (MEAN,) else mask[list(found.heads)]
-    return F.pad(mask, (0, found.weights.shape[-1] - keys, 0, found.weights.shape[-2] - queries), value=False)
+    masks = [mask.expand(heads, *weights.shape[1:]) for mask, weights in zip(masks, laid, strict=True)]
+    if "step" not in found.axes:
+        return laid[0], masks[0]
+    queries, keys = (max(each.shape[dim] for each in laid) for dim in (1, 2))
+    missing = [(0, keys - each.shape[2], 0, queries - each.shape[1]) for each in laid]
+    return (
+        torch.stack([F.pad(each, by) for each, by in zip(laid, missing, strict=True)]),
+        torch.stack([F.pad(each, by, value=False) for each, by in zip(masks, missing, strict=True)]),
+    )
 
 
 def _kept(

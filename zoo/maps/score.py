@@ -19,6 +19,7 @@ something; the mean over the targets of their own AUC, where that cannot matter,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,7 +27,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from zoo.maps.labelled import MEAN, LabelledMap
+from zoo.attention.observing.record import MEAN
+from zoo.maps.labelled import LabelledMap
 
 
 def edge_auc(
@@ -152,6 +154,25 @@ def truth(found: LabelledMap, head: int | None = None) -> dict[str, float | None
         "pointing_accuracy": pointing_accuracy(w, g, others, query=q),
         "mass_on_gold": mass_on_gold(w, g, query=q),
     }
+
+
+class Pointing:
+    """Pointing accuracy over many examples with one query each: a picture, a user."""
+
+    def __init__(self) -> None:
+        self._points: list[float] = []
+
+    def add(self, weights: Float[Tensor, "b k"], gold: Bool[Tensor, "b k"]) -> list[float]:
+        """`pointing` of each example of a batch; NaN where it has no gold, which does not count."""
+        has_gold = gold.any(-1).tolist()
+        found = iter(pointing(weights, gold).tolist())
+        by_example = [next(found) if has else math.nan for has in has_gold]
+        self._points += [each for each, has in zip(by_example, has_gold, strict=True) if has]
+        return by_example
+
+    def truth(self) -> dict[str, float | None]:
+        """The mean over the examples with gold; empty where there was none."""
+        return {"pointing_accuracy": sum(self._points) / len(self._points)} if self._points else {}
 
 
 class Tally:

@@ -20,7 +20,8 @@ from zoo.attention.kernels.causal import causal_attention
 from zoo.attention.kernels.processor import PROCESSOR, Processor
 from zoo.attention.normalisers.soft import Softmax
 from zoo.attention.scores.pairwise import Cosine, Dot, General, ScaledDot
-from zoo.attention.supports.layouts import DenseSupport, Support
+from zoo.attention.supports.dense import DenseSupport
+from zoo.attention.supports.support import Support
 
 if TYPE_CHECKING:
     from zoo.attention.attend import Attend

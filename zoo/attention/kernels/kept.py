@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, wraps
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
+from jaxtyping import Bool, Shaped
 from torch import Tensor
 
 _Made = TypeVar("_Made")
@@ -42,3 +43,23 @@ def kept(count: int) -> Callable[[Callable[..., _Made]], Callable[..., _Made]]:
         return of
 
     return decorate
+
+
+def once(known: dict[str, Any], name: str, sizes: tuple[Any, ...], make: Callable[[], _Made]) -> _Made:
+    """What an object knows for these sizes, computed if it was not before."""
+    if not may_be_kept():
+        return make()
+    found = known.get(name)
+    if found is None or found[0] != sizes:
+        found = known[name] = (sizes, for_later(make))
+    return found[1]
+
+
+def can_be_read(x: Shaped[Tensor, "..."]) -> bool:
+    """Whether what is done may depend on the numbers, without a wait for a device or a break in a compiled graph."""
+    return type(x) is Tensor and x.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def unless_all(x: Bool[Tensor, "..."]) -> Bool[Tensor, "..."] | None:
+    """None where all are true, if that can be known."""
+    return None if can_be_read(x) and x.all() else x

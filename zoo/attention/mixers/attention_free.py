@@ -12,7 +12,7 @@ from zoo.attention.kernels.precision import at_least_single
 from zoo.attention.mixers.sequence import MixerState, Sequences, sequences
 from zoo.attention.mixers.state_space import carried_on
 from zoo.attention.observing.record import Tap
-from zoo.attention.supports.layouts import DenseSupport
+from zoo.attention.supports.dense import DenseSupport
 
 _ROWS = 32
 _REASON = "weights are of channels and hidden in a quotient of sums; the query only gates their result"

@@ -22,7 +22,8 @@ from torch.nn import functional as F
 from zoo.attention.kernels.precision import at_least_single
 from zoo.attention.observing.record import Tap
 from zoo.attention.ranges import Count
-from zoo.attention.supports.layouts import DenseSupport, Support
+from zoo.attention.supports.dense import DenseSupport
+from zoo.attention.supports.support import Support
 
 
 class Mixer(Protocol):

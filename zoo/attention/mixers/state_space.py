@@ -14,7 +14,7 @@ from zoo.attention.kernels.scan import linear_recurrence
 from zoo.attention.mixers.sequence import MixerState, sequences
 from zoo.attention.observing.record import Tap
 from zoo.attention.ranges import Count
-from zoo.attention.supports.layouts import DenseSupport
+from zoo.attention.supports.dense import DenseSupport
 
 _REASON = "a state-space layer hands on a state, it does not weigh positions"
 

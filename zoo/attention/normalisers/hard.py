@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from zoo.attention.observing.record import AttentionMap
 from zoo.attention.state import AttentionState
-from zoo.attention.supports.blocks import BlockSupport
-from zoo.attention.supports.layouts import EdgeSupport, Support
+from zoo.attention.supports.support import Support
 
 
 class HardReinforce(nn.Module):
@@ -69,12 +68,8 @@ def log_probability(drawn: AttentionMap) -> Float[Tensor, "..."]:
     chosen = drawn.probabilities.masked_fill(drawn.weights.detach() == 0, 0.0)
     if drawn.axes[-2] == "query":
         total = chosen.sum(-1)
-    elif isinstance(drawn.support, EdgeSupport):
-        ones = chosen.new_ones(drawn.support.pattern.shape[1], chosen.shape[1], 1)
-        total = drawn.support.combine(chosen, ones).squeeze(-1)
-    elif isinstance(drawn.support, BlockSupport):
-        ones = chosen.new_ones(*chosen.shape[:2], drawn.support.layout.keys, 1)
-        total = drawn.support.combine(chosen, ones).squeeze(-1)
+    elif isinstance(drawn.support, Support):
+        total = drawn.support.total(chosen)
     else:
         raise ValueError(f"{drawn.site} was called several times, each with pairs of its own: record it once a call")
     return total.masked_fill(total == 0, 1.0).log()

@@ -14,7 +14,8 @@ from zoo.attention.kernels.precision import at_least_single
 from zoo.attention.kernels.scan import linear_recurrence
 from zoo.attention.ranges import AnyFloat, Count, NotNegative
 from zoo.attention.state import Aligned, AttentionState
-from zoo.attention.supports.layouts import DenseSupport, masked_softmax
+from zoo.attention.supports.dense import DenseSupport
+from zoo.attention.supports.support import masked_softmax
 
 
 class Monotonic(nn.Module):

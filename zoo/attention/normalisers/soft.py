@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from zoo.attention.kernels.precision import at_least_single, wide
 from zoo.attention.ranges import Positive
 from zoo.attention.state import AttentionState
-from zoo.attention.supports.layouts import EdgeSupport, Support
+from zoo.attention.supports.edges import EdgeSupport
+from zoo.attention.supports.support import Support
 
 
 class Softmax(nn.Module):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from zoo.attention.kernels.precision import at_least_single
 from zoo.attention.state import AttentionState
-from zoo.attention.supports.layouts import Support
+from zoo.attention.supports.support import Support
 
 
 class Sparsemax(nn.Module):

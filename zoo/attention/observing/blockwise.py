@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from zoo.attention.kernels.precision import wide
-from zoo.attention.supports.layouts import DenseSupport
+from zoo.attention.supports.dense import DenseSupport
 
 
 class Attended(NamedTuple):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
@@ -13,9 +12,6 @@ from torch.nn import functional as F
 
 from zoo.attention.kernels.precision import at_least_single
 from zoo.attention.observing.record import AttentionMap
-from zoo.attention.supports.blocks import BlockSupport
-from zoo.attention.supports.layouts import DenseSupport, EdgeSupport, Support
-from zoo.attention.supports.local import LocalSupport
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,61 +103,32 @@ class Listed(Pairs):
 
 
 def pairs_of(found: AttentionMap, counted: Bool[Tensor, "b q"] | None = None) -> list[Pairs]:
-    """A dense map as one, its steps in their order; of other layouts each call of the site on its own.
+    """A map by query as one, its steps in their order; of a list of pairs each call of the site on its own.
 
     Where the weights were drawn, what they were drawn from: a draw is all or nothing, whatever its probabilities.
     """
-    supports = found.support if isinstance(found.support, list) else [found.support]
-    weights = found.weights if found.probabilities is None else found.probabilities
-    calls = list(weights) if "step" in found.axes else [weights]
-    if found.view is None and found.axes[-1] in ("key", "near"):
-        return [_dense(found, supports, calls, counted)]
-    if found.view is None and found.axes[-1] in ("head", "pair"):
-        return [_listed(found, *each, counted) for each in zip(supports, calls, strict=True)]
-    raise ValueError(f"penalties are of queries and keys; {found.site} has the axes {', '.join(found.axes)}")
+    steps = (found if found.probabilities is None else replace(found, weights=found.probabilities)).steps()
+    if found.view is not None or not all(each.has_pairs for each in steps):
+        raise ValueError(f"penalties are of queries and keys; {found.site} has the axes {', '.join(found.axes)}")
+    lists = [each.layout.pairs() for each in steps]
+    if any(each is None for each in lists):
+        return [_dense(found.site, steps, counted)]
+    return [_listed(one, pairs, counted) for one, pairs in zip(steps, lists, strict=True) if pairs is not None]
 
 
-def _dense(
-    found: AttentionMap, supports: Sequence[Support | None], calls: list[Tensor], counted: Tensor | None
-) -> Dense:
-    parts = []
-    for step, (support, weights) in enumerate(zip(supports, calls, strict=True)):
-        lengths = [found.lengths[axis][step] for axis in found.axes[-2:]] if found.lengths else weights.shape[-2:]
-        weights = weights[..., : lengths[0], : lengths[1]]
-        if isinstance(support, LocalSupport):
-            mask = support.to_dense(torch.ones_like(weights), lengths[0], support.keys) > 0
-            weights = support.to_dense(weights, lengths[0], support.keys)
-        else:
-            assert isinstance(support, DenseSupport)
-            mask = _mask_of(found, support, weights)
-        parts.append((at_least_single(weights), mask.expand(weights.shape)))
-    keys = max(weights.shape[-1] for weights, _ in parts)
-    every, masks = (
-        torch.cat([F.pad(x, (0, keys - x.shape[-1]), value=0) for x in each], 2) for each in zip(*parts, strict=True)
+def _dense(site: str, steps: list[AttentionMap], counted: Tensor | None) -> Dense:
+    weights = [at_least_single(each.dense()) for each in steps]
+    masks = [each.permitted().expand(dense.shape) for each, dense in zip(steps, weights, strict=True)]
+    keys = max(each.shape[-1] for each in weights)
+    every, permitted = (
+        torch.cat([F.pad(x, (0, keys - x.shape[-1]), value=0) for x in each], 2) for each in (weights, masks)
     )
-    return Dense(found.site, torch.where(masks, every, 0.0), masks, counted)
+    return Dense(site, torch.where(permitted, every, 0.0), permitted, counted)
 
 
-def _mask_of(found: AttentionMap, support: DenseSupport, weights: Tensor) -> Bool[Tensor, "#b #h #q #k"]:
-    queries, keys = weights.shape[-2:]
-    mask = support.mask(queries, keys, weights.device)
-    if mask is None:
-        return torch.ones((1,) * 4, dtype=torch.bool, device=weights.device)
-    if mask.shape[1] > 1:
-        mask = mask.any(1, keepdim=True) if found.heads == (-1,) else mask[:, list(found.heads)]
-    return mask
-
-
-def _listed(found: AttentionMap, support: Support | None, weights: Tensor, counted: Tensor | None) -> Listed:
-    if isinstance(support, EdgeSupport):
-        rows = weights.transpose(0, 1).unsqueeze(0)[..., : len(support.pattern)]
-        permitted = torch.ones((), dtype=torch.bool, device=weights.device)
-        at_query, at_key, sizes = support.target.long(), support.source.long(), support.pattern.shape
-    elif isinstance(support, BlockSupport):
-        permitted = support.permitted
-        at_query, at_key = support.pairs().clamp(min=0)
-        rows, sizes = weights[..., : permitted.shape[-1]], (support.layout.queries, support.layout.keys)
-    else:
-        raise ValueError(f"penalties work on dense maps, edges and sparse patterns, not on {type(support).__name__}")
-    weights = torch.where(permitted, at_least_single(rows), 0.0)
-    return Listed(found.site, weights, permitted.expand(weights.shape), counted, at_query, at_key, sizes)
+def _listed(one: AttentionMap, pairs: Int[Tensor, "2 p"], counted: Tensor | None) -> Listed:
+    layout = one.layout
+    exists, rows = layout.exists(one.weights), one.weights if "batch" in one.axes else one.weights.t().unsqueeze(0)
+    weights = torch.where(exists, at_least_single(rows), 0.0)
+    at_query, at_key = pairs.long().clamp(min=0)
+    return Listed(one.site, weights, exists.expand(weights.shape), counted, at_query, at_key, layout.sizes(one.weights))

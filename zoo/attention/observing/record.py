@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import fnmatch
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from zoo.attention.observing.views import RowWeigher, View, see
-from zoo.attention.supports.layouts import DenseSupport, Support
+from zoo.attention.supports.dense import DenseSupport
+from zoo.attention.supports.support import Support
+
+MEAN = -1
+"""The number of the head that is the average of all."""
 
 
 class Tap(nn.Module):
@@ -133,23 +138,75 @@ class AttentionMap:
     def nbytes(self) -> int:
         return self.weights.numel() * self.weights.element_size()
 
+    @property
+    def has_edges(self) -> bool:
+        """Whether the weights are a list of edges, and not of every query and key of a batch."""
+        return "edge" in self.axes
+
+    @property
+    def has_pairs(self) -> bool:
+        """Whether the weights are of queries and keys, of one call of the site, as their support lays them out."""
+        return isinstance(self.support, Support) and self.support.axes == self.axes
+
+    @property
+    def layout(self) -> Support:
+        """The support of the heads that were kept, or of their average."""
+        if not isinstance(self.support, Support) or not self.has_pairs:
+            raise ValueError(
+                f"{self.site} has the axes {', '.join(self.axes)}, which are not those of queries and keys"
+            )
+        return self.support.of_heads(None if self.heads == (MEAN,) else self.heads)
+
+    def dense(self) -> Float[Tensor, "b h q k"]:
+        """The weights of every query at every key, whatever the layout; zero where no pair is."""
+        layout = self.layout
+        return layout.to_dense(self.weights, *layout.sizes(self.weights))
+
+    def permitted(self) -> Bool[Tensor, "#b #h #q #k"]:
+        """Which pairs of `dense` exist."""
+        return self.layout.dense_mask(self.weights)
+
+    def example(self, index: int) -> AttentionMap:
+        """One example of the batch, as a batch of one."""
+        axis = self.axes.index("batch")
+        support = self.support.of_example(index) if isinstance(self.support, Support) else self.support
+        return self._changed(lambda x: x.narrow(axis, index, 1), support=support)
+
+    def steps(self) -> list[AttentionMap]:
+        """The map of each call of the site, without what the shorter ones were filled up with."""
+        if "step" not in self.axes:
+            return [self]
+        supports = self.support if isinstance(self.support, list) else [self.support] * len(self.weights)
+        return [self._step(number, support) for number, support in enumerate(supports)]
+
     def mean_heads(self) -> AttentionMap:
         """The average of the heads, as one."""
         axis = self._head_axis
         if self.keys is not None:
             raise ValueError(f"{self.site} has the top keys of each head, which are not the same for all")
-        return replace(self, weights=self.weights.mean(axis, keepdim=True), heads=(-1,), probabilities=None)
+        return replace(self, weights=self.weights.mean(axis, keepdim=True), heads=(MEAN,), probabilities=None)
 
     def head(self, number: int) -> AttentionMap:
         axis = self._head_axis
         if number not in self.heads:
             raise ValueError(f"{self.site} has heads {list(self.heads)}, not {number}")
         position = self.heads.index(number)
-        weights, keys, probabilities = (
-            None if x is None else x.narrow(axis, position, 1) for x in (self.weights, self.keys, self.probabilities)
-        )
-        assert weights is not None
-        return replace(self, weights=weights, keys=keys, probabilities=probabilities, heads=(number,))
+        return self._changed(lambda x: x.narrow(axis, position, 1), heads=(number,))
+
+    def _step(self, number: int, support: Support | None) -> AttentionMap:
+        def cut(x: Tensor) -> Tensor:
+            x = x[number]
+            for dim, axis in enumerate(self.axes[1:]):
+                x = x.narrow(dim, 0, self.lengths[axis][number]) if axis in self.lengths else x
+            return x
+
+        return self._changed(cut, axes=self.axes[1:], support=support, lengths={})
+
+    def _changed(self, change: Callable[[Tensor], Tensor], **others: Any) -> AttentionMap:
+        """With the same done to the weights and all that belongs to them."""
+        keys = None if self.keys is None else change(self.keys)
+        probabilities = None if self.probabilities is None else change(self.probabilities)
+        return replace(self, weights=change(self.weights), keys=keys, probabilities=probabilities, **others)
 
     @property
     def _head_axis(self) -> int:

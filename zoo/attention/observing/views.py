@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from zoo.attention.supports.layouts import DenseSupport
+from zoo.attention.supports.dense import DenseSupport
 
 RowWeigher = Callable[[slice, DenseSupport], Tensor]
 """`(queries, the support of those) -> their weights (b,h,q,k)`."""

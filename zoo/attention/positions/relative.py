@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from zoo.attention.kernels.precision import at_least_single, wide
 from zoo.attention.positions.embeddings import sinusoid
 from zoo.attention.ranges import Count
-from zoo.attention.supports.layouts import DenseSupport, EdgeSupport, Support
+from zoo.attention.supports.support import Support
 
 
 class Position(nn.Module):
@@ -172,7 +172,7 @@ class RelativeBias2D(Position):
     def bias(
         self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support, scale: float
     ) -> Float[Tensor, "..."]:
-        (rows, columns), keys, first = self.grid, key.shape[2], first_position(query, key, support)
+        (rows, columns), keys, first = self.grid, key.shape[2], support.first_position(query, key)
         if keys != rows * columns:
             raise ValueError(f"a grid of {rows} x {columns} has {rows * columns} places, got {keys} keys")
         places = torch.arange(first, first + query.shape[2], dtype=wide(query), device=query.device)
@@ -181,7 +181,7 @@ class RelativeBias2D(Position):
         down = of // columns - to // columns + rows - 1
         right = of % columns - to % columns + columns - 1
         index = down * (2 * columns - 1) + right
-        if isinstance(support, DenseSupport):  # its rows are about as long as the table
+        if query.shape[2] * self.table.shape[1:].numel() <= _MANY * index.shape[2:].numel():
             of_query = self.table.flatten(1)[None, :, None].expand(-1, -1, query.shape[2], -1)
             return support.pick(of_query, index)
         heads = torch.arange(len(self.table), device=index.device).view(-1, *[1] * (index.dim() - 2))
@@ -295,7 +295,7 @@ class TransformerXL(Position):
         width, dtype = self.project.in_features, wide(query)
         back = _products(with_place, self.project.weight.view(self.heads, -1, width))
         of_sines, of_cosines = back[..., 0::2], back[..., 1::2]
-        first = first_position(query, key, support)
+        first = support.first_position(query, key)
         # double precision, which long sequences need; computed once for all heads
         at_query, at_key = (
             sinusoid(torch.arange(start, start + count, dtype=torch.float64, device=query.device), width).to(dtype)
@@ -307,29 +307,14 @@ class TransformerXL(Position):
 
 
 _MANY = 4
-"""Number of distances per pair beyond which a product with each distance costs more than one with each pair."""
-
-
-def first_position(query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support) -> int:
-    """Returns the position of the first query, given that the last query of the sequence stands at the last key."""
-    if isinstance(support, EdgeSupport):
-        raise ValueError("the nodes of a graph have no order: positions work on sequences")
-    return key.shape[2] - query.shape[2] - getattr(support, "later", 0)
+"""Number of distances per pair beyond which work on each distance costs more than work on each pair."""
 
 
 def _distinct(query: Tensor, key: Tensor, support: Support) -> tuple[Int[Tensor, " m"], Int[Tensor, "..."]]:
     """Returns the offsets that may occur, in ascending order, and for each pair the index of its offset among them."""
     offsets = support.offsets(query, key)
-    if isinstance(support, DenseSupport):
-        first = first_position(query, key, support)
-        low, high = 1 - first - query.shape[2], key.shape[2] - 1 - first
-        # forbidden pairs share the last index
-        high = min(high, 0) if support.causal else high
-    elif offsets.numel():
-        low, high = int(offsets.min()), int(offsets.max())
-    else:
-        low, high = 0, 0
-    high = max(low, high)
+    low, high = support.range_of(offsets)
+    # pairs that do not exist share the last index
     return torch.arange(low, high + 1, device=offsets.device), offsets.clamp(low, high) - low
 
 

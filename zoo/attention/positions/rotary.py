@@ -12,9 +12,9 @@ from torch import Tensor
 
 from zoo.attention.kernels.precision import wide
 from zoo.attention.positions.embeddings import frequencies
-from zoo.attention.positions.relative import Position, first_position
+from zoo.attention.positions.relative import Position
 from zoo.attention.ranges import Count, Positive, PositiveShare
-from zoo.attention.supports.layouts import Support
+from zoo.attention.supports.support import Support
 
 
 @runtime_checkable
@@ -76,7 +76,7 @@ class Rotary(Position):
     def turn_query(
         self, query: Float[Tensor, "..."], key: Float[Tensor, "..."], support: Support
     ) -> Float[Tensor, "..."]:
-        return self.turn(query, first_position(query, key, support))
+        return self.turn(query, support.first_position(query, key))
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from zoo.attention.ranges import Count, Positive
 from zoo.attention.state import AttentionState
-from zoo.attention.supports.layouts import Support
+from zoo.attention.supports.support import Support
 
 
 class ActivationUnit(nn.Module):

@@ -21,7 +21,8 @@ from zoo.attention.kernels.precision import at_least_single
 from zoo.attention.ranges import Count, NotNegative
 from zoo.attention.scores.pairwise import glorot_, prepared
 from zoo.attention.state import AttentionState
-from zoo.attention.supports.layouts import DenseSupport, Support
+from zoo.attention.supports.dense import DenseSupport
+from zoo.attention.supports.support import Support
 
 _LEAST_FERTILITY = 1e-3
 

@@ -23,7 +23,8 @@ from zoo.attention.kernels.precision import at_least_single
 from zoo.attention.ranges import Count, NotNegative, Positive
 from zoo.attention.state import AttentionState
 from zoo.attention.supports.blocks import BlockSupport
-from zoo.attention.supports.layouts import DenseSupport, Support
+from zoo.attention.supports.dense import DenseSupport
+from zoo.attention.supports.support import Support
 
 _LARGEST_SCALE = 100.0
 _SHORTEST = 1e-6

@@ -7,17 +7,24 @@ query) throughout, in construction too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from zoo.attention.kernels.kept import once
 from zoo.attention.kernels.precision import at_least_single, wide
 from zoo.attention.supports.cuts import Cut
-from zoo.attention.supports.layouts import DenseSupport, KeyFunction, RowFunction, masked_softmax, once
+from zoo.attention.supports.dense import DenseSupport
+from zoo.attention.supports.support import (
+    RowFunction,
+    Support,
+    mask_of_example,
+    mask_of_heads,
+)
 
 Rule = Callable[[Tensor, Tensor], Tensor]
 """Which query may attend to which key: positions (c,r,1) and (c,1,s), both int32, to boolean (c,r,s)."""
@@ -102,7 +109,7 @@ class Layout:
 
 
 @dataclass(frozen=True, eq=False)
-class BlockSupport:
+class BlockSupport(Support):
     """The pairs of a layout, less what the mask of a batch forbids: (b,h,e), one flat axis of pairs.
 
     Queries, keys and values are (b,h,n,d), as for DenseSupport.
@@ -139,11 +146,9 @@ class BlockSupport:
 
     @property
     def later(self) -> int:
-        """How many keys come after the last query."""
         return self.layout.keys - self.layout.queries - self.layout.start
 
     def pairs(self) -> Int[Tensor, "2 e"]:
-        """The query and the key of each pair; -1 where the layout has a gap."""
         at = [(part.queries.unsqueeze(2), part.keys.unsqueeze(1)) for part in self.layout.parts]
         sides = [(i.expand(-1, -1, j.shape[2]), j.expand(-1, i.shape[1], -1)) for i, j in at]
         return torch.cat([torch.stack([i.flatten(), j.flatten()]) for i, j in sides], 1)
@@ -167,17 +172,8 @@ class BlockSupport:
         tail = [-1] * (x.dim() - 3)
         return self.layout.joined(each.expand(-1, -1, -1, size, -1, *tail) for each, size in found)
 
-    def of_key(self, function: KeyFunction, key: Float[Tensor, "b h k d"]) -> Shaped[Tensor, "..."]:
-        return self.at_key(function(key))
-
-    def per_head(self, parameter: Float[Tensor, "h d"]) -> Float[Tensor, "h 1 d"]:
-        return parameter.unsqueeze(1)
-
     def project(self, hidden: Float[Tensor, "b h e d"], parameter: Float[Tensor, "h d"]) -> Float[Tensor, "b h e"]:
         return torch.einsum("bhed,hd->bhe", hidden, parameter)
-
-    def softmax(self, scores: Float[Tensor, "b h e"]) -> Float[Tensor, "b h e"]:
-        return self.by_row(masked_softmax, scores)
 
     def by_row(self, function: RowFunction, scores: Float[Tensor, "b h e"]) -> Float[Tensor, "b h e"]:
         rows = zip(self.layout.split(scores), self.masks, strict=True)
@@ -194,12 +190,6 @@ class BlockSupport:
         if seen.shape[1] not in (1, x.shape[1]):  # a key of a group is seen if one of its queries' heads sees it
             seen = seen.reshape(seen.shape[0], x.shape[1], -1, seen.shape[2]).any(2)
         return torch.where(seen.unsqueeze(-1), x, x.new_zeros(()))
-
-    def _keys_seen(self) -> Bool[Tensor, "#b #h k"] | None:
-        """Which keys have a pair at all; not asked for where keys are clean already: it goes over all of them."""
-        if self.is_whole:
-            return None
-        return once(self._known, "keys", (), lambda: _keys_seen(self.layout, self.masks, self.given))
 
     def clean_queries(
         self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "*keys dk"]
@@ -223,11 +213,39 @@ class BlockSupport:
         rows = zip(self.layout.split(pairs), self.layout.split(index), strict=True)
         return self.layout.to_queries(_binned(each, at, bins) for each, at in rows)
 
+    def sizes(self, pairs: Shaped[Tensor, "b h e"]) -> tuple[int, int]:
+        return self.layout.queries, self.layout.keys
+
+    def exists(self, pairs: Shaped[Tensor, "b h e"]) -> Bool[Tensor, "*#bh e"]:
+        return self.permitted
+
+    def total(self, pairs: Float[Tensor, "b h e"]) -> Float[Tensor, "b h q"]:
+        return self.layout.to_queries(each.sum(-1) for each in self.layout.split(pairs))
+
     def to_dense(self, pairs: Float[Tensor, "b h e"], queries: int, keys: int) -> Float[Tensor, "b h q k"]:
         at_query, at_key = self.pairs().clamp(min=0)
         existing = torch.where(self.permitted, pairs, pairs.new_zeros(()))
         dense = pairs.new_zeros(*pairs.shape[:2], queries * keys)
         return dense.index_add(2, at_query * keys + at_key, existing).reshape(*pairs.shape[:2], queries, keys)
+
+    def of_example(self, index: int) -> BlockSupport:
+        return self._with_masks(lambda mask: mask_of_example(mask, index))
+
+    def of_heads(self, heads: Sequence[int] | None) -> BlockSupport:
+        return self._with_masks(lambda mask: mask_of_heads(mask, heads))
+
+    def _with_masks(self, change: Callable[[Tensor], Tensor]) -> BlockSupport:
+        """Of a part of the batch or the heads; a mask (c,r,s) is of all."""
+        masks = (mask if mask is None or mask.dim() == 3 else change(mask) for mask in self.masks)
+        seen = None if self.seen_queries is None else change(self.seen_queries)
+        given = None if self.given is None else change(self.given)
+        return replace(self, masks=tuple(masks), seen_queries=seen, given=given)
+
+    def _keys_seen(self) -> Bool[Tensor, "#b #h k"] | None:
+        """Which keys have a pair at all; not asked for where keys are clean already: it goes over all of them."""
+        if self.is_whole:
+            return None
+        return once(self._known, "keys", (), lambda: _keys_seen(self.layout, self.masks, self.given))
 
 
 def _met(part: Blocks, given: Tensor | None, layout: Layout) -> Bool[Tensor, "*#bh c r s"] | None:

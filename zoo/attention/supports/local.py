@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -12,11 +13,18 @@ from torch import Tensor, nn
 from zoo.attention.kernels.precision import at_least_single, wide
 from zoo.attention.ranges import Count, Natural
 from zoo.attention.scores.pairwise import glorot_
-from zoo.attention.supports.layouts import DenseSupport, KeyFunction, RowFunction, masked_softmax
+from zoo.attention.supports.dense import DenseSupport
+from zoo.attention.supports.support import (
+    KeyFunction,
+    RowFunction,
+    Support,
+    mask_of_example,
+    mask_of_heads,
+)
 
 
 @dataclass(frozen=True, eq=False)
-class LocalSupport:
+class LocalSupport(Support):
     """The keys around a position of each query: pairs (b,h,q,s), s from 0 to 2D; a query's keys are gathered, not all.
 
     Args:
@@ -83,14 +91,8 @@ class LocalSupport:
         made = function(near.flatten(2, 3))
         return made.view(*near.shape[:4], *made.shape[3:])
 
-    def per_head(self, parameter: Float[Tensor, "h d"]) -> Float[Tensor, "h 1 d"]:
-        return parameter.unsqueeze(1)
-
     def project(self, hidden: Float[Tensor, "b h q s d"], parameter: Float[Tensor, "h d"]) -> Float[Tensor, "b h q s"]:
         return torch.einsum("bhqsd,hd->bhqs", hidden, parameter)
-
-    def softmax(self, scores: Float[Tensor, "b h q s"]) -> Float[Tensor, "b h q s"]:
-        return self.by_row(masked_softmax, scores)
 
     def by_row(self, function: RowFunction, scores: Float[Tensor, "b h q s"]) -> Float[Tensor, "b h q s"]:
         return function(scores, self.permitted)
@@ -121,10 +123,31 @@ class LocalSupport:
     ) -> Float[Tensor, "b h q m"]:
         return pairs.new_zeros(*pairs.shape[:3], bins).scatter_add(-1, index.expand_as(pairs), pairs)
 
+    def sizes(self, pairs: Shaped[Tensor, "b h q s"]) -> tuple[int, int]:
+        return self.key_at.shape[2], self.keys
+
+    def exists(self, pairs: Shaped[Tensor, "b h q s"]) -> Bool[Tensor, "#b #h q s"]:
+        return self.permitted
+
+    def total(self, pairs: Float[Tensor, "b h q s"]) -> Float[Tensor, "b h q"]:
+        return pairs.sum(-1)
+
     def to_dense(self, pairs: Float[Tensor, "b h q s"], queries: int, keys: int) -> Float[Tensor, "b h q k"]:
         existing = torch.where(self.permitted, pairs, pairs.new_zeros(()))
         dense = pairs.new_zeros(*pairs.shape[:3], keys)
         return dense.scatter_add(-1, self.key_at.expand_as(pairs), existing) if keys else dense
+
+    def of_example(self, index: int) -> LocalSupport:
+        return self._each(lambda x: mask_of_example(x, index))
+
+    def of_heads(self, heads: Sequence[int] | None) -> LocalSupport:
+        if heads is None and self.key_at.shape[1] > 1:
+            raise ValueError("each head looks at keys of its own; label all, with heads='mean'")
+        return self._each(lambda x: mask_of_heads(x, heads))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> LocalSupport:
+        """Of a part of the batch or the heads."""
+        return replace(self, centre=change(self.centre), key_at=change(self.key_at), permitted=change(self.permitted))
 
 
 class LocalM(nn.Module):

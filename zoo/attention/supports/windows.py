@@ -13,11 +13,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention.kernels.kept import kept
+from zoo.attention.kernels.kept import can_be_read, kept
 from zoo.attention.ranges import Count, Natural, Seed
 from zoo.attention.supports.blocks import Blocks, BlockSupport, Layout, Rule, own_lengths
 from zoo.attention.supports.cuts import Cut, Order
-from zoo.attention.supports.layouts import DenseSupport, can_be_read
+from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.reservoir import NO_LINK, drawn_links
 
 _LAYOUTS = 16

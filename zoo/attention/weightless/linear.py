@@ -20,9 +20,8 @@ from torch.utils.checkpoint import checkpoint
 from zoo.attention.attend import per_query_head
 from zoo.attention.kernels.precision import at_least_single, wide
 from zoo.attention.memory import Memory
-from zoo.attention.positions.relative import first_position
 from zoo.attention.state import LinearState
-from zoo.attention.supports.layouts import DenseSupport
+from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.weightless.shared import Weightless
 
 _BLOCK = 128
@@ -135,7 +134,7 @@ class KernelAttention(Weightless, ABC):
             query = support.clean_queries(query, key)
         mask = self.key_mask(support)
         if self.position is not None:
-            first = first_position(query, key, support) + (0 if state is None else state.length)
+            first = support.first_position(query, key) + (0 if state is None else state.length)
             query = self.position.turn(query, first)
         key, value = (per_query_head(x, query.shape[1]) for x in (key, value))
         if support.causal and support.later:

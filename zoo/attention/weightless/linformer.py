@@ -13,7 +13,7 @@ from zoo.attention.attend import per_query_head
 from zoo.attention.kernels.precision import wide
 from zoo.attention.memory import Memory
 from zoo.attention.ranges import Count
-from zoo.attention.supports.layouts import DenseSupport
+from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.weightless.shared import Weightless
 
 # Up to this number, storing all weights is faster than a fused kernel, which recomputes them; beyond, it needs too much

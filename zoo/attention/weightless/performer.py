@@ -11,7 +11,8 @@ from torch import Tensor
 from zoo.attention.kernels.precision import at_least_single, wide
 from zoo.attention.ranges import Count
 from zoo.attention.state import LinearState
-from zoo.attention.supports.layouts import DenseSupport, masked_softmax
+from zoo.attention.supports.dense import DenseSupport
+from zoo.attention.supports.support import masked_softmax
 from zoo.attention.weightless.linear import KernelAttention, counted, joined, with_later
 
 

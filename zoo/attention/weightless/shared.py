@@ -6,11 +6,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from zoo.attention.attend import per_query_head
-from zoo.attention.checks import check_serves, check_shapes, check_widths
+from zoo.attention.checks import check_serves, check_widths
 from zoo.attention.memory import Memory
 from zoo.attention.observing.record import Tap
 from zoo.attention.positions.relative import Position
-from zoo.attention.supports.layouts import DenseSupport
+from zoo.attention.supports.dense import DenseSupport
 
 
 class Weightless(nn.Module):
@@ -61,7 +61,7 @@ class Weightless(nn.Module):
         support: DenseSupport,
     ) -> None:
         """Refuses shapes and masks that do not fit each other."""
-        check_shapes(query, key, value, support)
+        support.check(query, key, value)
         check_widths(query, key)
         self.key_mask(support)
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from zoo.attention import AttentionMap, DenseSupport, EdgeSupport, record, sites
+from zoo.attention import AttentionMap, DenseSupport, record, sites
 from zoo.attention.observing.record import Recording
 from zoo.errors import ConfigError, DataError, nearest, visible
 from zoo.maps import Writer, labelled, words
@@ -166,8 +166,9 @@ class _Example:
         about = {"recommended": self.recommended, "chosen": self.chosen}
         writer.note(self.found)
         for each in self.found.values():
-            is_edges = isinstance(each.support, EdgeSupport)
-            labels = {"source": titles, "target": self.recommended} if is_edges else {"query": titles, "key": titles}
+            labels = (
+                {"source": titles, "target": self.recommended} if each.has_edges else {"query": titles, "key": titles}
+            )
             writer.add(self.id, each, axis_labels=labels, nouns=dict.fromkeys(labels, "item"), about=about)
         nouns = {"query": "recommendation", "key": "item"}
         if self.shares is not None:
@@ -204,7 +205,7 @@ class _Example:
         """Each layer, head by head."""
         panels = []
         for site, each in self.found.items():
-            if isinstance(each.support, EdgeSupport):
+            if each.has_edges:
                 continue
             one = labelled(each, {})
             for head in one.heads:

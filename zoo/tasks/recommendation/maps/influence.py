@@ -22,9 +22,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from zoo.attention import Attend, AttentionMap, BlockSupport, DenseSupport, LocalSupport, record, sites
+from zoo.attention import Attend, AttentionMap, DenseSupport, record, sites
 from zoo.attention.ranges import AnyInt
 from zoo.attention.weightless.linear import KernelAttention
+from zoo.maps.rollout import rollout
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.nets.packing import Packing
 from zoo.tasks.recommendation.ranges import ranges
@@ -144,7 +145,7 @@ def attended(net: nn.Module, batch: Histories, *, layers: Sequence[int | str] | 
         real = steps < one.lengths[:, None]
         at = (batch.starts[of, None] + steps).clamp(max=len(batch.items) - 1)
         pairs = (real[:, :, None] & real[:, None, :]).unsqueeze(1)
-        maps = {site: _dense(each) * pairs for site, each in found.items()}
+        maps = {site: each.dense().float() * pairs for site, each in found.items()}
         yield Attended(group.users, at, real, maps)
 
 
@@ -192,30 +193,11 @@ def gold_places(batch: Histories) -> Bool[Tensor, " n"] | None:
 def _last_rows(part: Attended, how: How) -> Float[Tensor, "u n"]:
     """Of each user the row of its last position, made to sum to 1."""
     each = [weights.mean(1) for weights in part.maps.values()]
-    whole = _rolled_out(each, part.real) if how == "rollout" else torch.stack(each).mean(0)
+    whole = rollout(each) if how == "rollout" else torch.stack(each).mean(0)
     last = part.real.sum(1) - 1
     rows = whole[torch.arange(len(last), device=last.device), last]
     total = rows.sum(1, keepdim=True)
     return rows / total.masked_fill(total == 0.0, 1.0)
-
-
-def _rolled_out(layers: Sequence[Float[Tensor, "u n n"]], real: Bool[Tensor, "u n"]) -> Float[Tensor, "u n n"]:
-    """A' = .5 A + .5 I, its rows made to sum to 1, that of the last layer on the left (eq. 1 and section 3)."""
-    product = torch.eye(real.shape[1], device=real.device).expand(len(real), -1, -1)
-    for weights in layers:
-        mixed = 0.5 * weights + 0.5 * torch.eye(real.shape[1], device=real.device)
-        product = (mixed / mixed.sum(-1, keepdim=True)) @ product
-    return product
-
-
-def _dense(found: AttentionMap) -> Float[Tensor, "u h n n"]:
-    """Pairs of any layout as a matrix, in fp32."""
-    support, pairs = found.support, found.weights.float()
-    if isinstance(support, DenseSupport):
-        return pairs
-    assert isinstance(support, (BlockSupport, LocalSupport))
-    length = support.layout.keys if isinstance(support, BlockSupport) else support.keys
-    return support.to_dense(pairs, length, length)
 
 
 def _pieces(batch: Histories) -> Iterator[Int[Tensor, " m"]]:

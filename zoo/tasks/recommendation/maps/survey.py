@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.attention import sites
-from zoo.maps.score import pointing
+from zoo.maps.score import Pointing
 from zoo.tasks.recommendation.answers import recommended
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.data.history_data import HistoryData
@@ -93,7 +93,7 @@ class Survey:
         self.module, self.data, self.split = module, data, split
         self.distances = ByDistance()
         self.users = 0
-        self._points: list[float] = []
+        self._pointing = Pointing()
 
     def frames(self) -> Iterator[pd.DataFrame]:
         """A row a user: what `predict_step` says, how many items, and which of them weighs most in the scored map."""
@@ -112,7 +112,7 @@ class Survey:
 
     def truth(self) -> dict[str, float | None]:
         """The scores over all users whose gold is known, once `frames` has been read."""
-        return {"pointing_accuracy": sum(self._points) / len(self._points)} if self._points else {}
+        return self._pointing.truth()
 
     def _heaviest(self, batch: Histories) -> dict[str, Any]:
         shares = self.module.shares(batch)
@@ -127,15 +127,10 @@ class Survey:
         }
         gold = gold_places(batch)
         if gold is not None:
-            columns["points_at_gold"] = self._pointing(rows, by_user(gold.float(), batch, "gold").weights[:, 0, 0] > 0)
+            columns["points_at_gold"] = self._pointing.add(
+                rows, by_user(gold.float(), batch, "gold").weights[:, 0, 0] > 0
+            )
         return columns
-
-    def _pointing(self, rows: Float[Tensor, "b k"], gold: Bool[Tensor, "b k"]) -> list[float]:
-        """For each user, whether what weighs most is gold; NaN where that is not known."""
-        found = iter(pointing(rows, gold).tolist())
-        by_one = [next(found) if any(row) else None for row in gold.tolist()]
-        self._points += [each for each in by_one if each is not None]
-        return [float("nan") if each is None else each for each in by_one]
 
     def _measure(self, batch: Histories) -> None:
         net = self.module.net

@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, get_args
 
 import torch
@@ -22,19 +23,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention import (
-    Attend,
-    AttentionMap,
-    BlockSupport,
-    DenseSupport,
-    LocalSupport,
-    MultiHead,
-    Pooling,
-    SpatialGate,
-    record,
-    sites,
-)
+from zoo.attention import Attend, MultiHead, Pooling, SpatialGate, record, sites
 from zoo.attention.weightless.linear import KernelAttention
+from zoo.maps.rollout import gradient_rollout, rollout
 
 How = Literal[
     "rollout", "gradient_rollout", "class_attention", "pooling", "spatial_gate", "cam", "gradient_cam", "saliency"
@@ -118,21 +109,14 @@ class _Method(NamedTuple):
 
 
 def _rollout(net: Any, pixels: Tensor, classes: Tensor | None) -> Float[Tensor, "b r c"]:
-    """A' = .5 mean_heads(A) + .5 I, its rows made to sum to 1, multiplied over the layers (eq. 1 and section 3)."""
     with torch.no_grad(), record(net, implied=True) as maps:
         net(pixels)
-
-    def mixed(site: str) -> Tensor:
-        mean = _dense(maps[site], maps[site].weights).mean(1)
-        mean = 0.5 * mean + 0.5 * torch.eye(*mean.shape[1:], device=mean.device)
-        return mean / mean.sum(-1, keepdim=True)
-
+    product = rollout(maps[site].dense().float().mean(1) for site in _layers(net))
     pool = pooling_site(net)
-    return _read_out(net, _product(net, mixed), None if pool is None else maps[pool].weights.float().mean(1), pixels)
+    return _read_out(net, product, None if pool is None else maps[pool].weights.float().mean(1), pixels)
 
 
 def _gradient_rollout(net: Any, pixels: Tensor, classes: Tensor | None) -> Float[Tensor, "b r c"]:
-    """R = (I + A_L) ... (I + A_1) with A = mean_heads(relu(gradient * A)) (Chefer et al. 2021, eq. 5-6)."""
     # Gradients are needed wherever this is called from, and of the pixels, as parameters may be frozen.
     with torch.inference_mode(False), torch.enable_grad():
         pixels = pixels.detach().clone().requires_grad_(True)
@@ -144,21 +128,18 @@ def _gradient_rollout(net: Any, pixels: Tensor, classes: Tensor | None) -> Float
         score = logits.gather(1, classes[:, None]).sum()
         gradients = torch.autograd.grad(score, [each.weights for each in found.values()])
     relevant = {
-        site: _dense(each, (gradient * each.weights.detach()).relu()).mean(1)
+        site: replace(each, weights=(gradient * each.weights.detach()).relu()).dense().float().mean(1)
         for (site, each), gradient in zip(found.items(), gradients, strict=True)
     }
-
-    def mixed(site: str) -> Tensor:
-        return relevant[site] + torch.eye(*relevant[site].shape[1:], device=pixels.device)
-
-    return _read_out(net, _product(net, mixed), None if pool is None else relevant[pool], pixels)
+    product = gradient_rollout(relevant[site] for site in _layers(net))
+    return _read_out(net, product, None if pool is None else relevant[pool], pixels)
 
 
 def _class_attention(net: Any, pixels: Tensor, classes: Tensor | None) -> Float[Tensor, "b r c"]:
     last = _layers(net)[-1]
     with torch.no_grad(), record(net, layers=[last], implied=True) as maps:
         net(pixels)
-    return _of_patches(net, _dense(maps[last], maps[last].weights).mean(1)[:, 0], pixels)
+    return _of_patches(net, maps[last].dense().float().mean(1)[:, 0], pixels)
 
 
 def _pooling_weights(net: Any, pixels: Tensor, classes: Tensor | None) -> Float[Tensor, "b r c"]:
@@ -270,25 +251,6 @@ def _layers(net: nn.Module) -> list[str]:
 
 def _spatial_gates(net: nn.Module) -> list[str]:
     return [name for name, module in net.named_modules() if isinstance(module, SpatialGate)]
-
-
-def _dense(found: AttentionMap, pairs: Tensor) -> Float[Tensor, "b h q k"]:
-    """Pairs of any layout as a matrix, in fp32."""
-    support = found.support
-    if isinstance(support, DenseSupport):
-        return pairs.float()
-    assert isinstance(support, (BlockSupport, LocalSupport))
-    length = support.layout.keys if isinstance(support, BlockSupport) else support.keys
-    return support.to_dense(pairs.float(), length, length)
-
-
-def _product(net: nn.Module, mixed: Callable[[str], Tensor]) -> Float[Tensor, "b n n"]:
-    """That of the last layer on the left."""
-    first, *others = _layers(net)
-    product = mixed(first)
-    for site in others:
-        product = mixed(site) @ product
-    return product
 
 
 def _read_out(

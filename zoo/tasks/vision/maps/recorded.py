@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from zoo.attention import AttentionMap, DenseSupport, EdgeSupport, sites
+from zoo.attention import AttentionMap, EdgeSupport, sites
 from zoo.maps import labelled
 from zoo.tasks.vision.maps.heat import gold_places, has_class_token, is_of_tokens, pooling_site
 from zoo.tasks.vision.nets.windows import Windows
@@ -96,10 +96,8 @@ def reassembled(found: AttentionMap, windows: Windows, index: int = 0) -> Attent
     weights = found.weights.detach()[part].cpu()
     query, key = at.unsqueeze(2).expand(-1, -1, at.shape[1]), at.unsqueeze(1).expand(-1, at.shape[1], -1)
     exists = (query >= 0) & (key >= 0)
-    assert isinstance(found.support, DenseSupport)
-    mask = found.support.mask(at.shape[1], at.shape[1], found.weights.device)
-    if mask is not None:
-        exists &= mask[part].cpu().any(1) if len(mask) > 1 else mask[0].cpu().any(0)
+    permitted = found.permitted().any(1).cpu()
+    exists &= permitted[part] if len(permitted) > 1 else permitted[0]
     support = EdgeSupport.from_edges(torch.stack([key[exists], query[exists]]), windows.rows * windows.columns)
     return AttentionMap(found.site, weights.movedim(1, -1)[exists][support.order], support.axes, support, found.heads)
 

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor
 
 from zoo.attention import ChannelGate, EfficientChannel, SqueezeExcitation, record, sites
-from zoo.maps.score import pointing
+from zoo.maps.score import Pointing
 from zoo.tasks.vision.data.image_data import ImageData
 from zoo.tasks.vision.maps.gate_table import GateTable
 from zoo.tasks.vision.maps.heat import gold_places
@@ -36,7 +34,7 @@ class Survey:
         self.module, self.data, self.split = module, data, split
         self.gates = GateTable(data.pictures.label_names)
         self._count = len(data.pictures.numbers(split))
-        self._points: list[float] = []
+        self._pointing = Pointing()
 
     def __len__(self) -> int:
         return self._count
@@ -61,20 +59,13 @@ class Survey:
             columns["share"] = [0.0 if box is None else box.share for box in boxes]
             columns["where"] = [_where(box) for box in boxes]
             if batch.gold is not None:
-                columns["points_at_gold"] = self._pointing(heat, batch.gold.cpu())
+                marks = gold_places(batch.gold.cpu(), (heat.shape[1], heat.shape[2]))
+                columns["points_at_gold"] = self._pointing.add(heat.flatten(1), marks)
             yield pd.DataFrame(columns)
 
     def truth(self) -> dict[str, float | None]:
         """The scores over all pictures that have gold, once `frames` has been read."""
-        return {"pointing_accuracy": sum(self._points) / len(self._points)} if self._points else {}
-
-    def _pointing(self, heat: Float[Tensor, "b r c"], gold: Bool[Tensor, "b h w"]) -> list[float]:
-        """For each picture, whether its hottest place is gold; NaN where it has none."""
-        marks = gold_places(gold, (heat.shape[1], heat.shape[2]))
-        found = iter(pointing(heat.flatten(1), marks).tolist())
-        by_picture = [next(found) if any(row) else None for row in marks.tolist()]
-        self._points += [each for each in by_picture if each is not None]
-        return [float("nan") if each is None else each for each in by_picture]
+        return self._pointing.truth()
 
 
 def _where(box: Region | None) -> str:

@@ -1,0 +1,225 @@
+"""Every query against every key: sequences, patches, sets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+from zoo.attention.kernels.kept import can_be_read, once, unless_all
+from zoo.attention.kernels.precision import at_least_single, wide
+from zoo.attention.supports.support import RowFunction, Support, mask_of_example, mask_of_heads
+
+
+@dataclass(frozen=True, eq=False)
+class DenseSupport(Support):
+    """Every query against every key, less what a mask or causality forbids.
+
+    Args:
+        permitted: True = may attend; any shape that broadcasts to (b,h,q,k). None permits all.
+        causal: A query sees the keys up to its own position; with more keys than queries the ends are aligned, so
+            that one new query sees all that came before it.
+        later: How many queries follow the last of these, where they are a part of more.
+        first: How many queries came before the first of these, in a decoder that takes a step at a time.
+
+    What follows from these for a number of queries and keys is computed once, for all layers that share a support: the
+    tensor `permitted` must not be changed afterwards.
+    """
+
+    axes: ClassVar[tuple[str, ...]] = ("batch", "head", "query", "key")
+
+    permitted: Bool[Tensor, "#b #h #q #k"] | None = None
+    causal: bool = False
+    later: int = 0
+    first: int = 0
+    _known: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.permitted is None:
+            return
+        if self.permitted.dtype != torch.bool:
+            raise TypeError(f"permitted must be boolean with True = may attend, got {self.permitted.dtype}")
+        if self.permitted.dim() != 4:
+            raise ValueError(f"permitted must have the axes (b, h, q, k), got shape {tuple(self.permitted.shape)}")
+
+    @classmethod
+    def from_key_mask(cls, mask: Bool[Tensor, "b k"], causal: bool = False) -> DenseSupport:
+        """True at real keys, False at padding."""
+        return cls(permitted=mask[:, None, None, :], causal=causal)
+
+    def check(self, query: Float[Tensor, "..."], key: Float[Tensor, "..."], value: Float[Tensor, "..."]) -> None:
+        super().check(query, key, value)
+        if self.permitted is None:
+            return
+        sizes = (*query.shape[:3], key.shape[2])
+        for axis, size, given in zip("bhqk", sizes, self.permitted.shape, strict=True):
+            if given not in (1, size):
+                raise ValueError(
+                    f"the mask has {axis}={given} where queries and keys have {axis}={size}; it must be that or 1"
+                )
+
+    def mask(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "#b #h #q #k"] | None:
+        """All restrictions as one mask; None where everything is permitted."""
+        if not self.causal or (queries == 1 and not self.later):  # the last position sees all that came before
+            return self.permitted
+        return once(self._known, "mask", (queries, keys, device), lambda: self._causal_mask(queries, keys, device))
+
+    def sees(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "#b #h #q 1"] | None:
+        """Which queries see a key; None where it is known that all do."""
+        if self.permitted is None and (not self.causal or keys > queries + self.later - 1):
+            return None
+        return once(self._known, "sees", (queries, keys, device), lambda: unless_all(self._sees(queries, keys, device)))
+
+    def is_plain(self, queries: int, keys: int) -> bool:
+        """Whether nothing is forbidden, or just what comes later in one square."""
+        return self.permitted is None and (not self.causal or (queries == keys and not self.later))
+
+    def of_queries(self, rows: slice, queries: int) -> DenseSupport:
+        """The support of some of the queries, with all keys."""
+        start, stop, _ = rows.indices(queries)
+        has_rows = self.permitted is not None and self.permitted.shape[2] > 1
+        permitted = self.permitted[:, :, start:stop] if has_rows and self.permitted is not None else self.permitted
+        return DenseSupport(permitted, self.causal, self.later + queries - stop, self.first + start)
+
+    def at_step(self, first: int) -> DenseSupport:
+        """The same for queries of which so many came before; what is known of it holds for them too."""
+        if first == self.first:
+            return self
+        later = replace(self, first=first)
+        object.__setattr__(later, "_known", self._known)
+        return later
+
+    def of_last_keys(self, count: int) -> DenseSupport:
+        """Of so many keys at the end."""
+        if self.permitted is None or self.permitted.shape[3] == 1:
+            return self
+        return replace(self, permitted=self.permitted[..., self.permitted.shape[3] - count :])
+
+    def reorder(self, beams: Int[Tensor, " beams"]) -> DenseSupport:
+        """Of the hypotheses that survive, in their order."""
+        if self.permitted is None or self.permitted.shape[0] == 1:
+            return self
+        return replace(self, permitted=self.permitted.index_select(0, beams))
+
+    def mask_of(self, pairs: Float[Tensor, "b h q k"]) -> Bool[Tensor, "#b #h #q #k"] | None:
+        return self.mask(pairs.shape[-2], pairs.shape[-1], pairs.device)
+
+    def zeros(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b h k d"]) -> Float[Tensor, "b h q k"]:
+        return query.new_zeros(*query.shape[:3], key.shape[2])
+
+    def dot(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b h k d"]) -> Float[Tensor, "b h q k"]:
+        # As fused kernels do, also under autocast: sums of half precision's products go beyond its largest number.
+        with torch.autocast(query.device.type, enabled=False):
+            return at_least_single(query) @ key.to(wide(query)).transpose(-2, -1)
+
+    def at_query(self, x: Float[Tensor, "b h q *d"]) -> Float[Tensor, "b h q 1 *d"]:
+        return x.unsqueeze(3)
+
+    def at_key(self, x: Float[Tensor, "b h k *d"]) -> Float[Tensor, "b h 1 k *d"]:
+        return x.unsqueeze(2)
+
+    def project(self, hidden: Float[Tensor, "b h q k d"], parameter: Float[Tensor, "h d"]) -> Float[Tensor, "b h q k"]:
+        if len(parameter) == 1:  # in half the time of a product for each of several heads
+            return hidden @ parameter[0]
+        return torch.einsum("bhqkd,hd->bhqk", hidden, parameter)
+
+    def by_row(self, function: RowFunction, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
+        return function(scores, self.mask_of(scores))
+
+    def combine(self, weights: Float[Tensor, "b h q k"], value: Float[Tensor, "b h k v"]) -> Float[Tensor, "b h q v"]:
+        return weights.to(value.dtype) @ value
+
+    def clean(self, x: Float[Tensor, "b h k d"]) -> Float[Tensor, "b h k d"]:
+        if self.permitted is None:
+            return x
+        unseen = once(self._known, f"unseen of {x.shape[1]}", (x.shape[:3], x.device), lambda: self._unseen(x))
+        if unseen is None:
+            return x
+        if isinstance(unseen, Tensor):
+            return x.masked_fill(unseen, 0.0)
+        return x.index_put(unseen, x.new_zeros(()))
+
+    def clean_queries(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b g k d"]) -> Float[Tensor, "b h q d"]:
+        sees = self.sees(query.shape[2], key.shape[2], query.device)
+        return query if sees is None else torch.where(sees, query, query.new_zeros(()))
+
+    def offsets(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b g k d"]) -> Int[Tensor, "1 1 q k"]:
+        queries, keys = query.shape[2], key.shape[2]
+        at = torch.arange(keys - queries - self.later, keys - self.later, device=query.device)
+        return (torch.arange(keys, device=query.device) - at.unsqueeze(1))[None, None]
+
+    def range_of(self, offsets: Int[Tensor, "1 1 q k"]) -> tuple[int, int]:
+        """From sizes alone, without a wait for a device; causal pairs have none above 0."""
+        queries, keys = offsets.shape[2:]
+        first = keys - queries - self.later
+        low, high = 1 - first - queries, keys - 1 - first
+        return low, max(low, min(high, 0) if self.causal else high)
+
+    def pick(self, x: Float[Tensor, "b h q m"], index: Int[Tensor, "#b #h q k"]) -> Float[Tensor, "b h q k"]:
+        return x.gather(-1, index.expand(*x.shape[:2], -1, -1))
+
+    def bin(
+        self, pairs: Float[Tensor, "b h q k"], index: Int[Tensor, "#b #h q k"], bins: int
+    ) -> Float[Tensor, "b h q m"]:
+        return pairs.new_zeros(*pairs.shape[:3], bins).scatter_add(-1, index.expand_as(pairs), pairs)
+
+    def to_dense(self, pairs: Float[Tensor, "b h q k"], queries: int, keys: int) -> Float[Tensor, "b h q k"]:
+        return pairs
+
+    def sizes(self, pairs: Shaped[Tensor, "b h q k"]) -> tuple[int, int]:
+        return pairs.shape[2], pairs.shape[3]
+
+    def exists(self, pairs: Shaped[Tensor, "b h q k"]) -> Bool[Tensor, "#b #h #q #k"]:
+        mask = self.mask_of(pairs)
+        return torch.ones((1,) * 4, dtype=torch.bool, device=pairs.device) if mask is None else mask
+
+    def total(self, pairs: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q"]:
+        return pairs.sum(-1)
+
+    def dense_mask(self, pairs: Float[Tensor, "b h q k"]) -> Bool[Tensor, "#b #h #q #k"]:
+        return self.exists(pairs)
+
+    def of_example(self, index: int) -> DenseSupport:
+        if self.permitted is None or len(self.permitted) == 1:
+            return self
+        return replace(self, permitted=mask_of_example(self.permitted, index))
+
+    def of_heads(self, heads: Sequence[int] | None) -> DenseSupport:
+        if self.permitted is None or self.permitted.shape[1] == 1:
+            return self
+        return replace(self, permitted=mask_of_heads(self.permitted, heads))
+
+    def _causal_mask(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "#b #h q k"]:
+        before = torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries - self.later)
+        return before[None, None] if self.permitted is None else self.permitted & before
+
+    def _sees(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "#b #h #q 1"]:
+        if self.causal and keys and (self.permitted is None or self.permitted.shape[2] == 1):
+            # Of a mask of keys alone a causal query sees one if there is any up to its own: no q x k mask is made.
+            at = torch.arange(keys - queries - self.later, keys - self.later, device=device)
+            if self.permitted is None:
+                return (at >= 0)[None, None, :, None]
+            up_to = self.permitted.expand(-1, -1, -1, keys).squeeze(2).cumsum(-1) > 0
+            return (up_to[..., at.clamp(min=0)] & (at >= 0)).unsqueeze(-1)
+        mask = self.mask(queries, keys, device)
+        assert mask is not None
+        return mask.any(-1, keepdim=True)
+
+    def _unseen(self, x: Float[Tensor, "b h k d"]) -> Tensor | tuple[Tensor, ...] | None:
+        """Which keys no query sees: a mask, or indices where these can be had, in a third of the time of a mask."""
+        assert self.permitted is not None
+        queries = self.permitted.shape[-2]
+        # One row for all queries: the last of them sees every key, causal or not.
+        mask = self.permitted if queries == 1 else self.mask(queries, x.shape[2], x.device)
+        assert mask is not None
+        seen = mask.any(-2)
+        if seen.shape[1] not in (1, x.shape[1]):  # a key of a group is seen if one of its queries' heads sees it
+            groups = x.shape[1]
+            seen = seen.view(len(seen), groups, seen.shape[1] // groups, *seen.shape[2:]).any(2)
+        if not can_be_read(seen):
+            return ~seen.unsqueeze(-1)
+        return None if seen.all() else (~seen).expand(x.shape[:3]).nonzero(as_tuple=True)
