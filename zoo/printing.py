@@ -12,7 +12,7 @@ from rich.table import Table
 
 from zoo import terminal
 from zoo.checkpoints.finetune import Report
-from zoo.composing.config import quoted
+from zoo.composing.quoting import quoted
 from zoo.errors import visible_cell
 
 SPLITS = ("train", "val", "test")

@@ -172,13 +172,6 @@ def value_of(overrides: Sequence[str], key: str) -> str | None:
     return values[-1].strip("'\"") if values else None
 
 
-def quoted(value: str) -> str:
-    """A text as Hydra's grammar wants it, which may hold spaces, commas or equals signs."""
-    if "'" in value or value.endswith("\\"):
-        value = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{value}'"
-
-
 def _compose(overrides: Sequence[str]) -> DictConfig:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 from omegaconf._utils import get_yaml_loader
 
-from zoo.composing.config import quoted
+from zoo.composing.quoting import quoted
 from zoo.errors import ConfigError, ProblemsError
 from zoo.small_files import read_text, without_aliases
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import yaml
 
 from zoo.composing import config
-from zoo.composing.config import quoted
+from zoo.composing.quoting import quoted
 from zoo.disk import new_directory, write_text
 from zoo.errors import ConfigError, InterruptedRunError
 from zoo.small_files import read_json

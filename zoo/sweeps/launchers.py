@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from zoo.composing import config
+from zoo.composing.quoting import quoted
 from zoo.disk import write_text
 from zoo.errors import ConfigError, InterruptedRunError
 from zoo.sweeps import processes
@@ -38,7 +39,7 @@ def launch(sweep: Sweep, options: Sequence[str]) -> None:
         hydra = Hydra.create_main_hydra2("train", create_config_search_path(str(config.CONF)))
         composed = hydra.compose_config(
             config_name="train",
-            overrides=[*waiting[0].overrides, *options, f"hydra.sweep.dir={config.quoted(str(sweep.folder))}"],
+            overrides=[*waiting[0].overrides, *options, f"hydra.sweep.dir={quoted(str(sweep.folder))}"],
             run_mode=RunMode.MULTIRUN,
         )
         context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks(composed))
