@@ -12,7 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from zoo.attention.kernels.kept import for_later
-from zoo.tasks.recommendation.ranges import owners
+from zoo.tasks.ranges import owners
 
 UNKNOWN = "<unknown>"
 """The row that items share which are too rare for one of their own."""

@@ -15,8 +15,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from zoo.errors import DataError
+from zoo.tasks.ranges import owners
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.ranges import owners
 
 Shape = Literal["uniform", "log_uniform", "popularity"]
 

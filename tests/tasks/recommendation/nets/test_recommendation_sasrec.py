@@ -16,9 +16,9 @@ from torch.nn import functional as F
 
 from zoo.attention import ALiBi, AttendFactory, Learned, Rotary, ScaledDot, Shaw, Sinusoidal, Softmax, T5Bias, record
 from zoo.composing import config
+from zoo.tasks import packing
+from zoo.tasks.packing import Packing
 from zoo.tasks.recommendation.batch import Catalogue, Histories
-from zoo.tasks.recommendation.nets import packing
-from zoo.tasks.recommendation.nets.packing import Packing
 from zoo.tasks.recommendation.nets.sasrec import SASRec
 
 ATTENTION = sorted((config.CONF / "attention").glob("*.yaml"))
@@ -198,7 +198,7 @@ def test_every_mechanism(path: Path) -> None:
             sasrec(attend=mechanism(path))
         return
     net, batch = sasrec(attend=mechanism(path), layers=1), histories()
-    assert [len(group.users) for group in Packing(batch.lengths).groups] == [1, 2, 2]
+    assert [len(group.sequences) for group in Packing(batch.lengths, causal=True).groups] == [1, 2, 2]
     output = net(batch)
     assert all(gradient.isfinite().all() for gradient in gradients_or_zeros(net, output))
     torch.testing.assert_close(output, torch.cat([net(each) for each in alone(batch)]), **EXACT)
@@ -265,9 +265,9 @@ def test_maps_of_one_user_and_of_a_group() -> None:
     with record(net) as maps:
         net(alone(batch)[1])
     assert [tuple(each.weights.shape) for each in maps.values()] == [(1, 2, 12, 12)] * 2
-    group = Packing(batch.lengths).groups[1]
-    assert len(group.users) == 2
-    users = [alone(batch)[user] for user in group.users]
+    group = Packing(batch.lengths, causal=True).groups[1]
+    assert len(group.sequences) == 2
+    users = [alone(batch)[user] for user in group.sequences]
     together = batch_of(torch.cat([user.items for user in users]), [len(user.items) for user in users])
     with record(net) as of_group:
         net(together)

@@ -19,12 +19,12 @@ from zoo.data.loader import Loader
 from zoo.errors import CheckpointError, ConfigError, DataError
 from zoo.forms import COUNT
 from zoo.tasks.contract import TaskData
+from zoo.tasks.ranges import array_ranges
 from zoo.tasks.recommendation.batch import Catalogue, Histories
 from zoo.tasks.recommendation.data.files import Reading
 from zoo.tasks.recommendation.data.histories import items_of, read_histories
 from zoo.tasks.recommendation.data.log import Duplicates, Log, Unknown, make_log, renumbered, with_enough
 from zoo.tasks.recommendation.data.splitting import Part, Split, by_time, leave_one_out, whole
-from zoo.tasks.recommendation.ranges import array_ranges
 
 _DRAW = 0
 

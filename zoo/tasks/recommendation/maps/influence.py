@@ -26,9 +26,9 @@ from zoo.attention import Attend, AttentionMap, DenseSupport, record, sites
 from zoo.attention.ranges import AnyInt
 from zoo.attention.weightless.linear import KernelAttention
 from zoo.maps.rollout import rollout
+from zoo.tasks.packing import Packing
+from zoo.tasks.ranges import ranges
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.nets.packing import Packing
-from zoo.tasks.recommendation.ranges import ranges
 
 How = AnyInt | Literal["mean", "rollout", "occlusion"]
 ScoreOf = Callable[[Histories, Int[Tensor, "b k"]], Float[Tensor, "b k"]]
@@ -136,8 +136,8 @@ def attended(net: nn.Module, batch: Histories, *, layers: Sequence[int | str] | 
 
     Sites without weights have no map. What a mechanism without weights amounts to (linear attention) is its map.
     """
-    for group in Packing(batch.lengths).groups:
-        of = torch.tensor(group.users, device=batch.items.device)
+    for group in Packing(batch.lengths, causal=True).groups:
+        of = torch.tensor(group.sequences, device=batch.items.device)
         one = chosen(batch, of)
         with torch.no_grad(), record(net, layers=layers, implied=True) as found:
             net(one)
@@ -146,7 +146,7 @@ def attended(net: nn.Module, batch: Histories, *, layers: Sequence[int | str] | 
         at = (batch.starts[of, None] + steps).clamp(max=len(batch.items) - 1)
         pairs = (real[:, :, None] & real[:, None, :]).unsqueeze(1)
         maps = {site: each.dense().float() * pairs for site, each in found.items()}
-        yield Attended(group.users, at, real, maps)
+        yield Attended(group.sequences, at, real, maps)
 
 
 def chosen(batch: Histories, users: Int[Tensor, " k"]) -> Histories:

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from zoo.attention import Attend, DenseSupport, Dice, EdgeSupport
 from zoo.attention.ranges import Count, Rate
 from zoo.attention.scores.pairwise import prepared
+from zoo.tasks.ranges import owners, ranges
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.ranges import owners, ranges
 
 _PAIRS = 2**13
 """Pairs of a candidate and a past item that are scored at once: more leave the cache, and cost four times as much."""

@@ -14,8 +14,9 @@ from zoo.attention import Attend, FeedForward, Learned, MixerFactory, MultiHead,
 from zoo.attention.attend import sized
 from zoo.attention.dropout import Dropout
 from zoo.attention.ranges import Count, Natural, Rate
+from zoo.tasks.packing import Packing, mixed
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.nets.packing import Packing, mixed, mixed_last
+from zoo.tasks.recommendation.nets.packing import mixed_last
 
 
 class SASRec(nn.Module):
@@ -127,7 +128,7 @@ class SASRec(nn.Module):
         return vectors
 
     def _encoded(self, batch: Histories, *, last: bool) -> Float[Tensor, "m d"]:
-        packing = Packing(batch.lengths)
+        packing = Packing(batch.lengths, causal=True)
         x = self._inputs(batch, packing)
         for layer in self.layers:
             x = layer(x, packing, last=last and layer is self.layers[-1])

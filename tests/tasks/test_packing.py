@@ -1,4 +1,4 @@
-"""Packed rows and groups of users: the cheapest cuts, nothing lost, zeros behind, gradients that come back."""
+"""Packed rows and groups of sequences: the cheapest cuts, nothing lost, zeros behind, gradients that come back."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.tasks.recommendation.nets import packing as module
-from zoo.tasks.recommendation.nets.packing import Packing, groups
+from zoo.attention import AttendFactory, DenseSupport, GatedRecurrent, MultiHead, ScaledDot, Softmax
+from zoo.tasks import packing as module
+from zoo.tasks.packing import Packing, groups, mixed
 
 LENGTHS = torch.tensor([3, 12, 1, 7, 7, 5, 12])
 
@@ -26,8 +27,8 @@ def test_no_other_cuts_cost_less(seed: int) -> None:
     lengths = sorted(drawn.tolist(), reverse=True)
     every = (cuts for count in range(9) for cuts in combinations(range(1, 9), count))
     found = groups(drawn)
-    assert [drawn[user] for group in found for user in group.users] == lengths
-    stops = np.cumsum([len(group.users) for group in found])[:-1]
+    assert [drawn[user] for group in found for user in group.sequences] == lengths
+    stops = np.cumsum([len(group.sequences) for group in found])[:-1]
     assert cost(lengths, tuple(stops.tolist())) == min(cost(lengths, cuts) for cuts in every)
 
 
@@ -35,35 +36,35 @@ def test_no_other_cuts_cost_less(seed: int) -> None:
 def test_padding_is_small(longest: int, mean: int, most: float) -> None:
     drawn = np.random.default_rng(0).geometric(1 / mean, 128).clip(3, longest)
     found = groups(drawn)
-    assert sorted(user for group in found for user in group.users) == list(range(128))
-    assert all(drawn[list(group.users)].max() == group.length for group in found)
-    assert sum(len(group.users) * group.length for group in found) < most * drawn.sum()
-    assert sum(len(group.users) * group.length**2 for group in found) < most**2 * (drawn**2).sum()
+    assert sorted(user for group in found for user in group.sequences) == list(range(128))
+    assert all(drawn[list(group.sequences)].max() == group.length for group in found)
+    assert sum(len(group.sequences) * group.length for group in found) < most * drawn.sum()
+    assert sum(len(group.sequences) * group.length**2 for group in found) < most**2 * (drawn**2).sum()
 
 
 def test_a_group_has_no_more_pairs_than_it_may() -> None:
     found = groups(np.full(1000, 200))
-    assert max(len(group.users) for group in found) == 13
-    assert [len(group.users) for group in groups(np.array([10_000, 10_000]))] == [1, 1]
+    assert max(len(group.sequences) for group in found) == 13
+    assert [len(group.sequences) for group in groups(np.array([10_000, 10_000]))] == [1, 1]
     assert groups(np.zeros(0, np.int64)) == []
 
 
 def test_the_users_of_a_group_alone_are_one_group() -> None:
     drawn = np.random.default_rng(1).integers(1, 200, 200)
     for group in groups(drawn):
-        (alone,) = groups(drawn[list(group.users)])
+        (alone,) = groups(drawn[list(group.sequences)])
         assert alone.length == group.length
-        assert alone.users == tuple(range(len(group.users)))
+        assert alone.sequences == tuple(range(len(group.sequences)))
 
 
 @pytest.mark.parametrize("front", [False, True])
 def test_groups_hold_each_users_rows_and_zeros(front: bool) -> None:
-    packing, x = Packing(LENGTHS), torch.arange(1.0, 95.0).view(47, 2)
+    packing, x = Packing(LENGTHS, causal=True), torch.arange(1.0, 95.0).view(47, 2)
     users = x.split(LENGTHS.tolist())
     grouped = packing.to_groups(x, front=front)
     for group, rows in zip(packing.groups, grouped, strict=True):
-        assert rows.shape == (len(group.users), group.length, 2)
-        for user, row in zip(group.users, rows, strict=True):
+        assert rows.shape == (len(group.sequences), group.length, 2)
+        for user, row in zip(group.sequences, rows, strict=True):
             size = len(users[user])
             assert torch.equal(row[-size:] if front else row[:size], users[user])
             assert not (row[:-size] if front else row[size:]).any()
@@ -73,14 +74,14 @@ def test_groups_hold_each_users_rows_and_zeros(front: bool) -> None:
 
 
 def test_real_rows_as_a_mask() -> None:
-    packing = Packing(LENGTHS)
+    packing = Packing(LENGTHS, causal=True)
     for group, real in zip(packing.groups, packing.to_groups(torch.ones(47, dtype=torch.bool)), strict=True):
         assert real.dtype == torch.bool
-        assert real.sum(1).tolist() == [LENGTHS[user] for user in group.users]
+        assert real.sum(1).tolist() == [LENGTHS[user] for user in group.sequences]
 
 
 def test_gradients() -> None:
-    packing = Packing(torch.tensor([2, 1, 40]))
+    packing = Packing(torch.tensor([2, 1, 40]), causal=True)
     x = torch.randn(43, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
 
     def there_and_back(x: torch.Tensor) -> torch.Tensor:
@@ -90,6 +91,20 @@ def test_gradients() -> None:
     assert torch.autograd.gradgradcheck(lambda x: there_and_back(x)[::9], x)
 
 
-def test_a_user_without_items() -> None:
-    with pytest.raises(ValueError, match="every user of a batch must have an item or more"):
-        Packing(torch.tensor([3, 0]))
+def test_a_sequence_without_rows() -> None:
+    with pytest.raises(ValueError, match="every sequence of a batch must have a row or more"):
+        Packing(torch.tensor([3, 0]), causal=True)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("kind", ["attention", "recurrent"])
+def test_mixed_rows_are_those_of_each_sequence_alone(kind: str, causal: bool) -> None:
+    torch.default_generator.manual_seed(0)
+    attend = AttendFactory(score=ScaledDot, normalise=Softmax)
+    mixer = MultiHead(dim=4, heads=2, attend=attend) if kind == "attention" else GatedRecurrent(dim=4)
+    mixer, x = mixer.double(), torch.randn(47, 4, dtype=torch.float64)
+    packing = Packing(LENGTHS, causal=causal)
+    found = mixed(mixer, x, x, packing)
+    for part, rows in zip(found.split(LENGTHS.tolist()), x.split(LENGTHS.tolist()), strict=True):
+        expected, _ = mixer(rows.unsqueeze(0), support=DenseSupport(causal=causal))
+        torch.testing.assert_close(part.unsqueeze(0), expected, rtol=0.0, atol=1e-12)
