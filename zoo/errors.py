@@ -51,6 +51,10 @@ class ConfigError(ZooError):
     """An option that does not exist, does not fit, or has the wrong type."""
 
 
+class MissingPackageError(ConfigError):
+    """A part of a package that is not installed, or does not say that it adds to the zoo."""
+
+
 class DataError(ZooError):
     """A file, row or value of the user's data."""
 

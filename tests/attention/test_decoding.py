@@ -58,9 +58,10 @@ from zoo.attention import (
     TwoScores,
     record,
 )
+from zoo.composing import installed
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
-CONFIGS = sorted((Path(__file__).parents[2] / "conf" / "attention").glob("*.yaml"))
+CONFIGS = list(installed.choices("attention").values())
 STEPS, KEYS, DIM = 6, 7, 12
 LENGTHS = torch.tensor([7, 4, 1])
 REFUSED = {

@@ -16,7 +16,8 @@ import pytest
 import zoo
 from zoo.commandline import cli as cli_module
 from zoo.commandline.cli import main
-from zoo.composing import config
+from zoo.composing import config, installed
+from zoo.composing.groups import GROUPS, LISTED
 from zoo.errors import CheckpointError
 
 SAMPLES = Path(__file__).resolve().parents[2] / "data" / "samples" / "graph"
@@ -40,23 +41,25 @@ def sample_run(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_list(cli: Any) -> None:
     done = cli("list")
     assert done.code == 0
-    for group in (
-        "model",
-        "data",
-        "attention",
-        "optimizer",
-        "scheduler",
-        "trainer",
-        "callbacks",
-        "logger",
-        "experiment",
-    ):
+    for group in LISTED:
         assert f"{group}=\n" in done.out
         for name, sentence in config.options(group).items():
             assert re.search(rf"^  {name} +{re.escape(sentence)}$", done.out, re.MULTILINE)
     one = cli("list", "attention")
     assert one.code == 0
     assert one.out == done.out[done.out.index("attention=") : done.out.index("gate=")]
+
+
+def test_every_folder_of_configurations_is_a_group_and_listed_but_for_paths(cli: Any) -> None:
+    assert {path.name for path in installed.CONF.iterdir() if path.is_dir()} == set(GROUPS) == {*LISTED, "paths"}
+    assert cli("list", "penalty").out.startswith("penalty=\n  default  Losses on attention weights")
+
+
+def test_help_of_list_says_what_each_group_holds(cli: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli("list", "--help")
+    out = capsys.readouterr().out
+    assert all(re.search(rf"^  {name} +{re.escape(GROUPS[name].holds)}$", out, re.MULTILINE) for name in LISTED)
 
 
 def test_list_nonsense(cli: Any) -> None:

@@ -15,12 +15,13 @@ from conf_cases import with_bases
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from zoo.attention import sites
-from zoo.composing import build, config
+from zoo.composing import build, config, installed
+from zoo.composing.groups import GIVEN, LISTED, MECHANISMS
 from zoo.composing.options import files_of
 from zoo.errors import ConfigError
 from zoo.training.trainer import trainer_options
 
-FILES = sorted(config.CONF.rglob("*.yaml"))
+FILES = sorted(path for folder in installed.folders() for path in folder.rglob("*.yaml"))
 MODELS, ATTENTION, EXPERIMENTS = (list(config.options(group)) for group in ("model", "attention", "experiment"))
 BASES = "_base"
 """The folder of what several files of a group share; nothing in it can be chosen."""
@@ -32,8 +33,8 @@ SIZES = {"channels": 3, "height": 224, "width": 224}
 
 def combinations() -> list[dict[str, str]]:
     """Every choice of every other group, at least once."""
-    groups = {group: list(config.options(group)) for group in config.NAMED}
-    own = ("model", "experiment", *config.MECHANISMS)
+    groups = {group: list(config.options(group)) for group in LISTED}
+    own = ("model", "experiment", *MECHANISMS)
     others = {group: names for group, names in groups.items() if group not in own}
     most = max(len(names) for names in others.values())
     return [{group: names[number % len(names)] for group, names in others.items()} for number in range(most)]
@@ -46,7 +47,7 @@ def composed(*overrides: str) -> dict[str, Any]:
 
 def filled(group: str, name: str) -> list[str]:
     """Overrides for what a file leaves to the user."""
-    node = OmegaConf.load(config.CONF / group / f"{name}.yaml")
+    node = OmegaConf.load(installed.choices(group)[name])
     assert isinstance(node, DictConfig)
     return [f"{group}.{key}={PLACEHOLDER}" for key in node if OmegaConf.is_missing(node, key)]
 
@@ -77,7 +78,7 @@ def test_there_are_files() -> None:
     assert "uniform" in ATTENTION
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(config.CONF)))
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_file_opens_with_a_sentence(path: Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()
     first = lines[1] if lines[0].startswith("# @package") else lines[0]
@@ -85,14 +86,14 @@ def test_a_file_opens_with_a_sentence(path: Path) -> None:
     assert len(first.split()) >= 3
     if path.parent.name == BASES:
         assert path.stem not in config.options(path.parent.parent.name)
-    elif path.parent != config.CONF:
+    elif path.parent != installed.CONF:
         assert config.options(path.parent.name)[path.stem] == first[2:].strip()
 
 
 @pytest.mark.parametrize("group", ["data", "trainer"])
 def test_a_base_serves_several_files_and_can_not_be_chosen(group: str) -> None:
-    bases = {path for path in FILES if path.parent == config.CONF / group / BASES}
-    files = [path for path in FILES if path.is_relative_to(config.CONF / group)]
+    bases = {path for path in FILES if path.parent == installed.CONF / group / BASES}
+    files = [path for path in FILES if path.is_relative_to(installed.CONF / group)]
     users = {base: [path for path in files if path != base and base in files_of(path)] for base in bases}
     assert bases
     assert [base.stem for base in bases if len(users[base]) < 2] == []
@@ -114,7 +115,7 @@ def test_a_model_composes_with_its_own_data_and_is_built(model: str) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize(("group", "name"), [(g, name) for g in config.MECHANISMS for name in config.options(g)])
+@pytest.mark.parametrize(("group", "name"), [(g, name) for g in MECHANISMS for name in config.options(g)])
 def test_every_mechanism_is_in_every_model_or_refused_in_a_sentence(model: str, group: str, name: str) -> None:
     own = composed(f"model={model}")["names"][group]
     if own is None:
@@ -144,7 +145,7 @@ def test_every_other_choice_composes_and_its_options_exist(choice: dict[str, str
     chosen = composed(f"model={MODEL}", *(f"{group}={name}" for group, name in choice.items()), *given)
     assert {group: chosen["names"][group] for group in choice} == choice
     assert set(trainer_options(chosen)) <= set(inspect.signature(pl.Trainer).parameters)
-    for group, additions in {"callbacks": {"run_dir", "about"}, "logger": {"run_dir"}}.items():  # the run's own
+    for group, additions in GIVEN.items():  # the run's own
         for part, node in chosen[group].items():
             build.check(node, f"{group}.{part}", additions)
     build.check(chosen["data"], "data")
@@ -154,7 +155,7 @@ def test_every_other_choice_composes_and_its_options_exist(choice: dict[str, str
     assert made.scheduler.kind == chosen["scheduler"]["kind"]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(config.CONF)))
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_target_may_be_built(path: Path) -> None:
     def visit(node: Any, where: str) -> None:
         if isinstance(node, DictConfig | ListConfig):
@@ -172,7 +173,7 @@ def test_every_target_may_be_built(path: Path) -> None:
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_an_experiment_names_its_command_and_only_options_that_exist(name: str) -> None:
-    path = config.CONF / "experiment" / f"{name}.yaml"
+    path = installed.choices("experiment")[name]
     assert f"python train.py experiment={name}" in config.options("experiment")[name]
     node = OmegaConf.to_container(OmegaConf.load(path))
     assert isinstance(node, dict)

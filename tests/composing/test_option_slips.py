@@ -13,8 +13,9 @@ import pytest
 from conf_cases import with_bases
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
-from zoo.composing import build, config, schema
+from zoo.composing import build, config, installed, schema
 from zoo.composing.fitting import fits, has_range, misfit
+from zoo.composing.groups import PLACES
 from zoo.errors import ConfigError
 
 SLIPS = [
@@ -106,10 +107,13 @@ def targets(node: Any, where: str) -> Iterator[tuple[str, DictConfig]]:
 
 
 @pytest.mark.parametrize(
-    "path", sorted(config.CONF.rglob("*.yaml")), ids=lambda path: path.parent.name + "/" + path.stem
+    "path",
+    sorted(path for folder in installed.folders() for path in folder.rglob("*.yaml")),
+    ids=lambda path: path.parent.name + "/" + path.stem,
 )
 def test_every_number_of_a_file_has_a_range_or_is_said_to_be_any(path: Path) -> None:
-    place = path.relative_to(config.CONF).parts[0] if path.parent.name != "experiment" else path.stem
+    above = (path.parent.name, path.parent.parent.name)
+    place = next((each for each in above if each in PLACES and each != "experiment"), path.stem)
     for where, node in targets(with_bases(path), place):
         hints = build.options_of(build.resolve(node["_target_"], where))
         for key in {str(key) for key in node} - {"_target_", "_partial_"}:
@@ -118,11 +122,11 @@ def test_every_number_of_a_file_has_a_range_or_is_said_to_be_any(path: Path) -> 
 
 
 def test_every_number_at_the_top_has_a_range() -> None:
-    root = OmegaConf.to_container(OmegaConf.load(config.CONF / "train.yaml"))
+    root = OmegaConf.to_container(OmegaConf.load(installed.CONF / "train.yaml"))
     assert isinstance(root, dict)
     plain = {key for key, value in root.items() if not isinstance(value, Mapping | list)}
     files = [
-        (group, path) for group in ("trainer", "paths", "penalty") for path in (config.CONF / group).rglob("*.yaml")
+        (group, path) for group in ("trainer", "paths", "penalty") for path in (installed.CONF / group).rglob("*.yaml")
     ]
     inside = {f"{group}.{key}" for group, path in files for key in with_bases(path)}
     assert plain | inside == set(schema.KEYS)

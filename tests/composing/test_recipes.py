@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from zoo.composing import config, options
+from zoo.composing import config, installed, options
 from zoo.errors import ConfigError, ProblemsError
 
 MINE = """# mine
@@ -142,10 +142,10 @@ def test_no_such_file(mine: Path) -> None:
 def test_an_experiment_of_this_project_with_an_unknown_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import shutil
 
-    shutil.copytree(config.CONF, tmp_path / "conf")
+    shutil.copytree(installed.CONF, tmp_path / "conf")
     path = tmp_path / "conf" / "experiment" / "wrong.yaml"
     path.write_text("# @package _global_\n# x\ndefaults:\n  - override /model: gat\n\noptimizer:\n  lrr: 1\n")
-    monkeypatch.setattr(config, "CONF", tmp_path / "conf")
+    monkeypatch.setattr(installed, "CONF", tmp_path / "conf")
     config._tree.cache_clear()
     config._known.cache_clear()
     try:

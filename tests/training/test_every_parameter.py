@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 
 from zoo.composing import build, config
+from zoo.composing.groups import MECHANISMS
 from zoo.errors import ConfigError
 
 SMALL = {
@@ -41,7 +42,7 @@ def choices() -> list[Any]:
     found: list[Any] = []
     for model in config.options("model"):
         names = config.compose([f"model={model}"])["names"]
-        groups = [group for group in config.MECHANISMS if names[group] is not None]
+        groups = [group for group in MECHANISMS if names[group] is not None]
         found += [(model, group, name) for group in groups for name in config.options(group)]
     return [each if each[2] in FAST else pytest.param(*each, marks=pytest.mark.slow) for each in found]
 

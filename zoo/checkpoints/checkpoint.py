@@ -24,7 +24,7 @@ from zoo.checkpoints.formats import FORMAT
 from zoo.composing import config
 from zoo.composing.build import build
 from zoo.disk import whole_bytes
-from zoo.errors import CheckpointError
+from zoo.errors import CheckpointError, MissingPackageError
 from zoo.forms import MalformedError, expect
 from zoo.tasks.contract import Task
 
@@ -124,6 +124,8 @@ def module_of(content: Mapping[str, Any], path: Path | str) -> Task:
         module: Task = build(about["config"]["model"], "model", **about["sizes"])
     except CheckpointError:
         raise
+    except MissingPackageError as error:
+        raise CheckpointError(f"{path}: {error}") from error
     except Exception as error:  # a configuration that was tampered with may raise anything
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CheckpointError(

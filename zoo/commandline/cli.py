@@ -13,22 +13,10 @@ from typing import Any
 
 from zoo import __version__
 from zoo.checkpoints import strangers
-from zoo.composing import config
+from zoo.composing import config, installed
+from zoo.composing.groups import GROUPS, LISTED
 from zoo.errors import ConfigError, InterruptedRunError, ZooError, bounded, nearest, visible
 
-_GROUPS = (
-    "model",
-    "data",
-    "attention",
-    "gate",
-    "loss",
-    "optimizer",
-    "scheduler",
-    "trainer",
-    "callbacks",
-    "logger",
-    "experiment",
-)
 _VALUED_FLAGS = ("--cfg", "-c", "--info", "-i", "--package", "-p")
 _TRAIN_HELP = """\
 usage: python train.py model=NAME [key=value ...]        (or zoo train ...)
@@ -146,8 +134,8 @@ def train(overrides: list[str]) -> int:
         except ZooError as error:
             failure.append(error)
 
-    sys.argv = [sys.argv[0], *flags, *overrides]
-    hydra.main(version_base="1.3", config_path=str(config.CONF), config_name="train")(task)()
+    sys.argv = [sys.argv[0], *flags, *overrides, *installed.search_path()]
+    hydra.main(version_base="1.3", config_path=str(installed.CONF), config_name="train")(task)()
     if failure:
         raise failure[0]
     return 0
@@ -176,11 +164,13 @@ def _with_recipe(overrides: list[str]) -> list[str]:
         return overrides
     from zoo.checkpoints import checkpoint
     from zoo.checkpoints.finetune import is_published
+    from zoo.composing import build
 
     if is_published(origin):
         raise ConfigError(f"init={origin}: say for which model: model=NAME")
 
     trained = checkpoint.read(origin)["zoo"]["config"]
+    build.check_installed(trained)
     resumes = config.value_of(overrides, "resume") is not None
     stored = config.continued(trained) if resumes else config.recipe(trained)
     strangers.check_overrides(stored, keys)
@@ -206,8 +196,14 @@ def _parser() -> argparse.ArgumentParser:
 
     commands.add_parser("check", help="all that is wrong with options and data, and one batch: zoo check model=gat ...")
 
-    listing = commands.add_parser("list", help="what there is: models, data, attention, ...")
-    listing.add_argument("group", nargs="?", help=f"one of {', '.join(_GROUPS)}; all if not given")
+    held = "\n".join(f"  {name:<12}{GROUPS[name].holds}" for name in LISTED)
+    listing = commands.add_parser(
+        "list",
+        help="what there is: models, data, attention, ...",
+        epilog=f"groups:\n{held}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    listing.add_argument("group", nargs="?", help="one of those below; all if not given")
     listing.set_defaults(command=_list)
 
     evaluating = commands.add_parser("evaluate", help="the metrics of a checkpoint")
@@ -277,9 +273,9 @@ def _command(name: str) -> Callable[[argparse.Namespace], None]:
 
 
 def _list(options: argparse.Namespace) -> None:
-    if options.group is not None and options.group not in _GROUPS:
-        raise ConfigError(f"there is no group {options.group!r}. {nearest(options.group, _GROUPS)}")
-    for group in (options.group,) if options.group else _GROUPS:
+    if options.group is not None and options.group not in LISTED:
+        raise ConfigError(f"there is no group {options.group!r}. {nearest(options.group, LISTED)}")
+    for group in (options.group,) if options.group else LISTED:
         choices = config.options(group)
         width = max(map(len, choices), default=0)
         print(f"{group}=")

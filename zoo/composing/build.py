@@ -10,39 +10,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from zoo.attention.ranges import NotNegative, Positive, Rate, Share
+from zoo.composing import installed
 from zoo.composing.fitting import hints_of, misfit
-from zoo.errors import ConfigError, ZooError, nearest
+from zoo.composing.groups import GROUPS, PLACES, Group
+from zoo.errors import ConfigError, MissingPackageError, ZooError, nearest
 
-ALLOWED = (
-    "zoo.attention.",
-    "zoo.tasks.",
-    "zoo.training.",
-    "torch.nn.",
-    "torch.optim.",
-    "torchvision.models.",
-)
-"""Where anything may come from that is built: a configuration inside a checkpoint comes from a stranger, and any
-callable would run code. `_PLACES` says what of it belongs where."""
-
-_OPTIMISATION = ("zoo.training.", "torch.optim.")
-_PLACES = {
-    "model": ("zoo.tasks.", "zoo.attention.", "torch.nn.", "torchvision.models.", *_OPTIMISATION),
-    "data": ("zoo.tasks.",),
-    "attention": ("zoo.attention.",),
-    "gate": ("zoo.attention.", "torch.nn."),
-    "loss": ("zoo.tasks.",),
-    "optimisation": _OPTIMISATION,
-    "optimizer": _OPTIMISATION,
-    "scheduler": _OPTIMISATION,
-    "callbacks": ("zoo.training.",),
-    "logger": ("zoo.training.",),
-}
-_TRAINING_PARTS = {
-    **dict.fromkeys(("model", "optimisation", "optimizer", "scheduler"), "optimisation"),
-    "callbacks": "callbacks.",
-    "logger": "loggers",
-}
-"""Where in `zoo.training` the parts of a place are defined."""
+ALLOWED = tuple(dict.fromkeys(part for group in GROUPS.values() for part in group.parts))
+"""Where anything of this project's own configurations may come from."""
+_ANYWHERE = Group("any part", ALLOWED, is_open=True)
+"""Of a place that is no group."""
 _BACKBONES = ("resnet18", "resnet34", "resnet50", "resnet101", "vgg16", "vit_b_16", "convnext_tiny", "efficientnet_b0")
 _OPTIMIZERS = {
     "lr": NotNegative,
@@ -124,6 +100,14 @@ def _problems_of(each: Mapping[str, Any], where: str, target: Any, given: set[st
         yield ConfigError(f"{where} needs {', '.join(sorted(missing))}")
 
 
+def check_installed(config: Mapping[str, Any]) -> None:
+    """Refuses a configuration with parts of a package that is not installed."""
+    for group in PLACES:
+        for where, each in _targets(config.get(group), group):
+            if (missing := installed.missing(each["_target_"])) is not None:
+                raise MissingPackageError(f"{where} is {each['_target_']!r}. {missing}")
+
+
 def options_of(found: Any) -> dict[str, Any]:
     """The type of each option, with the range of its numbers."""
     return {**hints_of(found), **(_OPTIMIZERS if found.__module__.startswith("torch.optim.") else {})}
@@ -138,31 +122,54 @@ def resolve(target: Any, where: str, *, is_root: bool = False) -> Any:
         is_root: Whether it is what is built there, and not a part of that.
     """
     place = where.partition(".")[0]
-    allowed = _PLACES.get(place, ALLOWED)
-    refusal = f"{where}: {target!r} may not be built; what may be is {', '.join(a + '*' for a in allowed)}"
-    if not isinstance(target, str) or not target.startswith(allowed) or not _NAME.fullmatch(target) or "__" in target:
-        raise ConfigError(refusal)
+    group = PLACES.get(place, _ANYWHERE)
+    added = installed.package_of(target) if group.is_open and isinstance(target, str) else None
+    if not isinstance(target, str) or not _NAME.fullmatch(target) or "__" in target:
+        raise _refused(target, where, group)
+    if added is None and not target.startswith(group.parts):
+        raise _refused(target, where, group)
     module, _, name = target.rpartition(".")
     if module == "torchvision.models" and name not in _BACKBONES:
         raise ConfigError(f"{where}: {target!r} may not be built; of torchvision, {', '.join(_BACKBONES)} may be")
-    try:
-        package = importlib.import_module(module)
-        found = getattr(package, name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"{where}: {target!r} cannot be imported: {error}") from error
-    # public names alone: those that a package of ours exports, and those of torch that are defined there
-    public = getattr(package, "__all__", ()) if module.startswith("zoo.") else (name,)
+    package, found = _imported(module, name, where, added)
+    # public names alone: those that a package exports, and those of torch that are defined there
+    public = getattr(package, "__all__", ()) if added or module.startswith("zoo.") else (name,)
     home = f"{getattr(found, '__module__', '') or ''}."
     if name not in public or not callable(found) or not home.startswith(f"{module}.") or found.__qualname__ != name:
-        raise ConfigError(f"{where}: {target!r} may not be built; it is not one of this project's parts")
+        owner = "this project's parts" if added is None else f"the parts that {added.distribution} exports"
+        raise ConfigError(f"{where}: {target!r} may not be built; it is not one of {owner}")
     if not _belongs(found, target, place, is_root):
         raise ConfigError(f"{where}: {target!r} may not be built; it does not belong there")
     return found
 
 
+def _refused(target: Any, where: str, group: Group) -> ConfigError:
+    added = [f"{each.name}." for each in installed.packages()] if group.is_open else []
+    allowed = ", ".join(f"{each}*" for each in (*group.parts, *added))
+    refusal = f"{where}: {target!r} may not be built; what may be is {allowed}"
+    missing = installed.missing(target) if group.is_open else None
+    return ConfigError(refusal) if missing is None else MissingPackageError(f"{refusal}. {missing}")
+
+
+def _imported(module: str, name: str, where: str, added: installed.Package | None) -> tuple[Any, Any]:
+    """A package and its member. The import of a package that is not ours may raise anything."""
+    failures = (ImportError, AttributeError) if added is None else (Exception,)
+    try:
+        package = importlib.import_module(module)
+        return package, getattr(package, name)
+    except failures as error:
+        owner = "" if added is None else f" (of the installed package {added.distribution})"
+        raise ConfigError(f"{where}: {f'{module}.{name}'!r}{owner} cannot be imported: {error}") from error
+
+
 def _belongs(found: Any, target: str, place: str, is_root: bool) -> bool:
     """Whether a thing of an allowed name is of the kind that its place takes: functions with other effects are not."""
     import torch
+    from pytorch_lightning import Callback
+    from pytorch_lightning.loggers import Logger
+
+    from zoo.tasks.contract import Task, TaskData
+    from zoo.training.optimisation import Optimisation, Schedule
 
     if target.startswith("torch.nn."):
         return _is_a(found, torch.nn.Module) and target.count(".") == 2
@@ -170,28 +177,36 @@ def _belongs(found: Any, target: str, place: str, is_root: bool) -> bool:
         return _is_a(found, torch.optim.Optimizer) and target.count(".") == 2
     if target.startswith("zoo.attention."):
         return inspect.isclass(found)
-    if target.startswith("zoo.training."):
-        return bool(found.__module__.startswith(f"zoo.training.{_TRAINING_PARTS.get(place, '')}"))
-    if not target.startswith("zoo.tasks."):
+    if target.startswith("torchvision.models."):
         return True
-    from zoo.tasks.contract import Task, TaskData
+    makes_data, is_part = _makes(found, TaskData), _is_a(found, torch.nn.Module) or dataclasses.is_dataclass(found)
+    match place:
+        case "model" if is_root:
+            return _is_a(found, Task)
+        case "model":
+            return is_part or _is_a(found, Optimisation, Schedule)
+        case "data":
+            return makes_data or (not is_root and inspect.isclass(found))
+        case "attention" | "gate":
+            return is_part
+        case "loss":
+            return _is_a(found, torch.nn.Module)
+        case "optimisation" | "optimizer" | "scheduler":
+            return _is_a(found, Optimisation, Schedule)
+        case "callbacks":
+            return _is_a(found, Callback)
+        case "logger":
+            return _makes(found, Logger)
+    return makes_data or _makes(found, Logger) or inspect.isclass(found)
 
-    if place == "model":
-        return _is_a(found, Task) if is_root else _is_a(found, torch.nn.Module) or dataclasses.is_dataclass(found)
-    if place == "loss":
-        return _is_a(found, torch.nn.Module)
-    if place == "data":
-        return _is_a(found, TaskData) or _is_a(_returned(found), TaskData) or (not is_root and inspect.isclass(found))
-    return inspect.isclass(found) or _is_a(_returned(found), TaskData)
+
+def _makes(found: Callable[..., Any], kind: type) -> bool:
+    """Whether it is such a class, or a function that says that it returns one."""
+    return _is_a(hints_of(found).get("return") if inspect.isfunction(found) else found, kind)
 
 
-def _is_a(found: Any, kind: type) -> bool:
-    return inspect.isclass(found) and issubclass(found, kind)
-
-
-def _returned(found: Callable[..., Any]) -> Any:
-    """What a function says that it returns."""
-    return hints_of(found).get("return") if inspect.isfunction(found) else None
+def _is_a(found: Any, *kinds: type) -> bool:
+    return inspect.isclass(found) and issubclass(found, kinds)
 
 
 def _targets(node: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

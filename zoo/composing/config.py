@@ -9,28 +9,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from zoo.composing import installed
+from zoo.composing.groups import GROUPS, LISTED, MECHANISMS
 from zoo.errors import ConfigError, nearest
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-_PACKAGE = Path(__file__).resolve().parents[1]
-# In a wheel the configurations are inside the package; in a checkout they are beside it.
-CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"
-NAMED = (
-    *("model", "data", "attention", "gate", "loss", "penalty", "optimizer", "scheduler"),
-    *("trainer", "callbacks", "logger", "experiment"),
-)
-
-_OPTIONAL = ("experiment",)
-"""Groups of which nothing need be chosen."""
-MECHANISMS = ("attention", "gate", "loss")
-"""Groups that a model has a place for, or has not."""
-
 
 def options(group: str) -> dict[str, str]:
     """Name -> the sentence at the head of its file, for every choice of a group."""
-    return {path.stem: _sentence(path) for path in sorted((CONF / group).glob("*.yaml"))}
+    return {name: _sentence(path) for name, path in installed.choices(group).items()}
 
 
 def compose(overrides: Sequence[str]) -> dict[str, Any]:
@@ -61,18 +50,17 @@ def check_overrides(overrides: Sequence[str]) -> None:
 
 def sort_out(overrides: Sequence[str]) -> tuple[list[str], list[ConfigError]]:
     """The overrides that are sound, and what is wrong with each of the others."""
-    groups = _groups()
     problems: list[ConfigError] = []
     pairs: list[tuple[str, str, str]] = []
     for override in overrides:
         try:
             key, value = _split(override)
-            if key in groups:
+            if key in GROUPS:
                 _check_choices(key, value)
             pairs.append((override, key, value))
         except ConfigError as error:
             problems.append(error)
-    chosen = [f"{key}={value.split(',')[0]}" for _, key, value in pairs if key in groups]
+    chosen = [f"{key}={value.split(',')[0]}" for _, key, value in pairs if key in GROUPS]
     if not any(pair.startswith(("model=", "experiment=")) for pair in chosen):
         if not problems:
             problems.append(ConfigError(f"say which model: model=NAME. There is: {', '.join(options('model'))}."))
@@ -88,7 +76,7 @@ def sort_out(overrides: Sequence[str]) -> tuple[list[str], list[ConfigError]]:
     for override, key, _ in pairs:
         if key.split(".")[0] in unused:
             problems.append(ConfigError(f"{override}: this model has no {key.split('.')[0]} that could be chosen"))
-        elif key not in groups and key not in known and not key.startswith("hydra"):
+        elif key not in GROUPS and key not in known and not key.startswith("hydra"):
             problems.append(ConfigError(f"there is no option {key!r}. {_nearest_key(key, known)}"))
         else:
             sound.append(override)
@@ -102,16 +90,15 @@ def expanded(overrides: Sequence[str]) -> list[str]:
     """
     from zoo.composing import recipes
 
-    groups = _groups()
     overrides = [_at_home(each) for each in overrides]
     found = [each for each in overrides if each.startswith("experiment=") and recipes.is_own(each.partition("=")[2])]
     if not found:
         return list(overrides)
-    typed = [each for each in overrides if each.partition("=")[0] in groups and each not in found and "," not in each]
+    typed = [each for each in overrides if each.partition("=")[0] in GROUPS and each not in found and "," not in each]
     stands_for: list[str] = []
     for each in found:
         path = Path(each.partition("=")[2].strip("'\""))
-        stands_for += recipes.overrides_of(path, groups, typed, _checked_tree, _nearest_key)
+        stands_for += recipes.overrides_of(path, GROUPS, typed, _checked_tree, _nearest_key)
     return [*map(_at_home, stands_for), *(each for each in overrides if each not in found)]
 
 
@@ -137,7 +124,7 @@ def plain(composed: DictConfig, choices: Mapping[str, Any], overrides: Sequence[
         if OmegaConf.select(own, name) == "":
             raise ConfigError(f"{name} is empty (an unset shell variable?): write {name}=PATH, or leave it out")
     unused = _unused(_plain_tree(own)["model"])
-    names = {group: None if group in unused else choices.get(group) for group in NAMED}
+    names = {group: None if group in unused else choices.get(group) for group in LISTED}
     used = {str(key): value for key, value in resolved.items() if key not in unused}
     return {**used, "names": names, "overrides": list(overrides)}
 
@@ -182,8 +169,8 @@ def _compose(overrides: Sequence[str]) -> DictConfig:
     outer = GlobalHydra.instance().hydra
     GlobalHydra.instance().clear()
     try:
-        with initialize_config_dir(str(CONF), version_base="1.3"):
-            return hydra_compose("train", overrides=list(overrides), return_hydra_config=True)
+        with initialize_config_dir(str(installed.CONF), version_base="1.3"):
+            return hydra_compose("train", overrides=[*overrides, *installed.search_path()], return_hydra_config=True)
     except OverrideParseException as error:
         quoted = "put a value with special characters in quotes: \"key='value'\""
         raise ConfigError(f"{error.override!r} cannot be read; {quoted}") from error
@@ -231,11 +218,7 @@ def _check_experiment(name: str, typed: tuple[str, ...]) -> None:
     """Hydra adds what an experiment names and nothing has: a slip would go unnoticed."""
     from zoo.composing import recipes
 
-    recipes.overrides_of(CONF / "experiment" / f"{name}.yaml", _groups(), typed, _tree, _nearest_key)
-
-
-def _groups() -> set[str]:
-    return {path.name for path in CONF.iterdir() if path.is_dir()}
+    recipes.overrides_of(installed.choices("experiment")[name], GROUPS, typed, _tree, _nearest_key)
 
 
 def _of_hydra(override: str) -> str:
@@ -265,7 +248,7 @@ def _split(override: str) -> tuple[str, str]:
 def _check_choices(group: str, value: str) -> None:
     known = options(group)
     for name in re.split(r"\s*,\s*", value.strip("'\"")):
-        if name not in known and not (name == "null" and group in _OPTIONAL):
+        if name not in known and not (name == "null" and GROUPS[group].is_optional):
             raise ConfigError(f"there is no {group} {name!r}. {nearest(name, known)}")
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from zoo.composing import config
+from zoo.composing import config, installed
+from zoo.composing.groups import GROUPS
 
 _LINE = re.compile(r"^(?P<indent> *)(?P<key>[\w/]+):(?P<value>[^#]*)(#\s*(?P<said>.*))?$")
 _BASE = re.compile(r"^  - (?!_self_)([\w/]+)$", re.MULTILINE)
@@ -18,14 +19,13 @@ def described(overrides: Sequence[str]) -> list[str]:
     """One line an option; nothing that takes a second is imported."""
     config.check_overrides(overrides)
     composed, chosen = config.unresolved(overrides)
-    said = _comments(config.CONF / "train.yaml")
+    said = _comments(installed.CONF / "train.yaml")
     for group, name in chosen.items():
-        path = config.CONF / group / f"{name}.yaml"
-        if path.is_file():
+        if (path := installed.choices(group).get(name)) is not None:
             is_global = "@package _global_" in path.read_text(encoding="utf-8").split("\n", 1)[0]
             for each in files_of(path):
                 said |= {(key if is_global else f"{group}.{key}"): text for key, text in _comments(each).items()}
-    named = [f"{group}={name}" for group, name in chosen.items() if name and (config.CONF / group).is_dir()]
+    named = [f"{group}={name}" for group, name in chosen.items() if name and group in GROUPS]
     lines = [" ".join(named), ""]
     pairs = [(f"{key}={_shown(value)}", said.get(key, "")) for key, value in _leaves(composed)]
     width = min(44, max(len(pair) for pair, _ in pairs))
@@ -34,8 +34,11 @@ def described(overrides: Sequence[str]) -> list[str]:
 
 def files_of(path: Path) -> Iterator[Path]:
     """A file of conf/ after the bases that its defaults list names."""
+    folders = installed.folders()
+    group = next(path.parent.relative_to(each) for each in folders if path.is_relative_to(each))
     for base in _BASE.findall(path.read_text(encoding="utf-8")):
-        yield from files_of(path.parent / f"{base}.yaml")
+        found = (each / group / f"{base}.yaml" for each in folders)
+        yield from files_of(next(each for each in found if each.is_file()))
     yield path
 
 

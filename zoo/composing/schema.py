@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from zoo.composing.fitting import misfit
+from zoo.composing.groups import GIVEN, MECHANISMS, PLACES
 from zoo.errors import ConfigError
 
 _Count = Annotated[int, ">= 1"]
@@ -49,9 +50,6 @@ KEYS: dict[str, Any] = {
     "penalty.layers": list[_AnyInt | str] | None,
 }
 """Options that no signature of ours names."""
-_GIVEN = {"callbacks": {"run_dir", "about"}, "logger": {"run_dir"}}
-"""What a run gives to its parts."""
-_GROUPS = ("model", "data", "optimisation", "trainer", "paths", "penalty", *_GIVEN)
 
 
 def check(composed: Mapping[str, Any]) -> None:
@@ -79,10 +77,10 @@ def problems_of_keys(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
 
 def _misplaced(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
     """Values where a mapping, a part or the keeper belongs."""
-    for group in _GROUPS:
-        if not isinstance(composed[group], Mapping):
+    for group in PLACES:
+        if group in composed and not isinstance(composed[group], Mapping):
             yield ConfigError(f"{group}={composed[group]!r} does not fit: it is to be a mapping")
-    for group in _GIVEN:
+    for group in GIVEN:
         for name, node in _entries(composed[group]):
             if not isinstance(node, Mapping) or "_target_" not in node:
                 yield ConfigError(f"{group}.{name}={node!r} does not fit: a part with a _target_ belongs there")
@@ -93,12 +91,11 @@ def _misplaced(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
 def _problems_of_parts(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
     """Of everything that is built. Sizes, which the data knows, are not known yet."""
     from zoo.composing import build
-    from zoo.composing.config import MECHANISMS
 
     used = [group for group in MECHANISMS if composed["names"].get(group)]
     groups = [group for group in ("optimizer", "scheduler", *used, "optimisation") if group in composed]
     nodes = [("data", composed["data"], set[str]()), *((group, composed[group], set[str]()) for group in groups)]
-    for group, given in _GIVEN.items():
+    for group, given in GIVEN.items():
         nodes += [(f"{group}.{name}", node, given) for name, node in _entries(composed[group])]
     try:
         sized = set(inspect.signature(build.resolve(composed["model"].get("_target_"), "model")).parameters)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from zoo.composing import config
+from zoo.composing import installed
 from zoo.composing.quoting import quoted
 from zoo.disk import write_text
 from zoo.errors import ConfigError, InterruptedRunError
@@ -36,10 +36,15 @@ def launch(sweep: Sweep, options: Sequence[str]) -> None:
         sweep.prepare(job)
     GlobalHydra.instance().clear()
     try:
-        hydra = Hydra.create_main_hydra2("train", create_config_search_path(str(config.CONF)))
+        hydra = Hydra.create_main_hydra2("train", create_config_search_path(str(installed.CONF)))
         composed = hydra.compose_config(
             config_name="train",
-            overrides=[*waiting[0].overrides, *options, f"hydra.sweep.dir={quoted(str(sweep.folder))}"],
+            overrides=[
+                *waiting[0].overrides,
+                *options,
+                *installed.search_path(),
+                f"hydra.sweep.dir={quoted(str(sweep.folder))}",
+            ],
             run_mode=RunMode.MULTIRUN,
         )
         context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks(composed))
