@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import csv
-import importlib.util
 import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TextIO
 
 import torch
@@ -27,6 +25,8 @@ from zoo.data.tables import advising
 from zoo.disk import is_stream, whole_file
 from zoo.errors import CheckpointError, ConfigError, DataError
 from zoo.forms import MalformedError, expect
+from zoo.maps.export import export
+from zoo.maps.source import MapOptions
 from zoo.tasks.contract import EXAMPLE, Task, TaskData
 from zoo.terminal import shown
 from zoo.training import evaluation
@@ -40,6 +40,8 @@ def evaluate(options: argparse.Namespace) -> None:
     if not evaluation.has_examples(data, split):
         given = ", ".join(map(str, options.input or ())) or "the data"
         raise DataError(f"{given} has no examples in the split {split!r}")
+    if options.worst > 0:
+        module.maps(data, MapOptions(ids=()))  # a model without maps is refused before the work begins
     with nullcontext() if options.out is None else _written(options.out) as file:
         metrics = evaluation.evaluate(evaluation_trainer(), module, data.loader(split), split)
         printing.show_metrics(metrics, f"{module.about['model']}, {split}")
@@ -74,10 +76,7 @@ def predict(options: argparse.Namespace) -> None:
 def maps(options: argparse.Namespace) -> None:
     """The folder of attention maps that docs/architecture.md describes."""
     module, data = _opened(options)
-    _domain(module).export(
-        module,
-        data,
-        options.out,
+    asked = MapOptions(
         heads=options.heads,
         layers=_numbers_or_names(options.layers),
         budget=options.budget,
@@ -86,6 +85,7 @@ def maps(options: argparse.Namespace) -> None:
         table_format=options.format,
         overwrite=options.overwrite,
     )
+    export(module, data, options.out, asked)
 
 
 def run_command(command: Callable[[argparse.Namespace], None], options: argparse.Namespace) -> None:
@@ -153,13 +153,6 @@ def _data(module: Task, options: argparse.Namespace) -> TaskData:
     return data  # type: ignore[no-any-return]
 
 
-def _domain(module: Task) -> ModuleType:
-    """What exports the maps of the module's domain: zoo.tasks.<domain>.export."""
-    package = type(module).__module__.rpartition(".")[0]
-    is_flat = importlib.util.find_spec(f"{package}.export") is not None
-    return importlib.import_module(f"{package}.export" if is_flat else f"{package}.maps.export")
-
-
 @torch.inference_mode()
 def _answers(answer: Callable[[Any], dict[str, list[Any]]], batches: Iterable[Any]) -> Iterator[dict[str, list[Any]]]:
     for batch in batches:
@@ -206,7 +199,7 @@ def _worst(module: Task, data: TaskData, split: str, count: int) -> list[dict[st
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         found += [row for row in rows if row["split"] == split and row["loss"] is not None]
         found = sorted(found, key=lambda row: -row["loss"])[:count]
-    said = _domain(module).describe(module, data, [row["id"] for row in found])
+    said = module.maps(data, MapOptions(ids=[row["id"] for row in found])).looks()
     shown = ("id", "label", "prediction", "probability", "score", "loss")
     return [
         {**{key: row[key] for key in shown if key in row}, "where it looks": looks}

@@ -17,6 +17,7 @@ from zoo.attention import AttentionMap
 from zoo.data.loader import Loader
 from zoo.data.tables import OnBadRow
 from zoo.errors import ConfigError
+from zoo.maps.source import MapOptions, MapSource
 from zoo.training.optimisation import Optimisation
 
 Mode = Literal["min", "max"]
@@ -93,6 +94,10 @@ class Task(pl.LightningModule, ABC):
     @abstractmethod
     def explain(self, batch: Any) -> AttentionMap:
         """The map that is scored against the gold attention: layers and heads reduced as the configuration says."""
+
+    def maps(self, data: Any, options: MapOptions) -> MapSource:
+        """What `zoo maps` and `zoo evaluate --worst` write and say of this model's attention on its domain's data."""
+        raise ConfigError(f"{type(self).__name__} has no maps: it does not say what can be drawn of its data")
 
     def gold_attention(self, batch: Any) -> Mapping[str, Tensor]:
         """Where attention belongs in a training batch, for guidance: by site, as its weights without heads."""

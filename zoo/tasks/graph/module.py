@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -14,16 +15,22 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 from zoo.attention import AttentionMap, record, sites
+from zoo.attention.observing.record import Recording
 from zoo.attention.ranges import AnyInt, Count
 from zoo.maps.score import edge_auc
+from zoo.maps.source import MapOptions
 from zoo.tasks.contract import Invariance, Task
 from zoo.tasks.graph.batch import Data
 from zoo.tasks.graph.features import negated
 from zoo.tasks.graph.field import receptive_field
 from zoo.tasks.graph.graph import SPLITS
+from zoo.tasks.graph.map_source import GraphMaps
 from zoo.tasks.graph.net import GraphAttentionNet
 from zoo.training import ranks
 from zoo.training.optimisation import Optimisation
+
+if TYPE_CHECKING:
+    from zoo.tasks.graph.data import GraphData
 
 
 class NodeClassifier(Task):
@@ -96,23 +103,39 @@ class NodeClassifier(Task):
 
     def explain(self, batch: Data) -> AttentionMap:
         """The scored map: one layer's attention, averaged over its heads."""
-        with torch.no_grad(), record(self.net, layers=[self.explain_layer]) as maps:
+        with torch.no_grad(), self.recording() as maps:
             self(batch)
+        return self.scored(maps)
+
+    def recording(self) -> AbstractContextManager[Recording]:
+        """Records what the scored map is made of."""
+        return record(self.net, layers=[self.explain_layer])
+
+    def scored(self, maps: Recording) -> AttentionMap:
+        """The scored map of a recording."""
         (found,) = maps.values()
         return found.mean_heads()
 
-    def truth(self, batch: Data) -> float | None:
+    def maps(self, data: GraphData, options: MapOptions) -> GraphMaps:
+        return GraphMaps(self, data, options)
+
+    def truth(self, batch: Data, explained: AttentionMap | None = None) -> float | None:
         """How well the weights tell gold edges from others, self-loops aside, at the batch's nodes.
 
         None where the data does not know which edges matter.
+
+        Args:
+            batch: The graph.
+            explained: Its scored map, where that is known already.
         """
         if "gold" not in batch:
             return None
         support = batch.support
         is_scored = torch.zeros(len(batch.y), dtype=torch.bool, device=batch.y.device)
         is_scored[batch.nodes] = True
-        scored = is_scored[support.target.long()] & (support.source != support.target)
-        return edge_auc(self.explain(batch).weights[:, 0], batch.gold, scored)
+        at_nodes = is_scored[support.target.long()] & (support.source != support.target)
+        found = self.explain(batch) if explained is None else explained
+        return edge_auc(found.weights[:, 0], batch.gold, at_nodes)
 
     def gold_attention(self, batch: Data) -> dict[str, Tensor]:
         """Of the layer whose map is scored, at the nodes of the batch's receptive field."""

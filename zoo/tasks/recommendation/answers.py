@@ -57,9 +57,13 @@ def answers(
     return columns
 
 
-def recommended(module: Recommender, batch: Histories, top: int, *, seen: bool = False) -> Ranked:
-    """The best items of each user, whichever was held out."""
-    user = module.user(batch)
+def recommended(module: Recommender, batch: Histories, top: int, *, seen: bool = False, user: Any = None) -> Ranked:
+    """The best items of each user, whichever was held out.
+
+    Args:
+        user: What scores are computed from, where that is known already.
+    """
+    user = module.user(batch) if user is None else user
     protocol = replace(module.ranking, negatives=None, seen="rank" if seen else "leave_out")
     after_all = replace(batch, held_out=torch.full_like(batch.held_out, -1))
     return protocol.recommend(lambda items: module.score(user, items), after_all, top)

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from zoo.attention import record
+from zoo.attention.observing.record import Recording
 from zoo.attention.ranges import Count
 from zoo.errors import ConfigError
+from zoo.maps.source import NamedMap
 from zoo.tasks.contract import Invariance
+from zoo.tasks.packing import Packing
+from zoo.tasks.recommendation.answers import recommended
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.maps.influence import How, influence, refusal
+from zoo.tasks.recommendation.maps.influence import How, attended, influence, last_rows, refusal
 from zoo.tasks.recommendation.nets.sasrec import SASRec
 from zoo.tasks.recommendation.ranking.protocol import Protocol
-from zoo.tasks.recommendation.recommender import Recommender
+from zoo.tasks.recommendation.recommender import UNASKED, Look, Recommender
 from zoo.training import ranks
 from zoo.training.optimisation import Optimisation
+
+if TYPE_CHECKING:
+    from zoo.tasks.recommendation.maps.survey import ByDistance
 
 
 class NextItem(Recommender):
@@ -30,8 +40,8 @@ class NextItem(Recommender):
         items, length: From the data.
         loss: Of hidden states and the items that follow: see `losses`.
         protocol: Among which items the held-out one is ranked.
-        explain: What the map that is scored is made of, see `explaining`; None: the last layer's attention, and no map
-            where that has no weights.
+        explain: What the map that is scored is made of, see `maps.influence`; None: the last layer's attention, and no
+            map where that has no weights.
     """
 
     def __init__(
@@ -79,6 +89,34 @@ class NextItem(Recommender):
     def influence(self, batch: Histories) -> Float[Tensor, " n"]:
         assert self.how is not None
         return influence(self.net, batch, self.how)
+
+    def together(self, batch: Histories) -> list[list[int]]:
+        return [list(group.sequences) for group in Packing(batch.lengths, causal=True).groups]
+
+    def look(self, batch: Histories, count: int, also: AbstractContextManager[Recording | None] = UNASKED) -> Look:
+        with torch.no_grad(), also as written, record(self.net, implied=True) as found:
+            hidden = self.net(batch)
+        user = hidden[batch.last]
+        return Look(batch, user, recommended(self, batch, count, user=user).top, found, written)
+
+    def looked(self, look: Look) -> Float[Tensor, " n"]:
+        assert self.how is not None
+        return last_rows(self.net, attended(look.found, look.batch), self.how)
+
+    def weights_of_top(self, look: Look) -> None:
+        """The history is looked at before there is any item in mind."""
+
+    def named_maps(self, look: Look) -> Iterator[NamedMap]:
+        assert look.written is not None
+        titles = [look.batch.catalogue.shown(item) for item in look.batch.items.tolist()]
+        ends = ("query", "key")
+        for each in look.written.values():
+            yield NamedMap(each, dict.fromkeys(ends, titles), dict.fromkeys(ends, "item"))
+
+    def measure(self, look: Look, distances: ByDistance) -> None:
+        found = attended(look.found, look.batch)
+        for site, weights in found.maps.items():
+            distances.add(site, weights, found.real)
 
     def invariants(self, batch: Histories) -> Sequence[Invariance]:
         """What a position says depends on its user's items up to there alone."""

@@ -3,27 +3,58 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from zoo.attention import AttentionMap
+from zoo.attention.observing.record import Recording
 from zoo.errors import ConfigError
 from zoo.maps.score import pointing
+from zoo.maps.source import MapOptions, NamedMap
 from zoo.tasks.contract import Task
 from zoo.tasks.recommendation.answers import TOP, answers, checked, recommended
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.maps.influence import How, by_user, gold_places, named, occluded
+from zoo.tasks.recommendation.maps.map_source import UserMaps
 from zoo.tasks.recommendation.ranking.metrics import RankMetrics
 from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.tasks.recommendation.ranking.ranks import Ranked
 from zoo.training import ranks
 from zoo.training.optimisation import Optimisation
+
+if TYPE_CHECKING:
+    from zoo.tasks.recommendation.data.history_data import HistoryData
+    from zoo.tasks.recommendation.maps.survey import ByDistance
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """What one recorded pass over users gives.
+
+    Args:
+        batch: The users.
+        user: What scores are computed from.
+        top: The best items of each, best first; -1 where no more are left.
+        found: What was recorded, of all sites.
+        written: What else was recorded in the same pass, where that was asked for.
+    """
+
+    batch: Histories
+    user: Any
+    top: Int[Tensor, "b k"]
+    found: Recording
+    written: Recording | None
+
+
+UNASKED: AbstractContextManager[None] = nullcontext()
+"""In place of a second recording."""
 
 
 class Recommender(Task):
@@ -35,7 +66,7 @@ class Recommender(Task):
         optimisation: Optimiser, schedule, frozen layers and rates.
         items: From the data.
         protocol: Among which items the held-out one is ranked.
-        explain: What the map that is scored is made of, see `explaining.py`; None: no map.
+        explain: What the map that is scored is made of, see `maps.influence`; None: no map.
     """
 
     primary = "val/ndcg@10"
@@ -68,6 +99,34 @@ class Recommender(Task):
     @abstractmethod
     def influence(self, batch: Histories) -> Float[Tensor, " n"]:
         """What each position has to do with what comes next, by attention."""
+
+    @abstractmethod
+    def together(self, batch: Histories) -> list[list[int]]:
+        """The users of a batch in groups, of which `look` takes one at a time: memory is that of a group's maps."""
+
+    @abstractmethod
+    def look(self, batch: Histories, count: int, also: AbstractContextManager[Recording | None] = UNASKED) -> Look:
+        """Records a pass over one of `together`, and recommends so many items to each user.
+
+        Args:
+            also: A second recording of the pass, of other sites say.
+        """
+
+    @abstractmethod
+    def looked(self, look: Look) -> Float[Tensor, " n"]:
+        """As `influence`, from what was recorded."""
+
+    @abstractmethod
+    def weights_of_top(self, look: Look) -> Float[Tensor, "n k"] | None:
+        """As `weights`, of the items recommended in a pass; None where they all look at the history alike."""
+
+    @abstractmethod
+    def named_maps(self, look: Look) -> Iterator[NamedMap]:
+        """The maps of a single user that are written, with the titles of items."""
+
+    @abstractmethod
+    def measure(self, look: Look, distances: ByDistance) -> None:
+        """Adds a pass to how far back attention looks."""
 
     def weights(self, batch: Histories, items: Int[Tensor, "b k"]) -> Float[Tensor, "n k"]:
         """What each position has to do with each of its user's items, by attention: the same with all of them here."""
@@ -116,6 +175,17 @@ class Recommender(Task):
             return occluded(self.among, batch, recommended(self, batch, 1).top.clamp(min=0))
         return self.influence(batch)
 
+    def scored(self, look: Look) -> Float[Tensor, " n"] | None:
+        """The same from a recorded pass, and from further ones with items replaced for occlusion; None: no map."""
+        if self.how is None:
+            return None
+        if self.how == "occlusion":
+            return occluded(self.among, look.batch, look.top[:, :1].clamp(min=0))
+        return self.looked(look)
+
+    def maps(self, data: HistoryData, options: MapOptions) -> UserMaps:
+        return UserMaps(self, data, options)
+
     def answering(
         self, *, top: int | None = None, explain: str | None = None, seen: bool = False
     ) -> Callable[[Any], dict[str, list[Any]]]:
@@ -125,7 +195,10 @@ class Recommender(Task):
 
     def predict_step(self, batch: Histories, batch_idx: int = 0) -> dict[str, list[Any]]:
         """One column a key, one entry a user; `loss` is the rank of the held-out item, None where none is known."""
-        found = self.ranked(batch)
+        return self.predicted(batch, self.ranked(batch))
+
+    def predicted(self, batch: Histories, found: Ranked) -> dict[str, list[Any]]:
+        """The columns of `predict_step`."""
         names = [batch.catalogue.names[item] if item >= 0 else "" for item in found.top[:, 0].tolist()]
         held_out = batch.held_out.tolist()
         return {
@@ -144,9 +217,14 @@ class Recommender(Task):
             return said
         return f"{said}; full_: {replace(self.ranking, negatives=None).describe(self.items)}"
 
-    def ranked(self, batch: Histories, *, lists: bool = True) -> Ranked:
-        """The rank of each held-out item and, on request, the best items."""
-        return self.ranking.rank(partial(self.score, self.user(batch)), batch, lists=lists)
+    def ranked(self, batch: Histories, *, lists: bool = True, user: Any = None) -> Ranked:
+        """The rank of each held-out item and, on request, the best items.
+
+        Args:
+            user: What scores are computed from, where that is known already.
+        """
+        user = self.user(batch) if user is None else user
+        return self.ranking.rank(partial(self.score, user), batch, lists=lists)
 
     def _log(self, split: str, metrics: RankMetrics, prefix: str = "") -> None:
         self.log_dict({f"{split}/{prefix}{name}": value for name, value in metrics.compute().items()})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -17,14 +17,19 @@ from zoo.attention import AttentionMap, DenseSupport
 from zoo.attention.ranges import Count, NotNegative, Rate
 from zoo.errors import ConfigError
 from zoo.maps.score import pointing
+from zoo.maps.source import MapOptions
 from zoo.tasks.contract import Invariance, Published, Task
 from zoo.tasks.vision.batch import Images
 from zoo.tasks.vision.calibration import CalibrationError
 from zoo.tasks.vision.costs import gate_costs
 from zoo.tasks.vision.maps.heat import How, gold_places, heat, refusal, usual
+from zoo.tasks.vision.maps.map_source import PictureMaps
 from zoo.tasks.vision.nets.pretrained import published
 from zoo.training import ranks
 from zoo.training.optimisation import Optimisation
+
+if TYPE_CHECKING:
+    from zoo.tasks.vision.data.image_data import ImageData
 
 
 class ImageClassifier(Task):
@@ -164,6 +169,9 @@ class ImageClassifier(Task):
             support=DenseSupport(),
             heads=(0,),
         )
+
+    def maps(self, data: ImageData, options: MapOptions) -> PictureMaps:
+        return PictureMaps(self, data, options)
 
     def predict_step(self, batch: Images, batch_idx: int = 0) -> dict[str, list[Any]]:
         """One column a key, one entry a picture; `loss` is None where the label is not known."""

@@ -15,11 +15,12 @@ from torch import nn
 import zoo.maps
 from zoo.attention import CBAM, AttendFactory, ScaledDot, Softmax, sites
 from zoo.errors import ConfigError, DataError
+from zoo.maps.export import export
 from zoo.maps.score import pointing_accuracy
+from zoo.maps.source import MapOptions
 from zoo.tasks.vision.data.dataset import PictureSet
 from zoo.tasks.vision.data.image_data import ImageData
 from zoo.tasks.vision.data.sources import planted_glimpse
-from zoo.tasks.vision.maps import export
 from zoo.tasks.vision.maps.heat import gold_places
 from zoo.tasks.vision.module import ImageClassifier
 from zoo.tasks.vision.nets.resnet import ResNet
@@ -79,7 +80,7 @@ def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_vit_s_folder(planted: ImageData, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     module = classifier(VIT, planted, "rollout")
-    export.export(module, planted, out, pictures=2)
+    export(module, planted, out, MapOptions(pictures=2))
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "23 test pictures in places.csv, in out"
     assert printed[1] == "maps and drawings of 2 pictures"
@@ -122,12 +123,12 @@ def test_a_vit_s_folder(planted: ImageData, out: Path, capsys: pytest.CaptureFix
     words = (out / "words.txt").read_text().splitlines()
     assert words == printed[-2:]
     assert words[0].startswith(f"{example.id}: predicted {example.about['prediction']} (")
-    assert export.describe(module, planted, [example.id])[0] in words[0]
+    assert module.maps(planted, MapOptions(ids=[example.id])).looks()[0] in words[0]
 
 
 def test_a_cbam_s_gates(planted: ImageData, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     module = classifier(partial(ResNet, depth=8, gate=CBAM), planted, "spatial_gate")
-    export.export(module, planted, out, pictures=1, heads="mean")
+    export(module, planted, out, MapOptions(pictures=1, heads="mean"))
     assert "23 test pictures in places.csv, channel gates by class, in out" in capsys.readouterr().out
     assert (out / "pictures" / "gates.png").is_file()
     gates = table("out/gates.csv")
@@ -149,7 +150,7 @@ def test_own_photos_are_all_there(out: Path, tmp_path: Path, capsys: pytest.Capt
     """Those of no split and without a label, too; drawn at their own size."""
     data = own(tmp_path)
     module = classifier(VIT, data, "gradient_rollout")
-    export.export(module, data, out, pictures=5, table_format="csv")
+    export(module, data, out, MapOptions(pictures=5, table_format="csv"))
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "2 pictures in places.csv, in out"
     places = table("out/places.csv")
@@ -168,16 +169,16 @@ def test_asked_for_pictures_layers_and_a_budget(
 ) -> None:
     module = classifier(VIT, planted, "class_attention")
     size = 2 * 18 * 18 * 4  # heads, tokens
-    export.export(module, planted, out, ids=["train/3", "test/1"], layers=[-1], heads="mean")
+    export(module, planted, out, MapOptions(ids=["train/3", "test/1"], layers=[-1], heads="mean"))
     maps = zoo.maps.load(out)
     assert list(maps) == ["train/3", "test/1"]
     assert list(maps["test/1"]) == ["layers.1.mixer.attend", "class_attention"]
     assert maps["test/1"]["layers.1.mixer.attend"].layer == 1
     assert maps["test/1"]["layers.1.mixer.attend"].weights.shape == (1, 18, 18)
-    export.export(module, planted, out, pictures=1, budget=size, overwrite=True)
+    export(module, planted, out, MapOptions(pictures=1, budget=size, overwrite=True))
     assert f"the budget of {size:,} bytes a picture left out layers.1.mixer.attend {size:,}" in capsys.readouterr().out
     assert zoo.maps.load(out).cut == {"layers.1.mixer.attend": size}
-    assert export.describe(module, planted, ["test/2", "val/0"])[1].startswith("looks ")
+    assert module.maps(planted, MapOptions(ids=["test/2", "val/0"])).looks()[1].startswith("looks ")
 
 
 @pytest.mark.parametrize(
@@ -192,7 +193,7 @@ def test_options_that_do_not_fit(
     planted: ImageData, out: Path, options: dict[str, Any], kind: type[Exception], said: str
 ) -> None:
     with pytest.raises(kind, match=said):
-        export.export(classifier(VIT, planted, "rollout"), planted, out, **options)
+        export(classifier(VIT, planted, "rollout"), planted, out, MapOptions(**options))
     assert not out.exists()
 
 

@@ -236,7 +236,7 @@ def test_each_kind_of_map_is_written_and_read(tmp_path: Path) -> None:
         heat = AttentionMap("heat", torch.rand(1, 1, 1, 12), DenseSupport.axes, DenseSupport(), (0,))
         with zoo.maps.Writer(tmp_path / name, model=name, layers=[*sites(net), "heat"]) as writer:
             for each in (*named(net, maps, (12, 16), gold), scored(heat, (3, 4), gold)):
-                writer.add("a", each.maps, axis_labels=each.axis_labels, gold=each.gold, nouns=each.nouns)
+                writer.add("a", each.found, axis_labels=each.axis_labels, gold=each.gold, nouns=each.nouns)
         read = zoo.maps.load(tmp_path / name)
         assert list(read["a"]) == [*sites(net), "heat"]
         for site, one in read["a"].items():

@@ -193,6 +193,11 @@ class HistoryData(TaskData):
         examples = self._examples(split)
         return Loader(range(len(examples)), collate=examples.batch, batch_size=self.eval_batch_size)
 
+    def users(self, split: str) -> tuple[list[str], Int[np.ndarray, " k"]]:
+        """The users of a split in the order of its loader: their ids, and how many of their items the model sees."""
+        examples = self._examples(split)
+        return examples.ids, examples.lengths
+
     def train_dataloader(self) -> Loader:
         examples = self._examples("train")
         if not len(examples):
@@ -297,6 +302,10 @@ class _Examples:
         had = self.part.ends - self.log.offsets[self.part.users] - (self.split == "train")
         lengths: np.ndarray = np.minimum(had, self.length)
         return lengths
+
+    @property
+    def ids(self) -> list[str]:
+        return [self.log.user_names[user] for user in self.part.users.tolist()]
 
     def batch(self, numbers: Sequence[int]) -> Histories:
         """The packed batch of some of them."""

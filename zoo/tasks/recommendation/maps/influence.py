@@ -14,7 +14,7 @@ it too. It costs a pass for each past item.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -50,12 +50,25 @@ def influence(net: nn.Module, batch: Histories, how: How) -> Float[Tensor, " n"]
         raise ValueError(f"{how}: {why_not}")
     if how == "occlusion":
         raise ValueError("occlusion is of an item: see occlusion()")
-    layers = [how] if isinstance(how, int) else None
     shares = torch.zeros(len(batch.items), device=batch.items.device)
-    for part in attended(net, batch, layers=layers):
-        rows = _last_rows(part, how)
-        shares[part.at[part.real]] = rows[part.real]
+    for group in Packing(batch.lengths, causal=True).groups:
+        users = torch.tensor(group.sequences, device=batch.items.device)
+        one = chosen(batch, users)
+        with torch.no_grad(), record(net, layers=[how] if isinstance(how, int) else None, implied=True) as found:
+            net(one)
+        shares[positions(batch, users)] = last_rows(net, attended(found, one), how)
     return shares
+
+
+def last_rows(net: nn.Module, found: Attended, how: How) -> Float[Tensor, " n"]:
+    """The same from what was recorded: of each user the row of its last position, made to sum to 1."""
+    names = [list(sites(net))[how]] if isinstance(how, int) else list(found.maps)
+    each = [found.maps[name].mean(1) for name in names]
+    product = rollout(each) if how == "rollout" else torch.stack(each).mean(0)
+    last = found.real.sum(1) - 1
+    rows = product[torch.arange(len(last), device=last.device), last]
+    total = rows.sum(1, keepdim=True)
+    return (rows / total.masked_fill(total == 0.0, 1.0))[found.real]
 
 
 @torch.no_grad()
@@ -116,42 +129,37 @@ def refusal(net: nn.Module, how: How) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class Attended:
-    """What was recorded of users side by side.
+    """Maps of users side by side.
 
     Args:
-        users: Their numbers in the batch.
-        at: Which position of the batch stands where; of padding, which is at the end, any.
-        real: What is not padding.
+        real: What is not padding, which is at the end.
         maps: The weights of each site, (users, heads, queries, keys); zero where a query or key is padding.
     """
 
-    users: tuple[int, ...]
-    at: Int[Tensor, "u n"]
     real: Bool[Tensor, "u n"]
     maps: Mapping[str, Float[Tensor, "u h n n"]]
 
 
-def attended(net: nn.Module, batch: Histories, *, layers: Sequence[int | str] | None = None) -> Iterator[Attended]:
-    """The maps of a batch, group after group of users of similar length: memory is that of one group.
+def attended(found: Mapping[str, AttentionMap], batch: Histories) -> Attended:
+    """What was recorded of users of one group of `Packing`, in its order.
 
-    Sites without weights have no map. What a mechanism without weights amounts to (linear attention) is its map.
+    Sites without weights have no map. What a mechanism without weights amounts to (linear attention) is its map, if it
+    was asked for.
     """
-    for group in Packing(batch.lengths, causal=True).groups:
-        of = torch.tensor(group.sequences, device=batch.items.device)
-        one = chosen(batch, of)
-        with torch.no_grad(), record(net, layers=layers, implied=True) as found:
-            net(one)
-        steps = torch.arange(group.length, device=of.device)
-        real = steps < one.lengths[:, None]
-        at = (batch.starts[of, None] + steps).clamp(max=len(batch.items) - 1)
-        pairs = (real[:, :, None] & real[:, None, :]).unsqueeze(1)
-        maps = {site: each.dense().float() * pairs for site, each in found.items()}
-        yield Attended(group.sequences, at, real, maps)
+    steps = torch.arange(int(batch.lengths.max()), device=batch.items.device)
+    real = steps < batch.lengths[:, None]
+    pairs = (real[:, :, None] & real[:, None, :]).unsqueeze(1)
+    return Attended(real, {site: each.dense().float() * pairs for site, each in found.items()})
+
+
+def positions(batch: Histories, users: Int[Tensor, " k"]) -> Int[Tensor, " m"]:
+    """Where the histories of some users stand in a batch."""
+    return ranges(batch.starts[users], batch.lengths[users])
 
 
 def chosen(batch: Histories, users: Int[Tensor, " k"]) -> Histories:
     """Some users of a batch, in this order."""
-    rows = ranges(batch.starts[users], batch.lengths[users])
+    rows = positions(batch, users)
     seen_starts = batch.seen_lengths.cumsum(0) - batch.seen_lengths
     numbers = users.tolist()
     return replace(
@@ -188,16 +196,6 @@ def gold_places(batch: Histories) -> Bool[Tensor, " n"] | None:
     gold = torch.zeros(len(batch.items), dtype=torch.bool, device=batch.items.device)
     gold[places[back >= 0]] = True
     return gold
-
-
-def _last_rows(part: Attended, how: How) -> Float[Tensor, "u n"]:
-    """Of each user the row of its last position, made to sum to 1."""
-    each = [weights.mean(1) for weights in part.maps.values()]
-    whole = rollout(each) if how == "rollout" else torch.stack(each).mean(0)
-    last = part.real.sum(1) - 1
-    rows = whole[torch.arange(len(last), device=last.device), last]
-    total = rows.sum(1, keepdim=True)
-    return rows / total.masked_fill(total == 0.0, 1.0)
 
 
 def _pieces(batch: Histories) -> Iterator[Int[Tensor, " m"]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,17 +9,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.attention import sites
 from zoo.maps.score import Pointing
-from zoo.tasks.recommendation.answers import recommended
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.data.history_data import HistoryData
-from zoo.tasks.recommendation.maps.influence import attended, by_user, gold_places
-from zoo.tasks.recommendation.nets.din import DIN
-from zoo.tasks.recommendation.recommender import Recommender
+from zoo.tasks.recommendation.maps.influence import by_user, gold_places
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from zoo.tasks.recommendation.recommender import Look, Recommender
 
 
 class ByDistance:
@@ -86,36 +82,37 @@ class Survey:
     """One pass; memory does not grow with the number of users, except for one number each.
 
     Attributes:
-        distances: Filled while `frames` is read; empty where no attention has weights.
+        distances: Empty where no attention has weights.
+        users: How many were looked at.
     """
 
-    def __init__(self, module: Recommender, data: HistoryData, split: str) -> None:
-        self.module, self.data, self.split = module, data, split
+    def __init__(self, module: Recommender) -> None:
+        self.module = module
         self.distances = ByDistance()
         self.users = 0
         self._pointing = Pointing()
 
-    def frames(self) -> Iterator[pd.DataFrame]:
+    @torch.inference_mode()
+    def rows(self, look: Look) -> pd.DataFrame:
         """A row a user: what `predict_step` says, how many items, and which of them weighs most in the scored map."""
         import pandas as pd
 
-        for batch in self.data.loader(self.split):
-            with torch.inference_mode():
-                columns: dict[str, Any] = self.module.predict_step(batch)
-                columns = {key: columns[key] for key in ("id", "split", "label", "prediction")}
-                columns["items"] = batch.lengths.tolist()
-                self._measure(batch)
-                if self.module.how is not None:
-                    columns |= self._heaviest(batch)
-            self.users += len(batch)
-            yield pd.DataFrame(columns)
+        module, batch = self.module, look.batch
+        columns: dict[str, Any] = module.predicted(batch, module.ranked(batch, user=look.user))
+        columns = {key: columns[key] for key in ("id", "split", "label", "prediction")}
+        columns["items"] = batch.lengths.tolist()
+        module.measure(look, self.distances)
+        shares = module.scored(look)
+        if shares is not None:
+            columns |= self._heaviest(batch, shares)
+        self.users += len(batch)
+        return pd.DataFrame(columns)
 
     def truth(self) -> dict[str, float | None]:
-        """The scores over all users whose gold is known, once `frames` has been read."""
+        """The scores over all users whose gold is known."""
         return self._pointing.truth()
 
-    def _heaviest(self, batch: Histories) -> dict[str, Any]:
-        shares = self.module.shares(batch)
+    def _heaviest(self, batch: Histories, shares: Float[Tensor, " n"]) -> dict[str, Any]:
         rows = by_user(shares, batch, "shares").weights[:, 0, 0]
         share, place = rows.max(1)
         items = batch.items[batch.starts + place].tolist()
@@ -131,13 +128,3 @@ class Survey:
                 rows, by_user(gold.float(), batch, "gold").weights[:, 0, 0] > 0
             )
         return columns
-
-    def _measure(self, batch: Histories) -> None:
-        net = self.module.net
-        if isinstance(net, DIN):
-            best = recommended(self.module, batch, 1).top.clamp(min=0)
-            self.distances.add_last(next(iter(sites(net))), self.module.weights(batch, best)[:, 0], batch)
-            return
-        for part in attended(net, batch):
-            for site, weights in part.maps.items():
-                self.distances.add(site, weights, part.real)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -12,23 +11,14 @@ from torch import Tensor, nn
 
 from zoo.attention import AttentionMap, EdgeSupport, sites
 from zoo.maps import labelled
+from zoo.maps.source import NamedMap
 from zoo.tasks.vision.maps.heat import gold_places, has_class_token, is_of_tokens, pooling_site
 from zoo.tasks.vision.nets.windows import Windows
 
 
-@dataclass(frozen=True, eq=False)
-class Named:
-    """The map of one site for one picture, with what `zoo.maps.labelled` must be told of it."""
-
-    maps: AttentionMap
-    axis_labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    nouns: Mapping[str, str] = field(default_factory=dict)
-    gold: Bool[Tensor, "..."] | None = None
-
-
 def named(
     net: nn.Module, found: Mapping[str, AttentionMap], size: tuple[int, int], gold: Bool[Tensor, "1 h w"] | None = None
-) -> Iterator[Named]:
+) -> Iterator[NamedMap]:
     """Each map of a recording of one picture.
 
     Patches are called r2c5, rows and columns counted from 1; what stands in front of them is `class`, `register 1` ...
@@ -43,11 +33,11 @@ def named(
         yield _named(net, site, each, size, gold)
 
 
-def scored(found: AttentionMap, grid: tuple[int, int], gold: Bool[Tensor, "1 h w"] | None = None) -> Named:
+def scored(found: AttentionMap, grid: tuple[int, int], gold: Bool[Tensor, "1 h w"] | None = None) -> NamedMap:
     """The map that an ImageClassifier is scored by: one query, the picture."""
     labels = {"query": ["picture"], "key": places(grid)}
     marks = None if gold is None else gold_places(gold, grid)
-    return Named(found, labels, {"query": "picture", "key": "place"}, marks)
+    return NamedMap(found, labels, {"query": "picture", "key": "place"}, marks)
 
 
 def places(grid: tuple[int, int]) -> list[str]:
@@ -66,7 +56,7 @@ def heads_over_picture(net: Any, found: AttentionMap, size: tuple[int, int]) -> 
         return found.weights.float().cpu()
     if "head" not in found.axes:
         return None
-    one = labelled(_named(net, found.site, found, size, None).maps, {})
+    one = labelled(_named(net, found.site, found, size, None).found, {})
     if one.source is not None:
         grid = _window_grid(net, found.site, size)
         weights = one.weights.float()
@@ -102,32 +92,32 @@ def reassembled(found: AttentionMap, windows: Windows, index: int = 0) -> Attent
     return AttentionMap(found.site, weights.movedim(1, -1)[exists][support.order], support.axes, support, found.heads)
 
 
-def _named(net: Any, site: str, found: AttentionMap, size: tuple[int, int], gold: Tensor | None) -> Named:
+def _named(net: Any, site: str, found: AttentionMap, size: tuple[int, int], gold: Tensor | None) -> NamedMap:
     if found.axes == ("batch", "channel"):
-        return Named(found)
+        return NamedMap(found)
     if found.axes == ("batch", "height", "width"):
         grid = (found.weights.shape[1], found.weights.shape[2])
         labels = {axis: [str(n) for n in range(1, n + 1)] for axis, n in zip(found.axes[1:], grid, strict=True)}
         marks = None if gold is None else gold_places(gold, grid).reshape(grid)
-        return Named(found, labels, gold=marks)
+        return NamedMap(found, labels, gold=marks)
     if hasattr(net, "windows"):
         names = places(_window_grid(net, site, size))
         whole = reassembled(found, _windows(net, site, size))
-        return Named(whole, {"source": names, "target": names}, {"source": "place", "target": "place"})
+        return NamedMap(whole, {"source": names, "target": names}, {"source": "place", "target": "place"})
     if not is_of_tokens(net):
-        return Named(found)
+        return NamedMap(found)
     tokens, grid = _tokens(net, size), net.grid(*size)
     marks = None if gold is None else gold_places(gold, grid)[0].cpu()
     if site == pooling_site(net):
         labels = {"query": ["picture"], "key": tokens}
-        return Named(found, labels, {"query": "picture", "key": "token"}, None if marks is None else marks[None])
+        return NamedMap(found, labels, {"query": "picture", "key": "token"}, None if marks is None else marks[None])
     if marks is not None and has_class_token(net):
         rows = marks.new_zeros(len(tokens), len(tokens))
         rows[0, net.extra :] = marks
         marks = rows
     else:
         marks = None
-    return Named(found, {"query": tokens, "key": tokens}, {"query": "token", "key": "token"}, marks)
+    return NamedMap(found, {"query": tokens, "key": tokens}, {"query": "token", "key": "token"}, marks)
 
 
 def _tokens(net: Any, size: tuple[int, int]) -> list[str]:

@@ -9,14 +9,15 @@ import torch
 
 from zoo.attention import ChannelGate, EfficientChannel, SqueezeExcitation, record, sites
 from zoo.maps.score import Pointing
-from zoo.tasks.vision.data.image_data import ImageData
 from zoo.tasks.vision.maps.gate_table import GateTable
 from zoo.tasks.vision.maps.heat import gold_places
 from zoo.tasks.vision.maps.hottest import Region, region
-from zoo.tasks.vision.module import ImageClassifier
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from zoo.tasks.vision.data.image_data import ImageData
+    from zoo.tasks.vision.module import ImageClassifier
 
 _CHANNEL_GATES = (SqueezeExcitation, EfficientChannel, ChannelGate)
 

@@ -1,82 +1,26 @@
-"""What a graph's attention looks like: a table of its edges, its nodes' entropy, the picture of a neighbourhood."""
+"""The picture of a node's neighbourhood: whom it attends to."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zoo.attention.observing.record import AttentionMap
-from zoo.maps import diagnose, draw, words
-from zoo.maps import frames as tables
+from zoo.maps import draw, words
 from zoo.maps.labelled import LabelledMap
-from zoo.maps.labelling import Heads, labelled, mean_of_heads
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Found = Mapping[str, AttentionMap] | Mapping[str, LabelledMap]
-"""A recording, or an example of a folder of maps."""
 
 _CLASS_COLOURS = ("#4f86c6", "#5fae74", "#c9607f", "#9474bd", "#45a8a8", "#a8795a", "#7286ad", "#a5ae4e", "#d08bbf")
 _UNKNOWN = "#cfd4dc"
 _OTHER_EDGE = "#4a5f86"
 _WRITTEN = 8
 """So many edges have their weight written at them."""
-
-
-def edge_table(
-    found: Found, ids: Sequence[str] | None = None, *, layers: Sequence[str] | None = None, heads: Heads = "each"
-) -> pd.DataFrame:
-    """Every edge of every layer and head: layer, head, source, target, weight, is_self_loop.
-
-    Args:
-        found: What was recorded, or read back.
-        ids: The name of each node, for a recording; maps that were read have theirs.
-        layers: All sites of the model in order, where only some were recorded; else they are numbered from 0.
-        heads: Each head, or their average alone.
-    """
-    return tables.joined(list(_edges(found, ids, layers, heads, tables.ROWS)))
-
-
-def write_edge_table(
-    found: Found,
-    path: Path | str,
-    ids: Sequence[str] | None = None,
-    *,
-    format: tables.Format | None = None,
-    layers: Sequence[str] | None = None,
-    heads: Heads = "each",
-    rows: int = tables.ROWS,
-) -> None:
-    """The table of `edge_table` as CSV or Parquet, of which at most `rows` are in memory at a time."""
-    tables.write(_edges(found, ids, layers, heads, rows), path, format=format)
-
-
-def entropy_table(
-    found: Found, ids: Sequence[str] | None = None, *, layers: Sequence[str] | None = None, heads: Heads = "each"
-) -> pd.DataFrame:
-    """How spread out each node's attention is, for every layer and head: see `zoo.maps.diagnose.table`."""
-    return tables.joined(list(_entropies(found, ids, layers, heads)))
-
-
-def write_entropy_table(
-    found: Found,
-    path: Path | str,
-    ids: Sequence[str] | None = None,
-    *,
-    format: tables.Format | None = None,
-    layers: Sequence[str] | None = None,
-    heads: Heads = "each",
-) -> None:
-    """The table of `entropy_table` as CSV or Parquet, of which one layer is in memory at a time."""
-    tables.write(_entropies(found, ids, layers, heads), path, format=format)
 
 
 def neighbourhood(
@@ -157,32 +101,6 @@ def _star(found: LabelledMap, node: str, head: int | None, most: int) -> _Star:
     gold = np.zeros(len(drawn), dtype=bool) if pairs.gold is None else pairs.gold[drawn].numpy()
     sources, weights = pairs.key[drawn].numpy(), pairs.weights[drawn].numpy()
     return _Star(position, sources, weights, gold, own, len(rest), float(pairs.weights[rest].sum()))
-
-
-def _maps(found: Found, ids: Sequence[str] | None, layers: Sequence[str] | None, heads: Heads) -> Iterator[LabelledMap]:
-    names = {} if ids is None else {"source": ids, "target": ids}
-    order = list(found) if layers is None else list(layers)
-    if not order:
-        raise ValueError("nothing was recorded")
-    for site, each in found.items():
-        if isinstance(each, AttentionMap):
-            yield labelled(each, names, heads=heads, layer=order.index(site))
-        else:
-            yield mean_of_heads(each) if heads == "mean" else each
-
-
-def _edges(
-    found: Found, ids: Sequence[str] | None, layers: Sequence[str] | None, heads: Heads, rows: int
-) -> Iterator[pd.DataFrame]:
-    for each in _maps(found, ids, layers, heads):
-        yield from tables.frames(each, rows=rows)
-
-
-def _entropies(
-    found: Found, ids: Sequence[str] | None, layers: Sequence[str] | None, heads: Heads
-) -> Iterator[pd.DataFrame]:
-    for each in _maps(found, ids, layers, heads):
-        yield diagnose.table(each).rename(columns={"target": "node", "keys": "neighbours"})
 
 
 def _places(count: int) -> np.ndarray:

@@ -12,8 +12,9 @@ from matplotlib.image import imread
 
 from zoo.attention import GAT, Attend, AttentionMap, EdgeSupport, Softmax, record
 from zoo.errors import ZooError
-from zoo.maps import LabelledMap, Writer, draw, edge_gold, labelled, load
-from zoo.tasks.graph.maps import edge_table, entropy_table, neighbourhood, write_edge_table, write_entropy_table
+from zoo.maps import LabelledMap, Writer, draw, edge_gold, frames, labelled, load
+from zoo.tasks.graph.figures import neighbourhood
+from zoo.tasks.graph.tables import edges, entropies
 
 IDS = ["ann", "bob", "1,2", 'say "cheese"', "eve"]
 EDGES = torch.tensor([[0, 1, 2, 3, 0, 2], [1, 0, 1, 1, 4, 2]])
@@ -53,7 +54,7 @@ def star(neighbours: int, *, names: str = "{}", gold: bool = True, heads: int = 
 
 
 def test_each_weight_stands_with_its_edge(recorded) -> None:
-    table = edge_table(recorded, IDS)
+    table = frames.joined(list(edges(recorded, IDS)))
     assert list(table.columns) == ["layer", "head", "source", "target", "weight", "is_self_loop"]
     assert len(table) == 2 * 2 * (5 + 5)
     support = recorded["layers.0"].support
@@ -74,30 +75,30 @@ def test_the_table_of_maps_on_disk_is_that_of_the_recording(recorded, tmp_path: 
     with Writer(tmp_path / "maps", model="gat") as writer:
         writer.add("graph", recorded, axis_labels={"source": IDS, "target": IDS})
     read = load(tmp_path / "maps")["graph"]
-    pd.testing.assert_frame_equal(edge_table(read), edge_table(recorded, IDS))
-    mean = edge_table(read, heads="mean")
-    pd.testing.assert_frame_equal(mean, edge_table(recorded, IDS, heads="mean"))
+    pd.testing.assert_frame_equal(frames.joined(list(edges(read))), frames.joined(list(edges(recorded, IDS))))
+    mean = frames.joined(list(edges(read, heads="mean")))
+    pd.testing.assert_frame_equal(mean, frames.joined(list(edges(recorded, IDS, heads="mean"))))
     assert set(mean["head"]) == {"mean"}
-    by_edge = edge_table(read).groupby(["layer", "source", "target"], observed=True)["weight"].mean()
+    by_edge = frames.joined(list(edges(read))).groupby(["layer", "source", "target"], observed=True)["weight"].mean()
     for row in mean.itertuples():
         assert row.weight == pytest.approx(by_edge[row.layer, row.source, row.target])
 
 
 def test_layers_keep_their_numbers(recorded) -> None:
     last = {"layers.1": recorded["layers.1"]}
-    assert set(edge_table(last, IDS)["layer"]) == {0}
-    assert set(edge_table(last, IDS, layers=["layers.0", "layers.1"])["layer"]) == {1}
+    assert set(frames.joined(list(edges(last, IDS)))["layer"]) == {0}
+    assert set(frames.joined(list(edges(last, IDS, layers=["layers.0", "layers.1"])))["layer"]) == {1}
     with pytest.raises(ValueError, match="nothing was recorded"):
-        edge_table({})
+        frames.joined(list(edges({})))
 
 
 @pytest.mark.parametrize("name", ["edges.csv", "edges.parquet"])
 @pytest.mark.parametrize("rows", [3, 1000])
 def test_tables_are_read_back(recorded, tmp_path: Path, name: str, rows: int) -> None:
     path = tmp_path / name
-    write_edge_table(recorded, path, IDS, rows=rows)
+    frames.write(edges(recorded, IDS, rows=rows), path)
     table = pd.read_csv(path, dtype={"source": str, "target": str}) if path.suffix == ".csv" else pd.read_parquet(path)
-    expected = edge_table(recorded, IDS)
+    expected = frames.joined(list(edges(recorded, IDS)))
     for column in expected:
         assert table[column].astype(expected[column].dtype).tolist() == expected[column].tolist()
     assert [path.name for path in tmp_path.iterdir()] == [name]
@@ -107,20 +108,20 @@ def test_a_graph_without_edges_has_a_header(tmp_path: Path) -> None:
     support = EdgeSupport.from_edges(torch.empty(2, 0, dtype=torch.int64), 2)
     found = {"a": AttentionMap("a", torch.empty(0, 1), ("edge", "head"), support, (0,))}
     for format in ("csv", "parquet"):
-        write_edge_table(found, tmp_path / format, format=format)
+        frames.write(edges(found), tmp_path / format, format=format)
     assert (tmp_path / "csv").read_text() == "layer,head,source,target,weight,is_self_loop\n"
     assert len(pd.read_parquet(tmp_path / "parquet")) == 0
 
 
 def test_memory_is_bounded_by_the_piece(tmp_path: Path) -> None:
     nodes, count = 1000, 300_000
-    edges = torch.randint(nodes, (2, count), generator=torch.Generator().manual_seed(0))
-    support = EdgeSupport.from_edges(edges, nodes)
+    ends = torch.randint(nodes, (2, count), generator=torch.Generator().manual_seed(0))
+    support = EdgeSupport.from_edges(ends, nodes)
     found = {"a": AttentionMap("a", torch.rand(count, 1), ("edge", "head"), support, (0,))}
     ids = [f"node {i}" for i in range(nodes)]
-    write_edge_table(found, tmp_path / "warm.parquet", ids, rows=count)
+    frames.write(edges(found, ids, rows=count), tmp_path / "warm.parquet")
     tracemalloc.start()
-    write_edge_table(found, tmp_path / "edges.parquet", ids, rows=10_000)
+    frames.write(edges(found, ids, rows=10_000), tmp_path / "edges.parquet")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4_000_000, peak  # the table as a whole takes more than ten
@@ -138,12 +139,12 @@ def test_parquet_without_pyarrow(recorded, tmp_path: Path, monkeypatch: pytest.M
     table = tmp_path / "edges.parquet"
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ZooError, match=r'pip install "attention-zoo\[parquet\]"'):
-        write_edge_table(recorded, table, IDS)
+        frames.write(edges(recorded, IDS), table)
     assert not table.exists()
 
 
 def test_entropy_of_each_node_and_head(recorded, tmp_path: Path) -> None:
-    write_entropy_table(recorded, tmp_path / "entropy.csv", IDS)
+    frames.write(entropies(recorded, IDS), tmp_path / "entropy.csv")
     table = pd.read_csv(tmp_path / "entropy.csv", dtype={"node": str})
     assert list(table.columns) == [
         "layer", "head", "node", "neighbours", "entropy", "normalised_entropy", "effective_keys", "self_loop_share",
@@ -157,7 +158,7 @@ def test_entropy_of_each_node_and_head(recorded, tmp_path: Path) -> None:
     row = table[(table["layer"] == 1) & (table["head"] == 0) & (table["node"] == "bob")].iloc[0]
     assert row["entropy"] == pytest.approx(float(-(weights * weights.log()).sum()), abs=1e-6)
     assert row["neighbours"] == 4
-    assert len(entropy_table(recorded, IDS, heads="mean")) == 2 * 5
+    assert len(frames.joined(list(entropies(recorded, IDS, heads="mean")))) == 2 * 5
 
 
 def colours(path: Path) -> set[int]:

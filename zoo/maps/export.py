@@ -1,0 +1,113 @@
+"""`zoo maps`: a folder of maps, tables, pictures and words from what a domain supplies, and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zoo.attention import sites
+from zoo.errors import visible
+from zoo.maps import frames
+from zoo.maps.folder import Writer
+from zoo.maps.labelled import LabelledMap
+from zoo.maps.source import MapOptions, MappedExample, MapSource, Table, check_layers
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from zoo.tasks.contract import Task, TaskData
+
+_DPI = 110
+
+
+def export(module: Task, data: TaskData, out: Path, options: MapOptions) -> None:
+    """Writes the folder and prints what is in it.
+
+    Every example has its rows in tables and counts in the truth score. Maps of all layers, pictures and words, of which
+    ten thousand examples would fill a disk, are of the chosen ones alone.
+    """
+    source, about = module.maps(data, options), module.about
+    names = list(sites(source.net))
+    check_layers(source.net, options.layers)
+    _ = source.chosen  # an id that is not there is refused before anything is written
+    said: list[str] = []
+    notes = _Notes()
+    with Writer(
+        out,
+        model=about["model"],
+        checkpoint=about["path"],
+        layers=[*names, *source.scored],
+        heads=options.heads,
+        about={**source.about, "data": about["config"]["names"]["data"]},
+        overwrite=options.overwrite,
+    ) as writer:
+        for table in source.tables():
+            _write_table(writer, table, options.table_format)
+        rows: dict[str, list[Iterable[pd.DataFrame]]] = {}
+        count = 0
+        for count, example in enumerate(source.examples(), start=1):
+            made = _write(writer, example)
+            notes.add(example)
+            said += example.words
+            for name, figure in example.figures(made, count):
+                figure.savefig(writer.file(f"pictures/{name}.png"), dpi=_DPI)
+            for table in example.tables(made):
+                rows.setdefault(table.name, []).append(table.frames)
+        for name, parts in rows.items():
+            _write_table(writer, Table(name, chain.from_iterable(parts)), options.table_format)
+        if count:
+            writer.file("words.txt").write_text("".join(f"{line}\n" for line in said), encoding="utf-8")
+        writer.truth = dict(source.truth())
+    for line in (*source.summary(str(out)), *notes.lines(source)):
+        print(line)
+    for measure, value in writer.truth.items():
+        print(f"truth/{measure} {value:.4f} ({source.truth_of})")
+    for line in said:
+        print(visible(line))
+
+
+class _Notes:
+    """Which sites have no map in the folder, and why."""
+
+    def __init__(self) -> None:
+        self.cut: dict[str, int] = {}
+        self.silent: dict[str, str] = {}
+
+    def add(self, example: MappedExample) -> None:
+        self.cut |= example.found.cut
+        self.silent |= {site: why for site, why in example.found.silent.items() if site not in example.found}
+
+    def lines(self, source: MapSource) -> Iterable[str]:
+        if self.cut:
+            of = "" if source.is_one_example else f" a {source.noun}"
+            yield f"the budget of {source.options.budget:,} bytes{of} left out {sized(self.cut)}"
+        for site, reason in self.silent.items():
+            yield f"{site} has no map: {reason}"
+
+
+def sized(cut: dict[str, int]) -> str:
+    """Sites with the bytes of their maps."""
+    return ", ".join(f"{site} {size:,}" for site, size in cut.items())
+
+
+def _write(writer: Writer, example: MappedExample) -> dict[str, LabelledMap]:
+    made: dict[str, LabelledMap] = {}
+    writer.note(example.found)
+    for each in example.maps():
+        made |= writer.add(
+            example.id,
+            each.found,
+            axis_labels=each.axis_labels,
+            gold=each.gold,
+            nouns=each.nouns,
+            about=example.about,
+        )
+    return made
+
+
+def _write_table(writer: Writer, table: Table, format: frames.Format) -> None:
+    frames.write(table.frames, writer.file(f"{table.name}.{format}"), format=format)
+    if table.figure is not None:
+        table.figure.savefig(writer.file(f"pictures/{table.name}.png"), dpi=_DPI)

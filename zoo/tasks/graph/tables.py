@@ -1,0 +1,58 @@
+"""Tables of a graph's attention: a row for each edge, and how spread out each node's attention is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from zoo.attention.observing.record import AttentionMap
+from zoo.maps import diagnose, frames
+from zoo.maps.labelled import LabelledMap
+from zoo.maps.labelling import Heads, labelled, mean_of_heads
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Found = Mapping[str, AttentionMap] | Mapping[str, LabelledMap]
+"""A recording, or an example of a folder of maps."""
+
+
+def edges(
+    found: Found,
+    ids: Sequence[str] | None = None,
+    *,
+    layers: Sequence[str] | None = None,
+    heads: Heads = "each",
+    rows: int = frames.ROWS,
+) -> Iterator[pd.DataFrame]:
+    """Every edge of every layer and head: layer, head, source, target, weight, is_self_loop.
+
+    Args:
+        found: What was recorded, or read back.
+        ids: The name of each node, for a recording; maps that were read have theirs.
+        layers: All sites of the model in order, where only some were recorded; else they are numbered from 0.
+        heads: Each head, or their average alone.
+        rows: Of a piece at most.
+    """
+    for each in _maps(found, ids, layers, heads):
+        yield from frames.frames(each, rows=rows)
+
+
+def entropies(
+    found: Found, ids: Sequence[str] | None = None, *, layers: Sequence[str] | None = None, heads: Heads = "each"
+) -> Iterator[pd.DataFrame]:
+    """How spread out each node's attention is, a piece for each layer: see `zoo.maps.diagnose.table`."""
+    for each in _maps(found, ids, layers, heads):
+        yield diagnose.table(each).rename(columns={"target": "node", "keys": "neighbours"})
+
+
+def _maps(found: Found, ids: Sequence[str] | None, layers: Sequence[str] | None, heads: Heads) -> Iterator[LabelledMap]:
+    names = {} if ids is None else {"source": ids, "target": ids}
+    order = list(found) if layers is None else list(layers)
+    if not order:
+        raise ValueError("nothing was recorded")
+    for site, each in found.items():
+        if isinstance(each, AttentionMap):
+            yield labelled(each, names, heads=heads, layer=order.index(site))
+        else:
+            yield mean_of_heads(each) if heads == "mean" else each

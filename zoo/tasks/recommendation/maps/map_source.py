@@ -1,0 +1,239 @@
+"""The maps of users: what weighed on the recommendations to all of a split, and some of them drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from zoo.attention import AttentionMap, DenseSupport, sites
+from zoo.maps import LabelledMap, labelled, words
+from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, Table, picture_name
+from zoo.tasks.recommendation.answers import because
+from zoo.tasks.recommendation.batch import Histories
+from zoo.tasks.recommendation.maps.figures import Bars, Panel, distance_figure, session
+from zoo.tasks.recommendation.maps.influence import by_user, chosen, gold_places, named, occlusion
+from zoo.tasks.recommendation.maps.survey import Survey
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from zoo.tasks.recommendation.data.history_data import HistoryData
+    from zoo.tasks.recommendation.recommender import Look, Recommender
+
+_RECOMMENDED = 3
+"""So many recommendations are explained in a picture."""
+_FEWEST = 3
+"""Items of a user who is typical."""
+_OCCLUSION = "recommendations"
+
+
+class UserMaps(MapSource):
+    """`users` has a row for each user of the test split, or of the user's own; `by_distance` how far back each layer
+    and head looks on average. Those that are drawn are recorded in the same pass, each on its own."""
+
+    noun = "user"
+
+    def __init__(self, module: Recommender, data: HistoryData, options: MapOptions) -> None:
+        super().__init__(module.net, options)
+        self.module = module
+        self.split = "all" if data.is_input else "test"
+        self.scored = [*([] if module.how is None else [named(module.how, module.net)]), _OCCLUSION]
+        self._loader = data.loader(self.split)
+        self._names, self._lengths = data.users(self.split)
+        self._survey = Survey(module)
+        self._drawn: dict[int, _OneUser] = {}
+        self._has_distances = False
+
+    def names(self) -> Sequence[str]:
+        return self._names
+
+    def typical(self, count: int) -> list[int]:
+        return np.flatnonzero(self._lengths >= _FEWEST)[:count].tolist()  # type: ignore[no-any-return]
+
+    def tables(self) -> Iterator[Table]:
+        yield Table("users", self._rows())
+        distances = self._survey.distances.frame(list(sites(self.net)))
+        self._has_distances = bool(len(distances))
+        if self._has_distances:
+            yield Table("by_distance", [distances], figure=distance_figure(distances))
+
+    def examples(self) -> Iterator[MappedExample]:
+        for number in self.chosen:
+            yield self._drawn.pop(number)
+
+    def truth(self) -> dict[str, float | None]:
+        return self._survey.truth()
+
+    @property
+    def truth_of(self) -> str:
+        how = self.module.how
+        return f"{self.split} users{'' if how is None else f', {named(how, self.net)}'}"
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        return {"split": self.split}
+
+    def summary(self, out: str) -> list[str]:
+        ending, drawn = self.options.table_format, len(self.chosen)
+        how_far = f", how far back attention looks in by_distance.{ending}" if self._has_distances else ""
+        return [
+            f"{self._survey.users:,} users in users.{ending}{how_far}, in {out}",
+            f"maps and drawings of {drawn} user{'s' * (drawn != 1)}",
+        ]
+
+    def looks(self) -> list[str]:
+        return [self._looked_at(self._loader.collate([number])).looks for number in self.chosen]
+
+    def _rows(self) -> Iterator[pd.DataFrame]:
+        """A piece a batch: its users in their order, whichever of them were looked at together."""
+        import pandas as pd
+
+        wanted = set(self.chosen)
+        for numbers, batch in self._loader.numbered():
+            drawn = [at for at, number in enumerate(numbers) if number in wanted]
+            rest = [at for at, number in enumerate(numbers) if number not in wanted]
+            frames, order = [], [*drawn]
+            for at in drawn:
+                one = self._drawn[numbers[at]] = self._looked_at(_some(batch, [at]))
+                frames.append(self._survey.rows(one.look))
+            others = _some(batch, rest)
+            for users in self.module.together(others) if rest else ():
+                with torch.inference_mode():
+                    look = self.module.look(_some(others, users), 1)
+                frames.append(self._survey.rows(look))
+                order += [rest[user] for user in users]
+            yield pd.concat(frames, ignore_index=True).iloc[np.argsort(order)]
+
+    def _looked_at(self, batch: Histories) -> _OneUser:
+        with torch.inference_mode():
+            return _OneUser(self.module, self.module.look(batch, _RECOMMENDED, self.recording(implied=True)))
+
+
+class _OneUser(MappedExample):
+    """One user, what is recommended, what was recorded meanwhile, and what weighed.
+
+    Attributes:
+        lifts: What each past item adds to the score of each of the best.
+        shares: The scored map.
+        weights: Of a model that looks at the history for each candidate: attention of each recommendation.
+    """
+
+    def __init__(self, module: Recommender, look: Look) -> None:
+        assert look.written is not None
+        self.module, self.look, self.found, self.batch = module, look, look.written, look.batch
+        self.items = look.top[0][look.top[0] >= 0]
+        self.by = "" if module.how is None else named(module.how, module.net)
+
+    @cached_property
+    def lifts(self) -> Float[Tensor, "n k"]:
+        with torch.inference_mode():
+            return occlusion(self.module.among, self.batch, self.items[None]).cpu()
+
+    @cached_property
+    def shares(self) -> Float[Tensor, " n"] | None:
+        with torch.inference_mode():
+            found = self.module.scored(self.look)
+        return None if found is None else found.cpu()
+
+    @cached_property
+    def weights(self) -> Float[Tensor, "n k"] | None:
+        found = self.module.weights_of_top(self.look)
+        return None if found is None else found[:, : len(self.items)].cpu()
+
+    @property
+    def id(self) -> str:
+        return self.batch.ids[0]
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        return {"recommended": self.recommended, "chosen": self.chosen}
+
+    @property
+    def titles(self) -> list[str]:
+        return [self.batch.catalogue.shown(item) for item in self.batch.items.tolist()]
+
+    @property
+    def recommended(self) -> list[str]:
+        return [self.batch.catalogue.shown(item) for item in self.items.tolist()]
+
+    @property
+    def chosen(self) -> str:
+        """What the user chose next, where that is known."""
+        held_out = int(self.batch.held_out[0])
+        return self.batch.catalogue.shown(held_out) if held_out >= 0 else ""
+
+    @property
+    def looks(self) -> str:
+        """The scored map in words; where there is none, what raised the best item's score."""
+        if self.shares is None:
+            return f"raised by {because(self.batch, self.lifts, is_share=False)[0][0]}"
+        titles = [f"{title} (item {at})" for at, title in enumerate(self.titles, start=1)]
+        return words.sentence("", titles, self.shares.tolist(), noun="item").partition(" attends to ")[2]
+
+    @property
+    def words(self) -> list[str]:
+        """A line of the user and a line for each recommendation."""
+        looks = f"; {self.by} looks at {self.looks}" if self.shares is not None else ""
+        lines = [f"{self.id}{f' chose {self.chosen}' if self.chosen else ''}{looks}"]
+        added = because(self.batch, self.lifts, is_share=False)[0]
+        for rank, (title, why) in enumerate(zip(self.recommended, added, strict=True), start=1):
+            lines.append(f"  {rank}. {title}: raised by {why}")
+        return lines
+
+    def maps(self) -> Iterator[NamedMap]:
+        titles, gold = self.titles, gold_places(self.batch)
+        yield from self.module.named_maps(self.look)
+        nouns = {"query": "recommendation", "key": "item"}
+        if self.shares is not None:
+            labels = {"query": ["next item"], "key": titles}
+            marks = None if gold is None else gold[None]
+            yield NamedMap(by_user(self.shares, self.batch, self.by), labels, nouns, marks)
+        own = AttentionMap(_OCCLUSION, self.lifts.T[None, None], DenseSupport.axes, DenseSupport(), (0,))
+        yield NamedMap(own, {"query": self.recommended, "key": titles}, nouns)
+
+    def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
+        chosen_next = f"; chose {self.chosen}" if self.chosen else ""
+        gold = gold_places(self.batch)
+        has_gold = gold is not None and bool(gold.any())
+        figure = session(
+            self.titles,
+            title=f"{self.id}: recommended {self.recommended[0] if self.recommended else 'nothing'}{chosen_next}",
+            said="orange: what decides the next item (gold)" if has_gold else "",
+            bars=self._bars(),
+            panels=self._panels(),
+            gold=gold,
+        )
+        yield picture_name(self.id, number), figure
+
+    def _bars(self) -> list[Bars]:
+        ranked = [f"{rank}. {title}" for rank, title in enumerate(self.recommended, start=1)]
+        added = [Bars(title, self.lifts[:, at], "what it adds to the score") for at, title in enumerate(ranked)]
+        if self.weights is not None:
+            looked = [Bars(title, self.weights[:, at], "attention") for at, title in enumerate(ranked)]
+            return [each for pair in zip(looked, added, strict=True) for each in pair]
+        if self.shares is None or self.by == "occlusion":
+            return added
+        return [Bars(f"whatever comes next: {self.by}", self.shares, "share of attention"), *added]
+
+    def _panels(self) -> list[Panel]:
+        """Each layer, head by head; what looks at the history for each candidate has bars."""
+        if self.weights is not None:
+            return []
+        panels, site_names = [], list(sites(self.module.net))
+        for site, each in self.found.items():
+            one = labelled(each, {})
+            for head in one.heads:
+                which = f", head {head}" if len(one.heads) > 1 else ""
+                panels.append(Panel(f"layer {site_names.index(site)}{which}", one.head(head)))
+        return panels
+
+
+def _some(batch: Histories, users: Sequence[int]) -> Histories:
+    return chosen(batch, torch.tensor(users, dtype=torch.int64, device=batch.items.device))

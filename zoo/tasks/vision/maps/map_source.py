@@ -1,0 +1,220 @@
+"""The maps of pictures: where the model looks at all of a split, and some of them drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from zoo.attention import AttentionMap, DenseSupport, sites
+from zoo.attention.observing.record import Recording
+from zoo.maps import LabelledMap
+from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, Table, one_a_label, picture_name
+from zoo.maps.words import number
+from zoo.tasks.vision.batch import Images, Picture, collate
+from zoo.tasks.vision.maps.figures import Panels, gate_figure, sheet
+from zoo.tasks.vision.maps.heat import has_class_token, pooling_site
+from zoo.tasks.vision.maps.hottest import where_it_looks
+from zoo.tasks.vision.maps.recorded import heads_over_picture, named, scored
+from zoo.tasks.vision.maps.survey import Survey
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from zoo.tasks.vision.data.image_data import ImageData
+    from zoo.tasks.vision.module import ImageClassifier
+
+
+class PictureMaps(MapSource):
+    """`places` has a row for each picture of the test split, or of the user's own; `gates` the mean channel gates of
+    each class; `heat` the scored map of those that are drawn."""
+
+    noun = "picture"
+
+    def __init__(self, module: ImageClassifier, data: ImageData, options: MapOptions) -> None:
+        super().__init__(module.net, options)
+        assert data.pictures is not None
+        self.module, self.data, self.pictures = module, data, data.pictures
+        self.scored = [module.explain_by]
+        self.split = "test" if {"train", "val"} & set(self.pictures.splits.tolist()) else "all"
+        self._survey = Survey(module, data, self.split)
+        self._has_gates = False
+
+    def names(self) -> list[str]:
+        return list(self.pictures.ids)
+
+    def typical(self, count: int) -> list[int]:
+        numbers = self.pictures.numbers(self.split)
+        return [int(numbers[at]) for at in one_a_label(self.pictures.labels[numbers].tolist())[:count]]
+
+    def tables(self) -> Iterator[Table]:
+        yield Table("places", self._survey.frames())
+        gates = self._survey.gates.frame(list(sites(self.net)))
+        self._has_gates = bool(len(gates))
+        if self._has_gates:
+            yield Table("gates", [gates], figure=gate_figure(gates))
+
+    def examples(self) -> Iterator[MappedExample]:
+        for which in self.chosen:
+            batch = self._batch(which)
+            with torch.inference_mode(), self.recording() as found:
+                probabilities = self.module(batch)[0].float().softmax(-1)
+            heat = self.module.heat(batch)[0].cpu()
+            yield _OnePicture(self.module, self.data, self.pictures[which], batch, found, heat, probabilities)
+
+    def truth(self) -> dict[str, float | None]:
+        return self._survey.truth()
+
+    @property
+    def truth_of(self) -> str:
+        return f"{self._of}, {self.module.explain_by}"
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        return {"pictures": len(self._survey), "split": self.split}
+
+    def summary(self, out: str) -> list[str]:
+        gates = ", channel gates by class" if self._has_gates else ""
+        drawn = len(self.chosen)
+        return [
+            f"{len(self._survey):,} {self._of} in places.{self.options.table_format}{gates}, in {out}",
+            f"maps and drawings of {drawn} picture{'s' * (drawn != 1)}",
+        ]
+
+    def looks(self) -> list[str]:
+        how = self.module.explain_by
+        return [where_it_looks(self.module.heat(self._batch(which))[0], how) for which in self.chosen]
+
+    @property
+    def _of(self) -> str:
+        return f"{'test ' * (self.split == 'test')}picture{'s' * (len(self._survey) != 1)}"
+
+    def _batch(self, which: int) -> Images:
+        """One picture as the net takes it."""
+        seen = self.data.preprocessing
+        names = self.pictures.label_names
+        return collate([seen(self.pictures[which])], mean=seen.mean, std=seen.std, label_names=names)
+
+
+@dataclass(frozen=True, eq=False)
+class _OnePicture(MappedExample):
+    """One picture, what the model says of it, and what was recorded meanwhile."""
+
+    module: ImageClassifier
+    data: ImageData
+    picture: Picture
+    batch: Images
+    found: Recording
+    heat: Float[Tensor, "r c"]
+    probabilities: Float[Tensor, " classes"]
+
+    @property
+    def id(self) -> str:
+        return self.batch.ids[0]
+
+    @property
+    def label(self) -> str:
+        label = int(self.batch.labels[0])
+        return self.batch.label_names[label] if label >= 0 else ""
+
+    @property
+    def prediction(self) -> str:
+        return self.batch.label_names[int(self.probabilities.argmax())]
+
+    @property
+    def probability(self) -> float:
+        return float(self.probabilities.max())
+
+    @property
+    def said(self) -> str:
+        return where_it_looks(self.heat, self.module.explain_by)
+
+    @property
+    def title(self) -> str:
+        said = f"predicted {self.prediction} ({number(self.probability)})"
+        return f"{said}, is {self.label}" if self.label else said
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of what the net was given."""
+        return self.batch.pixels.shape[2], self.batch.pixels.shape[3]
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        return {"label": self.label, "prediction": self.prediction, "probability": self.probability}
+
+    @property
+    def words(self) -> list[str]:
+        return [f"{self.id}: {self.title}; {self.said}"]
+
+    def maps(self) -> Iterator[NamedMap]:
+        gold, how = self.batch.gold, self.module.explain_by
+        yield from named(self.module.net, self.found, self.size, gold)
+        own = AttentionMap(how, self.heat.reshape(1, 1, 1, -1), DenseSupport.axes, DenseSupport(), (0,))
+        yield scored(own, (self.heat.shape[0], self.heat.shape[1]), gold)
+
+    def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
+        height, width = self.picture.pixels.shape[1:]
+        figure = sheet(
+            self.picture,
+            self.heat,
+            title=self.title,
+            name=self.module.explain_by.replace("_", " "),
+            said=self.said,
+            seen=self.data.preprocessing.seen(height, width),
+            panels=self._panels(),
+        )
+        yield picture_name(Path(self.id).stem, number), figure
+
+    def tables(self, made: Mapping[str, LabelledMap]) -> Iterator[Table]:
+        yield Table("heat", [self._rows()])
+
+    def _panels(self) -> list[Panels]:
+        """Each layer, averaged over its heads; each head of the last layer that has several."""
+        net = self.module.net
+        layer = {site: at for at, site in enumerate(sites(net))}
+        maps = {site: heads_over_picture(net, each, self.size) for site, each in self.found.items()}
+        over = {site: each for site, each in maps.items() if each is not None}
+        gates = [site for site in over if self.found[site].axes == ("batch", "height", "width")]
+        tokens = [site for site in over if site not in gates and site != pooling_site(net)]
+        pooled = [site for site in over if site == pooling_site(net)]
+        whose = "the class token's attention" if has_class_token(net) else "the attention that each place receives"
+        made = [
+            Panels("spatial gates", [_block(site) for site in gates], [over[site][0] for site in gates]),
+            Panels(
+                f"{whose}, average of the heads",
+                [f"layer {layer[site]}" for site in tokens] + ["sequence pooling" for _ in pooled],
+                [over[site].mean(0) for site in tokens + pooled],
+            ),
+        ]
+        several = [site for site in tokens if len(over[site]) > 1]
+        if several:
+            last = several[-1]
+            names = [f"head {head}" for head in self.found[last].heads]
+            made.append(Panels(f"layer {layer[last]}, head by head", names, list(over[last])))
+        return made
+
+    def _rows(self) -> pd.DataFrame:
+        """id, row, column, heat."""
+        import pandas as pd
+
+        rows, columns = self.heat.shape
+        return pd.DataFrame(
+            {
+                "id": self.id,
+                "row": torch.arange(1, rows + 1).repeat_interleave(columns).numpy(),
+                "column": torch.arange(1, columns + 1).repeat(rows).numpy(),
+                "heat": self.heat.flatten().numpy(),
+            }
+        )
+
+
+def _block(site: str) -> str:
+    """The block that a gate belongs to."""
+    return site.removeprefix("gates.").removesuffix(".spatial").removesuffix(".gate")
