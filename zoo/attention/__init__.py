@@ -1,8 +1,9 @@
 """The attention core: every mechanism, `Attend` and `MultiHead` to combine them, and `record` to observe them."""
 
-from zoo.attention.attend import Attend, AttendFactory, Normaliser, Score, SiteFactory
+from zoo.attention.attend import Attend, Normaliser, Score
 from zoo.attention.coattention import CoAttention, TwoWayAttention
 from zoo.attention.dropout import DropWeights, KeyDropout, RenormalisedDropout, dropout
+from zoo.attention.factories import AttendFactory, SiteFactory
 from zoo.attention.gates import CBAM, ChannelGate, EfficientChannel, SpatialGate, SqueezeExcitation, efficient_kernel
 from zoo.attention.heads import MultiHead
 from zoo.attention.kernels import fused_blocks as fused_blocks  # registers its kernel
@@ -19,8 +20,9 @@ from zoo.attention.normalisers.monotonic import Monotonic, MonotonicChunkwise
 from zoo.attention.normalisers.soft import Degree, SmoothedSigmoid, Softmax, Uniform
 from zoo.attention.normalisers.sparsemax import Entmax15, Sparsemax
 from zoo.attention.normalisers.unnormalised import Unnormalised
+from zoo.attention.observing.attention_map import AttentionMap
 from zoo.attention.observing.blockwise import Attended, blockwise, weights_between
-from zoo.attention.observing.record import AttentionMap, Recording, Tap, record, sites
+from zoo.attention.observing.record import Recording, Tap, record, sites
 from zoo.attention.observing.views import Entropy, Pooled, Rows, TopK
 from zoo.attention.penalties import (
     Amount,

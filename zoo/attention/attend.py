@@ -1,14 +1,18 @@
 """Attention is four choices: score a pair, limit its support, normalise, combine.
 
-`Attend` puts injected mechanisms together and owns what they share: dropout of weights, the Tap through which maps are
-observed, decoder memory, and the choice of a fused kernel where one computes exactly this combination.
+    s_ij = score(q_i, k_j) + b_ij     for every pair (i, j) of the support; b is the bias of a position, if there is one
+    w_i  = normalise(s_i)             over the keys that query i may see
+    c_i  = sum_j w_ij v_j             the context of query i
+
+With `ScaledDot` and `Softmax` this is softmax(Q K^T / sqrt(d)) V (Vaswani et al. 2017, eq. 1); with `Additive` and
+`Softmax` it is the attention of Bahdanau et al. 2015 (appendix A.1.2). `Attend` puts injected mechanisms together and
+owns what they share: dropout of weights, the Tap through which maps are observed, decoder memory, and the choice of a
+fused kernel where one computes exactly this combination.
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
@@ -18,10 +22,9 @@ from torch import Tensor, nn
 from zoo.attention.checks import check_position, check_serves
 from zoo.attention.dropout import DropWeights
 from zoo.attention.kernels import fused
-from zoo.attention.memory import Memory
+from zoo.attention.memory import Memory, of_numbers, per_query_head
 from zoo.attention.observing.record import Tap
 from zoo.attention.positions.relative import Position
-from zoo.attention.ranges import Rate
 from zoo.attention.scores.pairwise import prepared
 from zoo.attention.state import Aligned, AttentionState
 from zoo.attention.supports.dense import DenseSupport
@@ -29,45 +32,46 @@ from zoo.attention.supports.support import Support
 
 
 class Score(Protocol):
-    """One number for every pair and head.
+    """Computes s_ij, one number for every pair and head.
 
-    A score that stays the same when query and key are turned alike says so: `by_angle = True`. It may also have
-    `prepare(key) -> key`: what depends on the keys alone, once a sequence; `__call__` takes the result as `key`. One
-    that scores by the state says so (`remembers = True`), and whether it can score several queries at once all the same
-    (`batchable`).
+    Optional attributes: `prepare(key) -> key` computes, once a sequence, whatever depends on the keys alone, and
+    `__call__` takes the result as `key`. `by_angle = True`: the score does not change when query and key are turned by
+    the same angle, so that rotary positions are possible. `remembers = True`: the score depends on the state;
+    `batchable = False`: it then takes one query at a time.
     """
 
     def __call__(self, query: Tensor, key: Tensor, support: Support, state: AttentionState | None) -> Tensor: ...
 
 
 class Normaliser(Protocol):
-    """From scores to weights, over the keys that the support permits.
+    """Computes the weights w_i of query i from its scores, over the keys that the support permits.
 
-    One that draws has a method `draw(probabilities, support) -> weights`; its `__call__` then gives the probabilities.
-    One whose memory is not its weights returns both, as `Aligned`; one that does not begin at zeros has a `start`. One
-    that takes no notice of scores says so: `reads_scores = False`. `remembers` and `batchable` are as for a score.
+    Optional attributes: `draw(probabilities, support) -> weights` of hard attention, whose `__call__` returns the
+    probabilities. `start(zeros)` returns the alignment before the first step, if it is not zero. A normaliser whose
+    next step needs an alignment that differs from its weights returns `Aligned`. `reads_scores = False`: the weights do
+    not depend on the scores. `remembers` and `batchable` are as for a score.
     """
 
     def __call__(self, scores: Tensor, support: Support, state: AttentionState | None) -> Tensor | Aligned: ...
 
 
 class Restrict(Protocol):
-    """A support of its own for a site: a narrower one, laid out as it is computed.
+    """Narrows the support of a site, and lays out its pairs as they are computed.
 
-    One that looks at shapes alone says so: `reads_queries = False`.
+    Optional attribute: `reads_queries = False` if the result depends on shapes alone.
     """
 
     def __call__(self, query: Tensor, key: Tensor, support: Support) -> Support: ...
 
 
 class Attend(nn.Module):
-    """score -> normalise -> combine.
+    """c_i = sum_j w_ij v_j, w_i = normalise(score(q_i, k_j) + b_ij): one attention site.
 
     Args:
-        score: What a query thinks of a key.
-        normalise: How scores become weights.
-        restrict: Narrows the support that the site is given (a window, say); None takes it as it is.
-        dropout: Probability with which a weight is dropped in training, after normalisation; or another kind of it.
+        score: Computes s_ij; a `Score`.
+        normalise: Computes w_i from s_i; a `Normaliser`.
+        restrict: Narrows the support that the site is given, to a window for example; a `Restrict`. Default: None.
+        dropout: Probability that a weight is dropped in training, after normalisation; or a `DropWeights`.
     """
 
     score: Any
@@ -90,76 +94,6 @@ class Attend(nn.Module):
         self.position = None
         self.tap = Tap()
 
-    def place(self, position: Position) -> None:
-        """Gives the site a sense of where its queries and keys are."""
-        check_position(self.score, position)
-        self.position = position
-
-    @property
-    def compares(self) -> bool:
-        """Whether anything depends on what stands in queries and keys; where not, nobody need project them."""
-        narrows = self.restrict is not None and getattr(self.restrict, "reads_queries", True)
-        return narrows or getattr(self.normalise, "reads_scores", True)
-
-    def require(self, support: type, user: str, *, of_one_graph: bool = False) -> None:
-        """Refuses, at start-up, a mechanism that cannot work on this support.
-
-        Args:
-            of_one_graph: Keys are the queries themselves, the nodes of a graph.
-        """
-        if self.restrict is not None:
-            check_serves(self.restrict, support, user)
-            support = self.restrict.gives
-            user = type(self.restrict).__name__
-        for part in (self.score, self.normalise, self.position):
-            check_serves(part, support, user)
-            if getattr(part, "needs_one_graph", False) and not of_one_graph:
-                raise ValueError(
-                    f"{type(part).__name__} works on the edges of one graph; {user} has two sets of things"
-                )
-
-    @property
-    def remembers(self) -> bool:
-        """Whether what a query attends to depends on what the queries before it attended to."""
-        return any(getattr(part, "remembers", False) for part in (self.score, self.normalise))
-
-    @property
-    def batchable(self) -> bool:
-        """Whether several queries are computed at once; those of others are taken one after the other."""
-        return all(getattr(part, "batchable", True) for part in (self.score, self.normalise))
-
-    def prepare(
-        self, key: Float[Tensor, "*keys dk"], value: Float[Tensor, "*values v"], support: Support, start: int = 0
-    ) -> Memory:
-        """All that depends on keys and values alone, once per sequence: `read` then looks at them step by step.
-
-        Args:
-            support: Keys that it forbids to every query become zeros, and so do their values.
-            start: The position of the first of these keys, where others came before.
-        """
-        return Memory(self._ready(support.clean(key), start), support.clean(value), support)
-
-    def start(
-        self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support
-    ) -> AttentionState:
-        """The memory before the first step. A normaliser with a memory of its own says how it begins."""
-        if not support.is_ordered:
-            raise ValueError("the nodes of a graph have no order: steps are of sequences")
-        nothing = query.new_zeros(*query.shape[:2], 1, key.shape[2])
-        begin = getattr(self.normalise, "start", None)
-        return AttentionState(weights=nothing if begin is None else begin(nothing), total=nothing)
-
-    def weights(
-        self,
-        query: Float[Tensor, "*queries d"],
-        key: Float[Tensor, "*keys dk"],
-        support: Support,
-        state: AttentionState | None = None,
-    ) -> Float[Tensor, "..."]:
-        """The weights, written out, before dropout; or what they are drawn from, where the normaliser draws."""
-        support, key = self._restricted(query, key, support), per_query_head(self._ready(key, 0), query.shape[1])
-        return self._weights(self._turned(query, key, support), key, support, state)
-
     def forward(
         self,
         query: Float[Tensor, "*queries d"],
@@ -168,19 +102,41 @@ class Attend(nn.Module):
         support: Support,
         state: AttentionState | None = None,
     ) -> tuple[Float[Tensor, "..."], AttentionState | None]:
-        """Shapes are the support's: see `zoo.attention.supports.support`.
+        """Attends from queries to keys. The support defines the shapes: see `zoo.attention.supports.support`.
 
         Keys and values may have fewer heads than queries: each then serves a group of neighbouring query heads.
 
         Args:
-            state: What `start` or the call before returned: several queries are then steps that follow one another.
+            state: The result of `start` or of the previous call. The queries are then consecutive steps of a decoder.
 
         Returns:
-            The context of each query, and the state after this step (None if none was given).
+            The context of each query, and the state after these queries (None if none was given).
         """
         support.check(query, key, value)
         support = self._restricted(query, key, support)
         return self._combined(query, self.prepare(key, value, support), support, state)
+
+    def weights(
+        self,
+        query: Float[Tensor, "*queries d"],
+        key: Float[Tensor, "*keys dk"],
+        support: Support,
+        state: AttentionState | None = None,
+    ) -> Float[Tensor, "..."]:
+        """Returns the weights before dropout; for hard attention the probabilities that they are drawn from."""
+        support, key = self._restricted(query, key, support), per_query_head(self._ready(key, 0), query.shape[1])
+        return self._weights(self._turned(query, key, support), key, support, state)
+
+    def prepare(
+        self, key: Float[Tensor, "*keys dk"], value: Float[Tensor, "*values v"], support: Support, start: int = 0
+    ) -> Memory:
+        """Computes, once for a sequence, whatever depends on keys and values alone; `read` takes the result.
+
+        Args:
+            support: Keys and values that it forbids to every query become zero.
+            start: Position of the first key.
+        """
+        return Memory(self._ready(support.clean(key), start), support.clean(value), support)
 
     def read(
         self,
@@ -189,15 +145,25 @@ class Attend(nn.Module):
         support: Support | None = None,
         state: AttentionState | None = None,
     ) -> tuple[Float[Tensor, "..."], AttentionState | None]:
-        """`forward` for keys and values that were prepared before.
+        """Attends like `forward`, to keys and values that `prepare` has prepared.
 
         Args:
-            support: That of the memory if not given; for another one keys and values are cleaned anew in every call.
+            support: Default: the support of the memory. With another one, every call cleans keys and values again.
         """
         support = memory.support if support is None else support
         support.check(query, memory.key, memory.value)
         memory = memory.cleaned(support)
         return self._combined(query, memory, self._restricted(query, memory.key, support), state)
+
+    def start(
+        self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support
+    ) -> AttentionState:
+        """Returns the state before the first step of a decoder."""
+        if not support.is_ordered:
+            raise ValueError("the nodes of a graph have no order: steps are of sequences")
+        nothing = query.new_zeros(*query.shape[:2], 1, key.shape[2])
+        begin = getattr(self.normalise, "start", None)
+        return AttentionState(weights=nothing if begin is None else begin(nothing), total=nothing)
 
     def follow(
         self,
@@ -207,13 +173,13 @@ class Attend(nn.Module):
         support: DenseSupport,
         memory: Memory | None = None,
     ) -> tuple[Float[Tensor, "b h n v"], Memory]:
-        """Causal self-attention of the positions that follow those in the memory.
+        """Computes causal self-attention for the positions that follow those in the memory.
 
         Args:
-            support: Of these queries and all keys so far.
+            support: Support of these queries and of all keys so far.
 
         Returns:
-            The context of each query, and the memory with their keys and values.
+            The context of each query, and the memory with the new keys and values.
         """
         here = support.of_last_keys(key.shape[2])
         here.check(query, key, value)
@@ -231,10 +197,52 @@ class Attend(nn.Module):
         context, state = self._combined(query, memory, self._restricted(query, memory.key, support), state)
         return context, replace(memory, attention=state)
 
+    def place(self, position: Position) -> None:
+        """Sets the position of queries and keys."""
+        check_position(self.score, position)
+        self.position = position
+
+    def require(self, support: type, user: str, *, of_one_graph: bool = False) -> None:
+        """Refuses, at start-up, a mechanism that cannot work on this support.
+
+        Args:
+            of_one_graph: True if queries and keys are the nodes of one graph.
+        """
+        if self.restrict is not None:
+            check_serves(self.restrict, support, user)
+            support = self.restrict.gives
+            user = type(self.restrict).__name__
+        for part in (self.score, self.normalise, self.position):
+            check_serves(part, support, user)
+            if getattr(part, "needs_one_graph", False) and not of_one_graph:
+                raise ValueError(
+                    f"{type(part).__name__} works on the edges of one graph; {user} has two sets of things"
+                )
+
+    @property
+    def compares(self) -> bool:
+        """True if the result depends on the values of queries and keys; otherwise they need no projections."""
+        narrows = self.restrict is not None and getattr(self.restrict, "reads_queries", True)
+        return narrows or getattr(self.normalise, "reads_scores", True)
+
+    @property
+    def remembers(self) -> bool:
+        """True if the weights of a query depend on the weights of the queries before it."""
+        return any(getattr(part, "remembers", False) for part in (self.score, self.normalise))
+
+    @property
+    def batchable(self) -> bool:
+        """True if several queries can be computed at once, False if they are computed one after another."""
+        return all(getattr(part, "batchable", True) for part in (self.score, self.normalise))
+
     def _combined(
         self, query: Tensor, memory: Memory, support: Support, state: AttentionState | None
     ) -> tuple[Tensor, AttentionState | None]:
-        """Of keys and values that are clean, on the support as the site narrows it."""
+        """Computes c_i = sum_j w_ij v_j: with a fused kernel if there is one, otherwise with stored weights.
+
+        Args:
+            support: The support, narrowed by `restrict`.
+        """
         key, value = memory.key, memory.value
         query = self._turned(support.clean_queries(query, key), key, support)
         kernel = None if state is not None or self.tap.wants_gradient else fused.find(self, support)
@@ -243,21 +251,40 @@ class Attend(nn.Module):
         if kernel is not None:
             if self.tap.is_open:
                 self._show(query, per_query_head(key, query.shape[1]), support)
-            bias = self._bias(query, key, support)
-            return kernel(self, query, key, value, support, bias), None
+            return kernel(self, query, key, value, support, self._bias(query, key, support)), None
+        # w_i = normalise(s_i)
         weights, probabilities, state = self._weighed(query, key, support, state)
         if self.tap.is_open:
             self.tap.emit(weights, support, probabilities=probabilities)
+        # c_i = sum_j w_ij v_j
         dropped = self.dropout(weights, support, value)
         context = support.combine(dropped, value)
         if self.position is not None:
             context = self.position.add_context(context, dropped, query, key, support)
         return context, state
 
+    def _aligned(
+        self, query: Tensor, key: Tensor, support: Support, state: AttentionState | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Returns w_i = normalise(s_i), and the alignment for the next step if it differs from the weights."""
+        # s_ij = score(q_i, k_j) + b_ij
+        scores = self.score(query, key, support, state)
+        bias = self._bias(query, key, support)
+        scores = scores if bias is None else scores + bias
+        # w_i = normalise(s_i)
+        weights = self.normalise(scores, support, state)
+        return weights if isinstance(weights, Aligned) else (weights, None)
+
+    def _bias(self, query: Tensor, key: Tensor, support: Support) -> Tensor | None:
+        if self.position is None:
+            return None
+        scale = self.score.scale(query.shape[-1]) if hasattr(self.score, "scale") else 1.0
+        return self.position.bias(query, key, support, scale)
+
     def _weighed(
         self, query: Tensor, key: Tensor, support: Support, state: AttentionState | None
     ) -> tuple[Tensor, Tensor | None, AttentionState | None]:
-        """The weights, what they were drawn from, and the state after them."""
+        """Returns the weights, the probabilities that they were drawn from, and the state after these queries."""
         queries = query.shape[2]
         if state is not None:
             state.check(queries)
@@ -265,7 +292,7 @@ class Attend(nn.Module):
             return self._weighed_at_once(query, key, support, state)
         if not queries:
             return support.zeros(query, key), None, state
-        if not isinstance(support, DenseSupport):
+        if not isinstance(support, DenseSupport):  # in other layouts the pairs of a query are no row
             kind = type(support).__name__
             raise ValueError(f"{type(self.score).__name__} goes query by query, which {kind} does not: give one a call")
         steps, drawn_from = [], []
@@ -290,7 +317,7 @@ class Attend(nn.Module):
         return weights, probabilities, state
 
     def _ready(self, key: Float[Tensor, "..."], start: int) -> Float[Tensor, "..."]:
-        """Keys as the score takes them."""
+        """Returns the keys as the score takes them."""
         return prepared(self.score, key if self.position is None else self.position.turn(key, start))
 
     def _restricted(self, query: Tensor, key: Tensor, support: Support) -> Support:
@@ -299,88 +326,13 @@ class Attend(nn.Module):
     def _turned(self, query: Tensor, key: Tensor, support: Support) -> Tensor:
         return query if self.position is None else self.position.turn_query(query, key, support)
 
-    def _bias(self, query: Tensor, key: Tensor, support: Support) -> Tensor | None:
-        if self.position is None:
-            return None
-        scale = self.score.scale(query.shape[-1]) if hasattr(self.score, "scale") else 1.0
-        return self.position.bias(query, key, support, scale)
-
     def _weights(self, query: Tensor, key: Tensor, support: Support, state: AttentionState | None) -> Tensor:
         return self._aligned(query, key, support, state)[0]
 
-    def _aligned(
-        self, query: Tensor, key: Tensor, support: Support, state: AttentionState | None
-    ) -> tuple[Tensor, Tensor | None]:
-        scores = self.score(query, key, support, state)
-        bias = self._bias(query, key, support)
-        scores = scores if bias is None else scores + bias
-        weights = self.normalise(scores, support, state)
-        return weights if isinstance(weights, Aligned) else (weights, None)
-
     @torch.no_grad()
     def _show(self, query: Tensor, key: Tensor, support: Support) -> None:
-        """The weights of a fused site, beside the kernel that does without them."""
+        """Computes the weights for a recorder; the fused kernel does not store them."""
         if self.tap.wants_all:
             self.tap.emit(self._weights(query, key, support, None), support)
         elif self.tap.wants_rows:
             self.tap.emit_rows(lambda of, part: self._weights(query[:, :, of], key, part, None), query, key, support)
-
-
-@dataclass(frozen=True)
-class AttendFactory:
-    """`(dim, heads) -> Attend`: what a net is given, so that every site has its own parameters.
-
-    Args:
-        score, normalise, restrict: Classes or partials; each is given those of `dim` and `heads` that it asks for.
-        dropout: Of the weights: a probability, or a class or partial of another kind of dropout.
-    """
-
-    score: Callable[..., Any]
-    normalise: Callable[..., Any]
-    restrict: Callable[..., Any] | None = None
-    dropout: Rate | Callable[..., DropWeights] = 0.0
-
-    def __call__(self, dim: int, heads: int) -> Attend:
-        sizes = {"dim": dim, "heads": heads}
-        return Attend(
-            sized(self.score, sizes),
-            sized(self.normalise, sizes),
-            restrict=None if self.restrict is None else sized(self.restrict, sizes),
-            dropout=self.dropout() if callable(self.dropout) else self.dropout,
-        )
-
-
-def of_numbers(x: Float[Tensor, "b g n d"], support: DenseSupport) -> Float[Tensor, "b g n d"]:
-    """Zeros for what is forbidden and not a number; the rest stays, because later queries may be permitted it."""
-    mask = support.permitted
-    if mask is None or mask.shape[0] not in (1, x.shape[0]) or mask.shape[3] not in (1, x.shape[2]):
-        return x  # a mask that does not fit is refused where it meets queries
-    cleaned = support.clean(x)
-    return x if cleaned is x else torch.where(x.isfinite(), x, cleaned)
-
-
-def per_query_head(x: Float[Tensor, "..."], heads: int) -> Float[Tensor, "..."]:
-    """Keys or values of fewer heads, each repeated for the query heads that it serves; heads are axis 1 everywhere."""
-    if x.shape[1] == heads:
-        return x
-    return x.unsqueeze(2).expand(-1, -1, heads // x.shape[1], *x.shape[2:]).flatten(1, 2)
-
-
-@dataclass(frozen=True)
-class SiteFactory:
-    """`(dim, heads) -> site`, for a mechanism that scores, normalises and combines in one.
-
-    Args:
-        site: A class or partial; given those of `dim` and `heads` that it asks for.
-    """
-
-    site: Callable[..., Any]
-
-    def __call__(self, dim: int, heads: int) -> Any:
-        return sized(self.site, {"dim": dim, "heads": heads})
-
-
-def sized(part: Callable[..., Any], sizes: dict[str, int]) -> Any:
-    """Calls a class or partial with those of the sizes that it asks for."""
-    asked = inspect.signature(part).parameters
-    return part(**{name: size for name, size in sizes.items() if name in asked})

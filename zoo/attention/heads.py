@@ -9,10 +9,11 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention.attend import Attend, of_numbers, sized
+from zoo.attention.attend import Attend
 from zoo.attention.checks import check_steps
+from zoo.attention.factories import sized
 from zoo.attention.kernels.products import Linear
-from zoo.attention.memory import Memory
+from zoo.attention.memory import Memory, of_numbers
 from zoo.attention.positions.relative import Position
 from zoo.attention.supports.dense import DenseSupport
 

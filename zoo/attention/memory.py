@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from zoo.attention.state import AttentionState
+from zoo.attention.supports.dense import DenseSupport
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +71,22 @@ class Memory:
         attention = None if self.attention is None else self.attention.reorder(beams)
         key, value = self.key.index_select(0, beams), self.value.index_select(0, beams)
         return Memory(key, value, self.support.reorder(beams), attention)
+
+
+def of_numbers(x: Float[Tensor, "b g n d"], support: DenseSupport) -> Float[Tensor, "b g n d"]:
+    """Returns `x` with zeros where it is forbidden and not finite; later queries may see what is finite."""
+    mask = support.permitted
+    if mask is None or mask.shape[0] not in (1, x.shape[0]) or mask.shape[3] not in (1, x.shape[2]):
+        return x  # a mask that does not fit is refused where it meets queries
+    cleaned = support.clean(x)
+    return x if cleaned is x else torch.where(x.isfinite(), x, cleaned)
+
+
+def per_query_head(x: Float[Tensor, "..."], heads: int) -> Float[Tensor, "..."]:
+    """Returns keys or values with each head repeated for the query heads that it serves; heads are axis 1."""
+    if x.shape[1] == heads:
+        return x
+    return x.unsqueeze(2).expand(-1, -1, heads // x.shape[1], *x.shape[2:]).flatten(1, 2)
 
 
 @dataclass(eq=False)

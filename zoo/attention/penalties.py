@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from zoo.attention.observing.attention_map import AttentionMap
 from zoo.attention.observing.pairs import Dense, pairs_of
-from zoo.attention.observing.record import AttentionMap
 
 Real = Bool[Tensor, "b q"] | None
 """True at queries that are not padding. If None, the support of the map decides which queries are real."""

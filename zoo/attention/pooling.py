@@ -14,8 +14,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention.attend import Attend, AttendFactory
+from zoo.attention.attend import Attend
 from zoo.attention.checks import check_across
+from zoo.attention.factories import AttendFactory
 from zoo.attention.heads import MultiHead, Unread
 from zoo.attention.normalisers.soft import Softmax
 from zoo.attention.scores.pairwise import Dot

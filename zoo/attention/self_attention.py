@@ -8,8 +8,9 @@ from typing import Any, NoReturn
 
 from torch import nn
 
-from zoo.attention.attend import Attend, sized
+from zoo.attention.attend import Attend
 from zoo.attention.checks import check_causal
+from zoo.attention.factories import sized
 from zoo.attention.heads import MultiHead
 from zoo.attention.positions.relative import Position
 

@@ -24,7 +24,8 @@ from typing import Any
 from jaxtyping import Bool, Shaped
 from torch import Tensor
 
-from zoo.attention.observing.record import AttentionMap, Recording
+from zoo.attention.observing.attention_map import AttentionMap
+from zoo.attention.observing.record import Recording
 from zoo.disk import sync_folder
 from zoo.errors import DataError, nearest
 from zoo.maps import replacing, score

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.attention.observing.record import MEAN
+from zoo.attention.observing.attention_map import MEAN
 from zoo.forms import COUNT, MalformedError, Where
 from zoo.maps.labelled import LabelledMap
 

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from zoo.attention.observing.record import MEAN
+from zoo.attention.observing.attention_map import MEAN
 from zoo.disk import whole_bytes
 from zoo.errors import DataError, ZooError
 from zoo.maps.labelled import LabelledMap

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.attention.observing.record import MEAN, AttentionMap
+from zoo.attention.observing.attention_map import MEAN, AttentionMap
 from zoo.attention.supports.edges import EdgeSupport
 from zoo.errors import nearest
 from zoo.maps.labelled import LabelledMap

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from zoo.attention.observing.record import AttentionMap
+from zoo.attention.observing.attention_map import AttentionMap
 from zoo.attention.state import AttentionState
 from zoo.attention.supports.support import Support
 

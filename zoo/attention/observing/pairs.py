@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.attention.kernels.precision import at_least_single
-from zoo.attention.observing.record import AttentionMap
+from zoo.attention.observing.attention_map import AttentionMap
 
 
 @dataclass(frozen=True, eq=False)

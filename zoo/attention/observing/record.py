@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import fnmatch
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
+from zoo.attention.observing.attention_map import AttentionMap
 from zoo.attention.observing.views import RowWeigher, View, see
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.support import Support
-
-MEAN = -1
-"""The number of the head that is the average of all."""
 
 
 class Tap(nn.Module):
@@ -102,117 +99,6 @@ class Tap(nn.Module):
     def __getstate__(self) -> dict[str, object]:
         flags = ("is_open", "wants_gradient", "wants_all", "wants_rows", "wants_implied")
         return {**self.__dict__, "_sinks": [], **dict.fromkeys(flags, False)}
-
-
-@dataclass(frozen=True, eq=False)
-class AttentionMap:
-    """The weights of one site.
-
-    Args:
-        site: Qualified name of the module that attends.
-        weights: Before dropout.
-        axes: The name of each axis of `weights`: batch, head, query, key; or edge, head; a leading `step` where a
-            decoder called the site once per step. Gates and views have names of their own.
-        support: Which pairs exist: for edges also whose weight each row is. A list, one a step, with a step axis. None
-            where the weights are not of pairs.
-        heads: The number of each kept head; none where there is no such axis.
-        lengths: For a map with steps: axis -> how much of it each step has; the rest of the shorter ones is padding.
-        view: What the weights were reduced to.
-        keys: Under `TopK` the key that each weight is of; -1 at padding.
-        probabilities: What the weights were drawn from, where they were drawn (hard attention).
-        implied: Whether the mechanism has no weights, and these are what it amounts to.
-    """
-
-    site: str
-    weights: Tensor
-    axes: tuple[str, ...]
-    support: Support | list[Support] | None
-    heads: tuple[int, ...]
-    lengths: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    view: View | None = None
-    keys: Tensor | None = None
-    probabilities: Tensor | None = None
-    implied: bool = False
-
-    @property
-    def nbytes(self) -> int:
-        return self.weights.numel() * self.weights.element_size()
-
-    @property
-    def has_edges(self) -> bool:
-        """Whether the weights are a list of edges, and not of every query and key of a batch."""
-        return "edge" in self.axes
-
-    @property
-    def has_pairs(self) -> bool:
-        """Whether the weights are of queries and keys, of one call of the site, as their support lays them out."""
-        return isinstance(self.support, Support) and self.support.axes == self.axes
-
-    @property
-    def layout(self) -> Support:
-        """The support of the heads that were kept, or of their average."""
-        if not isinstance(self.support, Support) or not self.has_pairs:
-            raise ValueError(
-                f"{self.site} has the axes {', '.join(self.axes)}, which are not those of queries and keys"
-            )
-        return self.support.of_heads(None if self.heads == (MEAN,) else self.heads)
-
-    def dense(self) -> Float[Tensor, "b h q k"]:
-        """The weights of every query at every key, whatever the layout; zero where no pair is."""
-        layout = self.layout
-        return layout.to_dense(self.weights, *layout.sizes(self.weights))
-
-    def permitted(self) -> Bool[Tensor, "#b #h #q #k"]:
-        """Which pairs of `dense` exist."""
-        return self.layout.dense_mask(self.weights)
-
-    def example(self, index: int) -> AttentionMap:
-        """One example of the batch, as a batch of one."""
-        axis = self.axes.index("batch")
-        support = self.support.of_example(index) if isinstance(self.support, Support) else self.support
-        return self._changed(lambda x: x.narrow(axis, index, 1), support=support)
-
-    def steps(self) -> list[AttentionMap]:
-        """The map of each call of the site, without what the shorter ones were filled up with."""
-        if "step" not in self.axes:
-            return [self]
-        supports = self.support if isinstance(self.support, list) else [self.support] * len(self.weights)
-        return [self._step(number, support) for number, support in enumerate(supports)]
-
-    def mean_heads(self) -> AttentionMap:
-        """The average of the heads, as one."""
-        axis = self._head_axis
-        if self.keys is not None:
-            raise ValueError(f"{self.site} has the top keys of each head, which are not the same for all")
-        return replace(self, weights=self.weights.mean(axis, keepdim=True), heads=(MEAN,), probabilities=None)
-
-    def head(self, number: int) -> AttentionMap:
-        axis = self._head_axis
-        if number not in self.heads:
-            raise ValueError(f"{self.site} has heads {list(self.heads)}, not {number}")
-        position = self.heads.index(number)
-        return self._changed(lambda x: x.narrow(axis, position, 1), heads=(number,))
-
-    def _step(self, number: int, support: Support | None) -> AttentionMap:
-        def cut(x: Tensor) -> Tensor:
-            x = x[number]
-            for dim, axis in enumerate(self.axes[1:]):
-                x = x.narrow(dim, 0, self.lengths[axis][number]) if axis in self.lengths else x
-            return x
-
-        return self._changed(cut, axes=self.axes[1:], support=support, lengths={})
-
-    def _changed(self, change: Callable[[Tensor], Tensor], **others: Any) -> AttentionMap:
-        """With the same done to the weights and all that belongs to them."""
-        keys = None if self.keys is None else change(self.keys)
-        probabilities = None if self.probabilities is None else change(self.probabilities)
-        return replace(self, weights=change(self.weights), keys=keys, probabilities=probabilities, **others)
-
-    @property
-    def _head_axis(self) -> int:
-        if "head" not in self.axes:
-            raise ValueError(f"{self.site} has no heads; its axes are {', '.join(self.axes)}")
-        return self.axes.index("head")
 
 
 @dataclass

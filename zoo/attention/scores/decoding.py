@@ -15,8 +15,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention.attend import sized
 from zoo.attention.checks import check_widths
+from zoo.attention.factories import sized
 from zoo.attention.kernels.precision import at_least_single
 from zoo.attention.ranges import Count, NotNegative
 from zoo.attention.scores.pairwise import glorot_, prepared

@@ -17,9 +17,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from zoo.attention.attend import per_query_head
 from zoo.attention.kernels.precision import at_least_single, wide
-from zoo.attention.memory import Memory
+from zoo.attention.memory import Memory, per_query_head
 from zoo.attention.state import LinearState
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.weightless.shared import Weightless

@@ -9,9 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention.attend import per_query_head
 from zoo.attention.kernels.precision import wide
-from zoo.attention.memory import Memory
+from zoo.attention.memory import Memory, per_query_head
 from zoo.attention.ranges import Count
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.weightless.shared import Weightless

@@ -5,9 +5,8 @@ from __future__ import annotations
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from zoo.attention.attend import per_query_head
 from zoo.attention.checks import check_serves, check_widths
-from zoo.attention.memory import Memory
+from zoo.attention.memory import Memory, per_query_head
 from zoo.attention.observing.record import Tap
 from zoo.attention.positions.relative import Position
 from zoo.attention.supports.dense import DenseSupport

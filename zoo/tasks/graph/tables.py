@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from zoo.attention.observing.record import AttentionMap
+from zoo.attention.observing.attention_map import AttentionMap
 from zoo.maps import diagnose, frames
 from zoo.maps.labelled import LabelledMap
 from zoo.maps.labelling import Heads, labelled, mean_of_heads

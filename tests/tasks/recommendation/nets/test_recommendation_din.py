@@ -20,7 +20,7 @@ from zoo.attention import (
     Softmax,
     Unnormalised,
 )
-from zoo.attention.attend import SiteFactory
+from zoo.attention.factories import SiteFactory
 from zoo.errors import ConfigError
 from zoo.maps.score import pointing_accuracy
 from zoo.tasks.recommendation.batch import Catalogue, Histories

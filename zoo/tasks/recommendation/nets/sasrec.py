@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention import Attend, FeedForward, Learned, MixerFactory, MultiHead, Position, self_attention
-from zoo.attention.attend import sized
 from zoo.attention.dropout import Dropout
+from zoo.attention.factories import sized
 from zoo.attention.ranges import Count, Natural, Rate
 from zoo.tasks.packing import Packing, mixed
 from zoo.tasks.recommendation.batch import Histories

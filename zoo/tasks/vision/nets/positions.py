@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.attention import Learned
-from zoo.attention.attend import sized
+from zoo.attention.factories import sized
 from zoo.attention.positions.embeddings import resized_grid
 
 
