@@ -1,12 +1,12 @@
-"""The core's mechanisms over length, each against its peer package: forward and backward, interleaved, in one run.
+"""Times the core's mechanisms at growing lengths against their peer packages: forward and backward, interleaved.
 
     python benchmarks/attention.py                       # 512 to 32,768 positions; about a quarter of an hour
     python benchmarks/attention.py --longest 4096 --kinds window performer
     python benchmarks/attention.py --maps                # memory of exporting the map of 32,768 positions
 
-Four heads of width 64, one sequence, float32, no mask. Peers are installed by benchmarks/peers.sh; one that is missing
-is said and left out. Reported are medians, their ratios, the exponent of time over length (least squares of the
-logarithms) and the memory that a step adds at its peak to a process that does nothing else.
+The input is one sequence with four heads of width 64 in float32, without a mask. Peers are installed by
+benchmarks/peers.sh; missing ones are reported and left out. The output has medians, their ratios, the exponent of time
+over length (least squares of the logarithms) and the peak memory that a step adds to an otherwise idle process.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _options() -> argparse.Namespace:
 
 
 Step = Callable[[], Tensor]
-"""Forward and backward of one module on one input; the loss."""
+"""Computes forward and backward of one module on one input, and returns the loss."""
 
 
 def _attend(attend: nn.Module, n: int) -> Step:
@@ -200,7 +200,7 @@ KINDS: dict[str, dict[str, Callable[[int], Step]]] = {
 
 
 def _measured(name: str, lengths: list[int], repeats: int) -> dict[str, Any]:
-    """By length: median milliseconds of each side, and the peak memory of each."""
+    """Returns the median milliseconds and the peak memory of each side, by length."""
     sides, times, peaks = _present(name), {}, {}
     for n in lengths:
         if name in QUADRATIC and n > LONGEST_QUADRATIC:
@@ -225,13 +225,13 @@ def _present(name: str) -> dict[str, Callable[[int], Step]]:
 
 
 def _interleaved(steps: dict[str, Step], repeats: int) -> dict[str, float]:
-    """Median milliseconds, taken in turns, so that whatever else the machine does meets all alike."""
+    """Returns median milliseconds; the sides take turns, so that other load on the machine affects them alike."""
     times: dict[str, list[float]] = {side: [] for side in steps}
     for step in steps.values():
         step()
     started, turn = time.perf_counter(), 0
     while turn < repeats and (turn < 5 or time.perf_counter() - started < 60):
-        # whoever comes second finds the caches as the first has left them: take turns in that too
+        # the second one starts with warm caches, so the order alternates too
         for side in sorted(steps, reverse=bool(turn % 2)):
             begun = time.perf_counter()
             steps[side]()
@@ -241,7 +241,7 @@ def _interleaved(steps: dict[str, Step], repeats: int) -> dict[str, float]:
 
 
 def _exponent(milliseconds: dict[int, float]) -> float:
-    """Slope of the logarithm of time over that of length."""
+    """Returns the slope of the logarithm of time over the logarithm of length."""
     x = [math.log(n) for n in milliseconds]
     y = [math.log(each) for each in milliseconds.values()]
     return round(statistics.linear_regression(x, y).slope, 3) if len(x) > 1 else math.nan
@@ -254,7 +254,7 @@ def _in_a_process(*arguments: str) -> Any:
 
 
 def _peak(name: str, side: str, n: int) -> str:
-    """MiB that a step adds to what the process holds once module and inputs are there."""
+    """Returns the MiB that a step adds to the memory of a process that already holds module and inputs."""
     step = KINDS[name][side](n)
     KINDS[name][side](LENGTHS[0])()  # what the first call loads is not the step's
     before = _start_of_peak()
@@ -263,7 +263,7 @@ def _peak(name: str, side: str, n: int) -> str:
 
 
 def _map_peak(name: str, n: int) -> str:
-    """MiB and seconds of one view of the map of one head, beside the pass that it belongs to."""
+    """Returns the MiB and seconds of one view of the map of one head, including the forward pass."""
     attend = Attend(ScaledDot(), Softmax())
     query, key, value = (torch.randn(1, 1, n, WIDTH) for _ in range(3))
     before, started = _start_of_peak(), time.perf_counter()
@@ -275,12 +275,12 @@ def _map_peak(name: str, n: int) -> str:
 
 
 def _start_of_peak() -> int:
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts from here (Linux)
+    Path("/proc/self/clear_refs").write_text("5")  # reset the recorded peak (Linux)
     return _memory("VmRSS")
 
 
 def _memory(what: str) -> int:
-    """KiB, by the kernel's account of this process."""
+    """Returns a memory figure of this process in KiB, as reported by the kernel."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(what))
 

@@ -1,10 +1,11 @@
-"""What one step of a decoder costs, in CPU time of one thread, against the same mathematics written by hand.
+"""Measures one decoding step in CPU time of one thread, against the same formulas written by hand.
 
     python benchmarks/decoding.py
 
-Additive attention of 64 sentences of 20 words and location-aware attention of 8 recordings of 400 frames, with padding,
-the source prepared once, against a few lines of torch; and a step of self-attention at 16,000 positions: of all, in a
-window, and by sums. Steps alternate between the two sides; reported are medians and their ratios.
+The cases are additive attention to 64 sentences of 20 words and location-aware attention to 8 recordings of 400 frames,
+with padding and a source that is prepared once, each against a few lines of torch; and a step of self-attention at
+16,000 positions: over all keys, in a window, and with the sums of linear attention. Steps alternate between the two
+sides. The output has medians and their ratios.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def main() -> None:
 
 
 def additive(batch: int = 64, keys: int = 20, dim: int = 256) -> tuple[Step, Step]:
-    """v · tanh(q + k), softmax, sum (Bahdanau et al. 2015)."""
+    """Times v · tanh(q + k), softmax and sum (Bahdanau et al. 2015)."""
     attend = Attend(Additive(dim=dim, heads=1), Softmax()).eval()
     query, key, value, real = _inputs(batch, keys, dim)
     support = DenseSupport.from_key_mask(real)
@@ -85,7 +86,7 @@ def additive(batch: int = 64, keys: int = 20, dim: int = 256) -> tuple[Step, Ste
 
 
 def location(batch: int = 8, keys: int = 400, dim: int = 128) -> tuple[Step, Step]:
-    """v · tanh(q + k + U f + b), f the previous weights through filters (Chorowski et al. 2015)."""
+    """Times v · tanh(q + k + U f + b), with f the filtered previous weights (Chorowski et al. 2015)."""
     attend = Attend(LocationAware(dim=dim, heads=1, filters=10, kernel_size=31), Softmax()).eval()
     query, key, value, real = _inputs(batch, keys, dim)
     support = DenseSupport.from_key_mask(real)
@@ -109,7 +110,7 @@ def location(batch: int = 8, keys: int = 400, dim: int = 128) -> tuple[Step, Ste
 
 
 def own(batch: int = 1, dim: int = 256, heads: int = 4) -> dict[str, Step]:
-    """The next position of a sequence that attends to itself."""
+    """Times the next position of a sequence that attends to itself."""
     kinds = {
         "dense": AttendFactory(score=ScaledDot, normalise=Softmax),
         "window": AttendFactory(score=ScaledDot, normalise=Softmax, restrict=partial(SlidingWindow, radius=WINDOW)),
@@ -142,7 +143,7 @@ def _check(ours: Step, by_hand: Step) -> None:
 
 
 def _interleaved(sides: dict[str, Step], steps: int) -> dict[str, float]:
-    """The median CPU time of each in milliseconds."""
+    """Returns the median CPU time of each side in milliseconds."""
     times: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(steps + 10):
         for name, step in sides.items():

@@ -1,4 +1,4 @@
-"""Where the figures of a benchmark go."""
+"""Prints the results of a benchmark, and writes them to a JSON file."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from zoo.attention.kernels.processor import PROCESSOR
 
 
 def command() -> str:
-    """As one would write it, without this machine's folders and without where the figures go."""
+    """Returns the command as a user would type it, without local folders and without `--out`."""
     data, words = os.environ.get("ZOO_DATA"), [word for word in sys.argv if not word.startswith("--out=")]
     return " ".join(["python", *("$ZOO_DATA" if word == data else word for word in words)])
 
 
 def file(result: Mapping[str, Any], path: Path | None) -> None:
-    """Says on what processor the figures were measured; with it, as JSON, if there is a path."""
+    """Prints the processor of the measurement, and writes results and processor to a JSON file if there is a path."""
     measured_on = {"name": PROCESSOR.name, "flags": PROCESSOR.flags, "threads": torch.get_num_threads()}
     print(f"{PROCESSOR.name} ({', '.join(PROCESSOR.flags)}), {measured_on['threads']} threads")
     if path is not None:

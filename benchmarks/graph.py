@@ -1,12 +1,12 @@
-"""Graph attention against PyG and DGL: the same two layers on a graph of Cora's size, interleaved, in one run.
+"""Times graph attention against PyG and DGL: the same two layers on a graph of Cora's size, interleaved.
 
     python benchmarks/graph.py                      # random graph of Cora's size and sparsity
     python benchmarks/graph.py --data $ZOO_DATA     # Cora itself
     python benchmarks/graph.py --scale 10           # ten times as many nodes and edges
 
-Every model is 8 heads x 8, ELU, one output head, dropout .6 on input and attention, Adam 5e-3, L2 5e-4 (GAT, section
-3.3); ours drops projected features too, as the authors do. Reported are medians and their ratios; peak memory is that
-of a process which does nothing else.
+Every model has 8 heads x 8, ELU, one output head, dropout .6 on input and attention, Adam 5e-3, L2 5e-4 (GAT, section
+3.3); ours also drops projected features, as the authors' code does. The output has medians and their ratios. Peak
+memory is measured in an otherwise idle process.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _inference(net: nn.Module, forward: Callable[[], Tensor], _: Tensor) -> Call
 
 
 def _interleaved(runs: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:
-    """The median milliseconds of each, taken in turns, so that whatever else the machine does meets all alike."""
+    """Returns median milliseconds; the models take turns, so that other load on the machine affects them alike."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for repeat in range(repeats + 3):
         for name, run in runs.items():
@@ -191,7 +191,7 @@ def _interleaved(runs: dict[str, Callable[[], None]], repeats: int) -> dict[str,
 
 
 def _recorder(net: nn.Module, forward: Callable[[], Tensor], labels: Tensor, *, repeats: int) -> dict[str, float]:
-    """What an open recorder costs a training step and a pass; a closed one is a flag that is looked at."""
+    """Measures the cost of an open recorder in a training step and in a pass; a closed one only reads a flag."""
     step, run = _training_step(net, forward, labels), _inference(net, forward, labels)
 
     def recorded(inner: Callable[[], None]) -> None:
@@ -214,11 +214,11 @@ def _peak_of_process(name: str) -> float:
 
 
 def _peak(name: str, graph: Graph) -> float:
-    """MiB that training adds to what the process holds once model and data are there."""
+    """Returns the MiB that training adds to the memory of a process that already holds model and data."""
     model = _model(name, graph)
     assert model is not None
     step = _training_step(*model)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts from here (Linux)
+    Path("/proc/self/clear_refs").write_text("5")  # reset the recorded peak (Linux)
     before = _memory("VmRSS")
     for _ in range(5):
         step()
@@ -226,7 +226,7 @@ def _peak(name: str, graph: Graph) -> float:
 
 
 def _memory(what: str) -> int:
-    """KiB, by the kernel's account of this process."""
+    """Returns a memory figure of this process in KiB, as reported by the kernel."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(what))
 

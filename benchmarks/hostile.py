@@ -1,4 +1,4 @@
-"""How many hostile or broken checkpoints run code here, and how many are explained.
+"""Counts how many hostile or broken checkpoints run code when loaded, and how many are refused with an explanation.
 
 python benchmarks/hostile.py --out results/hostile-checkpoints/0.json
 """

@@ -1,12 +1,11 @@
-"""Every kernel that is chosen by processor, against the other choice, by size: where does one overtake the other?
+"""Times every kernel that is chosen by processor against its alternative, by size.
 
     python benchmarks/kernels.py                  # float32 and bfloat16, two threads
     python benchmarks/kernels.py --threads 1 --repeats 15
 
-Forward and backward, medians of CPU time, the two in turns. A ratio above 1 says that what
-`zoo/attention/kernels/processor.py` and its callers could choose is that many times as fast as PyTorch's usual kernel;
-`*` marks what is chosen here. Run it on another processor and compare: where a mark and a ratio disagree by much, the
-choice is wrong there.
+The figures are medians of CPU time for forward and backward, with the two kernels in turns. A ratio above 1 means that
+the alternative in `zoo/attention` is that many times as fast as PyTorch's usual kernel; `*` marks the sizes for which
+it is chosen on this processor. If a mark and a ratio clearly disagree, the choice is wrong for this processor.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ from zoo.training.allocator import keep_freed_memory
 from zoo.training.provenance import commit_of_checkout
 
 LINEAR = [(256, 64, 128), (1184, 64, 128), (64, 512, 512), (1576, 192, 768), (4160, 192, 192), (4160, 768, 192)]
-"""Rows, inputs and outputs."""
+"""Numbers of rows, inputs and outputs."""
 ROWS = [(8, 16), (17, 16), (36, 16), (65, 16), (97, 16), (17, 64), (65, 64), (197, 64), (256, 16), (384, 64)]
-"""Keys of a row, and the width of a head."""
+"""Numbers of keys in a row, and widths of a head."""
 HEADS = 64
-"""Heads of all examples together, at the longest; more of shorter ones."""
+"""Number of heads of all examples together, for the longest rows; shorter rows have more."""
 
 
 def main() -> None:
@@ -105,7 +104,7 @@ def _drawn(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 def _interleaved(
     usual: Callable[[], Tensor], own: Callable[[], Tensor], leaves: tuple[Tensor, ...], repeats: int
 ) -> dict[str, float]:
-    """Median milliseconds of CPU time, forward and backward, over all threads."""
+    """Returns median milliseconds of CPU time over all threads, forward and backward."""
     times: dict[str, list[float]] = {"usual": [], "own": []}
     gradient = torch.ones_like(usual().detach())
     for turn in range(repeats + 2):

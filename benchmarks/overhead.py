@@ -1,10 +1,11 @@
-"""What a run's safety costs: the same training by plain Lightning with a DataLoader, and as the project runs it.
+"""Measures the cost of a safe run: the same training by plain Lightning with a DataLoader, and as this project runs it.
 
     python benchmarks/overhead.py                # 70 s each, twice in turns: with at least one checkpoint a run
     python benchmarks/overhead.py --seconds 20
 
-Ours has the one loader (its order and place are saved), checkpoints every minute with all that exact resume needs, the
-guard against NaN, Ctrl-C, progress and metrics.csv. Plain Lightning has nothing: no logger, no checkpoint, no progress.
+Ours includes the loader whose order and position are saved, a checkpoint every minute with everything that exact
+resuming needs, the guard against NaN, handling of Ctrl-C, progress and metrics.csv. Plain Lightning runs without a
+logger, checkpoints and progress.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ EXAMPLES, WIDTH, CLASSES, BATCH = 20_000, 512, 10, 256
 
 
 class Dense(Task):
-    """A network whose step takes about as long as a small model's."""
+    """A network whose step takes about as long as that of a small model."""
 
     primary = "val/loss"
     primary_mode = "min"
@@ -74,7 +75,7 @@ class Dense(Task):
 
 
 class Clock(pl.Callback):
-    """Steps a second, from the first step to the last."""
+    """Measures steps per second, from the first step to the last."""
 
     def on_train_start(self, *_: Any) -> None:
         self.started = time.perf_counter()

@@ -1,7 +1,7 @@
-"""SASRec as it is commonly written in PyTorch: every history is padded in front to the longest window.
+"""SASRec in its common PyTorch form, where every history is padded in front to the longest window.
 
-Written from the paper (Kang & McAuley 2018, section III) and the defaults of its authors' code, for
-benchmarks/recommendation.py to compare with. Item 0 is padding.
+It follows the paper (Kang & McAuley 2018, section III) and the defaults of its authors' code, and serves as a peer in
+benchmarks/recommendation.py. Item 0 is padding.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from torch.nn import functional as F
 
 
 class PaddedSASRec(nn.Module):
-    """Two forms of one net.
+    """Two forms of SASRec on padded batches.
 
     Args:
-        multihead: True: `nn.MultiheadAttention` and 1x1 convolutions, with a causal mask alone, so that real positions
-            see padding, as SASRec.pytorch has it. False: linear layers around `scaled_dot_product_attention`, with a
-            mask that hides the padding, as in the paper.
+        multihead: If True, `nn.MultiheadAttention` and 1x1 convolutions with only a causal mask, so that real positions
+            see padding, as in SASRec.pytorch. If False, linear layers around `scaled_dot_product_attention` with a mask
+            that hides padding, as in the paper.
     """
 
     def __init__(self, *, items: int, length: int, dim: int, layers: int, dropout: float, multihead: bool) -> None:
@@ -34,14 +34,14 @@ class PaddedSASRec(nn.Module):
         self.multihead = multihead
 
     def forward(self, items: Tensor) -> Tensor:
-        """(b, length) -> (b, length, dim)."""
+        """Computes (b, length) -> (b, length, dim)."""
         length = items.shape[1]
         real = (items != 0).unsqueeze(-1)
         x = self.items(items) * math.sqrt(self.items.embedding_dim)
         x = self.dropout(x + self.positions(torch.arange(length))) * real
         mask = torch.ones(length, length, dtype=torch.bool).tril()
         if self.multihead:
-            mask = ~mask  # where it may not look
+            mask = ~mask  # True at forbidden pairs
         else:  # padding sees itself, so that no row is empty
             mask = (mask & real.transpose(1, 2) | torch.eye(length, dtype=torch.bool)).unsqueeze(1)
         for block in self.blocks:
@@ -49,7 +49,7 @@ class PaddedSASRec(nn.Module):
         return self.norm(x)
 
     def loss(self, items: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """Eq. 6 over the targets that are no padding."""
+        """Computes eq. 6 over the targets that are not padding."""
         hidden = self(items)
         above, below = ((hidden * self.items(of)).sum(-1) for of in (positive, negative))
         real = positive != 0
@@ -94,7 +94,7 @@ class _WithKernel(nn.Module):
 
 @torch.no_grad()
 def take_weights(net: PaddedSASRec, weights: Mapping[str, Tensor]) -> None:
-    """Those of `zoo.tasks.recommendation.SASRec`; where a peer has a projection more, the identity."""
+    """Copies the weights of `zoo.tasks.recommendation.SASRec`; additional projections become the identity."""
     pad = torch.zeros(1, net.items.embedding_dim)
     found = {
         "items.weight": torch.cat([pad, weights["items.weight"]]),

@@ -1,18 +1,18 @@
-"""Positions read beyond the length they were trained at: bits per character of a small causal model. A study.
+"""Compares how positions extrapolate beyond the training length: bits per character of a small causal model.
 
     python benchmarks/positions.py                           # every kind, one seed
     python benchmarks/positions.py --seeds 2 --out=results/attention-positions
     python benchmarks/positions.py --kinds alibi rotary --steps 300
     python benchmarks/positions.py --data $ZOO_DATA          # Multi30k's English sentences instead
 
-The text is Python's own language reference (`pydoc_data.topics`, PSF licence), topics in alphabetical order, paragraphs
-that stand in several topics kept once; its last tenth is the test. Two pre-norm blocks, 4 heads x 16, are trained on
-pieces of 64 characters, the same for every kind.
+The text is Python's language reference (`pydoc_data.topics`, PSF licence), with topics in alphabetical order and
+repeated paragraphs removed; its last tenth is the test text. Two pre-norm blocks with 4 heads x 16 are trained on
+pieces of 64 characters, which are the same for every kind of position.
 
-Read at n characters, the model predicts the last 64 of n, for every 64 characters of the test text after the first 512.
-So every column is about the same characters, of which more and more comes before; what a column loses to the one before
-it is the price of a length never seen in training. Rotary scalings and the stretching of learned vectors are applied
-when reading, without further training.
+At length n, the model predicts the last 64 of n characters, for every 64 characters of the test text after the first
+512. Every column is therefore about the same characters, with more and more context. A loss from one column to the next
+is the cost of a length that was not seen in training. Rotary scalings and the interpolation of learned vectors are
+applied in evaluation only.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ DIM, HEADS, LAYERS, BATCH = 64, 4, 2, 32
 
 
 class Kind(NamedTuple):
-    """What is added to the inputs, and what the sites are given."""
+    """A kind of position: an embedding that is added to the inputs, or a position of the attention sites."""
 
     inputs: Callable[[], nn.Module] | None = None
     position: Callable[..., Position] | None = None
 
 
-# T5's buckets end at a quarter of its training length, and so do these: every bucket is trained
+# as in T5, the last bucket begins at a quarter of the training length, so that every bucket is trained
 KINDS: dict[str, Kind] = {
     "none": Kind(),
     "sinusoidal": Kind(inputs=partial(Sinusoidal, dim=DIM)),
@@ -109,7 +109,7 @@ class Text(NamedTuple):
 
 
 class CharacterModel(nn.Module):
-    """The next character after each."""
+    """A causal model of the next character."""
 
     def __init__(self, *, alphabet: int, kind: Kind) -> None:
         super().__init__()
@@ -216,7 +216,7 @@ def _text(source: str, text: str) -> Text:
 
 
 def _trained(kind: Kind, text: Text, steps: int, seed: int) -> tuple[CharacterModel, float]:
-    """The model, and its bits per character in training, the mean of the last hundred steps."""
+    """Trains a model; returns it and its bits per character in training, the mean of the last hundred steps."""
     torch.manual_seed(seed)
     model = CharacterModel(alphabet=text.alphabet, kind=kind)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.01)
@@ -238,7 +238,7 @@ def _trained(kind: Kind, text: Text, steps: int, seed: int) -> tuple[CharacterMo
 
 @torch.inference_mode()
 def _read(model: CharacterModel, test: Tensor, length: int, scaling: str | None) -> float:
-    """Bits per character of the last characters of inputs of this length, the same ones for every length."""
+    """Returns bits per character of the last characters of inputs of a length, which are the same for every length."""
     factor = length / TRAINED
     for block in model.blocks:
         position = block.mixer.attend.position

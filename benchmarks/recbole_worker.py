@@ -1,9 +1,9 @@
-"""RecBole's SASRec in a process of its own, with its own interpreter: benchmarks/recommendation.py tells it what to do.
+"""Runs RecBole's SASRec in a separate process and interpreter, on commands of benchmarks/recommendation.py.
 
     PYTHON recbole_worker.py '{"pairs": "ml-1m.txt", "folder": "/tmp/x", "loss": "CE", ...}'
 
-One JSON object a line comes in, and one goes out. RecBole switches anomaly detection on when it is imported; here it is
-off. RecBole 1.2.1 needs numpy<2, pandas<3, scipy<1.14 and setuptools<81.
+It reads one JSON object per line and answers with one. RecBole switches anomaly detection on when it is imported; here
+it is switched off. RecBole 1.2.1 needs numpy<2, pandas<3, scipy<1.14 and setuptools<81.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 _ANSWERS = os.fdopen(os.dup(1), "w")
-os.dup2(2, 1)  # whatever RecBole prints is no answer
+os.dup2(2, 1)  # keep RecBole's output out of the answers
 
 import torch  # noqa: E402
 from recbole.config import Config  # noqa: E402
@@ -27,7 +27,7 @@ from recbole.utils import get_model, get_trainer, init_seed  # noqa: E402
 
 
 class Worker:
-    """A model, its trainer and its data."""
+    """Holds a RecBole model, its trainer and its data."""
 
     def __init__(self, options: dict[str, Any]) -> None:
         torch.set_num_threads(options["threads"])
@@ -80,7 +80,7 @@ class Worker:
         self.batches = iter(())
 
     def ready(self) -> dict[str, Any]:
-        """How large all is."""
+        """Returns the sizes of model and data."""
         return {
             "targets": len(self.train_data.dataset),
             "users": len(self.valid_data.dataset),
@@ -90,7 +90,7 @@ class Worker:
         }
 
     def train(self, steps: int) -> dict[str, Any]:
-        """Seconds of each step, without those of its loader, and of both."""
+        """Returns the seconds of each step without its loader, and of both together."""
         self.model.train()
         seconds, targets, began = [], 0, time.perf_counter()
         for _ in range(steps):
@@ -107,7 +107,7 @@ class Worker:
         return {"seconds": seconds, "targets": targets, "with_loader": time.perf_counter() - began}
 
     def evaluate(self, users: int) -> dict[str, Any]:
-        """A full ranking of the validation users, so many a batch, by RecBole's trainer."""
+        """Ranks all items for the validation users in batches, with RecBole's trainer."""
         self.config["eval_batch_size"] = users
         loader = FullSortEvalDataLoader(self.config, self.valid_data.dataset, None)
         started = time.perf_counter()
@@ -124,7 +124,7 @@ class Worker:
 
 
 def _write_table(pairs: Path, table: Path) -> None:
-    """RecBole's format; the place of a line stands for its time, which the file has left out."""
+    """Writes RecBole's format; the number of a line replaces its timestamp, which the file does not have."""
     table.parent.mkdir(parents=True, exist_ok=True)
     with pairs.open() as lines, table.open("w") as out:
         out.write("user_id:token\titem_id:token\ttimestamp:float\n")

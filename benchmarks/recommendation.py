@@ -1,22 +1,22 @@
-"""SASRec against padded batches and RecBole: time a target, users ranked a second, time to a quality; and large data.
+"""Times SASRec against padded batches and RecBole, per target, in ranking and to a given quality, and at large scale.
 
     python benchmarks/recommendation.py --root $ZOO_DATA                        # what needs no RecBole
     python benchmarks/recommendation.py --root $ZOO_DATA --recbole PYTHON       # PYTHON: of a venv that has RecBole
     python benchmarks/recommendation.py --root $ZOO_DATA --parts padded --threads 1
     python benchmarks/recommendation.py --root $ZOO_DATA --quick                # a few turns on little: does it run?
 
-padded   a training step on MovieLens-1M's real lengths, and at a mean length of 9 in windows of 50, against the same
-         net on batches that are padded in front (padded_sasrec.py), which is given our weights and refused if its
-         outputs differ. The peer's negatives are drawn beforehand, ours in the step; neither loads its batches in it.
-recbole  the same against RecBole, which makes a sample of every prefix, by seconds of a target; and full rankings of
-         the validation users. It runs in a process with an interpreter of its own, in turns with ours, its anomaly
-         detection off, its sizes those of ours, its loader not counted.
-quality  seconds of training until NDCG@10 of a full ranking of the validation users, seen items ranked too, is .12:
-         both with a full softmax, their loaders counted. Evaluations, the same for both, are not counted.
-million  a million items of width 64: a training step with each loss, and a full ranking; time and peak memory.
-stream   a table of 1 and of 10 million interactions is read, indexed and trained on for an epoch: time and peak memory.
+padded   A training step with the real lengths of MovieLens-1M, and with a mean length of 9 in windows of 50, against
+         the same network on batches that are padded in front (padded_sasrec.py). The peer gets our weights and is
+         refused if its outputs differ. Its negatives are drawn beforehand, ours in the step; loading is not counted.
+recbole  The same against RecBole, which makes a sample of every prefix, in seconds per target; and full rankings of the
+         validation users. RecBole runs in its own process and interpreter, in turns with ours, with the same sizes,
+         without anomaly detection; its loader is not counted.
+quality  Seconds of training until NDCG@10 reaches .12 in a full ranking of the validation users, seen items included.
+         Both use a full softmax. Loaders are counted; evaluations, the same for both, are not.
+million  A million items of width 64: a training step with each loss, and a full ranking; time and peak memory.
+stream   A table of 1 and of 10 million interactions is read, indexed and trained on for an epoch: time and peak memory.
 
-Reported are medians of turns, and ratios to ours.
+The output has medians over turns, and ratios to ours.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def _against_padded(data: HistoryData, dropout: float, repeats: int) -> dict[str
 
 @torch.no_grad()
 def _difference(ours: SASRec, peer: PaddedSASRec, batches: Sequence[Histories], data: HistoryData) -> float:
-    """Of outputs at real positions; a peer that sees padding is asked about full windows alone."""
+    """Returns the largest difference at real positions; peers that see padding are compared on full windows."""
     if peer.multihead:
         full = drawn(users=8, items=data.sizes()["items"], mean=1e9, length=data.length, seed=0)
         batches = _batches(HistoryData(lambda: full, max_epochs=1, batch_size=8, length=data.length), 1)
@@ -166,7 +166,7 @@ def _difference(ours: SASRec, peer: PaddedSASRec, batches: Sequence[Histories], 
 
 
 def _in_front(batch: Histories, x: Tensor, length: int) -> Tensor:
-    """(b, length), the numbers of items one higher, zeros before them."""
+    """Pads histories in front to (b, length); item numbers are increased by one, and zero is padding."""
     found = torch.zeros(len(batch), length, dtype=torch.int64)
     found[batch.users, length - (batch.ends[batch.users] - torch.arange(len(x)))] = x + 1
     return found
@@ -233,7 +233,7 @@ def _recbole(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _rankings(options: argparse.Namespace, peer: _RecBole, net: SASRec, data: HistoryData) -> dict[str, Any]:
-    """Users a second, with what each needs for its metrics; RecBole with several batch sizes."""
+    """Returns users ranked per second, metrics included; RecBole is measured with several batch sizes."""
     sizes = {f"RecBole, {size} users a batch": size for size in EVAL_BATCHES}
     seconds: dict[str, list[float]] = {OURS: [], **{name: [] for name in sizes}}
     for _ in range(max(2, options.repeats // 10)):
@@ -250,7 +250,7 @@ def _rankings(options: argparse.Namespace, peer: _RecBole, net: SASRec, data: Hi
 
 @torch.no_grad()
 def _evaluate(net: SASRec, data: HistoryData) -> tuple[float, float]:
-    """NDCG@10 of the validation users, as RecBole measures it, and the seconds that it takes."""
+    """Returns NDCG@10 of the validation users, as RecBole defines it, and the seconds that it takes."""
     net.eval()
     protocol, metrics = Protocol(ks=(10,), seen="rank"), RankMetrics((10,), data.sizes()["items"], lists=False)
     started = time.perf_counter()
@@ -261,7 +261,7 @@ def _evaluate(net: SASRec, data: HistoryData) -> tuple[float, float]:
 
 
 def _quality(options: argparse.Namespace) -> dict[str, Any]:
-    """Both train until they are there; the one with the fewer seconds so far goes next."""
+    """Trains both until they reach the quality; the one with fewer seconds so far continues."""
     (users, rate), (theirs_batch, theirs_rate) = options.ours_trained, options.recbole_trained
     data = _movielens(options, batch=int(users), eval_batch=256)
     net, loss = _sasrec(data, 0.2), FullSoftmax()
@@ -330,7 +330,7 @@ def _stream(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _scaled(options: argparse.Namespace, job: str, **rest: Any) -> dict[str, Any]:
-    """A job of recommendation_scale.py."""
+    """Runs a job of recommendation_scale.py."""
     rest |= {"threads": options.threads, "keep_freed_memory": options.allocator == "keeping"}
     script = str(_HERE / "recommendation_scale.py")
     done = subprocess.run(
@@ -341,7 +341,7 @@ def _scaled(options: argparse.Namespace, job: str, **rest: Any) -> dict[str, Any
 
 
 class _RecBole:
-    """RecBole's process."""
+    """The process of recbole_worker.py."""
 
     def __init__(self, options: argparse.Namespace, folder: str, **rest: Any) -> None:
         sizes = {"length": 200, "dim": DIM, "layers": LAYERS, "dropout": 0.2, "seed": 0, "threads": options.threads}
@@ -397,10 +397,10 @@ def _sasrec(data: HistoryData, dropout: float) -> SASRec:
 
 
 def _interleaved(runs: dict[str, Callable[[int], None]], repeats: int) -> dict[str, float]:
-    """The median milliseconds of each, taken in turns, so that whatever else the machine does meets all alike."""
+    """Returns median milliseconds; the sides take turns, so that other load on the machine affects them alike."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(repeats + 2):
-        # whoever comes second finds the caches as the first has left them: take turns in that too
+        # the second one starts with warm caches, so the order alternates too
         for name in sorted(runs, reverse=bool(turn % 2)):
             started = time.perf_counter()
             runs[name](turn)

@@ -1,4 +1,4 @@
-"""Large catalogues and long files, each in a process of its own, whose peak memory is then that of the job.
+"""Measures large catalogues and long files, each in its own process, whose peak memory is that of the job.
 
     python benchmarks/recommendation_scale.py million '{"loss": "sampled_softmax", "items": 1000000, ...}'
     python benchmarks/recommendation_scale.py stream '{"table": "x.csv", ...}'
@@ -42,13 +42,13 @@ LOSSES: dict[str, Callable[[], Loss]] = {
 
 
 def sasrec(data: HistoryData, *, dim: int, layers: int, dropout: float) -> SASRec:
-    """As in the paper, one head."""
+    """Makes SASRec as in the paper, with one head."""
     attend = AttendFactory(score=ScaledDot, normalise=Softmax, dropout=dropout)
     return SASRec(**data.sizes(), attend=attend, dim=dim, layers=layers, heads=1, dropout=dropout)
 
 
 def step(net: SASRec, loss: Loss, optimizer: torch.optim.Optimizer, batch: Histories) -> float:
-    """One step of training, all positions of which have a target: the loss of a target."""
+    """Trains one step in which every position has a target; returns the loss per target."""
     net.train()
     optimizer.zero_grad()
     found = loss(net(batch), batch.targets, net.items.weight, batch.users, batch) / len(batch.targets)
@@ -58,7 +58,7 @@ def step(net: SASRec, loss: Loss, optimizer: torch.optim.Optimizer, batch: Histo
 
 
 def drawn(*, users: int, items: int, mean: float, length: int, seed: int) -> Log:
-    """Random histories, of which training reads `mean` items and `length` at most; the tail is geometric."""
+    """Draws random histories of geometric length; training reads `mean` items on average, at most `length`."""
     generator = np.random.default_rng(seed)
     lengths = np.minimum(generator.geometric(1 / (mean - 1), users) + 1, length) + 3  # a target more, and two held out
     offsets = np.concatenate([[0], lengths.cumsum()])
@@ -69,7 +69,7 @@ def drawn(*, users: int, items: int, mean: float, length: int, seed: int) -> Log
 
 
 def million(*, loss: str | None, items: int, dim: int, steps: int, users: int, eval_batch: int) -> dict[str, Any]:
-    """Steps of training with one loss, by the optimiser in its fused form, or with none a full ranking of all users."""
+    """Measures training steps with one loss and a fused optimiser, or without a loss a full ranking of all users."""
     log = drawn(users=users, items=items, mean=100, length=200, seed=0)
     data = HistoryData(lambda: log, max_epochs=1, batch_size=128, eval_batch_size=eval_batch, length=200)
     torch.manual_seed(0)
@@ -91,7 +91,7 @@ def million(*, loss: str | None, items: int, dim: int, steps: int, users: int, e
 
 @torch.no_grad()
 def ranking(net: SASRec, data: HistoryData, protocol: Protocol, split: str) -> float:
-    """The seconds of a full ranking with lists of the best, and the loading of its batches."""
+    """Returns the seconds of a full ranking with lists of the best items, loading included."""
     net.eval()
     started = time.perf_counter()
     for batch in data.loader(split):
@@ -101,7 +101,7 @@ def ranking(net: SASRec, data: HistoryData, protocol: Protocol, split: str) -> f
 
 
 def stream(*, table: str, length: int, dim: int, layers: int, batch: int) -> dict[str, Any]:
-    """A table is read and indexed, and a model trained on it for one epoch."""
+    """Reads and indexes a table, and trains a model on it for one epoch."""
     start = _peak()
     began = time.perf_counter()
     data = interactions(table=table, max_epochs=1, batch_size=batch, length=length)
@@ -127,7 +127,7 @@ def stream(*, table: str, length: int, dim: int, layers: int, batch: int) -> dic
 
 
 def generate(*, table: str, count: int, users: int, items: int) -> dict[str, Any]:
-    """A table of interactions in the order of time, users mixed, written in pieces."""
+    """Writes a table of interactions in chunks, ordered by time, with users mixed."""
     generator = np.random.default_rng(0)
     with Path(table).open("w") as out:
         out.write("user,item,timestamp\n")
@@ -140,7 +140,7 @@ def generate(*, table: str, count: int, users: int, items: int) -> dict[str, Any
 
 
 def _peak() -> int:
-    """MiB of this process at most so far."""
+    """Returns the peak memory of this process so far, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 

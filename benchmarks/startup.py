@@ -1,4 +1,4 @@
-"""How long the command line takes to answer: best of five.
+"""Measures how long the command line takes to answer: best of five.
 
 python benchmarks/startup.py --out results/startup/0.json
 """
@@ -53,7 +53,7 @@ def _seconds(command: list[str], code: int) -> float:
 
 
 def _first_step(command: list[str], times: int) -> float:
-    """From the command to the end of the first step: of a run with one step in all, by the clock of its process."""
+    """Returns the seconds from the command to the end of the first step, in a run of one step (wall clock)."""
     code = (
         "import sys, time\n"
         "import pytorch_lightning as pl\n"

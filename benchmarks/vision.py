@@ -1,17 +1,18 @@
-"""Vision networks against timm, torchvision and vit-pytorch: the same weights, interleaved, in one run.
+"""Times vision networks against timm, torchvision and vit-pytorch: the same weights, interleaved.
 
     python benchmarks/vision.py                                   # all workloads, two threads
     python benchmarks/vision.py --workloads vit_small_pictures
     python benchmarks/vision.py --quick                           # a few turns on small batches: does it run?
 
-Each workload gives every network the weights of ours and refuses to time one whose logits differ. A step of training is
+Each workload copies our weights to every network and refuses to time a network whose logits differ. A training step is
 forward, cross-entropy, backward and AdamW; inference is one pass without gradients. A workload in bfloat16 runs under
-autocast, as `trainer.precision=bf16-mixed` does, with ours in float32 beside it. The roofline of a step is what its
-products alone take at the rate that this processor reaches in one large product of that dtype. timm's CBAM has a
-normalisation in its spatial gate that the paper does not have: it is taken out there, as are two norms of vit-pytorch.
-Memory is kept between steps for all networks, as `zoo train` does (`--allocator default`: for none). Peers are
-installed by benchmarks/peers.sh; one that is missing is said and left out. Reported are medians, and their ratios to
-ours.
+autocast, as with `trainer.precision=bf16-mixed`, with ours in float32 beside it. The roofline of a step is the time of
+its matrix products at the rate that this processor reaches in one large product of that dtype.
+
+The normalisation in the spatial gate of timm's CBAM and two norms of vit-pytorch are removed, because the papers do not
+have them. Freed memory is kept between steps for all networks, as `zoo train` does (`--allocator default`: for none).
+Peers are installed by benchmarks/peers.sh; missing ones are reported and left out. The output has medians and their
+ratios to ours.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ LARGEST_DIFFERENCE = 1e-4
 
 @dataclass(frozen=True)
 class Transformer:
-    """A ViT by its numbers; the feed-forward networks are four times as wide as a token."""
+    """The sizes of a ViT; the feed-forward networks are four times as wide as a token."""
 
     side: int
     patch: int
@@ -83,7 +84,7 @@ class Transformer:
 
 @dataclass(frozen=True)
 class Residual:
-    """A ResNet-18 with a 3x3 stem for pictures of 32 x 32, and a gate in each block."""
+    """The sizes of a ResNet-18 with a 3x3 stem for pictures of 32 x 32, and a gate in each block."""
 
     gate: str
     side: int = 32
@@ -173,7 +174,7 @@ def _measured(workload: Workload, batch: int, repeats: int) -> dict[str, Any]:
 
 
 def _equal(workload: Workload, pixels: Tensor) -> tuple[dict[str, nn.Module], dict[str, float]]:
-    """All networks that can be had, with the weights of ours, and how far their logits are from ours."""
+    """Returns all available networks with our weights, and the largest difference of their logits from ours."""
     torch.manual_seed(0)
     ours = workload.ours()
     _spread(ours)
@@ -197,7 +198,7 @@ def _equal(workload: Workload, pixels: Tensor) -> tuple[dict[str, nn.Module], di
 
 @torch.no_grad()
 def _spread(network: nn.Module) -> None:
-    """No parameter is left at zero or one, where it could not be told whether it has arrived."""
+    """Randomises parameters that are zero or one, so that a weight that was not copied changes the logits."""
     for name, parameter in network.named_parameters():
         if parameter.dim() < 2 or not parameter.any():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -211,7 +212,7 @@ def _logits(network: nn.Module, pixels: Tensor) -> Tensor:
 
 
 def _as_stored(network: nn.Module, pixels: Tensor) -> Tensor:
-    """Pixels in the memory format of the first convolution."""
+    """Converts pixels to the memory format of the first convolution."""
     kernels = (each for each in network.parameters() if each.dim() == 4)
     is_last = any(each.is_contiguous(memory_format=torch.channels_last) for each in kernels)
     return pixels.to(memory_format=torch.channels_last) if is_last else pixels
@@ -245,7 +246,7 @@ def _autocast(dtype: torch.dtype) -> torch.autocast:
 
 
 def _roofline(network: nn.Module, pixels: Tensor, labels: Tensor, dtype: torch.dtype) -> float:
-    """Milliseconds of a step's products, forward and backward, at the best rate of a large one in that dtype."""
+    """Returns the milliseconds of a step's matrix products at the best rate of a large product in that dtype."""
     with FlopCounterMode(display=False) as counted:
         F.cross_entropy(network.train()(pixels), labels).backward()
     network.zero_grad()
@@ -261,10 +262,10 @@ def _roofline(network: nn.Module, pixels: Tensor, labels: Tensor, dtype: torch.d
 
 
 def _interleaved(runs: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:
-    """The median milliseconds of each, taken in turns, so that whatever else the machine does meets all alike."""
+    """Returns median milliseconds; the networks take turns, so that other load on the machine affects them alike."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(repeats + 2):
-        # whoever comes second finds the caches as the first has left them: take turns in that too
+        # the second one starts with warm caches, so the order alternates too
         for name in sorted(runs, reverse=bool(turn % 2)):
             started = time.perf_counter()
             runs[name]()
@@ -307,7 +308,7 @@ def _torchvision_vit(of: Transformer) -> nn.Module:
 
 
 def _vit_pytorch(of: Transformer) -> nn.Module:
-    """With the paper's biases on queries, keys and values, and without two norms of patches that it does not have."""
+    """Makes vit-pytorch's ViT with the paper's biases of queries, keys and values, and without two additional norms."""
     from vit_pytorch import ViT as Peer
 
     network = Peer(
@@ -394,11 +395,11 @@ NAMES: dict[tuple[type, str], dict[str, str]] = {
     (Transformer, "vit-pytorch"): _VIT_PYTORCH,
     (Residual, "timm"): _TIMM_RESNET,
 }
-"""What of our names is what of theirs."""
+"""Parameter names of each peer by our names."""
 
 
 def _renamed(weights: dict[str, Tensor], names: dict[str, str], of: nn.Module) -> dict[str, Tensor]:
-    """Our weights as a peer names and shapes them; peers hold queries, keys and values in one."""
+    """Renames and reshapes our weights for a peer; peers hold queries, keys and values in one tensor."""
     joined = {name: weight for name, weight in weights.items() if not re.search(r"mixer\.(query|key|value)\.", name)}
     for name in (name for name in weights if ".mixer.query." in name):
         parts = [weights[name.replace(".query.", f".{part}.")] for part in ("query", "key", "value")]
@@ -407,7 +408,7 @@ def _renamed(weights: dict[str, Tensor], names: dict[str, str], of: nn.Module) -
     for name, weight in joined.items():
         for ours, theirs in names.items():
             name = re.sub(ours, theirs, name)
-        if name == "to_patch_embedding.2.weight":  # theirs has the channels of a pixel side by side
+        if name == "to_patch_embedding.2.weight":  # the peer flattens a patch with channels last
             weight = weight.permute(0, 2, 3, 1)
         found[name] = weight.reshape(shapes[name])
     return found
