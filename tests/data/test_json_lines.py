@@ -117,10 +117,10 @@ def test_a_bad_line_is_named_or_left_out_and_counted(write: Write, tmp_path: Pat
         table.row(Lines(path, tmp_path / "cache", longest=250_000), 2)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there(write: Write, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="does not exist"):
         JSONTable(tmp_path / "none.jsonl")
     with pytest.raises(DataError, match="is a folder"):
         JSONTable(tmp_path)
     with pytest.raises(DataError, match="either 'error' or 'skip'"):
-        JSONTable(tmp_path / "none.jsonl", on_bad_row="ignore")  # type: ignore[arg-type]
+        JSONTable(write('{"a": 1}'), on_bad_row="ignore")  # type: ignore[arg-type]

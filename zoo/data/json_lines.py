@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from zoo.data.lines import LONGEST, Lines, read_lines
 from zoo.data.records import NUL, Fault
-from zoo.data.tables import OnBadRow, Row, Table
+from zoo.data.tables import OnBadRow, Row, Table, check_is_file
 from zoo.errors import DataError, nearest
 
 _OBJECT = 'Write one object a line: {"name": "value", ...}.'
@@ -45,11 +45,7 @@ class JSONTable(Table):
         self, path: Path | str, *, required: Sequence[str] = (), on_bad_row: OnBadRow = "error", longest: int = LONGEST
     ) -> None:
         path = Path(path)
-        if on_bad_row not in ("error", "skip"):
-            raise DataError(f"on_bad_row is {on_bad_row!r}; it is either 'error' or 'skip'.")
-        if not path.is_file():
-            what = "is a folder" if path.is_dir() else "does not exist"
-            raise DataError(f"{path}: the file {what}. Check the path, which is taken from {Path.cwd()}.")
+        check_is_file(path)
         self.longest = longest
         line, first = next(_filled(path, longest), (0, "{}"))
         found = first if isinstance(first, Fault) else _parsed(first)

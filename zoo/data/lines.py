@@ -13,6 +13,7 @@ import codecs
 import hashlib
 import os
 import shutil
+import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
@@ -21,7 +22,7 @@ import numpy as np
 
 from zoo.data.compressed import open_bytes
 from zoo.data.records import NUL, Fault
-from zoo.data.tables import RowError, message
+from zoo.data.tables import RowError, check_is_file, message
 from zoo.disk import whole_bytes
 from zoo.errors import DataError
 
@@ -73,7 +74,9 @@ class Lines(Sequence[str]):
         self.path = Path(path)
         self.longest = longest
         self._file: tuple[int, BinaryIO] | None = None
-        _check_kind(self.path)
+        check_is_file(self.path)
+        if not self.path.stat().st_size:
+            raise _empty(self.path)
         folder = Path(cache) / "lines"
         try:
             self._plain = _decompressed(self.path, folder) if self.path.suffix.lower() == ".gz" else self.path
@@ -131,6 +134,7 @@ class Lines(Sequence[str]):
         if self._file is None or self._file[0] != os.getpid():
             try:
                 self._file = os.getpid(), self._plain.open("rb")
+                weakref.finalize(self, self._file[1].close)
             except OSError as error:
                 raise DataError(f"{self.path}: the file cannot be read any more ({error.strerror}).") from error
         file = self._file[1]
@@ -200,14 +204,6 @@ def _too_long(size: int, longest: int) -> Fault:
 def _not_utf8(path: Path, line: int, error: UnicodeDecodeError) -> DataError:
     what = f"byte 0x{error.object[error.start]:02x} is not UTF-8 text"
     return DataError(message(path, line, None, what, "Save the file as UTF-8."))
-
-
-def _check_kind(path: Path) -> None:
-    if not path.is_file():
-        what = "does not exist" if not path.exists() else "is a folder" if path.is_dir() else "is a device or a pipe"
-        raise DataError(f"{path}: the file {what}. Check the path, which is taken from {Path.cwd()}.")
-    if not path.stat().st_size:
-        raise _empty(path)
 
 
 def _empty(path: Path) -> DataError:

@@ -104,16 +104,12 @@ def read_table(path: Path | str, *, required: Sequence[str] = (), on_bad_row: On
         DataError: the file is missing, empty or not UTF-8, or its header lacks, repeats or does not name a column.
     """
     path = Path(path)
-    if on_bad_row not in ("error", "skip"):
-        raise DataError(f"on_bad_row is {on_bad_row!r}; it is either 'error' or 'skip'.")
     kind = Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
     if kind not in _DELIMITERS:
         raise DataError(
             f"{path}: the name ends in {path.suffix!r}. Tables are read from .csv (commas) and .tsv (tabs)."
         )
-    if not path.is_file():
-        what = "is a folder" if path.is_dir() else "does not exist"
-        raise DataError(f"{path}: the file {what}. Check the path, which is taken from {Path.cwd()}.")
+    check_is_file(path)
     delimiter = _DELIMITERS[kind]
     line, cells = next(read_records(path, delimiter), (0, []))
     if isinstance(cells, Fault):
@@ -142,6 +138,8 @@ class Table:
     index: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.on_bad_row not in ("error", "skip"):
+            raise DataError(f"on_bad_row is {self.on_bad_row!r}; it is either 'error' or 'skip'.")
         self.index = {name: i for i, name in enumerate(self.columns)}
 
     def __iter__(self) -> Iterator[Row]:
@@ -303,6 +301,13 @@ def parse_number(cell: str) -> float:
     if abs(value) > _LARGEST:
         raise ValueError(f"{cell!r} is too large for 32 bits")
     return value
+
+
+def check_is_file(path: Path) -> None:
+    """Says of a path that it leads to no file."""
+    if not path.is_file():
+        what = "does not exist" if not path.exists() else "is a folder" if path.is_dir() else "is a device or a pipe"
+        raise DataError(f"{path}: the file {what}. Check the path, which is taken from {Path.cwd()}.")
 
 
 def message(path: Path, line: int | None, column: str | None, what: str, remedy: str) -> str:

@@ -1,0 +1,98 @@
+"""Vocabularies: which tokens have a number, in which order, and what becomes of the others."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zoo.errors import CheckpointError, ConfigError, DataError
+from zoo.text import Vocabulary
+
+COUNTS = {"b": 3, "a": 3, "c": 1, "d": 7}
+
+
+def test_the_frequent_first_and_then_by_spelling() -> None:
+    made = Vocabulary.counted(COUNTS)
+    assert made.names == ("<pad>", "<unk>", "d", "a", "b", "c")
+    assert (made.pad, made.unknown, len(made)) == (0, 1, 6)
+    assert made.numbers(["d", "x", "a"]) == [2, 1, 3]
+    assert made.tokens([2, 0, 1, 3]) == ["d", "<unk>", "a"]
+    assert "d" in made
+    assert "x" not in made
+
+
+def test_rare_tokens_and_those_beyond_the_size_are_unknown() -> None:
+    assert Vocabulary.counted(COUNTS, min_count=2).names == ("<pad>", "<unk>", "d", "a", "b")
+    assert Vocabulary.counted(COUNTS, max_size=4).names == ("<pad>", "<unk>", "d", "a")
+    made = Vocabulary.counted(COUNTS, specials=("pad", "begin", "end", "unknown"), max_size=5)
+    assert made.names == ("<pad>", "<s>", "</s>", "<unk>", "d")
+    assert (made.begin, made.end, made.unknown) == (1, 2, 3)
+    assert made.tokens([1, 4, 3, 2]) == ["d", "<unk>"]
+
+
+def test_no_text_spells_a_special() -> None:
+    made = Vocabulary.counted(Counter(["<pad>", "</s>", "a"]))
+    assert made.names == ("<pad>", "<unk>", "a")
+    assert made.numbers(["<pad>", "<unk>", "</s>", "a"]) == [1, 1, 1, 2]
+    assert "<pad>" not in made
+
+
+def test_without_the_unknown_it_is_an_error() -> None:
+    made = Vocabulary("abc", specials=("pad",))
+    assert made.numbers("cab") == [3, 1, 2]
+    with pytest.raises(DataError, match="'x', 'y' are not in the vocabulary of 4 tokens"):
+        made.numbers("abyx")
+    with pytest.raises(AttributeError, match="made without <unk>"):
+        _ = made.unknown
+
+
+@given(
+    counts=st.dictionaries(st.text(max_size=3), st.integers(1, 4)),
+    specials=st.permutations(["pad", "unknown", "begin", "end"]).flatmap(
+        lambda names: st.integers(0, 4).map(lambda count: names[:count])
+    ),
+)
+def test_a_restored_one_is_the_same(counts: dict[str, int], specials: Any) -> None:
+    counts = {token: count for token, count in counts.items() if token not in ("", "<pad>", "<unk>", "<s>", "</s>")}
+    made = Vocabulary.counted(counts, specials=specials)
+    state = made.state()
+    assert Vocabulary.counted(dict(reversed(counts.items())), specials=specials).state() == state
+    again = Vocabulary.from_state(state)
+    assert again.state() == state
+    assert all(type(name) is str for name in state)
+    known = list(counts)
+    assert again.numbers(known) == made.numbers(known)
+    assert again.tokens(again.numbers(known)) == known
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        (None, "the vocabulary is None, not a list"),
+        ({"a": 1}, "the vocabulary is a dict"),
+        (["a", 3], r"the vocabulary\.1 is 3"),
+        (["a", ""], "is ''"),
+        (["a", "b" * 2000], "not a text of at most 1,024 characters"),
+        (["<pad>", "a", "a"], "has a token twice"),
+        (["<pad>", "<pad>", "a"], "has a token twice"),
+        (["<pad>", "a", "<unk>"], "tokens of no text among the others"),
+    ],
+)
+def test_a_strangers_state(state: Any, words: str) -> None:
+    with pytest.raises(CheckpointError, match=words):
+        Vocabulary.from_state(state)
+
+
+def test_what_makes_no_sense() -> None:
+    with pytest.raises(ConfigError, match="specials are pad, unknown, begin, end, each at most once, not pad, pad"):
+        Vocabulary("a", specials=("pad", "pad"))
+    with pytest.raises(ConfigError, match="min_count=0"):
+        Vocabulary.counted(COUNTS, min_count=0)
+    with pytest.raises(ConfigError, match="max_size=2"):
+        Vocabulary.counted(COUNTS, max_size=2)
+    with pytest.raises(DataError, match="'a' is named more than once"):
+        Vocabulary("aba")

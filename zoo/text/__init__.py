@@ -1,0 +1,20 @@
+"""Texts, for all domains that have them: tokens, vocabularies, sentences, word vectors, corpus scores. No torch."""
+
+from zoo.lazy import exports
+
+__getattr__, __all__ = exports(
+    __name__,
+    {
+        "error_rates": ["CER", "WER"],
+        "markup": ["PlainText", "without_markup"],
+        "overlap": ["BLEU", "CHRF"],
+        "rouge": ["ROUGE"],
+        "scores": ["Perplexity", "Score", "added"],
+        "sentences": ["sentence_spans"],
+        "subwords": ["Subwords"],
+        "tokens": ["TOKENISER", "Tokeniser", "Tokens", "tokeniser_from_state"],
+        "vectors": ["WordVectors", "read_vectors"],
+        "vocabulary": ["VOCABULARY", "Vocabulary"],
+        "words": ["Characters", "Words"],
+    },
+)

@@ -1,0 +1,77 @@
+"""Texts out of web pages: HTML's tags and entities taken out, with the way back to where each character stood."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from html import unescape
+
+import regex
+
+from zoo.text.tokens import Span
+
+_BREAKS = "br|p|div|li|ul|ol|dl|dt|dd|tr|table|thead|tbody|h[1-6]|hr|blockquote|pre|section|article|header|footer"
+_INLINE = "a|b|i|u|s|q|em|strong|span|font|small|big|sub|sup|tt|code|kbd|cite|abbr|acronym|del|ins|mark|strike|center"
+_MARKUP = regex.compile(
+    rf"<(?P<slash>/?)(?:(?P<breaks>{_BREAKS})|{_INLINE}|td|th|img|wbr)(?:\s[^<>]{{0,2000}})?/?>"
+    r"|(?P<entity>&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});)",
+    regex.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class PlainText:
+    """A text without markup."""
+
+    text: str
+    starts: list[int]
+    """Where in it each part begins that stands elsewhere than the one before, from 0 on."""
+    origins: list[Span]
+    """What of the original each part is: as it stands there, where the lengths are the same, else as a whole."""
+
+    def origin(self, start: int, end: int) -> Span:
+        """Where characters from `start` to `end` stand in the original."""
+        if start == end:
+            place = self._place(start)[0]
+            return place, place
+        return self._place(start)[0], self._place(end - 1)[1]
+
+    def _place(self, at: int) -> Span:
+        part = bisect_right(self.starts, at) - 1
+        start, end = self.origins[part]
+        length = (self.starts[part + 1] if part + 1 < len(self.starts) else len(self.text)) - self.starts[part]
+        if end - start != length:
+            return start, end
+        return start + at - self.starts[part], start + at - self.starts[part] + 1
+
+
+def without_markup(text: str) -> PlainText:
+    """Tags that end a line are line breaks, other tags are nothing, entities are their characters.
+
+    Only what is spelled as a tag of HTML is one: `a < b`, `<3` and `<unk>` are text.
+    """
+    parts: list[str] = []
+    starts, origins, at, length = [], [], 0, 0
+    for found in _MARKUP.finditer(text):
+        start, end = found.span()
+        entity = found["entity"]
+        said = unescape(entity) if entity else "\n" if found["breaks"] else ""
+        if entity and (said == entity or not _is_text(said)):
+            continue
+        for part, origin in ((text[at:start], (at, start)), (said, (start, end))):
+            if part:
+                parts.append(part)
+                starts.append(length)
+                origins.append(origin)
+                length += len(part)
+        at = end
+    if at < len(text) or not starts:
+        parts.append(text[at:])
+        starts.append(length)
+        origins.append((at, len(text)))
+    return PlainText("".join(parts), starts, origins)
+
+
+def _is_text(said: str) -> bool:
+    """Whether an entity stands for characters, and not for a NUL or half of a surrogate pair."""
+    return not any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in said)

@@ -1,0 +1,105 @@
+"""BLEU and chrF, as sacrebleu counts and computes them (Post 2018, 'A call for clarity in reporting BLEU scores')."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from zoo.errors import DataError
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.base import Metric
+
+_ORDER = 4
+
+
+class BLEU:
+    """N-grams of up to four words that are in a reference, in 0..100 (Papineni et al. 2002), and BLEU-1 to BLEU-3.
+
+    Args:
+        lowercase: Capitals do not matter.
+        tokenize: How sacrebleu parts texts into words; "none" for texts that are parted by spaces already.
+    """
+
+    size = 2 + 2 * _ORDER
+
+    def __init__(
+        self, *, lowercase: bool = False, tokenize: Literal["13a", "intl", "char", "zh", "none"] = "13a"
+    ) -> None:
+        from sacrebleu.metrics import bleu
+
+        self._metric = bleu.BLEU(lowercase=lowercase, tokenize=tokenize, force=True)
+
+    def sums(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
+        """Lengths of the hypotheses and of the references, n-grams found and n-grams there are, from one word on."""
+        return _summed(self._metric, hypotheses, references, self.size)
+
+    def figures(self, sums: Sequence[float]) -> Mapping[str, float]:
+        whole = [int(each) for each in sums]
+        found, there = whole[2 : 2 + _ORDER], whole[2 + _ORDER :]
+        scores = {}
+        for order in range(_ORDER, 0, -1):
+            computed = self._metric.compute_bleu(
+                found[:order],
+                there[:order],
+                whole[0],
+                whole[1],
+                smooth_method=self._metric.smooth_method,
+                smooth_value=self._metric.smooth_value,
+                max_ngram_order=order,
+            )
+            name = "bleu" if order == _ORDER else f"bleu_{order}"
+            scores[name] = float(computed.score) if any(whole) else math.nan
+        return scores
+
+    def signature(self) -> str:
+        return _signature(self._metric)
+
+
+class CHRF:
+    """F-score of n-grams of up to six characters, in 0..100 (Popović 2015; chrF++ with words, 2017).
+
+    Args:
+        word_order: N-grams of words up to here count too: 2 for chrF++.
+        lowercase: Capitals do not matter.
+    """
+
+    def __init__(self, *, word_order: int = 0, lowercase: bool = False) -> None:
+        from sacrebleu.metrics import chrf
+
+        self._metric = chrf.CHRF(word_order=word_order, lowercase=lowercase)
+        self.size = 3 * (self._metric.char_order + word_order)
+
+    def sums(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
+        """For each order: n-grams of the hypotheses, of the references, of both."""
+        return _summed(self._metric, hypotheses, references, self.size)
+
+    def figures(self, sums: Sequence[float]) -> Mapping[str, float]:
+        if not any(sums):
+            return {"chrf": math.nan}
+        # sacrebleu takes no sums in public: these are of one "sentence", which is what it computes of them itself
+        return {"chrf": float(self._metric._aggregate_and_compute([[int(each) for each in sums]]).score)}
+
+    def signature(self) -> str:
+        return _signature(self._metric)
+
+
+def _summed(metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]], size: int) -> list[float]:
+    if len(hypotheses) != len(references) or not all(references):
+        raise DataError(f"{len(hypotheses)} texts for {len(references)} lists of references, each of one or more")
+    if not hypotheses:
+        return [0.0] * size
+    most = max(map(len, references))
+    streams: list[list[Any]] = [
+        [each[number] if number < len(each) else None for each in references] for number in range(most)
+    ]
+    counted = metric._extract_corpus_statistics(hypotheses, streams)
+    return [float(sum(column)) for column in zip(*counted, strict=True)]
+
+
+def _signature(metric: Metric) -> str:
+    """That of sacrebleu without how many references there were, which batches do not tell."""
+    metric.num_refs = 1
+    parts = str(metric.get_signature()).split("|")
+    return "|".join(part for part in parts if not part.startswith("nrefs:"))

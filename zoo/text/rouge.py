@@ -1,0 +1,65 @@
+"""ROUGE of summaries (Lin 2004, 'ROUGE: a package for automatic evaluation of summaries')."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from zoo.errors import DataError
+
+_WORD = re.compile(r"[^\W_]+")
+_KINDS = ("rouge_1", "rouge_2", "rouge_l")
+
+
+class ROUGE:
+    """F1 of single words, of pairs of words, and of the longest common subsequence, in 0..1: the mean over texts.
+
+    Of several references the nearest counts, for each of the three. Words are letters and digits in small letters, not
+    stemmed: on English text this is what `rouge-score` computes, which drops all letters beyond a-z.
+    """
+
+    size = 1 + len(_KINDS)
+
+    def sums(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
+        """The number of texts, and the sum of each F1."""
+        if len(hypotheses) != len(references) or not all(references):
+            raise DataError(f"{len(hypotheses)} texts for {len(references)} lists of references, each of one or more")
+        totals = [0.0] * len(_KINDS)
+        for hypothesis, expected in zip(hypotheses, references, strict=True):
+            words = _words(hypothesis)
+            each = [_scores(words, _words(reference)) for reference in expected]
+            totals = [total + max(kind) for total, kind in zip(totals, zip(*each, strict=True), strict=True)]
+        return [float(len(hypotheses)), *totals]
+
+    def figures(self, sums: Sequence[float]) -> Mapping[str, float]:
+        count, *totals = sums
+        return {kind: total / count if count else math.nan for kind, total in zip(_KINDS, totals, strict=True)}
+
+    def signature(self) -> str:
+        return "rouge: F1, small letters, letters and digits, no stemming, the nearest reference, mean over texts"
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.lower())
+
+
+def _scores(hypothesis: list[str], reference: list[str]) -> tuple[float, float, float]:
+    from rapidfuzz.distance import LCSseq
+
+    pairs = [list(pairwise(words)) for words in (hypothesis, reference)]
+    return (
+        _f1(_common(hypothesis, reference), len(hypothesis), len(reference)),
+        _f1(_common(*pairs), len(pairs[0]), len(pairs[1])),
+        _f1(LCSseq.similarity(hypothesis, reference), len(hypothesis), len(reference)),
+    )
+
+
+def _common(hypothesis: Sequence[object], reference: Sequence[object]) -> int:
+    return (Counter(hypothesis) & Counter(reference)).total()
+
+
+def _f1(common: int, hypothesis: int, reference: int) -> float:
+    return 2 * common / (hypothesis + reference) if common else 0.0

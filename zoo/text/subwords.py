@@ -1,0 +1,154 @@
+"""Subwords by byte pair encoding, learned from texts (Sennrich et al. 2016, 'Neural machine translation of rare words
+with subword units'), over bytes, so that no text has unknown tokens and every text comes back as it was.
+
+What a checkpoint holds are the pieces and the merges; how texts are parted into words before is of this module alone:
+no expression of a stranger's is run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import regex
+
+from zoo.errors import CheckpointError, ConfigError, DataError
+from zoo.text.tokens import NO_WORD, Span, Tokens
+from zoo.text.words import WORD
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_BYTES = 256
+_LARGEST = 1 << 20
+# A word takes the space before it; of several spaces the last one.
+_SPACES = regex.compile(r"\s*")
+_PARTS = "|".join([*(f" ?{kind}" for kind in WORD.split("|")), r"\s+(?!\S)", r"\s+"])
+
+
+class Subwords:
+    """Pieces of words, of which frequent words are one. `decode` gives back the text, capitals apart if `lower`.
+
+    A piece is spelled in letters that stand for bytes; the span tells which characters of the text it covers.
+
+    Args:
+        size: Pieces at most; 256 of them are the bytes.
+        min_count: How often two pieces must meet to become one.
+        lower: In small letters.
+    """
+
+    def __init__(self, *, size: int = 8000, min_count: int = 2, lower: bool = False) -> None:
+        if not _BYTES < size <= _LARGEST or min_count < 1:
+            raise ConfigError(
+                f"size={size} and min_count={min_count} of subwords: write {_BYTES + 1} to {_LARGEST:,} and at least 1"
+            )
+        self.size = size
+        self.min_count = min_count
+        self.lower = lower
+        self.pieces: tuple[str, ...] = ()
+        """All that `encode` gives, for the vocabulary; empty before anything was learned."""
+        self._merges: list[str] = []
+        self._tokeniser: Tokenizer | None = None
+
+    def fit(self, texts: Iterable[str]) -> Self:
+        """Learned from these texts; the same for whatever order they come in."""
+        from tokenizers.trainers import BpeTrainer
+
+        made = _tokeniser(self.lower, [], [])
+        trainer = BpeTrainer(
+            vocab_size=self.size, min_frequency=self.min_count, initial_alphabet=_alphabet(), show_progress=False
+        )
+        made.train_from_iterator(_spaced(texts), trainer)
+        model = json.loads(made.to_str())["model"]
+        pieces = sorted(model["vocab"], key=model["vocab"].__getitem__)
+        learned = type(self)(size=self.size, min_count=self.min_count, lower=self.lower)
+        learned._set(pieces, [" ".join(each) for each in model["merges"]])
+        return learned
+
+    def encode(self, text: str) -> Tokens:
+        if self._tokeniser is None:
+            raise RuntimeError("these subwords have learned nothing yet: call fit first")
+        try:
+            found = self._tokeniser.encode(f" {text}", add_special_tokens=False)
+        except TypeError as error:  # the library takes it for no text
+            raise DataError("the text has half of a surrogate pair, which is no character") from error
+        spans = [_without_space(text, start - 1, end - 1) for start, end in found.offsets]
+        filled = [word for word, (start, end) in zip(found.word_ids, spans, strict=True) if start < end]
+        numbers = {word: number for number, word in enumerate(dict.fromkeys(filled))}
+        return Tokens(found.tokens, spans, [numbers.get(word, NO_WORD) for word in found.word_ids])
+
+    def decode(self, names: Sequence[str]) -> str:
+        from tokenizers.decoders import ByteLevel
+
+        return str(ByteLevel().decode(list(names))).removeprefix(" ")
+
+    def state(self) -> dict[str, Any]:
+        return {"kind": "subwords", "lower": self.lower, "pieces": list(self.pieces), "merges": list(self._merges)}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Self:
+        pieces, merges = state.get("pieces", []), state.get("merges", [])
+        _check(pieces, merges)
+        made = cls(size=max(len(pieces), _BYTES + 1), lower=state["lower"])
+        made._set(pieces, merges)
+        return made
+
+    def _set(self, pieces: Sequence[str], merges: list[str]) -> None:
+        self.pieces, self._merges = tuple(pieces), merges
+        self._tokeniser = _tokeniser(self.lower, self.pieces, merges)
+
+
+def _tokeniser(lower: bool, pieces: Sequence[str], merges: Sequence[str]) -> Tokenizer:
+    # Threads of the library and processes that make batches do not go together; one text at a time needs none.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
+    from tokenizers.models import BPE
+
+    numbers = {piece: number for number, piece in enumerate(pieces)}
+    made = Tokenizer(BPE(vocab=numbers, merges=[_halves(each) for each in merges]))
+    parts = pre_tokenizers.Split(Regex(_PARTS), behavior="isolated")
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [parts, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    if lower:
+        made.normalizer = normalizers.Lowercase()
+    return made
+
+
+def _alphabet() -> list[str]:
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    return sorted(ByteLevel.alphabet())
+
+
+def _spaced(texts: Iterable[str]) -> Iterator[str]:
+    """A first word is spelled as any other."""
+    return (f" {text}" for text in texts)
+
+
+def _without_space(text: str, start: int, end: int) -> Span:
+    found = _SPACES.match(text, max(start, 0), end)
+    assert found is not None
+    return found.end(), max(found.end(), end)
+
+
+def _halves(merge: str) -> tuple[str, str]:
+    first, _, second = merge.partition(" ")
+    return first, second
+
+
+def _check(pieces: Sequence[str], merges: Sequence[str]) -> None:
+    """Refuses pieces and merges that no training gives, for which texts would lose letters."""
+    known, letters = set(pieces), set(_alphabet())
+    for holds, what in (
+        (_BYTES <= len(pieces) <= _LARGEST, f"{len(pieces):,} pieces, not {_BYTES} to {_LARGEST:,}"),
+        (len(known) == len(pieces), "a piece twice"),
+        (letters <= known, "no piece for some bytes"),
+        (letters.issuperset("".join(pieces)), "a piece of letters that stand for no bytes"),
+        (len(merges) <= len(pieces), "more merges than pieces"),
+        (all(known.issuperset((*_halves(each), each.replace(" ", ""))) for each in merges), "a merge of no pieces"),
+    ):
+        if not holds:
+            raise CheckpointError(f"the checkpoint is damaged: its tokeniser has {what}")

@@ -1,0 +1,115 @@
+"""Word vectors that others trained, from text files as GloVe, word2vec and fastText write them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float32
+
+from zoo.data.lines import read_lines
+from zoo.data.records import Fault
+from zoo.data.tables import check_is_file, message
+from zoo.errors import DataError
+
+_WIDEST = 1 << 14
+
+
+@dataclass(frozen=True)
+class WordVectors:
+    """The vectors of those of some words that a file has."""
+
+    words: tuple[str, ...]
+    """In the order of the file."""
+    vectors: Float32[np.ndarray, "words dim"]
+
+
+def read_vectors(path: Path | str, words: Iterable[str], *, dim: int | None = None) -> WordVectors:
+    """Reads a file of a word and its numbers a line, with spaces between; others than the wanted rows are passed over.
+
+    Args:
+        path: In UTF-8, perhaps compressed (.gz). A first line of two numbers, how many rows and columns, is a header.
+        words: Those that are wanted, spelled as in the file.
+        dim: How many numbers a word has; None: as many as the first has.
+
+    Raises:
+        DataError: The file cannot be read, has no wanted word, or one of its lines is bad, which is named.
+    """
+    path = Path(path)
+    check_is_file(path)
+    wanted = set(words)
+    rows: dict[str, np.ndarray] = {}
+    lines: dict[str, int] = {}
+    promised: int | None = None
+    number = 0
+    for number, text in read_lines(path):
+        if isinstance(text, Fault):
+            raise DataError(message(path, number, None, *text))
+        text = text.rstrip()
+        if number == 1 and (header := _header(text)) is not None:
+            promised, columns = header
+            _check_dim(path, columns, dim)
+            dim = columns
+            continue
+        if dim is None or not rows:
+            dim = _check_dim(path, text.count(" "), dim) if dim is None else dim
+        word = text[: text.find(" ")] if text.count(" ") == dim else _word(path, number, text, dim)
+        if word not in wanted:
+            continue
+        if word in rows:
+            what = f"{word!r} has a vector in line {lines[word]} already"
+            raise DataError(message(path, number, None, what, "Remove one of the two."))
+        rows[word], lines[word] = _numbers(path, number, text, dim), number
+    if not number:
+        raise DataError(f"{path}: the file is empty.")
+    if promised is not None and number - 1 < promised:
+        raise DataError(f"{path}: it has {number - 1:,} rows, and its header says {promised:,}. It was cut short.")
+    if not rows:
+        raise DataError(f"{path}: it has none of the {len(wanted):,} words, such as {min(wanted, default='')!r}.")
+    return WordVectors(tuple(rows), np.stack(list(rows.values())))
+
+
+def _header(text: str) -> tuple[int, int] | None:
+    parts = text.split(" ")
+    if len(parts) == 2 and all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
+        return int(parts[0]), int(parts[1])
+    return None
+
+
+def _check_dim(path: Path, found: int, dim: int | None) -> int:
+    if dim is not None and found != dim:
+        raise DataError(f"{path}, line 1: vectors of {found:,} numbers, not of {dim:,}. Name another file.")
+    if not 0 < found <= _WIDEST:
+        raise DataError(message(path, 1, None, f"{found:,} numbers follow the word", "Write a word and its numbers."))
+    return found
+
+
+def _word(path: Path, number: int, text: str, dim: int) -> str:
+    """The word of a line that has not as many spaces as the others: a few published ones have spaces in them."""
+    parts = text.rsplit(" ", dim)
+    if len(parts) <= dim or _is_number(parts[0].rpartition(" ")[2]):
+        what = f"{text.count(' ')} numbers follow the word, and {dim} were to"
+        raise DataError(message(path, number, None, what, "Give each word as many."))
+    return parts[0]
+
+
+def _numbers(path: Path, number: int, text: str, dim: int) -> np.ndarray:
+    cells = text.rsplit(" ", dim)[1:]
+    try:
+        found = np.array(list(map(float, cells)), np.float64)
+    except ValueError:
+        strange = next(cell for cell in cells if not _is_number(cell))
+        raise DataError(message(path, number, None, f"{strange!r} is not a number", "Write one.")) from None
+    if not np.abs(found).max() <= np.finfo(np.float32).max:
+        raise DataError(message(path, number, None, "a number is not finite in 32 bits", "Write another, or leave it."))
+    return found.astype(np.float32)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

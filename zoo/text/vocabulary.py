@@ -1,0 +1,150 @@
+"""Which tokens a model has a row for, and which row."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, Self
+
+from zoo.errors import CheckpointError, ConfigError, DataError, some_of
+from zoo.forms import MalformedError, Where, expect
+
+Special = Literal["pad", "unknown", "begin", "end"]
+
+_SPECIALS: dict[Special, str] = {"pad": "<pad>", "unknown": "<unk>", "begin": "<s>", "end": "</s>"}
+_LONGEST, _MOST = 1 << 10, 1 << 24
+
+VOCABULARY = [Where(f"a text of at most {_LONGEST:,} characters", lambda value: type(value) is str and _fits(value))]
+"""The form of a vocabulary's state, which fine-tuning matches by name."""
+
+
+class Vocabulary:
+    """Tokens by number and numbers by token. Those of no text come first: padding, unknown, begin, end, if asked for.
+
+    A token that is spelled as one of these (`<pad>`) is never taken for it: it is unknown.
+
+    Args:
+        tokens: In the order of their numbers, each once.
+        specials: Those that come first, in this order.
+    """
+
+    def __init__(self, tokens: Iterable[str], specials: Sequence[Special] = ("pad", "unknown")) -> None:
+        strange = [each for each in specials if each not in _SPECIALS]
+        if strange or len(set(specials)) < len(specials):
+            raise ConfigError(f"specials are {', '.join(_SPECIALS)}, each at most once, not {', '.join(specials)}")
+        reserved = set(_SPECIALS.values())
+        self._specials = {name: number for number, name in enumerate(specials)}
+        self.names = (*(_SPECIALS[name] for name in specials), *(each for each in tokens if each not in reserved))
+        """All of them; as a list it is what a checkpoint holds."""
+        self._numbers = {name: number for number, name in enumerate(self.names) if name not in reserved}
+        if len(self._numbers) + len(specials) < len(self.names):
+            repeated = [name for name, count in Counter(self.names).items() if count > 1]
+            raise DataError(f"{some_of(repeated)} named more than once among the tokens")
+
+    @classmethod
+    def counted(
+        cls,
+        counts: Mapping[str, int],
+        *,
+        specials: Sequence[Special] = ("pad", "unknown"),
+        min_count: int = 1,
+        max_size: int | None = None,
+    ) -> Self:
+        """The most frequent tokens first, those of one frequency by their spelling.
+
+        Args:
+            counts: How often each occurs.
+            specials: Those that come first.
+            min_count: How often a token occurs at least.
+            max_size: Tokens at most, specials too.
+        """
+        if min_count < 1 or (max_size is not None and max_size <= len(specials)):
+            raise ConfigError(
+                f"min_count={min_count} and max_size={max_size}: write numbers from 1, and room for more than the "
+                f"{len(specials)} tokens of no text"
+            )
+        frequent = [token for token, count in counts.items() if count >= min_count and token not in _SPECIALS.values()]
+        frequent.sort(key=lambda token: (-counts[token], token))
+        return cls(frequent if max_size is None else frequent[: max_size - len(specials)], specials)
+
+    @classmethod
+    def from_state(cls, state: Any) -> Self:
+        """That of a checkpoint.
+
+        Raises:
+            CheckpointError: It is not what `state` gives.
+        """
+        try:
+            expect(state, VOCABULARY, "the vocabulary")
+        except MalformedError as error:
+            raise CheckpointError(f"the checkpoint is damaged: {error}") from error
+        if len(state) > _MOST:
+            raise CheckpointError(f"the checkpoint has {len(state):,} tokens, and {_MOST:,} are the most")
+        by_name = {name: special for special, name in _SPECIALS.items()}
+        specials: list[Special] = []
+        while len(specials) < len(state) and state[len(specials)] in by_name:
+            specials.append(by_name[state[len(specials)]])
+        try:
+            found = cls(state[len(specials) :], specials)
+        except (ConfigError, DataError) as error:
+            raise CheckpointError(f"the checkpoint is damaged: its vocabulary has a token twice ({error})") from error
+        if len(found) != len(state):
+            raise CheckpointError("the checkpoint is damaged: its vocabulary has tokens of no text among the others")
+        return found
+
+    def state(self) -> list[str]:
+        return list(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __contains__(self, token: object) -> bool:
+        """Whether it is a token of texts that has a number of its own."""
+        return token in self._numbers
+
+    @property
+    def pad(self) -> int:
+        return self._special("pad")
+
+    @property
+    def unknown(self) -> int:
+        return self._special("unknown")
+
+    @property
+    def begin(self) -> int:
+        return self._special("begin")
+
+    @property
+    def end(self) -> int:
+        return self._special("end")
+
+    def numbers(self, tokens: Iterable[str]) -> list[int]:
+        """The number of each, or that of the unknown.
+
+        Raises:
+            DataError: One is not known, and there is no number for that.
+        """
+        get = self._numbers.get
+        if "unknown" in self._specials:
+            unknown = self.unknown
+            return [get(token, unknown) for token in tokens]
+        tokens = list(tokens)
+        found = [get(token, -1) for token in tokens]
+        if -1 in found:
+            strange = sorted({token for token in tokens if token not in self._numbers})
+            raise DataError(f"{some_of(strange)} not in the vocabulary of {len(self):,} tokens")
+        return found
+
+    def tokens(self, numbers: Iterable[int]) -> list[str]:
+        """The token of each number; those of no text are left out, but the unknown."""
+        kept = self._specials.get("unknown", -1)
+        return [self.names[number] for number in numbers if number >= len(self._specials) or number == kept]
+
+    def _special(self, name: Special) -> int:
+        if name not in self._specials:
+            raise AttributeError(f"this vocabulary was made without {_SPECIALS[name]}: ask for it in specials")
+        return self._specials[name]
+
+
+def _fits(name: str) -> bool:
+    return 0 < len(name) <= _LONGEST

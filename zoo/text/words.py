@@ -1,0 +1,86 @@
+"""Tokens that need no learning: words, characters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+import regex
+
+from zoo.text.tokens import NO_WORD, Tokens
+
+WORD = r"[\w\p{M}]+(?:['’][\w\p{M}]+)*|[^\w\s\p{M}]"
+"""A word with its marks and the apostrophes in it, or one character that is neither a letter nor white space."""
+
+_WORD = regex.compile(WORD)
+_CLOSING, _OPENING = (
+    frozenset(".,;:!?)]}%…"),
+    frozenset("([{"),
+)  # quotation marks close in one language and open in another
+
+
+class Words:
+    """Words and, each by itself, punctuation marks.
+
+    Args:
+        lower: In small letters.
+    """
+
+    def __init__(self, *, lower: bool = False) -> None:
+        self.lower = lower
+
+    def fit(self, texts: Iterable[str]) -> Self:
+        return self
+
+    def encode(self, text: str) -> Tokens:
+        found = [(each.group(), each.span()) for each in _WORD.finditer(text)]
+        names = [name.lower() if self.lower else name for name, _ in found]
+        return Tokens(names, [span for _, span in found], list(range(len(found))))
+
+    def decode(self, names: Sequence[str]) -> str:
+        """The words with spaces between them, but none before what closes and behind what opens."""
+        parts: list[str] = []
+        for name in names:
+            if parts and name not in _CLOSING and parts[-1] not in _OPENING:
+                parts.append(" ")
+            parts.append(name)
+        return "".join(parts)
+
+    def state(self) -> dict[str, Any]:
+        return {"kind": "words", "lower": self.lower}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Self:
+        return cls(lower=state["lower"])
+
+
+class Characters:
+    """Characters, white space too. `decode` gives back the text, but for capitals where `lower` is set.
+
+    Args:
+        lower: In small letters.
+    """
+
+    def __init__(self, *, lower: bool = False) -> None:
+        self.lower = lower
+
+    def fit(self, texts: Iterable[str]) -> Self:
+        return self
+
+    def encode(self, text: str) -> Tokens:
+        words = [NO_WORD] * len(text)
+        for number, each in enumerate(_WORD.finditer(text)):
+            start, end = each.span()
+            words[start:end] = [number] * (end - start)
+        names = [letter.lower() for letter in text] if self.lower else list(text)
+        return Tokens(names, [(place, place + 1) for place in range(len(text))], words)
+
+    def decode(self, names: Sequence[str]) -> str:
+        return "".join(names)
+
+    def state(self) -> dict[str, Any]:
+        return {"kind": "characters", "lower": self.lower}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Self:
+        return cls(lower=state["lower"])
