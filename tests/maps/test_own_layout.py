@@ -38,8 +38,8 @@ from zoo.maps import Writer, diagnose, draw, labelled, load, words
 from zoo.maps.rollout import rollout
 from zoo.maps.score import truth
 from zoo.tasks.vision import ViT
-from zoo.tasks.vision.maps.heat import heat
-from zoo.tasks.vision.maps.recorded import heads_over_picture
+from zoo.tasks.vision.maps.naming import heads_over_picture
+from zoo.tasks.vision.maps.scored import heat
 
 N = 9
 

@@ -18,7 +18,7 @@ from zoo.errors import ConfigError
 from zoo.tasks.contract import Task
 from zoo.tasks.recommendation.answers import because
 from zoo.tasks.recommendation.data.history_data import HistoryData
-from zoo.tasks.recommendation.maps.influence import chosen
+from zoo.tasks.recommendation.maps.scored import chosen
 
 MODELS = ("sasrec", "din")
 

@@ -13,7 +13,7 @@ from zoo.errors import ConfigError
 from zoo.maps.words import number
 from zoo.tasks.contract import EXAMPLE
 from zoo.tasks.recommendation.batch import Catalogue, Histories
-from zoo.tasks.recommendation.maps.influence import occlusion
+from zoo.tasks.recommendation.maps.scored import occlusion
 from zoo.tasks.recommendation.ranking.ranks import Ranked
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from zoo.training import ranks
 from zoo.training.optimisation import Optimisation
 
 if TYPE_CHECKING:
-    from zoo.tasks.recommendation.maps.survey import ByDistance
+    from zoo.tasks.recommendation.maps.tables import ByDistance
 
 
 class CandidateRanker(Recommender):

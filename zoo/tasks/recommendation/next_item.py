@@ -20,7 +20,7 @@ from zoo.tasks.contract import Invariance
 from zoo.tasks.packing import Packing
 from zoo.tasks.recommendation.answers import recommended
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.maps.influence import How, attended, influence, last_rows, refusal
+from zoo.tasks.recommendation.maps.scored import How, attended, influence, last_rows, refusal
 from zoo.tasks.recommendation.nets.sasrec import SASRec
 from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.tasks.recommendation.recommender import UNASKED, Look, Recommender
@@ -28,7 +28,7 @@ from zoo.training import ranks
 from zoo.training.optimisation import Optimisation
 
 if TYPE_CHECKING:
-    from zoo.tasks.recommendation.maps.survey import ByDistance
+    from zoo.tasks.recommendation.maps.tables import ByDistance
 
 
 class NextItem(Recommender):
@@ -40,7 +40,7 @@ class NextItem(Recommender):
         items, length: From the data.
         loss: Of hidden states and the items that follow: see `losses`.
         protocol: Among which items the held-out one is ranked.
-        explain: What the map that is scored is made of, see `maps.influence`; None: the last layer's attention, and no
+        explain: What the map that is scored is made of, see `maps.scored`; None: the last layer's attention, and no
             map where that has no weights.
     """
 

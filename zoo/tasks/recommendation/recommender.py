@@ -21,8 +21,8 @@ from zoo.maps.source import MapOptions, NamedMap
 from zoo.tasks.contract import Task
 from zoo.tasks.recommendation.answers import TOP, answers, checked, recommended
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.maps.influence import How, by_user, gold_places, named, occluded
 from zoo.tasks.recommendation.maps.map_source import UserMaps
+from zoo.tasks.recommendation.maps.scored import How, by_user, gold_positions, named, occluded
 from zoo.tasks.recommendation.ranking.metrics import RankMetrics
 from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.tasks.recommendation.ranking.ranks import Ranked
@@ -31,7 +31,7 @@ from zoo.training.optimisation import Optimisation
 
 if TYPE_CHECKING:
     from zoo.tasks.recommendation.data.history_data import HistoryData
-    from zoo.tasks.recommendation.maps.survey import ByDistance
+    from zoo.tasks.recommendation.maps.tables import ByDistance
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ class Recommender(Task):
         optimisation: Optimiser, schedule, frozen layers and rates.
         items: From the data.
         protocol: Among which items the held-out one is ranked.
-        explain: What the map that is scored is made of, see `maps.influence`; None: no map.
+        explain: What the map that is scored is made of, see `maps.scored`; None: no map.
     """
 
     primary = "val/ndcg@10"
@@ -150,7 +150,7 @@ class Recommender(Task):
         if ranked.among_all is not None:
             self.test_all.update(ranked.among_all)
         self.test_popularity.update(self.ranking.popularity(batch))
-        gold = gold_places(batch)
+        gold = gold_positions(batch)
         if gold is not None and self.how is not None:
             found = self.explain(batch).weights[:, 0, 0]
             belongs = by_user(gold.float(), batch, "gold").weights[:, 0, 0] > 0

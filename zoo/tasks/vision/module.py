@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix, MulticlassF1Score
@@ -22,8 +22,9 @@ from zoo.tasks.contract import Invariance, Published, Task
 from zoo.tasks.vision.batch import Images
 from zoo.tasks.vision.calibration import CalibrationError
 from zoo.tasks.vision.costs import gate_costs
-from zoo.tasks.vision.maps.heat import How, gold_places, heat, refusal, usual
 from zoo.tasks.vision.maps.map_source import PictureMaps
+from zoo.tasks.vision.maps.scored import How, Look, gold_cells, heat, look, refusal, usual
+from zoo.tasks.vision.nets.picture_net import PictureNet, TokenNet
 from zoo.tasks.vision.nets.pretrained import published
 from zoo.training import ranks
 from zoo.training.optimisation import Optimisation
@@ -45,7 +46,7 @@ class ImageClassifier(Task):
         mixup: Alpha of mixup (Zhang et al. 2018); 0 for none.
         cutmix: Alpha of CutMix (Yun et al. 2019); 0 for none. With both, each batch takes one of them.
         channels_last: The memory format of a convolutional net; the outputs are the same.
-        explain: What the map that is scored is made of, see `explaining.heat`; None: `explaining.usual`'s, and no map
+        explain: What the map that is scored is made of, see `maps.scored`; None: the one of `usual`, and no map
             where the net can give none, as with attention that has no weights.
     """
 
@@ -56,7 +57,7 @@ class ImageClassifier(Task):
     def __init__(
         self,
         *,
-        net: Callable[..., nn.Module],
+        net: Callable[..., PictureNet],
         optimisation: Optimisation,
         channels: Count,
         height: Count,
@@ -74,7 +75,7 @@ class ImageClassifier(Task):
         if not 0 <= smoothing < 1:
             raise ConfigError(f"model.smoothing={smoothing}: write a number from 0 up to, but not, 1")
         named = {name: value for name, value in {"size": size, "backbone": backbone}.items() if value is not None}
-        self.net: Any = net(channels=channels, height=height, width=width, classes=classes, **named)
+        self.net = net(channels=channels, height=height, width=width, classes=classes, **named)
         if channels_last:
             self.net.to(memory_format=torch.channels_last)
         why_not = None if explain is None else refusal(self.net, explain)
@@ -130,7 +131,7 @@ class ImageClassifier(Task):
         self.log_dict(metrics, on_step=False, on_epoch=True, batch_size=size)
         if batch.gold is not None and self._how is not None:
             found = self.heat(batch)
-            self.pointing.update(pointing(found.flatten(1), gold_places(batch.gold, (found.shape[1], found.shape[2]))))
+            self.pointing.update(pointing(found.flatten(1), gold_cells(batch.gold, (found.shape[1], found.shape[2]))))
             self.log("truth/pointing_accuracy", self.pointing, on_step=False, on_epoch=True, batch_size=size)
 
     def on_test_epoch_start(self) -> None:
@@ -155,12 +156,16 @@ class ImageClassifier(Task):
             raise ConfigError("this model has no map of where it looks: its attention has no weights, and no class map")
         return self._how
 
+    def look(self, pixels: Float[Tensor, "b c h w"]) -> Look:
+        """Logits and the scored map of one pass."""
+        return look(self.net, self._as_taken(pixels), self.explain_by)
+
     def heat(self, batch: Images) -> Float[Tensor, "b r c"]:
-        """Where the model looks, on its own grid of places."""
+        """Where the model looks, on its own grid of cells."""
         return heat(self.net, self._as_taken(batch.pixels), self.explain_by)
 
     def explain(self, batch: Images) -> AttentionMap:
-        """The scored map: one query, the picture; its keys are the places of the grid, in reading order."""
+        """The scored map: one query, the picture; its keys are the cells of the grid, in reading order."""
         weights = self.heat(batch).flatten(1)[:, None, None]
         return AttentionMap(
             site=self.explain_by,
@@ -175,7 +180,11 @@ class ImageClassifier(Task):
 
     def predict_step(self, batch: Images, batch_idx: int = 0) -> dict[str, list[Any]]:
         """One column a key, one entry a picture; `loss` is None where the label is not known."""
-        probabilities = self(batch).float().softmax(-1)
+        return self.predicted(batch, self(batch))
+
+    def predicted(self, batch: Images, logits: Float[Tensor, "b classes"]) -> dict[str, list[Any]]:
+        """The columns of `predict_step`."""
+        probabilities = logits.float().softmax(-1)
         ranked = probabilities.topk(min(5, probabilities.shape[1]))
         names, labels = batch.label_names, batch.labels.tolist()
         loss = F.nll_loss(probabilities.clamp(min=1e-12).log(), batch.labels.clamp(min=0), reduction="none")
@@ -214,8 +223,7 @@ class ImageClassifier(Task):
 
     def resized(self, name: str, old: Tensor, shape: torch.Size) -> Tensor | None:
         """Positions of another resolution, interpolated."""
-        resize = getattr(self.net, "resized", None)
-        return None if resize is None else resize(name.removeprefix("net."), old, shape)
+        return self.net.resized(name.removeprefix("net."), old, shape)
 
     def published(self, name: str) -> Published:
         """Weights of torchvision for this net."""
@@ -224,15 +232,14 @@ class ImageClassifier(Task):
 
     def gold_attention(self, batch: Images) -> Mapping[str, Tensor]:
         """Of the class token of the last layer; other tokens have no gold."""
-        extra = getattr(self.net, "extra", 0)
-        site = getattr(self.net, "class_site", None)
-        if batch.gold is None or site is None or not extra or self.mix is not None:
+        net = self.net
+        if batch.gold is None or not isinstance(net, TokenNet) or net.class_site is None or self.mix is not None:
             return {}
-        rows, columns = self.net.grid(*batch.pixels.shape[-2:])
-        places = gold_places(batch.gold, (rows, columns))
-        gold = places.new_zeros(len(places), extra + rows * columns, extra + rows * columns)
-        gold[:, 0, extra:] = places
-        return {f"net.{site}": gold}
+        cells = gold_cells(batch.gold, net.grid(batch.pixels.shape[2], batch.pixels.shape[3]))
+        tokens = net.extra + cells.shape[1]
+        gold = cells.new_zeros(len(cells), tokens, tokens)
+        gold[:, 0, net.extra :] = cells
+        return {f"net.{net.class_site}": gold}
 
     def _logits(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b classes"]:
         logits: Tensor = self.net(self._as_taken(pixels))

@@ -11,7 +11,7 @@ import torch
 from zoo.maps import draw
 from zoo.tasks.recommendation.batch import Catalogue, Histories
 from zoo.tasks.recommendation.maps.figures import Bars, Panel, distance_figure, session
-from zoo.tasks.recommendation.maps.survey import ByDistance
+from zoo.tasks.recommendation.maps.tables import ByDistance
 
 
 def _padded(weights: torch.Tensor, lengths: list[int]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -25,7 +25,7 @@ from zoo.errors import ConfigError
 from zoo.maps.score import pointing_accuracy
 from zoo.tasks.recommendation.batch import Catalogue, Histories
 from zoo.tasks.recommendation.click import CandidateRanker, ClickMetrics, drawn
-from zoo.tasks.recommendation.maps.influence import by_user
+from zoo.tasks.recommendation.maps.scored import by_user
 from zoo.tasks.recommendation.nets.din import DIN, Candidates, whole
 from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.training.optimisation import Optimisation

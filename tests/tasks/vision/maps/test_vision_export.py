@@ -21,7 +21,7 @@ from zoo.maps.source import MapOptions
 from zoo.tasks.vision.data.dataset import PictureSet
 from zoo.tasks.vision.data.image_data import ImageData
 from zoo.tasks.vision.data.sources import planted_glimpse
-from zoo.tasks.vision.maps.heat import gold_places
+from zoo.tasks.vision.maps.scored import gold_cells
 from zoo.tasks.vision.module import ImageClassifier
 from zoo.tasks.vision.nets.resnet import ResNet
 from zoo.tasks.vision.nets.vit import ViT
@@ -94,7 +94,7 @@ def test_a_vit_s_folder(planted: ImageData, out: Path, capsys: pytest.CaptureFix
 
     (batch,) = _whole(planted, "test")
     heat, said = module.heat(batch), module.predict_step(batch)
-    marks = gold_places(batch.gold, (heat.shape[1], heat.shape[2]))
+    marks = gold_cells(batch.gold, (heat.shape[1], heat.shape[2]))
     places = table("out/places.csv")
     for column in ("id", "split", "label", "prediction"):
         assert places[column].tolist() == said[column]

@@ -30,9 +30,9 @@ from zoo.attention import (
 from zoo.maps import draw
 from zoo.tasks.vision.batch import Picture
 from zoo.tasks.vision.maps.figures import Panels, gate_figure, overlay, sheet, upsampled
-from zoo.tasks.vision.maps.gate_table import GateTable
-from zoo.tasks.vision.maps.hottest import region, where_it_looks
-from zoo.tasks.vision.maps.recorded import heads_over_picture, named, places, reassembled, scored
+from zoo.tasks.vision.maps.naming import cell_names, heads_over_picture, named, reassembled, scored_map
+from zoo.tasks.vision.maps.tables import GateTable
+from zoo.tasks.vision.maps.words import region, where_it_looks
 from zoo.tasks.vision.nets.cct import CCT
 from zoo.tasks.vision.nets.resnet import ResNet
 from zoo.tasks.vision.nets.swin import Swin
@@ -139,7 +139,7 @@ def swin_map(
     torch.manual_seed(0)
     windows = Windows(rows, columns, window, down, right)
     support = windows.support(batch, torch.device("cpu"))
-    count = batch * len(windows.places())
+    count = batch * len(windows.cells())
     weights = support.softmax(torch.randn(count, 3, window**2, window**2))
     return AttentionMap("site", weights, support.axes, support, (0, 1, 2)), windows
 
@@ -168,7 +168,7 @@ def test_windows_are_put_together(sizes: tuple[int, int, int, int, int]) -> None
                 )
                 if torn:
                     continue
-                window = index * len(windows.places()) + qr // side * across + qc // side
+                window = index * len(windows.cells()) + qr // side * across + qc // side
                 at = (qr % side * side + qc % side, kr % side * side + kc % side)
                 expected[:, q, k] = found.weights[window, :, at[0], at[1]]
                 exists[q, k] = True
@@ -202,7 +202,7 @@ def test_names_of_tokens_and_gold(tmp_path: Path) -> None:
     with torch.no_grad(), record(vit) as maps:
         vit(pixels)
     found = list(named(vit, maps, (12, 16), gold))
-    assert found[0].axis_labels["key"] == ["class", "register 1", *places((3, 4))]
+    assert found[0].axis_labels["key"] == ["class", "register 1", *cell_names((3, 4))]
     assert found[0].gold is not None
     assert found[0].gold.nonzero().tolist() == [[0, 2 + 6]]
     cct = CCT(**SIZES, attend=SOFTMAX, kernel=3, convolutions=1, **SMALL).eval()
@@ -235,7 +235,7 @@ def test_each_kind_of_map_is_written_and_read(tmp_path: Path) -> None:
             net(torch.randn(1, 1, 12, 16))
         heat = AttentionMap("heat", torch.rand(1, 1, 1, 12), DenseSupport.axes, DenseSupport(), (0,))
         with zoo.maps.Writer(tmp_path / name, model=name, layers=[*sites(net), "heat"]) as writer:
-            for each in (*named(net, maps, (12, 16), gold), scored(heat, (3, 4), gold)):
+            for each in (*named(net, maps, (12, 16), gold), scored_map(heat, (3, 4), gold)):
                 writer.add("a", each.found, axis_labels=each.axis_labels, gold=each.gold, nouns=each.nouns)
         read = zoo.maps.load(tmp_path / name)
         assert list(read["a"]) == [*sites(net), "heat"]

@@ -130,7 +130,7 @@ def test_recorded_weights_are_of_the_places_that_windows_say(layer: int) -> None
     (found,) = maps.values()
     windows = net.windows(layer, 14, 10)
     assert (windows.rows, windows.columns) == ((7, 5) if layer < 2 else (4, 3))
-    at = windows.places()
+    at = windows.cells()
     assert found.weights.shape == (2 * len(at), 1 if layer == 2 else 2, 9, 9)
     assert sorted(at[at >= 0].tolist()) == list(range(windows.rows * windows.columns))
     shift = 1 if layer == 1 else 0
@@ -159,7 +159,7 @@ def test_join_undoes_cut(rows: int, shifts: tuple[int, int]) -> None:
     x = torch.randn(2, rows, 5, 3)
     assert torch.equal(windows.join(windows.cut(x)), x)
     flat = windows.cut(x).view(2, -1, 3)
-    at = windows.places().flatten()
+    at = windows.cells().flatten()
     assert torch.equal(flat[:, at >= 0], x.flatten(1, 2)[:, at[at >= 0]])
     assert not flat[:, at < 0].any()
 

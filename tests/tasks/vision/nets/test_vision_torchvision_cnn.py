@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torchvision.models import get_model
 
 from zoo.attention import CBAM, EfficientChannel, SqueezeExcitation, record, sites
-from zoo.tasks.vision.maps.heat import heat, refusal
+from zoo.tasks.vision.maps.scored import heat, refusal
 from zoo.tasks.vision.nets.resnet import ResNet
 from zoo.tasks.vision.nets.torchvision_cnn import TorchvisionCNN, backbones
 

@@ -17,7 +17,7 @@ from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, Tabl
 from zoo.tasks.recommendation.answers import because
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.maps.figures import Bars, Panel, distance_figure, session
-from zoo.tasks.recommendation.maps.influence import by_user, chosen, gold_places, named, occlusion
+from zoo.tasks.recommendation.maps.scored import by_user, chosen, gold_positions, named, occlusion
 from zoo.tasks.recommendation.maps.survey import Survey
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class _OneUser(MappedExample):
         return lines
 
     def maps(self) -> Iterator[NamedMap]:
-        titles, gold = self.titles, gold_places(self.batch)
+        titles, gold = self.titles, gold_positions(self.batch)
         yield from self.module.named_maps(self.look)
         nouns = {"query": "recommendation", "key": "item"}
         if self.shares is not None:
@@ -200,7 +200,7 @@ class _OneUser(MappedExample):
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
         chosen_next = f"; chose {self.chosen}" if self.chosen else ""
-        gold = gold_places(self.batch)
+        gold = gold_positions(self.batch)
         has_gold = gold is not None and bool(gold.any())
         figure = session(
             self.titles,

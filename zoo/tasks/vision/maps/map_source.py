@@ -18,10 +18,11 @@ from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, Tabl
 from zoo.maps.words import number
 from zoo.tasks.vision.batch import Images, Picture, collate
 from zoo.tasks.vision.maps.figures import Panels, gate_figure, sheet
-from zoo.tasks.vision.maps.heat import has_class_token, pooling_site
-from zoo.tasks.vision.maps.hottest import where_it_looks
-from zoo.tasks.vision.maps.recorded import heads_over_picture, named, scored
+from zoo.tasks.vision.maps.naming import heads_over_picture, named, scored_map
+from zoo.tasks.vision.maps.scored import Look
 from zoo.tasks.vision.maps.survey import Survey
+from zoo.tasks.vision.maps.words import where_it_looks
+from zoo.tasks.vision.nets.picture_net import TokenNet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,9 +65,8 @@ class PictureMaps(MapSource):
         for which in self.chosen:
             batch = self._batch(which)
             with torch.inference_mode(), self.recording() as found:
-                probabilities = self.module(batch)[0].float().softmax(-1)
-            heat = self.module.heat(batch)[0].cpu()
-            yield _OnePicture(self.module, self.data, self.pictures[which], batch, found, heat, probabilities)
+                look = self.module.look(batch.pixels)
+            yield _OnePicture(self.module, self.data, self.pictures[which], batch, found, look)
 
     def truth(self) -> dict[str, float | None]:
         return self._survey.truth()
@@ -111,8 +111,15 @@ class _OnePicture(MappedExample):
     picture: Picture
     batch: Images
     found: Recording
-    heat: Float[Tensor, "r c"]
-    probabilities: Float[Tensor, " classes"]
+    look: Look
+
+    @property
+    def heat(self) -> Float[Tensor, "r c"]:
+        return self.look.heat[0].cpu()
+
+    @property
+    def probabilities(self) -> Float[Tensor, " classes"]:
+        return self.look.logits[0].float().softmax(-1)
 
     @property
     def id(self) -> str:
@@ -157,7 +164,7 @@ class _OnePicture(MappedExample):
         gold, how = self.batch.gold, self.module.explain_by
         yield from named(self.module.net, self.found, self.size, gold)
         own = AttentionMap(how, self.heat.reshape(1, 1, 1, -1), DenseSupport.axes, DenseSupport(), (0,))
-        yield scored(own, (self.heat.shape[0], self.heat.shape[1]), gold)
+        yield scored_map(own, (self.heat.shape[0], self.heat.shape[1]), gold)
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
         height, width = self.picture.pixels.shape[1:]
@@ -182,9 +189,10 @@ class _OnePicture(MappedExample):
         maps = {site: heads_over_picture(net, each, self.size) for site, each in self.found.items()}
         over = {site: each for site, each in maps.items() if each is not None}
         gates = [site for site in over if self.found[site].axes == ("batch", "height", "width")]
-        tokens = [site for site in over if site not in gates and site != pooling_site(net)]
-        pooled = [site for site in over if site == pooling_site(net)]
-        whose = "the class token's attention" if has_class_token(net) else "the attention that each place receives"
+        pool, first = (net.pool_site, net.class_site) if isinstance(net, TokenNet) else (None, None)
+        tokens = [site for site in over if site not in gates and site != pool]
+        pooled = [site for site in over if site == pool]
+        whose = "the attention that each place receives" if first is None else "the class token's attention"
         made = [
             Panels("spatial gates", [_block(site) for site in gates], [over[site][0] for site in gates]),
             Panels(

@@ -9,9 +9,10 @@ import torch
 
 from zoo.attention import ChannelGate, EfficientChannel, SqueezeExcitation, record, sites
 from zoo.maps.score import Pointing
-from zoo.tasks.vision.maps.gate_table import GateTable
-from zoo.tasks.vision.maps.heat import gold_places
-from zoo.tasks.vision.maps.hottest import Region, region
+from zoo.tasks.vision.batch import Images
+from zoo.tasks.vision.maps.scored import Look, at_once, gold_cells
+from zoo.tasks.vision.maps.tables import GateTable
+from zoo.tasks.vision.maps.words import Region, region
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,15 +45,12 @@ class Survey:
         """id, split, label, prediction, probability, where it looks: a rectangle, its share, whether that is gold."""
         import pandas as pd
 
-        net: Any = self.module.net
-        gates = [site for site in sites(net) if isinstance(net.get_submodule(site), _CHANNEL_GATES)]
+        module = self.module
         for batch in self.data.loader(self.split):
-            with torch.inference_mode(), record(net, layers=gates) as found:
-                said = self.module.predict_step(batch)
-            predicted = torch.tensor([batch.label_names.index(name) for name in said["prediction"]])
-            labels = batch.labels.cpu()
-            self.gates.add(found, torch.where(labels >= 0, labels, predicted))
-            heat = self.module.heat(batch).cpu()
+            with torch.inference_mode():
+                look = self._look(batch)
+                said = module.predicted(batch, look.logits)
+            heat = look.heat.cpu()
             boxes = [region(each) for each in heat]
             columns: dict[str, Any] = {key: said[key] for key in ("id", "split", "label", "prediction", "probability")}
             for name in ("top", "left", "bottom", "right"):
@@ -60,13 +58,24 @@ class Survey:
             columns["share"] = [0.0 if box is None else box.share for box in boxes]
             columns["where"] = [_where(box) for box in boxes]
             if batch.gold is not None:
-                marks = gold_places(batch.gold.cpu(), (heat.shape[1], heat.shape[2]))
+                marks = gold_cells(batch.gold.cpu(), (heat.shape[1], heat.shape[2]))
                 columns["points_at_gold"] = self._pointing.add(heat.flatten(1), marks)
             yield pd.DataFrame(columns)
 
     def truth(self) -> dict[str, float | None]:
         """The scores over all pictures that have gold, once `frames` has been read."""
         return self._pointing.truth()
+
+    def _look(self, batch: Images) -> Look:
+        """One pass, or as many as memory asks for, each with its channel gates."""
+        net, looks = self.module.net, []
+        gates = [site for site in sites(net) if isinstance(net.get_submodule(site), _CHANNEL_GATES)]
+        size = at_once(net, batch.pixels)
+        for pixels, labels in zip(torch.split(batch.pixels, size), torch.split(batch.labels, size), strict=True):
+            with record(net, layers=gates) as found:
+                looks.append(self.module.look(pixels))
+            self.gates.add(found, torch.where(labels >= 0, labels, looks[-1].logits.argmax(-1)))
+        return Look(*(torch.cat(parts) for parts in zip(*looks, strict=True)))
 
 
 def _where(box: Region | None) -> str:

@@ -7,6 +7,7 @@ from functools import partial
 from itertools import pairwise
 from typing import ClassVar, Literal
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -22,11 +23,12 @@ from zoo.attention import (
     self_attention,
 )
 from zoo.attention.ranges import Count, Rate
-from zoo.tasks.vision.nets.positions import Places
+from zoo.tasks.vision.nets.picture_net import TokenNet
+from zoo.tasks.vision.nets.positions import TokenPositions
 from zoo.tasks.vision.nets.vit import check_length, left_out, linears, named_sizes, on_grid
 
 
-class CCT(nn.Module):
+class CCT(TokenNet):
     """Convolutions, blocks, a norm, sequence pooling, a linear head (Hassani et al. 2021, section 3).
 
     As in the authors' code, queries, keys and values have no bias, and the norm before a feed-forward network stands on
@@ -61,7 +63,8 @@ class CCT(nn.Module):
         "cct_7_7x2": {"dim": 256, "layers": 7, "heads": 4, "hidden": 512, "kernel": 7, "convolutions": 2},
         "cct_14_7x2": {"dim": 384, "layers": 14, "heads": 6, "hidden": 1152, "kernel": 7, "convolutions": 2},
     }
-    extra = 0
+    averages = False
+    pool_site = "pool.attend"
 
     def __init__(
         self,
@@ -90,7 +93,7 @@ class CCT(nn.Module):
         dim, layers, heads, hidden, kernel, convolutions = named_sizes(self.SIZES, size, own)
         self.tokens = ConvolutionalTokens(channels=channels, dim=dim, kernel=kernel, convolutions=convolutions)
         grid = self.grid(height, width)
-        self.position = Places(position, dim=dim, grid=grid)
+        self.position = TokenPositions(position, dim=dim, grid=grid)
         self.dropout = nn.Dropout(dropout)
         length = grid[0] * grid[1]
         self.layers = nn.ModuleList(
@@ -144,7 +147,7 @@ class CCT(nn.Module):
         """Where parameters are, from input to output."""
         return ["tokens", "position", *(f"layers.{n}" for n in range(len(self.layers))), "norm", "pool", "head"]
 
-    def resized(self, name: str, old: Float[Tensor, "..."], shape: tuple[int, ...]) -> Float[Tensor, "..."] | None:
+    def resized(self, name: str, old: Float[Tensor, "..."], shape: torch.Size) -> Float[Tensor, "..."] | None:
         """Learned positions of another resolution for this one; None for any other parameter."""
         return self.position.resized(old) if name == "position.embedding.vectors" else None
 

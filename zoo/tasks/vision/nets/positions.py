@@ -16,7 +16,7 @@ from zoo.attention.factories import sized
 from zoo.attention.positions.embeddings import resized_grid
 
 
-class Places(nn.Module):
+class TokenPositions(nn.Module):
     """Adds positions to tokens, and puts those that have no place in the picture in front.
 
     Positions of a sequence count the tokens in front; those of a grid are for the picture's alone.

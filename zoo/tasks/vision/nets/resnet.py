@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torchvision.ops import StochasticDepth
 
 from zoo.attention.ranges import Count, Rate
+from zoo.tasks.vision.nets.picture_net import PictureNet
 
 Form = Literal["cifar", "imagenet"]
 Stem = Literal["small", "large"]
@@ -25,7 +26,7 @@ _IMAGENET: dict[int, tuple[bool, tuple[int, ...]]] = {
 """He et al. 2016, table 1: depth -> whether the blocks are bottlenecks, and how many each stage has."""
 
 
-class ResNet(nn.Module):
+class ResNet(PictureNet):
     """A stem, stages of residual blocks, the mean over the picture and a linear layer.
 
     Form `cifar` is section 4.2 of the paper: three stages of n blocks, 6n + 2 layers. Form `imagenet` is table 1 with
@@ -115,7 +116,7 @@ class ResNet(nn.Module):
         return logits
 
     def features(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d rows columns"]:
-        """The last map: logits are `head` of its mean over the places."""
+        """The last map: logits are `head` of its mean over the cells."""
         x = self.pool(self.bn1(self.conv1(x)).relu_())
         for stage in self._stages:
             x = self.get_submodule(stage)(x)

@@ -15,11 +15,12 @@ from torchvision.ops import Permute
 from zoo.attention import Attend, FeedForward, MultiHead, PreNorm, RelativeBias2D
 from zoo.attention.positions.embeddings import resized_grid
 from zoo.attention.ranges import Count, Natural, Rate
+from zoo.tasks.vision.nets.picture_net import GridNet
 from zoo.tasks.vision.nets.vit import left_out, linears, patch_grid
 from zoo.tasks.vision.nets.windows import Windows
 
 
-class Swin(nn.Module):
+class Swin(GridNet):
     """Patches, and stages of blocks with a coarser and wider map each (Liu et al. 2021, section 3.1 and fig. 3).
 
     A map that windows do not divide is padded with zeros on its right and lower side, and what is there is attended to
@@ -27,12 +28,12 @@ class Swin(nn.Module):
 
     Args:
         channels, height, width, classes: From the data. Pictures of other sizes are taken if patches divide them.
-        attend: `(dim, heads) -> Attend`, of the places of a window.
+        attend: `(dim, heads) -> Attend`, of the cells of a window.
         size: Names what is not given of `dim`, `layers`, `heads` and `window`: see `SIZES`.
         dim: Width of the first stage; each stage after it is twice as wide.
         layers: Blocks of each stage.
         heads: Heads in each block of a stage.
-        window: Side of a window, in places of the map.
+        window: Side of a window, in cells of the map.
         patch: Side of a patch, in pixels.
         ratio: Hidden units of the feed-forward networks, as a multiple of the width.
         dropout: Of hidden units and of what blocks add; that of weights is `attend`'s.
@@ -48,7 +49,6 @@ class Swin(nn.Module):
     }
     """mini is for the planted pictures; the rest are the paper's (section 3.3)."""
 
-    extra = 0
     """Tokens in front of the patches."""
 
     def __init__(
@@ -109,7 +109,7 @@ class Swin(nn.Module):
         return self.head(self.features(pixels).mean((2, 3)))  # type: ignore[no-any-return]
 
     def features(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d r k"]:
-        """The map of the last stage: logits are `head` of its mean over the places."""
+        """The map of the last stage: logits are `head` of its mean over the cells."""
         self.grid(pixels.shape[2], pixels.shape[3])
         x = self.patches(pixels)
         for number, block in enumerate(self.layers):
@@ -127,14 +127,14 @@ class Swin(nn.Module):
         return patch_grid(height, width, self.patch)
 
     def windows(self, layer: int, height: int, width: int) -> Windows:
-        """How a layer cuts the map of a picture; its weights are (b * windows, heads, places, places)."""
+        """How a layer cuts the map of a picture; its weights are (b * windows, heads, cells, cells)."""
         rows, columns = self.grid(height, width)
         for start in self.merges:
             if int(start) <= layer:
                 rows, columns = (rows + 1) // 2, (columns + 1) // 2
         return self.layers[layer].windows(rows, columns)  # type: ignore[operator, no-any-return]
 
-    def resized(self, name: str, old: Float[Tensor, "..."], shape: tuple[int, ...]) -> Float[Tensor, "..."] | None:
+    def resized(self, name: str, old: Float[Tensor, "..."], shape: torch.Size) -> Float[Tensor, "..."] | None:
         """Relative positions of windows of another side, interpolated; None of any other parameter."""
         if not name.endswith("position.table") or old.dim() != 3 or old.shape[0] != shape[0]:
             return None

@@ -15,6 +15,7 @@ from torchvision.models import get_model, list_models
 
 from zoo.attention.ranges import Count
 from zoo.errors import nearest
+from zoo.tasks.vision.nets.picture_net import PictureNet
 
 
 class _Family(NamedTuple):
@@ -57,7 +58,7 @@ def backbones() -> tuple[str, ...]:
     return tuple(name for name in list_models(module=torchvision.models) if name.startswith(tuple(_FAMILIES)))
 
 
-class TorchvisionCNN(nn.Module):
+class TorchvisionCNN(PictureNet):
     """A classifier of torchvision with gates behind some of its modules.
 
     The backbone keeps torchvision's names of parameters, so that weights load as they are. The gates stand beside it,
@@ -106,8 +107,9 @@ class TorchvisionCNN(nn.Module):
         return logits
 
     def features(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d rows columns"]:
-        """The last map. Where `averages`, logits are `head` of its mean over the places."""
+        """The last map. Where `averages`, logits are `head` of its mean over the cells."""
         found: list[Tensor] = []
+        assert self.last_map is not None
         with self.get_submodule(self.last_map).register_forward_hook(lambda _, __, out: found.append(out)):
             self.backbone(x)
         return found[0]

@@ -23,10 +23,11 @@ from zoo.attention import (
     self_attention,
 )
 from zoo.attention.ranges import Count, Natural, Rate
-from zoo.tasks.vision.nets.positions import Places
+from zoo.tasks.vision.nets.picture_net import TokenNet
+from zoo.tasks.vision.nets.positions import TokenPositions
 
 
-class ViT(nn.Module):
+class ViT(TokenNet):
     """Patches and a class token, pre-norm blocks, a norm, a linear head (Dosovitskiy et al. 2021, eq. 1-4).
 
     Tokens stand in the order class token, registers, patches row by row. Registers (Darcet et al. 2024) have no
@@ -117,6 +118,7 @@ class ViT(nn.Module):
             for branch in left_out(layers, stochastic_depth)
         )
         check_length(self.layers, length)
+        self.averages = pool == "mean"
         self.class_site = f"layers.{layers - 1}.mixer.attend" if pool == "class" else None
         self.norm = _norm(dim)
         self.head = nn.Linear(dim, classes)
@@ -147,10 +149,9 @@ class ViT(nn.Module):
         return self.tokens.grid_of(height, width)
 
     def stages(self) -> list[str]:
-        """Where parameters are, from input to output."""
         return ["tokens", *(f"layers.{number}" for number in range(len(self.layers))), "norm", "head"]
 
-    def resized(self, name: str, old: Float[Tensor, "..."], shape: tuple[int, ...]) -> Float[Tensor, "..."] | None:
+    def resized(self, name: str, old: Float[Tensor, "..."], shape: torch.Size) -> Float[Tensor, "..."] | None:
         """Learned positions of another resolution for this one; None for any other parameter."""
         return self.tokens.position.resized(old) if name == "tokens.position.embedding.vectors" else None
 
@@ -197,7 +198,7 @@ class Tokens(nn.Module):
         self.project = nn.Conv2d(channels, dim, patch, stride=patch)
         self.class_token = nn.Parameter(torch.empty(1, 1, dim)) if class_token else None
         self.registers = nn.Parameter(torch.empty(1, registers, dim)) if registers else None
-        self.position = Places(position, dim=dim, grid=self.grid, front=int(class_token))
+        self.position = TokenPositions(position, dim=dim, grid=self.grid, front=int(class_token))
         self.dropout = nn.Dropout(dropout)
         self.reset_parameters()
 

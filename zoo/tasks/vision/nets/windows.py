@@ -58,8 +58,8 @@ class Windows:
             x = x.roll((self.down, self.right), (1, 2))
         return x[:, : self.rows, : self.columns]
 
-    def places(self) -> Int[Tensor, "w n"]:
-        """The number of each window's places on the map, row by row; -1 for padding."""
+    def cells(self) -> Int[Tensor, "w n"]:
+        """The number of each window's cells on the map, row by row; -1 for padding."""
         numbers = torch.arange(1, self.rows * self.columns + 1).view(1, self.rows, self.columns, 1)
         return self.cut(numbers).squeeze(-1) - 1
 

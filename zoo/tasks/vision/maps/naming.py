@@ -1,28 +1,28 @@
-"""What was recorded of a net, as maps over the places of a picture, with names."""
+"""What was recorded of a net, as maps over the cells of a picture, with names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from zoo.attention import AttentionMap, EdgeSupport, sites
 from zoo.maps import labelled
 from zoo.maps.source import NamedMap
-from zoo.tasks.vision.maps.heat import gold_places, has_class_token, is_of_tokens, pooling_site
+from zoo.tasks.vision.maps.scored import gold_cells
+from zoo.tasks.vision.nets.picture_net import GridNet, PictureNet, TokenNet
 from zoo.tasks.vision.nets.windows import Windows
 
 
 def named(
-    net: nn.Module, found: Mapping[str, AttentionMap], size: tuple[int, int], gold: Bool[Tensor, "1 h w"] | None = None
+    net: PictureNet, found: Mapping[str, AttentionMap], size: tuple[int, int], gold: Bool[Tensor, "1 h w"] | None = None
 ) -> Iterator[NamedMap]:
     """Each map of a recording of one picture.
 
     Patches are called r2c5, rows and columns counted from 1; what stands in front of them is `class`, `register 1` ...
-    The windows of a Swin become one map over the picture, as edges between its places. Gold is that of the class token,
+    The windows of a Swin become one map over the picture, as edges between its cells. Gold is that of the class token,
     of sequence pooling and of spatial gates; other queries have none.
 
     Args:
@@ -33,39 +33,42 @@ def named(
         yield _named(net, site, each, size, gold)
 
 
-def scored(found: AttentionMap, grid: tuple[int, int], gold: Bool[Tensor, "1 h w"] | None = None) -> NamedMap:
+def scored_map(found: AttentionMap, grid: tuple[int, int], gold: Bool[Tensor, "1 h w"] | None = None) -> NamedMap:
     """The map that an ImageClassifier is scored by: one query, the picture."""
-    labels = {"query": ["picture"], "key": places(grid)}
-    marks = None if gold is None else gold_places(gold, grid)
+    labels = {"query": ["picture"], "key": cell_names(grid)}
+    marks = None if gold is None else gold_cells(gold, grid)
     return NamedMap(found, labels, {"query": "picture", "key": "place"}, marks)
 
 
-def places(grid: tuple[int, int]) -> list[str]:
-    """The names of the places of a grid, in reading order."""
+def cell_names(grid: tuple[int, int]) -> list[str]:
+    """The names of the cells of a grid, in reading order."""
     rows, columns = grid
     return [f"r{row}c{column}" for row in range(1, rows + 1) for column in range(1, columns + 1)]
 
 
-def heads_over_picture(net: Any, found: AttentionMap, size: tuple[int, int]) -> Float[Tensor, "n r c"] | None:
-    """One site's weights over the places of one picture, a map a head.
+def heads_over_picture(net: PictureNet, found: AttentionMap, size: tuple[int, int]) -> Float[Tensor, "n r c"] | None:
+    """One site's weights over the cells of one picture, a map a head.
 
-    Of the class token, where there is one; of sequence pooling; else the mean of what all places give each place. Of a
-    spatial gate its values. None for channel gates, which are of no place.
+    Of the class token, where there is one; of sequence pooling; else the mean of what all cells give each cell. Of a
+    spatial gate its values. None for channel gates, which are of no cell.
     """
     if found.axes == ("batch", "height", "width"):
         return found.weights.float().cpu()
     if "head" not in found.axes:
         return None
     one = labelled(_named(net, found.site, found, size, None).found, {})
-    if one.source is not None:
-        grid = _window_grid(net, found.site, size)
+    windows = _windows(net, found.site, size)
+    if one.source is not None and windows is not None:
+        grid = windows.rows, windows.columns
         weights = one.weights.float()
         received = weights.new_zeros(grid[0] * grid[1], weights.shape[1]).index_add(0, one.source.long(), weights)
         return received.T.reshape(-1, *grid) / (grid[0] * grid[1])
+    if not isinstance(net, TokenNet):
+        return None
     weights = one.weights.float()
-    if found.site == pooling_site(net):
+    if found.site == net.pool_site:
         rows = weights[:, 0]
-    elif has_class_token(net):
+    elif net.class_site is not None:
         rows = weights[:, 0, net.extra :]
     else:
         rows = weights[:, net.extra :, net.extra :].mean(1)
@@ -73,15 +76,15 @@ def heads_over_picture(net: Any, found: AttentionMap, size: tuple[int, int]) -> 
 
 
 def reassembled(found: AttentionMap, windows: Windows, index: int = 0) -> AttentionMap:
-    """The maps of a picture's windows as one of edges between its places; padding and its weights are left out.
+    """The maps of a picture's windows as one of edges between its cells; padding and its weights are left out.
 
     Args:
-        found: Weights (b * windows, heads, places, places).
+        found: Weights (b * windows, heads, cells, cells).
         index: Which picture of the batch.
     """
     if found.axes != ("batch", "head", "query", "key"):
         raise ValueError(f"{found.site} has the axes {', '.join(found.axes)}, and not one map a window")
-    at = windows.places()
+    at = windows.cells()
     part = slice(index * len(at), (index + 1) * len(at))
     weights = found.weights.detach()[part].cpu()
     query, key = at.unsqueeze(2).expand(-1, -1, at.shape[1]), at.unsqueeze(1).expand(-1, at.shape[1], -1)
@@ -92,26 +95,27 @@ def reassembled(found: AttentionMap, windows: Windows, index: int = 0) -> Attent
     return AttentionMap(found.site, weights.movedim(1, -1)[exists][support.order], support.axes, support, found.heads)
 
 
-def _named(net: Any, site: str, found: AttentionMap, size: tuple[int, int], gold: Tensor | None) -> NamedMap:
+def _named(net: PictureNet, site: str, found: AttentionMap, size: tuple[int, int], gold: Tensor | None) -> NamedMap:
     if found.axes == ("batch", "channel"):
         return NamedMap(found)
     if found.axes == ("batch", "height", "width"):
         grid = (found.weights.shape[1], found.weights.shape[2])
         labels = {axis: [str(n) for n in range(1, n + 1)] for axis, n in zip(found.axes[1:], grid, strict=True)}
-        marks = None if gold is None else gold_places(gold, grid).reshape(grid)
+        marks = None if gold is None else gold_cells(gold, grid).reshape(grid)
         return NamedMap(found, labels, gold=marks)
-    if hasattr(net, "windows"):
-        names = places(_window_grid(net, site, size))
-        whole = reassembled(found, _windows(net, site, size))
-        return NamedMap(whole, {"source": names, "target": names}, {"source": "place", "target": "place"})
-    if not is_of_tokens(net):
+    windows = _windows(net, site, size)
+    if windows is not None:
+        names = cell_names((windows.rows, windows.columns))
+        over_picture = reassembled(found, windows)
+        return NamedMap(over_picture, {"source": names, "target": names}, {"source": "place", "target": "place"})
+    if not isinstance(net, TokenNet):
         return NamedMap(found)
     tokens, grid = _tokens(net, size), net.grid(*size)
-    marks = None if gold is None else gold_places(gold, grid)[0].cpu()
-    if site == pooling_site(net):
+    marks = None if gold is None else gold_cells(gold, grid)[0].cpu()
+    if site == net.pool_site:
         labels = {"query": ["picture"], "key": tokens}
         return NamedMap(found, labels, {"query": "picture", "key": "token"}, None if marks is None else marks[None])
-    if marks is not None and has_class_token(net):
+    if marks is not None and net.class_site is not None:
         rows = marks.new_zeros(len(tokens), len(tokens))
         rows[0, net.extra :] = marks
         marks = rows
@@ -120,17 +124,12 @@ def _named(net: Any, site: str, found: AttentionMap, size: tuple[int, int], gold
     return NamedMap(found, {"query": tokens, "key": tokens}, {"query": "token", "key": "token"}, marks)
 
 
-def _tokens(net: Any, size: tuple[int, int]) -> list[str]:
-    front = ["class"] if has_class_token(net) else []
+def _tokens(net: TokenNet, size: tuple[int, int]) -> list[str]:
+    front = ["class"] if net.class_site is not None else []
     front += [f"register {number}" for number in range(1, net.extra - len(front) + 1)]
-    return [*front, *places(net.grid(*size))]
+    return [*front, *cell_names(net.grid(*size))]
 
 
-def _windows(net: Any, site: str, size: tuple[int, int]) -> Windows:
-    windows: Windows = net.windows(list(sites(net)).index(site), *size)
-    return windows
-
-
-def _window_grid(net: Any, site: str, size: tuple[int, int]) -> tuple[int, int]:
-    windows = _windows(net, site, size)
-    return windows.rows, windows.columns
+def _windows(net: PictureNet, site: str, size: tuple[int, int]) -> Windows | None:
+    """How a site cuts the map of a picture into windows; None where it does not."""
+    return net.windows(list(sites(net)).index(site), *size) if isinstance(net, GridNet) else None

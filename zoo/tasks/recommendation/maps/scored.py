@@ -187,7 +187,7 @@ def by_user(values: Float[Tensor, " n"], batch: Histories, site: str) -> Attenti
     return AttentionMap(site, weights[:, None, None], DenseSupport.axes, support, (0,))
 
 
-def gold_places(batch: Histories) -> Bool[Tensor, " n"] | None:
+def gold_positions(batch: Histories) -> Bool[Tensor, " n"] | None:
     """Which positions decide their user's next item; None where no gold is known."""
     if batch.gold is None:
         return None

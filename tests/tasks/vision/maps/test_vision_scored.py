@@ -22,7 +22,7 @@ from zoo.attention import (
     SqueezeExcitation,
     record,
 )
-from zoo.tasks.vision.maps.heat import gold_places, heat, refusal, usual
+from zoo.tasks.vision.maps.scored import gold_cells, heat, refusal, usual
 from zoo.tasks.vision.nets.cct import CCT
 from zoo.tasks.vision.nets.resnet import ResNet
 from zoo.tasks.vision.nets.swin import Swin
@@ -239,7 +239,7 @@ def test_the_spatial_gate_of_the_last_block() -> None:
 def test_many_pictures_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     net, pixels, classes = vit(), pictures(5), torch.arange(5)
     whole = {how: heat(net, pixels, how, classes=classes) for how in ("rollout", "gradient_rollout")}
-    monkeypatch.setattr("zoo.tasks.vision.maps.heat._NUMBERS", 2 * 6 * 13**2)  # two pictures at a time
+    monkeypatch.setattr("zoo.tasks.vision.maps.scored._NUMBERS", 2 * 6 * 13**2)  # two pictures at a time
     calls: list[int] = []
     net.register_forward_pre_hook(lambda module, given: calls.append(len(given[0])))
     for how, expected in whole.items():
@@ -288,13 +288,13 @@ def test_no_cam_where_layers_follow_the_last_map() -> None:
     assert refusal(net, "cam") == "the head does not read the mean of the features; write spatial_gate or gradient_cam"
 
 
-def test_gold_places() -> None:
+def test_gold_cells() -> None:
     gold = torch.zeros(3, 12, 16, dtype=torch.bool)
     gold[0, 4:8, 4:10] = True  # fills one place of 4 x 4, and half of its neighbour
     gold[1, 3:8, 4:8] = True  # a quarter of the place above is less than half
-    found = gold_places(gold, (3, 4)).view(3, 3, 4)
+    found = gold_cells(gold, (3, 4)).view(3, 3, 4)
     assert found[0].nonzero().tolist() == [[1, 1], [1, 2]]
     assert found[1].nonzero().tolist() == [[1, 1]]
     assert not found[2].any()
-    uneven = gold_places(gold[:1], (5, 3)).view(5, 3)  # columns 0-5, 5-10, 10-15 share pixels, as in adaptive pooling
+    uneven = gold_cells(gold[:1], (5, 3)).view(5, 3)  # columns 0-5, 5-10, 10-15 share pixels, as in adaptive pooling
     assert uneven.nonzero().tolist() == [[2, 1]]

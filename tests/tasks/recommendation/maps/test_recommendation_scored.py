@@ -22,11 +22,11 @@ from zoo.attention import (
     sites,
 )
 from zoo.tasks.recommendation.batch import Catalogue, Histories
-from zoo.tasks.recommendation.maps import influence as explaining
-from zoo.tasks.recommendation.maps.influence import (
+from zoo.tasks.recommendation.maps import scored as explaining
+from zoo.tasks.recommendation.maps.scored import (
     by_user,
     chosen,
-    gold_places,
+    gold_positions,
     influence,
     occluded,
     occlusion,
@@ -206,11 +206,11 @@ def test_a_map_has_one_query_and_no_padding(batch: Histories) -> None:
         start += length
 
 
-def test_gold_places(batch: Histories) -> None:
-    found = gold_places(batch)
+def test_gold_positions(batch: Histories) -> None:
+    found = gold_positions(batch)
     assert found is not None
     assert [found[batch.users == user].nonzero().flatten().tolist() for user in range(6)] == [[2], [], [0], [], [], [6]]
-    assert gold_places(replace(batch, gold=None)) is None
+    assert gold_positions(replace(batch, gold=None)) is None
 
 
 def test_chosen_users_keep_all_that_is_theirs(batch: Histories) -> None:

@@ -1,4 +1,4 @@
-"""Where the heat over a picture lies, as a rectangle of places and in words."""
+"""Where the heat over a picture lies, as a rectangle of cells and in words."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def where_it_looks(heat: Float[Tensor, "r c"], how: str) -> str:
 
 
 def _joined(hot: Bool[Tensor, "r c"], start: int) -> Bool[Tensor, "r c"]:
-    """The places that can be reached from one through neighbours, also at corners."""
+    """The cells that can be reached from one through neighbours, also at corners."""
     reached = torch.zeros_like(hot)
     reached.view(-1)[start] = True
     for _ in range(hot.numel()):
