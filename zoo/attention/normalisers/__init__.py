@@ -1,4 +1,4 @@
-"""Normalisers: how the scores of a query become its weights.
+"""Normalisers: functions that turn the scores of a query into weights.
 
 Goes: Attend(normalise=...).
 """

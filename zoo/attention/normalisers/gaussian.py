@@ -1,4 +1,4 @@
-"""Softmax under a Gaussian around the position that a query looks at."""
+"""Softmax multiplied by a Gaussian around the centre of each query."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zoo.attention.supports.local import LocalSupport
 class Gaussian(nn.Module):
     """softmax(s) exp(-(s - p_t)^2 / 2 sigma^2), sigma = D / 2 (Luong et al. 2015, eq. 10); rows do not sum to one.
 
-    Its gradient reaches p_t, the one that `LocalP` predicts.
+    The gradient reaches p_t, the centre that `LocalP` predicts.
 
     Cost: O(pairs)
     """
@@ -24,7 +24,7 @@ class Gaussian(nn.Module):
         self, scores: Float[Tensor, "b h q s"], support: LocalSupport, state: AttentionState | None = None
     ) -> Float[Tensor, "b h q s"]:
         weights = support.softmax(scores)
-        # A radius of 0 leaves the centre itself, at no distance from which the width does not matter.
+        # With a radius of 0 the only distance is 0, so any width gives the same weights.
         deviation = max(support.radius, 1) / 2
         distance = (support.key_at - support.centre.unsqueeze(-1)).masked_fill(~support.permitted, 0.0)
         return weights * torch.exp(-distance.square() / (2 * deviation**2)).to(weights.dtype)

@@ -1,7 +1,7 @@
-"""Hard attention: each query attends to one key, drawn from its probabilities in training, the likeliest in evaluation.
+"""Hard attention: each query attends to one key, sampled in training and the most probable one in evaluation.
 
-A draw has no derivative. The two classes differ in what stands for it: the gradient of the probabilities themselves, or
-nothing, where the loss of a training step takes the log-probability of what was drawn (`log_probability`).
+Sampling has no derivative. `HardStraightThrough` uses the gradient of the probabilities instead; `HardReinforce` passes
+no gradient, and the loss uses the log-probability of the sampled key (`log_probability`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from zoo.attention.supports.support import Support
 class HardReinforce(nn.Module):
     """One key, drawn with probability softmax(s)_j (Mnih et al. 2014; Xu et al. 2015, section 4.1, stochastic hard).
 
-    No gradient passes through the draw. With advantage A = reward - baseline the loss of a training step is
+    No gradient passes through the draw. With the advantage A = reward - baseline, the loss of a training step is
 
         with record(model, grad=True) as maps:
             ...
         loss = loss - (A.detach() * log_probability(maps[site])).mean()
 
-    whose gradient is an unbiased estimate of that of the expected reward. The paper's moving average of the baseline
-    and its entropy term belong to the loss, and are not here.
+    Its gradient is an unbiased estimate of the gradient of the expected reward. The moving average of the baseline and
+    the entropy term of the paper belong to the loss and are not part of this class.
 
     Cost: O(pairs)
     Weights: the draw, and beside it the probabilities it was drawn from
@@ -34,7 +34,7 @@ class HardReinforce(nn.Module):
     def forward(
         self, scores: Float[Tensor, "..."], support: Support, state: AttentionState | None = None
     ) -> Float[Tensor, "..."]:
-        """The probabilities of a draw."""
+        """Returns the probabilities of the draw."""
         return support.softmax(scores)
 
     def draw(self, probabilities: Float[Tensor, "..."], support: Support) -> Float[Tensor, "..."]:
@@ -44,7 +44,7 @@ class HardReinforce(nn.Module):
 class HardStraightThrough(nn.Module):
     """One key, drawn with probability softmax(s)_j; the gradient is that of the probabilities (Bengio et al. 2013).
 
-    The estimate is biased and of low variance (their section 4).
+    The gradient is a biased estimate of low variance (section 4 of the paper).
 
     Cost: O(pairs)
     Weights: the draw, and beside it the probabilities it was drawn from
@@ -53,7 +53,7 @@ class HardStraightThrough(nn.Module):
     def forward(
         self, scores: Float[Tensor, "..."], support: Support, state: AttentionState | None = None
     ) -> Float[Tensor, "..."]:
-        """The probabilities of a draw."""
+        """Returns the probabilities of the draw."""
         return support.softmax(scores)
 
     def draw(self, probabilities: Float[Tensor, "..."], support: Support) -> Float[Tensor, "..."]:
@@ -62,7 +62,7 @@ class HardStraightThrough(nn.Module):
 
 
 def log_probability(drawn: AttentionMap) -> Float[Tensor, "..."]:
-    """ln of the probability of the key that each query drew: (b,h,q), or (q,h) over edges; 0 where there was none."""
+    """Returns the log-probability of the key that each query drew: (b,h,q), or (q,h) over edges; 0 without a key."""
     if drawn.probabilities is None:
         raise ValueError(f"{drawn.site} draws nothing: its normaliser is not of a hard kind")
     chosen = drawn.probabilities.masked_fill(drawn.weights.detach() == 0, 0.0)
@@ -81,13 +81,13 @@ def _one_key(probabilities: Tensor, support: Support, sampled: bool) -> Tensor:
 
 
 def _sampled(weights: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None) -> Float[Tensor, "... k"]:
-    """The first key at which the cumulative probability is above a uniform number: one random number a row."""
+    """Samples the first key whose cumulative probability exceeds a uniform number, with one random number per row."""
     weights = weights if permitted is None else weights.masked_fill(~permitted, 0.0)
     if not weights.shape[-1]:
         return weights
     up_to = weights.cumsum(-1)
     total = up_to[..., -1:]
-    # The second condition: a number that is rounded up to the total draws the last key of any probability.
+    # The second condition: if the random number is rounded up to the total, the last key with a probability is drawn.
     before = (up_to <= torch.rand_like(total) * total) & (up_to < total)
     return _one_hot(before.sum(-1, keepdim=True), weights, total)
 
@@ -100,5 +100,5 @@ def _likeliest(weights: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"
 
 
 def _one_hot(index: Tensor, weights: Tensor, total: Tensor) -> Tensor:
-    """1 at the index; zeros in a row without probability, and NaN in one whose probabilities are not numbers."""
+    """Returns 1 at the index; zeros in a row without probability, and NaN in a row whose probabilities are NaN."""
     return torch.zeros_like(weights).scatter(-1, index, torch.where(total > 0, torch.ones_like(total), total))

@@ -1,4 +1,4 @@
-"""Attention that only moves on: monotonic, and over a chunk that ends where it stands (MoChA)."""
+"""Monotonic attention, which never moves backwards, and monotonic chunkwise attention (MoChA)."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from zoo.attention.supports.support import masked_softmax
 class Monotonic(nn.Module):
     """alpha_ij = p_ij q_ij, q_ij = (1 - p_{i,j-1}) q_{i,j-1} + alpha_{i-1,j} (Raffel et al. 2017, eq. 9-10).
 
-    From the key of the query before, each query looks at one key after the other and stops at each with probability
-    p = sigmoid(score + r). Training takes the expectation over all ways to stop. Inference stops at the first key with
-    p > 1/2 (section 2.2). Who passes the last key attends to nothing, and so does who comes after him: rows sum to at
-    most one. A forbidden key is passed.
+    Starting from the key of the previous query, each query moves over the keys and stops at each with probability
+    p = sigmoid(score + r). Training uses the expected alignment. Inference stops at the first key with p > 1/2
+    (section 2.2). A query that passes the last key attends to nothing, and neither do the queries after it, so rows sum
+    to at most one. Forbidden keys are passed.
 
-    The paper computes the expectation by cumulative products and a division, which underflow; here it is
-    the recursion itself. Its v/||v|| with a gain (section 2.4) is the caller's score.
+    The paper computes the expectation with cumulative products and a division, which underflow; this class evaluates
+    the recursion. The weight normalisation of the score, v/||v|| with a gain (section 2.4), is left to the score.
 
     Cost: O(q·k), and of one step O(k·log k)
 
     Args:
-        heads: Number of heads, each with an r of its own.
-        offset: r at the start; below zero, so that mass reaches late keys before anything is learned (section 2.4).
-        noise: Standard deviation of what is added to the scores in training, so that p becomes 0 or 1 (section 2.5).
-        inference: What evaluation does: "hard" stops, "expected" is training without noise.
+        heads: Number of heads, each with its own r.
+        offset: Initial value of r; negative, so that early in training weight reaches late keys (section 2.4).
+        noise: Standard deviation of the noise on scores in training, which drives p to 0 or 1 (section 2.5).
+        inference: Alignment in evaluation: `"hard"`, or `"expected"` as in training, without noise.
     """
 
     supports = (DenseSupport,)
@@ -64,7 +64,7 @@ class Monotonic(nn.Module):
         nn.init.constant_(self.offset, self.initial_offset)
 
     def start(self, nothing: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
-        """At the first key."""
+        """Returns the initial alignment, at the first key."""
         first = torch.zeros_like(nothing)
         first[..., :1] = 1.0
         return first
@@ -82,7 +82,7 @@ class Monotonic(nn.Module):
             energies = energies.masked_fill(~permitted, -torch.inf)
         before = self.start(energies[:, :, :1]) if state is None else _alignment(state)
         shape, rows = energies.shape, before.shape[2]
-        if rows > 1:  # hypotheses: each query is the next step of its own row
+        if rows > 1:  # several hypotheses: each query is the next step of its own row
             energies, before = energies.reshape(shape[0], -1, shape[2] // rows, shape[3]), before.flatten(1, 2)
         before = before.reshape(*energies.shape[:2], shape[3])
         hard = not self.training and self.inference == "hard"
@@ -96,16 +96,16 @@ class Monotonic(nn.Module):
 class MonotonicChunkwise(nn.Module):
     """beta_ij = sum_{k=j}^{j+w-1} alpha_ik exp(u_ij) / sum_{l=k-w+1}^{k} exp(u_il) (Chiu & Raffel 2018, section 2.3).
 
-    MoChA: softmax attention over the w keys that end where monotonic attention (alpha) stops. Needs two scores a pair,
-    from `TwoScores`: of the first alpha is made, the second is u. Each softmax is over its own chunk; the moving sums
-    of exponentials of the paper underflow far from the row's largest u.
+    MoChA is softmax attention over the chunk of w keys that ends where monotonic attention (alpha) stops. It needs two
+    scores for each pair from `TwoScores`: the first gives alpha, the second is u. The softmax of each chunk is computed
+    on its own, because the paper's moving sums of exponentials underflow far from the largest u of a row.
 
     Cost: O(q·k·w)
 
     Args:
         heads: Number of heads.
-        chunk: w, the keys of a chunk; with 1 this is monotonic attention.
-        offset, noise, inference: Of the monotonic attention within.
+        chunk: Number of keys in a chunk, w; with 1 this is monotonic attention.
+        offset, noise, inference: See `Monotonic`.
     """
 
     supports = (DenseSupport,)
@@ -145,10 +145,14 @@ class MonotonicChunkwise(nn.Module):
 
 
 def expected_alignment(energies: Float[Tensor, "b h q k"], before: Float[Tensor, "b h k"]) -> Float[Tensor, "b h q k"]:
-    """Raffel et al. 2017, eq. 9-10, from the energies (-inf = never stop) and the alignment of the query before.
+    """Computes the expected alignment (Raffel et al. 2017, eq. 9-10).
 
-    Several queries go along the anti-diagonals, on which no cell depends on another: q + k steps of the recursion as
-    it stands. One query is a scan over the keys. Both work, and answer, in fp64: so does the memory of single steps.
+    Several queries are computed along the anti-diagonals, whose cells do not depend on each other, in q + k steps. One
+    query is a scan over the keys. Both compute and return fp64, as does the state of single steps.
+
+    Args:
+        energies: Scores of stopping; -inf never stops.
+        before: Alignment of the previous query.
     """
     wide, before = _widened(energies), _widened(before)
     if energies.shape[2] > 1:
@@ -160,11 +164,11 @@ def expected_alignment(energies: Float[Tensor, "b h q k"], before: Float[Tensor,
 
 @torch.no_grad()
 def hard_alignment(energies: Float[Tensor, "b h q k"], before: Float[Tensor, "b h k"]) -> Float[Tensor, "b h q k"]:
-    """One key a query, the first from the last one's with an energy above zero; none when there is none."""
+    """Selects for each query the first key with a positive energy, starting from the previous query's; or none."""
     keys = energies.shape[-1]
     place = torch.arange(keys, device=energies.device)
     stops = torch.where(energies > 0, place, keys).flip(-1).cummin(-1).values.flip(-1)
-    stops = F.pad(stops, (0, 1), value=keys)  # past the last key there is no way back
+    stops = F.pad(stops, (0, 1), value=keys)  # a query that passed the last key stays there
     at = torch.where(before.any(-1), before.argmax(-1), keys).unsqueeze(-1)
     chosen = [at := row.gather(-1, at) for row in stops.unbind(2)]
     return (torch.stack(chosen, 2) == place).to(energies.dtype)
@@ -176,7 +180,7 @@ def chunkwise(
     permitted: Bool[Tensor, "#b #h #q #k"] | None,
     chunk: int,
 ) -> Float[Tensor, "b h q k"]:
-    """Each key's share of the alignment goes to the chunk that ends at it (Chiu & Raffel 2018, section 2.3)."""
+    """Distributes the alignment of each key over the chunk that ends at it (Chiu & Raffel 2018, section 2.3)."""
     if alignment.numel() == 0:
         return alignment
     batch, heads, queries, keys = alignment.shape
@@ -186,7 +190,7 @@ def chunkwise(
     if permitted is None:
         permitted = torch.ones(1, 1, 1, keys, dtype=torch.bool, device=energies.device)
     permitted = F.pad(permitted.expand(*permitted.shape[:3], keys), (chunk - 1, 0), value=False)
-    # inf - inf is not a number, half of the largest number less another half is one
+    # inf - inf would be NaN, so energies are clamped to half of the largest number
     padded = F.pad(energies.clamp(bounds.min / 2, bounds.max / 2), (chunk - 1, 0))
     within = masked_softmax(padded.unfold(-1, chunk, 1), permitted.unfold(-1, chunk, 1))
     shares = (alignment.unsqueeze(-1) * within).flatten(0, 2).transpose(1, 2)
@@ -199,22 +203,23 @@ def _alignment(state: AttentionState) -> Tensor:
 
 
 def _widened(x: Tensor) -> Tensor:
-    """fp32's roundings of p alone add up to 2e-5 after 1,000 equal steps; Apple's GPUs have nothing wider."""
+    """Converts to fp64, as the rounding of p in fp32 adds up to 2e-5 in 1,000 steps; Apple's GPUs have no fp64."""
     return x if x.device.type == "mps" else x.double()
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def _along_diagonals(energies: Tensor, before: Tensor) -> Tensor:
-    """Outside of compiled graphs: one would hold every step."""
+    """Computes the alignment outside of compiled graphs, which would unroll every step."""
     alignment = _Expected.apply(energies.flatten(0, 1), before.flatten(0, 1))
     return alignment.view_as(energies)  # type: ignore[no-any-return]
 
 
 class _Expected(torch.autograd.Function):
-    """With g the gradient of q and a that of alpha: a_ij = dL/dalpha_ij + g_{i+1,j}, g_ij = p_ij a_ij + s_ij g_{i,j+1}.
+    """The recursion over anti-diagonals, and its gradient.
 
-    s = 1 - p. On anti-diagonal d = i + j stands q_ij at index i; left of it on the grid is index i of the diagonal
-    before, above it index i - 1.
+    Anti-diagonal d = i + j holds q_ij at index i. Its left neighbour in the grid is index i of the previous diagonal,
+    the one above is index i - 1. With s = 1 - p, the gradients g of q and a of alpha are
+    a_ij = dL/dalpha_ij + g_{i+1,j} and g_ij = p_ij a_ij + s_ij g_{i,j+1}.
     """
 
     @staticmethod
@@ -252,7 +257,7 @@ class _Expected(torch.autograd.Function):
 
 
 def _to_diagonals(x: Float[Tensor, "r q k"], fill: float) -> Float[Tensor, "d r q"]:
-    """Row i is moved right by i; the rest is filled."""
+    """Moves row i right by i, and fills the rest."""
     rows, queries, keys = x.shape
     length = queries + keys - 1
     moved = F.pad(x, (0, queries), value=fill).flatten(1)[:, : queries * length].view(rows, queries, length)

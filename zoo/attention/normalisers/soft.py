@@ -1,4 +1,4 @@
-"""From scores to weights: how each query spends its attention among the keys that its support permits."""
+"""Normalisers that give every permitted key a positive weight."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from zoo.attention.supports.support import Support
 class Softmax(nn.Module):
     """exp(s_j / T) / sum_k exp(s_k / T), over the permitted keys (Hinton et al. 2015, eq. 1, for T).
 
-    A score of -inf weighs nothing; +inf and NaN make their row NaN, and no other.
+    A score of -inf has weight zero. A score of +inf or NaN makes its own row NaN, and no other.
 
     Cost: O(pairs)
 
     Args:
-        temperature: T; below 1 sharper, above 1 flatter.
+        temperature: T; weights are sharper below 1 and flatter above 1.
     """
 
     def __init__(self, *, temperature: Positive = 1.0) -> None:
@@ -42,8 +42,8 @@ class Softmax(nn.Module):
 class SmoothedSigmoid(nn.Module):
     """σ(s_j) / sum_k σ(s_k), over the permitted keys (Chorowski et al. 2015, section 2.3, smoothing).
 
-    The sigmoid is bounded: no key wins alone, and many may share. Where all scores are very negative the weights are
-    those of softmax, to which the sigmoid then comes down.
+    The sigmoid is bounded, so several keys can have similar weights. For very negative scores the result is that of
+    softmax, because σ(s) approaches exp(s).
 
     Cost: O(pairs)
     """
@@ -51,7 +51,7 @@ class SmoothedSigmoid(nn.Module):
     def forward(
         self, scores: Float[Tensor, "..."], support: Support, state: AttentionState | None = None
     ) -> Float[Tensor, "..."]:
-        # in logarithms: where all scores are very negative a sum of sigmoids would be 0
+        # logarithms, because the sum of sigmoids would underflow if all scores are very negative
         return support.softmax(F.logsigmoid(at_least_single(scores)))
 
 
@@ -84,7 +84,7 @@ class Degree(nn.Module):
     ) -> Float[Tensor, "e h"]:
         if support.key_degrees is None:
             raise ValueError("Degree needs the degrees of sources: edges of one graph, or EdgeSupport.key_degrees")
-        # Kipf & Welling's graphs are undirected: d_j is the source's degree as a target.
+        # Kipf & Welling's graphs are undirected, so d_j is the degree of the source as a target.
         at_target, at_source = (d.clamp(min=1).to(wide(scores)).rsqrt() for d in (support.degrees, support.key_degrees))
         weights = at_target.index_select(0, support.target) * at_source.index_select(0, support.source)
         return weights.unsqueeze(-1).expand(-1, scores.shape[1])

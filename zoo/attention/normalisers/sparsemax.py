@@ -1,7 +1,7 @@
-"""Normalisers that give exactly zero to keys of low score.
+"""Normalisers that give keys of low score a weight of exactly zero.
 
-Both are max(scores - τ, 0) to a power, with one threshold τ a row, found exactly by sorting. The highest score is 0
-after a shift and τ is never below -1, so that what lies below -1 is out, however far.
+Both are max(scores - τ, 0) to a power, with a threshold τ for each row that is computed exactly by sorting. Scores are
+shifted so that the highest one is 0. τ is then never below -1, and scores below -1 can be clamped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from zoo.attention.supports.support import Support
 class Sparsemax(nn.Module):
     """max(s_j - τ, 0), with τ such that a row sums to one (Martins & Astudillo 2016, proposition 1).
 
-    It is the point of the simplex nearest to the scores.
+    This is the Euclidean projection of the scores onto the simplex.
 
     Cost: O(pairs log k)
     """
@@ -34,7 +34,7 @@ class Sparsemax(nn.Module):
 class Entmax15(nn.Module):
     """max(s_j / 2 - τ, 0)², with τ such that a row sums to one (Peters, Niculae & Martins 2019, algorithm 2).
 
-    α-entmax with α = 1.5: between softmax (1) and sparsemax (2).
+    This is α-entmax with α = 1.5, between softmax (α = 1) and sparsemax (α = 2).
 
     Cost: O(pairs log k)
     """
@@ -48,13 +48,13 @@ class Entmax15(nn.Module):
 def sparsemax(
     scores: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None = None
 ) -> Float[Tensor, "... k"]:
-    """Over the permitted keys of each row, in at least fp32; zeros in a row that permits none."""
+    """Computes sparsemax over the permitted keys of each row, in fp32 or wider; zeros in a row that permits none."""
     shifted, exists = _shifted(scores, permitted)
     return _Sparsemax.apply(shifted, exists)  # type: ignore[no-any-return]
 
 
 def entmax15(scores: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None = None) -> Float[Tensor, "... k"]:
-    """Over the permitted keys of each row, in at least fp32; zeros in a row that permits none."""
+    """Computes 1.5-entmax over the permitted keys of each row, in fp32 or wider; zeros in a row that permits none."""
     shifted, exists = _shifted(scores / 2, permitted)
     return _Entmax15.apply(shifted, exists)  # type: ignore[no-any-return]
 
@@ -62,14 +62,14 @@ def entmax15(scores: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] |
 def _shifted(
     scores: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None
 ) -> tuple[Float[Tensor, "... k"], Bool[Tensor, "... k"]]:
-    """Scores less the highest of their row, and whether a key exists: permitted, and not of score -inf."""
+    """Subtracts the highest score of each row; returns the result and a mask of permitted keys not scored -inf."""
     scores = at_least_single(scores)
     if permitted is not None:
         scores = scores.masked_fill(~permitted, -torch.inf)
     exists = scores != -torch.inf
     if not scores.shape[-1]:
         return scores, exists
-    with torch.no_grad():  # a constant of the row changes nothing, in the gradient neither
+    with torch.no_grad():  # a shift of the row changes neither the weights nor their gradient
         highest = scores.amax(-1, keepdim=True)
         highest = highest.masked_fill(highest == -torch.inf, 0.0)
     return scores - highest, exists
@@ -92,7 +92,7 @@ class _Sparsemax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """On the support: the gradient less its mean there (Martins & Astudillo 2016, section 2.5)."""
+        """Computes the gradient minus its mean over the nonzero weights (Martins & Astudillo 2016, section 2.5)."""
         (weights,) = ctx.saved_tensors
         kept = (weights != 0).to(weights.dtype)
         inside = gradients[0].masked_fill(weights == 0, 0.0)
@@ -114,7 +114,7 @@ class _Entmax15(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """2r · (gradient - its mean weighted by r), with r = √p (Peters et al. 2019, proposition 2, for s / 2)."""
+        """Computes 2r · (gradient - its mean weighted by r), r = √p (Peters et al. 2019, proposition 2, for s / 2)."""
         (weights,) = ctx.saved_tensors
         root = weights.sqrt()
         inside = gradients[0].masked_fill(weights == 0, 0.0)
@@ -124,13 +124,13 @@ class _Entmax15(torch.autograd.Function):
 
 
 def _sorted(shifted: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row from high to low, and how many keys there are up to each."""
+    """Sorts each row in descending order; returns it with the counts 1, 2, ... of its keys."""
     falling = shifted.sort(-1, descending=True).values
     return falling, torch.arange(1, shifted.shape[-1] + 1, device=shifted.device, dtype=shifted.dtype)
 
 
 def _threshold_of_squares(shifted: Tensor) -> Tensor:
-    """τ of the smallest support that agrees with itself: mean - sqrt((1 - sum of squared deviations) / size)."""
+    """Computes τ = mean - sqrt((1 - sum of squared deviations) / size) over the keys that end up above it."""
     falling, count = _sorted(shifted)
     mean = falling.cumsum(-1) / count
     deviations = falling.square().cumsum(-1) - count * mean.square()
@@ -140,7 +140,7 @@ def _threshold_of_squares(shifted: Tensor) -> Tensor:
 
 
 def _refined(threshold: Tensor, shifted: Tensor) -> Tensor:
-    """A step of Newton's: the closed form loses digits where many keys share the weight."""
+    """Refines τ by one Newton step, because the closed form loses digits if many keys share the weight."""
     over = (shifted - threshold).clamp(min=0.0)
     slope = 2.0 * over.sum(-1, keepdim=True)
     return threshold + (over.square().sum(-1, keepdim=True) - 1.0) / slope

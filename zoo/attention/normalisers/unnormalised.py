@@ -1,4 +1,4 @@
-"""Scores that are weights as they are."""
+"""Scores used as weights, without normalisation."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from zoo.attention.supports.support import Support
 
 
 class Unnormalised(nn.Module):
-    """The scores themselves, zero where the support forbids (Zhou et al. 2018, section 4.3).
+    """The scores themselves, zero at forbidden pairs (Zhou et al. 2018, section 4.3).
 
-    Rows need not sum to one: how much there is to attend to is kept.
+    Rows need not sum to one, so the context keeps the total intensity of the scores.
 
     Cost: O(n m)
     """

@@ -1,4 +1,4 @@
-"""Scores: what a query thinks of a key.
+"""Scores: functions that give one number for each pair of query and key.
 
 Goes: Attend(score=...).
 """

@@ -1,4 +1,4 @@
-"""DIN's score of a pair: a small network of query and key."""
+"""The score of DIN: a small network applied to each pair of query and key."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from zoo.attention.supports.support import Support
 class ActivationUnit(nn.Module):
     """MLP([q, k, q - k, q * k]) (Zhou et al. 2018, figure 2 and eq. 3).
 
-    The inputs are those of the authors' code; the paper's figure has the outer product for the last two. One network
-    serves all heads. Its first layer is computed from its four parts, those of q and k once and not for every pair.
+    The inputs are those of the authors' code; the paper's figure has the outer product in place of the last two. All
+    heads share the network. Its first layer is the sum of four products, of which those of q and k are computed once
+    and not for every pair.
 
     Cost: O(n m d h)
 
     Args:
         dim: Width of queries and keys.
         hidden: Widths of the hidden layers.
-        activation: Called with a layer's width, gives a module on `(pairs, width)`: `nn.PReLU`, `Dice`.
+        activation: `width -> module` on `(pairs, width)`, called with the width of a layer: `nn.PReLU`, `Dice`.
     """
 
     def __init__(
@@ -63,13 +64,14 @@ class ActivationUnit(nn.Module):
 class Dice(nn.Module):
     """p(s) s + (1 - p(s)) alpha s, p(s) = sigmoid((s - E[s]) / sqrt(Var[s] + eps)) (Zhou et al. 2018, section 5.2).
 
-    Mean and variance are the batch's in training, running averages in evaluation; of all pairs, padding included.
+    E and Var are taken over all pairs of the batch in training, padding included, and are running averages in
+    evaluation.
 
     Cost: O(n m)
 
     Args:
-        width: Of the last axis.
-        eps: As in the formula.
+        width: Width of the last axis of the input.
+        eps: Value added to the variance for numerical stability.
     """
 
     def __init__(self, width: Count, *, eps: Positive = 1e-8) -> None:

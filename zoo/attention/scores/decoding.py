@@ -1,7 +1,7 @@
-"""Scores for decoders: those that know what it attended to before, and the two of monotonic chunkwise attention.
+"""Scores for decoders: scores that depend on previous weights, and the two scores of monotonic chunkwise attention.
 
-A decoder begins with `Attend.start(query, key, support)` and gives each step the state that the step before returned.
-Given several queries, `Attend` takes them one after the other.
+A decoder begins with `Attend.start(query, key, support)` and passes to each step the state that the previous step
+returned. If a call has several queries, `Attend` computes them one after the other.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _LEAST_FERTILITY = 1e-3
 class LocationAware(nn.Module):
     """v · tanh(q + k + U f + b), with f = F * the previous weights (Chorowski et al. 2015, eq. 8-9).
 
-    q = W s and k = V h are the caller's projections. A convolution over the keys shows each key what was attended to
-    around it: content alone cannot tell two equal sounds apart. As in all networks the filters are not mirrored.
+    q = W s and k = V h are the caller's projections. The convolution gives each key the previous weights around it, so
+    that keys of equal content can be told apart. It is a cross-correlation, as in `torch.nn.Conv1d`.
 
     Cost: O(pairs filters (kernel_size + d))
 
     Args:
-        filters: Rows of F (10 in the paper, 32 in Tacotron 2).
-        kernel_size: Keys that a filter sees, its own in the middle (201 in the paper, 31 in Tacotron 2).
+        filters: Number of filters in F (10 in the paper, 32 in Tacotron 2).
+        kernel_size: Size of a filter, an odd number (201 in the paper, 31 in Tacotron 2).
     """
 
     supports = (DenseSupport,)
@@ -72,15 +72,15 @@ class LocationAware(nn.Module):
         seen = self._seen(_remembered(self, query, key, state).weights)
         content = support.at_query(query + support.per_head(self.bias)) + support.at_key(key)
         from_filters = self.from_filters[:, None].expand(*seen.shape[:3], -1, -1)
-        # sum and product in one: every vector of a pair that is written out costs as much as the product
+        # baddbmm: storing a separate sum over all pairs would cost as much as the product
         hidden = torch.baddbmm(content.flatten(0, 2), seen.flatten(0, 2).mT, from_filters.flatten(0, 2))
         return support.project(hidden.view_as(content).tanh(), self.vector)
 
     def _seen(self, previous: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q f k"]:
-        """What each filter sees around each key."""
+        """Convolves the previous weights with the filters."""
         heads, filters, size = self.filters.shape
         rows = previous.to(self.filters.dtype).transpose(1, 2).flatten(0, 1)
-        if not rows.numel():  # torch refuses to convolve nothing
+        if not rows.numel():  # torch refuses to convolve empty tensors
             return rows.new_zeros(*previous.shape[:3], filters, previous.shape[3])
         seen = F.conv1d(rows, self.filters.flatten(0, 1).unsqueeze(1), padding=size // 2, groups=heads)
         seen = seen.view(previous.shape[0], previous.shape[2], heads, filters, previous.shape[3])
@@ -88,16 +88,16 @@ class LocationAware(nn.Module):
 
 
 class CoverageAware(nn.Module):
-    """v · tanh(q + k + V c), c what the key was given so far in all (Tu et al. 2016, section 3.1; eq. 8-9).
+    """v · tanh(q + k + V c), where c is the total weight of the key so far (Tu et al. 2016, section 3.1; eq. 8-9).
 
-    q = W s and k = U h are the caller's projections. With a fertility the total is divided by how much of the output
-    the key is expected to explain, N sigmoid(U_f · k); the paper reads it from the encoder's state, here it is read
+    q = W s and k = U h are the caller's projections. With a fertility, c is divided by the number of output positions
+    that the key is expected to align to, N sigmoid(U_f · k). The paper computes it from the encoder's state, this class
     from the projected key.
 
     Cost: O(pairs d)
 
     Args:
-        fertility: N, the most that a key may explain (2 in the paper); None leaves the total as it is.
+        fertility: N, the largest fertility of a key (2 in the paper). Default: c is not divided.
     """
 
     supports = (DenseSupport,)
@@ -126,7 +126,7 @@ class CoverageAware(nn.Module):
         state: AttentionState | None = None,
     ) -> Float[Tensor, "b h q k"]:
         covered = _remembered(self, query, key, state).total
-        covered = at_least_single(covered)  # it grows with every step
+        covered = at_least_single(covered)  # the total grows with every step
         if self.fertility is not None and self.to_fertility is not None:
             expected = torch.sigmoid((key * support.per_head(self.to_fertility)).sum(-1))
             covered = covered / support.at_key((self.fertility * expected.to(covered.dtype)).clamp(_LEAST_FERTILITY))
@@ -151,16 +151,16 @@ def _remembered(score: nn.Module, query: Tensor, key: Tensor, state: AttentionSt
 
 
 class TwoScores(nn.Module):
-    """Two scores a pair, (2,...), for `MonotonicChunkwise` (Chiu & Raffel 2018, section 2.3).
+    """Two scores for each pair, (2,...), as `MonotonicChunkwise` needs them (Chiu & Raffel 2018, section 2.3).
 
-    Each half of the width of queries and keys belongs to one of them, so that the caller's projections are those of
-    both: two energy functions that share nothing. Where the width is odd, the second has one more.
-
-    Args:
-        monotonic, chunk: Classes or partials of scores; each is given those of `dim` and `heads` that it asks for.
-        dim: Width of queries and keys.
+    The first score gets the first half of the width of queries and keys, the second score the rest, so that the two
+    share no parameters of the caller's projections.
 
     Cost: O(pairs d)
+
+    Args:
+        monotonic, chunk: Classes or partials of scores; called with `dim` and `heads`, if their signature has them.
+        dim: Width of queries and keys.
     """
 
     def __init__(self, *, monotonic: Callable[..., Any], chunk: Callable[..., Any], dim: Count, heads: Count) -> None:
@@ -176,7 +176,7 @@ class TwoScores(nn.Module):
 
     @property
     def by_angle(self) -> bool:
-        """Where both are, and no pair of numbers that is turned together lies in both."""
+        """True if both scores are `by_angle`, and no pair of numbers that is rotated together is split between them."""
         scores = (self.monotonic, self.chunk)
         return self.widths[0] % 2 == 0 and all(getattr(score, "by_angle", False) for score in scores)
 

@@ -1,11 +1,11 @@
-"""What a query thinks of a key.
+"""Scores of pairs of query and key.
 
-A score is a module `(query, key, support, state) -> one number per pair and head`. It has no projections of its own
-input, save those of its formula: they are the caller's (`MultiHead`, a graph layer), done once per sequence. What a
-score makes of the keys alone it makes in `prepare`, which `Attend.prepare` calls on the projected keys; what it returns
-is what `forward` then takes as `key`. Heads are the second axis of queries and keys in every layout.
+A score is a module `(query, key, support, state) -> one number per pair and head`. Queries and keys are projected once
+per sequence by the caller (`MultiHead`, a graph layer); a score has only the parameters of its formula. Computations
+that depend on keys alone are in `prepare`: `Attend.prepare` calls it on the projected keys, and `forward` takes the
+result as `key`. Heads are the second axis of queries and keys in every layout.
 
-In the costs d is the width of a head, n the queries and keys together, and a pair is one that the support has.
+In the costs d is the width of a head, n the number of queries and keys together, and pairs are those of the support.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SHORTEST = 1e-6
 
 
 class Constant(nn.Module):
-    """Every key is worth the same: the score of a model without attention.
+    """The same score, zero, for every key: for models without attention.
 
     Cost: O(pairs)
     """
@@ -51,8 +51,8 @@ class Constant(nn.Module):
 class Dot(nn.Module):
     """q · k (Luong et al. 2015, section 3.1, dot).
 
-    What is a dot product of changed queries and keys says how it changes them (`of_query`, `prepare`, `scale`), and
-    is then computed by the kernels for dot products.
+    Subclasses are dot products of transformed queries and keys. They override `of_query`, `prepare` and `scale`, and
+    use the same fused kernels.
 
     Cost: O(pairs d)
     """
@@ -78,7 +78,7 @@ class Dot(nn.Module):
 
 
 class ScaledDot(Dot):
-    """q · k / sqrt(d) (Vaswani et al. 2017, eq. 1): unit variance whatever the width.
+    """q · k / sqrt(d) (Vaswani et al. 2017, eq. 1): scores have unit variance at any width.
 
     Cost: O(pairs d)
     """
@@ -88,12 +88,12 @@ class ScaledDot(Dot):
 
 
 class General(Dot):
-    """q · W k (Luong et al. 2015, section 3.1, general): a bilinear form for each head, W k once a sequence.
+    """q · W k (Luong et al. 2015, section 3.1, general), with W for each head; W k is computed once per sequence.
 
     Cost: O(n d^2 + pairs d)
     """
 
-    by_angle = False  # W is between the two turns
+    by_angle = False  # W stands between the two rotations
 
     def __init__(self, *, dim: Count, heads: Count) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class General(Dot):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Scores of unit-variance queries and keys have variance 1, as those of ScaledDot."""
+        """Initialises W so that scores of unit-variance queries and keys have variance 1, as with `ScaledDot`."""
         nn.init.normal_(self.weight, std=1.0 / self.weight.shape[-1])
 
     def prepare(self, key: Float[Tensor, "x g *k d"]) -> Float[Tensor, "x h *k d"]:
@@ -109,15 +109,15 @@ class General(Dot):
 
 
 class Cosine(Dot):
-    """cos(q, k) / T, T of each head its own (Liu et al. 2022, Swin Transformer V2, section 3.2).
+    """cos(q, k) / T, with a temperature T for each head (Liu et al. 2022, Swin Transformer V2, section 3.2).
 
-    A vector of zeros has no direction: its cosine is 0, and so is its gradient.
+    A zero vector has cosine 0 and no gradient.
 
     Cost: O(pairs d)
 
     Args:
-        temperature: T, to begin with; above 0.01, where it stops (and where its gradient does).
-        learned: Whether T is a parameter.
+        temperature: Initial value of T, above 0.01. T is clamped at 0.01, where it has no gradient.
+        learned: If True, T is a parameter.
     """
 
     log_scale: Tensor
@@ -167,7 +167,7 @@ class Additive(nn.Module):
 
 
 class Concat(nn.Module):
-    """v · tanh(W [q; k]) (Luong et al. 2015, section 3.1, concat): W_q q + W_k k, the second once a sequence.
+    """v · tanh(W [q; k]) (Luong et al. 2015, section 3.1, concat), as W_q q + W_k k, with W_k k once per sequence.
 
     Cost: O(n d^2 + pairs d)
     """
@@ -202,15 +202,14 @@ class Concat(nn.Module):
 class PositionAware(nn.Module):
     """v · tanh(q + k + p), where p is learned for each distance from the query to the key.
 
-    Position enters the scoring function itself, where it meets what query and key say, rather than being added to its
-    result. As Zhang et al. 2017 (Position-aware Attention and Supervised Data Improve Slot Filling), whose positions
-    are those of a key relative to two entities; here they are relative to the query, and distances beyond the reach
-    count as the reach (Shaw et al. 2018, section 3.2).
+    The position is inside the tanh, where it interacts with query and key, and is not a bias of the score. Positions in
+    Zhang et al. 2017 (Position-aware Attention and Supervised Data Improve Slot Filling) are relative to two entities.
+    Here they are relative to the query, and distances are clipped to the reach (Shaw et al. 2018, section 3.2).
 
     Cost: O(pairs d)
 
     Args:
-        reach: The largest distance that has a vector of its own, to either side.
+        reach: Largest distance, to either side, that has a vector of its own.
     """
 
     supports = (DenseSupport, BlockSupport)
@@ -246,7 +245,7 @@ class PositionAware(nn.Module):
 class GAT(nn.Module):
     """LeakyReLU(a_q · q + a_k · k) (Velickovic et al. 2018, eq. 3, with a split into its two halves).
 
-    The ranking of the keys does not depend on the query: static attention (Brody et al. 2022, theorem 1).
+    This is static attention: the ranking of the keys does not depend on the query (Brody et al. 2022, theorem 1).
 
     Cost: O(n d + pairs)
     """
@@ -275,7 +274,7 @@ class GAT(nn.Module):
 
 
 class GATv2(nn.Module):
-    """a · LeakyReLU(q + k) (Brody et al. 2022, eq. 7): the ranking may depend on the query.
+    """a · LeakyReLU(q + k) (Brody et al. 2022, eq. 7): the ranking of the keys may depend on the query.
 
     Cost: O(pairs d)
     """
@@ -302,19 +301,19 @@ class GATv2(nn.Module):
 
 
 def prepared(score: nn.Module, key: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Keys as a score's `forward` takes them: as they are, where it has no `prepare`."""
+    """Calls the `prepare` of a score on keys; returns them unchanged if the score has none."""
     prepare: Callable[[Tensor], Tensor] | None = getattr(score, "prepare", None)
     return key if prepare is None else prepare(key)
 
 
 def glorot_(vectors: Float[Tensor, "h d"]) -> None:
-    """Glorot & Bengio 2010, each head's vector a layer of its own from d numbers to one."""
+    """Initialises the vector of each head as a layer from d inputs to one output (Glorot & Bengio 2010)."""
     for head in range(len(vectors)):
         nn.init.xavier_uniform_(vectors[head : head + 1])
 
 
 def _mapped(x: Float[Tensor, "x g *n d"], weight: Float[Tensor, "h e d"]) -> Float[Tensor, "x h *n e"]:
-    """W x, each head with its own W; where x has fewer heads, each serves a group of neighbouring W."""
+    """Computes W x with a W for each head; if x has fewer heads, each serves a group of neighbouring W."""
     heads, _, width = weight.shape
     if x.shape[-1] != width or heads % x.shape[1]:
         raise ValueError(f"a score for {heads} heads of width {width} was given {x.shape[1]} of {x.shape[-1]}")
@@ -323,16 +322,17 @@ def _mapped(x: Float[Tensor, "x g *n d"], weight: Float[Tensor, "h e d"]) -> Flo
 
 
 def _direction(x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
-    """x / |x| in at least fp32, whose squares do not overflow; zeros where x is shorter than any real vector."""
+    """Computes x / |x| in fp32 or wider, so that squares do not overflow; zeros where |x| is nearly zero."""
     x = at_least_single(x)
     length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return x / length.masked_fill(length < _SHORTEST, math.inf)
 
 
 def _of_numbers(function: Callable[[Tensor], Tensor], key: Float[Tensor, "x g *k d"]) -> Float[Tensor, "x h *k d"]:
-    """function(key), and NaN for keys that are not made of numbers, which it does not see.
+    """Applies a function to finite keys, and returns NaN for all others.
 
-    Padding that holds NaN is cleared after `prepare`, but what its zero gradient multiplies would be NaN already.
+    Padding that holds NaN is cleared only after `prepare`. If the function saw it, its zero gradient would be
+    multiplied with NaN.
     """
     numbers = key.isfinite().all(-1, keepdim=True)
     made = function(key.masked_fill(~numbers, 0.0))

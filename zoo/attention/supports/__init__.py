@@ -1,4 +1,4 @@
-"""Supports: who may attend to whom, and how the pairs are laid out in memory.
+"""Supports: which queries may attend to which keys, and how these pairs are laid out in memory.
 
 Goes: Attend(restrict=...).
 """

@@ -1,4 +1,4 @@
-"""Every query against every key: sequences, patches, sets."""
+"""Supports that store every pair of query and key, for sequences, patches and sets."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from zoo.attention.supports.support import RowFunction, Support, mask_of_example
 
 @dataclass(frozen=True, eq=False)
 class DenseSupport(Support):
-    """Every query against every key, less what a mask or causality forbids.
+    """All pairs of queries and keys, except those that a mask or causality forbids.
+
+    Masks are computed once and cached for all layers that share a support, so the tensor `permitted` must not be
+    changed afterwards.
 
     Args:
-        permitted: True = may attend; any shape that broadcasts to (b,h,q,k). None permits all.
-        causal: A query sees the keys up to its own position; with more keys than queries the ends are aligned, so
-            that one new query sees all that came before it.
-        later: How many queries follow the last of these, where they are a part of more.
-        first: How many queries came before the first of these, in a decoder that takes a step at a time.
-
-    What follows from these for a number of queries and keys is computed once, for all layers that share a support: the
-    tensor `permitted` must not be changed afterwards.
+        permitted: Mask that broadcasts to (b,h,q,k), True = may attend. Default: all pairs.
+        causal: If True, a query sees the keys up to its own position. The last query stands at the last key, so a
+            single new query sees all earlier keys.
+        later: Number of queries of the sequence that follow the last of these.
+        first: Number of queries before the first of these, in a decoder that computes step by step.
     """
 
     axes: ClassVar[tuple[str, ...]] = ("batch", "head", "query", "key")
@@ -48,7 +48,7 @@ class DenseSupport(Support):
 
     @classmethod
     def from_key_mask(cls, mask: Bool[Tensor, "b k"], causal: bool = False) -> DenseSupport:
-        """True at real keys, False at padding."""
+        """Makes the support of a padded batch from a mask that is True at real keys and False at padding."""
         return cls(permitted=mask[:, None, None, :], causal=causal)
 
     def check(self, query: Float[Tensor, "..."], key: Float[Tensor, "..."], value: Float[Tensor, "..."]) -> None:
@@ -63,30 +63,30 @@ class DenseSupport(Support):
                 )
 
     def mask(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "#b #h #q #k"] | None:
-        """All restrictions as one mask; None where everything is permitted."""
-        if not self.causal or (queries == 1 and not self.later):  # the last position sees all that came before
+        """Returns all restrictions as one mask; None if everything is permitted."""
+        if not self.causal or (queries == 1 and not self.later):  # the last position sees all earlier ones
             return self.permitted
         return once(self._known, "mask", (queries, keys, device), lambda: self._causal_mask(queries, keys, device))
 
     def sees(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "#b #h #q 1"] | None:
-        """Which queries see a key; None where it is known that all do."""
+        """Returns a mask of the queries that see a key; None if all of them are known to."""
         if self.permitted is None and (not self.causal or keys > queries + self.later - 1):
             return None
         return once(self._known, "sees", (queries, keys, device), lambda: unless_all(self._sees(queries, keys, device)))
 
     def is_plain(self, queries: int, keys: int) -> bool:
-        """Whether nothing is forbidden, or just what comes later in one square."""
+        """Returns True if there is no mask, and causality at most for as many queries as keys."""
         return self.permitted is None and (not self.causal or (queries == keys and not self.later))
 
     def of_queries(self, rows: slice, queries: int) -> DenseSupport:
-        """The support of some of the queries, with all keys."""
+        """Returns the support of some of the queries, with all keys."""
         start, stop, _ = rows.indices(queries)
         has_rows = self.permitted is not None and self.permitted.shape[2] > 1
         permitted = self.permitted[:, :, start:stop] if has_rows and self.permitted is not None else self.permitted
         return DenseSupport(permitted, self.causal, self.later + queries - stop, self.first + start)
 
     def at_step(self, first: int) -> DenseSupport:
-        """The same for queries of which so many came before; what is known of it holds for them too."""
+        """Returns the support for queries that follow `first` earlier ones; it shares the cached masks."""
         if first == self.first:
             return self
         later = replace(self, first=first)
@@ -94,13 +94,13 @@ class DenseSupport(Support):
         return later
 
     def of_last_keys(self, count: int) -> DenseSupport:
-        """Of so many keys at the end."""
+        """Returns the support of the last `count` keys."""
         if self.permitted is None or self.permitted.shape[3] == 1:
             return self
         return replace(self, permitted=self.permitted[..., self.permitted.shape[3] - count :])
 
     def reorder(self, beams: Int[Tensor, " beams"]) -> DenseSupport:
-        """Of the hypotheses that survive, in their order."""
+        """Returns the support of the selected hypotheses, in the order of their indices `beams`."""
         if self.permitted is None or self.permitted.shape[0] == 1:
             return self
         return replace(self, permitted=self.permitted.index_select(0, beams))
@@ -112,7 +112,7 @@ class DenseSupport(Support):
         return query.new_zeros(*query.shape[:3], key.shape[2])
 
     def dot(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b h k d"]) -> Float[Tensor, "b h q k"]:
-        # As fused kernels do, also under autocast: sums of half precision's products go beyond its largest number.
+        # In fp32, as in fused kernels, also under autocast: in half precision the sums of products may overflow.
         with torch.autocast(query.device.type, enabled=False):
             return at_least_single(query) @ key.to(wide(query)).transpose(-2, -1)
 
@@ -123,7 +123,7 @@ class DenseSupport(Support):
         return x.unsqueeze(2)
 
     def project(self, hidden: Float[Tensor, "b h q k d"], parameter: Float[Tensor, "h d"]) -> Float[Tensor, "b h q k"]:
-        if len(parameter) == 1:  # in half the time of a product for each of several heads
+        if len(parameter) == 1:  # takes half the time of einsum
             return hidden @ parameter[0]
         return torch.einsum("bhqkd,hd->bhqk", hidden, parameter)
 
@@ -153,7 +153,7 @@ class DenseSupport(Support):
         return (torch.arange(keys, device=query.device) - at.unsqueeze(1))[None, None]
 
     def range_of(self, offsets: Int[Tensor, "1 1 q k"]) -> tuple[int, int]:
-        """From sizes alone, without a wait for a device; causal pairs have none above 0."""
+        """Returns bounds from sizes alone, without waiting for a device; causal pairs have no offset above 0."""
         queries, keys = offsets.shape[2:]
         first = keys - queries - self.later
         low, high = 1 - first - queries, keys - 1 - first
@@ -199,7 +199,7 @@ class DenseSupport(Support):
 
     def _sees(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "#b #h #q 1"]:
         if self.causal and keys and (self.permitted is None or self.permitted.shape[2] == 1):
-            # Of a mask of keys alone a causal query sees one if there is any up to its own: no q x k mask is made.
+            # With a mask of keys, a causal query sees a key if there is any up to its own: no q x k mask is needed.
             at = torch.arange(keys - queries - self.later, keys - self.later, device=device)
             if self.permitted is None:
                 return (at >= 0)[None, None, :, None]
@@ -210,14 +210,14 @@ class DenseSupport(Support):
         return mask.any(-1, keepdim=True)
 
     def _unseen(self, x: Float[Tensor, "b h k d"]) -> Tensor | tuple[Tensor, ...] | None:
-        """Which keys no query sees: a mask, or indices where these can be had, in a third of the time of a mask."""
+        """Returns the keys that no query sees, as a mask, or as indices if they can be read: a third of the time."""
         assert self.permitted is not None
         queries = self.permitted.shape[-2]
-        # One row for all queries: the last of them sees every key, causal or not.
+        # With one row for all queries, the last query sees every key of the row, causal or not.
         mask = self.permitted if queries == 1 else self.mask(queries, x.shape[2], x.device)
         assert mask is not None
         seen = mask.any(-2)
-        if seen.shape[1] not in (1, x.shape[1]):  # a key of a group is seen if one of its queries' heads sees it
+        if seen.shape[1] not in (1, x.shape[1]):  # a key head is seen if one of its group of query heads sees it
             groups = x.shape[1]
             seen = seen.view(len(seen), groups, seen.shape[1] // groups, *seen.shape[2:]).any(2)
         if not can_be_read(seen):

@@ -1,4 +1,4 @@
-"""The edges of a graph: one row of weights per edge, by target."""
+"""Supports of graphs: one row of weights for each edge, sorted by target."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from zoo.attention.supports.support import RowFunction, Support
 class EdgeSupport(Support):
     """The edges of a graph: query `rows[e]` (the target) may attend to key `columns[e]` (the source).
 
-    Edges are kept sorted by target; `order` says where each stood in the list they were made from, -1 for a self-loop
-    that was added here. `key_degrees` is what `degrees` is for queries, where keys are queries of the same graph.
+    Edges are sorted by target. `order` is the index of each edge in the list that the support was made from, -1 for an
+    added self-loop. `key_degrees` are the degrees of the keys, if queries and keys are the nodes of one graph.
     """
 
     axes: ClassVar[tuple[str, ...]] = ("edge", "head")
@@ -37,7 +37,11 @@ class EdgeSupport(Support):
     def from_edges(
         cls, edges: Int[Tensor, "2 e"], num_queries: int, num_keys: int | None = None, *, self_loops: bool = False
     ) -> EdgeSupport:
-        """From (source, target) pairs as PyG writes them. `self_loops` gives every node exactly one of its own."""
+        """Makes the support from (source, target) pairs in the format of PyG.
+
+        Args:
+            self_loops: If True, every node gets exactly one self-loop.
+        """
         source, target = edges
         order = torch.arange(len(source), device=edges.device)
         if self_loops:
@@ -54,15 +58,18 @@ class EdgeSupport(Support):
 
     @classmethod
     def from_groups(cls, groups: Int[Tensor, " n"], count: int) -> EdgeSupport:
-        """From the group of each row, 0 to count - 1: a query for each group, which sees the rows of its own.
+        """Makes the support in which each group is a query that sees the rows of its group.
 
-        Rows that stand group by group are edges in the same order.
+        Rows that are sorted by group become edges in the same order.
+
+        Args:
+            groups: Group of each row, from 0 to `count - 1`.
         """
         rows = torch.arange(len(groups), device=groups.device)
         return cls.from_edges(torch.stack([rows, groups]), count, len(groups))
 
     def repeated(self, times: int) -> EdgeSupport:
-        """Each query so many times, one after another: query number c of q is q * times + c, and so are edges."""
+        """Repeats each query and its edges: copy c of query q is query q * times + c, and likewise for edges."""
         if times == 1:
             return self
         return once(self._known, f"repeated {times} times", (self.order.device,), lambda: self._repeated(times))
@@ -77,7 +84,7 @@ class EdgeSupport(Support):
 
     @property
     def degrees(self) -> Int[Tensor, " q"]:
-        """How many keys each query may attend to."""
+        """Number of keys that each query may attend to."""
         return self.pattern.row_starts.diff()
 
     def to(self, device: torch.device | str, **options: Any) -> EdgeSupport:
@@ -118,9 +125,9 @@ class EdgeSupport(Support):
     def softmax(self, scores: Float[Tensor, "e h"]) -> Float[Tensor, "e h"]:
         return sparse.row_softmax(scores, self.pattern)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # how long rows are is read off, which no graph can do
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # reads the lengths of rows, which a graph cannot
     def by_row(self, function: RowFunction, scores: Float[Tensor, "e h"]) -> Float[Tensor, "e h"]:
-        """Each row among rows of about its length: one query that sees all keys does not make all rows as long."""
+        """Pads each row among rows of similar length, so that one query that sees all keys does not lengthen all."""
         rows = once(self._known, "rows", (scores.device,), lambda: _Rows.of(self.pattern))
         padded = scores.new_zeros(rows.slots, scores.shape[1]).index_copy(0, rows.places, scores)
         pieces = torch.split_with_sizes(padded, [mask.numel() for mask in rows.permitted])
@@ -134,7 +141,7 @@ class EdgeSupport(Support):
         return sparse.product(weights, value, self.pattern)
 
     def clean(self, x: Float[Tensor, "k h d"]) -> Float[Tensor, "k h d"]:
-        """What has no edge is never attended to, but would reach the gradients of parameters."""
+        """Returns keys with zeros at nodes without edges, which would reach the gradients of parameters."""
         return self._cleaned(x, "seen", self.pattern.column_starts)
 
     def clean_queries(self, query: Float[Tensor, "q h d"], key: Float[Tensor, "k h d"]) -> Float[Tensor, "q h d"]:
@@ -166,7 +173,7 @@ class EdgeSupport(Support):
         return torch.stack([self.target, self.source])
 
     def to_dense(self, pairs: Float[Tensor, "e h"], queries: int, keys: int) -> Float[Tensor, "1 h q k"]:
-        """Edges that join the same two nodes add up."""
+        """Returns a dense matrix; the weights of repeated edges are added."""
         dense = pairs.new_zeros(queries * keys, pairs.shape[1])
         dense = dense.index_add(0, self.target.long() * keys + self.source.long(), pairs)
         return dense.view(queries, keys, -1).permute(2, 0, 1).unsqueeze(0)
@@ -194,11 +201,11 @@ class EdgeSupport(Support):
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """The entries of a pattern as rows, in groups whose lengths differ by less than a factor of two, padded.
+    """The entries of a pattern as padded rows, in groups of rows whose lengths differ by less than a factor of two.
 
     Args:
-        places: Where each entry stands among the slots of all groups.
-        permitted: Of each group, (rows, longest): which slots have an entry.
+        places: Slot of each entry, counted over all groups.
+        permitted: Mask of the slots with an entry for each group, (rows, longest).
     """
 
     places: Int[Tensor, " e"]
