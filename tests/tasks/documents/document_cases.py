@@ -1,0 +1,67 @@
+"""Texts that the tests of documents share."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import nn
+
+from zoo.attention import AttendFactory, Dot, ScaledDot, SlidingWindow, Softmax
+from zoo.tasks.documents.batch import Document, Documents
+from zoo.tasks.documents.nets.flat import FlatAttention
+from zoo.tasks.documents.nets.han import HAN, HANTransformer
+from zoo.tasks.documents.nets.long import LongDocument
+
+WORDS, CLASSES = 30, 3
+DOT = AttendFactory(score=Dot, normalise=Softmax)
+SCALED = AttendFactory(score=ScaledDot, normalise=Softmax)
+WINDOW = AttendFactory(score=ScaledDot, normalise=Softmax, restrict=partial(SlidingWindow, radius=2, global_tokens=1))
+SMALL = {"words": WORDS, "classes": CLASSES}
+HIERARCHIES = {
+    "HAN": lambda **options: HAN(**SMALL, **{"attend": DOT, "dim": 6, "hidden": 4, "context": 5} | options),
+    "HANTransformer": lambda **options: HANTransformer(
+        **SMALL, **{"attend": DOT, "dim": 8, "layers": 2, "heads": 2, "hidden": 12, "context": 5} | options
+    ),
+}
+NETS = {
+    **HIERARCHIES,
+    "HAN of two layers": lambda: HIERARCHIES["HAN"](layers=2),
+    "HAN of LSTMs": lambda: HIERARCHIES["HAN"](cell="lstm"),
+    "FlatAttention": lambda: FlatAttention(**SMALL, attend=DOT, dim=6, hidden=4, context=5),
+    "FlatAttention, average": lambda: FlatAttention(**SMALL, attend=DOT, dim=6, hidden=4, context=5, encoder="average"),
+    "LongDocument": lambda: LongDocument(**SMALL, attend=WINDOW, dim=8, layers=2, heads=2, hidden=12),
+}
+
+
+def made(name: str) -> nn.Module:
+    """A net of random weights, in float64."""
+    torch.default_generator.manual_seed(0)
+    return NETS[name]().double()
+
+
+def texts(count: int = 6, seed: int = 0) -> list[Document]:
+    """Of 1 to 5 sentences of 1 to 9 words, with gold."""
+    random = torch.Generator().manual_seed(seed)
+
+    def drawn(low: int, high: int, size: int = 1) -> list[int]:
+        return torch.randint(low, high, (size,), generator=random).tolist()
+
+    found = []
+    for number in range(count):
+        sentences = [drawn(0, WORDS, length) for length in drawn(1, 10, drawn(1, 6)[0])]
+        total = sum(map(len, sentences))
+        found.append(
+            Document(
+                sentences,
+                label=number % CLASSES,
+                id=f"text {number}",
+                gold_words=[place == 0 for place in range(total)],
+                gold_sentences=[place == 0 for place in range(len(sentences))],
+            )
+        )
+    return found
+
+
+def batch(count: int = 6, seed: int = 0) -> Documents:
+    return Documents.of(texts(count, seed))

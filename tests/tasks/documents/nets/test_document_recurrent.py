@@ -1,0 +1,140 @@
+"""GRU and LSTM over packed rows: their formulas a step at a time, PyTorch's modules, gradients, sequences apart."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from zoo.tasks.documents.nets.recurrences import Steps, shifted
+from zoo.tasks.documents.nets.recurrent import Recurrent, packed
+
+LENGTHS = torch.tensor([3, 1, 7, 4, 7])
+OWNERS = torch.arange(5).repeat_interleave(LENGTHS)
+KINDS = ("gru", "lstm")
+
+
+def drawn(kind: Literal["gru", "lstm"], layers: int = 1, dropout: float = 0.0) -> tuple[Recurrent, Tensor]:
+    torch.default_generator.manual_seed(0)
+    net = Recurrent(dim=4, hidden=3, kind=kind, layers=layers, dropout=dropout).double()
+    return net, torch.randn(int(LENGTHS.sum()), 4, dtype=torch.float64, requires_grad=True)
+
+
+def gru(x: Tensor, layer: nn.GRU, end: str) -> list[Tensor]:
+    """Cho et al. 2014, section 2.3: h' = z h + (1 - z) n, the second bias of n inside the reset."""
+    w, u, b, c = (getattr(layer, f"{part}_l0{end}") for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+    (w_r, w_z, w_n), (u_r, u_z, u_n), (b_r, b_z, b_n), (c_r, c_z, c_n) = (part.chunk(3) for part in (w, u, b, c))
+    state, states = x.new_zeros(u.shape[1]), []
+    for each in x:
+        reset = torch.sigmoid(w_r @ each + b_r + u_r @ state + c_r)
+        update = torch.sigmoid(w_z @ each + b_z + u_z @ state + c_z)
+        new = torch.tanh(w_n @ each + b_n + reset * (u_n @ state + c_n))
+        state = update * state + (1 - update) * new
+        states.append(state)
+    return states
+
+
+def lstm(x: Tensor, layer: nn.LSTM, end: str) -> list[Tensor]:
+    """Hochreiter & Schmidhuber 1997 with Gers et al.'s forget gate: c' = f c + i g, h' = o tanh(c')."""
+    w, u, b, c = (getattr(layer, f"{part}_l0{end}") for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
+    state, cell, states = x.new_zeros(u.shape[1]), x.new_zeros(u.shape[1]), []
+    for each in x:
+        enter, forget, new, out = (w @ each + b + u @ state + c).chunk(4)
+        cell = torch.sigmoid(forget) * cell + torch.sigmoid(enter) * torch.tanh(new)
+        state = torch.sigmoid(out) * torch.tanh(cell)
+        states.append(state)
+    return states
+
+
+def by_loops(net: Recurrent, x: Tensor) -> Tensor:
+    """A sequence at a time, a row at a time, forwards and backwards."""
+    of = {"gru": gru, "lstm": lstm}["gru" if isinstance(net.layers[0], nn.GRU) else "lstm"]
+    for layer in net.layers:
+        rows: list[Tensor] = []
+        for sequence in x.split(LENGTHS.tolist()):
+            forward, backward = of(sequence, layer, ""), of(sequence.flip(0), layer, "_reverse")[::-1]
+            rows += [torch.cat(pair) for pair in zip(forward, backward, strict=True)]
+        x = torch.stack(rows)
+    return x
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("kind", KINDS)
+def test_formula_and_gradients(kind: Literal["gru", "lstm"], layers: int) -> None:
+    net, x = drawn(kind, layers)
+    found, expected = net(x, OWNERS, LENGTHS), by_loops(net, x)
+    torch.testing.assert_close(found, expected, rtol=0.0, atol=1e-12)
+    named, weight = [x, *net.parameters()], torch.randn_like(found)
+    gradients = torch.autograd.grad((expected.sin() * weight).sum(), named)
+    for one, other in zip(torch.autograd.grad((found.sin() * weight).sum(), named), gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pytorchs_module_on_the_same_rows(kind: Literal["gru", "lstm"], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a device has a fused one: the same states, in the same order of rows."""
+    net, x = drawn(kind, layers=2)
+    before = net(x, OWNERS, LENGTHS)
+    monkeypatch.setattr("zoo.tasks.documents.nets.recurrent._goes_by_steps", lambda x: False)
+    torch.testing.assert_close(net(x, OWNERS, LENGTHS), before, rtol=0.0, atol=1e-12)
+    steps = Steps.of(OWNERS, LENGTHS, 2)
+    of_one = Recurrent(dim=4, hidden=3, kind=kind).double()
+    assert packed(of_one.layers[0], x, steps).shape == (len(x), 6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_sequences_and_their_order_change_nothing(kind: Literal["gru", "lstm"]) -> None:
+    net, x = drawn(kind)
+    together = net(x, OWNERS, LENGTHS).split(LENGTHS.tolist())
+    parts, order = x.split(LENGTHS.tolist()), [4, 0, 3, 2, 1]
+    lengths = LENGTHS[order]
+    moved = net(torch.cat([parts[k] for k in order]), torch.arange(5).repeat_interleave(lengths), lengths)
+    for place, part in zip(order, moved.split(lengths.tolist()), strict=True):
+        torch.testing.assert_close(part, together[place], rtol=0.0, atol=1e-14)
+    for part, expected in zip(parts, together, strict=True):
+        alone = net(part, torch.zeros(len(part), dtype=torch.int64), torch.tensor([len(part)]))
+        torch.testing.assert_close(alone, expected, rtol=0.0, atol=1e-14)
+
+
+def test_what_is_not_a_number_stays_in_its_sequence() -> None:
+    net, x = drawn("gru")
+    before = net(x, OWNERS, LENGTHS)
+    spoilt = net(x.detach().index_fill(0, torch.tensor([3]), torch.nan), OWNERS, LENGTHS)
+    assert spoilt[3].isnan().all()
+    assert torch.equal(spoilt[OWNERS != 1], before[OWNERS != 1])
+
+
+def test_rows_by_step() -> None:
+    steps = Steps.of(OWNERS, LENGTHS, 2)
+    assert steps.sizes == (5, 4, 4, 3, 2, 2, 2)
+    assert torch.equal(OWNERS[steps.order[0]], OWNERS[steps.order[1]])
+    assert OWNERS[steps.order[0]].tolist()[:9] == [2, 4, 3, 0, 1, 2, 4, 3, 0]
+    numbers = torch.arange(len(OWNERS))
+    for order, places in zip(steps.order, steps.places, strict=True):
+        assert torch.equal(order[places], numbers)
+    rows = steps.order[0].view(1, -1, 1)
+    before = shifted(rows + 1, steps.sizes)[0, :, 0] - 1  # -1 where there was none
+    is_first = torch.cat([torch.tensor([True]), OWNERS.diff() > 0])[steps.order[0]]
+    assert torch.equal(before, torch.where(is_first, -1, steps.order[0] - 1))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_states_are_at_least_single_under_autocast(kind: Literal["gru", "lstm"]) -> None:
+    net, x = drawn(kind)
+    net, x = net.float(), x.detach().float()
+    with torch.autocast("cpu", torch.bfloat16):
+        found = net(x.bfloat16(), OWNERS, LENGTHS)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, net(x, OWNERS, LENGTHS), rtol=0.0, atol=0.05)
+
+
+def test_dropout_between_layers_and_bad_options() -> None:
+    net, x = drawn("gru", layers=2, dropout=0.5)
+    assert not torch.equal(net(x, OWNERS, LENGTHS), net(x, OWNERS, LENGTHS))
+    assert torch.equal(net.eval()(x, OWNERS, LENGTHS), net(x, OWNERS, LENGTHS))
+    with pytest.raises(ValueError, match="kind is 'gru' or 'lstm', got 'rnn'"):
+        Recurrent(dim=4, hidden=3, kind="rnn")
+    with pytest.raises(ValueError, match="dim, hidden and layers must be 1 or more, got 4, 3 and 0"):
+        Recurrent(dim=4, hidden=3, layers=0)

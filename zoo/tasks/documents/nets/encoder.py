@@ -1,0 +1,97 @@
+"""Transformer encoders of packed sequences: attention runs on groups of similar length, all else on packed rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.attention import Attend, EncoderBlock, FeedForward, MixerFactory, Position, self_attention
+from zoo.attention.dropout import Dropout
+from zoo.attention.factories import sized
+from zoo.attention.ranges import Count, Rate
+from zoo.tasks.packing import Packing, mixed
+
+
+class Encoder(nn.Module):
+    """Positions, pre-norm blocks, a norm (Vaswani et al. 2017, section 3; Xiong et al. 2020).
+
+    Args:
+        dim: Width of a row.
+        layers: Number of blocks.
+        heads: Heads in each; must divide `dim`.
+        hidden: Hidden units of the feed-forward networks.
+        attend: `(dim, heads) -> Attend`, or a `MixerFactory`.
+        position: Makes what is added to rows: a class or partial of `zoo.attention.positions`, or None.
+        relative: Makes what attention knows of positions: a class or partial of a `Position`.
+        dropout: Of the input, of hidden units and of what blocks add; that of weights is `attend`'s.
+    """
+
+    def __init__(
+        self,
+        *,
+        dim: Count,
+        layers: Count,
+        heads: Count,
+        hidden: Count,
+        attend: Callable[[int, int], Attend] | MixerFactory,
+        position: Callable[..., nn.Module] | None,
+        relative: Callable[..., Position] | None,
+        dropout: Rate = 0.0,
+    ) -> None:
+        super().__init__()
+        for name, number in (("dim", dim), ("layers", layers), ("heads", heads), ("hidden", hidden)):
+            if number < 1:
+                raise ValueError(f"{name} must be 1 or more, got {number}")
+        self.position = None if position is None else sized(position, {"dim": dim})
+        self.dropout = Dropout(dropout)
+        self.layers = nn.ModuleList(
+            EncoderBlock(
+                dim=dim,
+                mixer=self_attention(dim=dim, heads=heads, attend=attend, position=relative),
+                feed_forward=FeedForward(dim=dim, width=hidden, activation=nn.GELU, dropout=dropout),
+                dropout=dropout,
+            )
+            for _ in range(layers)
+        )
+        self.norm = nn.LayerNorm(dim)
+        self.width = dim
+
+    def forward(
+        self, x: Float[Tensor, "n d"], sequences: Int[Tensor, " n"], lengths: Int[Tensor, " s"], first: bool = False
+    ) -> Float[Tensor, "m d"]:
+        """Encodes packed sequences.
+
+        Args:
+            x: Rows of all sequences, one sequence after another.
+            sequences: The number of each row's sequence.
+            lengths: Number of rows of each sequence, one or more.
+            first: Return the first row of each sequence alone; the last feed-forward network skips the others.
+        """
+        packing, starts = Packing(lengths, causal=False), lengths.cumsum(0) - lengths
+        if self.position is not None:
+            table = self.position(x.new_zeros(1, packing.longest, x.shape[1]))[0]
+            x = x + F.embedding(_places(sequences, starts), table)
+        x = self.dropout(x)
+        for layer in self.layers:
+            x = _through(layer, x, packing, starts if first and layer is self.layers[-1] else None)
+        return self.norm(x)  # type: ignore[no-any-return]
+
+
+def _through(block: Any, x: Float[Tensor, "n d"], packing: Packing, rows: Tensor | None) -> Float[Tensor, "m d"]:
+    """What `EncoderBlock` computes, for packed rows; of some rows alone, if these are given."""
+    query = block.mixed.before(x.unsqueeze(0)).squeeze(0)
+    y = mixed(block.mixer, query, query, packing)
+    if rows is not None:
+        x, y = x[rows], y[rows]
+    x = block.mixed.after(x.unsqueeze(0), y.unsqueeze(0))
+    fed: Tensor = block.fed.after(x, block.feed_forward(block.fed.before(x)))
+    return fed.squeeze(0)
+
+
+def _places(sequences: Int[Tensor, " n"], starts: Int[Tensor, " s"]) -> Int[Tensor, " n"]:
+    """The place of each row in its sequence, from 0."""
+    return sequences.new_ones(len(sequences)).cumsum(0) - 1 - starts[sequences]

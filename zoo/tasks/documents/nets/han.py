@@ -1,0 +1,137 @@
+"""Hierarchical attention networks: words within sentences, sentences within the document (Yang et al. 2016)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar, Literal
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from zoo.attention import Attend, AttendFactory, MixerFactory, Position, ScaledDot, Sinusoidal, Softmax
+from zoo.attention.dropout import Dropout
+from zoo.attention.ranges import Count, Rate
+from zoo.tasks.documents.batch import Documents
+from zoo.tasks.documents.nets.encoder import Encoder
+from zoo.tasks.documents.nets.levels import Level
+from zoo.tasks.documents.nets.recurrent import Recurrent
+from zoo.tasks.documents.nets.words import WordVectors
+
+_SOFTMAX = AttendFactory(score=ScaledDot, normalise=Softmax)
+_SITES = {"words": "words.pool.attend", "sentences": "sentences.pool.attend"}
+
+
+class HAN(nn.Module):
+    """Word encoder, word attention, sentence encoder, sentence attention, a linear head (Yang et al. 2016, section 2).
+
+    Each encoder is a bidirectional GRU (eq. 1-4), each attention `Pooling`. All sentences of a batch are encoded in one
+    pass over packed rows, all documents in another.
+
+    Args:
+        words, classes: From the data: sizes of the vocabulary and of the label set.
+        attend: `(dim, heads) -> Attend`, for both attentions; the paper's is a dot product and softmax.
+        dim: Width of a word vector.
+        hidden: Width of the state of one direction, in both encoders.
+        context: Width of the hidden representation u, and of the context vectors u_w and u_s.
+        layers: Layers of each encoder.
+        cell: "gru", as in the paper, or "lstm".
+        dropout: Of word vectors, of what one recurrent layer gives to the next, of sentence vectors and of the
+            document's; the paper has none.
+    """
+
+    SITES: ClassVar[dict[str, str]] = _SITES
+    """The site whose map is of the words of sentences, and the one whose map is of the sentences of documents."""
+
+    def __init__(
+        self,
+        *,
+        words: Count,
+        classes: Count,
+        attend: Callable[[int, int], Attend],
+        dim: Count = 200,
+        hidden: Count = 50,
+        context: Count = 100,
+        layers: Count = 1,
+        cell: Literal["gru", "lstm"] = "gru",
+        dropout: Rate = 0.0,
+    ) -> None:
+        super().__init__()
+        self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)
+        of_words, of_sentences = (
+            Recurrent(dim=width, hidden=hidden, kind=cell, layers=layers, dropout=dropout)
+            for width in (dim, 2 * hidden)
+        )
+        self.words = Level(encoder=of_words, context=context, attend=attend)
+        self.sentences = Level(encoder=of_sentences, context=context, attend=attend)
+        self.dropout = Dropout(dropout)
+        self.head = nn.Linear(of_sentences.width, classes)
+
+    def forward(self, batch: Documents) -> Float[Tensor, "b classes"]:
+        """Logits of the classes (eq. 11, before the softmax)."""
+        sentences = self.words(self.vectors(batch.words), batch.sentences, batch.sentence_lengths)
+        documents = self.sentences(self.dropout(sentences), batch.documents, batch.document_lengths)
+        return self.head(self.dropout(documents))  # type: ignore[no-any-return]
+
+
+class HANTransformer(nn.Module):
+    """`HAN` with Transformer encoders in the place of the recurrent ones.
+
+    Args:
+        words, classes: From the data: sizes of the vocabulary and of the label set.
+        attend: `(dim, heads) -> Attend`, for the attention that reads sentences and documents.
+        self_attend: The same for the self-attention of the encoders, or a `MixerFactory`.
+        dim: Width of a word vector, and of all other rows.
+        layers: Blocks of each encoder.
+        heads: Heads in each; must divide `dim`.
+        hidden: Hidden units of the feed-forward networks.
+        context: Width of the hidden representation u; `dim` if not given.
+        position: Makes what is added to words and to sentences: a class or partial of `zoo.attention.positions`, or
+            None.
+        relative: Makes what self-attention knows of positions: a class or partial of a `Position`.
+        dropout: Of the encoders' inputs, of hidden units, of what blocks add and of the document's vector.
+    """
+
+    SITES: ClassVar[dict[str, str]] = _SITES
+
+    def __init__(
+        self,
+        *,
+        words: Count,
+        classes: Count,
+        attend: Callable[[int, int], Attend],
+        self_attend: Callable[[int, int], Attend] | MixerFactory = _SOFTMAX,
+        dim: Count = 128,
+        layers: Count = 1,
+        heads: Count = 4,
+        hidden: Count = 256,
+        context: Count | None = None,
+        position: Callable[..., nn.Module] | None = Sinusoidal,
+        relative: Callable[..., Position] | None = None,
+        dropout: Rate = 0.0,
+    ) -> None:
+        super().__init__()
+        self.vectors = WordVectors(words=words, dim=dim)
+        of_words, of_sentences = (
+            Encoder(
+                dim=dim,
+                layers=layers,
+                heads=heads,
+                hidden=hidden,
+                attend=self_attend,
+                position=position,
+                relative=relative,
+                dropout=dropout,
+            )
+            for _ in range(2)
+        )
+        context = dim if context is None else context
+        self.words = Level(encoder=of_words, context=context, attend=attend)
+        self.sentences = Level(encoder=of_sentences, context=context, attend=attend)
+        self.dropout = Dropout(dropout)
+        self.head = nn.Linear(dim, classes)
+
+    def forward(self, batch: Documents) -> Float[Tensor, "b classes"]:
+        """Logits of the classes."""
+        sentences = self.words(self.vectors(batch.words), batch.sentences, batch.sentence_lengths)
+        documents = self.sentences(sentences, batch.documents, batch.document_lengths)
+        return self.head(self.dropout(documents))  # type: ignore[no-any-return]

@@ -1,0 +1,85 @@
+"""Recurrent networks over packed sequences: rows of all of them, one sequence after another, and nothing padded."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from zoo.attention.dropout import Dropout
+from zoo.attention.kernels.precision import at_least_single
+from zoo.attention.ranges import Count, Rate
+from zoo.tasks.documents.nets.recurrences import GRU, LSTM, Cell, Steps, recurrence
+
+Kind = Literal["gru", "lstm"]
+_CELLS: dict[str, type[Cell]] = {"gru": GRU, "lstm": LSTM}
+_LAYERS: dict[str, type[nn.GRU] | type[nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
+_PARTS = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+
+
+class Recurrent(nn.Module):
+    """[forward states; backward states] of each row (Yang et al. 2016, section 2.2, word and sentence encoder).
+
+    Parameters are those of `nn.GRU` or `nn.LSTM`, a module a layer. On CPUs both directions are computed together, by
+    `recurrence`; elsewhere, and where a graph is compiled, PyTorch's module runs on the same packed rows.
+
+    Args:
+        dim: Width of the input.
+        hidden: Width of the state of one direction.
+        kind: "gru" or "lstm".
+        layers: Number of layers.
+        dropout: Of what one layer gives to the next.
+    """
+
+    def __init__(
+        self, *, dim: Count, hidden: Count, kind: Kind = "gru", layers: Count = 1, dropout: Rate = 0.0
+    ) -> None:
+        super().__init__()
+        if kind not in _LAYERS:
+            raise ValueError(f"kind is 'gru' or 'lstm', got {kind!r}")
+        if min(dim, hidden, layers) < 1:
+            raise ValueError(f"dim, hidden and layers must be 1 or more, got {dim}, {hidden} and {layers}")
+        self.cell = _CELLS[kind]
+        self.layers = nn.ModuleList(
+            _LAYERS[kind](2 * hidden if number else dim, hidden, bidirectional=True) for number in range(layers)
+        )
+        self.dropout = Dropout(dropout)
+        self.width = 2 * hidden
+
+    def forward(
+        self, x: Float[Tensor, "n d"], sequences: Int[Tensor, " n"], lengths: Int[Tensor, " s"]
+    ) -> Float[Tensor, "n {self.width}"]:
+        """In at least fp32, under autocast too.
+
+        Args:
+            sequences: The number of each row's sequence; sequences stand one after another.
+            lengths: Rows of each, one or more.
+        """
+        steps = Steps.of(sequences, lengths, directions=2)
+        with torch.autocast(x.device.type, enabled=False):
+            x = at_least_single(x)
+            for number, layer in enumerate(self.layers):
+                x = self.dropout(x) if number else x
+                x = self._by_steps(layer, x, steps) if _goes_by_steps(x) else packed(layer, x, steps)
+        return x
+
+    def _by_steps(self, layer: nn.Module, x: Tensor, steps: Steps) -> Tensor:
+        to_gates, between, bias, bias_between = (
+            torch.stack([getattr(layer, part), getattr(layer, f"{part}_reverse")]) for part in _PARTS
+        )
+        return recurrence(self.cell, x, steps, to_gates, between, bias, bias_between)
+
+
+def packed(layer: nn.Module, x: Float[Tensor, "n d"], steps: Steps) -> Float[Tensor, "n e"]:
+    """By PyTorch's module, which is given a PackedSequence of these rows."""
+    states, _ = layer(PackedSequence(x.index_select(0, steps.order[0]), torch.tensor(steps.sizes)))
+    found: Tensor = states.data
+    return found.index_select(0, steps.places[0])
+
+
+def _goes_by_steps(x: Tensor) -> bool:
+    """By device alone; no graph is compiled of a function with a backward pass of its own."""
+    return x.device.type == "cpu" and not torch.compiler.is_compiling()

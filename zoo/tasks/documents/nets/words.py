@@ -1,0 +1,43 @@
+"""The vectors of words."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from zoo.attention.dropout import Dropout
+from zoo.attention.ranges import Count, Rate
+
+
+class WordVectors(nn.Module):
+    """A learned vector for each word of the vocabulary (Yang et al. 2016, section 2.2, the matrix W_e).
+
+    Args:
+        words: Size of the vocabulary.
+        dim: Width of a vector.
+        dropout: Dropout of the numbers of a vector.
+    """
+
+    def __init__(self, *, words: Count, dim: Count, dropout: Rate = 0.0) -> None:
+        super().__init__()
+        if min(words, dim) < 1:
+            raise ValueError(f"words and dim must be 1 or more, got {words} and {dim}")
+        self.table = nn.Embedding(words, dim)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, words: Int[Tensor, " n"]) -> Float[Tensor, "n d"]:
+        return self.dropout(self.table(words))  # type: ignore[no-any-return]
+
+    @torch.no_grad()
+    def start_from(self, vectors: Float[Tensor, "words d"], known: Bool[Tensor, " words"]) -> None:
+        """Takes vectors that were trained before; words that have none keep their own.
+
+        Args:
+            vectors: A row for each word of the vocabulary.
+            known: Which rows are to be taken.
+        """
+        if vectors.shape != self.table.weight.shape:
+            given, own = tuple(vectors.shape), tuple(self.table.weight.shape)
+            raise ValueError(f"{given[0]} word vectors of width {given[1]} for {own[0]} words of width {own[1]}")
+        self.table.weight[known] = vectors[known].to(self.table.weight)
