@@ -190,7 +190,7 @@ def test_a_killed_sweep_is_continued_once_its_job_has_ended(
     monkeypatch.setattr(directory, "wait_for_jobs", waiting)
     done = cli("train", "-m", *overrides)
     assert done.code == 0
-    assert f"{killed.folder}: a job that this sweep began still runs; it is waited for" in done.err
+    assert f"{killed.folder}: waiting for a job of this sweep that still runs" in done.err
     assert [job[1] for job in jobs_done] == ["seed=1"]
     assert statuses(folder()) == ["finished", "finished"]
     assert table(folder() / "summary.csv")[0]["n"] == "2"
@@ -220,7 +220,7 @@ def test_a_damaged_sweep_is_named_and_passed_over(cli: Any, jobs_done: list[list
     assert done.code == 0
     assert len(jobs_done) == 2
     assert f"{other}/sweep.yaml is damaged, or not that of a sweep" in done.err
-    assert "it is passed over" in done.err
+    assert "it is left out" in done.err
     assert (other / "sweep.yaml").read_bytes() == damage
     done = cli("train", "-m", "model=gat", "seed=0,1", f"hydra.sweep.dir={other}")
     assert (done.code, "remove it, or give another hydra.sweep.dir" in done.err) == (2, True)

@@ -172,7 +172,7 @@ def test_a_best_of_steps_that_were_lost(train: Any, monkeypatch: pytest.MonkeyPa
     none, first, second, *_ = (Path(each) / "checkpoints" for each in copies.values())
     own = (first / "best.ckpt").read_bytes()
     shutil.copy(second / "best.ckpt", first)
-    with pytest.raises(CheckpointError, match=r"is not the one that last\.ckpt beside it speaks of"):
+    with pytest.raises(CheckpointError, match=r"is not the one that belongs to last\.ckpt beside it"):
         train(str(first.parent), given, resume="auto")
     (first / "best.previous.ckpt").write_bytes(own)
     shutil.copy(second / "best.ckpt", none)

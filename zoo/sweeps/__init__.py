@@ -1,1 +1,1 @@
-"""Many runs from one command: sweeps and searches, each run a fresh process."""
+"""Many runs from one command, each in a fresh process: sweeps, which run every combination of values, and searches."""

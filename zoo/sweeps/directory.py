@@ -1,4 +1,4 @@
-"""Which directory a sweep works in: that of the same command which is not finished, or a new one."""
+"""The directory of a sweep: an unfinished one of the same command, or a new one."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def opened(
     like: Sequence[str] | None = None,
     is_open: Callable[[list[Job]], bool] = lambda jobs: any(job.metrics() is None for job in jobs),
 ) -> Iterator[Sweep]:
-    """The unfinished sweep of the same overrides that nobody works on, or a new one.
+    """Opens the unfinished sweep of these overrides that no process works on, or a new one.
 
     Args:
-        overrides: Of the sweep.
-        jobs: Of a new one.
-        folder: Its directory; one named by the time if not given.
-        like: The overrides of any job; the first one's if not given.
-        is_open: Whether there is something left to do.
+        overrides: The overrides of the sweep.
+        jobs: The jobs of a new sweep.
+        folder: The directory; one named by the time if not given.
+        like: The overrides of any job; those of the first if not given.
+        is_open: Whether jobs are left to do.
     """
     runs = config.compose(jobs[0].overrides if like is None else like)["paths"]["runs"]
     parent = Path(runs).absolute() / "sweeps"
@@ -58,14 +58,14 @@ def opened(
 def _unfinished(
     overrides: list[str], parent: Path, folder: str | None, is_open: Callable[[list[Job]], bool]
 ) -> Sweep | None:
-    """The sweep to continue, with its lock, once no job of it works any more."""
+    """The sweep to continue, locked, once none of its jobs is at work any more."""
     for path in _candidates(parent, folder):
         try:
             before = read(path)
         except ConfigError as error:
             if folder is not None:
                 raise ConfigError(f"{error}; remove it, or give another hydra.sweep.dir") from error
-            print(f"zoo: {error}; it is passed over", file=sys.stderr)
+            print(f"zoo: {error}; it is left out", file=sys.stderr)
             continue
         if before is None:
             continue
@@ -73,7 +73,7 @@ def _unfinished(
         lock = locked(path) if same else None
         if lock is not None and (folder is not None or is_open(before[1])):
             wait_for_jobs(path)
-            overrides, jobs = read(path) or before  # as it stands, now that nobody works on it
+            overrides, jobs = read(path) or before  # jobs may have changed it until now
             for job in jobs:
                 job.status = job.status if job.metrics() is None else "finished"
             return Sweep(path, overrides, jobs, lock)
@@ -100,7 +100,7 @@ def _held(sweep: Sweep) -> Iterator[Sweep]:
     try:
         yield sweep
     finally:
-        if all(job.run_dir is None for job in sweep.jobs):  # it could not begin
+        if all(job.run_dir is None for job in sweep.jobs):  # the sweep could not begin
             with suppress(OSError):
                 for name in (LOCK, JOBS, FILE):
                     (sweep.folder / name).unlink(missing_ok=True)

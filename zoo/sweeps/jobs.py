@@ -1,4 +1,4 @@
-"""The jobs of a sweep: the run that each stands for, how far it is, and how it is started."""
+"""The jobs of a sweep: the run of each, its status, and how it is started."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Job:
     """One run of a sweep.
 
     Args:
-        overrides: What the user would have given for this run alone.
-        chosen: The options that differ within the sweep, with their values here.
-        run_dir: Set when it starts.
-        status: As it was last heard of; `finished` means that the run has left its metrics.json.
+        overrides: Those with which the user would start this run alone.
+        chosen: The options that differ within the sweep, with their values in this job.
+        run_dir: The directory of the run, once it has started.
+        status: The last known one; `finished` if the run has written its metrics.json.
     """
 
     overrides: list[str]
@@ -42,7 +42,7 @@ class Job:
     status: Status = "waiting"
 
     def metrics(self) -> dict[str, Any] | None:
-        """What the run has found; None if it is not finished."""
+        """The content of the run's metrics.json; None if it is not finished."""
         path = None if self.run_dir is None else Path(self.run_dir) / run_directory.RESULT
         if path is None or not path.exists():
             return None
@@ -53,17 +53,17 @@ class Job:
         return dict(found)
 
     def arguments(self) -> list[str]:
-        """Of the command line: from the beginning, or from the last checkpoint if there is one."""
+        """The arguments of the command line that start the run, or continue it from its last checkpoint."""
         assert self.run_dir is not None
         last = Path(self.run_dir) / run_directory.LAST
         started = [f"resume={quoted(str(last))}"] if last.exists() else []
-        # what a run started from is in its checkpoint: a continued run is not initialised again
+        # a continued run is not initialised again
         given = [each for each in self.overrides if not (started and each.startswith("init="))]
         return ["train", *given, *started, f"run_dir={quoted(self.run_dir)}"]
 
 
 class Sweep:
-    """The directory of a sweep and what stands in its sweep.yaml."""
+    """A sweep: its directory and the jobs in its sweep.yaml."""
 
     def __init__(self, folder: Path, overrides: list[str], jobs: list[Job], lock: int) -> None:
         self.folder = folder
@@ -75,7 +75,7 @@ class Sweep:
         return [(number, job) for number, job in enumerate(self.jobs) if job.metrics() is None]
 
     def run_job(self, number: int, job: Job, more: Mapping[str, str] | None = None, of: int | None = None) -> int:
-        """One job in a fresh process; a stop by the user stops the sweep."""
+        """Runs one job in a fresh process and returns its exit code. If the user stops the job, the sweep stops too."""
         self.prepare(job)
         of = of or len(self.jobs)
         print(f"sweep: job {number + 1} of {of}: {shlex.join(job.overrides)}", file=sys.stderr, flush=True)
@@ -89,7 +89,7 @@ class Sweep:
         return code
 
     def prepare(self, job: Job) -> None:
-        """A run directory, a new one unless there is a checkpoint to continue from."""
+        """Gives a job a new run directory, unless there is a checkpoint to continue."""
         if job.run_dir is None or not (Path(job.run_dir) / run_directory.LAST).exists():
             given = config.value_of(job.overrides, "run_dir")
             if given is not None:

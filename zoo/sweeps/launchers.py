@@ -1,4 +1,4 @@
-"""The jobs of a sweep by one of Hydra's launchers (`hydra/launcher=joblib`), which start them where they like."""
+"""Runs the jobs of a sweep by one of Hydra's launchers (`hydra/launcher=joblib`), several at once or on a cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zoo.sweeps.locks import job_lock
 
 
 def launch(sweep: Sweep, options: Sequence[str]) -> None:
-    """The open jobs by one of Hydra's launchers. What it starts starts a fresh process and waits for it."""
+    """Runs the open jobs by one of Hydra's launchers. Each of its tasks starts a fresh process and waits for it."""
     from hydra._internal.callbacks import Callbacks
     from hydra._internal.hydra import Hydra
     from hydra._internal.utils import create_config_search_path
@@ -72,7 +72,7 @@ def launch(sweep: Sweep, options: Sequence[str]) -> None:
 
 
 def _tell(sweep: Sweep, waiting: Sequence[Job]) -> None:
-    """Hydra hands a job its composed configuration; the arguments are read from a file beside it."""
+    """Writes the arguments of the jobs to files, because Hydra passes a task its composed configuration alone."""
     folder = sweep.folder / "jobs"
     folder.mkdir(exist_ok=True)
     for number, job in enumerate(waiting):
@@ -80,7 +80,7 @@ def _tell(sweep: Sweep, waiting: Sequence[Job]) -> None:
 
 
 def _launched(_: Any) -> int:
-    """What a launcher runs, in a process or on a node of its choice."""
+    """The task that a launcher runs, in any process or on any node."""
     from hydra.core.hydra_config import HydraConfig
 
     found = HydraConfig.get()
@@ -93,6 +93,6 @@ def _launched(_: Any) -> int:
 def _code(result: Any) -> int:
     try:
         return int(result.return_value)
-    except Exception as error:  # whatever the launcher or its cluster met
+    except Exception as error:  # an error of the launcher or its cluster
         print(f"zoo: a job could not be launched: {error}", file=sys.stderr)
         return 1

@@ -1,7 +1,7 @@
-"""Who works on a sweep. Two locks tell whether the sweep itself is at work, or a job that it started.
+"""Two locks that show whether a sweep is at work, or a job that it started.
 
-The sweep holds `.lock` for itself alone. Every job holds `.jobs` together with the others, by a handle that it
-inherits: after `kill -9` of the sweep that lock lasts until its job has ended.
+The sweep holds `.lock` for itself alone. Its jobs share `.jobs`, by a handle that each inherits: after `kill -9` of the
+sweep that lock lasts until its job has ended.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOCK, JOBS = ".lock", ".jobs"
 
 
 def locked(folder: Path) -> int | None:
-    """A lock that ends with this process, however that ends; None if another has it."""
+    """Locks a sweep until this process ends; returns the handle, or None if another process has the lock."""
     handle = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -32,7 +32,7 @@ def locked(folder: Path) -> int | None:
 
 @contextmanager
 def job_lock(folder: Path) -> Iterator[int]:
-    """A handle to be inherited by a job, as long as which the sweep counts as at work."""
+    """The handle of the shared lock, for a job to inherit."""
     handle = os.open(folder / JOBS, os.O_CREAT | os.O_RDWR, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_SH)
@@ -42,13 +42,13 @@ def job_lock(folder: Path) -> Iterator[int]:
 
 
 def wait_for_jobs(folder: Path) -> None:
-    """Waits for the jobs that a killed sweep has left behind: what they find belongs to this sweep."""
+    """Waits for the jobs of a killed sweep, whose results belong to the sweep that continues it."""
     handle = os.open(folder / JOBS, os.O_CREAT | os.O_RDWR, 0o644)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"zoo: {folder}: a job that this sweep began still runs; it is waited for", file=sys.stderr)
+            print(f"zoo: {folder}: waiting for a job of this sweep that still runs", file=sys.stderr)
             fcntl.flock(handle, fcntl.LOCK_EX)
     finally:
         os.close(handle)

@@ -3,13 +3,13 @@
 Each job is a fresh process in a run directory of its own, started from its overrides. The sweep has a directory too:
 
     runs/sweeps/<time>/
-      sweep.yaml    the overrides, and of every job its overrides, run directory and status
+      sweep.yaml    the overrides of the sweep, and the overrides, run directory and status of every job
       summary.csv   for each combination of the values that are not seeds: mean, SD (n-1) and n of every test metric
 
-The same command continues a sweep that did not finish: finished jobs are skipped, a stopped one goes on from its
-last.ckpt, a failed one is tried again. Hydra's parser reads the values (`0,1,2`, `range(5)`, `choice(a,b)`) and its
-launchers are used if one is named (`hydra/launcher=joblib`); its BasicSweeper is not, because it knows nothing of
-failed and finished jobs.
+The same command continues a sweep that did not finish: it skips finished jobs, continues a stopped one from its
+last.ckpt, and repeats a failed one. Hydra's parser reads the values (`0,1,2`, `range(5)`, `choice(a,b)`), and one of
+its launchers runs the jobs if it is named (`hydra/launcher=joblib`). Its BasicSweeper is not used, because it does not
+remember which jobs have failed or finished.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def run(overrides: Sequence[str]) -> int:
         raise ConfigError("hydra.sweep.dir is empty (an unset shell variable?)")
     jobs = expanded(own)
     for job in jobs:
-        config.compose(job.overrides)  # what is wrong with the last job is said before the first one starts
+        config.compose(job.overrides)  # a mistake in the last job is found before the first one starts
     launched = options.get("hydra/launcher", "basic") != "basic"
     with opened(list(overrides), jobs, options.get("hydra.sweep.dir")) as sweep:
         print(f"sweep {sweep.folder}: {len(sweep.jobs)} jobs, {len(sweep.open_jobs())} to run", file=sys.stderr)
@@ -55,7 +55,7 @@ def run(overrides: Sequence[str]) -> int:
 
 
 def expanded(overrides: Sequence[str]) -> list[Job]:
-    """Every combination, the last option changing fastest."""
+    """A job for every combination of values, the last option changing fastest."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 

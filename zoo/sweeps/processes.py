@@ -1,4 +1,4 @@
-"""Starting this program again as a fresh process, and stopping it so that it saves."""
+"""Starts this program again as a fresh process, and passes signals on so that it saves before it ends."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def command(*arguments: str, module: str = "zoo") -> list[str]:
-    """This interpreter on a module of this package; a folder zoo in the current directory is not taken for it."""
+    """The command that runs a module of this package, also where the current directory has a folder `zoo`."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Ours, in which the same package is found: a checkout need not be installed, nor be the current directory."""
+    """This process's environment, in which Python finds the same package, also a checkout that is not installed."""
     found = {**os.environ, **more}
     if _ROOT.name not in ("site-packages", "dist-packages"):
         found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
@@ -29,9 +29,10 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def run(arguments: Sequence[str], *, more: Mapping[str, str] | None = None, keep_open: Sequence[int] = ()) -> int:
-    """Runs it to its end and returns its exit code; a signal to us is handed on to it once, and it ends as it likes.
+    """Runs a command to its end and returns its exit code. A signal to this process is passed on to it once.
 
-    It has a session of its own: Ctrl-C at a terminal goes to every process of the group, and a second one means haste.
+    The process has a session of its own: Ctrl-C at a terminal would otherwise reach it twice, which means to stop
+    without saving.
     """
     with forwarded() as asked:
         process = subprocess.Popen(
@@ -46,7 +47,7 @@ def run(arguments: Sequence[str], *, more: Mapping[str, str] | None = None, keep
 
 
 class Forwarder:
-    """Signals that came, and the process that they are for."""
+    """Receives signals for a process, also before it has started."""
 
     def __init__(self) -> None:
         self.signals: list[signal.Signals] = []
@@ -65,7 +66,7 @@ class Forwarder:
 
 @contextmanager
 def forwarded() -> Iterator[Forwarder]:
-    """While it is open, SIGINT and SIGTERM go to the process that was started; only a main thread hears of signals."""
+    """A context in which SIGINT and SIGTERM go to the process that was started. Only a main thread receives signals."""
     forwarder = Forwarder()
     if threading.current_thread() is not threading.main_thread():
         yield forwarder

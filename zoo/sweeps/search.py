@@ -1,11 +1,11 @@
-"""A search for good options.
+"""Searches for good options with Optuna.
 
     python train.py -m hydra/sweeper=optuna model=gat 'optimizer.lr=tag(log, interval(1e-4, 0.1))'
 
-Optuna itself, not its plugin for Hydra, which holds it to a version below 3 and cannot stop a hopeless trial. What is
-searched is written as there: `interval(a, b)`, `int(interval(a, b))`, `range(a, b, step)`, `choice(a, b)`, `a,b`.
-A trial is a job of a sweep: a fresh process with a run directory of its own, stopped early where the pruner says so. It
-is chosen by validation; the same command continues an interrupted search with the trials that are left.
+Options to search are written as for Optuna's plugin for Hydra: `interval(a, b)`, `int(interval(a, b))`,
+`range(a, b, step)`, `choice(a, b)`, `a,b`. The plugin itself is not used, because it needs Optuna 2 and cannot prune.
+A trial is a job of a sweep: a fresh process with its own run directory, which the pruner may stop early. Trials are
+compared by a validation metric. The same command continues an interrupted search with the trials that are left.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def run(overrides: list[str], own: Sequence[str], given: Mapping[str, str]) -> i
 
 
 def _try(sweep: Sweep, study: Any, number: int, job: Job, settings: Mapping[str, str]) -> None:
-    """One trial, from the beginning or from where it was stopped."""
+    """Runs one trial, from the beginning or from its last checkpoint."""
     import optuna
 
     frozen = study.trials[number]
@@ -92,7 +92,7 @@ def _try(sweep: Sweep, study: Any, number: int, job: Job, settings: Mapping[str,
 
 @contextmanager
 def _listening(trial: Any, metric: str) -> Iterator[tuple[str, list[bool]]]:
-    """Answers the run's reports; the list is not empty once it was told to stop."""
+    """Answers the run's reports; yields the address for them, and a list that is not empty once the run was pruned."""
     key = secrets.token_bytes(16)
     verdict: list[bool] = []
 
@@ -101,13 +101,13 @@ def _listening(trial: Any, metric: str) -> Iterator[tuple[str, list[bool]]]:
             with listener.accept() as line:
                 while True:
                     step, value = line.recv()
-                    if step >= len(trial.study.trials[trial.number].intermediate_values):  # not again after a resume
+                    if step >= len(trial.study.trials[trial.number].intermediate_values):  # a resumed run repeats some
                         trial.report(value, step)
                     stop = bool(trial.should_prune())
                     if stop and not verdict:
                         verdict.append(True)
                     line.send(stop)
-        except (EOFError, OSError):  # the run has ended, or never spoke
+        except (EOFError, OSError):  # the run has ended, or never reported
             return
 
     with Listener(("127.0.0.1", 0), authkey=key) as listener:
@@ -117,7 +117,7 @@ def _listening(trial: Any, metric: str) -> Iterator[tuple[str, list[bool]]]:
 
 
 def _finish(sweep: Sweep, study: Any, settings: Mapping[str, str]) -> int:
-    """summary.csv has a row for each trial; the best is named with its figures on the test set."""
+    """Writes summary.csv, a row for each trial, and prints the best trial with its test metrics."""
     rows = []
     for trial, job in zip(study.trials, sweep.jobs, strict=False):
         value = (job.metrics() or {}).get(settings["metric"])

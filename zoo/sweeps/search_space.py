@@ -1,4 +1,4 @@
-"""What a search is asked for: its settings, the options that it may choose, and by which metric it chooses."""
+"""The settings of a search: the options that it may change, its metric, and the number of trials."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from zoo.composing.build import resolve
 from zoo.errors import ConfigError, nearest
 
 DEFAULTS = {"n_trials": "20", "metric": "", "direction": "", "pruner": "median", "seed": "0"}
-"""hydra.sweeper.*: how many trials; by what and whether more of it is better, by default the model's primary metric;
-median or none; of the sampler."""
+"""Options `hydra.sweeper.*` with their defaults. Without a metric, the model's primary one is taken."""
 _DIRECTIONS = {"max": "maximize", "min": "minimize"}
 
 
@@ -37,7 +36,7 @@ def settings_of(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def judged(settings: Mapping[str, str], composed: Mapping[str, Any]) -> dict[str, str]:
-    """By which metric trials are compared, and in which direction."""
+    """The metric by which trials are compared, and its direction."""
     task = resolve(composed["model"]["_target_"], "model", is_root=True)
     metric = settings["metric"] or task.primary
     direction = settings["direction"] or _DIRECTIONS.get(task.mode_of(metric) or "")
@@ -50,7 +49,7 @@ def judged(settings: Mapping[str, str], composed: Mapping[str, Any]) -> dict[str
 
 
 def space_of(own: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
-    """The overrides that every trial has, and what differs."""
+    """The overrides that all trials share, and the distribution of each option that is searched."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 

@@ -1,4 +1,4 @@
-"""summary.csv and what a sweep prints at its end: mean, standard deviation and number of seeds of every test metric."""
+"""The summary of a sweep, as summary.csv and as a table: mean, standard deviation and n of every test metric."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def conclude(sweep: Sweep) -> int:
 
 
 def summary(jobs: Sequence[Job]) -> list[dict[str, str | float | int]]:
-    """A row for every combination of values that are not seeds, with its finished seeds."""
+    """A row for every combination of values other than seeds, over its finished seeds."""
     groups: dict[tuple[tuple[str, str], ...], list[dict[str, Any]]] = {}
     for job in jobs:
         key = tuple((name, value) for name, value in job.chosen.items() if name != SEED)
@@ -63,7 +63,7 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _show(rows: Sequence[Mapping[str, Any]], job: Job) -> None:
-    """Mean and SD of the test metrics by which the model of this job is judged."""
+    """Prints mean and SD of the model's headline metrics on the test set."""
     from rich.table import Table
 
     from zoo import terminal
@@ -81,7 +81,7 @@ def _show(rows: Sequence[Mapping[str, Any]], job: Job) -> None:
 
 
 def headlined(overrides: Sequence[str], measured: Sequence[str]) -> list[str]:
-    """Of the metrics of a run, those that its closing table shows."""
+    """The metrics among `measured` that the closing table of a run shows."""
     from zoo.composing.build import resolve
 
     task = resolve(config.compose(overrides)["model"]["_target_"], "model", is_root=True)

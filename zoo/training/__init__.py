@@ -1,4 +1,4 @@
-"""One run: train, evaluate, resume; its processes, optimiser, callbacks and loggers."""
+"""One run: training, evaluating and resuming it, with its processes, optimiser, callbacks and loggers."""
 
 from zoo.lazy import exports
 

@@ -1,4 +1,4 @@
-"""Memory that a step frees is kept for the next one, instead of being given back to the system and asked for again."""
+"""Keeps the memory that one step frees for the next, instead of returning it to the system and asking for it again."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import ctypes
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 _KEPT = 2**31 - 1
 _LARGEST = 32 << 20
-"""glibc takes no more than this."""
+"""The largest threshold that glibc accepts."""
 
 
 def keep_freed_memory() -> bool:
-    """Sets thresholds of glibc's allocator; False where the C library is another one, which is left as it is.
+    """Sets two thresholds of glibc's allocator; returns False where the C library is another one.
 
-    By default it returns large blocks at once: every activation of a convolutional net then costs page faults anew.
-    The peak of a process does not change.
+    By default glibc returns large blocks at once, so that every activation of a convolutional net costs page faults
+    anew. The peak memory of a process does not change.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:

@@ -1,6 +1,6 @@
-"""Before a run: all that is wrong with a configuration and its data at once, then one batch without a step.
+"""The preflight of a run: reports everything that is wrong with its options and data, then tries one batch.
 
-`zoo check model=gat data=graph_files ...` or `python train.py ... check=true`. Trains nothing and writes nothing.
+`zoo check model=gat data=graph_files ...` or `python train.py ... check=true`. It trains nothing and writes nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MOST_SECONDS = 30.0
 
 
 def check(overrides: Sequence[str]) -> list[str]:
-    """Says what was found to be right; raises a ProblemsError with all that is wrong."""
+    """Returns a report of what is right, a line each; raises a ProblemsError that lists everything that is wrong."""
     quiet()
     kept, found = config.sort_out([each for each in overrides if each.partition("=")[0] != "check"])
     problems = [str(error) for error in found]
@@ -71,7 +71,7 @@ def show(overrides: Sequence[str]) -> None:
 
 
 def _problems_of_options(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
-    """Values that do not fit, of every part of the configuration; sizes are not known yet."""
+    """Yields an error for each option that does not fit. Sizes are not known yet."""
     yield from schema.problems(composed)
     if any(True for _ in schema.problems_of_keys(composed)):
         return
@@ -92,7 +92,7 @@ def _problems_of_options(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
 
 
 def _trainer(composed: Mapping[str, Any]) -> pl.Trainer:
-    """A trainer for one process, which is never asked to train."""
+    """A trainer for one process. It prepares a batch and never trains."""
     known = set(inspect.signature(pl.Trainer).parameters)
     chosen = {key: value for key, value in composed["trainer"].items() if key in known}
     return pl.Trainer(
@@ -106,7 +106,7 @@ def _trainer(composed: Mapping[str, Any]) -> pl.Trainer:
 
 
 def _read(composed: Mapping[str, Any]) -> tuple[TaskData | None, list[str]]:
-    """The data, and every problem of it."""
+    """Reads the data; returns them, unless they cannot be read, and every problem found on the way."""
     with collecting() as found, warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
@@ -114,7 +114,7 @@ def _read(composed: Mapping[str, Any]) -> tuple[TaskData | None, list[str]]:
             assert data is not None
             data.prepare_data()
             data.setup("fit")
-        except ConfigError:  # among the problems of the options already, or found by the constructor alone
+        except ConfigError:  # listed with the options already, unless the constructor alone finds it
             data, found = None, [*found, *_unless_listed(composed)]
         except ZooError as error:
             data = None
@@ -137,7 +137,7 @@ def _unless_listed(composed: Mapping[str, Any]) -> list[Any]:
 
 
 def _built(composed: Mapping[str, Any], data: TaskData) -> tuple[Task | None, list[str]]:
-    """The model, with the weights that it would start from."""
+    """Builds the model with the weights that it would start from; None if that fails."""
     pl.seed_everything(composed["seed"], workers=True, verbose=False)
     try:
         module: Task = build.build(composed["model"], "model", **data.sizes())
@@ -155,7 +155,7 @@ def _built(composed: Mapping[str, Any], data: TaskData) -> tuple[Task | None, li
 
 
 def try_batch(composed: Mapping[str, Any], module: Task, data: TaskData, report: list[str]) -> list[str]:
-    """One batch forward and backward, and what outputs must not depend on."""
+    """Computes one batch forward and backward, and checks what its outputs must not depend on."""
     trainer = _trainer(composed)
     device = trainer.strategy.root_device
     module.trainer = trainer
@@ -195,7 +195,7 @@ def try_batch(composed: Mapping[str, Any], module: Task, data: TaskData, report:
 
 
 def _not_logged(*_: Any, **__: Any) -> None:
-    """Takes the place of `log`, which wants a loop to run."""
+    """Replaces `log`, which needs a running loop."""
 
 
 def _problems_of_gradients(module: Task, loss: float) -> Iterator[str]:
@@ -225,7 +225,7 @@ def _dependent(module: Task, batch: Any, invariants: Sequence[Invariance]) -> li
 
 
 def largest_batch(loader: Any) -> tuple[Any, int]:
-    """The batch with the most bytes, of as many as can be looked at in a while, and how many an epoch has."""
+    """The largest batch in bytes among those read within `_MOST_SECONDS`, and the number of batches an epoch has."""
     largest, most, started = None, -1, time.monotonic()
     for batch in loader:
         size = _size(batch)
@@ -251,7 +251,7 @@ def _size(batch: Any) -> int:
 
 
 def _start_measuring(device: torch.device) -> int:
-    """Bytes in use before; the high-water mark is set back to them where that is possible."""
+    """Resets the peak of memory where that is possible; returns the bytes in use."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return torch.cuda.memory_allocated(device)

@@ -1,4 +1,4 @@
-"""Metrics of an epoch that has begun, for a run that goes on in the middle of it."""
+"""The metrics of an unfinished epoch, for a run that goes on in the middle of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zoo.forms import MalformedError, short
 
 
 class EpochMetrics:
-    """What a begun epoch has logged for its end: sums that `self.log(..., on_epoch=True)` and torchmetrics keep."""
+    """The sums of an unfinished epoch, which `self.log(..., on_epoch=True)` and torchmetrics report at its end."""
 
     def __init__(self) -> None:
         self._pending: dict[str, dict[str, Any]] = {}
@@ -36,7 +36,7 @@ class EpochMetrics:
         return {"sums": sums, "metrics": metrics}
 
     def load(self, state: Mapping[str, Any], module: pl.LightningModule) -> None:
-        """To be called before the first batch; sums are added when their metric is first logged again."""
+        """Restores a state before the first batch; a sum is added when its metric is first logged again."""
         self._pending = dict(state["sums"])
         for name, metric in _metrics(module):
             if name in state["metrics"]:
@@ -46,10 +46,10 @@ class EpochMetrics:
 
     @staticmethod
     def check(state: Mapping[str, Any], module: pl.LightningModule) -> None:
-        """Refuses sums and states of metrics that the module could not have left.
+        """Checks that sums and states of metrics fit the module.
 
         Raises:
-            MalformedError: what differs.
+            MalformedError: They do not; the message says which.
         """
         for key, each in state["sums"].items():
             if each["value"].dim() or (each["count"] is not None and each["count"].dim()):
@@ -65,7 +65,7 @@ class EpochMetrics:
                     raise MalformedError(f"the metric {name} has {short(found[key])} for {key}")
 
     def add(self, trainer: pl.Trainer) -> None:
-        """To be called after each batch."""
+        """Adds the restored sums of metrics that this batch has logged. To be called after each batch."""
         results = trainer.fit_loop.epoch_loop._results
         for key in [key for key in self._pending if key in results]:
             saved, each = self._pending.pop(key), results[key]

@@ -1,4 +1,4 @@
-"""The metrics of a split, and what belongs to them: how they were measured, and which splits have no example."""
+"""Evaluating a split: its metrics, the protocol by which they are measured, and splits without examples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zoo.tasks.contract import Task, TaskData
 
 
 def evaluate(trainer: pl.Trainer, module: Task, loader: Loader, split: str) -> dict[str, float]:
-    """The metrics of one split, of an empty one none; the truth score is that of the test split."""
+    """The metrics of one split; none if it is empty. The truth score is reported for the test split alone."""
     if not len(loader.examples):
         return {}
     try:
@@ -27,12 +27,12 @@ def evaluate(trainer: pl.Trainer, module: Task, loader: Loader, split: str) -> d
 
 
 def has_examples(data: TaskData, split: str) -> bool:
-    """Whether a split has any, for whichever process."""
+    """Whether a split has any examples, in any process."""
     return len(data.loader(split).examples) > 0
 
 
 def empty_splits(data: TaskData) -> list[str]:
-    """What a run does without, where nothing is held out for validation or for the test."""
+    """A sentence for each held-out split without examples, saying what the run then lacks."""
     lost = {
         "val": "the weights of the last epoch are kept, and nothing stops the training early",
         "test": "there will be no figures of it",
@@ -45,7 +45,7 @@ def empty_splits(data: TaskData) -> list[str]:
 
 
 def protocol(module: Task, data: Any, sampled: str | None = None) -> dict[str, str]:
-    """How the metrics were measured, where their names do not say it."""
+    """The protocol of the metrics, where their names leave it open."""
     said = [each for each in (data.protocol(), module.protocol(), sampled) if each is not None]
     return {"protocol": ", ".join(said)} if said else {}
 

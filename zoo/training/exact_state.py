@@ -1,9 +1,10 @@
 """The state from which a run goes on as if it had never stopped: random generators, metrics, and Lightning's counters.
 
 Lightning alone does not resume in the middle of an epoch. It skips the validation of an epoch that was interrupted
-after its last batch, forgets the loader's place at the end of an epoch, the random generators and the metrics of a
-begun epoch, and counts the batch in which it saves differently by the hook that saves. So a state is saved in one place
-alone, before a training batch and between two steps of the optimiser, and `settled` writes the counters of that place.
+after its last batch; it forgets the random generators, the metrics of an unfinished epoch and, at the end of an epoch,
+the loader's position; and its count of the batch in which it saves depends on the hook that saves. A state is therefore
+saved at one point alone, before a training batch and between two steps of the optimiser, and `settled` sets the
+counters to that point.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from zoo.training.epoch_metrics import EpochMetrics
 
 
 def at_boundary(trainer: pl.Trainer) -> bool:
-    """Whether no gradients are being accumulated before this batch."""
+    """Whether this batch is the first of a step of the optimiser: no gradients have been accumulated."""
     return bool(trainer.fit_loop.epoch_loop.batch_progress.current.completed % trainer.accumulate_grad_batches == 0)
 
 
 def agreed(trainer: pl.Trainer, wish: bool) -> bool:
-    """Whether any process wishes it: a checkpoint is an affair of all of them."""
+    """Whether any process wishes it. All processes save a checkpoint together."""
     return wish if trainer.world_size == 1 else bool(trainer.strategy.reduce_boolean_decision(wish, all=False))
 
 
 def settled(loops: Mapping[str, Any], accumulated: int) -> dict[str, int]:
-    """Sets Lightning's counters to the place before a batch, which is returned: what was begun there has not begun."""
+    """Sets Lightning's counters to the point before a batch, as if that batch had not begun; returns that point."""
     fit = loops["fit_loop"]
     epochs, batches = fit["epoch_progress"], fit["epoch_loop.batch_progress"]
     optimizer = fit["epoch_loop.automatic_optimization.optim_progress"]["optimizer"]
@@ -65,7 +66,7 @@ def _set(counts: MutableMapping[str, int], **values: int) -> None:
 
 
 def generators() -> dict[str, Any]:
-    """The states of all random generators, in plain types."""
+    """The states of all random number generators, as plain values and tensors."""
     name, keys, place, has_gauss, gauss = np.random.get_state(legacy=True)
     numpy = {
         "keys": torch.tensor(np.asarray(keys, dtype=np.int64)),
@@ -78,6 +79,7 @@ def generators() -> dict[str, Any]:
 
 
 def set_generators(states: Mapping[str, Any]) -> None:
+    """Restores what `generators` returned. States of GPUs are left out where their number has changed."""
     torch.set_rng_state(states["torch"])
     if torch.cuda.is_available() and len(states["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(states["cuda"])
@@ -96,7 +98,7 @@ def _of_numpy(states: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def of_all_processes(trainer: pl.Trainer, states: Any) -> list[Any]:
-    """The same thing of every process, in the order of their ranks."""
+    """The states of every process, in the order of their ranks."""
     if trainer.world_size == 1:
         return [states]
     found: list[Any] = [None] * trainer.world_size
@@ -106,7 +108,7 @@ def of_all_processes(trainer: pl.Trainer, states: Any) -> list[Any]:
 
 @contextmanager
 def sound(path: Any) -> Iterator[None]:
-    """What is found not to be as it must be is said of this checkpoint."""
+    """Turns a MalformedError into a CheckpointError that names the checkpoint."""
     try:
         yield
     except MalformedError as error:
@@ -116,18 +118,18 @@ def sound(path: Any) -> Iterator[None]:
 
 
 def check(content: Mapping[str, Any], trainer: pl.Trainer) -> None:
-    """Refuses a state that is not one of this run: of its optimisers, schedules and generators.
+    """Checks that the states of optimisers, schedules and generators fit this run.
 
     Raises:
-        MalformedError: what differs.
+        MalformedError: They do not; the message says which.
     """
     module = trainer.lightning_module
     assert isinstance(module, Task)
     states, schedules = content["optimizer_states"], content["lr_schedulers"]
     if len(states) != len(trainer.optimizers) or len(schedules) != len(trainer.lr_scheduler_configs):
         raise MalformedError(f"it has the states of {len(states)} optimisers and {len(schedules)} schedules")
-    is_whole = "FSDP" not in type(trainer.strategy).__name__  # there a process has a part of each parameter
-    for state, optimizer in zip(states, trainer.optimizers if is_whole else (), strict=is_whole):
+    has_all = "FSDP" not in type(trainer.strategy).__name__  # there a process has a part of each parameter
+    for state, optimizer in zip(states, trainer.optimizers if has_all else (), strict=has_all):
         _check_optimizer(state, getattr(optimizer, "optimizer", optimizer), module.optimisation.optimizer)
     for state, config in zip(schedules, trainer.lr_scheduler_configs, strict=True):
         expect_like(state, config.scheduler.state_dict(), "lr_schedulers.0")
@@ -138,7 +140,7 @@ def check(content: Mapping[str, Any], trainer: pl.Trainer) -> None:
 
 
 def _check_optimizer(state: Mapping[str, Any], optimizer: Optimizer, new: Callable[..., Optimizer]) -> None:
-    """What it remembers of each parameter has the shape of that, and the names that such an optimiser gives it."""
+    """Checks an optimiser's state: its entries have the names and shapes that such an optimiser gives them."""
     expect_like(state["param_groups"], optimizer.state_dict()["param_groups"], "optimizer_states.0.param_groups")
     parameters = dict(enumerate(p for group in optimizer.param_groups for p in group["params"]))
     known: dict[int, Mapping[str, Any]] = {}
@@ -161,7 +163,7 @@ def _check_optimizer(state: Mapping[str, Any], optimizer: Optimizer, new: Callab
 
 
 def _after_a_step(new: Callable[..., Optimizer], dims: int) -> Mapping[str, Any]:
-    """What such an optimiser remembers of a parameter with so many axes, of two entries each."""
+    """The state that an optimiser of this kind keeps of a parameter with `dims` axes of length two."""
     parameter = torch.nn.Parameter(torch.zeros((2,) * dims))
     parameter.grad = torch.zeros_like(parameter)
     optimizer = new([parameter])
@@ -170,7 +172,7 @@ def _after_a_step(new: Callable[..., Optimizer], dims: int) -> Mapping[str, Any]
 
 
 def _check_generators(states: Mapping[str, Any]) -> None:
-    """Sets generators of its own to these states, which say what is wrong with one of theirs."""
+    """Checks the states of generators by loading them into new generators."""
     try:
         torch.Generator().set_state(states["torch"])
         random.Random().setstate(_of_python(states))

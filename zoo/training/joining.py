@@ -1,7 +1,7 @@
-"""The part of a process that is one of several of a run: it meets the others and agrees with them before training.
+"""A process that is one of several of a run: it finds the others, and agrees with them on the run's directory.
 
-The processes are started by this program (`zoo.training.launch`), by torchrun, or by SLURM, which has names of its own
-for what torchrun puts into the environment.
+Such a process, called a rank, is started by this program (`zoo.training.launch`), by torchrun or by SLURM. SLURM has
+its own names for the environment variables that torchrun sets.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ T = TypeVar("T")
 
 
 def is_rank() -> bool:
-    """Started by us, by torchrun, or by srun with several tasks."""
+    """Whether this process is one of several, started by this program, by torchrun, or by srun with several tasks."""
     return ("RANK" in os.environ and "WORLD_SIZE" in os.environ) or _in_slurm_step()
 
 
 def by_us() -> bool:
-    """Whether it is a rank that this program has started."""
+    """Whether this program has started the process."""
     return last_words.FOLDER in os.environ
 
 
 def is_restart() -> bool:
-    """Whether it is a rank in the place of one that has died."""
+    """Whether the process replaces one that has died."""
     return bool(int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")))
 
 
 def join(config: dict[str, Any]) -> dict[str, Any]:
-    """In a rank: meets the others, and enters what is decided from outside into the configuration."""
+    """Connects a rank with the others, and enters their number into the configuration."""
     if not is_rank():
         return config
     _take_slurm()
@@ -71,7 +71,7 @@ def check_shared(config: Mapping[str, Any]) -> None:
 
 
 def agreed_run_dir(config: Mapping[str, Any], choose: Callable[[], Path]) -> Path:
-    """The first rank's choice, or its error; that of the process which started us, if one did."""
+    """The directory that the first rank chooses, or the process that started the ranks; its error is raised in all."""
     if not is_rank():
         return choose()
     if by_us() or (is_restart() and config["run_dir"]):
@@ -80,7 +80,7 @@ def agreed_run_dir(config: Mapping[str, Any], choose: Callable[[], Path]) -> Pat
 
 
 def first(work: Callable[[], T]) -> T:
-    """Done by the first rank alone; its result, or its error, is everyone's."""
+    """Runs `work` in the first rank alone; its result is returned, or its error raised, in every rank."""
     if ranks.world() == 1:
         return work()
     outcome: tuple[str, Any] = ("", None)
@@ -101,7 +101,7 @@ def first(work: Callable[[], T]) -> T:
 
 
 def plugins() -> list[Any]:
-    """Lightning finds its rank in the environment, whatever else it would believe to be in (SLURM's, say)."""
+    """Lightning plugins that read the rank from torchrun's variables, also under SLURM."""
     if not is_rank():
         return []
     return [TorchElasticEnvironment()]
@@ -113,12 +113,12 @@ def _part() -> None:
 
 
 def _in_slurm_step() -> bool:
-    """A task of several that srun started; a batch script has most of these variables too, but no step."""
+    """Whether srun started the process as one of several tasks. A batch script has these variables too, but no step."""
     return "SLURM_STEP_ID" in os.environ and int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1
 
 
 def _take_slurm() -> None:
-    """SLURM's variables under torchrun's names."""
+    """Sets torchrun's variables from SLURM's."""
     if "RANK" in os.environ or not _in_slurm_step():
         return
     at_node = os.environ.get("SLURM_STEP_TASKS_PER_NODE", os.environ.get("SLURM_NTASKS_PER_NODE", "1"))

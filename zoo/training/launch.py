@@ -1,7 +1,7 @@
 """Starting the processes of one run.
 
-`run.train` fixes the run directory and writes config.yaml; then the ranks are started from that file by torchrun's own
-launcher, as `python -m zoo.training.rank_process config.yaml`.
+`run.train` chooses the run directory and writes config.yaml; torchrun's launcher then starts the ranks from that file,
+each as `python -m zoo.training.rank_process config.yaml`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from zoo.training import joining, last_words, signals
 from zoo.training.run_directory import how_to_continue
 
 _PATIENCE = 120
-"""Seconds that ranks have for saving when they are stopped, and for leaving when one of them has died."""
+"""Seconds that ranks have to save when they are stopped, and to end when one of them has died."""
 
 
 def wanted(config: Mapping[str, Any]) -> bool:
-    """Whether this process is to start ranks: more than one is asked for, and it is none itself."""
+    """Whether this process has to start ranks: the options ask for several, and it is not one itself."""
     trainer = config["trainer"]
     if joining.is_rank() or devices(trainer) * nodes(trainer) == 1:
         return False
@@ -42,7 +42,7 @@ def wanted(config: Mapping[str, Any]) -> bool:
 
 
 def devices(trainer: Mapping[str, Any]) -> int:
-    """Processes on this node."""
+    """The number of processes on this node."""
     given = trainer.get("devices", 1)
     if isinstance(given, list):
         return len(given)
@@ -57,18 +57,19 @@ def devices(trainer: Mapping[str, Any]) -> int:
 
 
 def nodes(trainer: Mapping[str, Any]) -> int:
+    """The number of nodes."""
     return int(trainer.get("num_nodes", 1))
 
 
 def start(config: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
-    """Starts the ranks of this node from the run's config.yaml, waits, and returns what they left in metrics.json."""
+    """Starts the ranks of this node from the run's config.yaml, waits for them, and returns their metrics.json."""
     trainer = config["trainer"]
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     for name in [each for each in logging.root.manager.loggerDict if each.startswith("torch.distributed")]:
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # what went wrong is said below, once
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # the error is reported once, below
     handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)}
     with tempfile.TemporaryDirectory(prefix="zoo-") as words:
         before = {

@@ -1,4 +1,4 @@
-"""Where metrics go while a run works: metrics.csv always, TensorBoard or Weights & Biases by configuration."""
+"""Loggers of metrics: metrics.csv, TensorBoard, and Weights & Biases."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from zoo.errors import ConfigError
 
 
 class MetricsFile(Logger):
-    """`metrics.csv`: a row for every logged step, a column for every metric; empty where it was not measured.
+    """Writes `metrics.csv`: a row for every logged step, a column for every metric, empty where it was not measured.
 
-    Lightning saves after every entry. The last row is therefore taken back from the file when its step has more to say.
+    Lightning saves after every entry. When more metrics of the last step arrive, its row is replaced in the file.
     """
 
     def __init__(self, *, run_dir: Path, flush_rows: Count = 100) -> None:
@@ -28,7 +28,7 @@ class MetricsFile(Logger):
         self.columns = ["step", "epoch"]
         self._rows: list[dict[str, float]] = []
         self._last: tuple[dict[str, float], int] | None = None
-        """The last row in the file, and where it begins."""
+        """The last row in the file, and the offset at which it begins."""
         if self.path.exists():
             with self.path.open(newline="", encoding="utf-8") as file:
                 self.columns = next(csv.reader(file), self.columns)
@@ -42,7 +42,7 @@ class MetricsFile(Logger):
         return ""
 
     def log_hyperparams(self, *_: Any, **__: Any) -> None:
-        """The configuration stands in config.yaml."""
+        """Does nothing: the configuration is in config.yaml."""
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         row = {"step": float(step or 0), **metrics}
@@ -57,7 +57,7 @@ class MetricsFile(Logger):
             self._rows.append(row)
 
     def save(self) -> None:
-        """Appends; where a new column has come up, the rows so far are written again under the new header."""
+        """Appends the new rows. If they have a new column, the file is rewritten under the new header."""
         if not self._rows and self.path.exists():
             return
         new = [key for row in self._rows for key in row if key not in self.columns]
@@ -76,7 +76,7 @@ class MetricsFile(Logger):
         self._rows = []
 
     def finalize(self, status: str) -> None:
-        with suppress(*[OSError] if status == "failed" else []):  # of a full disk the user has been told
+        with suppress(*[OSError] if status == "failed" else []):  # that the disk is full has been reported
             self.save()
 
     def _read(self) -> list[dict[str, str]]:
@@ -93,7 +93,7 @@ class MetricsFile(Logger):
 
 
 def cut(path: Path, step: int) -> None:
-    """Leaves the rows before this step in a metrics.csv, and whole rows alone: what follows was or will be lost."""
+    """Removes the rows of `step` and later from a metrics.csv, and rows that are incomplete."""
     if not path.exists():
         return
     with path.open(newline="", encoding="utf-8", errors="replace") as file:
@@ -112,12 +112,12 @@ def _formatted(row: dict[str, float]) -> dict[str, str]:
 
 
 def tensorboard(*, run_dir: Path) -> TensorBoardLogger:
-    """Event files in `tensorboard/`; `tensorboard --logdir runs` shows all runs."""
+    """Writes event files to `tensorboard/`; `tensorboard --logdir runs` shows all runs."""
     return TensorBoardLogger(save_dir=str(run_dir), name="", version="tensorboard")
 
 
 def wandb(*, run_dir: Path, project: str = "attention-zoo", offline: bool = False) -> WandbLogger:
-    """Weights & Biases; needs the extra `wandb`."""
+    """Logs to Weights & Biases; needs the extra `wandb`."""
     try:
         return WandbLogger(save_dir=str(run_dir), project=project, offline=offline, name=run_dir.name)
     except ModuleNotFoundError as error:

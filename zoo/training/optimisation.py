@@ -1,4 +1,4 @@
-"""How the weights are changed: optimiser, schedule, frozen layers, rates by layer. One object serves every domain."""
+"""Optimiser, schedule, frozen layers and rates by layer, in one object that serves every domain."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 class Optimisation:
-    """Given to every module; `configure` is what Lightning asks a module for.
+    """Builds the optimiser of a module, which calls `configure` in its `configure_optimizers`.
 
     Args:
         optimizer: `parameters -> Optimizer`.
-        scheduler: How the rate changes; None keeps it.
-        freeze: Patterns of parameter names that do not change ("net.layers.0.*"; a prefix is enough).
-        unfreeze: Epoch -> patterns that change from then on.
-        rates: Pattern -> factor on the learning rate; the last pattern that fits a parameter counts.
+        scheduler: The schedule of the learning rate; None keeps it constant.
+        freeze: Patterns of the names of parameters that are not trained ("net.layers.0.*"; a prefix is enough).
+        unfreeze: Epoch -> patterns of the parameters that are trained from then on.
+        rates: Pattern -> factor on the learning rate; the last pattern that matches a parameter counts.
         layer_decay: Factor on the learning rate from one stage of the model to the one before it, for models that
             have stages; the last stage keeps the rate (Clark et al. 2020, section 3.1: layer-wise learning rates).
-        no_weight_decay: Patterns of parameter names that do not decay, such as "*.bias".
+        no_weight_decay: Patterns of the names of parameters without weight decay, such as "*.bias".
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Optimisation:
         self.no_weight_decay = tuple(no_weight_decay)
 
     def configure(self, module: pl.LightningModule) -> Any:
-        """The optimiser over all parameters, the frozen ones too: they have no gradient until they are unfrozen."""
+        """The optimiser of all parameters, also of frozen ones, which get no gradient until they are unfrozen."""
         self.thaw(module, epoch=0)
         for pattern in self.rates:
             _matching(module, pattern, "optimisation.rates")
@@ -74,7 +74,7 @@ class Optimisation:
         return {"optimizer": optimizer, "lr_scheduler": self.scheduler.configure(optimizer, module)}
 
     def thaw(self, module: pl.LightningModule, epoch: int) -> None:
-        """Sets which parameters change in this epoch."""
+        """Sets which parameters are trained in this epoch."""
         frozen: set[str] = set()
         for pattern in self.freeze:
             frozen |= _matching(module, pattern, "optimisation.freeze")
@@ -92,7 +92,7 @@ class Optimisation:
         return next((f for pattern, f in reversed(self.rates.items()) if _fits(name, pattern)), 1.0)
 
     def _by_depth(self, module: pl.LightningModule) -> Callable[[str], float]:
-        """Parameters of no stage, such as positions, belong to the input and have the rate of the first."""
+        """Parameter name -> factor by `layer_decay`. Parameters of no stage, such as positions, belong to the first."""
         if self.layer_decay == 1:
             return lambda name: 1.0
         stages = list(getattr(module, "stages", tuple)())
@@ -107,15 +107,15 @@ class Optimisation:
 
 
 class Schedule:
-    """Linear warm-up, then cosine decay to `floor`, 1/sqrt(step), steps at milestones, or a constant rate.
+    """A linear warm-up, then a constant rate, cosine decay to `floor`, 1/sqrt(step), or steps at milestones.
 
     `plateau` multiplies the rate by `factor` after `patience` epochs in which `monitor` did not improve.
 
     Args:
-        monitor: A metric; None for the module's primary one.
-        mode: Whether more or less of the monitor is better; None for what the module says of it.
-        warmup: Steps; below 1, the share of all steps.
-        milestones: At these shares of all steps `steps` multiplies the rate by `factor`.
+        monitor: The metric that `plateau` watches; None for the module's primary metric.
+        mode: Whether a higher or lower value of the monitor is better; None for the module's own answer.
+        warmup: The number of steps; below 1, a share of all steps.
+        milestones: The shares of all steps at which `steps` multiplies the rate by `factor`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Penalties on attention in any model: the weights of a training step, recorded, weighed and added to its loss."""
+"""Penalties on attention: records the weights of a training step in any model, and adds a penalty to its loss."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _GUIDANCE = ("guidance_squared", "guidance_cross_entropy")
 
 
 def penalise(module: Task, config: Mapping[str, Any]) -> None:
-    """Adds penalties to the training step of a module; where all weigh 0 it is left as it is.
+    """Adds penalties to the training step of a module. Without a penalty whose weight is not 0 it does nothing.
 
     Args:
-        config: The section `penalty`: a weight a name, and `layers`.
+        config: The group `penalty`: a weight for each name, and `layers`.
 
     Raises:
-        ConfigError: An option that does not fit, or a model without attention.
+        ConfigError: An option does not fit, or the model has no attention.
     """
     options = in_use(config)
     if not options:
@@ -61,7 +61,7 @@ def penalise(module: Task, config: Mapping[str, Any]) -> None:
     try:
         with record(module, layers=layers):
             pass
-    except ValueError as error:  # layers that it does not have
+    except ValueError as error:  # the model has no such layers
         raise ConfigError(f"penalty.layers: {error}") from error
     step = module.training_step
 
@@ -69,7 +69,7 @@ def penalise(module: Task, config: Mapping[str, Any]) -> None:
     def training_step(batch: Any, batch_idx: int) -> Any:
         with record(module, layers=layers, grad=True) as maps:
             found: Any = step(batch, batch_idx)
-        if found is None:  # a batch that is left out
+        if found is None:  # the module skips this batch
             return None
         added = _weighed(module, batch, maps, factors)
         return {**found, "loss": found["loss"] + added} if isinstance(found, Mapping) else found + added
@@ -78,14 +78,14 @@ def penalise(module: Task, config: Mapping[str, Any]) -> None:
 
 
 def in_use(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What a section `penalty` switches on; nothing where all weigh 0, or in an older checkpoint without it."""
+    """The options of a group `penalty` that have an effect: weights other than 0, and `layers` beside them."""
     factors = {name: config[name] for name in PENALTIES if config.get(name)}
     layers = {} if config.get("layers") is None else {"layers": config["layers"]}
     return {**factors, **layers} if factors else {}
 
 
 def _weighed(module: Task, batch: Any, maps: Recording, factors: Mapping[str, float]) -> Tensor:
-    """The sum of the penalties, each its mean over the queries of all sites and processes, times its factor."""
+    """The weighted sum of the penalties, each a mean over the queries of all sites and processes."""
     total = torch.zeros((), device=module.device)
     gold, real = module.gold_attention(batch), module.real_queries(batch)
     for name, factor in factors.items():

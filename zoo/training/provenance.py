@@ -1,4 +1,4 @@
-"""What a result was made with: versions of packages, and the commit of a checkout."""
+"""The code that made a result: versions of packages, and the commit of a checkout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def versions() -> dict[str, str]:
 
 
 def commit_of_checkout() -> str | None:
-    """The commit of the checkout that runs; None for an installed package."""
+    """The commit of the checkout that this code is in; None for an installed package."""
     here = Path(__file__).resolve().parents[2]
     if not (here / ".git").exists():
         return None

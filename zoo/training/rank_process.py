@@ -13,7 +13,7 @@ from zoo.training import last_words, run
 
 
 def main(path: str) -> int:
-    """One rank of the run whose config.yaml this is."""
+    """Trains as one rank of the run with this config.yaml; returns the exit code."""
     _end_with_parent()
     try:
         run.train(read_yaml(Path(path)))
@@ -27,7 +27,7 @@ def main(path: str) -> int:
 
 
 def _end_with_parent() -> None:
-    """A launcher that is killed takes its ranks along; only Linux can be asked for that."""
+    """Asks Linux to stop this process when its launcher is killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)
 

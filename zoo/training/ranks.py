@@ -1,4 +1,4 @@
-"""The processes that share a run, as the rest of the program sees them: one of one, if nobody else is there."""
+"""Communication of the processes that share a run. A process on its own is rank 0 of 1."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ T = TypeVar("T")
 
 
 def rank() -> int:
+    """The number of this process, from 0."""
     return dist.get_rank() if _together() else 0
 
 
 def world() -> int:
+    """The number of processes."""
     return dist.get_world_size() if _together() else 1
 
 
 def is_first() -> bool:
-    """The one that writes files and speaks."""
+    """Whether this is the process that writes files and prints."""
     return rank() == 0
 
 
 def wait() -> None:
-    """Until all are here."""
+    """Waits until all processes have called this."""
     if _together():
         dist.barrier()
 
 
 def any_of(flag: bool) -> bool:
-    """Whether it holds in any process; all of them get the same answer."""
+    """Whether the flag is true in any process; all get the same answer."""
     if not _together():
         return flag
     found = torch.tensor(int(flag))
@@ -41,7 +43,7 @@ def any_of(flag: bool) -> bool:
 
 
 def first_says(value: T) -> T:
-    """What the first process has for a value."""
+    """The value that the first process passes, in every process."""
     if not _together():
         return value
     said: list[T] = [value]
@@ -49,15 +51,15 @@ def first_says(value: T) -> T:
     return said[0]
 
 
-def share(items: Tensor) -> Tensor:
-    """This process's part of what all of them have: each item is with one process, none is added."""
-    return items[rank() :: world()] if _together() else items
+def share(values: Tensor) -> Tensor:
+    """This process's part of a tensor that all of them have: each row goes to one process, and none is padded."""
+    return values[rank() :: world()] if _together() else values
 
 
 def mean_loss(total: Tensor, count: int) -> Tensor:
-    """A sum over this process's targets, scaled so that the mean over processes is the mean over all targets.
+    """Scales a sum over this process's targets so that the mean over processes is the mean over all targets.
 
-    Averaging the means instead would weigh a target by how few others its process happens to have.
+    A mean of the processes' means would give more weight to the targets of a process that has few.
     """
     if not _together():
         return total / max(1, count)
@@ -67,7 +69,7 @@ def mean_loss(total: Tensor, count: int) -> Tensor:
 
 
 def sum_of(value: Tensor) -> Tensor:
-    """Over all processes, without gradient."""
+    """The sum over all processes, without gradient."""
     value = value.detach().clone()
     if _together():
         dist.all_reduce(value)
@@ -75,7 +77,7 @@ def sum_of(value: Tensor) -> Tensor:
 
 
 class MeanOfTargets(Metric):
-    """A mean as a sum and a count, in double precision: the same float for any number of processes."""
+    """A mean kept as a sum and a count in double precision, so that it does not depend on the number of processes."""
 
     full_state_update = False
     total: Tensor

@@ -1,6 +1,6 @@
-"""Continuing a run: which one `resume=auto` finds, whether a checkpoint can be continued, and its directory put back.
+"""Continuing a run: finds it for `resume=auto`, checks its checkpoint, and restores the files of its directory.
 
-What a checkpoint holds for training to go on exactly is the affair of `zoo.training.exact_state`.
+The state of training itself is restored by `zoo.training.exact_state`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from zoo.training.run_directory import CONFIG, LAST, RESULT
 
 
 def locate(config: Mapping[str, Any]) -> tuple[str | None, str]:
-    """For `resume=auto`: the checkpoint to continue, if any, and a sentence about it."""
+    """Finds the checkpoint that `resume=auto` continues, if any; returns it with a sentence for the user."""
     if config["run_dir"] is not None:
         last = Path(config["run_dir"]).absolute() / LAST
         if last.exists():
@@ -37,7 +37,7 @@ def locate(config: Mapping[str, Any]) -> tuple[str | None, str]:
 
 
 def resumed(config: Mapping[str, Any], *, may_have_origin: bool = False) -> dict[str, Any] | None:
-    """The checkpoint to continue, after a check that it can be."""
+    """Reads the checkpoint to continue, and checks that this configuration can continue it; None for a new run."""
     if config["resume"] is None:
         return None
     path = config["resume"]
@@ -64,7 +64,7 @@ def resumed(config: Mapping[str, Any], *, may_have_origin: bool = False) -> dict
 
 
 def put_back(config: Mapping[str, Any], run_dir: Path, content: Mapping[str, Any] | None) -> None:
-    """The files of the directory as they were when the checkpoint was written; none, for a new run."""
+    """Restores the files of the run directory as they were when the checkpoint was written; a new run has none."""
     if os.environ.get("RANK", "0") != "0":
         return
     if content is not None:
@@ -74,7 +74,7 @@ def put_back(config: Mapping[str, Any], run_dir: Path, content: Mapping[str, Any
 
 
 def _adopt(source: Path, run_dir: Path) -> None:
-    """What belongs to a checkpoint, for a run that goes on in another directory."""
+    """Copies the files that belong to a checkpoint when its run goes on in another directory."""
     origin = source.absolute().parent.parent
     for name in ("metrics.csv", "checkpoints/best.ckpt", "checkpoints/best.previous.ckpt"):
         if (origin / name).exists() and not (run_dir / name).exists():
@@ -83,13 +83,13 @@ def _adopt(source: Path, run_dir: Path) -> None:
 
 
 def _steps(content: Mapping[str, Any]) -> int:
-    """The steps that a checkpoint's run had logged: rows of metrics.csv from this step on are of what was lost."""
+    """The number of logged steps at the time of the checkpoint; later rows of metrics.csv are out of date."""
     logged: int = content["loops"]["fit_loop"]["epoch_loop.state_dict"]["_batches_that_stepped"]
     return logged
 
 
 def _settle_files(checkpoints: Path, best_step: int | None) -> None:
-    """The best.ckpt that `last.ckpt` speaks of, after a kill between the writing of the two.
+    """Restores the best.ckpt that belongs to last.ckpt, if a kill came between the writing of the two.
 
     Args:
         checkpoints: The folder of both.
@@ -103,17 +103,17 @@ def _settle_files(checkpoints: Path, best_step: int | None) -> None:
         if best_step is not None and _step_of(previous) == best_step:
             os.replace(previous, best)
         elif best_step is None:
-            best.unlink(missing_ok=True)  # of steps that were lost
+            best.unlink(missing_ok=True)  # its steps were lost
         else:
             raise CheckpointError(
-                f"{best} is not the one that last.ckpt beside it speaks of (of step {best_step}). "
+                f"{best} is not the one that belongs to last.ckpt beside it, which is of step {best_step}. "
                 "Put that one there, or start a new run from the weights with init="
             )
     previous.unlink(missing_ok=True)
 
 
 def _best_step(content: Mapping[str, Any]) -> int | None:
-    """The step of the best weights of which a last.ckpt knows."""
+    """The step of the best weights when a last.ckpt was written."""
     found: int | None = content["callbacks"]["Keeper"]["best_step"]
     return found
 

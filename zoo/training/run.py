@@ -1,4 +1,4 @@
-"""One resolved configuration: train or fine-tune it, evaluate the best weights, leave all in its run directory."""
+"""Trains one resolved configuration, evaluates the best weights, and writes the results to the run directory."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from zoo.training.signals import stopping_at_once
 from zoo.training.trainer import for_evaluation, quiet, run_trainer
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-"""A disk or a quota that is full, or lets nothing be written."""
+"""Errors of a full disk or quota, and of a file system that cannot be written."""
 
 
 def train(config: dict[str, Any]) -> dict[str, Any]:
-    """Trains, evaluates and reports; returns what stands in metrics.json."""
+    """Trains, evaluates and reports; returns the content of metrics.json."""
     quiet()
     keep_freed_memory()
     schema.check(config)
@@ -55,7 +55,7 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
         print(f"zoo: resume=auto: {said}", file=sys.stderr)
         config = {**config, "resume": found}
     resumed = resume.resumed(config, may_have_origin=is_auto)
-    if resumed is not None:  # where its weights once came from stays known
+    if resumed is not None:  # a run that was fine-tuned keeps its origin
         config = {**config, "init": resumed["zoo"]["config"]["init"]}
     try:
         run_dir = joining.agreed_run_dir(config, lambda: run_directory.chosen(config))
@@ -76,7 +76,7 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
             return _train(config, run_dir, resumed)
         except (OSError, CheckpointError) as error:
             by_disk = isinstance(error, OSError) or error.__cause__ is not None
-            if by_disk and not run_dir.is_dir():  # else the run could not begin, and has removed it itself
+            if by_disk and not run_dir.is_dir():  # a run that cannot begin removes its directory itself
                 raise run_directory.gone(run_dir) from error
             if not isinstance(error, OSError) or error.errno not in _FULL:
                 raise
@@ -88,11 +88,11 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _by_several_processes(config: dict[str, Any], run_dir: Path) -> dict[str, Any]:
-    """Hands the configuration to processes that each do what `train` does with it."""
+    """Starts processes that each call `train` with this configuration."""
     try:
         return launch.start(config, run_dir)
     except ZooError:
-        if not any(path.name != "config.yaml" for path in run_dir.iterdir()):  # it did not begin
+        if not any(path.name != "config.yaml" for path in run_dir.iterdir()):  # the run did not begin
             (run_dir / "config.yaml").unlink()
             run_directory.remove_empty(config, run_dir)
         raise
@@ -117,17 +117,17 @@ def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None
 
 
 def _conclude(config: dict[str, Any], run_dir: Path, trainer: pl.Trainer, module: Task, data: Any) -> dict[str, Any]:
-    """Evaluates the best weights and leaves the last word."""
+    """Evaluates the best weights, writes metrics.json, and prints the result."""
     seconds = next(each for each in trainer.callbacks if isinstance(each, Keeper)).seconds  # type: ignore[attr-defined]
     best = run_dir / "checkpoints" / "best.ckpt"
     content = checkpoint.read(best)
     epochs = trainer.current_epoch
     trainer, module = for_evaluation(trainer, config, module, lambda: _module(config, data))
     checkpoint.load_weights(module, content["state_dict"], best)
-    trainer.loggers = []  # metrics.csv is of the training; the figures of the best weights are in metrics.json
+    trainer.loggers = []  # metrics.csv is for training alone
     metrics: dict[str, Any] = {}
     sample, sampled = data.train_evaluation()
-    for split in printing.SPLITS:  # test is the last of them: its tables are written
+    for split in printing.SPLITS:  # test comes last: `module.tables()` are those of the last evaluation
         metrics |= evaluate(trainer, module, sample if split == "train" else data.loader(split), split)
     result = {
         **metrics,
@@ -145,7 +145,7 @@ def _conclude(config: dict[str, Any], run_dir: Path, trainer: pl.Trainer, module
     }
     if not ranks.is_first():
         return result
-    if not run_dir.is_dir():  # it is not made anew with but a part of the run in it
+    if not run_dir.is_dir():  # writing would make a new one with a part of the run
         raise run_directory.gone(run_dir)
     checkpoint.write(best, {**content, "zoo": {**content["zoo"], "metrics": metrics}})
     write_text(run_dir / "metrics.json", json.dumps(result, indent=2) + "\n")
@@ -157,16 +157,16 @@ def _conclude(config: dict[str, Any], run_dir: Path, trainer: pl.Trainer, module
 
 @contextmanager
 def _saying_how_to_continue(run_dir: Path) -> Iterator[None]:
-    """Of training that ended early. Only a stop between two steps and a NaN are saved, by Keeper."""
+    """Adds the command that continues the run to an error that ends training. Keeper saves where that is possible."""
     try:
         with deaths_explained():
             yield
-    except TrainingError as error:  # it would come again: the weights are a start for a run with other options
+    except TrainingError as error:  # it would recur: the weights can start a run with other options
         last = shlex.quote(str(run_dir / run_directory.LAST))
         raise TrainingError(f"{error}\nContinue with: python train.py init={last} optimizer.lr=...") from error
     except (InterruptedRunError, WorkerError) as error:
         raise type(error)(f"{error}{run_directory.how_to_continue(run_dir)}") from error
-    except SystemExit as error:  # Lightning's answer to Ctrl-C before the first step and to one that insists
+    except SystemExit as error:  # Lightning raises it at Ctrl-C before the first step, and at a repeated one
         how = run_directory.how_to_continue(run_dir)
         raise InterruptedRunError(f"stopped at once, without saving{how}") from error
     except MisconfigurationException as error:  # such as a monitor of the schedule that is not measured
@@ -175,7 +175,7 @@ def _saying_how_to_continue(run_dir: Path) -> Iterator[None]:
 
 @contextmanager
 def _saying_that_all_is_kept(run_dir: Path) -> Iterator[None]:
-    """Of an evaluation that ended early, which can be done again."""
+    """Adds the commands that evaluate the weights to an error that ends the evaluation."""
     try:
         with deaths_explained(), stopping_at_once():
             yield
@@ -191,15 +191,15 @@ def _saying_that_all_is_kept(run_dir: Path) -> Iterator[None]:
 
 
 def _prepared(config: dict[str, Any], run_dir: Path, resumed: Mapping[str, Any] | None) -> tuple[pl.Trainer, Task, Any]:
-    """Everything that training needs; what is wrong with the configuration or the data comes to light here.
+    """The trainer, module and data of a run. Errors in the configuration or the data are raised here.
 
-    What the data decides (threads) is entered into the configuration.
+    The number of threads, which may depend on the data, is entered into the configuration.
     """
     seed, threads = config["seed"], config["threads"]
     pl.seed_everything(seed, workers=True, verbose=False)
     data = build(config["data"], "data")
     data.order_seed = seed
-    joining.first(data.prepare_data)  # downloads and derived files: by one process
+    joining.first(data.prepare_data)  # one process downloads and writes derived files
     data.setup()
     config["threads"] = threads or data.threads() or torch.get_num_threads()
     torch.set_num_threads(config["threads"])
@@ -210,7 +210,7 @@ def _prepared(config: dict[str, Any], run_dir: Path, resumed: Mapping[str, Any] 
         report = transplant(module, data.state(), origin(module, config["init"]), config["init"])
         if ranks.is_first():
             printing.show_fine_tuning(report, config["init"])
-    if not ranks.is_first():  # the same weights, but not the same dropout
+    if not ranks.is_first():  # ranks have the same weights, and other dropout
         torch.manual_seed(seed + 1_000_003 * ranks.rank())
     about = checkpoint.describe(config, data.state(), data.sizes())
     resume.put_back(config, run_dir, resumed)

@@ -1,4 +1,4 @@
-"""The directory of a run: which one it is, who works in it, and what is there already."""
+"""The directory of a run: how it is chosen, how it is locked, and whether a run is in it already."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from zoo.small_files import read_yaml
 
 LAST, BEST, RESULT, CONFIG = "checkpoints/last.ckpt", "checkpoints/best.ckpt", "metrics.json", "config.yaml"
 _MARKS = (CONFIG, RESULT, "metrics.csv", "checkpoints/*")
-"""What no other run may touch."""
+"""The files that make a directory that of a run."""
 _FREE = (
     *("run_dir", "resume", "overrides", "threads", "callbacks.keeper.every_seconds"),
-    *("trainer.devices", "trainer.num_nodes", "trainer.strategy"),  # processes enter here how many they are
+    *("trainer.devices", "trainer.num_nodes", "trainer.strategy"),  # the processes of a run enter their number here
 )
-"""What two starts of the same run may differ in."""
+"""Options in which two starts of the same run may differ."""
 
 
 def chosen(config: Mapping[str, Any]) -> Path:
-    """The directory that was asked for, that of the checkpoint to be continued, or a new one, made if need be."""
+    """The directory that the options name, that of the checkpoint to continue, or a new one; it exists on return."""
     if config["run_dir"] is not None:
         path = Path(config["run_dir"]).absolute()
         path.mkdir(parents=True, exist_ok=True)
@@ -37,24 +37,24 @@ def chosen(config: Mapping[str, Any]) -> Path:
         folder = Path(config["resume"]).absolute().parent
         if folder.name != "checkpoints":
             raise ConfigError(
-                f"{config['resume']} is in no run's folder of checkpoints; say where the run goes on: run_dir=PATH"
+                f"{config['resume']} is in no run's folder checkpoints/; say where the run goes on: run_dir=PATH"
             )
         return folder.parent
     return new_directory(of_kind(config))
 
 
 def of_kind(config: Mapping[str, Any]) -> Path:
-    """Where the directories of all runs of this model on this data are."""
+    """The folder of all runs of this model on this data."""
     return Path(config["paths"]["runs"]).absolute() / f"{config['names']['model']}-{config['names']['data']}"
 
 
 def check_free(run_dir: Path, config: Mapping[str, Any], *, resumes: bool) -> None:
-    """Refuses a directory with another run than the one that `config["resume"]` continues: nothing of it may be lost.
+    """Refuses a directory that holds another run than the one that `config["resume"]` continues.
 
     Args:
-        run_dir: The directory; nobody else works in it.
+        run_dir: The directory, which this process has locked.
         config: The run that is about to start there.
-        resumes: It was asked to continue what there is, if anything. The same run, killed before it had a last.ckpt,
+        resumes: Whether the command asks to continue a run. If the same run was killed before it had a last.ckpt, it
             then begins anew.
     """
     if not any(any(run_dir.glob(mark)) for mark in _MARKS):
@@ -78,7 +78,7 @@ def check_free(run_dir: Path, config: Mapping[str, Any], *, resumes: bool) -> No
 
 
 def remove_empty(config: Mapping[str, Any], run_dir: Path) -> None:
-    """Removes the directory of a run that could not begin; one that holds anything stays."""
+    """Removes the directory of a run that could not begin, and its parents, as far as they are empty."""
     folders = [run_dir]
     if config["resume"] is None and run_dir.is_relative_to(Path(config["paths"]["runs"]).absolute()):
         folders += [run_dir.parent, run_dir.parent.parent]
@@ -88,7 +88,7 @@ def remove_empty(config: Mapping[str, Any], run_dir: Path) -> None:
 
 
 def gone(run_dir: Path) -> CheckpointError:
-    """What is said of a directory that was removed under a run."""
+    """The error for a directory that was removed while its run worked."""
     return CheckpointError(
         f"{run_dir} is gone: it was removed or renamed while the run worked. If it was renamed, continue with "
         f"resume=NEW_NAME/{LAST}; else start again with the same command"
@@ -96,20 +96,20 @@ def gone(run_dir: Path) -> CheckpointError:
 
 
 def how_to_continue(run_dir: Path) -> str:
-    """A line to end a message with; empty where there is nothing to continue."""
+    """The command that continues a run, as the last line of a message; empty if there is no last.ckpt."""
     last = run_dir / LAST
     return f"\nContinue with: python train.py resume={shlex.quote(str(last))}" if last.exists() else ""
 
 
 @contextmanager
 def held(run_dir: Path, *, shared: bool = False) -> Iterator[None]:
-    """While a run works no other may work in its directory; the hold ends with the process, however it ends.
+    """Locks the directory of a run as long as it works; the lock ends with the process, however that ends.
 
     Args:
         run_dir: The directory.
-        shared: By the process that starts others, and by the first of those: the hold lasts as long as either.
+        shared: Whether others may hold the lock too: the process that starts ranks shares it with the first rank.
     """
-    if os.environ.get("RANK", "0") != "0":  # of several processes the first holds it for all
+    if os.environ.get("RANK", "0") != "0":  # of several processes the first one has the lock
         yield
         return
     handle = _hold(run_dir, shared)
@@ -122,6 +122,7 @@ def held(run_dir: Path, *, shared: bool = False) -> Iterator[None]:
 
 
 def is_held(run_dir: Path) -> bool:
+    """Whether a run is at work in a directory."""
     handle = _hold(run_dir, shared=False)
     if handle is None:
         return True
@@ -130,7 +131,7 @@ def is_held(run_dir: Path) -> bool:
 
 
 def is_same(config: Mapping[str, Any], path: Path) -> bool:
-    """Whether a config.yaml is that of a run like this one, also if a release between the two has added options."""
+    """Whether a config.yaml is that of the same run, also if it was written before an option was added."""
     try:
         other = names.renamed(read_yaml(path))
     except (OSError, yaml.YAMLError, UnicodeDecodeError, MalformedError):
@@ -142,13 +143,13 @@ def is_same(config: Mapping[str, Any], path: Path) -> bool:
 
 
 def _is_same(one: Any, other: Any, path: str, given: Collection[str]) -> bool:
-    """Whether two runs agree here: what only one of them knows matters if it was asked for there.
+    """Whether two configurations agree at `path`. An option that only one of them has counts if a command gave it.
 
     Args:
-        one: What stands at `path` in one configuration.
-        other: What stands there in the other.
-        path: Names, with dots between them; empty at the top.
-        given: The options that were given in the commands of the two.
+        one: The value at `path` in one configuration.
+        other: The value at `path` in the other.
+        path: The dotted name of an option; empty at the top.
+        given: The options that the two commands gave.
     """
     if path in _FREE:
         return True
@@ -174,7 +175,7 @@ def _is_folder_of(origin: str, run_dir: Path) -> bool:
 
 
 def _hold(run_dir: Path, shared: bool) -> int | None:
-    """A lock on the directory itself; None if another process has it. Where there are no locks, there are none."""
+    """Locks the directory itself; None if another process has the lock. File systems without locks are not locked."""
     handle = os.open(run_dir, os.O_RDONLY)
     try:
         import fcntl

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: when they are a request, and when they are an order."""
+"""Ctrl-C and SIGTERM: the first is a request to stop after saving, a later one stops at once."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from zoo.errors import InterruptedRunError
 
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 PATIENCE = 2.0
-"""Seconds within which a signal that comes again is the same request, of an impatient hand."""
+"""Seconds within which a repeated signal counts as the same request."""
 
 
 class Request:
-    """The first signal asks to stop; one that comes more than `PATIENCE` seconds after it insists."""
+    """A request to stop, made by the first signal. One that follows more than `PATIENCE` seconds later insists."""
 
     def __init__(self) -> None:
         self.by: signal.Signals | None = None
         self._since = 0.0
 
     def insists(self, number: int) -> bool:
-        """Takes note of a signal; whether it is to be obeyed at once."""
+        """Records a signal; returns whether to stop at once."""
         if self.by is None:
             self.by, self._since = signal.Signals(number), time.monotonic()
             return False
@@ -32,13 +32,13 @@ class Request:
 
 
 def stop_at_once(number: int, _: Any) -> None:
-    """A handler for work by which nothing can be lost."""
+    """A handler for work that can be repeated: it raises an InterruptedRunError."""
     raise InterruptedRunError(f"stopped by {signal.Signals(number).name}")
 
 
 @contextmanager
 def stopping_at_once() -> Iterator[None]:
-    """Meanwhile both signals raise an InterruptedRunError; only a main thread hears of signals."""
+    """A context in which both signals raise an InterruptedRunError. Only a main thread receives signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

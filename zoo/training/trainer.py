@@ -1,4 +1,4 @@
-"""Lightning's trainers: that of a run, and those that evaluate."""
+"""Builds Lightning's trainers: that of a run, and those that only evaluate."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def _keeps(node: Mapping[str, Any]) -> bool:
 
 
 def trainer_options(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that are Lightning's."""
+    """The options of the group `trainer` that Lightning takes."""
     return {name: value for name, value in config["trainer"].items() if name != "max_restarts"}
 
 
 def for_evaluation(trainer: pl.Trainer, config: Mapping[str, Any], module: T, again: Callable[[], T]) -> tuple[Any, T]:
-    """Trainer and module that can take whole weights: after FSDP each process is left with its part of them."""
+    """The trainer and module that evaluate the best weights: new ones after FSDP, where a process has but a part."""
     if config["trainer"].get("strategy") != "fsdp":
         return trainer, module
     evaluating = pl.Trainer(
@@ -78,7 +78,7 @@ def for_evaluation(trainer: pl.Trainer, config: Mapping[str, Any], module: T, ag
 
 
 def evaluation_trainer() -> pl.Trainer:
-    """A trainer that only evaluates, on a GPU where there is one."""
+    """A trainer that only evaluates, on a GPU if there is one."""
     quiet()
     keep_freed_memory()
     return pl.Trainer(
@@ -92,7 +92,7 @@ def evaluation_trainer() -> pl.Trainer:
 
 
 def quiet() -> None:
-    """Lightning's remarks about hardware and about what it takes to be a slip here."""
+    """Silences remarks of Lightning that do not apply here."""
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     torch.set_float32_matmul_precision("high")
     remarks = ("does not have many workers", "GPU available but not used", "LeafSpec", "than the logging interval")

@@ -1,4 +1,4 @@
-"""An exponential moving average of the weights: what is validated, kept as the best, and tested."""
+"""An exponential moving average of the weights, which is validated, kept as the best, and tested."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from zoo.errors import ConfigError
 
 
 class Average(pl.Callback):
-    """Follows the weights after each step: average <- d average + (1 - d) weights.
+    """Averages the weights after each step: average <- d average + (1 - d) weights.
 
-    Validation sees the average, and `state_dict` of every checkpoint is the average; `last.ckpt` holds the trained
-    weights beside it. Buffers, such as the statistics of batch norm, are those of training.
+    Validation uses the average, and the `state_dict` of every checkpoint holds it; `last.ckpt` also holds the trained
+    weights. Buffers, such as the statistics of batch norm, are those of training.
 
     Args:
-        decay: d. The higher, the longer the memory: about 1 / (1 - d) steps.
-        warmup: d is at most (1 + t) / (10 + t) at update t, so that the first weights are soon forgotten.
+        decay: d. The average is over about 1 / (1 - d) steps.
+        warmup: Limits d to (1 + t) / (10 + t) at update t, so that the first weights soon lose their influence.
     """
 
     def __init__(self, *, decay: Rate = 0.999, warmup: bool = True) -> None:
@@ -86,19 +86,19 @@ class Average(pl.Callback):
         self.updates = state_dict["updates"]
 
     def of(self, module: pl.LightningModule) -> dict[str, Tensor]:
-        """The module's `state_dict` with the average in it."""
+        """The module's `state_dict` with the averaged weights."""
         own = module.state_dict()
         return {**own, **{name: value for name, value in self._weights.items() if name in own}}
 
 
 def averaged(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Tensor]:
-    """The weights that a run is about: the average if one is kept, else the module's own."""
+    """The weights to keep and evaluate: the average if there is one, else the module's own."""
     averages = [each for each in getattr(trainer, "callbacks", ()) if isinstance(each, Average)]
     if averages:
         return averages[0].of(module)
-    if "FSDP" in type(trainer.strategy).__name__:  # each process has a part; together they have the whole
-        whole: dict[str, Tensor] = trainer.strategy.lightning_module_state_dict()
-        return whole
+    if "FSDP" in type(trainer.strategy).__name__:  # each process has a part, which Lightning gathers
+        gathered: dict[str, Tensor] = trainer.strategy.lightning_module_state_dict()
+        return gathered
     return module.state_dict()
 
 

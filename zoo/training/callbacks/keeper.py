@@ -1,4 +1,4 @@
-"""The best weights and the last state, on the disk together; and when to stop because nothing improves."""
+"""Keeps the best weights and the last state, and stops a run that no longer improves."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from zoo.training.epoch_metrics import EpochMetrics
 
 
 class Keeper(pl.Callback):
-    """Keeps the best weights and the last state, and stops when nothing improves.
+    """Writes `best.ckpt` and `last.ckpt`, and stops when no metric improves.
 
-    The best weights wait in memory and are written together with `last.ckpt`, so that the two always belong together
-    and a short epoch does not pay for a file. Until both are written the best.ckpt from before stays beside them.
+    The best weights stay in memory until `last.ckpt` is written, so that the two files always belong together and a
+    short epoch costs no file. The previous best.ckpt is removed once both are written.
 
-    A state is saved before a training batch and between two steps of the optimiser, where nothing is half done: an
-    epoch that ended has been validated, and metrics.csv holds all that was logged.
+    A state is saved before a training batch and between two steps of the optimiser. At that point the last epoch has
+    been validated, and metrics.csv holds every metric that was logged.
 
     Args:
-        monitors: Metric -> max or min. The best epoch is one in which all are at least as good as ever before;
-            patience counts the epochs since any of them improved. One metric: what everyone does. Accuracy and loss,
-            with ties: the rule of GAT's authors. Empty: the module's own primary metric.
+        monitors: Metric -> max or min; the module's primary metric if empty. The best epoch is the last in which all
+            were at least as good as in any before; patience counts the epochs since any of them improved. Accuracy
+            and loss with `ties` are the rule of GAT's authors.
         patience: Epochs without improvement before stopping; None never stops.
-        ties: Being exactly as good as ever before is an improvement too, to patience.
-        every_seconds: How often `last.ckpt` is written.
-        run_dir: Where `checkpoints/` is.
-        about: The checkpoint's `zoo` section.
+        ties: Whether a value equal to the best counts as an improvement for patience.
+        every_seconds: The time between two writings of `last.ckpt`.
+        run_dir: The directory of the run, in which `checkpoints/` is.
+        about: The section `zoo` of the checkpoints.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ class Keeper(pl.Callback):
         self.last_path = run_dir / run_directory.LAST
         self._run_dir = run_dir
         self._folder: tuple[int, int] | None = None
-        """Which directory it was at the start, whatever has its name now."""
+        """The identity of the run directory at the start; another may get its name."""
         self.about = dict(about)
         self.best_scores: dict[str, float] = {}
         self.waited = 0
         self.seconds = 0.0
-        """Of training, in all sessions."""
+        """The time of training, in all sessions."""
         self._best_step: int | None = None
         self._best: dict[str, Any] | None = None
         self._saved_at = self._counted_at = time.monotonic()
@@ -81,7 +81,7 @@ class Keeper(pl.Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._folder = _identity(self._run_dir)
-        if self._continued:  # the optimisers are there, and Lightning has not yet given them their states
+        if self._continued:  # the optimisers exist, and Lightning has not restored their states yet
             with exact_state.sound(trainer.ckpt_path):
                 exact_state.check(self._continued, trainer)
             self._continued = {}
@@ -91,9 +91,9 @@ class Keeper(pl.Callback):
         self._saved_at = self._counted_at = time.monotonic()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.patience is not None and self.waited >= self.patience:  # it had stopped early: no further epoch
+        if self.patience is not None and self.waited >= self.patience:  # the run had stopped early
             trainer.should_stop = True
-        # Lightning does this itself, but not once a schedule has asked how many batches there are
+        # Lightning does this itself, unless a schedule has asked for the number of batches
         loader = trainer.train_dataloader
         if self._restored and isinstance(loader, Loader):
             loader.load_state_dict(self._restored["place"])
@@ -133,7 +133,7 @@ class Keeper(pl.Callback):
         self.waited = 0 if any(gains) else self.waited + 1
         for name, mode in self.monitors.items():
             best = max if mode == "max" else min
-            if not math.isnan(metrics[name]):  # nothing would ever be better than NaN
+            if not math.isnan(metrics[name]):  # no value is better than NaN
                 self.best_scores[name] = best(self.best_scores.get(name, metrics[name]), metrics[name])
         if self.patience is not None and self.waited >= self.patience:
             trainer.should_stop = True
@@ -141,11 +141,11 @@ class Keeper(pl.Callback):
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._best is None and not self.best_path.exists():
             last = self._content(averaged(trainer, pl_module), logged(trainer), trainer)
-            self._best = {**last, "epoch": max(0, trainer.current_epoch - 1)}  # the next one counts already
+            self._best = {**last, "epoch": max(0, trainer.current_epoch - 1)}  # it has counted that epoch already
         self.save(trainer)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """A stop between two steps loses nothing; after any other error the state may be half a step."""
+        """Saves after a stop between two steps. After any other error a step may be half done."""
         if isinstance(exception, TrainingError | InterruptedRunError):
             self.save(trainer)
 
@@ -170,10 +170,10 @@ class Keeper(pl.Callback):
         self._best_step = state_dict["best_step"]
 
     def save(self, trainer: pl.Trainer) -> None:
-        """Both files. The best goes first: a last.ckpt on the disk never speaks of a best that is not there."""
+        """Writes both files, the best first: the best.ckpt that last.ckpt refers to always exists."""
         previous = self.best_path.with_name("best.previous.ckpt")
         if trainer.is_global_zero and self._folder is not None and self._folder != _identity(self._run_dir):
-            raise run_directory.gone(self._run_dir)  # a new one is not made of what is left in memory
+            raise run_directory.gone(self._run_dir)  # the run is not written to another directory of that name
         try:
             for logger in trainer.loggers if trainer.is_global_zero else ():
                 logger.save()
@@ -218,7 +218,7 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 
 def _link(path: Path, name: Path) -> None:
-    """The file stays under another name when it is replaced; a copy where the file system has no links."""
+    """Gives a file a second name, under which it stays when it is replaced; copies it where there are no links."""
     name.unlink(missing_ok=True)
     if path.exists():
         try:

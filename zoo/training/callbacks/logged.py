@@ -6,5 +6,5 @@ import pytorch_lightning as pl
 
 
 def logged(trainer: pl.Trainer) -> dict[str, float]:
-    """The metrics that have been logged, as floats."""
+    """The metrics that the module has logged, as floats."""
     return {name: float(value) for name, value in trainer.callback_metrics.items()}

@@ -18,18 +18,18 @@ from rich.text import Text
 from zoo.training.callbacks.logged import logged
 
 _WIDE = 60
-"""Columns from which on the speed has room."""
+"""The width in columns from which the speed is shown."""
 _SHORTEST, _SPARING = 0.1, 200.0
-"""Seconds between two drawings of the bar: at least so many, and so many times what the last one took."""
+"""The least seconds between two drawings of the bar, also as a multiple of the time that the last one took."""
 
 
 class Progress(pl.Callback):
-    """A bar with the time left on a terminal; elsewhere a line an epoch, at most one a second.
+    """Shows a bar with the time left on a terminal; elsewhere it prints a line an epoch, at most one a second.
 
-    The bar is drawn by the training loop itself, as rarely as keeps it under half a per cent of the time.
+    The training loop itself draws the bar, so rarely that it takes less than half a per cent of the time.
 
     Args:
-        console: Where it is shown; standard error, if not given.
+        console: Where to show it; standard error if not given.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -38,7 +38,7 @@ class Progress(pl.Callback):
         self._live: Live | None = None
         self._started = self._due = 0.0
         self._steps = self._batches = 0
-        """In this session: before it, and since."""
+        """Steps before this session, and batches since its start."""
         self._said_of: int | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -63,7 +63,7 @@ class Progress(pl.Callback):
             self._due = time.monotonic() + 1.0
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        epochs = trainer.current_epoch  # the last one counts already
+        epochs = trainer.current_epoch  # it has counted the last epoch already
         if self._live is not None:
             self._draw(trainer, epochs, int(epochs * trainer.num_training_batches), is_over=True)
             self._stop()
@@ -74,7 +74,7 @@ class Progress(pl.Callback):
         self._stop()
 
     def _stop(self) -> None:
-        """The terminal is given back: its cursor, and what other parts print."""
+        """Restores the terminal: its cursor, and what other parts print."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -111,7 +111,7 @@ class Progress(pl.Callback):
 
 
 def _left(trainer: pl.Trainer, seconds: float) -> str:
-    """How long the run goes on; it may end earlier, by patience or by the time that it was given."""
+    """The time left, as text: at most so long if patience may end the run earlier."""
     callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
     given = [each.time_remaining() for each in callbacks if isinstance(each, Timer)]
     seconds = min([seconds, *(each for each in given if each is not None)])
@@ -124,8 +124,8 @@ def _clock(seconds: float) -> str:
 
 
 def _measured(trainer: pl.Trainer) -> list[str]:
-    """The last loss of training, then what was validated."""
+    """The last training loss, then the metrics of the last validation."""
     metrics = logged(trainer)
-    loss = {"train/loss": metrics["train/loss"]} if "train/loss" in metrics else {}  # not during the first batch
+    loss = {"train/loss": metrics["train/loss"]} if "train/loss" in metrics else {}  # not in the first batch
     others = {name: value for name, value in metrics.items() if "train/" not in name}
     return [f"{name} {value:.4f}" for name, value in {**loss, **others}.items()]

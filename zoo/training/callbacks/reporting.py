@@ -1,4 +1,4 @@
-"""What a run tells the search that started it, and whether it is to go on."""
+"""Reports a run's metric to the search that started it, and stops the run if the search says so."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from zoo.training import ranks
 from zoo.training.callbacks.logged import logged
 
 TRIAL = "ZOO_TRIAL"
-"""Where the search listens, and for which metric: JSON in the environment."""
+"""The environment variable with the search's port, key and metric, as JSON."""
 
 
 class Reporter(pl.Callback):
-    """Reports the metric after every validation; the search answers whether the run is worth going on with."""
+    """Reports the metric after every validation; the search answers whether to stop."""
 
     def __init__(self, told: dict[str, Any]) -> None:
         self._told = told
@@ -39,10 +39,14 @@ class Reporter(pl.Callback):
                 self._line = Client(("127.0.0.1", self._told["port"]), authkey=bytes.fromhex(self._told["key"]))
             self._line.send((trainer.current_epoch, value))
             return bool(self._line.recv())
-        except (EOFError, OSError):  # the search was killed; the same command waits for what this run finds
+        except (
+            EOFError,
+            OSError,
+        ):  # the search was killed; a new one reads the run's metrics.json
             self._is_alone = True
             return False
 
 
 def reporters() -> list[Reporter]:
+    """A Reporter if a search started this run."""
     return [Reporter(json.loads(os.environ[TRIAL]))] if TRIAL in os.environ else []

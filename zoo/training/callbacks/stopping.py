@@ -1,4 +1,4 @@
-"""What ends a run early without losing it: a loss that is not finite, Ctrl-C, SIGTERM."""
+"""Stops a run early without losing it: at a loss that is not finite, at Ctrl-C and at SIGTERM."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ASKED = b"\nzoo: stopping after this step, to save. Ctrl-C again, after two sec
 
 
 class NanGuard(pl.Callback):
-    """Stops before a loss or gradient that is not finite reaches the weights, and names the batch."""
+    """Stops before a loss or gradient that is not finite changes the weights, and names the batch."""
 
     def __init__(self) -> None:
         self._batch: Any = None
@@ -31,7 +31,7 @@ class NanGuard(pl.Callback):
         self._batch, self._number = batch, batch_idx
 
     def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor) -> None:
-        # of several processes one alone may see it; their gradients are added up, and tell all of them
+        # of several processes only one may see it; their summed gradients show it to all
         if trainer.world_size == 1 and not bool(torch.isfinite(loss)):
             self._stop(trainer, f"the loss is {loss.item()}")
 
@@ -70,11 +70,11 @@ def _not_finite(batch: Any) -> Iterator[str]:
 
 
 class Interruption(pl.Callback):
-    """Ctrl-C and SIGTERM are honoured before the next step, after a validation that is due: nothing is lost.
+    """Stops at Ctrl-C and SIGTERM before the next step, and after a validation that is due, so that nothing is lost.
 
-    The same signal again within two seconds is the same request; later it stops the run at once, without saving, unless
-    it is saving already. Of several processes, one that was asked stops all. When the best weights are evaluated there
-    is nothing left to save, and the first signal is obeyed at once.
+    A repeated signal within two seconds is the same request; a later one stops the run at once without saving, unless
+    it is saving already. If one of several processes receives a signal, all stop. While the best weights are evaluated
+    there is nothing to save, and the first signal stops the run at once.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Interruption(pl.Callback):
         self._is_saving = False
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        # by now Lightning has put its own handlers in place, and remembers those that it gives back at the end
+        # Lightning has set its own handlers by now, and has stored those that it restores at the end
         for number in signals.STOPPING:
             signal.signal(number, self._ask)
 
@@ -106,4 +106,4 @@ class Interruption(pl.Callback):
         if self.request.insists(number) and not self._is_saving:
             raise KeyboardInterrupt
         if is_first and number == signal.SIGINT and ranks.is_first():
-            os.write(2, _ASKED)  # print is not for handlers of signals
+            os.write(2, _ASKED)  # print is not safe in a signal handler

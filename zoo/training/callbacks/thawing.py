@@ -1,4 +1,4 @@
-"""Layers that are unfrozen as epochs go by."""
+"""Unfreezes layers during training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from zoo.tasks.contract import Task
 
 
 class Thaw(pl.Callback):
-    """Unfreezes layers at their epoch."""
+    """Unfreezes layers at the start of the epoch that `optimisation.unfreeze` gives them."""
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, Task)

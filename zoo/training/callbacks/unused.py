@@ -1,4 +1,4 @@
-"""Parameters that the loss does not depend on."""
+"""Finds parameters that the loss does not depend on."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from zoo.errors import ConfigError
 
 
 class Unused(pl.Callback):
-    """With several processes, refuses parameters that the loss does not depend on, by name, before the first step.
+    """With several processes, refuses parameters that the loss does not depend on, before the first step.
 
-    DDP waits for the gradient of every parameter; it would say so one step later, in numbers.
+    DDP waits for the gradient of every parameter, and would report the missing ones a step later, by number.
     """
 
     def __init__(self) -> None:
