@@ -1,4 +1,4 @@
-"""A model zoo, by domain, of what attention is used for.
+"""A model zoo of attention, by domain.
 
 import zoo
 

@@ -1,4 +1,4 @@
-"""`python -m zoo` is `zoo`: how a sweep and a launcher start a process with the interpreter that runs them."""
+"""`python -m zoo` is the command `zoo`. Sweeps use it to start runs with the interpreter that runs them."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, directories that nobody else has.
+"""Writes files at once or not at all, and makes directories that no other process uses.
 
 Every file that this project writes under a name that a user may have given goes through `whole_file` or `whole_bytes`.
 """
@@ -20,18 +20,18 @@ from typing import BinaryIO, TextIO
 from zoo.errors import ConfigError
 
 PARTIAL = ".partial"
-"""How the temporary names end under which files are written."""
+"""The ending of the temporary names under which files are written."""
 
 
 @contextmanager
 def whole_bytes(path: Path) -> Iterator[BinaryIO]:
-    """A file to write: it gets its name, instead of what had it, when all is written and on the disk.
+    """Opens a file to write, which replaces the one at `path` once everything is written and on the disk.
 
-    Links are followed: the file that a link names is replaced, and the link stays. A character device, a pipe and an
-    open file of this process (`/dev/stdout`) have nothing that could be replaced, and are opened and written.
+    A link stays, and the file that it names is replaced. Character devices, pipes and open files of this process
+    (`/dev/stdout`) cannot be replaced; they are opened and written directly.
 
     Raises:
-        OSError: It cannot be written, or is none of these (a folder, a disk, a socket). The error names `path`.
+        OSError: The file cannot be written, or is a folder, a disk or a socket. The error names `path`.
     """
     try:
         with _open(path) as file:
@@ -44,7 +44,7 @@ def whole_bytes(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[TextIO]:
-    """`whole_bytes` for text in UTF-8."""
+    """Opens a text file in UTF-8 as `whole_bytes` does."""
     with whole_bytes(path) as file:
         text = io.TextIOWrapper(file, newline="", encoding="utf-8")
         yield text
@@ -53,12 +53,13 @@ def whole_file(path: Path) -> Iterator[TextIO]:
 
 
 def write_text(path: Path, text: str) -> None:
+    """Writes a text file as `whole_bytes` does."""
     with whole_file(path) as file:
         file.write(text)
 
 
 def is_stream(path: Path) -> bool:
-    """Whether there is a device, a pipe or an open file, which is written and not replaced."""
+    """Whether a path names a device, a pipe or an open file, which are written and not replaced."""
     with suppress(OSError):
         mode = os.stat(path).st_mode
         return descriptor(path) is not None or stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)
@@ -66,9 +67,9 @@ def is_stream(path: Path) -> bool:
 
 
 def descriptor(path: Path) -> int | None:
-    """The number of an open file of this process, where the path names one: /dev/stdout, /dev/fd/63.
+    """The number of the open file of this process that a path names, such as /dev/stdout or /dev/fd/63; else None.
 
-    Opened by its path a regular file would be emptied, and renamed over, what `>> file` has appended to would be lost.
+    Opening the path instead would empty a regular file, and replacing it would lose what `>> file` appends to.
     """
     here = str(path)
     for _ in range(40):
@@ -82,16 +83,16 @@ def descriptor(path: Path) -> int | None:
 
 
 def remove_partial(folder: Path) -> None:
-    """Removes what writers that were killed have left. To be called by the one process that writes there."""
+    """Removes files that killed writers have left. No other process may be writing in the folder."""
     for path in folder.glob(f".*{PARTIAL}"):
         path.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
-    """Waits until the names in a folder are on the disk, where the file system can do that."""
+    """Waits until the names in a folder are on the disk, if the file system supports that."""
     try:
         handle = os.open(folder, os.O_RDONLY)
-    except PermissionError:  # one may write in a folder that one may not list
+    except PermissionError:  # a folder may be writable and not readable
         return
     try:
         os.fsync(handle)
@@ -103,7 +104,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def new_directory(parent: Path) -> Path:
-    """Named by the time, and never shared, whatever else starts in the same second."""
+    """Makes a new directory that is named by the time, and numbered if others start in the same second."""
     parent.mkdir(parents=True, exist_ok=True)
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     for attempt in range(1, 10_000):
@@ -144,14 +145,14 @@ def _open(path: Path) -> Iterator[BinaryIO]:
 @contextmanager
 def _replacing(path: Path, old: os.stat_result | None) -> Iterator[BinaryIO]:
     target = Path(os.path.realpath(path))
-    # a random name: two processes may write the same file, and the longest names leave no room for an addition
+    # a random name, because two processes may write the same file, and short, because the name may be of full length
     partial = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}{PARTIAL}")
     with _named(path):
         handle = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
     try:
         with os.fdopen(handle, "w+b") as file:
             if old is not None:
-                with suppress(OSError):  # another user's file stays theirs where we may decide that
+                with suppress(OSError):  # the owner is kept where the system allows that
                     os.fchown(handle, old.st_uid, old.st_gid)
                 os.fchmod(handle, old.st_mode & 0o777)
             yield file
@@ -170,7 +171,7 @@ def _check_kind(path: Path, mode: int) -> None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if stat.S_ISREG(mode):
-        if not os.access(path, os.W_OK):  # renaming would not ask for leave
+        if not os.access(path, os.W_OK):  # replacing it would not need that permission
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     elif not (stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)):
         raise OSError(errno.EINVAL, "it is a disk or a socket")
@@ -178,7 +179,7 @@ def _check_kind(path: Path, mode: int) -> None:
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Errors speak of the name that was given, not of a temporary one."""
+    """A context whose errors name the given path instead of a temporary one."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Errors a user can mend: the command line prints one message and exits with 2; ZOO_DEBUG=1 shows the traceback."""
+"""Errors that a user can mend. The command line prints one and exits with 2; ZOO_DEBUG=1 shows the traceback."""
 
 from __future__ import annotations
 
@@ -7,26 +7,25 @@ import re
 from collections.abc import Iterable, Sequence
 
 _LISTED = 30
-"""At most so many names are listed in a message."""
-
+"""The most names that a message lists."""
 
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What moves a terminal's cursor, colours or reverses it, but for tabs and ends of lines."""
+"""Characters that steer a terminal, except for tabs and ends of lines."""
 _WIDEST, _MOST_LINES, _TAIL = 4_000, 250, 500
 
 
 def visible(text: object) -> str:
-    """A text for a terminal, which names in files may want to steer: control characters as escapes that are seen."""
+    """A text for a terminal, with its control characters as visible escapes: names in files may contain them."""
     return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), str(text))
 
 
 def visible_cell(text: object) -> str:
-    """The same for a text that is to stay in its line."""
+    """A text for one cell of a table: as `visible`, with ends of lines and tabs as escapes too."""
     return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def bounded(text: str) -> str:
-    """A message of which the middle of long lines, and lines beyond a few hundred, are left out."""
+    """A message without the middle of very long lines, and without lines beyond a few hundred."""
     lines = text.split("\n")
     left_out = len(lines) - _MOST_LINES + 1
     if left_out > 1:
@@ -41,7 +40,7 @@ def _bounded_line(line: str) -> str:
 
 
 class ZooError(Exception):
-    """Something outside the program is wrong; the message says what, where, and how to mend it."""
+    """An error outside the program; the message says what is wrong, where, and how to mend it."""
 
     def __str__(self) -> str:
         return bounded(visible(super().__str__()))
@@ -76,7 +75,7 @@ class WorkerError(ZooError):
 
 
 class ProblemsError(ZooError):
-    """Everything that a preflight found."""
+    """All problems that a preflight has found, numbered."""
 
     def __init__(self, problems: Sequence[str], most: int = 200) -> None:
         self.problems = list(problems)
@@ -87,7 +86,7 @@ class ProblemsError(ZooError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A sentence that offers the closest known name (two, if equally close), or lists them all when none is close."""
+    """A sentence that offers the closest known name (both, if two are equally close), or lists all if none is close."""
     choices = sorted(set(known))
     close = difflib.get_close_matches(name, choices, n=2, cutoff=0.5)
     if close:

@@ -1,10 +1,10 @@
-"""What plain content must be, written in plain Python, and one sentence about the first place that is otherwise.
+"""Checks plain content against a schema, and says in one sentence where it differs first.
 
     {"labels": [str], "share": float, "titles": ([str], None)}
 
-A dictionary of names wants each of them, but one with a question mark at its end, and lets others be; `{str: ...}` says
-what every key and value is, a list what each member is, a tuple what it may be instead. Types are exact, except that a
-whole number serves as a float.
+A dictionary of names requires these entries, except for names that end in a question mark, and allows others;
+`{str: ...}` gives the type of all keys and values, a list that of all members, and a tuple lists alternatives. Types
+are exact, except that a whole number is accepted as a float.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from dataclasses import dataclass
 from typing import Any
 
 _LARGEST = 1 << 53
-"""Whole numbers up to here are floats too; none that a run counts is larger."""
+"""Whole numbers up to this one are exact as floats."""
 _LONGEST = 60
 
 
 class MalformedError(Exception):
-    """What of a content is not as it must be."""
+    """A content differs from its schema; the message says where."""
 
 
 @dataclass(frozen=True)
 class Where:
-    """A value for which a condition holds.
+    """Values for which a condition holds, as a part of a schema.
 
     Args:
-        said: What it is then, for messages: "a number of things".
-        holds: The condition. It is given any value.
+        said: Their description for messages, such as "a whole number from 0".
+        holds: The condition. It is called with any value.
     """
 
     said: str
@@ -41,15 +41,15 @@ ANY = Where("anything", lambda value: True)
 
 
 def expect(value: Any, schema: Any, where: str) -> None:
-    """Refuses a value that is not as the schema says.
+    """Checks a value against a schema.
 
     Args:
-        value: Of plain types.
-        schema: See above.
-        where: Its name, for the message.
+        value: The content, of plain types.
+        schema: The schema, as described above.
+        where: The name of the content, for the message.
 
     Raises:
-        MalformedError: where it differs first, and what belongs there.
+        MalformedError: The value differs; the message says where first, and what belongs there.
     """
     if not _is_kind(value, schema):
         raise MalformedError(f"{where} is {short(value)}, not {_said(schema)}")
@@ -68,12 +68,12 @@ def expect(value: Any, schema: Any, where: str) -> None:
 
 
 def expect_like(value: Any, model: Any, where: str) -> None:
-    """Refuses a value that is not built as another one is: the same keys, as many members, numbers for numbers.
+    """Checks that a value is built like another: the same keys, as many members, and numbers in the same places.
 
     Args:
-        value: Of plain types.
-        model: One that is known to be good. Its texts, truth values and gaps have to be there.
-        where: Its name, for the message.
+        value: The content, of plain types.
+        model: A valid content. All its values except for numbers have to be equal.
+        where: The name of the content, for the message.
     """
     if isinstance(model, Mapping):
         if not isinstance(value, Mapping) or value.keys() != model.keys():
@@ -103,12 +103,12 @@ def _expect_entry(value: Mapping[Any, Any], name: str, schema: Any, where: str) 
 
 
 def _are_all(values: Sequence[Any], schema: Any) -> bool:
-    """Whether all are of a kind that has nothing inside: of a million names none needs a name of its own."""
+    """Whether all values fit a schema without inner parts; a long list is then checked without naming its members."""
     return not isinstance(schema, dict | list | tuple) and all(_is_kind(each, schema) for each in values)
 
 
 def short(value: Any) -> str:
-    """A value in a message."""
+    """A value as a message shows it."""
     if isinstance(value, dict | list | tuple):
         return f"a {type(value).__name__}"
     text = repr(value) if not hasattr(value, "shape") else f"a tensor of {tuple(value.shape)}"
@@ -120,7 +120,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_kind(value: Any, schema: Any) -> bool:
-    """Whether a value is what a schema says, without a look at what it holds."""
+    """Whether a value is of a schema's type, apart from its inner parts."""
     if isinstance(schema, tuple):
         return any(_is_kind(value, each) for each in schema)
     if isinstance(schema, Where):

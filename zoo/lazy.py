@@ -11,11 +11,11 @@ from typing import Any
 def exports(package: str, homes: Mapping[str, Sequence[str]]) -> tuple[Callable[[str], Any], list[str]]:
     """The `__getattr__` and the `__all__` of a package (PEP 562).
 
-    Public names stay when files move: configurations and checkpoints use them alone.
+    Configurations and checkpoints use public names alone, so that files can move.
 
     Args:
-        package: Its `__name__`.
-        homes: The names that each of its modules defines.
+        package: The `__name__` of the package.
+        homes: Module -> the names that it defines.
     """
     home = {name: module for module, names in homes.items() for name in names}
 

@@ -1,4 +1,4 @@
-"""What a run prints when it is done."""
+"""Prints the results of runs and evaluations as tables."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from zoo.errors import visible_cell
 
 SPLITS = ("train", "val", "test")
 CONTROLS = {"attention": "uniform", "gate": "none"}
-"""What each kind of mechanism is compared with."""
+"""Kind of mechanism -> its control."""
 
 
 def show_result(config: Mapping[str, Any], result: Mapping[str, Any], run_dir: Path, headline: Sequence[str]) -> None:
-    """Metrics by split, the train-validation gap, the truth score, where things are, and what to try next."""
+    """Prints metrics by split, the gap between training and validation, truth scores, files and next commands."""
     names = config["names"]
     chosen = [f"{group}={names[group]}" for group in CONTROLS if names.get(group)]
     title = ", ".join([f"{names['model']} on {names['data']}", *chosen])
@@ -45,7 +45,7 @@ def show_result(config: Mapping[str, Any], result: Mapping[str, Any], run_dir: P
 
 
 def show_metrics(metrics: Mapping[str, float], title: str) -> None:
-    """One column of figures."""
+    """Prints metrics, one a line."""
     table = Table(title=title, title_justify="left", show_header=False)
     for name, value in metrics.items():
         table.add_row(name, f"{value:.4f}")
@@ -53,7 +53,7 @@ def show_metrics(metrics: Mapping[str, float], title: str) -> None:
 
 
 def show_rows(rows: Sequence[Mapping[str, Any]], title: str) -> None:
-    """A table with a column for each key; nothing of a cell is left out."""
+    """Prints a table with a column for each key; long cells are wrapped, not cut."""
     table = Table(title=title, title_justify="left")
     for name in rows[0] if rows else ():
         table.add_column(name, overflow="fold")
@@ -63,7 +63,7 @@ def show_rows(rows: Sequence[Mapping[str, Any]], title: str) -> None:
 
 
 def show_fine_tuning(report: Report, origin: str) -> None:
-    """What was kept, what is new, what was dropped."""
+    """Prints which names were kept, are new, and were dropped, and how many weights were copied."""
     table = Table(title=f"fine-tuning {origin}", title_justify="left")
     for column in ("", "kept", "new", "dropped"):
         table.add_column(column)
@@ -85,7 +85,7 @@ def _show_next(console: Console, config: Mapping[str, Any], run_dir: Path) -> No
     console.print(f"  zoo maps {best} --out {maps}", soft_wrap=True)
     console.print(f"  zoo predict {best} --out predictions.csv", soft_wrap=True)
     overrides = list(config["overrides"])
-    if config["init"] is not None and not any(each.startswith("init=") for each in overrides):  # of a continued run
+    if config["init"] is not None and not any(each.startswith("init=") for each in overrides):  # the run was continued
         overrides.append(f"init={quoted(config['init'])}")
     for group, control in CONTROLS.items():
         if config["names"].get(group) not in (None, control):
@@ -95,13 +95,13 @@ def _show_next(console: Console, config: Mapping[str, Any], run_dir: Path) -> No
 
 
 def _is_left_out(key: str, group: str) -> bool:
-    """What places a run, and options that another mechanism need not have. It starts from the same weights."""
+    """Whether the command of a control leaves an option out: the place of the run, and options of the mechanism."""
     own = key.startswith(f"{group}.") and key != f"{group}.dropout"
     return key in ("run_dir", "resume", group) or own
 
 
 def _short(path: Path) -> Path:
-    """Relative where it lies below the current directory."""
+    """The path, relative if it is below the current directory."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 

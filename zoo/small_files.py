@@ -1,7 +1,7 @@
-"""Small files that a user or a stranger wrote: configurations, lists of what a folder holds.
+"""Reads small files from a user or a stranger, such as configurations and indexes of folders.
 
-They are read in one piece, so what is read has to be a file, has to end, and must not say a thing many times over: a
-pipe would be waited for without end, /dev/zero has none, and a few lines of YAML aliases stand for billions of values.
+They are read in one piece, and refused where that would never end or take all memory: pipes, devices such as
+/dev/zero, files that are too long, and YAML with aliases, of which a few lines can stand for billions of values.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 import yaml
 
 LARGEST = 1 << 18
-"""Bytes of what a person writes by hand."""
+"""The most bytes of a file that is written by hand."""
 LARGEST_LIST = 1 << 30
-"""Bytes of what this program writes: a line for each example, say."""
+"""The most bytes of a file that this program writes, such as one with a line for each example."""
 
 
 def read_text(path: Path, largest: int = LARGEST, *, begins: bytes | None = None) -> str:
@@ -26,14 +26,14 @@ def read_text(path: Path, largest: int = LARGEST, *, begins: bytes | None = None
 
     Args:
         path: The file.
-        largest: Bytes that are read at most.
-        begins: Bytes of which the first must be one, after white space; the rest is then not looked at otherwise.
+        largest: The most bytes that it may have.
+        begins: The bytes with one of which the text has to begin, after white space; any if not given.
 
     Raises:
-        OSError: it cannot be read, is no regular file, or is longer than `largest` bytes.
-        ValueError: it is not UTF-8, or begins with something else.
+        OSError: The file cannot be read, is not a regular file, or is longer than `largest` bytes.
+        ValueError: It is not UTF-8, or begins with something else.
     """
-    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # opening a pipe would wait for who writes it
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # opening a pipe would wait for its writer
     with open(handle, "rb") as file:
         found = os.fstat(handle)
         if stat.S_ISDIR(found.st_mode):
@@ -49,11 +49,11 @@ def read_text(path: Path, largest: int = LARGEST, *, begins: bytes | None = None
 
 
 def read_json(path: Path, largest: int = LARGEST_LIST) -> Any:
-    """What a JSON file holds.
+    """The content of a JSON file.
 
     Raises:
-        OSError: as `read_text`.
-        ValueError: it is not JSON.
+        OSError: As for `read_text`.
+        ValueError: It is not JSON.
     """
     text = read_text(path, largest, begins=b"{[")
     try:
@@ -63,12 +63,12 @@ def read_json(path: Path, largest: int = LARGEST_LIST) -> Any:
 
 
 def read_yaml(path: Path, largest: int = LARGEST_LIST) -> Any:
-    """What a YAML file of this program holds, plain values.
+    """The content of a YAML file that this program wrote, in plain values.
 
     Raises:
-        OSError: as `read_text`.
-        UnicodeDecodeError: it is not UTF-8.
-        yaml.YAMLError: it is not YAML, or has aliases.
+        OSError: As for `read_text`.
+        UnicodeDecodeError: It is not UTF-8.
+        yaml.YAMLError: It is not YAML, or has aliases.
     """
     text = read_text(path, largest)
     try:
@@ -78,9 +78,9 @@ def read_yaml(path: Path, largest: int = LARGEST_LIST) -> Any:
 
 
 def without_aliases(loader: type[Any]) -> type[Any]:
-    """A loader of YAML, one in Python, that refuses `*name`: the value of `&name` once more."""
+    """A subclass of a YAML loader (one written in Python) that refuses aliases, `*name`."""
 
-    class Plain(loader):  # type: ignore[misc]
+    class WithoutAliases(loader):  # type: ignore[misc]
         def compose_node(self, parent: Any, index: Any) -> Any:
             if self.check_event(yaml.AliasEvent):
                 mark = self.peek_event().start_mark
@@ -89,11 +89,11 @@ def without_aliases(loader: type[Any]) -> type[Any]:
                 )
             return super().compose_node(parent, index)
 
-    return Plain
+    return WithoutAliases
 
 
 def written_yaml(content: Any) -> str:
-    """Plain values as YAML, without aliases for what stands in two places."""
+    """Plain values as YAML, without aliases for values that occur twice."""
 
     class Dumper(yaml.SafeDumper):  # type: ignore[misc]
         def ignore_aliases(self, data: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What goes to a terminal: names out of files are shown there, and do not steer it."""
+"""Output to a terminal, which names from files cannot steer."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from zoo.errors import visible
 _ANY_WIDTH = 1_000_000
 
 
-class _Plain(Console):
-    """A console that takes every text as it stands: no markup, no colours by content, control characters as escapes."""
+class _Verbatim(Console):
+    """A console that prints texts as they are, without markup or colours, and control characters as escapes."""
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(visible(text), **options)
 
 
 def console() -> Console:
-    """As wide as the terminal; what goes to a file or another program is not broken into lines."""
+    """A console as wide as the terminal; output to a file or another program is not wrapped."""
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _ANY_WIDTH
-    return _Plain(highlight=False, markup=False, emoji=False, width=width)
+    return _Verbatim(highlight=False, markup=False, emoji=False, width=width)
 
 
 class _Shown(io.StringIO):
-    """Hands on what is written to it with control characters as escapes."""
+    """Passes text on to a stream, with control characters as escapes."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -40,5 +40,5 @@ class _Shown(io.StringIO):
 
 
 def shown(stream: TextIO) -> TextIO:
-    """A stream for a table: on a terminal control characters are shown, in a file or a pipe they stay."""
+    """A stream for a table: a terminal shows control characters as escapes, a file or a pipe gets them unchanged."""
     return _Shown(stream) if stream.isatty() else stream

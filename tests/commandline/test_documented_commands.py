@@ -66,7 +66,7 @@ def test_there_are_some() -> None:
 
 @pytest.mark.parametrize("arguments", TRAINING + EXPERIMENTS)
 def test_a_training_command_names_options_that_exist(arguments: list[str]) -> None:
-    flags, overrides = command_line._split_flags(arguments)
+    flags, overrides = command_line.split_flags(arguments)
     assert set(flags) <= {"-m", "--multirun", "--help", "-h", "--cfg", "job", "--resolve"}
     named = {override.partition("=")[0] for override in overrides}
     if named & {"init", "resume"} and not named & {"model", "experiment"}:
@@ -83,7 +83,7 @@ def test_a_training_command_names_options_that_exist(arguments: list[str]) -> No
     "arguments", [each for each in all_commands("zoo") if each.values[0][0] not in ("train", "check")]
 )
 def test_a_zoo_command_is_parsed(arguments: list[str]) -> None:
-    options = command_line._parser().parse_args(arguments)
+    options = command_line.argument_parser().parse_args(arguments)
     if getattr(options, "group", None):
         assert config.options(options.group)
 

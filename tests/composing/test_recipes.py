@@ -146,14 +146,14 @@ def test_an_experiment_of_this_project_with_an_unknown_key(tmp_path: Path, monke
     path = tmp_path / "conf" / "experiment" / "wrong.yaml"
     path.write_text("# @package _global_\n# x\ndefaults:\n  - override /model: gat\n\noptimizer:\n  lrr: 1\n")
     monkeypatch.setattr(installed, "CONF", tmp_path / "conf")
-    config._tree.cache_clear()
-    config._known.cache_clear()
+    config.composed_tree.cache_clear()
+    config.known_keys.cache_clear()
     try:
         with pytest.raises(ConfigError, match=r"wrong\.yaml, line 7: there is no option 'optimizer\.lrr'"):
             config.compose(["experiment=wrong"])
     finally:
-        config._tree.cache_clear()
-        config._known.cache_clear()
+        config.composed_tree.cache_clear()
+        config.known_keys.cache_clear()
 
 
 @pytest.mark.parametrize("model", list(config.options("model")))
@@ -164,7 +164,7 @@ def test_help_lists_every_option_of_a_model(model: str, cli: Any) -> None:
     assert "initialisation and order; that of generated data is data.seed" in done.out
     for line in options.described([f"model={model}"])[2:]:
         key = line.strip().partition("=")[0]
-        assert key in config._known((f"model={model}",))
+        assert key in config.known_keys((f"model={model}",))
     assert cli("train", f"model={model}", "optimizer.momentun=1", "--help").code == 2
 
 

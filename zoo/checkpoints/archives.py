@@ -1,9 +1,9 @@
-"""The members of a checkpoint's zip archive, as every reader of zip archives must find them, or a refusal.
+"""Finds the members of a checkpoint's zip archive, and refuses archives that two readers could read differently.
 
-Readers differ in what they make of an unusual archive: of two central directories torch's takes one and Python's the
-other, torch's ignores the case of names, and a local header may say something else than the directory. So an archive is
-taken only in the one form that leaves no choice: member after member from the first byte on, without a gap, then the
-directory, then the end, and all of them agree.
+Readers disagree about unusual archives: where there are two central directories torch takes one and Python the other,
+torch ignores the case of names, and a local header may contradict the directory. An archive is therefore accepted in
+one form alone: member after member from the first byte on, without a gap, then the directory, then the end, and no
+contradiction among them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MOST_MEMBERS = 100_000
 _LARGEST_DIRECTORY = 1 << 24
 _LONGEST_NAME = 512
 _NAME = re.compile(r"\.?[a-z0-9_]+(\.[a-z0-9_]+)*(/[a-z0-9_]+)?", re.ASCII)
-"""In small letters alone: two names never differ by case."""
+"""Names in lower case alone, so that no two differ by case."""
 _UTF8, _DESCRIPTOR = 1 << 11, 1 << 3
 _IN_EXTRA, _ZIP64, _PADDING = 0xFFFFFFFF, 0x0001, 0x4246
 
@@ -29,11 +29,11 @@ _LOCATOR = struct.Struct("<4sIQI")
 
 
 class RefusedError(Exception):
-    """Why a file is not looked at further, in a few words."""
+    """The file is refused; the message says why."""
 
 
 class Member(NamedTuple):
-    """Where the bytes of a member are, without the name of the archive's one folder."""
+    """A member of an archive, and where its bytes are. The archive's one folder is left out of the name."""
 
     name: str
     start: int
@@ -41,10 +41,10 @@ class Member(NamedTuple):
 
 
 def members(file: BinaryIO, length: int) -> dict[str, Member]:
-    """What an archive of this length holds, by name; nothing of it is read.
+    """The members of an archive of this length by name, found without reading them.
 
     Raises:
-        RefusedError: it is not a zip archive in the form in which torch writes one.
+        RefusedError: The file is not a zip archive in the form that torch writes.
     """
     count, start, stop = _directory(file, length)
     if count > MOST_MEMBERS or stop - start > _LARGEST_DIRECTORY:
@@ -70,7 +70,7 @@ def members(file: BinaryIO, length: int) -> dict[str, Member]:
 
 
 class _Entry(NamedTuple):
-    """What the central directory says of a member."""
+    """A member's entry in the central directory."""
 
     name: str
     encoded: bytes
@@ -81,7 +81,7 @@ class _Entry(NamedTuple):
 
 
 def _directory(file: BinaryIO, length: int) -> tuple[int, int, int]:
-    """How many entries the one central directory has, where it begins and where it ends."""
+    """The number of entries of the central directory, its start and its end."""
     last = length - _END.size
     if last < 0:
         raise RefusedError("the archive has no end; it may have been cut short")
@@ -131,7 +131,7 @@ def _entries(directory: bytes, count: int) -> Iterator[_Entry]:
             name = encoded.decode("utf-8")
         except UnicodeDecodeError:
             raise RefusedError("a name in the archive is not UTF-8") from None
-        size, packed, place = _whole((size, packed, place), extra)
+        size, packed, place = _widened((size, packed, place), extra)
         if method or size != packed:
             raise RefusedError(f"{name[:80]!r} is compressed ({size:,} bytes); torch never does that")
         if flags & ~(_UTF8 | _DESCRIPTOR):
@@ -142,11 +142,11 @@ def _entries(directory: bytes, count: int) -> Iterator[_Entry]:
 
 
 def _check_header(file: BinaryIO, entry: _Entry) -> int:
-    """Where a member's bytes begin, behind a local header that says the same as the directory."""
+    """Checks that a member's local header agrees with its entry; returns where its bytes begin."""
     header = _read(file, entry.place, _LOCAL.size)
     mark, _, flags, method, _, _, checksum, packed, size, name_length, extra_length = _LOCAL.unpack(header)
     rest = _read(file, entry.place + _LOCAL.size, name_length + extra_length)
-    size, packed = _whole((size, packed), rest[name_length:])
+    size, packed = _widened((size, packed), rest[name_length:])
     is_later = bool(entry.flags & _DESCRIPTOR) and not (size or packed or checksum)
     same = is_later or (size == packed == entry.size and checksum == entry.checksum)
     if mark != b"PK\x03\x04" or flags != entry.flags or method or rest[:name_length] != entry.encoded or not same:
@@ -156,7 +156,7 @@ def _check_header(file: BinaryIO, entry: _Entry) -> int:
 
 
 def _check_descriptor(file: BinaryIO, entry: _Entry, at: int) -> int:
-    """The length of what torch writes behind a member's bytes: their checksum and number once more."""
+    """Checks the descriptor behind a member's bytes, which repeats their checksum and number; returns its length."""
     if not entry.flags & _DESCRIPTOR:
         return 0
     for form in ("<4s3I", "<4sI2Q"):
@@ -167,8 +167,8 @@ def _check_descriptor(file: BinaryIO, entry: _Entry, at: int) -> int:
     raise RefusedError(f"{entry.name[:80]!r} is described in two ways that do not agree")
 
 
-def _whole(numbers: tuple[int, ...], extra: bytes) -> tuple[int, ...]:
-    """Numbers of which those that do not fit into 32 bits stand in the extra field."""
+def _widened(numbers: tuple[int, ...], extra: bytes) -> tuple[int, ...]:
+    """The numbers of an entry, of which those that need more than 32 bits are taken from its extra field."""
     wide = b""
     while extra:
         if len(extra) < 4:

@@ -1,8 +1,8 @@
-"""One self-contained, safe file: weights, configuration, vocabulary and metrics in plain types.
+"""Checkpoints: one self-contained file of weights, configuration, vocabularies and metrics, in plain types.
 
-    {"zoo": {"format": 2, "version", "model", "config", "data", "sizes", "metrics"}, "state_dict": ..., ...}
+    {"zoo": {"format": 3, "version", "model", "config", "data", "sizes", "metrics"}, "state_dict": ..., ...}
 
-`best.ckpt` holds no more than this; `last.ckpt` also what Lightning needs to resume.
+`best.ckpt` holds no more than this; `last.ckpt` also holds what a run needs to be continued.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NEEDED = ("format", "version", "model", "config", "data", "sizes", "metrics")
 
 
 def describe(resolved: Mapping[str, Any], data: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
-    """What a checkpoint says of itself, all in plain types."""
+    """The section `zoo` of a checkpoint, in plain types."""
     return {
         "format": FORMAT,
         "version": __version__,
@@ -45,14 +45,14 @@ def describe(resolved: Mapping[str, Any], data: Mapping[str, Any], sizes: Mappin
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
-    """Whole or not at all: a reader sees the old file or the new one, never half of one."""
+    """Writes a checkpoint at once: a reader sees the old file or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_bytes(path) as file:
         torch.save(content, file)
 
 
 def read(path: Path | str) -> dict[str, Any]:
-    """The content of a checkpoint of this project; anything else is a CheckpointError."""
+    """Reads a checkpoint of this project in the present format; any other file is a CheckpointError."""
     path = Path(path)
     if path.is_dir():
         raise CheckpointError(f"{path} is a folder; a checkpoint is a file, such as {path}/checkpoints/best.ckpt")
@@ -61,7 +61,7 @@ def read(path: Path | str) -> dict[str, Any]:
     if not path.is_file() or not zipfile.is_zipfile(path):
         raise CheckpointError(f"{path} is not a checkpoint, or was cut short: it is {path.stat().st_size:,} bytes")
     try:
-        with path.open("rb") as file:  # one file, whatever becomes of its name between the two looks
+        with path.open("rb") as file:  # the same file is inspected and loaded, also if it is replaced between the two
             pickles.inspect(file)
             file.seek(0)
             content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
@@ -92,7 +92,7 @@ def read(path: Path | str) -> dict[str, Any]:
 
 
 class AtomicCheckpointIO(CheckpointIO):
-    """Lightning's checkpoints by way of `write` and `read`."""
+    """Lets Lightning write and read checkpoints by `write` and `read`."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         write(Path(path), checkpoint)
@@ -105,7 +105,7 @@ class AtomicCheckpointIO(CheckpointIO):
 
 
 def load(path: Path | str) -> Task:
-    """The trained module of a checkpoint, in evaluation mode; `module.about` is what the checkpoint says of itself."""
+    """The trained module of a checkpoint, in evaluation mode; `module.about` is the checkpoint's section `zoo`."""
     content = read(path)
     module = module_of(content, path)
     module.eval()
@@ -117,7 +117,7 @@ def module_of(content: Mapping[str, Any], path: Path | str) -> Task:
     about, weights = content["zoo"], content["state_dict"]
     try:
         formats.check_sizes(about, weights)
-        with torch.device("meta"), _at_most(len(weights)):  # costs no memory, whatever the configuration declares
+        with torch.device("meta"), _at_most(len(weights)):  # takes no memory, whatever sizes the configuration asks for
             described: Task = build(about["config"]["model"], "model", **about["sizes"])
         weights = formats.without_unread(content, described.state_dict())
         compare(described, weights, path)
@@ -126,7 +126,7 @@ def module_of(content: Mapping[str, Any], path: Path | str) -> Task:
         raise
     except MissingPackageError as error:
         raise CheckpointError(f"{path}: {error}") from error
-    except Exception as error:  # a configuration that was tampered with may raise anything
+    except Exception as error:  # a forged configuration may raise anything
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise CheckpointError(
             f"{path}: its configuration does not describe a model of this version: {reason}"
@@ -138,7 +138,7 @@ def module_of(content: Mapping[str, Any], path: Path | str) -> Task:
 
 
 def check_names(module: Task, content: Mapping[str, Any], path: Path | str) -> None:
-    """Refuses a content without the vocabularies that a module knows."""
+    """Checks that a content has the vocabularies of a module."""
     try:
         expect(content["zoo"]["data"], {vocabulary: [str] for vocabulary in module.vocabularies()}, "zoo.data")
     except MalformedError as error:
@@ -146,7 +146,7 @@ def check_names(module: Task, content: Mapping[str, Any], path: Path | str) -> N
 
 
 def _check_rows(module: Task, content: Mapping[str, Any], path: Path | str) -> None:
-    """Refuses vocabularies that have not one name for each row of the weights that they name."""
+    """Checks that vocabularies have one name for each row of the weights that they name."""
     check_names(module, content, path)
     for vocabulary, parameters in module.vocabularies().items():
         names = content["zoo"]["data"][vocabulary]
@@ -159,7 +159,7 @@ def _check_rows(module: Task, content: Mapping[str, Any], path: Path | str) -> N
 
 @contextmanager
 def _at_most(weights: int) -> Iterator[None]:
-    """Stops the building of a module that has far more parts than a checkpoint has weights."""
+    """A context that stops building a module with far more parts than a checkpoint has weights."""
     most, count = 1000 + 20 * weights, 0
 
     def counted(*_: Any) -> None:
@@ -181,13 +181,13 @@ def _at_most(weights: int) -> Iterator[None]:
 
 
 def load_weights(module: Task, weights: Mapping[str, Tensor], path: Path | str) -> None:
-    """All weights, exactly; a difference is explained by the first few names."""
+    """Loads all weights; if they are not those of the module, the error lists the first few that differ."""
     compare(module, weights, path)
     module.load_state_dict(weights)
 
 
 def compare(module: Task, weights: Mapping[str, Tensor], path: Path | str) -> None:
-    """Refuses weights that are not all of this module's and no others."""
+    """Checks that weights have the names, shapes and kinds of number of this module's."""
     own = module.state_dict()
     lacking, unknown = [n for n in own if n not in weights], [n for n in weights if n not in own]
     other = [
@@ -211,11 +211,11 @@ def create(model: str, *, data: str | None = None, attention: str | None = None,
     """A new module by name: `create("gat", attention="uniform", features=16, classes=3)`.
 
     Args:
-        model: A name of `zoo list`.
-        data: The data set whose sizes the model takes; the model's default if not given.
+        model: A name that `zoo list model` shows.
+        data: The data set that gives the model its sizes; the model's default if not given.
         attention: A mechanism instead of the model's own.
-        options: Sizes, which spare reading the data; any other option by its dotted name with `__` for the dots
-            (`model__net__dim=16`).
+        options: The sizes, so that the data need not be read; also any other option by its dotted name, with `__` for
+            the dots (`model__net__dim=16`).
     """
     given = {"model": model, "data": data, "attention": attention}
     overrides = [f"{key}={value}" for key, value in given.items() if value is not None]

@@ -1,4 +1,4 @@
-"""Weights of one model for another with other labels, features or tokens: rows are matched by name."""
+"""Starts a model from the weights of another, whose labels, features or tokens are matched by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zoo.tasks.contract import Task
 
 @dataclass(frozen=True)
 class Matched:
-    """What became of one vocabulary."""
+    """The names of one vocabulary that were kept, are new, and were dropped."""
 
     vocabulary: str
     kept: tuple[str, ...]
@@ -28,7 +28,7 @@ class Matched:
 
 @dataclass(frozen=True)
 class Report:
-    """What fine-tuning starts from."""
+    """The result of copying weights: vocabularies, the number of copied weights, and the names of new ones."""
 
     vocabularies: tuple[Matched, ...]
     copied: int
@@ -36,7 +36,7 @@ class Report:
 
 
 def origin(module: Task, name: Path | str) -> Mapping[str, Any]:
-    """What fine-tuning starts from: a checkpoint, or weights that were published elsewhere (`torchvision:resnet50`)."""
+    """The content of a checkpoint, or of weights that were published elsewhere (`torchvision:resnet50`)."""
     if not is_published(name):
         return checkpoint.read(name)
     found = module.published(str(name))
@@ -44,19 +44,19 @@ def origin(module: Task, name: Path | str) -> Mapping[str, Any]:
 
 
 def is_published(name: Path | str) -> bool:
-    """Whether `init` names published weights and no file."""
+    """Whether `init` names published weights instead of a file."""
     return ":" in str(name) and not Path(name).exists()
 
 
 @torch.no_grad()
 def transplant(module: Task, data: Mapping[str, Any], content: Mapping[str, Any], path: Path | str) -> Report:
-    """Copies into `module` what a checkpoint has for it.
+    """Copies into `module` the weights that a checkpoint has for it.
 
     Args:
-        module: New, with `vocabularies()`: vocabulary -> parameter -> axis with one entry a name.
+        module: A new module.
         data: The state of the new data: vocabulary -> names.
-        content: The checkpoint.
-        path: Where it comes from, for messages.
+        content: The content of the checkpoint.
+        path: The path of the checkpoint, for messages.
     """
     checkpoint.check_names(module, content, path)
     old_weights, old_data = content["state_dict"], content["zoo"]["data"]
@@ -85,8 +85,8 @@ def transplant(module: Task, data: Mapping[str, Any], content: Mapping[str, Any]
 
 
 def _check_same_model(module: Task, unknown: Sequence[str], lacking: Sequence[str], path: Path | str) -> None:
-    """Another mechanism may bring other weights, and one that compares nothing has no projections for that; all else
-    must be there on both sides."""
+    """Checks that both models have the same weights, except for those of mechanisms, which may differ. A mechanism that
+    compares nothing also has no projections of queries and keys."""
     mechanisms = tuple(f"{site}." for site in sites(module))
     compared = tuple(
         f"{name}.{each}." for name, part in module.named_modules() for each in getattr(part, "compared", ())
@@ -117,7 +117,7 @@ def _copy(
     new_data: Mapping[str, Any],
     path: Path | str,
 ) -> bool:
-    """Whether there was anything to copy: a vocabulary may have no name in common with the old one."""
+    """Copies one weight, by name along the axes of vocabularies; returns whether it had a name in common."""
     fixed = [axis for axis in range(weight.dim()) if axis not in by_axis]
     if weight.dim() != old.dim() or any(weight.shape[axis] != old.shape[axis] for axis in fixed):
         raise CheckpointError(
@@ -131,11 +131,11 @@ def _copy(
             )
             raise CheckpointError(f"{path} is of another model: {said}")
     chosen = old
-    place: list[Tensor] = [torch.arange(size) for size in weight.shape]
+    rows: list[Tensor] = [torch.arange(size) for size in weight.shape]
     for axis, vocabulary in by_axis.items():
         old_rows = {each: row for row, each in enumerate(old_data[vocabulary])}
         pairs = [(row, old_rows[each]) for row, each in enumerate(new_data[vocabulary]) if each in old_rows]
-        place[axis] = torch.tensor([to for to, _ in pairs], dtype=torch.int64)
+        rows[axis] = torch.tensor([to for to, _ in pairs], dtype=torch.int64)
         chosen = chosen.index_select(axis, torch.tensor([of for _, of in pairs], dtype=torch.int64))
-    weight[torch.meshgrid(*place, indexing="ij")] = chosen.to(weight.dtype)
-    return all(len(rows) for rows in place)
+    weight[torch.meshgrid(*rows, indexing="ij")] = chosen.to(weight.dtype)
+    return all(len(each) for each in rows)

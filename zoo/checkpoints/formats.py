@@ -1,4 +1,4 @@
-"""The form of a checkpoint's content: what each part must be, and how an older format becomes the present one."""
+"""Formats of checkpoints: migrates older ones to the present one, and checks every part of the content."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ _CONTAINERS = {dict, list, tuple, OrderedDict}
 _UNREAD_IN_1 = re.compile(
     r"\.mixer\.(back|out_back)\b|\.mixer\.(query|key)\.|\.position\.table$|\.layers\.\d+\.target\b"
 )
-"""Of the pass from the end in causal mixers, and of queries, keys and positions where nothing compares them."""
+"""Weights of format 1 that had no effect: of the backward pass in causal mixers, and of queries, keys and positions
+in mechanisms that compare nothing."""
 _MINI_IN_1: dict[str, dict[str, Any]] = {
     "zoo.tasks.vision.cct.CCT": {"kernel": 3, "convolutions": 2},
     "zoo.tasks.vision.swin.Swin": {"layers": [2, 4]},
 }
-"""What the size `mini` stood for in format 1 and no longer does."""
+"""Options that the size `mini` had in format 1 and no longer has."""
 
 
 def _from_0(content: dict[str, Any]) -> dict[str, Any]:
-    """Format 0, of before the first release: the sizes stood among the data, and metrics were not kept."""
+    """Format 0, from before the first release, had the sizes among the data, and no metrics."""
     about = dict(content["zoo"])
     data = dict(about.get("data") or {})
     about["sizes"] = about.get("sizes", data.pop("sizes", None))
@@ -41,9 +42,9 @@ def _from_0(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_1(content: dict[str, Any]) -> dict[str, Any]:
-    """Format 1 held weights that no output depended on, and names of sizes that have another meaning today.
+    """Format 1 had weights that no output depended on, and sizes whose names have another meaning today.
 
-    Models no longer have these weights: `without_unread` leaves them out. What a name stood for is written out.
+    Models no longer have these weights: `without_unread` leaves them out. The options behind a name are written out.
     """
     unread = [name for name in content["state_dict"] if isinstance(name, str) and _UNREAD_IN_1.search(name)]
     about = {**content["zoo"], "format": 2, "unread": unread}
@@ -55,15 +56,15 @@ def _from_1(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_meant_in_1(net: Any) -> Any:
-    """The options of a network of the size `mini`, with those that the name stood for written out."""
+    """The options of a network of the size `mini`, with those that the name had in format 1."""
     meant = _MINI_IN_1.get(str(net.get("_target_")), {}) if isinstance(net, dict) else {}
     return {**net, **{name: value for name, value in meant.items() if net.get(name) is None}} if meant else net
 
 
 def _from_2(content: dict[str, Any]) -> dict[str, Any]:
-    """Format 2 named the modules of parts; since then their packages export them, and files may move.
+    """Format 2 named parts by their modules; now their packages export them, so that files may move.
 
-    A configuration also held what had been chosen of groups for which the model has no place.
+    A configuration also had groups for which its model has no place.
     """
     about = {**content["zoo"], "format": 3}
     config = about.get("config")
@@ -74,11 +75,11 @@ def _from_2(content: dict[str, Any]) -> dict[str, Any]:
 
 
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {0: _from_0, 1: _from_1, 2: _from_2}
-"""Format -> what makes the next one of it."""
+"""Format -> the function that makes the next format of it."""
 
 
 def migrated(content: dict[str, Any]) -> dict[str, Any]:
-    """The content in the present format."""
+    """Migrates a content to the present format."""
     while (number := content["zoo"]["format"]) < FORMAT:
         if number not in MIGRATIONS:
             raise MalformedError(f"format {number} is not known")
@@ -87,7 +88,7 @@ def migrated(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_unread(content: Mapping[str, Any], known: Collection[str]) -> dict[str, Tensor]:
-    """The weights, without those of an older format that nothing read and the model does not have.
+    """The weights without those of an older format that had no effect and that the model no longer has.
 
     Args:
         known: The names of the model's weights.
@@ -152,11 +153,11 @@ _CONTINUED = {
         "place": _PLACE,
     },
 }
-"""What `last.ckpt` holds beside weights. What of it depends on the run, `resume.check` compares with the run."""
+"""The content of a last.ckpt beside its weights. `exact_state.check` checks the parts that depend on the run."""
 
 
 def check(content: Mapping[str, Any]) -> None:
-    """Refuses a content whose parts are not of the types that they must be."""
+    """Checks the types of all parts of a content."""
     about = content["zoo"]
     expect(about, _ABOUT, "zoo")
     expect(content, {"epoch?": COUNT, "global_step?": COUNT}, "content")
@@ -170,7 +171,7 @@ def check(content: Mapping[str, Any]) -> None:
 
 
 def check_continued(content: Mapping[str, Any]) -> None:
-    """Refuses a content, checked already, from which no run can go on."""
+    """Checks that a content, which `check` has passed, can be continued."""
     expect(content, _CONTINUED, "content")
     exactly, weights = content["exactly"], content["state_dict"]
     if not 0 < len(exactly["generators"]) == len(exactly["epoch_metrics"]):
@@ -181,7 +182,7 @@ def check_continued(content: Mapping[str, Any]) -> None:
 
 
 def check_sizes(about: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
-    """Refuses numbers that could be sizes of a model only if it were far larger than its weights."""
+    """Refuses numbers in a configuration that as sizes would make a model far larger than its weights."""
     most = max(_LEAST_LIMIT, sum(weight.numel() for weight in weights.values()))
     waiting: list[tuple[str, Any]] = [("sizes", about["sizes"]), ("config.model", about["config"]["model"])]
     while waiting:
@@ -195,7 +196,7 @@ def check_sizes(about: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None
 
 
 def _check_plain(node: Mapping[str, Any], root: str) -> None:
-    """Plain types throughout, keys that are texts or whole numbers, and an end to the nesting."""
+    """Checks that all values are of plain types, all keys texts or whole numbers, and the nesting is limited."""
     waiting: list[tuple[int, Any]] = [(0, node)]
     seen = 0
     while waiting:

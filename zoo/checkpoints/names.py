@@ -1,4 +1,4 @@
-"""Names that configurations had before format 3, when they were those of modules, and what they are called today."""
+"""Renames the parts of configurations from before format 3, which named modules, to their public names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MODULES = {
     "zoo.tasks.vision": "cct data module resnet swin torchvision_cnn transforms vit",
     "zoo.tasks.recommendation": "click data din losses next_item protocol sasrec",
 }
-"""Package -> modules that no longer are part of the names of what it exports."""
+"""Package -> modules that are no longer part of its public names."""
 _PUBLIC = {f"{package}.{module}.": f"{package}." for package, modules in _MODULES.items() for module in modules.split()}
 _PUBLIC |= dict.fromkeys(("zoo.callbacks.", "zoo.loggers.", "zoo.optimisation."), "zoo.training.")
 _PREFIX = "|".join([*map(re.escape, _PUBLIC), r"zoo\.attention\.[a-z_]+\."])
@@ -22,7 +22,7 @@ _OLD = re.compile(rf"(?<![\w.])(?:{_PREFIX})(?=[A-Za-z]\w*(?![\w.]))")
 
 
 def renamed(node: Any, depth: int = 0) -> Any:
-    """A configuration in which every part has the name that it has today, also inside of overrides."""
+    """A configuration in which every part has its public name, also inside overrides."""
     if depth > _DEEPEST:
         raise MalformedError(f"a configuration is nested more than {_DEEPEST} levels deep")
     if isinstance(node, str):

@@ -1,8 +1,8 @@
-"""What a checkpoint's file would make, found out without making it: a first look before torch's reader.
+"""Inspects the file of a checkpoint before torch reads it.
 
-`torch.load(weights_only=True)` imports nothing that it does not know, but it believes sizes: how long a storage is,
-how large a tensor on it. Here the zip's directory and the pickle's opcodes are read by code that knows ten names, makes
-inert stand-ins, and compares every declared size with the bytes that are there.
+`torch.load(weights_only=True)` imports nothing that it does not know, but it trusts declared sizes: the length of a
+storage, the shape of a tensor. The code here reads the zip's directory and the pickle's opcodes, knows a few names,
+builds inert stand-ins alone, and compares every declared size with the bytes in the file.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _MOST_PARTS = 1_000_000
 
 
 def inspect(file: BinaryIO) -> None:
-    """Refuses a file that is not what `torch.save` makes of weights and plain values.
+    """Refuses a file that `torch.save` would not have written for weights and plain values.
 
-    What is refused costs little: 16 MiB for the names of its members, and some thirty times its pickle, of which every
-    container is counted.
+    The memory that this takes is limited: 16 MiB for the names of the members, and some thirty times the length of the
+    pickle, whose containers are counted.
     """
     file.seek(0)
     if file.read(4) != b"PK\x03\x04":
@@ -69,7 +69,7 @@ class _Storage(NamedTuple):
 
 
 class _Named:
-    """Stands for something that the pickle names; called, it does nothing but check."""
+    """A stand-in for a class or function that the pickle names. A call checks its arguments and does nothing else."""
 
     def __init__(self, module: str, name: str) -> None:
         self.module, self.name = module, name
@@ -81,14 +81,14 @@ class _Named:
 
 
 class _Inert:
-    """Stands for what a call would have returned."""
+    """A stand-in for the result of a call."""
 
     def __setstate__(self, state: Any) -> None:
-        """Whatever it is, it is not kept."""
+        """Ignores the state."""
 
 
 def _check_tensor(storage: Any, offset: Any, shape: Any, stride: Any) -> None:
-    """All of a tensor lies in its storage, and each of its numbers has a place of its own there."""
+    """Checks that a tensor lies within its storage, and that no two of its numbers share a place there."""
     numbers = [offset, *shape, *stride]
     if not isinstance(storage, _Storage) or any(type(n) is not int or n < 0 for n in numbers):
         raise RefusedError("a tensor is not made of a storage and sizes")
@@ -113,11 +113,11 @@ _COUNTED = (
     *(pickle.MARK, pickle.EMPTY_LIST, pickle.EMPTY_DICT, pickle.REDUCE, pickle.BINPERSID),
     *(pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3),
 )
-"""Codes of a byte or two that make far more in memory."""
+"""Opcodes of a byte or two that take far more memory."""
 
 
 class _Codes(dict[int, Callable[..., Any]]):
-    """What torch writes into its pickles, and nothing else that a pickle might hold."""
+    """Opcode -> its method, for the opcodes that torch writes; any other is refused."""
 
     def __missing__(self, code: int) -> NoReturn:
         raise RefusedError(f"its pickle has a code {bytes([code])!r}, which torch does not write")
@@ -133,7 +133,7 @@ def _counted(code: Callable[[Any], None]) -> Callable[[Any], None]:
     return counting
 
 
-class _Reader(pickle._Unpickler):  # the one in C reserves memory as the pickle says
+class _Reader(pickle._Unpickler):  # the one in C reserves as much memory as the pickle asks for
     dispatch = _Codes(
         {code[0]: pickle._Unpickler.dispatch[code[0]] for code in _PLAIN}
         | {code[0]: _counted(pickle._Unpickler.dispatch[code[0]]) for code in _COUNTED}
@@ -159,7 +159,7 @@ class _Reader(pickle._Unpickler):  # the one in C reserves memory as the pickle 
             raise RefusedError("it refers to something that is not a storage")
         item = _ITEM_SIZES[made_of.name]
         if self.kinds.setdefault(key, made_of.name) != made_of.name:
-            raise RefusedError(f"storage {key} is declared in two ways")  # torch goes by the first alone
+            raise RefusedError(f"storage {key} is declared in two ways")  # torch uses the first declaration alone
         if type(count) is not int or self.storages.get(key) != count * item:
             there = self.storages.get(key)
             bytes_there = "nothing is" if there is None else f"{there:,} bytes are"

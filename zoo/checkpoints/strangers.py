@@ -1,7 +1,7 @@
-"""How much of this machine a checkpoint may ask for, whose configuration comes from a stranger.
+"""Limits what the configuration of a checkpoint, which may come from a stranger, asks of the machine.
 
-What is used of the machine is said by who starts a command. A checkpoint's word counts as far as it is modest: as many
-processes, threads and workers as there are processors, or eight; and files alone where data is read, never a device.
+Who starts a command decides what it uses of the machine. From a checkpoint's configuration at most as many processes,
+threads and workers are taken as there are processors, or eight; and data is read from files, never from a device.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _FREE = re.compile(r"null|auto|-1|''|\"\"")
 
 
 def modest() -> int:
-    """Processes or threads that a checkpoint may ask for."""
+    """The most processes, threads or workers that a checkpoint may ask for."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(_MODEST, processors)
 
 
 def check_overrides(stored: Sequence[str], typed: Collection[str]) -> None:
-    """Refuses what a checkpoint asks of the machine beyond that, unless the command says it itself.
+    """Refuses overrides of a checkpoint that ask for more, unless the command itself gives these options.
 
     Args:
-        stored: The checkpoint's overrides.
-        typed: The keys of the command's own.
+        stored: The overrides of the checkpoint.
+        typed: The keys that the command gives.
     """
     for key, _, value in (each.partition("=") for each in stored):
         if key not in _OF_THE_MACHINE or key in typed or _FREE.fullmatch(value):
@@ -43,7 +43,7 @@ def check_overrides(stored: Sequence[str], typed: Collection[str]) -> None:
 
 
 def modest_data(node: Mapping[str, Any]) -> dict[str, Any]:
-    """A checkpoint's options of data: with as many workers as are modest, and with no device or pipe to read."""
+    """A checkpoint's options of data, with a limited number of workers; a device or pipe to read is refused."""
     found = dict(node)
     workers = found.get("num_workers")
     if type(workers) is int:

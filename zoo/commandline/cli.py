@@ -93,7 +93,7 @@ def _plain_warnings() -> Iterator[None]:
 
 def train(overrides: list[str]) -> int:
     """Composes with Hydra, then trains. `--help`, `--cfg job` and `-m` are Hydra's."""
-    flags, overrides = _split_flags(overrides)
+    flags, overrides = split_flags(overrides)
     if {"-h", "--help"} & set(flags) and not overrides:
         print(_TRAIN_HELP)
         return 0
@@ -141,7 +141,7 @@ def train(overrides: list[str]) -> int:
     return 0
 
 
-def _split_flags(arguments: list[str]) -> tuple[list[str], list[str]]:
+def split_flags(arguments: list[str]) -> tuple[list[str], list[str]]:
     """Hydra's flags, each with its value (`--cfg job`), and the overrides."""
     flags: list[str] = []
     overrides: list[str] = []
@@ -178,7 +178,7 @@ def _with_recipe(overrides: list[str]) -> list[str]:
 
 
 def _run(arguments: list[str]) -> int:
-    parser = _parser()
+    parser = argument_parser()
     if not arguments:
         parser.print_help()
         return 2
@@ -188,7 +188,8 @@ def _run(arguments: list[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def argument_parser() -> argparse.ArgumentParser:
+    """The parser of all commands but train and check, whose options Hydra reads."""
     parser = argparse.ArgumentParser(prog="zoo", description="A model zoo, by domain, of what attention is used for.")
     parser.add_argument("--version", action="version", version=f"zoo {__version__}")
     commands = parser.add_subparsers(title="commands", required=True)

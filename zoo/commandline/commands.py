@@ -66,10 +66,10 @@ def predict(options: argparse.Namespace) -> None:
     answer = module.answering(top=options.top, explain=options.explain, seen=options.seen)
     data = _data(module, options)
     if options.out is None:
-        _write_rows(shown(sys.stdout), _in_order(answer, data.predict_dataloader()))
+        _write_rows(shown(sys.stdout), in_order(answer, data.predict_dataloader()))
         return
     with _written(options.out) as file:
-        count = _write_rows(file, _in_order(answer, data.predict_dataloader()))
+        count = _write_rows(file, in_order(answer, data.predict_dataloader()))
     print(f"{count:,} predictions in {options.out}", file=sys.stderr if is_stream(options.out) else sys.stdout)
 
 
@@ -160,7 +160,7 @@ def _answers(answer: Callable[[Any], dict[str, list[Any]]], batches: Iterable[An
 
 
 @torch.inference_mode()
-def _in_order(answer: Callable[[Any], dict[str, list[Any]]], loader: Loader) -> Iterator[dict[str, Any]]:
+def in_order(answer: Callable[[Any], dict[str, list[Any]]], loader: Loader) -> Iterator[dict[str, Any]]:
     """The rows of each example, in the order of the examples, whichever batches they are in.
 
     Those of a batch wait until all before them have been written: a loader that makes batches by length keeps examples

@@ -70,8 +70,8 @@ def sort_out(overrides: Sequence[str]) -> tuple[list[str], list[ConfigError]]:
             _check_experiment(name, tuple(each for each in chosen if not each.startswith("experiment=")))
     except ConfigError as error:
         return [], [*problems, error]
-    known = _known(tuple(chosen))
-    unused = _unused(_tree(tuple(chosen))["model"])
+    known = known_keys(tuple(chosen))
+    unused = _unused(composed_tree(tuple(chosen))["model"])
     sound = []
     for override, key, _ in pairs:
         if key.split(".")[0] in unused:
@@ -189,20 +189,21 @@ def _said(error: Exception) -> str:
 
 
 @functools.cache
-def _known(chosen: tuple[str, ...]) -> frozenset[str]:
+def known_keys(chosen: tuple[str, ...]) -> frozenset[str]:
     """Every key that can be given beside these choices."""
-    return frozenset(_keys(_tree(chosen)))
+    return frozenset(_keys(composed_tree(chosen)))
 
 
 @functools.cache
-def _tree(chosen: tuple[str, ...]) -> dict[str, Any]:
+def composed_tree(chosen: tuple[str, ...]) -> dict[str, Any]:
+    """The tree of these choices with its interpolations, unchecked."""
     return _plain_tree(_compose(chosen))
 
 
 def _checked_tree(chosen: tuple[str, ...]) -> dict[str, Any]:
     for each in chosen:
         _check_choices(*each.split("=", 1))
-    return _tree(chosen)
+    return composed_tree(chosen)
 
 
 def _plain_tree(composed: DictConfig) -> dict[str, Any]:
@@ -218,7 +219,7 @@ def _check_experiment(name: str, typed: tuple[str, ...]) -> None:
     """Hydra adds what an experiment names and nothing has: a slip would go unnoticed."""
     from zoo.composing import recipes
 
-    recipes.overrides_of(installed.choices("experiment")[name], GROUPS, typed, _tree, _nearest_key)
+    recipes.overrides_of(installed.choices("experiment")[name], GROUPS, typed, composed_tree, _nearest_key)
 
 
 def _of_hydra(override: str) -> str:

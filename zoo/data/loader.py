@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, get_worker_info
 from zoo.errors import ConfigError, WorkerError, ZooError
 from zoo.training import ranks
 
-_POOL = 100
+POOL = 100
 """Batches whose examples are sorted by length together: enough for little padding, few enough to mix."""
 
 
@@ -179,9 +179,9 @@ class Loader:
             return order
         if self.max_tokens is not None:
             # the longest first: what is left over at the end costs little
-            pools = [order] if self.shuffle else list(self._pools(order, _POOL * self.max_tokens))
+            pools = [order] if self.shuffle else list(self._pools(order, POOL * self.max_tokens))
             return [number for each in pools for number in sorted(each, key=self.lengths.__getitem__, reverse=True)]
-        pool = _POOL * self.batch_size
+        pool = POOL * self.batch_size
         pools = [order[start : start + pool] for start in range(0, len(order), pool)]
         return [number for each in pools for number in sorted(each, key=self.lengths.__getitem__)]
 

@@ -1,0 +1,76 @@
+"""How the modules of the project depend on each other: in one direction, and by public names."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FILES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(ROOT.glob("zoo/**/*.py"))
+}
+ELSEWHERE = ("tests/attention", "tests/maps", "tests/tasks")
+"""Tests that may look into a module: of numbers that decide how work is cut into pieces, and the like."""
+USERS = [
+    path
+    for path in sorted([*FILES.values(), *ROOT.glob("tests/**/*.py"), *ROOT.glob("results/*.py")])
+    if not path.relative_to(ROOT).as_posix().startswith(ELSEWHERE)
+]
+
+
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """(module, name) of every import, also inside functions, but for those that the type checker alone sees."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Import):
+            yield from ((each.name, "") for each in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.module or "", each.name) for each in node.names)
+        elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+            waiting += ast.iter_child_nodes(node)
+
+
+def modules_of(tree: ast.AST) -> set[str]:
+    """The modules of this project that a module imports."""
+    named = {f"{module}.{name}" if f"{module}.{name}" in FILES else module for module, name in imported(tree)}
+    return named & set(FILES)
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """Imports inside functions save time at the start; they never break a cycle."""
+    sorter = graphlib.TopologicalSorter({name: modules_of(parsed(path)) for name, path in FILES.items()})
+    try:
+        sorter.prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
+
+
+@pytest.mark.parametrize("path", USERS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_module_uses_what_is_private_to_another(path: Path) -> None:
+    tree = parsed(path)
+    private = {f"{module}.{name}" for module, name in imported(tree) if is_private(name) and module.startswith("zoo")}
+    modules = {
+        name.asname or name.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+        if f"{node.module}.{name.name}" in FILES
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+            private |= {f"{node.value.id}.{node.attr}"} if is_private(node.attr) else set()
+    assert not private
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
