@@ -1,1 +1,1 @@
-"""What the data of every domain needs: tables that know their lines, and downloads that can be trusted."""
+"""Reading, downloading, splitting and loading data, for every domain."""

@@ -1,4 +1,4 @@
-"""Compressed files, read as a stream that ends where no honest file would go on."""
+"""Reads compressed files, and refuses those that decompress to far more than they should."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import IO
 from zoo.errors import DataError
 
 FREE, RATIO = 1 << 26, 200
-"""So many bytes may come of any file, and so many times its own size of a larger one; gzip can do 1032."""
+"""A file may decompress to `FREE` bytes, or to `RATIO` times its size if that is more; gzip reaches 1032 times."""
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """A file, decompressed if its name ends in .gz.
+    """Opens a file, decompressed if its name ends in .gz.
 
     Raises:
-        DataError: when reading: it is damaged, or decompresses to far more than it should.
+        DataError: While reading: the file is damaged, or decompresses to far more than it should.
     """
     return io.BufferedReader(_Bounded(path)) if path.suffix.lower() == ".gz" else path.open("rb")
 
 
 class _Bounded(io.RawIOBase):
-    """What a .gz holds, up to a limit."""
+    """The content of a .gz file, up to a limit."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""Files from the net: resumed where they were cut, checked, and put in place in one step."""
+"""Downloads files: continues partial ones, checks hashes, and puts complete files in place in one step."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ log = logging.getLogger(__name__)
 def fetch(
     url: str, destination: Path | str, *, sha256: str | None, timeout: float = 30.0, root: str = _DATA_ROOT
 ) -> Path:
-    """Downloads a file unless it is there already; what is there is left alone, whatever its hash.
+    """Downloads a file unless it exists; an existing file is left alone, whatever its hash.
 
-    The bytes gather in `<destination>.part`, in the same folder; a later call resumes from them. The file gets its own
-    name only when it is complete, matches its hash and is on the disk. Where two processes fetch it, one waits.
+    The download is written to `<destination>.part`, from which a later call continues. The file gets its own name only
+    when it is complete, matches its hash and is on the disk. If two processes fetch it, one waits for the other.
 
     Args:
-        url: where it is published.
-        destination: where it belongs.
-        sha256: the expected hash in hexadecimal digits, or its first ones; None where none is known.
-        timeout: seconds of silence after which the server counts as gone.
-        root: what else to set for files of this kind to be found, for messages.
+        url: The address of the file.
+        destination: The path of the file.
+        sha256: The expected hash in hexadecimal digits, or its first digits; None if unknown.
+        timeout: Seconds without an answer after which the server counts as unavailable.
+        root: The setting that names the folder of such files, for messages.
 
     Raises:
-        OfflineError: it cannot be had; the message says which file, where it is expected, what to do without a network.
-        DataError: it cannot be written, or is not the file whose hash was given.
+        OfflineError: The file cannot be downloaded; the message says where to place it without a network.
+        DataError: The file cannot be written, or does not match its hash.
     """
     destination = Path(destination)
     if destination.is_file():
@@ -64,7 +64,7 @@ def fetch(
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
         with _part(destination) as part:
-            if destination.is_file():  # another process had it while this one waited
+            if destination.is_file():  # another process has downloaded it while this one waited
                 _part_path(destination).unlink(missing_ok=True)
             else:
                 _complete(url, part, destination, sha256, timeout, root)
@@ -81,17 +81,17 @@ def fetch(
 def find_published(
     names: Iterable[str], folders: Sequence[Path], *, source: str, sha256: Mapping[str, str] | None = None
 ) -> tuple[dict[str, Path], list[Path]]:
-    """The path of each file of a published set, and which of them had to be downloaded.
+    """Finds the files of a published set, and downloads missing ones; returns all paths, and those that are new.
 
     Args:
-        names: of the files.
-        folders: where they are looked for; what is missing is downloaded to the first that can be written.
-        source: the address of the folder that they are published in.
-        sha256: by name, where known.
+        names: The names of the files.
+        folders: The folders to search; missing files are downloaded to the first that can be written.
+        source: The address of the folder in which they are published.
+        sha256: Name -> hash, where known.
 
     Raises:
-        OfflineError: files are missing and cannot be downloaded.
-        DataError: files are missing and no folder can be written.
+        OfflineError: Files are missing and cannot be downloaded.
+        DataError: Files are missing and no folder can be written.
     """
     paths, missing = {}, []
     for name in names:
@@ -119,14 +119,14 @@ def find_published(
 
 
 def expect(holds: bool | np.bool_, path: Path, what: str) -> None:
-    """Says that a file of a published set is another one."""
+    """Raises a DataError unless a property of a published file holds."""
     if not holds:
         raise DataError(f"{path}: this is not the published file: {what}. Remove it, and it will be downloaded again.")
 
 
 @contextmanager
 def confined(*folders: Path | str) -> Iterator[None]:
-    """Meanwhile files are downloaded to these folders alone."""
+    """A context in which files are downloaded to these folders alone."""
     token = _folders.set(tuple(Path(folder).resolve() for folder in folders))
     try:
         yield
@@ -135,7 +135,7 @@ def confined(*folders: Path | str) -> Iterator[None]:
 
 
 def _writable(folder: Path) -> bool:
-    """Whether files can be made in a folder that need not exist yet."""
+    """Whether files can be made in a folder, which need not exist yet."""
     existing = next(parent for parent in (folder, *folder.parents) if os.path.exists(parent))
     return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
 
@@ -165,7 +165,7 @@ def _complete(url: str, part: BufferedRandom, destination: Path, sha256: str | N
     resumed = part.seek(0, os.SEEK_END) > 0
     _fill(url, part, destination, timeout, root)
     if sha256 is not None and resumed and not _digest(part).startswith(sha256.lower()):
-        part.truncate(0)  # the file was published anew since the first half was fetched, or that half was damaged
+        part.truncate(0)  # the file has changed since the first part was fetched, or that part is damaged
         _fill(url, part, destination, timeout, root)
     if sha256 is not None and not (digest := _digest(part)).startswith(sha256.lower()):
         _part_path(destination).unlink()
@@ -188,7 +188,7 @@ def _fill(url: str, part: BufferedRandom, destination: Path, timeout: float, roo
             reason = "the connection was cut before the end"
         except urllib.error.HTTPError as error:
             reason = f"the server answered {error.code} {error.reason}"
-            if error.code == 416:  # nothing lies beyond what is here, yet it is not known to be whole: start over
+            if error.code == 416:  # there are no more bytes, and it is not known whether these are complete: start over
                 part.truncate(0)
             elif error.code < 500:
                 break
@@ -204,7 +204,7 @@ def _fill(url: str, part: BufferedRandom, destination: Path, timeout: float, roo
 
 
 def _receive(url: str, part: BufferedRandom, timeout: float) -> bool:
-    """Appends what the server sends from the end of the partial file on; True when nothing is left to come."""
+    """Appends the rest of the file; returns whether it is complete."""
     offset = part.seek(0, os.SEEK_END)
     request = urllib.request.Request(url, headers={"Range": f"bytes={offset}-"} if offset else {})
     with urllib.request.urlopen(request, timeout=timeout) as response:

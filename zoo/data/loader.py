@@ -1,4 +1,4 @@
-"""The one loader: which examples make up which batch is a function of (seed, epoch, position, rank) alone."""
+"""The loader of all domains. The examples of a batch depend on (seed, epoch, position, rank) alone."""
 
 from __future__ import annotations
 
@@ -23,34 +23,34 @@ POOL = 100
 
 
 class Loader:
-    """Batches of `examples`, in an order drawn from (seed, epoch).
+    """Batches of `examples`, in an order that is drawn from (seed, epoch).
 
-    A pass that `load_state_dict` has put in the middle of an epoch goes on with the very batch that comes next. Every
-    other pass is one more epoch; `set_epoch` says which.
+    After `load_state_dict` in the middle of an epoch, the next pass continues with the batch that follows. Every other
+    pass is another epoch, which `set_epoch` chooses.
 
-    With several processes (`rank`, `world_size`) each batch is shared out among them, so that any
-    number of processes sees the same batches. Nothing is padded or dropped: a last batch that is too small to give
-    every process an example joins the one before it in training; in evaluation some processes have a batch less.
+    Several processes (`rank`, `world_size`) share each batch, so that the batches do not depend on their number. No
+    example is repeated or left out: in training, a last batch with fewer examples than processes is joined with the one
+    before it; in evaluation some processes have a batch less.
 
     Args:
-        examples: Anything indexed by number. Asked for in worker processes, if there are any.
-        collate: Makes a batch of a list of examples; draws nothing at random.
-        batch_size: Examples a batch, over all processes; the last one may be smaller. With `max_tokens` it is the most
-            that a batch has, and None sets no such limit.
-        shuffle: A new order every epoch. Without it the order is that of the examples.
-        seed: Of the order and of `augment`.
-        lengths: Of the examples. Batches are then made of examples of similar length, of those that are near each other
-            in the order, so that who wants them in that order need not wait for all.
-        max_tokens: What a batch may come to when its examples are padded to the longest of them, over all processes,
-            by their `lengths`. With `shuffle` all examples are sorted by length, those of one length at random, and cut
-            into such batches, which come in a random order: their number is the same in every epoch. An example that
-            is longer is a batch of its own; where every process needs a part of it, as many as there are processes.
-        augment: Changes an example at random. While it runs, torch's, NumPy's and Python's own generators are seeded
-            by (seed, epoch, number of the example), and put back after it: any transform may be used, and gives the
-            same in whichever process it runs and wherever the run was interrupted.
-        num_workers: Processes that make the batches; 0: this one.
-        even: Every process has the same number of batches, as training needs. Evaluation does not.
-        shared: Every process takes its part of a batch. Not where the module shares out what a batch is scored on.
+        examples: A sequence, indexed by number, in worker processes if there are any.
+        collate: Makes a batch of a list of examples, without randomness.
+        batch_size: Examples a batch, over all processes; the last batch may be smaller. With `max_tokens` it is the
+            most examples of a batch, and None sets no such limit.
+        shuffle: Draws a new order every epoch. Otherwise the order is that of the examples.
+        seed: The seed of the order and of `augment`.
+        lengths: The length of each example. A batch then has examples of similar length, which are taken from a part of
+            the order, so that a reader who wants them in order keeps few batches waiting.
+        max_tokens: The most tokens of a batch, over all processes, when its examples are padded to the longest. With
+            `shuffle` all examples are sorted by length, with random order among equal lengths, and cut into such
+            batches, whose order is random; their number is the same in every epoch. A longer example is a batch of its
+            own, or where every process needs a part, in a batch of as many examples as there are processes.
+        augment: Changes an example at random. The generators of torch, NumPy and Python are seeded by (seed, epoch,
+            number of the example) before it, and restored after it. Any transform may be used, and its result depends
+            neither on the process nor on interruptions.
+        num_workers: Worker processes that make the batches; 0 makes them in this process.
+        even: Gives every process the same number of batches, which training needs.
+        shared: Gives every process its part of each batch. If false, each gets all, and the module shares the work.
     """
 
     def __init__(
@@ -92,30 +92,30 @@ class Loader:
         self.world_size = ranks.world() if shared else 1
         self.epoch = 0
         self.position = 0
-        """Batches of this epoch that were handed out."""
+        """The number of batches of this epoch that have been yielded."""
         self._goes_on = False
         self._fixed: list[list[int]] | None = None
         self._count: int | None = None
         self._workers: DataLoader[Any] | None = None
 
     def __len__(self) -> int:
-        """Batches an epoch, for this process."""
+        """The number of batches an epoch, for this process."""
         if self.max_tokens is not None:
             if self._count is None:
                 cut = self._cut(self._bucketed(list(range(len(self.examples)))))
                 self._count = sum(self.even or len(batch) > self.rank for batch in cut)
             return self._count
-        whole, rest = divmod(len(self.examples), self.batch_size)
+        full, rest = divmod(len(self.examples), self.batch_size)
         if self.even:
-            return whole + (rest >= self.world_size or (rest > 0 and whole == 0))
-        return whole * (self.rank < self.batch_size) + (self.rank < rest)
+            return full + (rest >= self.world_size or (rest > 0 and full == 0))
+        return full * (self.rank < self.batch_size) + (self.rank < rest)
 
     def __iter__(self) -> Iterator[Any]:
         return (batch for _, batch in self.numbered())
 
     def numbered(self) -> Iterator[tuple[list[int], Any]]:
-        """As iterating does, with the numbers of each batch's examples."""
-        # a generator: none of this happens before the first batch is asked for, when the epoch is known
+        """Iterates over (numbers of the examples, batch)."""
+        # in a generator this runs when the first batch is requested and the epoch is known
         if not self._goes_on and self.position:
             self.epoch, self.position = self.epoch + 1, 0
         self._goes_on = False
@@ -127,8 +127,8 @@ class Loader:
             yield numbers, batch
 
     def sample(self, count: int) -> Loader:
-        """Batches of so many of the examples, in their order: a draw that depends on the two numbers alone."""
-        generator = torch.Generator().manual_seed(mixed("sample", count, len(self.examples)))
+        """A loader of `count` of the examples in their order, drawn by the two numbers alone."""
+        generator = torch.Generator().manual_seed(hashed_seed("sample", count, len(self.examples)))
         chosen = sorted(torch.randperm(len(self.examples), generator=generator)[:count].tolist())
         made = copy.copy(self)
         made.examples = Subset(self.examples, chosen)  # type: ignore[arg-type, assignment]
@@ -137,7 +137,7 @@ class Loader:
         return made
 
     def set_epoch(self, epoch: int) -> None:
-        """The next pass is this epoch, from its beginning, unless it goes on in the middle of it."""
+        """Makes the next pass this epoch, from its beginning, unless it continues in the middle of it."""
         if not (self._goes_on and epoch == self.epoch):
             self.epoch, self.position, self._goes_on = epoch, 0, True
 
@@ -148,11 +148,11 @@ class Loader:
         self.epoch, self.position, self._goes_on = state["epoch"], state["position"], True
 
     def order(self, epoch: int) -> list[int]:
-        """The numbers of the examples in the order in which this epoch takes them, those of all processes."""
+        """The numbers of the examples in the order of this epoch, over all processes."""
         return [number for batch in self._batches(epoch) for number in batch]
 
     def _shares(self, epoch: int) -> list[list[int]]:
-        """This process's part of each batch."""
+        """The part of each batch that this process has."""
         if self.even and len(self.examples) and min(self.batch_size, len(self.examples)) < self.world_size:
             raise ConfigError(
                 f"{len(self.examples)} examples in batches of {self.batch_size} cannot be shared out among "
@@ -166,7 +166,7 @@ class Loader:
             if self._fixed is None:
                 self._fixed = self._cut(self._bucketed(list(range(len(self.examples)))))
             return self._fixed
-        generator = torch.Generator().manual_seed(mixed(self.seed, "order", epoch))
+        generator = torch.Generator().manual_seed(hashed_seed(self.seed, "order", epoch))
         order = torch.randperm(len(self.examples), generator=generator).tolist()
         batches = self._cut(self._bucketed(order))
         if self.lengths is None:
@@ -174,7 +174,7 @@ class Loader:
         return [batches[place] for place in torch.randperm(len(batches), generator=generator).tolist()]
 
     def _bucketed(self, order: list[int]) -> list[int]:
-        """Those of each pool by length, if that is known."""
+        """The order with each pool sorted by length, if lengths are known."""
         if self.lengths is None:
             return order
         if self.max_tokens is not None:
@@ -242,7 +242,7 @@ class Loader:
 
 
 class _Maker(Dataset[Any]):
-    """Makes a batch of (epoch, numbers), in whichever process."""
+    """Makes the batch of (epoch, numbers), in this process or a worker."""
 
     def __init__(
         self,
@@ -262,7 +262,7 @@ class _Maker(Dataset[Any]):
         except ZooError as error:
             if get_worker_info() is None:
                 raise
-            return error  # raised in a worker it would come back wrapped in a traceback
+            return error  # raised in a worker it would return wrapped in a traceback
 
     def _batch(self, epoch: int, numbers: list[int]) -> Any:
         if self.augment is None:
@@ -270,13 +270,13 @@ class _Maker(Dataset[Any]):
         found = []
         with _generators_kept():
             for number in numbers:
-                seed_all(mixed(self.seed, "example", epoch, number))
+                seed_all(hashed_seed(self.seed, "example", epoch, number))
                 found.append(self.augment(self.examples[number]))
         return self.collate(found)
 
 
 class _Jobs:
-    """What the worker processes are to do in this pass; they outlive a pass."""
+    """The jobs of this pass for the worker processes, which outlive a pass."""
 
     jobs: Sequence[tuple[int, list[int]]] = ()
 
@@ -289,7 +289,7 @@ class _Jobs:
 
 @contextmanager
 def deaths_explained() -> Iterator[None]:
-    """Says in a sentence that a worker process was killed; torch raises that wherever this process happens to be."""
+    """A context that explains in one sentence that a worker process was killed; torch raises this error anywhere."""
     try:
         yield
     except RuntimeError as error:
@@ -302,8 +302,8 @@ def deaths_explained() -> Iterator[None]:
         ) from error
 
 
-def mixed(*parts: object) -> int:
-    """A seed of 63 bits from several numbers and words; near ones give unrelated seeds."""
+def hashed_seed(*parts: object) -> int:
+    """A seed of 63 bits from several numbers and words; similar ones give unrelated seeds."""
     digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
@@ -337,6 +337,6 @@ def _unless_failed(batch: Any) -> Any:
 
 
 def _leave_signals(_: int) -> None:
-    """Ctrl-C at a terminal goes to the workers too: that of the run alone decides when they end."""
+    """Makes workers ignore Ctrl-C, which a terminal sends to them too; the run ends them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

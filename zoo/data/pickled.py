@@ -1,7 +1,7 @@
-"""Published pickles of arrays. A pickle can run any code: this reader knows arrays and plain containers alone.
+"""Reads published pickles of arrays without running their code.
 
-Names in a pickle are looked up in a table and never imported; what stands for an array checks its own state, and a
-reader that knows more kinds of things brings stand-ins of its own.
+Names in a pickle are looked up in a table and never imported. A stand-in for an array checks its own state; callers add
+stand-ins for other types that their files have.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from zoo.errors import DataError
 
 
 class RefusedError(pickle.UnpicklingError):
-    """A pickle asks for something that no published file has."""
+    """A pickle asks for a name that published files do not have."""
 
 
 def unpickle(file: IO[bytes], path: Path, also: Mapping[tuple[str, str], Any] | None = None) -> Any:
-    """What a pickle holds; where it has an array there is a `SavedArray`.
+    """Reads a pickle; the result has a `SavedArray` for each array.
 
     Args:
-        file: Open where the pickle begins.
-        path: Of the file, for messages.
-        also: (module, name) -> what stands for it, of what is known besides arrays.
+        file: The open file, at the start of the pickle.
+        path: The path of the file, for messages.
+        also: (module, name) -> stand-in, for types other than arrays.
 
     Raises:
-        DataError: the pickle is damaged, or asks for something else.
+        DataError: The pickle is damaged, or asks for any other name.
     """
     try:
         return _Unpickler(file, also or {}).load()
@@ -45,21 +45,21 @@ def unpickle(file: IO[bytes], path: Path, also: Mapping[tuple[str, str], Any] | 
 
 
 class SavedArray:
-    """Takes the place of NumPy's array in a pickle: its state is checked here, not by code that trusts it."""
+    """A stand-in for NumPy's array, which checks the state that the pickle gives it."""
 
     array = np.empty(0)
 
     def __init__(self, *_: Any) -> None:
-        """Ignores what `ndarray` and `_reconstruct` are called with; all that matters is in the state."""
+        """Ignores the arguments of `ndarray` and `_reconstruct`; the state has everything."""
 
     def __setstate__(self, state: Any) -> None:
         _, shape, dtype, fortran, content = state
         content = content.encode("latin1") if isinstance(content, str) else content
-        self.array = np.frombuffer(content, dtype.plain()).reshape(shape, order="F" if fortran else "C")
+        self.array = np.frombuffer(content, dtype.checked()).reshape(shape, order="F" if fortran else "C")
 
 
 class _SavedType:
-    """Takes the place of NumPy's dtype; only numbers are admitted."""
+    """A stand-in for NumPy's dtype, of numbers alone."""
 
     def __init__(self, kind: str, *_: Any) -> None:
         self.kind = kind
@@ -68,7 +68,7 @@ class _SavedType:
     def __setstate__(self, state: Any) -> None:
         self.order = ">" if state[1] == ">" else "<"
 
-    def plain(self) -> np.dtype:
+    def checked(self) -> np.dtype:
         if self.kind not in ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"):
             raise RefusedError(f"it holds an array of {self.kind!r}")
         return np.dtype(self.kind).newbyteorder(self.order)

@@ -1,7 +1,7 @@
 """Input from pipes: `zoo predict CKPT <(zcat histories.csv.gz)`.
 
-A table is read more than once, its header first, and a pipe is over when it was read. What comes out of one is
-therefore kept in a temporary file for as long as the command works.
+A pipe can be read once, and a table is read more than once, its header first. The content of a pipe is therefore copied
+to a temporary file, which is removed when the command ends.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from zoo.disk import descriptor
 from zoo.errors import DataError, ZooError
 
 _ENOUGH = 1 << 16
-"""Bytes that tell what kind of file it is."""
+"""The bytes that are examined to find the kind of a file."""
 
 
 @contextmanager
 def as_files(paths: Sequence[Path]) -> Iterator[list[Path]]:
-    """The same paths with files in the place of pipes, and of open files such as `/dev/stdin`.
+    """A context that replaces pipes, and open files such as `/dev/stdin`, by files; other paths stay.
 
-    A name that ends in nothing (`/dev/fd/63`) is given the ending that the content asks for. Errors speak of the pipe.
+    A name without an ending (`/dev/fd/63`) is given one that fits the content. Errors name the pipe.
     """
     with tempfile.TemporaryDirectory(prefix="zoo-") as folder:
         kept = [_kept(path, Path(folder) / str(number)) for number, path in enumerate(paths)]
@@ -44,7 +44,7 @@ def _kept(path: Path, folder: Path) -> Path:
     try:
         mode = path.stat().st_mode
     except OSError:
-        return path  # whoever reads it says what is wrong
+        return path  # the reader of the file reports what is wrong
     if not (stat.S_ISFIFO(mode) or (stat.S_ISREG(mode) and descriptor(path) is not None)):
         return path
     folder.mkdir()

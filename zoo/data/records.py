@@ -1,8 +1,8 @@
-"""The records of a delimited file, each with its line; a stray quote costs one record and not those that follow.
+"""Reads the records of a delimited file with their lines, so that a stray quote spoils one record and no others.
 
-A quote that opens a cell and is never closed makes one cell of all that follows, or of all up to the next quote. So the
-lines that a bad record took are looked at: where one of them is a record itself, reading goes on behind the first line
-of the bad one. What is without fault is taken as it is written, unless a cell holds record after record.
+An opening quote that is never closed makes one cell of everything that follows, or of everything up to the next quote.
+The lines of a bad record are therefore examined: if one of them is a record itself, reading continues after the first
+line of the bad record. A record without a fault is taken as it is, unless a cell contains many records in a row.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from zoo.data.compressed import open_bytes
 from zoo.errors import DataError
 
 _LONGEST_CELL = 1 << 24
-"""Characters; csv's own limit of 131,072 is less than a long document."""
+"""The most characters of a cell; csv's own limit of 131,072 is less than a long document has."""
 _MOST_RECORDS = 30
-"""Lines of a cell, one after another, each with as many delimiters as a record and no quote: no text is like that."""
+"""A cell with so many lines in a row that have as many delimiters as a record, and no quote, is no text."""
 
 
 class Fault(NamedTuple):
-    """What is wrong with a record, and how it is mended."""
+    """The description of a bad record, and how to mend it."""
 
     what: str
     remedy: str = "Put a cell that has quotes inside quotes, and double them."
 
 
 NUL = Fault("it has NUL characters, as UTF-16 has where no byte order mark names it", "Save the file as UTF-8.")
-"""Of a line; the text of no record has them."""
+"""The fault of a line with NUL characters, which no text has."""
 
 
 def read_records(path: Path, delimiter: str, columns: int | None = None) -> Iterator[tuple[int, list[str] | Fault]]:
-    """Each record with the line on which it begins; in place of its cells, what is wrong with it.
+    """Yields the line on which each record begins, with its cells, or with a Fault if it is bad.
 
     Args:
         path: A file in UTF-8, perhaps compressed. Blank lines are no records.
         delimiter: One character.
-        columns: Cells of a record, where that is known; a record on one line may have others, and is the caller's.
+        columns: The number of cells of a record, if known. The caller checks it for records of one line.
 
     Raises:
         DataError: The file cannot be read, or is not UTF-8.
@@ -74,28 +74,28 @@ def read_records(path: Path, delimiter: str, columns: int | None = None) -> Iter
 
 
 class _MisfitError(csv.Error):
-    """The cells of a record of several lines are not those of the header."""
+    """A record of several lines has another number of cells than the header."""
 
 
 class _UnclosedError(csv.Error):
-    """A cell holds record after record."""
+    """A cell contains many records in a row."""
 
 
 class _Lines:
-    """The lines of a file as csv asks for them: one for each record, and another as long as a quote is open."""
+    """Passes lines to csv: one for each record, and another as long as a quote is open."""
 
     def __init__(self, file: Iterator[str], delimiter: str, columns: int | None) -> None:
         self.line = 1
-        """That of the first of `taken`."""
+        """The number of the first line of `taken`."""
         self.taken: list[str] = []
-        """Lines of the present record."""
+        """The lines of the current record."""
         self.is_again = False
-        """A bad record took them before: nothing of them is read on trust."""
+        """Whether these lines were part of a bad record before, so that they are examined in full."""
         self._file = file
         self._again: deque[str] = deque()
         self._delimiter = delimiter
         self._columns = columns
-        self._taken_to = 0  # the last line that a bad record took
+        self._taken_to = 0  # the last line of any bad record
 
     def __iter__(self) -> _Lines:
         return self
@@ -108,7 +108,7 @@ class _Lines:
         return line
 
     def begin(self) -> None:
-        """The line that is asked for next is the first of a record."""
+        """Begins a record with the next line."""
         self.line += len(self.taken)
         self.taken = []
         self.is_again = self.line <= self._taken_to
@@ -116,7 +116,7 @@ class _Lines:
         self._records = 0
 
     def problem(self, cells: int) -> csv.Error | None:
-        """Why the present record is none, though csv takes it for one; most of them stand on one line, and may be."""
+        """The fault of a record that csv accepts; None if it is good. Most records have one line and are good."""
         if self._columns is None:
             return None
         is_long = len(self.taken) > 1
@@ -126,7 +126,7 @@ class _Lines:
         return csv.Error("a quote inside of a cell") if self.is_again and has_stray else None
 
     def fault(self, error: csv.Error) -> Fault:
-        """What is wrong with the present record; lines that it should not have taken are read again."""
+        """The fault of the current record. Lines that do not belong to it are read again."""
         last = self.line + len(self.taken) - 1
         is_long = "field limit" in str(error)
         if is_long and len(self.taken) == 1:
@@ -144,7 +144,7 @@ class _Lines:
         return Fault(f"bad quotes ({error})")
 
     def _go_on(self, line: str, columns: int) -> None:
-        """Refuses to read on where the lines so far cannot be the beginning of a record."""
+        """Stops where the lines so far cannot be the beginning of a record."""
         before, self._seen = self._seen, self._seen.then(line, self._delimiter)
         if self._seen.delimiters >= columns:
             raise _MisfitError
@@ -154,7 +154,7 @@ class _Lines:
             raise _UnclosedError
 
     def _is_record(self, line: str) -> bool:
-        """Whether a line has the cells of a record, or those of the beginning of one."""
+        """Whether a line has the cells of a record, or can be the beginning of one."""
         seen = _NOTHING.then(line, self._delimiter)
         if self._columns is None or not line.strip("\r\n"):
             return False
@@ -163,14 +163,14 @@ class _Lines:
 
 
 class _Seen(NamedTuple):
-    """What the lines of a record come to, up to here."""
+    """The delimiters and quotes in the lines of a record so far."""
 
     delimiters: int
-    """Those that part cells."""
+    """The number of delimiters between cells."""
     has_stray: bool
-    """There is a quote inside of a cell that does not begin with one."""
+    """Whether a cell that does not begin with a quote has one inside."""
     is_open: bool
-    """The last cell goes on in the next line."""
+    """Whether the last cell continues in the next line."""
 
     def then(self, line: str, delimiter: str) -> _Seen:
         """With one more line."""
@@ -198,7 +198,7 @@ _NOTHING = _Seen(0, False, False)
 
 
 def _undecodable(path: Path) -> tuple[int, int]:
-    """The first line that is not UTF-8, and its offending byte. Decoding a stream forgets the line, so look again."""
+    """The first line that is not UTF-8, and the byte at fault. The file is read again, as decoding loses the line."""
     line = 0
     with open_bytes(path) as file:
         for line, content in enumerate(file, start=1):

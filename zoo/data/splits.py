@@ -1,4 +1,4 @@
-"""Which examples are held out, where the user does not say so."""
+"""Chooses the examples that are held out, where the user does not."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _SHARE = 0.2
 def stratified(
     labels: Int[np.ndarray, " n"], seed: int, *, held_out: Sequence[int] = (VAL, TEST)
 ) -> Int[np.ndarray, " n"]:
-    """A fifth of each label for each part that is held out, the rest for training: 60/20/20.
+    """Holds out a fifth of each label's examples for each part; the rest is for training: 60/20/20.
 
-    Which example goes where does not depend on the labels' numbers. A label with one or two examples is all training.
+    The split does not depend on how labels are numbered. Labels with one or two examples are for training alone.
 
     Args:
-        labels: -1 where not known, which is in no split.
-        seed: of the order from which the parts are cut.
-        held_out: the parts.
+        labels: -1 where unknown; such examples are in no split.
+        seed: The seed of the order from which the parts are taken.
+        held_out: The parts.
     """
     order = np.random.default_rng(seed).permutation(len(labels))
     shuffled = labels[order]

@@ -1,15 +1,15 @@
-"""CSV and TSV files read row by row; whatever is wrong is said with file, line, column and remedy.
+"""Reads CSV and TSV files row by row. Errors name the file, line and column, and how to mend them.
 
     table = read_table("nodes.csv", required=["id", "weight"])
     weights = {row.text("id"): row.number("weight") for row in table}
 
-A reader that can leave bad rows out hands its row function to the table, which alone knows whether to stop or to count:
+A reader that can leave out bad rows passes its function to the table, which stops at a bad row or counts it:
 
     table = read_table("nodes.csv", required=["id", "weight"], on_bad_row="skip")
     weights = dict(table.parse(lambda row: (row.text("id"), row.number("weight"))))
     print(table.report())
 
-A preflight wants to know of everything that is wrong, and not of the first thing alone:
+A preflight collects all problems instead of stopping at the first:
 
     with collecting() as problems:
         read_graph(...)
@@ -41,7 +41,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 class RowError(DataError):
-    """One row is bad: the kind of error that `on_bad_row="skip"` counts instead of raising."""
+    """A bad row, which `on_bad_row="skip"` counts instead of raising this."""
 
 
 _option: ContextVar[str] = ContextVar("option", default="on_bad_row=skip")
@@ -50,7 +50,7 @@ _collected: ContextVar[list[DataError] | None] = ContextVar("collected", default
 
 @contextmanager
 def advising(option: str) -> Iterator[None]:
-    """Meanwhile messages advise this option, where bad rows can be left out."""
+    """A context in which messages name this option for leaving out bad rows."""
     token = _option.set(option)
     try:
         yield
@@ -59,13 +59,13 @@ def advising(option: str) -> Iterator[None]:
 
 
 def skip_hint(rows: str = "rows") -> str:
-    """How bad rows are left out."""
+    """A sentence that names the option for leaving out bad rows."""
     return f"{_option.get()} leaves such {rows} out and counts them."
 
 
 @contextmanager
 def collecting() -> Iterator[list[DataError]]:
-    """Meanwhile a bad row does not stop the reading: it is left out, and each of its bad cells is in the list."""
+    """A context in which a bad row is left out instead of stopping the reader; its bad cells are listed."""
     problems: list[DataError] = []
     token = _collected.set(problems)
     try:
@@ -76,7 +76,7 @@ def collecting() -> Iterator[list[DataError]]:
 
 @contextmanager
 def collected() -> Iterator[None]:
-    """While problems are collected, an error in here is one of them, and what follows is read all the same."""
+    """A context whose DataError is listed while problems are collected, and raised otherwise."""
     try:
         yield
     except DataError as error:
@@ -87,7 +87,7 @@ def collected() -> Iterator[None]:
 
 
 def is_collecting() -> bool:
-    """Whether all problems are to be found, also those that take long to find."""
+    """Whether all problems are being collected, also those that take long to find."""
     return _collected.get() is not None
 
 
@@ -124,7 +124,7 @@ def read_table(path: Path | str, *, required: Sequence[str] = (), on_bad_row: On
 
 @dataclass
 class Table:
-    """The rows of one file. Each iteration reads the file anew and counts anew what it skipped."""
+    """The rows of one file. Each iteration reads the file again, and counts the rows that it skips."""
 
     path: Path
     line: int  # of the header
@@ -134,7 +134,7 @@ class Table:
     skipped: int = 0
     first_skipped: str = ""
     collected: int = 0
-    """Problems of its rows that were collected, by which what is said of the whole file may be caused."""
+    """The number of collected problems of its rows, which may cause others of the whole file."""
     index: dict[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -158,13 +158,13 @@ class Table:
         self._check_any(good)
 
     def parse(self, read: Callable[[Row], T]) -> Iterator[T]:
-        """What `read` makes of each row; a `RowError` that it raises is treated as `on_bad_row` says."""
+        """The results of `read` for each row. A `RowError` that it raises is handled as `on_bad_row` says."""
         good = 0
         for row in self:
             try:
                 value = read(row)
             except RowError as error:
-                if not row.is_bad:  # else it may be a consequence of a cell that is among the problems already
+                if not row.is_bad:  # otherwise a listed cell may be the cause
                     self._bad(error)
                 continue
             if row.is_bad:
@@ -174,7 +174,7 @@ class Table:
         self._check_any(good)
 
     def report(self) -> str:
-        """One sentence on what was skipped; empty when nothing was."""
+        """A sentence about skipped rows; empty if there are none."""
         if not self.skipped:
             return ""
         return (
@@ -186,7 +186,7 @@ class Table:
         return RowError(message(self.path, line, column, what, f"{remedy} {skip_hint()}"))
 
     def collects(self) -> bool:
-        """Whether a bad row is neither an error nor left out, but one of the problems that are being collected."""
+        """Whether the problems of bad rows are collected, instead of raised or counted."""
         return self.on_bad_row == "error" and _collected.get() is not None
 
     def _bad(self, error: RowError) -> None:
@@ -212,16 +212,16 @@ class Table:
 
 @dataclass(slots=True)
 class Row:
-    """One row, its cells as they stand in the file, and the line on which it begins."""
+    """One row: its cells as they are in the file, and the line on which it begins."""
 
     table: Table
     line: int
     cells: list[str]
     is_bad: bool = False
-    """While problems are collected: a cell of it is among them, and has been given a value that stands for nothing."""
+    """Whether a problem of one of its cells was collected; the cell has then a placeholder for its value."""
 
     def text(self, column: str, *, empty: bool = False) -> str:
-        """The cell without the white space around it; an empty one is an error unless `empty` allows it."""
+        """The cell without surrounding white space; an empty one is an error unless `empty` allows it."""
         cell = self.cells[self.table.index[column]].strip()
         if not cell and not empty:
             self._bad(self.error(column, "the cell is empty", "Fill it in."))
@@ -245,7 +245,7 @@ class Row:
             return 0.0
 
     def numbers(self, columns: Sequence[str]) -> Float32[np.ndarray, " columns"]:
-        """Many cells at once, as 32-bit numbers: the fast way to read features."""
+        """Many cells as 32-bit numbers, read faster than one by one."""
         index, cells = self.table.index, self.cells
         chosen = [cells[index[column]] for column in columns]
         try:
@@ -254,7 +254,7 @@ class Row:
                 return values.astype(np.float32)
         except ValueError:
             pass
-        return np.array([self.number(column) for column in columns], dtype=np.float32)  # says which cell it is
+        return np.array([self.number(column) for column in columns], dtype=np.float32)  # finds the bad cell
 
     def name(self, column: str) -> str:
         """The cell as the name of a file."""
@@ -266,7 +266,7 @@ class Row:
         return ""
 
     def path(self, column: str, folder: Path) -> Path:
-        """The cell as a file inside a folder; a table does not lead out of it, also not by a symbolic link."""
+        """The cell as a file inside a folder; paths that lead out of it, also by symbolic links, are refused."""
         name = self.name(column)
         path = (folder / name).resolve()
         if not path.is_relative_to(folder.resolve()):
@@ -287,14 +287,14 @@ class Row:
 
 
 def parse_number(cell: str) -> float:
-    """The finite number that a cell holds; a ValueError says in a few words why there is none."""
+    """The cell as a finite number; a ValueError says why it is none."""
     if not cell.strip():
         raise ValueError("the cell is empty where a number belongs")
     try:
         value = float(cell)
     except ValueError:
         raise ValueError(f"{cell!r} is not a number") from None
-    if "_" in cell:  # float() reads 1_000, which no table means
+    if "_" in cell:  # float() accepts 1_000
         raise ValueError(f"{cell!r} is not a number")
     if not math.isfinite(value):
         raise ValueError(f"{cell!r} is not finite")
@@ -311,7 +311,7 @@ def check_is_file(path: Path) -> None:
 
 
 def message(path: Path, line: int | None, column: str | None, what: str, remedy: str) -> str:
-    """What is wrong with a file and how to mend it, in the one form that all messages have."""
+    """A message about a file in the form that all have: file, line, column, what is wrong, how to mend it."""
     place = str(path) if line is None else f"{path}, line {line}"
     return f"{place}: {what}. {remedy}" if column is None else f"{place}, column {column!r}: {what}. {remedy}"
 
