@@ -6,9 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
-from zoo.errors import CheckpointError
-from zoo.forms import MalformedError, Where, expect
-
 Span = tuple[int, int]
 """Of characters of the text: the first, and the one after the last."""
 
@@ -58,33 +55,3 @@ class Tokeniser(Protocol):
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
         """What `state` gave, whose form was checked."""
-
-
-_KINDS = ("words", "characters", "subwords")
-_PIECE = Where("a text of at most 1,024 characters", lambda value: type(value) is str and 0 < len(value) <= 1 << 10)
-_MERGE = Where("two pieces and a space", lambda value: type(value) is str and 3 <= len(value) <= 1 << 11)
-
-TOKENISER = {
-    "kind": Where(f"one of {', '.join(_KINDS)}", lambda value: type(value) is str and value in _KINDS),
-    "lower": bool,
-    "pieces?": [_PIECE],
-    "merges?": [_MERGE],
-}
-"""The form of a tokeniser's state."""
-
-
-def tokeniser_from_state(state: Any) -> Tokeniser:
-    """The tokeniser of a checkpoint.
-
-    Raises:
-        CheckpointError: It is not what `state` gives.
-    """
-    from zoo.text.subwords import Subwords
-    from zoo.text.words import Characters, Words
-
-    try:
-        expect(state, TOKENISER, "the tokeniser")
-    except MalformedError as error:
-        raise CheckpointError(f"the checkpoint is damaged: {error}") from error
-    kinds: dict[str, type[Tokeniser]] = {"words": Words, "characters": Characters, "subwords": Subwords}
-    return kinds[state["kind"]].from_state(state)
