@@ -40,8 +40,9 @@ from padded_sasrec import PaddedSASRec, take_weights
 from recommendation_scale import LOSSES, drawn, sasrec, step
 from torch import Tensor
 
+from zoo.tasks.batches import Batching
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.data.history_data import HistoryData
+from zoo.tasks.recommendation.data.history_data import HistoryData, HistorySource
 from zoo.tasks.recommendation.data.sources import published
 from zoo.tasks.recommendation.losses import BCE, FullSoftmax, Loss
 from zoo.tasks.recommendation.nets.sasrec import SASRec
@@ -114,7 +115,10 @@ def _padded(options: argparse.Namespace) -> dict[str, Any]:
     short = drawn(users=20_000, items=ITEMS, mean=9.0, length=50, seed=0)
     workloads = {
         "ML-1M, windows of 200": (_movielens(options), 0.2),
-        "mean length 9, windows of 50": (HistoryData(lambda: short, max_epochs=1, batch_size=BATCH, length=50), 0.5),
+        "mean length 9, windows of 50": (
+            HistoryData(HistorySource(lambda: short), Batching(max_epochs=1, batch_size=BATCH), length=50),
+            0.5,
+        ),
     }
     return {name: _against_padded(data, dropout, options.repeats) for name, (data, dropout) in workloads.items()}
 
@@ -154,7 +158,9 @@ def _difference(ours: SASRec, peer: PaddedSASRec, batches: Sequence[Histories], 
     """Returns the largest difference at real positions; peers that see padding are compared on full windows."""
     if peer.multihead:
         full = drawn(users=8, items=data.sizes()["items"], mean=1e9, length=data.length, seed=0)
-        batches = _batches(HistoryData(lambda: full, max_epochs=1, batch_size=8, length=data.length), 1)
+        batches = _batches(
+            HistoryData(HistorySource(lambda: full), Batching(max_epochs=1, batch_size=8), length=data.length), 1
+        )
     found = 0.0
     for batch in batches:
         items = _in_front(batch, batch.items, data.length)

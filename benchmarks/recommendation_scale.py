@@ -22,8 +22,9 @@ import numpy as np
 import torch
 
 from zoo.attention import AttendFactory, ScaledDot, Softmax
+from zoo.tasks.batches import Batching
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.data.history_data import HistoryData
+from zoo.tasks.recommendation.data.history_data import HistoryData, HistorySource
 from zoo.tasks.recommendation.data.log import Log
 from zoo.tasks.recommendation.data.sources import interactions
 from zoo.tasks.recommendation.losses import BCE, FullSoftmax, Loss, SampledSoftmax
@@ -71,7 +72,9 @@ def drawn(*, users: int, items: int, mean: float, length: int, seed: int) -> Log
 def million(*, loss: str | None, items: int, dim: int, steps: int, users: int, eval_batch: int) -> dict[str, Any]:
     """Measures training steps with one loss and a fused optimiser, or without a loss a full ranking of all users."""
     log = drawn(users=users, items=items, mean=100, length=200, seed=0)
-    data = HistoryData(lambda: log, max_epochs=1, batch_size=128, eval_batch_size=eval_batch, length=200)
+    data = HistoryData(
+        HistorySource(lambda: log), Batching(max_epochs=1, batch_size=128, eval_batch_size=eval_batch), length=200
+    )
     torch.manual_seed(0)
     net = sasrec(data, dim=dim, layers=2, dropout=0.2)
     before = _peak()
@@ -106,7 +109,7 @@ def stream(*, table: str, length: int, dim: int, layers: int, batch: int) -> dic
     began = time.perf_counter()
     data = interactions(table=table, max_epochs=1, batch_size=batch, length=length)
     data.setup()
-    log, read = data._ready(), time.perf_counter()
+    log, read = data.log, time.perf_counter()
     after_reading = _peak()
     torch.manual_seed(0)
     net = sasrec(data, dim=dim, layers=layers, dropout=0.2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ from torch.nn import functional as F
 from torchmetrics import MeanMetric
 
 from zoo.attention import AttentionMap
-from zoo.data.loader import Loader
+from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.contract import Task, TaskData
+from zoo.tasks.datasets import dataset
 from zoo.training.optimisation import Optimisation
 
-__all__ = ["DenseData", "DenseTask", "ErrorTask"]
+__all__ = ["DenseData", "DenseTask", "ErrorTask", "sequences"]
 
 
 class DenseTask(Task):
@@ -76,65 +78,35 @@ class ErrorTask(DenseTask):
 class DenseData(TaskData):
     """Sequences of 2 to 9 numbers; the class is the sum modulo 3."""
 
-    def __init__(
-        self,
-        *,
-        max_epochs: int,
-        batch_size: int = 8,
-        count: int = 26,
-        buckets: bool = False,
-        augment: bool = False,
-        num_workers: int = 0,
-    ) -> None:
-        super().__init__()
-        self.max_epochs = max_epochs
-        self.batch_size = batch_size
+    def __init__(self, source: int, batching: Batching, *, buckets: bool = False, augment: bool = False) -> None:
+        super().__init__(source, batching)
         self.buckets = buckets
         self.augment = augment
-        self.num_workers = num_workers
-        generator = torch.Generator().manual_seed(1)
-        lengths = torch.randint(2, 10, (count,), generator=generator).tolist()
-        self.examples = [torch.randint(1, 20, (length,), generator=generator) for length in lengths]
 
-    def setup(self, stage: str | None = None) -> None:
-        pass
+    def read(self) -> list[Tensor]:
+        generator = torch.Generator().manual_seed(1)
+        lengths = torch.randint(2, 10, (self.source,), generator=generator).tolist()
+        return [torch.randint(1, 20, (length,), generator=generator) for length in lengths]
 
     def sizes(self) -> dict[str, int]:
         return {"classes": 3}
 
-    def train_size(self) -> int:
-        return len(self.examples)
-
     def threads(self) -> int | None:
         return 1
 
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        pass
-
-    def for_input(self, paths: Sequence[Path], state: dict[str, Any]) -> TaskData:
+    def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> int:
         raise NotImplementedError
 
-    def loader(self, split: str) -> Loader:
-        return Loader(self.examples, collate=padded, batch_size=self.batch_size)
+    def examples(self, split: str, *, training: bool = False) -> Examples:
+        lengths = [len(each) for each in self.content] if training and self.buckets else None
+        augment = noisy if training and self.augment else None
+        return Examples(entries=self.content, collate=padded, lengths=lengths, augment=augment)
 
-    def train_dataloader(self) -> Loader:
-        return Loader(
-            self.examples,
-            collate=padded,
-            batch_size=self.batch_size,
-            shuffle=True,
-            seed=self.order_seed,
-            lengths=[len(each) for each in self.examples] if self.buckets else None,
-            augment=noisy if self.augment else None,
-            num_workers=self.num_workers,
-            even=True,
-        )
 
-    def val_dataloader(self) -> Loader:
-        return self.loader("val")
+@dataset(DenseData)
+def sequences(*, count: int = 26) -> int:
+    """So many sequences."""
+    return count
 
 
 def padded(examples: list[Tensor]) -> tuple[Tensor, Tensor]:

@@ -17,6 +17,7 @@ from zoo.composing import config
 from zoo.data.loader import Loader
 from zoo.data.tables import collecting, read_table
 from zoo.errors import DataError, ProblemsError
+from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.contract import Invariance, Task, TaskData
 from zoo.training import check
 from zoo.training.optimisation import Optimisation
@@ -208,29 +209,22 @@ class Dense(Task):
 class Sequences(TaskData):
     """Two batches, the second the larger one."""
 
-    max_epochs = 1
+    def read(self) -> list[int]:
+        return [2, 3, 2, 9, 5, 9]
 
     def sizes(self) -> dict[str, int]:
         return {}
 
-    def train_size(self) -> int:
-        return 6
+    def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> Any:
+        raise NotImplementedError
 
-    def state(self) -> dict[str, Any]:
-        return {}
-
-    def restore(self, state: dict[str, Any]) -> None: ...
-
-    def for_input(self, paths: Sequence[Path], state: dict[str, Any]) -> TaskData:
-        return self
-
-    def loader(self, split: str) -> Loader:
+    def examples(self, split: str, *, training: bool = False) -> Examples:
         def collate(examples: list[int]) -> Batch:
             length = max(examples)
             mask = torch.arange(length) < torch.tensor(examples)[:, None]
             return Batch(torch.randn(len(examples), length), mask)
 
-        return Loader([2, 3, 2, 9, 5, 9], collate=collate, batch_size=3)
+        return Examples(entries=self.content, collate=collate)
 
     def train_dataloader(self) -> Loader:
         return self.loader("train")
@@ -239,7 +233,7 @@ class Sequences(TaskData):
 def tried(module: Task) -> tuple[list[str], list[str]]:
     composed = {**config.compose(["model=gat", "trainer=cpu"]), "names": {"model": "dense", "data": "sequences"}}
     report: list[str] = []
-    return check.try_batch(composed, module, Sequences(), report), report
+    return check.try_batch(composed, module, Sequences(None, Batching(max_epochs=1, batch_size=3)), report), report
 
 
 def test_a_dense_model() -> None:
@@ -271,5 +265,5 @@ def test_a_dense_model_with_a_fault(make: Callable[[], Task], said: str) -> None
 
 
 def test_the_largest_batch_is_the_one_that_is_tried() -> None:
-    batch, count = check.largest_batch(Sequences().loader("train"))
+    batch, count = check.largest_batch(Sequences(None, Batching(max_epochs=1, batch_size=3)).loader("train"))
     assert (batch.values.shape, count) == ((3, 9), 2)

@@ -27,10 +27,9 @@ def test_so_many_training_examples_are_evaluated(
         test_step(self, batch, batch_idx)
 
     monkeypatch.setattr(dense.DenseTask, "test_step", counted)
-    monkeypatch.setattr(dense.DenseData, "eval_examples", count)
     made = config.compose(["model=gat", "logger=csv", "trainer=cpu", "run_dir=run"])
     made["model"] = {"_target_": "zoo.tasks.dense_cases.DenseTask", "optimisation": made["optimisation"]}
-    made["data"] = {"_target_": "zoo.tasks.dense_cases.DenseData", "max_epochs": 1}
+    made["data"] = {"_target_": "zoo.tasks.dense_cases.sequences", "max_epochs": 1, "eval_examples": count}
     train(made)
     assert seen == [10 if said else 26, 26, 26]
     assert json.loads(Path("run/metrics.json").read_text()).get("protocol") == said

@@ -68,7 +68,7 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dense: Any) -> Callab
         made["callbacks"]["keeper"]["every_seconds"] = every
         chosen = {key: value for key, value in given.items() if key.startswith(own)}
         made["model"] = {"_target_": "zoo.tasks.dense_cases.DenseTask", "optimisation": made["optimisation"]}
-        made["data"] = {"_target_": "zoo.tasks.dense_cases.DenseData", "max_epochs": EPOCHS}
+        made["data"] = {"_target_": "zoo.tasks.dense_cases.sequences", "max_epochs": EPOCHS, "batch_size": 8}
         for key, value in chosen.items():
             group, name = key.split(".")
             made[group][name] = value

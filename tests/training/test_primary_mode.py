@@ -37,7 +37,7 @@ def test_the_lowest_error_is_kept(dense: ModuleType, tmp_path: Any, monkeypatch:
     monkeypatch.setattr(dense.ErrorTask, "validation_step", validate)
     made = config.compose(["model=gat", "logger=csv", "trainer=cpu", "run_dir=run"])
     made["model"] = {"_target_": "zoo.tasks.dense_cases.ErrorTask", "optimisation": made["optimisation"]}
-    made["data"] = {"_target_": "zoo.tasks.dense_cases.DenseData", "max_epochs": 4}
+    made["data"] = {"_target_": "zoo.tasks.dense_cases.sequences", "max_epochs": 4, "batch_size": 8}
     assert train(made)["best_epoch"] == 1
     assert checkpoint.read("run/checkpoints/best.ckpt")["epoch"] == 1
 

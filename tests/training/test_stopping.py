@@ -152,7 +152,8 @@ def test_ctrl_c_while_a_checkpoint_is_evaluated(cli: Any, tiny_run: Path, monkey
 def dense_run(run_dir: str, *, workers: int, every: int) -> dict[str, Any]:
     made = config.compose(["model=gat", "logger=csv", "trainer=cpu", f"callbacks.keeper.every_seconds={every}"])
     made["model"] = {"_target_": "zoo.tasks.dense_cases.DenseTask", "optimisation": made["optimisation"]}
-    made["data"] = {"_target_": "zoo.tasks.dense_cases.DenseData", "max_epochs": 4, "num_workers": workers}
+    made["data"] = {"_target_": "zoo.tasks.dense_cases.sequences", "max_epochs": 4, "batch_size": 8}
+    made["data"]["num_workers"] = workers
     return run.train({**made, "run_dir": run_dir})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,12 +17,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from zoo.attention import AttentionMap
 from zoo.data.loader import Loader
 from zoo.data.tables import OnBadRow
-from zoo.errors import ConfigError
+from zoo.errors import ConfigError, DataError
 from zoo.maps.source import MapOptions, MapSource
+from zoo.tasks.batches import Batching, Examples
 from zoo.training.optimisation import Optimisation
 
 Mode = Literal["min", "max"]
-
 
 EXAMPLE = "example"
 """The column that says which example of a batch a row is of, from 0."""
@@ -163,23 +164,57 @@ class Task(pl.LightningModule, ABC):
 
 
 class TaskData(pl.LightningDataModule, ABC):
-    """Where batches come from."""
+    """Where batches come from: a source that is read when it is first needed, and how batches are made of it.
 
-    max_epochs: int
+    Args:
+        source: Where the examples come from.
+        batching: How they become batches.
+    """
+
     order_seed: int = 0
     """Of the order of training examples and of their augmentation; the run sets it to its own seed."""
+    is_input = False
+    """Whether these are the user's own examples for a trained model, and not the data that it was trained on."""
+    on_bad_row: OnBadRow = "error"
+    """What becomes of bad rows of the files that `for_input` reads."""
 
-    eval_examples: int | None = None
-    """So many training examples at most are evaluated at the end of a run; None: all. It has no effect where a split is
-    one example, as the nodes of a graph are."""
+    def __init__(self, source: Any, batching: Batching) -> None:
+        super().__init__()
+        self.source = source
+        self.batching = batching
+        self.max_epochs = batching.max_epochs
+        self.trained: dict[str, Any] | None = None
+        """The state of a checkpoint, whose vocabularies the data is to have."""
+        self._content: Any = None
+
+    @abstractmethod
+    def read(self) -> Any:
+        """Reads the source, with the vocabularies of `trained` where that is given."""
+
+    def names(self, content: Any) -> Mapping[str, Sequence[str]]:
+        """The vocabularies of what was read, by their names in `state`."""
+        return {}
+
+    @property
+    def content(self) -> Any:
+        """What was read, once."""
+        if self._content is None:
+            content = self.read()
+            if self.trained is not None:
+                _check_names(self.names(content), self.trained)
+            self._content = content
+        return self._content
+
+    def setup(self, stage: str | None = None) -> None:
+        _ = self.content
 
     @abstractmethod
     def sizes(self) -> dict[str, int]:
         """What the model must know of the data, as its keyword arguments."""
 
-    @abstractmethod
     def train_size(self) -> int:
         """Examples an epoch."""
+        return len(self.examples("train").entries)
 
     def emptiness(self, split: str) -> str:
         """Why a split has no example, and what to do, without a full stop."""
@@ -189,48 +224,60 @@ class TaskData(pl.LightningDataModule, ABC):
         """How examples are held out, where that is not given by the data; stored beside the metrics."""
         return None
 
-    def train_evaluation(self) -> tuple[Loader, str | None]:
-        """The training split, or a sample of it, for the evaluation at the end; and what is a sample of what."""
-        loader = self.loader("train")
-        count = len(loader.examples)
-        if self.eval_examples is None or count <= self.eval_examples:
-            return loader, None
-        return loader.sample(self.eval_examples), f"train: {self.eval_examples:,} of {count:,} examples"
-
     def threads(self) -> int | None:
         """CPU threads that pay off for batches of this size; None for torch's choice."""
         return None
 
-    @abstractmethod
     def state(self) -> dict[str, Any]:
-        """Vocabularies and preprocessing in plain types, for the checkpoint."""
+        """Vocabularies and preprocessing in plain types, for the checkpoint; `restore` takes them back."""
+        return {what: list(found) for what, found in self.names(self.content).items()}
 
     form: ClassVar[Mapping[str, Any]]
     """What `state` is made of (`zoo.forms`): that of a checkpoint is held against it before anything is read."""
 
-    @abstractmethod
     def restore(self, state: dict[str, Any]) -> None:
         """Reads the data with a checkpoint's vocabularies instead of its own."""
+        self.trained = state
+        self._content = None
 
     @abstractmethod
-    def for_input(self, paths: Sequence[Path], state: dict[str, Any]) -> TaskData:
-        """The user's own examples for a model that was trained on this data."""
+    def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> Any:
+        """The source of the user's own examples for a model that was trained on this data."""
+
+    def for_input(self, paths: Sequence[Path], state: dict[str, Any]) -> Self:
+        """The user's own examples, in files, for a model that was trained on this data."""
+        return self._of(self.input_source(paths, state), state)
 
     written: ClassVar[str | None] = None
     """The option of `zoo predict` by which examples are written on the command line, such as history."""
     unknown: Any = None
     """What becomes of names that a trained model does not know: error, skip or row; None where there are no names."""
 
-    on_bad_row: OnBadRow = "error"
-    """What becomes of bad rows of the files that `for_input` reads."""
-
-    def for_text(self, texts: Sequence[str], state: dict[str, Any]) -> TaskData:
-        """Examples that were written on the command line, where `written` says how; else as `for_input`."""
+    def text_source(self, texts: Sequence[str], state: dict[str, Any]) -> Any:
+        """The source of examples that were written on the command line, where `written` says how."""
         raise NotImplementedError(f"{type(self).__name__} has examples in files alone")
 
+    def for_text(self, texts: Sequence[str], state: dict[str, Any]) -> Self:
+        """Examples that were written on the command line, for a model that was trained on this data."""
+        return self._of(self.text_source(texts, state), state)
+
+    def _of(self, source: Any, state: dict[str, Any]) -> Self:
+        data = copy.copy(self)
+        data.source, data.is_input = source, True
+        data.restore(state)
+        return data
+
     @abstractmethod
+    def examples(self, split: str, *, training: bool = False) -> Examples:
+        """Those of train, val or test, or `all`; for training, changed and drawn as it needs them."""
+
     def loader(self, split: str) -> Loader:
-        """Batches of train, val or test; `all` for every example."""
+        """Batches of train, val or test, or of `all` examples, in their order and not augmented."""
+        return self._loader(self.examples(split), self.batching.eval_batch_size or self.batching.batch_size)
+
+    def train_dataloader(self) -> Loader:
+        examples = self.examples("train", training=True)
+        return self._loader(examples, self.batching.batch_size, shuffle=True, seed=self.order_seed, even=True)
 
     def val_dataloader(self) -> Loader:
         return self.loader("val")
@@ -240,3 +287,33 @@ class TaskData(pl.LightningDataModule, ABC):
 
     def predict_dataloader(self) -> Loader:
         return self.loader("all")
+
+    def train_evaluation(self) -> tuple[Loader, str | None]:
+        """The training split, or a sample of it, for the evaluation at the end; and what is a sample of what."""
+        loader, most = self.loader("train"), self.batching.eval_examples
+        count = len(loader.examples)
+        if most is None or count <= most:
+            return loader, None
+        return loader.sample(most), f"train: {most:,} of {count:,} examples"
+
+    def _loader(self, examples: Examples, batch_size: int | None, **order: Any) -> Loader:
+        return Loader(
+            examples.entries,
+            collate=examples.collate,
+            batch_size=batch_size or max(1, len(examples.entries)),
+            lengths=examples.lengths,
+            augment=examples.augment,
+            num_workers=self.batching.num_workers,
+            shared=examples.shared,
+            **order,
+        )
+
+
+def _check_names(names: Mapping[str, Sequence[str]], trained: Mapping[str, Sequence[str]]) -> None:
+    """Refuses data whose vocabularies are not those of the trained model that it is to serve."""
+    for what, found in names.items():
+        if list(trained[what]) != list(found):
+            raise DataError(
+                f"the model was trained on other {what} than this data has ({len(trained[what])} against "
+                f"{len(found)}); fine-tune it on this data with init=CHECKPOINT"
+            )

@@ -179,7 +179,7 @@ def test_truth_is_that_of_the_run_and_of_the_table(cli: Any, planted: Path) -> N
     result = json.loads((planted.parents[1] / "metrics.json").read_text())
     assert scores["truth"]["edge_auc"] == pytest.approx(result["truth/edge_auc"], abs=1e-6)
     assert f"truth/edge_auc {result['truth/edge_auc']:.4f}" in done.out
-    graph = build(zoo.load(planted).about["config"]["data"], "data")._ready()
+    graph = build(zoo.load(planted).about["config"]["data"], "data").graph
     source, target = graph.edges.tolist()
     gold = {(graph.ids[s], graph.ids[t]) for s, t, g in zip(source, target, graph.gold.tolist(), strict=True) if g}
     test = {name for name, split in zip(graph.ids, graph.split.tolist(), strict=True) if split == 2}

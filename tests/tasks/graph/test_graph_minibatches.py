@@ -9,7 +9,7 @@ import torch
 
 from zoo.commandline.cli import main
 from zoo.composing import build, config
-from zoo.errors import DataError
+from zoo.errors import ConfigError
 from zoo.tasks.graph.data import planted_graph
 from zoo.tasks.graph.graph import SPLITS
 
@@ -19,7 +19,6 @@ SMALL: dict[str, Any] = {"nodes": 200, "classes": 3, "tags": 4, "trusted": 2, "d
 def test_every_training_node_once_an_epoch_in_a_new_order() -> None:
     data = planted_graph(**SMALL, max_epochs=1, batch_size=32)
     loader = data.train_dataloader()
-    assert data.graph is not None
     training = (data.graph.split == SPLITS["train"]).nonzero().squeeze(1).tolist()
     epochs = [[batch.nodes.tolist() for batch in loader] for _ in range(2)]
     for batches in epochs:
@@ -38,7 +37,7 @@ def test_a_step_is_that_of_its_nodes_in_the_whole_graph() -> None:
 
 
 def test_a_batch_size_that_makes_no_sense() -> None:
-    with pytest.raises(DataError, match="write a whole number from 1, or null"):
+    with pytest.raises(ConfigError, match="write a whole number from 1, or null"):
         planted_graph(**SMALL, max_epochs=1, batch_size=0)
 
 

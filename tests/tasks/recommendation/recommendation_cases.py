@@ -1,13 +1,23 @@
 """Small batches of users, by lists."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from zoo.tasks.datasets import dataset
 from zoo.tasks.recommendation.batch import Catalogue, Histories
+from zoo.tasks.recommendation.data.history_data import HistoryData, HistorySource
+from zoo.tasks.recommendation.data.log import Log
 
 Lists = Sequence[Sequence[int]]
+
+
+def data_of(log: Log, **options: Any) -> HistoryData:
+    """The data of a log, composed as a configuration composes it."""
+    made = dataset(HistoryData)(lambda: HistorySource(lambda: log))
+    return made(**({"max_epochs": 1, "batch_size": 3, "length": 4} | options))
 
 
 def users(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,15 +17,26 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", message=".*torch.jit.script.*")  # PyG's own, at import
     from torch_geometric.data import Data
 
-__all__ = ["Data", "as_batch"]
+__all__ = ["Data", "Nodes", "as_batch"]
 
 
-def as_batch(graph: Graph, *, self_loops: bool = True) -> Data:
+class Nodes(Data):  # type: ignore[misc]
+    """A graph with the nodes that are scored."""
+
+    def to(self, device: torch.device | str, *args: Any, **options: Any) -> Nodes:
+        """The graph on a device; itself where it is there already."""
+        if self.y.device == torch.device(device):
+            return self
+        found: Nodes = super().to(device, *args, **options)
+        return found
+
+
+def as_batch(graph: Graph, *, self_loops: bool = True) -> Nodes:
     """PyG's Data with the edges' support, and the gold attention in the order of the support's edges."""
     count = len(graph.ids)
     support = EdgeSupport.from_edges(graph.edges, count, self_loops=self_loops)
     sparse = graph.features.layout == torch.sparse_csr
-    return Data(
+    return Nodes(
         x=SparseFeatures.from_csr(graph.features) if sparse else graph.features,
         y=graph.labels,
         split=graph.split,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,198 +12,134 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from zoo.attention.ranges import Count, Natural, Seed, Share
-from zoo.data.loader import Loader
+from zoo.attention.ranges import Seed
 from zoo.errors import DataError
+from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.contract import TaskData
-from zoo.tasks.graph.batch import Data, as_batch
+from zoo.tasks.datasets import dataset
+from zoo.tasks.graph.batch import Nodes, as_batch
 from zoo.tasks.graph.citations import read_planetoid
 from zoo.tasks.graph.files import read_graph
 from zoo.tasks.graph.graph import SPLITS, Graph, row_normalised
-from zoo.tasks.graph.planted import Cue, plant
+from zoo.tasks.graph.planted import plant
 
 _SMALL = 100_000
-Vocabulary = Sequence[str]
-Reader = Callable[[Vocabulary | None, Vocabulary | None], Graph]
-"""(labels, feature_names) of a trained model, or None and None -> Graph."""
+
+
+@dataclass(frozen=True)
+class GraphSource:
+    """Where a graph comes from.
+
+    Args:
+        read: Reads it. It takes the `labels` and `feature_names` of a trained model, or None and None.
+        directed: How edges of the user's own files are read.
+        normalised: Whether each node's features are divided by their sum, as they then are in the user's own files.
+    """
+
+    read: Callable[..., Graph]
+    directed: bool = False
+    normalised: bool = False
 
 
 class GraphData(TaskData):
     """One graph, whole, in every batch; what differs is which nodes are scored.
 
+    With a batch size a training step scores so many nodes, in a new order every epoch, and computes their receptive
+    field and no more. Evaluation scores all nodes of a split at once.
+
     Args:
-        read: Where the graph comes from.
-        max_epochs: Passes over the nodes of the training split at most.
-        batch_size: Nodes scored in a training step, in a new order every epoch; each step computes their receptive
-            field and no more. None: all. Evaluation scores all at once.
+        source: Where the graph comes from.
+        batching: Whose examples are nodes.
         self_loops: Every node attends to itself too.
-        directed: How edges of the user's own files are read by `for_input`.
     """
 
-    def __init__(
-        self,
-        read: Reader,
-        *,
-        max_epochs: Count,
-        batch_size: Count | None = None,
-        self_loops: bool = True,
-        directed: bool = False,
-    ) -> None:
-        super().__init__()
-        if batch_size is not None and batch_size < 1:
-            raise DataError(f"data.batch_size={batch_size}: write a whole number from 1, or null for all nodes")
-        self.read = read
-        self.max_epochs = max_epochs
-        self.batch_size = batch_size
-        self.self_loops = self_loops
-        self.directed = directed
-        self.graph: Graph | None = None
-        self._vocabulary: tuple[Vocabulary, Vocabulary] | None = None
+    source: GraphSource
 
-    def setup(self, stage: str | None = None) -> None:
-        if self.graph is not None:
-            return
-        self.graph = self.read(*(self._vocabulary or (None, None)))
-        self._whole = as_batch(self.graph, self_loops=self.self_loops)
+    def __init__(self, source: GraphSource, batching: Batching, *, self_loops: bool = True) -> None:
+        super().__init__(source, batching)
+        self.self_loops = self_loops
+
+    def read(self) -> Graph:
+        trained = self.trained or {"labels": None, "features": None}
+        graph = self.source.read(labels=trained["labels"], feature_names=trained["features"])
+        if self.source.normalised:
+            graph = replace(graph, features=row_normalised(graph.features))
+        self._whole = as_batch(graph, self_loops=self.self_loops)
+        return graph
+
+    @property
+    def graph(self) -> Graph:
+        """What was read."""
+        graph: Graph = self.content
+        return graph
+
+    def names(self, content: Graph) -> dict[str, Sequence[str]]:
+        return {"labels": content.label_names, "features": content.feature_names}
 
     def sizes(self) -> dict[str, int]:
         """What the model must know of the data."""
-        graph = self._ready()
-        return {"features": len(graph.feature_names), "classes": len(graph.label_names)}
+        return {"features": len(self.graph.feature_names), "classes": len(self.graph.label_names)}
 
     def train_size(self) -> int:
         """Examples an epoch: the nodes of the training split."""
-        return int((self._ready().split == SPLITS["train"]).sum())
+        return len(self._nodes("train"))
 
     def threads(self) -> int | None:
         """On small graphs two threads gain nothing, and beside other work they wait for each other."""
-        return 1 if self._ready().edges.shape[1] <= _SMALL else None
+        return 1 if self.graph.edges.shape[1] <= _SMALL else None
 
     form: ClassVar[Mapping[str, Any]] = {"labels": [str], "features": [str], "normalised": bool}
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint must know of the data, in plain types; `restore` takes it back."""
-        graph = self._ready()
-        return {
-            "labels": list(graph.label_names),
-            "features": list(graph.feature_names),
-            "normalised": isinstance(self.read, partial) and bool(self.read.keywords.get("normalise", False)),
-        }
+        """Labels and features, for a checkpoint, and whether features are divided by their sum."""
+        return {**super().state(), "normalised": self.source.normalised}
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Reads the data with a checkpoint's vocabulary instead of its own."""
-        self._vocabulary = (state["labels"], state["features"])
-        self.graph = None
-
-    def for_input(self, paths: Sequence[Path], state: dict[str, Any]) -> GraphData:
-        """The user's own graph, a folder with nodes.csv and edges.csv, for a model trained on this data."""
+    def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> GraphSource:
+        """The user's own graph, a folder with nodes.csv and edges.csv."""
         if len(paths) != 1:
             raise DataError(f"{len(paths)} inputs were given; a model of graphs takes one folder at a time")
         (path,) = paths
         if not path.is_dir():
             raise DataError(f"{path}: give the folder that holds nodes.csv and edges.csv")
-        read = partial(
-            _read_files,
-            nodes=path / "nodes.csv",
-            edges=path / "edges.csv",
-            directed=self.directed,
-            normalise=state["normalised"],
-            on_bad_row=self.on_bad_row,
-        )
-        data = GraphData(read, max_epochs=0, self_loops=self.self_loops, directed=self.directed)
-        data.restore(state)
-        return data
+        options: dict[str, Any] = {"directed": self.source.directed, "on_bad_row": self.on_bad_row}
+        read = partial(read_graph, path / "nodes.csv", path / "edges.csv", **options)
+        return GraphSource(read, self.source.directed, state["normalised"])
 
-    def loader(self, split: str) -> Loader:
-        """One batch whose `nodes` are those of one split; `all` for every node."""
+    def examples(self, split: str, *, training: bool = False) -> Examples:
+        """One whose `nodes` are those of the split, or in training, with a batch size, each of these nodes.
+
+        The module shares out the nodes of a batch.
+        """
         nodes = self._nodes(split)
-        return Loader([self._scoring(nodes)] if len(nodes) else [], collate=_only, shared=False)
-
-    def train_dataloader(self) -> Loader:
-        if self.batch_size is None:
-            return self.loader("train")
-        nodes = self._nodes("train")
-        return Loader(
-            range(len(nodes)),
-            collate=lambda numbers: self._scoring(nodes[numbers]),
-            batch_size=self.batch_size,
-            shuffle=True,
-            seed=self.order_seed,
-            even=True,
-            shared=False,  # the module shares out the nodes of a batch
-        )
-
-    def transfer_batch_to_device(self, batch: Data, device: torch.device, dataloader_idx: int) -> Data:
-        return batch if batch.y.device == device else batch.to(device)
+        if training and self.batching.batch_size is not None:
+            return Examples(
+                entries=range(len(nodes)), collate=lambda numbers: self._scoring(nodes[numbers]), shared=False
+            )
+        return Examples(entries=[self._scoring(nodes)] if len(nodes) else [], collate=_only, shared=False)
 
     def _nodes(self, split: str) -> Tensor:
-        graph = self._ready()
+        graph = self.graph
         return torch.arange(len(graph.ids)) if split == "all" else (graph.split == SPLITS[split]).nonzero().squeeze(1)
 
-    def _scoring(self, nodes: Tensor) -> Data:
+    def _scoring(self, nodes: Tensor) -> Nodes:
         batch = copy.copy(self._whole)
         batch.nodes = nodes
         return batch
 
-    def _ready(self) -> Graph:
-        self.setup()
-        assert self.graph is not None
-        return self.graph
 
-
-def planted_graph(
-    *,
-    cue: Cue = "static",
-    seed: Seed = 0,
-    nodes: Count = 3000,
-    classes: Count = 5,
-    tags: Count = 8,
-    trusted: Count = 3,
-    distractors: Natural = 6,
-    width: Count = 32,
-    noise: Share = 0.1,
-    self_loops: bool = True,
-    max_epochs: Count,
-    batch_size: Count | None = None,
-) -> GraphData:
+@dataset(GraphData, generator=plant)
+def planted_graph(generate: Callable[[], Graph]) -> GraphSource:
     """The embedded data set: labels that only the trusted neighbours know (`zoo.tasks.graph.planted`)."""
-    made = partial(
-        plant,
-        cue=cue,
-        seed=seed,
-        nodes=nodes,
-        classes=classes,
-        tags=tags,
-        trusted=trusted,
-        distractors=distractors,
-        width=width,
-        noise=noise,
-    )
-    return GraphData(
-        partial(_with_own_names, made),
-        max_epochs=max_epochs,
-        batch_size=batch_size,
-        self_loops=self_loops,
-        directed=True,
-    )
+    return GraphSource(lambda **_: generate(), directed=True)
 
 
-def planetoid(
-    *,
-    name: str,
-    root: str,
-    cache: str | None = None,
-    self_loops: bool = True,
-    max_epochs: Count,
-    batch_size: Count | None = None,
-) -> GraphData:
+@dataset(GraphData)
+def planetoid(*, name: str, root: str, cache: str | None = None) -> GraphSource:
     """Cora, Citeseer or Pubmed with their public split."""
-    published = partial(read_planetoid, Path(root), name, cache=None if cache is None else Path(cache))
-    return GraphData(
-        partial(_with_own_names, published), max_epochs=max_epochs, batch_size=batch_size, self_loops=self_loops
-    )
+    return GraphSource(lambda **_: read_planetoid(root, name, cache=cache))
 
 
+@dataset(GraphData)
 def graph_files(
     *,
     nodes: str,
@@ -211,42 +148,12 @@ def graph_files(
     normalise: bool = False,
     on_bad_row: str = "error",
     split_seed: Seed = 0,
-    self_loops: bool = True,
-    max_epochs: Count,
-    batch_size: Count | None = None,
-) -> GraphData:
+) -> GraphSource:
     """The user's own graph: see data/README.md."""
-    read = partial(
-        _read_files,
-        nodes=Path(nodes),
-        edges=Path(edges),
-        directed=directed,
-        normalise=normalise,
-        on_bad_row=on_bad_row,
-        split_seed=split_seed,
-    )
-    return GraphData(read, max_epochs=max_epochs, batch_size=batch_size, self_loops=self_loops, directed=directed)
+    options: dict[str, Any] = {"directed": directed, "on_bad_row": on_bad_row, "split_seed": split_seed}
+    return GraphSource(partial(read_graph, nodes, edges, **options), directed, normalise)
 
 
-def _read_files(labels: Vocabulary | None, features: Vocabulary | None, *, normalise: bool, **options: Any) -> Graph:
-    graph = read_graph(**options, labels=labels, feature_names=features)
-    if not normalise:
-        return graph
-    return Graph(**{**vars(graph), "features": row_normalised(graph.features)})
-
-
-def _with_own_names(read: Callable[[], Graph], labels: Vocabulary | None, features: Vocabulary | None) -> Graph:
-    """A set with names of its own can serve a trained model only if they are the model's."""
-    graph = read()
-    for what, wanted, found in (("labels", labels, graph.label_names), ("features", features, graph.feature_names)):
-        if wanted is not None and list(wanted) != list(found):
-            raise DataError(
-                f"the model was trained on other {what} than this data has ({len(wanted)} against {len(found)}); "
-                "fine-tune it on this data with init=CHECKPOINT"
-            )
-    return graph
-
-
-def _only(batches: list[Data]) -> Data:
+def _only(batches: list[Nodes]) -> Nodes:
     (batch,) = batches
     return batch

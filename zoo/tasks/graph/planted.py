@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
+from zoo.attention.ranges import Count, Natural, Seed, Share
 from zoo.data.generated import check_numbers
 from zoo.errors import ConfigError
 from zoo.tasks.graph.graph import TEST, TRAIN, VAL, Graph
@@ -31,15 +32,15 @@ Cue = Literal["static", "dynamic"]
 
 def plant(
     *,
-    nodes: int = 3000,
-    classes: int = 5,
-    tags: int = 8,
-    trusted: int = 3,
-    distractors: int = 6,
-    width: int = 32,
-    noise: float = 0.1,
+    nodes: Count = 3000,
+    classes: Count = 5,
+    tags: Count = 8,
+    trusted: Count = 3,
+    distractors: Natural = 6,
+    width: Count = 32,
+    noise: Share = 0.1,
     cue: Cue = "static",
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Graph:
     """Makes a graph; equal arguments give equal graphs.
 

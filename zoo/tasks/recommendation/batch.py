@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from zoo.attention.kernels.kept import for_later
+from zoo.tasks.batches import moved
 from zoo.tasks.ranges import owners
 
 UNKNOWN = "<unknown>"
@@ -110,6 +110,4 @@ class Histories:
         return torch.arange(len(self.items), device=self.items.device) - self.starts[self.users]
 
     def to(self, device: torch.device | str) -> Histories:
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        moved: dict[str, Any] = {name: each.to(device) for name, each in values.items() if isinstance(each, Tensor)}
-        return replace(self, **moved)
+        return moved(self, device)

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from zoo.errors import DataError
+from zoo.tasks.batches import moved
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +57,7 @@ class Images:
         return replace(self, pixels=pixels)
 
     def to(self, device: torch.device | str) -> Images:
-        gold = None if self.gold is None else self.gold.to(device)
-        return replace(self, pixels=self.pixels.to(device), labels=self.labels.to(device), gold=gold)
+        return moved(self, device)
 
 
 def collate(

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from recommendation_cases import data_of
 from torch.nn import functional as F
 from torchmetrics.functional.classification import binary_auroc
 
@@ -10,7 +11,6 @@ from zoo.attention import ActivationUnit, AttendFactory, Constant, Uniform, Unno
 from zoo.errors import ConfigError
 from zoo.tasks.recommendation.click import drawn
 from zoo.tasks.recommendation.data.baskets import fill
-from zoo.tasks.recommendation.data.history_data import HistoryData
 from zoo.tasks.recommendation.data.log import Log
 from zoo.tasks.recommendation.nets.din import DIN
 from zoo.tasks.recommendation.ranking.protocol import Protocol
@@ -106,7 +106,7 @@ def test_what_cannot_be_made_is_refused(options: dict, words: str) -> None:
 def auc(attend: AttendFactory, log: Log, epochs: int) -> float:
     """On validation, of a small DIN."""
     torch.manual_seed(0)
-    data = HistoryData(lambda: log, max_epochs=epochs, batch_size=32, length=int(log.lengths.max()))
+    data = data_of(log, max_epochs=epochs, batch_size=32, length=int(log.lengths.max()))
     net = DIN(items=len(log.item_names), attend=attend, dim=16, hidden=(40, 20))
     optimizer = torch.optim.Adam(net.parameters(), lr=5e-3)
     loader = data.train_dataloader()
@@ -119,7 +119,7 @@ def auc(attend: AttendFactory, log: Log, epochs: int) -> float:
             optimizer.zero_grad()
             F.binary_cross_entropy_with_logits(net(users, candidates), labels).backward()
             optimizer.step()
-    (users,) = HistoryData(lambda: log, max_epochs=1, batch_size=10_000, length=99).loader("val")
+    (users,) = data_of(log, batch_size=10_000, length=99).loader("val")
     others = Protocol(negatives=4).candidates(users)
     with torch.no_grad():
         scores = net.eval().scores(users, torch.cat([users.held_out[:, None], others], 1))

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recommendation_cases import data_of
 
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.recommendation.batch import UNKNOWN, Histories
@@ -26,10 +27,6 @@ def log_of(users: list[list[int]], *, times: list[list[int]] | None = None, **ch
         times=None if times is None else np.array([time for each in times for time in each]),
         **changes,  # type: ignore[arg-type]
     )
-
-
-def data_of(log: Log, **options: object) -> HistoryData:
-    return HistoryData(lambda: log, **({"max_epochs": 1, "batch_size": 3, "length": 4} | options))  # type: ignore[arg-type]
 
 
 def rows(data: HistoryData, split: str) -> dict[str, dict[str, object]]:
@@ -240,9 +237,9 @@ def test_histories_from_the_command_line() -> None:
     with pytest.raises(DataError, match="no history has an item that the model knows"):
         own.for_text(["x,Heat (1995)"], own.state()).setup()
     with pytest.raises(DataError, match=r"'i33'.*Did you mean 'i3'"):
-        data_of(own.read()).for_text(["i33"], own.state()).setup()
+        data_of(own.source.read()).for_text(["i33"], own.state()).setup()
     with pytest.raises(DataError, match=r"'Fargo' is not.*Did you mean 'Fargo \(1996\)'"):
-        data_of(own.read()).for_text(["Fargo"], own.state()).setup()
+        data_of(own.source.read()).for_text(["Fargo"], own.state()).setup()
 
 
 def test_long_histories_and_single_items() -> None:

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from zoo.data.tables import collecting
 from zoo.errors import DataError
+from zoo.tasks.batches import Batching
 from zoo.tasks.recommendation.data.files import Reading
 from zoo.tasks.recommendation.data.histories import items_of, read_histories
-from zoo.tasks.recommendation.data.history_data import HistoryData
+from zoo.tasks.recommendation.data.history_data import HistoryData, HistorySource
 from zoo.tasks.recommendation.data.log import Log
 
 SAMPLES = Path(__file__).parents[4] / "data" / "samples" / "recommendation"
@@ -116,12 +117,8 @@ def test_an_item_that_is_not_known_is_named_with_its_line_and_the_nearest(read) 
 
 def test_ten_thousand_items_are_a_history(read) -> None:
     items = [f"i{number % 300}" for number in range(10_000)]
-    data = HistoryData(
-        partial(read, "user,history\nlong,{}\nshort,i1|i2\n".format("|".join(items))),
-        max_epochs=1,
-        batch_size=2,
-        length=50,
-    )
+    source = HistorySource(partial(read, "user,history\nlong,{}\nshort,i1|i2\n".format("|".join(items))))
+    data = HistoryData(source, Batching(max_epochs=1, batch_size=2), length=50)
     (batch,) = data.loader("all")
     assert batch.lengths.tolist() == [50, 2]
     assert [batch.catalogue.names[item] for item in batch.items[:50]] == items[-50:]

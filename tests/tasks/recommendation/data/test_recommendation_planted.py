@@ -5,12 +5,12 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from recommendation_cases import data_of
 from scipy.stats import chi2_contingency
 from torch.nn import functional as F
 
 from zoo.attention import AttendFactory, Constant, Rotary, ScaledDot, Softmax, Uniform
 from zoo.errors import ConfigError
-from zoo.tasks.recommendation.data.history_data import HistoryData
 from zoo.tasks.recommendation.data.log import Log
 from zoo.tasks.recommendation.data.planted import limit, plant
 from zoo.tasks.recommendation.nets.sasrec import SASRec
@@ -47,7 +47,7 @@ def pairing(log: Log) -> dict[int, int]:
 
 
 def batch(log: Log, split: str, size: int = 10_000):
-    data = HistoryData(lambda: log, max_epochs=1, batch_size=size, length=int(log.lengths.max()))
+    data = data_of(log, batch_size=size, length=int(log.lengths.max()))
     return next(iter(data.loader(split)))
 
 
@@ -174,7 +174,7 @@ def test_what_cannot_be_made_is_refused(options: dict, words: str) -> None:
 def hit_rate(attend: AttendFactory, log: Log, epochs: int) -> float:
     """HR@1 on validation, of a small SASRec."""
     torch.manual_seed(0)
-    data = HistoryData(lambda: log, max_epochs=epochs, batch_size=64, length=int(log.lengths.max()))
+    data = data_of(log, max_epochs=epochs, batch_size=64, length=int(log.lengths.max()))
     net = SASRec(**data.sizes(), attend=attend, dim=32, layers=2, dropout=0.0, position=None, relative=Rotary)
     optimizer = torch.optim.Adam(net.parameters(), lr=5e-3)
     loader = data.train_dataloader()

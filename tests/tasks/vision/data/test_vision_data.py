@@ -2,7 +2,6 @@
 
 import json
 import pickle
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,17 +14,18 @@ from vision_published_cases import SMALL_CIFAR10, SMALL_IDX, publish_cifar, publ
 
 from zoo.composing import build, config
 from zoo.errors import ConfigError, DataError
+from zoo.tasks.datasets import dataset
 from zoo.tasks.vision.batch import Images
 from zoo.tasks.vision.data import sources as sets
 from zoo.tasks.vision.data.dataset import PictureSet
-from zoo.tasks.vision.data.image_data import ImageData
+from zoo.tasks.vision.data.image_data import ImageData, PictureSource
 from zoo.tasks.vision.data.published import SETS
 from zoo.tasks.vision.data.transforms import Augmentation
 
 SPLITS = np.array(["train"] * 11 + ["val"] * 4 + ["test"] * 5 + [""])
 
 
-def some(labels: Sequence[str] | None = None) -> PictureSet:
+def some() -> PictureSet:
     draw = np.random.default_rng(0)
     return PictureSet(
         pixels=draw.integers(0, 256, (21, 1, 6, 8), dtype=np.uint8),
@@ -40,7 +40,8 @@ def some(labels: Sequence[str] | None = None) -> PictureSet:
 
 def data(**options: Any) -> ImageData:
     chosen = {"read": some, "max_epochs": 3, "batch_size": 4, "mean": [0.25], "std": [0.5]} | options
-    return ImageData(chosen.pop("read"), **chosen)
+    read = chosen.pop("read")
+    return dataset(ImageData)(lambda: PictureSource(read))(**chosen)
 
 
 def ids(batches: Any) -> list[str]:
@@ -134,7 +135,7 @@ def test_ones_own_pictures_are_prepared_as_the_models_data(tmp_path: Path) -> No
     assert batch.pixels.shape == (3, 1, 12, 10)
     assert batch.label_names == ("a", "b", "c")
     as_data = replace(some(), pixels=grey[None, None], labels=np.array([0]), splits=np.array(["test"]), ids=["x"])
-    (expected,) = data(read=lambda _: as_data, height=12, width=10, mean=[0.3], std=[0.2]).loader("all")
+    (expected,) = data(read=lambda: as_data, height=12, width=10, mean=[0.3], std=[0.2]).loader("all")
     assert torch.equal(batch.pixels[0], expected.pixels[0])
 
 

@@ -18,8 +18,9 @@ from zoo.errors import ConfigError, DataError
 from zoo.maps.export import export
 from zoo.maps.score import pointing_accuracy
 from zoo.maps.source import MapOptions
+from zoo.tasks.batches import Batching
 from zoo.tasks.vision.data.dataset import PictureSet
-from zoo.tasks.vision.data.image_data import ImageData
+from zoo.tasks.vision.data.image_data import ImageData, PictureSource
 from zoo.tasks.vision.data.sources import planted_glimpse
 from zoo.tasks.vision.maps.scored import gold_cells
 from zoo.tasks.vision.module import ImageClassifier
@@ -52,7 +53,7 @@ def own(tmp_path: Path) -> ImageData:
         ids=["mine/a b.jpg", "mine/ümlaut.png"],
         channels=3,
     )
-    data = ImageData(lambda labels: given, max_epochs=1, batch_size=2, height=32, width=32, **SCALE)
+    data = ImageData(PictureSource(lambda: given), Batching(max_epochs=1, batch_size=2), height=32, width=32, **SCALE)
     data.setup()
     return data
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Int
 
+from zoo.attention.ranges import Count, Rate, Seed
 from zoo.data.generated import check_numbers
 from zoo.errors import ConfigError
 from zoo.tasks.recommendation.data.log import Log
@@ -21,12 +22,12 @@ from zoo.tasks.recommendation.data.log import Log
 
 def fill(
     *,
-    users: int = 16_000,
-    items: int = 500,
-    first: int = 10,
-    size: int = 32,
-    noise: float = 0.2,
-    seed: int = 0,
+    users: Count = 16_000,
+    items: Count = 500,
+    first: Count = 10,
+    size: Count = 32,
+    noise: Rate = 0.2,
+    seed: Seed = 0,
 ) -> Log:
     """Makes baskets, one a user; equal arguments give equal baskets.
 

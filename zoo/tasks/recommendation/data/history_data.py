@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Bool, Int
 
 from zoo.attention.ranges import Count, Share
-from zoo.data.loader import Loader
 from zoo.errors import CheckpointError, ConfigError, DataError
 from zoo.forms import COUNT
+from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.contract import TaskData
 from zoo.tasks.ranges import array_ranges
 from zoo.tasks.recommendation.batch import Catalogue, Histories
@@ -29,15 +29,29 @@ from zoo.tasks.recommendation.data.splitting import Part, Split, by_time, leave_
 _DRAW = 0
 
 
+@dataclass(frozen=True)
+class HistorySource:
+    """Where histories come from.
+
+    Args:
+        read: Reads them.
+        reading: How files are read that the user gives to a trained model.
+        duplicates: Of these files, as in training: whether an item that a user chose before is kept or dropped.
+        min_user_items: Of these files: users with fewer are in no split, as in training, and are recommended to.
+    """
+
+    read: Callable[[], Log]
+    reading: Reading = field(default_factory=Reading)
+    duplicates: Duplicates = "keep"
+    min_user_items: int = 1
+
+
 class HistoryData(TaskData):
     """Batches of users with the last items of their histories.
 
     Args:
-        read: Where the histories come from.
-        max_epochs: Passes over the users of the training split at most.
-        batch_size: Users a training step, over all processes.
-        eval_batch_size: Users a step of evaluation; None: as in training.
-        eval_examples: At most so many users of the training split in the evaluation at the end; None: all.
+        source: Where the histories come from.
+        batching: How users become batches.
         length: The longest window that the model sees: a user's last items.
         split: How items are held out (`zoo.tasks.recommendation.data.splitting`).
         val_share: With split=time, the share of all interactions in the validation split.
@@ -46,23 +60,17 @@ class HistoryData(TaskData):
         bucketed: Training batches of users with windows of similar length. Packed batches pad nothing, so that it
             matters only to a net that pads.
         unknown: What becomes of items that a trained model does not know (`log.renumbered`).
-        reading: How files are read that the user gives to a trained model; None: by the usual names of columns.
-        duplicates: Of these files, as in training: whether an item that a user chose before is kept or dropped.
-        min_user_items: Of these files: users with fewer are in no split, as in training, and are recommended to.
     """
 
     written: ClassVar[str | None] = "history"
-    is_input = False
-    """Whether these are the user's own histories, of which nothing needs to be held out."""
+
+    source: HistorySource
 
     def __init__(
         self,
-        read: Callable[[], Log],
+        source: HistorySource,
+        batching: Batching,
         *,
-        max_epochs: Count,
-        batch_size: Count,
-        eval_batch_size: Count | None = None,
-        eval_examples: Count | None = None,
         length: Count,
         split: Split = "leave_one_out",
         val_share: Share = 0.1,
@@ -70,15 +78,9 @@ class HistoryData(TaskData):
         eval_users: Count | None = None,
         bucketed: bool = False,
         unknown: Unknown = "error",
-        reading: Reading | None = None,
-        duplicates: Duplicates = "keep",
-        min_user_items: Count = 1,
     ) -> None:
-        super().__init__()
-        numbers = {
-            "batch_size": batch_size, "eval_batch_size": eval_batch_size, "length": length, "eval_users": eval_users,
-        }  # fmt: skip
-        for name, number in numbers.items():
+        super().__init__(source, batching)
+        for name, number in (("length", length), ("eval_users", eval_users)):
             if number is not None and number < 1:
                 raise ConfigError(f"data.{name}={number}: write a whole number from 1")
         if split not in ("leave_one_out", "time"):
@@ -88,11 +90,6 @@ class HistoryData(TaskData):
                 f"data.val_share={val_share} and data.test_share={test_share}: write numbers above 0 that leave a "
                 "share for training"
             )
-        self.read = read
-        self.max_epochs = max_epochs
-        self.batch_size = batch_size
-        self.eval_batch_size = batch_size if eval_batch_size is None else eval_batch_size
-        self.eval_examples = eval_examples
         self.length = length
         self.split: Split = split
         self.val_share = val_share
@@ -100,42 +97,37 @@ class HistoryData(TaskData):
         self.eval_users = eval_users
         self.bucketed = bucketed
         self.unknown: Unknown = unknown
-        self.reading = reading
-        self.duplicates: Duplicates = duplicates
-        self.min_user_items = min_user_items
-        self.on_bad_row = "error" if reading is None else reading.on_bad_row
-        self.log: Log | None = None
+        self.on_bad_row = source.reading.on_bad_row
         self._parts: dict[str, Part] | None = None
-        self._trained: dict[str, Any] | None = None
 
-    def setup(self, stage: str | None = None) -> None:
-        if self.log is not None:
-            return
-        log = self.read()
-        if self._trained is not None:
-            log = renumbered(log, self._trained["items"], self.unknown, titles=self._trained["titles"])
+    def read(self) -> Log:
+        log, trained = self.source.read(), self.trained
+        if trained is not None:
+            log = renumbered(log, trained["items"], self.unknown, titles=trained["titles"])
         self._parts = None
-        self._measured = with_enough(log, self.min_user_items) if self.is_input else log
-        if self._trained is None:
-            counts = _counts(log, self._split()["train"])
-        else:
-            counts = torch.tensor(self._trained["counts"])
+        self._measured = with_enough(log, self.source.min_user_items) if self.is_input else log
+        counts = _counts(log, self._split()["train"]) if trained is None else torch.tensor(trained["counts"])
         self._catalogue = Catalogue(names=log.item_names, titles=log.titles, counts=counts)
-        self.log = log
+        return log
+
+    @property
+    def log(self) -> Log:
+        """What was read."""
+        log: Log = self.content
+        return log
+
+    def names(self, content: Log) -> dict[str, Sequence[str]]:
+        return {"items": content.item_names}
 
     def sizes(self) -> dict[str, int]:
         """What the model must know of the data."""
-        return {"items": len(self._ready().item_names), "length": self.length}
+        return {"items": len(self.log.item_names), "length": self.length}
 
     def emptiness(self, split: str) -> str:
         """Why nobody is in a split, and what to do."""
         if self.split == "leave_one_out":
             return "No user has the three items or more that data.split=leave_one_out needs. Give longer histories"
         return f"No user has items before it and in it. Raise data.{split}_share, or choose data.split=leave_one_out"
-
-    def train_size(self) -> int:
-        """Examples an epoch: the users with something to be learned."""
-        return len(self._examples("train"))
 
     def protocol(self) -> str:
         """How items are held out."""
@@ -146,7 +138,7 @@ class HistoryData(TaskData):
     @property
     def catalogue(self) -> Catalogue:
         """The items, which all batches share."""
-        self._ready()
+        self.setup()
         return self._catalogue
 
     form: ClassVar[Mapping[str, Any]] = {
@@ -157,11 +149,11 @@ class HistoryData(TaskData):
     }
 
     def state(self) -> dict[str, Any]:
-        """The items, for a checkpoint; `restore` takes them back."""
-        log = self._ready()
+        """The items, for a checkpoint."""
+        titles = self.log.titles
         return {
-            "items": list(log.item_names),
-            "titles": None if log.titles is None else list(log.titles),
+            **super().state(),
+            "titles": None if titles is None else list(titles),
             "counts": self.catalogue.counts.tolist(),
             "length": self.length,
         }
@@ -173,68 +165,35 @@ class HistoryData(TaskData):
                 raise CheckpointError(
                     f"the checkpoint has {len(state[name]):,} {name} for {len(state['items']):,} items"
                 )
-        self._trained = state
+        super().restore(state)
         self.length = state["length"]
-        self.log = None
 
-    def for_input(self, paths: Sequence[Path], state: dict[str, Any]) -> HistoryData:
-        """The user's own histories, files of them, for a model that was trained on this data."""
+    def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> HistorySource:
+        """The user's own histories, files of them."""
         known = set(state["items"]) if self.unknown == "error" else None  # else they are renumbered, or left out
-        reading = replace(self.reading or Reading(), on_bad_row=self.on_bad_row)
-        read = partial(read_histories, paths, reading, known=known, duplicates=self.duplicates)
-        return self._for(read, state)
+        reading = replace(self.source.reading, on_bad_row=self.on_bad_row)
+        read = partial(read_histories, paths, reading, known=known, duplicates=self.source.duplicates)
+        return replace(self.source, read=read)
 
-    def for_text(self, texts: Sequence[str], state: dict[str, Any]) -> HistoryData:
+    def text_source(self, texts: Sequence[str], state: dict[str, Any]) -> HistorySource:
         """Histories of users never seen, each as ids or titles with commas between them, oldest first."""
-        return self._for(lambda: _spelled(texts, state), state)
+        return replace(self.source, read=partial(_spelled, texts, state))
 
-    def loader(self, split: str) -> Loader:
+    def examples(self, split: str, *, training: bool = False) -> Examples:
         """The users of one split in their order; `all` for every user, with the whole history to go by."""
-        examples = self._examples(split)
-        return Loader(range(len(examples)), collate=examples.batch, batch_size=self.eval_batch_size)
+        users = self._users(split)
+        if training and not len(users):
+            raise DataError("no user has two items or more in the training split, so that there is nothing to learn")
+        lengths = users.lengths.tolist() if training and self.bucketed else None
+        return Examples(entries=range(len(users)), collate=users.batch, lengths=lengths)
 
     def users(self, split: str) -> tuple[list[str], Int[np.ndarray, " k"]]:
         """The users of a split in the order of its loader: their ids, and how many of their items the model sees."""
-        examples = self._examples(split)
-        return examples.ids, examples.lengths
+        users = self._users(split)
+        return users.ids, users.lengths
 
-    def train_dataloader(self) -> Loader:
-        examples = self._examples("train")
-        if not len(examples):
-            raise DataError("no user has two items or more in the training split, so that there is nothing to learn")
-        return Loader(
-            range(len(examples)),
-            collate=examples.batch,
-            batch_size=self.batch_size,
-            shuffle=True,
-            seed=self.order_seed,
-            lengths=examples.lengths.tolist() if self.bucketed else None,
-            even=True,
-        )
-
-    def transfer_batch_to_device(self, batch: Histories, device: torch.device, dataloader_idx: int) -> Histories:
-        return batch if batch.items.device == device else batch.to(device)
-
-    def _for(self, read: Callable[[], Log], state: dict[str, Any]) -> HistoryData:
-        data = HistoryData(
-            read,
-            max_epochs=0,
-            batch_size=self.eval_batch_size,
-            length=state["length"],
-            split=self.split,
-            val_share=self.val_share,
-            test_share=self.test_share,
-            eval_users=self.eval_users,
-            unknown=self.unknown,
-            reading=self.reading,
-            min_user_items=self.min_user_items,
-        )
-        data.restore(state)
-        data.is_input = True
-        return data
-
-    def _examples(self, split: str) -> _Examples:
-        log = self._ready()
+    def _users(self, split: str) -> _Users:
+        log = self.log
         if split != "all":
             log = self._measured
         part = whole(log) if split == "all" else self._split()[split]
@@ -242,7 +201,7 @@ class HistoryData(TaskData):
         if split in ("val", "test") and self.eval_users is not None and len(part.users) > self.eval_users:
             drawn = np.random.default_rng(_DRAW).permutation(len(part.users))[: self.eval_users]
             part = part.kept(np.sort(drawn))
-        return _Examples(log, self.catalogue, part, "" if split == "all" else split, self.length)
+        return _Users(log, self.catalogue, part, "" if split == "all" else split, self.length)
 
     def _split(self) -> dict[str, Part]:
         """What is held out; not asked for where every user's whole history is."""
@@ -259,11 +218,6 @@ class HistoryData(TaskData):
         elif self._parts is None:
             self._parts = leave_one_out(self._measured)
         return self._parts
-
-    def _ready(self) -> Log:
-        self.setup()
-        assert self.log is not None
-        return self.log
 
 
 def _worth(log: Log, part: Part, split: str, unknown: int | None) -> Bool[np.ndarray, " k"]:
@@ -283,7 +237,7 @@ def _counts(log: Log, train: Part) -> torch.Tensor:
     return torch.from_numpy(np.bincount(log.items, minlength=size) - np.bincount(log.items[after], minlength=size))
 
 
-class _Examples:
+class _Users:
     """The users of one split, of whom batches are made with no loop over users or positions."""
 
     def __init__(self, log: Log, catalogue: Catalogue, part: Part, split: str, length: int) -> None:

@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 
+from zoo.attention.ranges import Count, Rate, Seed
 from zoo.data.generated import check_numbers
 from zoo.errors import ConfigError
 from zoo.tasks.recommendation.data.log import Log
@@ -26,13 +27,13 @@ _HELD_OUT = {"val": 2, "test": 1}
 
 def plant(
     *,
-    users: int = 16_000,
-    items: int = 200,
-    reach: int = 10,
-    shortest: int = 20,
-    longest: int = 30,
-    noise: float = 0.2,
-    seed: int = 0,
+    users: Count = 16_000,
+    items: Count = 200,
+    reach: Count = 10,
+    shortest: Count = 20,
+    longest: Count = 30,
+    noise: Rate = 0.2,
+    seed: Seed = 0,
 ) -> Log:
     """Makes sessions; equal arguments give equal sessions.
 

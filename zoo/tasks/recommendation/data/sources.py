@@ -1,4 +1,4 @@
-"""The data sets that can be named in a configuration; their options are its schema."""
+"""The data sets of histories that can be named in a configuration; their options are its schema."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from zoo.attention.ranges import AnyFloat, Count, Rate, Seed, Share
+from zoo.attention.ranges import AnyFloat, Count
 from zoo.data.tables import OnBadRow
+from zoo.tasks.datasets import dataset
 from zoo.tasks.recommendation.data.baskets import fill
 from zoo.tasks.recommendation.data.files import Reading, read_interactions
-from zoo.tasks.recommendation.data.history_data import HistoryData
-from zoo.tasks.recommendation.data.log import Duplicates, Log, Rare, Unknown, make_log
+from zoo.tasks.recommendation.data.history_data import HistoryData, HistorySource
+from zoo.tasks.recommendation.data.log import Duplicates, Log, Rare, make_log
 from zoo.tasks.recommendation.data.planted import plant
 from zoo.tasks.recommendation.data.published import (
     BEAUTY,
@@ -24,114 +25,34 @@ from zoo.tasks.recommendation.data.published import (
     read_pairs,
     read_reviews,
 )
-from zoo.tasks.recommendation.data.splitting import Split
 
 
-def planted_sessions(
-    *,
-    seed: Seed = 0,
-    users: Count = 16_000,
-    items: Count = 200,
-    reach: Count = 10,
-    shortest: Count = 20,
-    longest: Count = 30,
-    noise: Rate = 0.2,
-    max_epochs: Count,
-    batch_size: Count,
-    eval_batch_size: Count | None = None,
-    eval_examples: Count | None = None,
-    length: Count,
-    bucketed: bool = False,
-    unknown: Unknown = "error",
-) -> HistoryData:
+@dataset(HistoryData, generator=plant)
+def planted_sessions(generate: Callable[[], Log]) -> HistorySource:
     """Generated sessions in which each item says how far back the one lies that decides the next: `planted.plant`."""
-    return HistoryData(
-        partial(
-            plant,
-            seed=seed,
-            users=users,
-            items=items,
-            reach=reach,
-            shortest=shortest,
-            longest=longest,
-            noise=noise,
-        ),
-        max_epochs=max_epochs,
-        batch_size=batch_size,
-        eval_batch_size=eval_batch_size,
-        eval_examples=eval_examples,
-        length=length,
-        bucketed=bucketed,
-        unknown=unknown,
-    )
+    return HistorySource(generate)
 
 
-def planted_baskets(
-    *,
-    seed: Seed = 0,
-    users: Count = 16_000,
-    items: Count = 500,
-    first: Count = 10,
-    size: Count = 32,
-    noise: Rate = 0.2,
-    max_epochs: Count,
-    batch_size: Count,
-    eval_batch_size: Count | None = None,
-    eval_examples: Count | None = None,
-    length: Count,
-    bucketed: bool = False,
-    unknown: Unknown = "error",
-) -> HistoryData:
+@dataset(HistoryData, generator=fill)
+def planted_baskets(generate: Callable[[], Log]) -> HistorySource:
     """Generated baskets in which an item is chosen since its partner, one past item, is there: `baskets.fill`."""
-    return HistoryData(
-        partial(fill, seed=seed, users=users, items=items, first=first, size=size, noise=noise),
-        max_epochs=max_epochs,
-        batch_size=batch_size,
-        eval_batch_size=eval_batch_size,
-        eval_examples=eval_examples,
-        length=length,
-        bucketed=bucketed,
-        unknown=unknown,
-    )
+    return HistorySource(generate)
 
 
+@dataset(HistoryData)
 def published(
     *,
     name: Literal["ml_1m", "ml_1m_ratings", "ml_100k", "amazon_beauty", "amazon_beauty_sasrec"],
     root: str,
     cache: str | None = None,
-    max_epochs: Count,
-    batch_size: Count,
-    eval_batch_size: Count | None = None,
-    eval_examples: Count | None = None,
-    length: Count,
-    split: Split = "leave_one_out",
-    val_share: Share = 0.1,
-    test_share: Share = 0.1,
-    eval_users: Count | None = None,
-    bucketed: bool = False,
-    unknown: Unknown = "error",
-) -> HistoryData:
+) -> HistorySource:
     """A published set, users and items with five actions or more.
 
     `ml_1m` and `amazon_beauty_sasrec` are the files of the SASRec authors, `ml_1m_ratings` and `ml_100k` the ratings of
     GroupLens, with times, `amazon_beauty` McAuley's reviews, with times.
     """
     folders = [Path(root)] if cache is None else [Path(root), Path(cache)]
-    return HistoryData(
-        partial(_READERS[name], folders),
-        max_epochs=max_epochs,
-        batch_size=batch_size,
-        eval_batch_size=eval_batch_size,
-        eval_examples=eval_examples,
-        length=length,
-        split=split,
-        val_share=val_share,
-        test_share=test_share,
-        eval_users=eval_users,
-        bucketed=bucketed,
-        unknown=unknown,
-    )
+    return HistorySource(partial(_READERS[name], folders))
 
 
 _READERS: dict[str, Callable[[list[Path]], Log]] = {
@@ -143,6 +64,7 @@ _READERS: dict[str, Callable[[list[Path]], Log]] = {
 }
 
 
+@dataset(HistoryData)
 def interactions(
     *,
     table: str,
@@ -157,48 +79,14 @@ def interactions(
     min_user_items: Count = 1,
     min_item_users: Count = 1,
     rare: Rare = "drop",
-    max_epochs: Count,
-    batch_size: Count,
-    eval_batch_size: Count | None = None,
-    eval_examples: Count | None = None,
-    length: Count,
-    split: Split = "leave_one_out",
-    val_share: Share = 0.1,
-    test_share: Share = 0.1,
-    eval_users: Count | None = None,
-    bucketed: bool = False,
-    unknown: Unknown = "error",
-) -> HistoryData:
+) -> HistorySource:
     """The user's own interactions, a table with a row for each: see data/README.md."""
     reading = Reading(
         user=user, item=item, timestamp=timestamp, rating=rating, min_rating=min_rating, on_bad_row=on_bad_row
     )
-    return HistoryData(
-        partial(
-            _read_own,
-            Path(table),
-            reading,
-            None if titles is None else Path(titles),
-            duplicates=duplicates,
-            min_user_items=min_user_items,
-            min_item_users=min_item_users,
-            rare=rare,
-        ),
-        max_epochs=max_epochs,
-        batch_size=batch_size,
-        eval_batch_size=eval_batch_size,
-        eval_examples=eval_examples,
-        length=length,
-        split=split,
-        val_share=val_share,
-        test_share=test_share,
-        eval_users=eval_users,
-        bucketed=bucketed,
-        unknown=unknown,
-        reading=reading,
-        duplicates=duplicates,
-        min_user_items=min_user_items,
-    )
+    making = {"duplicates": duplicates, "min_user_items": min_user_items, "min_item_users": min_item_users}
+    read = partial(_read_own, Path(table), reading, None if titles is None else Path(titles), **making, rare=rare)
+    return HistorySource(read, reading, duplicates, min_user_items)
 
 
 def _read_own(path: Path, reading: Reading, titles: Path | None, **making: Any) -> Log:

@@ -14,12 +14,13 @@ are different ones.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from jaxtyping import Bool, Int, UInt8, UInt16
 from sklearn.datasets import load_digits
 
+from zoo.attention.ranges import Count, Natural, Seed
 from zoo.data.generated import check_numbers
 from zoo.errors import ConfigError
 from zoo.tasks.vision.data.dataset import SPLITS, PictureSet
@@ -39,16 +40,16 @@ _MOST_COLOURS = len(_LEVELS) ** 3 - len(_LEVELS)
 
 def plant(
     *,
-    train: int = 10_000,
-    val: int = 1_000,
-    test: int = 1_000,
-    rows: int = 4,
-    columns: int = 4,
-    margin: int = 0,
-    colours: int = 16,
-    noise: int = 16,
+    train: Count = 10_000,
+    val: Count = 1_000,
+    test: Count = 1_000,
+    rows: Count = 4,
+    columns: Count = 4,
+    margin: Natural = 0,
+    colours: Count = 16,
+    noise: Annotated[int, ">= 0", "<= 255"] = 16,
     cue: Cue = "frame",
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> PictureSet:
     """Makes pictures; equal arguments give equal pictures.
 

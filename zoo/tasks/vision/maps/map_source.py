@@ -40,7 +40,6 @@ class PictureMaps(MapSource):
 
     def __init__(self, module: ImageClassifier, data: ImageData, options: MapOptions) -> None:
         super().__init__(module.net, options)
-        assert data.pictures is not None
         self.module, self.data, self.pictures = module, data, data.pictures
         self.scored = [module.explain_by]
         self.split = "test" if {"train", "val"} & set(self.pictures.splits.tolist()) else "all"

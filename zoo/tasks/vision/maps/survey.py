@@ -32,7 +32,6 @@ class Survey:
     """
 
     def __init__(self, module: ImageClassifier, data: ImageData, split: str) -> None:
-        assert data.pictures is not None
         self.module, self.data, self.split = module, data, split
         self.gates = GateTable(data.pictures.label_names)
         self._count = len(data.pictures.numbers(split))
