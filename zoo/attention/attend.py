@@ -292,7 +292,7 @@ class Attend(nn.Module):
             return self._weighed_at_once(query, key, support, state)
         if not queries:
             return support.zeros(query, key), None, state
-        if not isinstance(support, DenseSupport):  # in other layouts the pairs of a query are no row
+        if not isinstance(support, DenseSupport):  # in other layouts the pairs of one query are not a row
             kind = type(support).__name__
             raise ValueError(f"{type(self.score).__name__} goes query by query, which {kind} does not: give one a call")
         steps, drawn_from = [], []

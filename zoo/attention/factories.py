@@ -1,4 +1,4 @@
-"""Factories of attention sites: a net calls one for every site, so that each has parameters of its own."""
+"""Factories of attention sites: a network calls one for every site, so that each site has its own parameters."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from zoo.attention.ranges import Rate
 
 @dataclass(frozen=True)
 class AttendFactory:
-    """`(dim, heads) -> Attend`: what a net is given, so that every site has its own parameters.
+    """Makes an `Attend` for each site of a network: `(dim, heads) -> Attend`.
 
     Args:
-        score, normalise, restrict: Classes or partials; each is given those of `dim` and `heads` that it asks for.
-        dropout: Of the weights: a probability, or a class or partial of another kind of dropout.
+        score, normalise, restrict: Classes or partials; called with `dim` and `heads`, if their signature has them.
+        dropout: Dropout of the weights: a probability, or a class or partial of a `DropWeights`.
     """
 
     score: Callable[..., Any]
@@ -38,10 +38,10 @@ class AttendFactory:
 
 @dataclass(frozen=True)
 class SiteFactory:
-    """`(dim, heads) -> site`, for a mechanism that scores, normalises and combines in one.
+    """Makes a mechanism that replaces `Attend` as a whole for each site: `(dim, heads) -> site`.
 
     Args:
-        site: A class or partial; given those of `dim` and `heads` that it asks for.
+        site: Class or partial; called with `dim` and `heads`, if its signature has them.
     """
 
     site: Callable[..., Any]
@@ -51,6 +51,6 @@ class SiteFactory:
 
 
 def sized(part: Callable[..., Any], sizes: dict[str, int]) -> Any:
-    """Calls a class or partial with those of the sizes that it asks for."""
+    """Calls a class or partial with those sizes that its signature has."""
     asked = inspect.signature(part).parameters
     return part(**{name: size for name, size in sizes.items() if name in asked})

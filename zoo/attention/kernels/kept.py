@@ -46,7 +46,7 @@ def kept(count: int) -> Callable[[Callable[..., _Made]], Callable[..., _Made]]:
 
 
 def once(known: dict[str, Any], name: str, sizes: tuple[Any, ...], make: Callable[[], _Made]) -> _Made:
-    """What an object knows for these sizes, computed if it was not before."""
+    """Returns the result of `make` from the cache `known` of an object, or computes it for new sizes."""
     if not may_be_kept():
         return make()
     found = known.get(name)
@@ -56,10 +56,10 @@ def once(known: dict[str, Any], name: str, sizes: tuple[Any, ...], make: Callabl
 
 
 def can_be_read(x: Shaped[Tensor, "..."]) -> bool:
-    """Whether what is done may depend on the numbers, without a wait for a device or a break in a compiled graph."""
+    """Returns True if values of a tensor can be read without waiting for a device or breaking a compiled graph."""
     return type(x) is Tensor and x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def unless_all(x: Bool[Tensor, "..."]) -> Bool[Tensor, "..."] | None:
-    """None where all are true, if that can be known."""
+    """Returns None if all values are true and can be read, else the tensor."""
     return None if can_be_read(x) and x.all() else x

@@ -1,1 +1,1 @@
-"""Observation: taps, records, views of long maps."""
+"""Observation: taps at attention sites, recorders, and views of long maps."""

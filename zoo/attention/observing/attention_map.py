@@ -13,7 +13,7 @@ from zoo.attention.observing.views import View
 from zoo.attention.supports.support import Support
 
 MEAN = -1
-"""The number of the head that is the average of all."""
+"""Number of the head that is the average of all heads."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,16 +23,16 @@ class AttentionMap:
     Args:
         site: Qualified name of the module that attends.
         weights: Weights before dropout.
-        axes: The name of each axis of `weights`: batch, head, query, key; or edge, head; a leading `step` where a
-            decoder called the site once per step. Gates and views have names of their own.
-        support: Which pairs exist: for edges also whose weight each row is. A list, one a step, with a step axis. None
-            where the weights are not of pairs.
-        heads: The number of each kept head; none where there is no such axis.
-        lengths: For a map with steps: axis -> how much of it each step has; the rest of the shorter ones is padding.
-        view: What the weights were reduced to.
-        keys: Under `TopK` the key that each weight is of; -1 at padding.
-        probabilities: What the weights were drawn from, where they were drawn (hard attention).
-        implied: Whether the mechanism has no weights, and these are what it amounts to.
+        axes: Names of the axes of `weights`: batch, head, query, key; or edge, head; with a leading `step` if a decoder
+            called the site once per step. Gates and views have their own names.
+        support: Support of the pairs; a list with one support per step if there is an axis `step`. None if the weights
+            do not belong to pairs.
+        heads: Numbers of the recorded heads; empty without an axis `head`.
+        lengths: For a map with steps, the length of each axis in every step; shorter steps are padded.
+        view: View that the weights were reduced by.
+        keys: For `TopK`, the key of each weight; -1 at padding.
+        probabilities: Probabilities that the weights were drawn from (hard attention).
+        implied: True if the mechanism has no weights and these are the weights that it implies.
     """
 
     site: str

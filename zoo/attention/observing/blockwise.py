@@ -1,8 +1,8 @@
-"""Exact attention in blocks: what a fused kernel computes, to be read.
+"""Exact attention in blocks: a readable implementation of the algorithm of fused kernels.
 
-The softmax over all keys is put together from blocks of them (Milakov & Gimelshein 2018, algorithm 3): a running
-maximum m, and sums relative to it that are rescaled where it rises. No n x n tensor is held, forward or backward
-(Rabe & Staats 2021; Dao et al. 2022, algorithms 1 and 4).
+The softmax over all keys is computed block by block (Milakov & Gimelshein 2018, algorithm 3), with a running maximum m
+and sums relative to it, which are rescaled whenever it rises. No n x n tensor is stored, forward or backward (Rabe &
+Staats 2021; Dao et al. 2022, algorithms 1 and 4).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from zoo.attention.supports.dense import DenseSupport
 
 
 class Attended(NamedTuple):
-    """The context of each query, and the logarithm of its softmax's denominator: -inf where it sees no key."""
+    """The context of each query, and the logarithm of the denominator of its softmax: -inf if it sees no key."""
 
     context: Float[Tensor, "b h q v"]
     log_sum: Float[Tensor, "b h q"]
@@ -35,11 +35,11 @@ def blockwise(
     scale: float | None = None,
     block: int = 512,
 ) -> Attended:
-    """softmax(scale Q K^T) V, with O(n) memory; what the blocks are does not change it.
+    """Computes softmax(scale Q K^T) V in O(n) memory; the size of blocks does not change the result.
 
     Args:
-        scale: Of the scores; 1 / sqrt(d) if not given.
-        block: Queries, and keys, that are looked at together.
+        scale: Scale of the scores. Default: 1 / sqrt(d).
+        block: Number of queries, and of keys, in a block.
     """
     if block < 1:
         raise ValueError(f"a block has at least 1 query and key, got {block}")
@@ -59,7 +59,7 @@ def weights_between(
     *,
     scale: float | None = None,
 ) -> Float[Tensor, "b h rows columns"]:
-    """Any part of the map, rows and columns, from what `blockwise` left: exp(s_ij - log_sum_i)."""
+    """Computes the weights exp(s_ij - log_sum_i) of some queries and keys, with `log_sum` from `blockwise`."""
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     mask = _part(support, queries, keys, query.shape[2], key.shape[2], query.device)
     scores = _scores(query[:, :, queries], key[:, :, keys], mask, scale)
@@ -67,7 +67,7 @@ def weights_between(
 
 
 class _Blockwise(torch.autograd.Function):
-    """Keeps the inputs, the context and one number a query; the weights are computed again in the backward pass."""
+    """Saves the inputs, the context and one number per query; the backward pass recomputes the weights."""
 
     @staticmethod
     def forward(
@@ -84,7 +84,7 @@ class _Blockwise(torch.autograd.Function):
             for columns, mask in _visible(support, rows, query.shape[2], key.shape[2], block, query.device):
                 scores = _scores(of_rows, key[:, :, columns], mask, scale)
                 higher = torch.maximum(top, scores.amax(-1, keepdim=True))
-                # A row that has seen no key yet: everything relative to 0 instead of -inf, whose difference is NaN.
+                # For a row without keys so far, the maximum is replaced by 0, because -inf - (-inf) would be NaN.
                 base = higher.masked_fill(higher == float("-inf"), 0.0)
                 part, kept = (scores - base).exp(), (top - base).exp()
                 total = total * kept + part.sum(-1, keepdim=True)
@@ -99,7 +99,7 @@ class _Blockwise(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """Dao et al. 2022, algorithm 4: dS = P (dP - D), where D_i = dO_i · O_i; a gradient of log_sum adds to it."""
+        """Computes dS = P (dP - D), D_i = dO_i · O_i (Dao et al. 2022, algorithm 4), plus the gradient of log_sum."""
         query, key, value, context, log_sum = ctx.saved_tensors
         of_context, of_log_sum = (each.to(context.dtype) for each in gradients)
         support, scale, block = ctx.support, ctx.scale, ctx.block
@@ -131,7 +131,7 @@ def _weights(scores: Tensor, log_sum: Tensor) -> Float[Tensor, "b h rows columns
 def _cleaned(
     query: Tensor, key: Tensor, value: Tensor, support: DenseSupport, block: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """With zeros where no pair is, whatever stands there: 0 x NaN would be NaN."""
+    """Sets queries, keys and values without a pair to zero, because 0 x NaN would be NaN."""
     if support.permitted is None:
         return query, key, value
     batch, heads, queries, keys = *query.shape[:3], key.shape[2]
@@ -152,7 +152,7 @@ def _blocks(length: int, block: int) -> Iterator[slice]:
 def _visible(
     support: DenseSupport, rows: slice, queries: int, keys: int, block: int, device: torch.device
 ) -> Iterator[tuple[slice, Bool[Tensor, "#b #h #rows #columns"] | None]]:
-    """The blocks of keys of which these queries may see any, as far as causality goes, and which of them."""
+    """Yields the blocks of keys that causality lets these queries see, each with its mask."""
     last = rows.stop + _ahead(support, queries, keys) if support.causal else keys
     for columns in _blocks(min(last, keys), block):
         yield columns, _part(support, rows, columns, queries, keys, device)
@@ -161,7 +161,7 @@ def _visible(
 def _part(
     support: DenseSupport, rows: slice, columns: slice, queries: int, keys: int, device: torch.device
 ) -> Bool[Tensor, "#b #h #rows #columns"] | None:
-    """The part of a mask that is about some queries and some keys."""
+    """Returns the mask of some queries and some keys."""
     permitted = support.permitted
     if permitted is not None:
         permitted = permitted[:, :, rows] if permitted.shape[2] > 1 else permitted
@@ -175,5 +175,5 @@ def _part(
 
 
 def _ahead(support: DenseSupport, queries: int, keys: int) -> int:
-    """The key at which the first query stands."""
+    """Returns the position of the first query."""
     return keys - queries - support.later

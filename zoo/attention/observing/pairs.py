@@ -1,4 +1,4 @@
-"""Recorded weights as penalties see them: dense maps and lists of pairs, by query and by key alike."""
+"""Recorded weights in the form that penalties use: dense maps and lists of pairs, with the same operations."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ class Pairs(ABC):
     """The weights of one map.
 
     Args:
-        weights: In at least fp32, zero where no pair is: (b,h,q,k) or (b,h,p).
-        permitted: Which pairs exist; broadcasts to the weights.
-        counted: Queries that are no padding; None: as far as is known, all.
+        site: Qualified name of the module that attends.
+        weights: Weights in fp32 or wider, zero where there is no pair: (b,h,q,k) or (b,h,p).
+        permitted: Mask of the pairs that exist; broadcasts to the weights.
+        counted: Mask of the queries that are not padding. Default: all queries.
     """
 
     site: str
@@ -31,7 +32,7 @@ class Pairs(ABC):
 
     @property
     def real(self) -> Bool[Tensor, "b h q"]:
-        """The queries that count and see a key."""
+        """Mask of the queries that are not padding and see a key."""
         seeing = self.by_query(self.permitted.expand(self.weights.shape).to(self.weights.dtype)) > 0
         if self.counted is None:
             return seeing
@@ -44,11 +45,11 @@ class Pairs(ABC):
 
     @property
     def is_real(self) -> Bool[Tensor, "b h *pairs"]:
-        """The pairs of real queries."""
+        """Mask of the pairs of real queries."""
         return self.at_query(self.real)
 
     def shared(self, gold: Float[Tensor, "..."] | Bool[Tensor, "..."]) -> Float[Tensor, "b h *pairs"]:
-        """An alignment, given without heads, whose keys share their query's attention; zero for queries without any."""
+        """Normalises a gold alignment (without heads) to sum to one for each query; zero for queries without keys."""
         batch, _, *pairs = self.weights.shape
         if gold.shape not in ((batch, *pairs), tuple(pairs)):
             raise ValueError(f"{self.site} has pairs {(batch, *pairs)}, and the gold attention is {tuple(gold.shape)}")
@@ -59,20 +60,20 @@ class Pairs(ABC):
 
     @abstractmethod
     def by_query(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
-        """The sum over the pairs of each query: (b,h,q)."""
+        """Returns the sum over the pairs of each query: (b,h,q)."""
 
     @abstractmethod
     def by_key(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
-        """The sum over the pairs of each key: (b,h,k)."""
+        """Returns the sum over the pairs of each key: (b,h,k)."""
 
     @abstractmethod
     def at_query(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
-        """What belongs to the query of each pair."""
+        """Returns for each pair the entry of its query; broadcasts to the pairs."""
 
 
 @dataclass(frozen=True, eq=False)
 class Dense(Pairs):
-    """(b,h,q,k); the steps of a decoder are queries."""
+    """Pairs (b,h,q,k); the steps of a decoder are queries."""
 
     def by_query(self, x: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q"]:
         return x.sum(-1)
@@ -86,7 +87,7 @@ class Dense(Pairs):
 
 @dataclass(frozen=True, eq=False)
 class Listed(Pairs):
-    """(b,h,p): edges, and the pairs of sparse patterns."""
+    """Pairs (b,h,p): edges of graphs, and the pairs of sparse patterns."""
 
     query: Int[Tensor, " p"]
     key: Int[Tensor, " p"]
@@ -103,9 +104,10 @@ class Listed(Pairs):
 
 
 def pairs_of(found: AttentionMap, counted: Bool[Tensor, "b q"] | None = None) -> list[Pairs]:
-    """A map by query as one, its steps in their order; of a list of pairs each call of the site on its own.
+    """Converts a map to the pairs of its calls.
 
-    Where the weights were drawn, what they were drawn from: a draw is all or nothing, whatever its probabilities.
+    The calls of a dense map are joined along the queries; those of lists of pairs stay separate. For weights that were
+    drawn, the probabilities are used in their place.
     """
     steps = (found if found.probabilities is None else replace(found, weights=found.probabilities)).steps()
     if found.view is not None or not all(each.has_pairs for each in steps):

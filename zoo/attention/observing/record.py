@@ -1,4 +1,4 @@
-"""Attention observed without being changed: a Tap at every site, `record` to open them, AttentionMaps to read."""
+"""Recording of attention weights: every site has a `Tap`, `record` opens the taps, and a `Recording` has the maps."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from zoo.attention.supports.support import Support
 
 
 class Tap(nn.Module):
-    """The place of a site where its weights come out while a recorder is open.
+    """The part of an attention site that passes its weights to open recorders.
 
-    `is_open` and `wants_gradient` are plain flags and `emit` is outside of compiled graphs: under `torch.compile` an
-    open recorder costs one more graph, not one a call.
+    `is_open` and `wants_gradient` are plain flags, and `emit` runs outside of compiled graphs. Under `torch.compile` an
+    open recorder therefore costs one additional graph, not one per call.
     """
 
     is_open: bool
@@ -46,13 +46,15 @@ class Tap(nn.Module):
         probabilities: Float[Tensor, "..."] | None = None,
         implied: bool = False,
     ) -> None:
-        """Weights before dropout, and the support whose pairs they belong to.
+        """Passes weights to the open recorders.
 
         Args:
-            support: None where the weights are not of pairs, as a gate's.
-            axes: The names of the axes; those of the support's pairs if not given.
-            probabilities: What the weights were drawn from, where they were drawn.
-            implied: Whether the mechanism does without these weights; they go to recorders that asked for such.
+            weights: Weights before dropout.
+            support: Support whose pairs the weights belong to; None if they do not belong to pairs, as in a gate.
+            axes: Names of the axes. Default: the axes of the support.
+            probabilities: Probabilities that the weights were drawn from (hard attention).
+            implied: True if the mechanism has no weights and these are implied; only recorders with `implied=True` get
+                them.
         """
         if axes is None:
             if support is None:
@@ -71,13 +73,13 @@ class Tap(nn.Module):
     def emit_rows(
         self, weigh: RowWeigher, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support
     ) -> None:
-        """Weights that are never held whole: `weigh(rows, support of those rows)` gives those of some queries."""
+        """Passes weights to recorders with a view, computed by `weigh` for a few queries at a time."""
         for sink in self._sinks:
             sink.take_rows(weigh, (*query.shape[:-1], key.shape[-2]), support)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def silent(self, reason: str) -> None:
-        """A mechanism without weights says so; it never invents a map."""
+        """Records the reason why a mechanism has no weights."""
         for sink in self._sinks:
             sink.recording.silent[sink.site] = reason
 
@@ -103,7 +105,7 @@ class Tap(nn.Module):
 
 @dataclass
 class Recording(Mapping[str, AttentionMap]):
-    """The maps of one `with record(...)`, by the qualified name of their site, in the order of the model."""
+    """The maps of one `with record(...)` block by the qualified name of their site, in the order of the model."""
 
     grad: bool = False
     budget: int | None = None
@@ -111,9 +113,9 @@ class Recording(Mapping[str, AttentionMap]):
     implied: bool = False
     used: int = 0
     cut: dict[str, int] = field(default_factory=dict)
-    """Bytes that the budget did not allow, by site."""
+    """Bytes of the maps that the budget left out, by site."""
     silent: dict[str, str] = field(default_factory=dict)
-    """Why a site has no weights."""
+    """Reason why a site has no weights, by site."""
     _sinks: dict[str, _Sink] = field(default_factory=dict)
 
     def __getitem__(self, site: str) -> AttentionMap:
@@ -135,7 +137,7 @@ class Recording(Mapping[str, AttentionMap]):
 
 @dataclass(frozen=True, eq=False)
 class _Call:
-    """What a site gave in one call."""
+    """The weights of a site in one call."""
 
     weights: Tensor
     keys: Tensor | None
@@ -147,7 +149,7 @@ class _Call:
 
 @dataclass(eq=False)
 class _Sink:
-    """Where the weights of one site go for one recorder."""
+    """Collects the weights of one site for one recorder."""
 
     site: str
     recording: Recording
@@ -231,7 +233,7 @@ class _Sink:
 
 
 def _stack(steps: list[Tensor], filled: int = 0) -> Tensor:
-    """One more axis for the steps; a decoder's own keys grow with them, and what a step lacks weighs nothing."""
+    """Stacks steps along a new axis; a step with fewer keys than the longest is padded."""
     longest = [max(sizes) for sizes in zip(*(step.shape for step in steps), strict=True)]
     return torch.stack([_padded(step, longest, filled) for step in steps])
 
@@ -252,16 +254,22 @@ def record(
     view: View | None = None,
     implied: bool = False,
 ) -> Iterator[Recording]:
-    """Collects the weights of every attention site of `model` that runs inside the `with`.
+    """Collects the weights of every attention site of `model` that runs inside the `with` block.
+
+    Without `grad`, outputs and gradients of the model do not change in any bit.
 
     Args:
+        model: Model to observe.
         layers: Sites to observe: numbers in the order of the model (negative from the end), or patterns of names.
-        heads: Heads to keep.
-        budget: Bytes that the maps may take; what did not fit is warned of and listed in `Recording.cut`.
-        grad: Keep the weights' gradient. Sites then take the written-out path instead of a fused kernel.
-        view: What of each map to keep: `Rows`, `Pooled`, `TopK` or `Entropy`. A fused site then never holds a map
-            whole, and the memory is O(n).
-        implied: Also the maps that mechanisms without weights imply, marked so: O(n^2), whatever the mechanism costs.
+            Default: all sites.
+        heads: Heads to keep. Default: all heads.
+        budget: Largest size of all maps in bytes. Maps that the budget leaves out are listed in `Recording.cut`, with a
+            warning. Default: no limit.
+        grad: If True, keeps the gradient of the weights. Sites then compute weights explicitly, without fused kernels.
+        view: Reduction of each map: `Rows`, `Pooled`, `TopK` or `Entropy`. A fused site then never stores a whole map,
+            and memory is O(n). Default: whole maps.
+        implied: If True, also computes the maps that mechanisms without weights imply, with `AttentionMap.implied` set;
+            this costs O(n^2) for every mechanism.
     """
     if grad and view is not None:
         raise ValueError("grad=True keeps whole maps with their gradient; give it or a view, not both")
@@ -281,7 +289,7 @@ def record(
 
 
 def sites(model: nn.Module) -> dict[str, Tap]:
-    """Every attention site of a model by its qualified name, without what wrappers add to names."""
+    """Returns every attention site of a model by its qualified name, without the prefixes of wrappers."""
     found = {}
     for name, module in model.named_modules():
         if isinstance(module, Tap):

@@ -1,6 +1,6 @@
-"""What is kept of the map of a long input, reduced block by block of queries: O(n) memory, all of it exact.
+"""Views: exact reductions of the maps of long inputs, computed one block of queries at a time in O(n) memory.
 
-A fused site computes the weights of some queries at a time for a view, and never holds the n x n of them.
+For a view, a fused site computes the weights of a few queries at a time and never stores all n x n of them.
 """
 
 from __future__ import annotations
@@ -16,47 +16,47 @@ from torch import Tensor
 from zoo.attention.supports.dense import DenseSupport
 
 RowWeigher = Callable[[slice, DenseSupport], Tensor]
-"""`(queries, the support of those) -> their weights (b,h,q,k)`."""
-# Weights a block: 16 MB of fp32, of which a softmax holds several copies.
+"""Computes the weights (b,h,q,k) of some queries from their slice and their support."""
+# Weights in a block: 16 MB in fp32; a softmax holds several copies of them.
 _NUMBERS = 1 << 22
 
 
 class Block(NamedTuple):
-    """The weights of some queries; `start` counts from the first query that the view looks at."""
+    """The weights of some queries; `start` is counted from the first query that the view reads."""
 
     start: int
     weights: Float[Tensor, "b h rows k"]
 
 
 class Seen(NamedTuple):
-    """What a view keeps."""
+    """The result of a view."""
 
     weights: Float[Tensor, "b h ..."]
     keys: Int[Tensor, "b h ..."] | None = None
-    """Which key each weight is of, where that is not its place."""
+    """Key of each weight, if it does not follow from its index."""
 
 
 @runtime_checkable
 class View(Protocol):
-    """A reduction of a map to what can be held."""
+    """A reduction of a map to a size that fits into memory."""
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The names of the axes of what is kept."""
+        """Names of the axes of the result."""
         ...
 
     def rows(self, queries: int) -> slice:
-        """The queries that it looks at."""
+        """Returns the queries that the view reads."""
         ...
 
     def reduce(self, blocks: Iterator[Block], queries: int, keys: int) -> Seen:
-        """From the weights of a block of queries after the other; there is at least one block, of no query maybe."""
+        """Reduces the weights of consecutive blocks of queries; there is at least one block, which may be empty."""
         ...
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of the queries from `start` to before `stop`, as they are."""
+    """Keeps the rows of the queries from `start` to `stop - 1` unchanged."""
 
     start: int
     stop: int
@@ -77,10 +77,10 @@ class Rows:
 
 @dataclass(frozen=True)
 class Pooled:
-    """The map at the size of a screen: what a query of a cell spends on the keys of the cell, on average.
+    """Pools a map to `size` x `size` cells.
 
-    Summed over the keys, so that a row of cells sums to what the rows of weights do, and averaged over the queries.
-    Position i of n is in cell floor(i size / n); where n is below `size` each position has its own.
+    Weights are summed over the keys of a cell, so that the sums of rows do not change, and averaged over its queries.
+    Position i of n is in cell floor(i size / n); if n is below `size`, each position has its own cell.
     """
 
     size: int
@@ -111,7 +111,7 @@ class Pooled:
 
 @dataclass(frozen=True)
 class TopK:
-    """The `k` keys of each query with the most weight, the largest first; all where there are fewer."""
+    """Keeps the `k` largest weights of each query in descending order, or all if there are fewer keys."""
 
     k: int
     axes: ClassVar[tuple[str, ...]] = ("batch", "head", "query", "rank")
@@ -130,7 +130,7 @@ class TopK:
 
 @dataclass(frozen=True)
 class Entropy:
-    """- sum_j w_j log w_j of each query, in nats: 0 where one key has it all, log n where n keys share alike."""
+    """Computes - sum_j w_j log w_j of each query, in nats: 0 for a single key, log n for n keys of equal weight."""
 
     axes: ClassVar[tuple[str, ...]] = ("batch", "head", "query")
 
@@ -144,7 +144,7 @@ class Entropy:
 def see(
     view: View, weigh: RowWeigher, shape: tuple[int, int, int, int], support: DenseSupport
 ) -> tuple[Seen, DenseSupport]:
-    """What a view keeps of a map (b,h,q,k), and the support of the queries that it looks at."""
+    """Applies a view to a map (b,h,q,k); returns the result and the support of the queries that the view reads."""
     queries, keys = shape[2:]
     rows = view.rows(queries)
     return view.reduce(_blocks(rows, weigh, shape, support), queries, keys), support.of_queries(rows, queries)
@@ -159,10 +159,10 @@ def _blocks(rows: slice, weigh: RowWeigher, shape: tuple[int, int, int, int], su
 
 
 def _collected(parts: Iterable[tuple[int, tuple[Tensor, ...]]], queries: int) -> Seen:
-    """What each block gave, one after the other along the queries.
+    """Concatenates the results of blocks along the queries.
 
-    Written into tensors of their full size: kept one by one, small results between freed blocks fragment the heap, by
-    3 GB for the top keys of 32,768 queries.
+    They are copied into tensors of full size at once: small results that are kept between freed blocks would fragment
+    the heap, by 3 GB for the top keys of 32,768 queries.
     """
     found: list[Tensor] = []
     for start, part in parts:

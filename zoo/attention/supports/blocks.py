@@ -1,8 +1,8 @@
-"""Sparse attention within a sequence: blocks of queries, each with the few keys that its queries look at.
+"""Sparse attention within a sequence: blocks of queries, each with the keys that its queries may attend to.
 
-`Blocks` is one regular piece of it, a `Layout` one or two of them, `BlockSupport` a layout and the mask of a batch. A
-layout is made once for a length, from a rule about positions, and shared. Time and memory are O(queries x keys of one
-query) throughout, in construction too.
+`Blocks` is one regular set of blocks, a `Layout` has one or two of them, and a `BlockSupport` is a layout with the mask
+of a batch. A layout is made from a rule about positions, once for a length, and is shared. Time and memory are
+O(queries x keys of one query), also for making it.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from zoo.attention.supports.support import (
 )
 
 Rule = Callable[[Tensor, Tensor], Tensor]
-"""Which query may attend to which key: positions (c,r,1) and (c,1,s), both int32, to boolean (c,r,s)."""
+"""Returns the mask (c,r,s) of the pairs of query positions (c,r,1) and key positions (c,1,s), both int32."""
 
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """The pairs of a cut sequence.
+    """Blocks of queries and their keys.
 
     Args:
-        queries: The query in each row, -1 for none.
-        keys: The key in each slot, -1 for none.
-        permitted: Which of the pairs exist; None where all do.
-        lengths: For each slot the shortest and the longest sequence that has it; None where all have.
+        queries: Query in each row, -1 for none.
+        keys: Key in each slot, -1 for none.
+        permitted: Mask of the pairs that exist; None: all.
+        lengths: Lengths of the shortest and the longest sequence that has each slot; None: all sequences have it.
     """
 
     cut: Cut
@@ -58,7 +58,12 @@ class Blocks:
         rule: Rule | None,
         lengths: tuple[Int[Tensor, "c s"], Int[Tensor, "c s"]] | None = None,
     ) -> Blocks:
-        """Of a sequence whose first query stands at the position `start`; no rule permits all."""
+        """Makes the blocks of a sequence.
+
+        Args:
+            start: Position of the first query.
+            rule: Pairs that exist; None: all.
+        """
         query_at = cut.of_queries(torch.arange(1, queries + 1, device=device)[None, None])[0, 0] - 1
         key_at = cut.of_keys(torch.arange(1, keys + 1, device=device)[None, None])[0, 0] - 1
         if rule is None:
@@ -72,11 +77,11 @@ class Layout:
     """The pairs of a sequence.
 
     Args:
-        rest: The blocks of all queries but the first.
-        first: The one block of the first queries, where those look at other keys than the rest.
-        queries: How many there are.
-        keys: How many there are.
-        start: The position of the first query; that of the first key is 0.
+        rest: Blocks of all queries, or of those that are not in `first`.
+        queries: Number of queries.
+        keys: Number of keys.
+        first: One block of the first queries, if they attend to other keys than the rest.
+        start: Position of the first query; the first key has position 0.
     """
 
     rest: Blocks
@@ -90,18 +95,18 @@ class Layout:
         return (self.rest,) if self.first is None else (self.first, self.rest)
 
     def split(self, pairs: Shaped[Tensor, "*bh e"]) -> list[Shaped[Tensor, "*bh _c _r _s"]]:
-        """Pairs of each part, as rows of its blocks."""
+        """Splits (b,h,e) into the pairs of each part, as rows of its blocks: (b,h,c,r,s)."""
         pieces = torch.split_with_sizes(pairs, [part.cut.pairs for part in self.parts], -1)
         shapes = [(part.cut.count, part.cut.size, part.cut.slots) for part in self.parts]
         return [piece.reshape(*piece.shape[:-1], *shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
     def joined(self, parts: Iterable[Shaped[Tensor, "..."]]) -> Shaped[Tensor, "..."]:
-        """(b,h,c,r,s,*d) of each part -> (b,h,e,*d), the opposite of `split`."""
+        """Joins (b,h,c,r,s,*d) of each part to (b,h,e,*d), the inverse of `split`."""
         flat = [each.flatten(2, 4) for each in parts]
         return flat[0] if len(flat) == 1 else torch.cat(flat, 2)
 
     def to_queries(self, parts: Iterable[Shaped[Tensor, "..."]]) -> Shaped[Tensor, "..."]:
-        """(b,h,c,r,*d) of each part -> (b,h,q,*d)."""
+        """Joins (b,h,c,r,*d) of each part to (b,h,q,*d)."""
         found = [part.cut.to_queries(rows, self.queries) for part, rows in zip(self.parts, parts, strict=True)]
         if self.first is None:
             return found[0]
@@ -110,27 +115,27 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class BlockSupport(Support):
-    """The pairs of a layout, less what the mask of a batch forbids: (b,h,e), one flat axis of pairs.
+    """The pairs of a layout, except those that the mask of a batch forbids: (b,h,e), with one flat axis of pairs.
 
-    Queries, keys and values are (b,h,n,d), as for DenseSupport.
+    Queries, keys and values are (b,h,n,d), as for `DenseSupport`.
     """
 
     axes: ClassVar[tuple[str, ...]] = ("batch", "head", "pair")
 
     layout: Layout
     masks: tuple[Bool[Tensor, "*#bh _c _r _s"] | None, ...]
-    """Of each part of the layout, what is permitted; None where all is."""
+    """Mask of the pairs of each part of the layout; None: all exist."""
     seen_queries: Bool[Tensor, "#b #h q"] | None = None
-    """Which have a pair at all; None where all do."""
+    """Mask of the queries that have a pair; None: all have one."""
     given: Bool[Tensor, "#b #h #q #k"] | None = None
-    """The mask of the batch."""
+    """Mask of the batch."""
     is_whole: bool = True
-    """Whether every key has a pair, in the layout alone."""
+    """True if there is no mask and every key has a pair."""
     _known: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, layout: Layout, support: DenseSupport) -> BlockSupport:
-        """The pairs of a layout that a mask permits. Its causality is the layout's business."""
+        """Makes the support of the pairs of a layout that a mask permits; the layout already includes causality."""
         given = support.permitted
         if given is None and layout.queries == layout.keys and not layout.start:
             return cls(layout, tuple(part.permitted for part in layout.parts))
@@ -139,7 +144,7 @@ class BlockSupport(Support):
 
     @property
     def permitted(self) -> Bool[Tensor, "*#bh e"]:
-        """Of all pairs of the layout, those that exist."""
+        """Mask of the pairs of the layout that exist."""
         masks = [_whole(part, mask) for part, mask in zip(self.layout.parts, self.masks, strict=True)]
         shape = max((mask.shape[:-3] for mask in masks), key=len)
         return torch.cat([mask.expand(*shape, -1, -1, -1).flatten(-3) for mask in masks], -1)
@@ -187,7 +192,7 @@ class BlockSupport(Support):
         seen = self._keys_seen()
         if seen is None:
             return x
-        if seen.shape[1] not in (1, x.shape[1]):  # a key of a group is seen if one of its queries' heads sees it
+        if seen.shape[1] not in (1, x.shape[1]):  # a key head is seen if one of its group of query heads sees it
             seen = seen.reshape(seen.shape[0], x.shape[1], -1, seen.shape[2]).any(2)
         return torch.where(seen.unsqueeze(-1), x, x.new_zeros(()))
 
@@ -201,7 +206,7 @@ class BlockSupport(Support):
     def offsets(self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"]) -> Int[Tensor, "1 1 e"]:
         start = self.layout.start
         at = [(part, part.keys.unsqueeze(1) - part.queries.unsqueeze(2) - start) for part in self.layout.parts]
-        # What is no pair counts as near: as far apart as its gaps are, it would stretch the range of offsets.
+        # Slots without a pair get offset 0, because the positions of gaps would widen the range of offsets.
         near = [each if part.permitted is None else each.masked_fill(~part.permitted, 0) for part, each in at]
         return torch.cat([each.flatten() for each in near])[None, None]
 
@@ -235,21 +240,21 @@ class BlockSupport(Support):
         return self._with_masks(lambda mask: mask_of_heads(mask, heads))
 
     def _with_masks(self, change: Callable[[Tensor], Tensor]) -> BlockSupport:
-        """Of a part of the batch or the heads; a mask (c,r,s) is of all."""
+        """Returns the support of some examples or heads; a mask (c,r,s) is shared by all."""
         masks = (mask if mask is None or mask.dim() == 3 else change(mask) for mask in self.masks)
         seen = None if self.seen_queries is None else change(self.seen_queries)
         given = None if self.given is None else change(self.given)
         return replace(self, masks=tuple(masks), seen_queries=seen, given=given)
 
     def _keys_seen(self) -> Bool[Tensor, "#b #h k"] | None:
-        """Which keys have a pair at all; not asked for where keys are clean already: it goes over all of them."""
+        """Returns a mask of the keys that have a pair; None if there is no mask, when all of them do."""
         if self.is_whole:
             return None
         return once(self._known, "keys", (), lambda: _keys_seen(self.layout, self.masks, self.given))
 
 
 def _met(part: Blocks, given: Tensor | None, layout: Layout) -> Bool[Tensor, "*#bh c r s"] | None:
-    """What both the layout and a mask (b,h,q,k) permit, on the pairs of the layout."""
+    """Returns the pairs of the layout that both the layout and a mask (b,h,q,k) permit."""
     if given is None:
         return part.permitted
     if given.shape[2] == 1:
@@ -265,7 +270,7 @@ def _met(part: Blocks, given: Tensor | None, layout: Layout) -> Bool[Tensor, "*#
 
 
 def own_lengths(permitted: Bool[Tensor, "#b #h #q #k"], keys: int) -> Int[Tensor, "#b"]:
-    """How long each sequence of a batch is: up to the last key that its mask permits to any query."""
+    """Returns the length of each sequence of a batch, up to the last key that its mask permits to any query."""
     seen = permitted.any(1).any(1).expand(-1, keys)
     places = torch.arange(1, keys + 1, device=seen.device)
     return torch.where(seen, places, 0).amax(-1) if keys else places.new_zeros(len(seen))
@@ -299,7 +304,7 @@ def _whole(part: Blocks, mask: Tensor | None) -> Bool[Tensor, "*#bh c r s"]:
 
 
 def _products(query: Float[Tensor, "b h c r d"], key: Float[Tensor, "#b #h c s d"]) -> Float[Tensor, "b h c r s"]:
-    """Keys that all batches and heads share are not repeated for each."""
+    """Computes query · key; keys that are shared by all examples and heads are not repeated."""
     if key.shape[:2].numel() == 1:
         return torch.einsum("bhcrd,csd->bhcrs", query, key[0, 0])
     return query @ key.transpose(-2, -1)

@@ -1,6 +1,6 @@
-"""How a sequence is cut into blocks of queries with a run of keys each, and how vectors are read and put back so.
+"""Cuts of a sequence into blocks of queries with a run of keys each, and the operations that read and join them.
 
-Nothing is scattered: runs are views of the padded keys, and their gradient is added up in slices.
+No operation scatters: runs are views of the padded keys, and their gradient is summed in slices.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torch.nn import functional as F
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """Another order of the positions of a sequence, in which those that attend to each other stand together.
+    """A permutation of the positions of a sequence that puts positions that attend to each other together.
 
     Args:
-        slots: The position that stands in each slot; -1 for none.
-        places: The slot in which each position stands.
+        slots: Position in each slot; -1 for none.
+        places: Slot of each position.
     """
 
     slots: Int[Tensor, " m"]
@@ -30,14 +30,16 @@ class Order:
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """How a sequence is cut: `count` blocks of `size` queries, each with `slots` keys.
+    """A cut of a sequence into `count` blocks of `size` queries, each with `slots` keys.
 
     Args:
-        before: By how many slots the run of keys of a block begins before its first query.
+        count: Number of blocks.
+        size: Number of queries in a block.
+        before: Number of slots by which the run of keys of a block begins before its first query.
         span: Length of the run.
-        order: The order of queries and keys; None is their own.
-        columns: So many keys, the first of the sequence, are looked at by all blocks; they come before the run.
-        links: Further blocks of keys that each block looks at; they come after the run.
+        order: Order of queries and keys. Default: their own order.
+        columns: Number of keys at the start of the sequence that all blocks attend to; they come before the run.
+        links: Further blocks of keys for each block; they come after the run.
     """
 
     count: int
@@ -57,35 +59,35 @@ class Cut:
         return self.count * self.size * self.slots
 
     def of_queries(self, x: Shaped[Tensor, "b h q *d"]) -> Shaped[Tensor, "b h c r *d"]:
-        """Queries by block; zeros in rows without one."""
+        """Returns the queries by block, zeros in rows without a query."""
         rows = _fitted(self._in_order(x.reshape(*x.shape[:3], _width(x))), 0, self.count * self.size)
         return rows.reshape(*x.shape[:2], self.count, self.size, *x.shape[3:])
 
     def of_keys(self, x: Shaped[Tensor, "b h k *d"]) -> Shaped[Tensor, "b h c s *d"]:
-        """The keys of each block; zeros in slots without one."""
+        """Returns the keys of each block, zeros in slots without a key."""
         vectors = x.reshape(*x.shape[:3], _width(x))
         pieces = [self._run(self._in_order(vectors))]
         if self.columns:
             pieces.insert(0, vectors[:, :, None, : self.columns].expand(-1, -1, self.count, -1, -1))
         if self.links is not None and self.links.shape[1]:
-            every = max(1, -(-vectors.shape[2] // self.size))  # of the sequence, also where this is a part of its cut
+            every = max(1, -(-vectors.shape[2] // self.size))  # of the whole sequence, also in a part of its cut
             linked = self._blocks(vectors, every).index_select(2, self.links.flatten())
             pieces.append(linked.reshape(*x.shape[:2], self.count, -1, vectors.shape[-1]))
         found = pieces[0] if len(pieces) == 1 else torch.cat(pieces, 3)
         return found.reshape(*found.shape[:4], *x.shape[3:])
 
     def part(self, blocks: slice) -> Cut:
-        """Some of the blocks, of the whole sequence."""
+        """Returns a cut with only some of the blocks, for the whole sequence."""
         links = None if self.links is None else self.links[blocks]
         count, before = blocks.stop - blocks.start, self.before - blocks.start * self.size
         return replace(self, count=count, before=before, links=links)
 
     def in_whole_blocks(self, x: Shaped[Tensor, "b h k d"]) -> Shaped[Tensor, "b h m d"]:
-        """Keys with zeros behind them up to the end of the last block, so that parts need not add them."""
+        """Pads keys with zeros up to the end of the last block, so that parts of the cut need not."""
         return _fitted(x, 0, self.count * self.size)
 
     def add_keys(self, total: Shaped[Tensor, "b h m d"], keys: Shaped[Tensor, "b h c s d"], blocks: slice) -> None:
-        """Adds what belongs to the keys of some blocks to `total`, in which position 0 is at `before`."""
+        """Adds the gradients of the keys of some blocks to `total`, in which position 0 is at index `before`."""
         assert self.links is not None
         sizes = [self.columns, self.span, keys.shape[3] - self.columns - self.span]
         columns, run, linked = torch.split_with_sizes(keys, sizes, 3)
@@ -97,11 +99,11 @@ class Cut:
             by_block.index_add_(2, links[:, number], piece)
 
     def room(self) -> int:
-        """Positions of a `total` for `add_keys`."""
+        """Returns the number of positions that `total` needs in `add_keys`."""
         return _reach(self.count, self.size, self.span) * self.size
 
     def to_queries(self, rows: Shaped[Tensor, "b h c r *d"], queries: int) -> Shaped[Tensor, "b h q *d"]:
-        """The opposite of `of_queries`."""
+        """Joins blocks of queries, the inverse of `of_queries`."""
         if self.order is None:
             return rows.flatten(2, 3)[:, :, :queries]
         vectors = rows.reshape(*rows.shape[:2], self.count * self.size, math.prod(rows.shape[4:]))
@@ -131,13 +133,13 @@ def _width(x: Tensor) -> int:
 
 
 def _fitted(x: Tensor, before: int, length: int) -> Tensor:
-    """`length` of the axis 2, from so many before its beginning; zeros beyond its ends."""
+    """Pads or cuts axis 2 to `length`, starting `before` positions before its beginning, with zeros beyond its ends."""
     after = length - before - x.shape[2]
     return x if before == after == 0 else F.pad(x, (0, 0, before, after))
 
 
 class _Reordered(torch.autograd.Function):
-    """x[:, :, slots], zeros where a slot is -1. Its gradient is read, not added: no position has two slots."""
+    """x[:, :, slots], with zeros where a slot is -1. The gradient is a gather too, as no position has two slots."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, slots: Tensor, places: Tensor) -> Tensor:
@@ -167,7 +169,7 @@ class _Runs(torch.autograd.Function):
 
 
 class _SumOfRuns(torch.autograd.Function):
-    """What `_Runs` took apart, added up: slices of blocks, where a scatter would take ten times as long."""
+    """The sum of overlapping runs, the adjoint of `_Runs`; sums over slices, as a scatter takes ten times as long."""
 
     @staticmethod
     def forward(ctx: Any, runs: Tensor, length: int, count: int, size: int, before: int, span: int) -> Tensor:
@@ -182,11 +184,11 @@ class _SumOfRuns(torch.autograd.Function):
 
 
 def _add_runs(total: Shaped[Tensor, "b h m r w"], runs: Shaped[Tensor, "b h c span w"]) -> None:
-    """Adds runs that begin a block after each other, the first at the first block of `total`."""
+    """Adds runs to `total`; run i begins at block i."""
     for block, piece in enumerate(torch.split(runs, total.shape[3], 3)):
         total[:, :, block : block + runs.shape[2], : piece.shape[3]] += piece
 
 
 def _reach(count: int, size: int, span: int) -> int:
-    """Blocks of queries that the runs of all blocks reach over."""
+    """Returns the number of blocks that the runs of all blocks cover."""
     return count - 1 + -(-span // size)

@@ -1,4 +1,4 @@
-"""Local attention of a decoder: each query looks at 2D + 1 keys around a position of its own (Luong et al. 2015)."""
+"""Local attention of a decoder: each query attends to the 2D + 1 keys around its own centre (Luong et al. 2015)."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from zoo.attention.supports.support import (
 
 @dataclass(frozen=True, eq=False)
 class LocalSupport(Support):
-    """The keys around a position of each query: pairs (b,h,q,s), s from 0 to 2D; a query's keys are gathered, not all.
+    """The keys around the centre of each query: pairs (b,h,q,s) with s from 0 to 2D. Only these keys are gathered.
 
     Args:
-        centre: Where each query looks, p; not always a whole number.
+        centre: Centre of each query, p; not necessarily a whole number.
         radius: D.
-        key_at: The key of each pair.
-        permitted: Which pairs exist: within D of the centre, within the sequence, and permitted by its mask.
-        keys: How many there are.
-        later: How many keys come after the position of the last query.
+        key_at: Key of each pair.
+        permitted: Mask of the pairs that exist: within D of the centre, within the sequence, and permitted by its mask.
+        keys: Number of keys.
+        later: Number of keys after the position of the last query.
     """
 
     axes: ClassVar[tuple[str, ...]] = ("batch", "head", "query", "near")
@@ -47,7 +47,7 @@ class LocalSupport(Support):
 
     @classmethod
     def around(cls, centre: Float[Tensor, "#b #h q"], radius: int, keys: int, support: DenseSupport) -> LocalSupport:
-        """[p - D, p + D], of what a mask permits."""
+        """Makes the support of the keys in [p - D, p + D] that another support permits."""
         near = torch.arange(2 * radius + 1, device=centre.device)
         position = (centre.detach() - radius).ceil().unsqueeze(-1) + near
         inside = (position >= 0) & (position < keys) & (position <= centre.detach().unsqueeze(-1) + radius)
@@ -74,7 +74,7 @@ class LocalSupport(Support):
         return x.unsqueeze(3)
 
     def at_key(self, x: Float[Tensor, "_b _h k *d"]) -> Float[Tensor, "b h q s *d"]:
-        """Zeros where no pair is, whatever stands there."""
+        """Returns the key of each pair, and zeros where there is no pair, even if a key there is NaN."""
         batch, heads = (o if n == 1 else n for n, o in zip(x.shape[:2], self.key_at.shape[:2], strict=True))
         shape = batch, heads, *self.key_at.shape[2:], *x.shape[3:]
         if not self.keys:
@@ -86,7 +86,7 @@ class LocalSupport(Support):
         return torch.where(exists, near, near.new_zeros(()))
 
     def of_key(self, function: KeyFunction, key: Float[Tensor, "b h k d"]) -> Shaped[Tensor, "..."]:
-        """Of the keys that are read, once for each query: what is beside them may be no number."""
+        """Applies the function to the gathered keys, once for each query, because all other keys may be NaN."""
         near = self.at_key(key)
         made = function(near.flatten(2, 3))
         return made.view(*near.shape[:4], *made.shape[3:])
@@ -146,19 +146,19 @@ class LocalSupport(Support):
         return self._each(lambda x: mask_of_heads(x, heads))
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> LocalSupport:
-        """Of a part of the batch or the heads."""
+        """Returns the support of some examples or heads."""
         return replace(self, centre=change(self.centre), key_at=change(self.key_at), permitted=change(self.permitted))
 
 
 class LocalM(nn.Module):
-    """p_t = t: source and target move on together (Luong et al. 2015, section 3.2, local-m).
+    """Attends to the keys around p_t = t: assumes a monotonic alignment (Luong et al. 2015, section 3.2, local-m).
 
-    A decoder that takes a step at a time says how many came before: `DenseSupport(first=t)`.
+    A decoder that computes step by step gives the number of earlier steps, `DenseSupport(first=t)`.
 
     Cost: O(queries radius)
 
     Args:
-        radius: D, keys on each side (10 in the paper).
+        radius: Number of keys on each side, D (10 in the paper).
     """
 
     gives = LocalSupport
@@ -182,15 +182,15 @@ class LocalM(nn.Module):
 
 
 class LocalP(nn.Module):
-    """p_t = S sigmoid(v · tanh(W q_t)), S the length of the source (Luong et al. 2015, eq. 9, local-p).
+    """Attends to the keys around p_t = S sigmoid(v · tanh(W q_t)), S the source length (Luong et al. 2015, local-p).
 
-    With the normaliser `Gaussian`, through which alone W and v learn. S counts the keys of an example that any query
-    may see; padding stands at its end. Each head predicts a position of its own.
+    See eq. 9. Use it with the normaliser `Gaussian`: W and v get their gradient only through it. S is the number of
+    keys of an example that any query may see; padding must be at the end. Each head predicts its own position.
 
     Cost: O(queries (radius + d^2))
 
     Args:
-        radius: D, keys on each side (10 in the paper).
+        radius: Number of keys on each side, D (10 in the paper).
     """
 
     gives = LocalSupport
@@ -216,7 +216,7 @@ class LocalP(nn.Module):
     ) -> LocalSupport:
         hidden = torch.tanh(torch.einsum("bhqd,hed->bhqe", support.clean_queries(query, key), self.weight))
         logit = torch.einsum("bhqe,he->bhq", hidden, self.vector)
-        # a whole number times a sigmoid in half precision would be many keys off
+        # in half precision the rounding of the sigmoid, times a length, would be an error of many keys
         centre = _length(key, support) * torch.sigmoid(at_least_single(logit))
         return LocalSupport.around(centre, self.radius, key.shape[2], support)
 

@@ -1,8 +1,8 @@
-"""Random blocks for the blocks of a sequence, drawn so that those of every length are known at once.
+"""Random links between the blocks of a sequence, drawn for all lengths at once.
 
-Each block keeps a uniform sample of the blocks that it could be linked to, from the first on: a reservoir (Vitter
-1985). A sequence of one block more has the same sample, but that the new block may have taken the place of one in it.
-What a sequence looks at is thus a function of its own length, in whatever batch it is.
+Each block keeps a uniform sample of the blocks that it could be linked to, drawn with a reservoir (Vitter 1985). A
+sequence with one more block has the same sample, in which the new block may have replaced one. The links of a sequence
+therefore depend on its own length only, not on its batch.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _EVER = 2**40
 
 
 class Link(NamedTuple):
-    """One block looks at another."""
+    """A link from one block to another."""
 
     to: int
     since: int
-    """The least number of blocks of a sequence that has the link."""
+    """Smallest number of blocks of a sequence that has the link."""
     until: int = _EVER
-    """The largest."""
+    """Largest number of blocks of a sequence that has the link."""
 
 
 NO_LINK = Link(0, since=1, until=0)
@@ -34,10 +34,15 @@ NO_LINK = Link(0, since=1, until=0)
 def drawn_links(
     counts: Sequence[int], first: int, neighbours: int, linked: int, seed: int, causal: bool
 ) -> list[list[Link]]:
-    """Those of each block that sequences of so many blocks have; in ascending order.
+    """Draws the links of each block, in ascending order of the length that adds them.
 
-    A block is linked to `linked` others, or as many as there are, that it does not see anyway: not to the `first`, nor
-    to its neighbours; if causal, to earlier ones.
+    A block is linked to `linked` others, or to fewer if there are not enough. The `first` blocks and its neighbours are
+    left out, and if `causal`, so are later blocks.
+
+    Args:
+        counts: Numbers of blocks of the sequences, in ascending order.
+        first: Number of global blocks.
+        neighbours: Number of neighbours on each side.
     """
     rows = []
     for own in range(max(counts)):
@@ -59,9 +64,9 @@ def drawn_links(
 
 
 def _entering(size: int, draws: random.Random) -> Iterator[tuple[int, int]]:
-    """The numbers that enter a sample of 0, 1, 2, ... one after the other, and the places that they take in it.
+    """Yields the numbers 0, 1, 2, ... that enter a sample, and the places that they take in it.
 
-    How many are passed over is drawn, not whether each enters (Li 1994, algorithm L).
+    The numbers between two entries are skipped in one draw (Li 1994, algorithm L).
     """
     if not size:
         return

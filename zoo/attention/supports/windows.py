@@ -1,7 +1,7 @@
-"""Sparse patterns for `Attend(restrict=...)`: which keys the positions of one sequence look at, O(n) of them in all.
+"""Sparse patterns for `Attend(restrict=...)`, which limit self-attention to O(n) pairs.
 
-Each narrows the DenseSupport that a site is given to a BlockSupport, and keeps its mask and its causality. Layouts are
-made once for a length and shared by all sites and steps.
+Each pattern narrows the `DenseSupport` of a site to a `BlockSupport` with the same mask and causality. Layouts are made
+once for a length and shared by all sites and steps.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _WHOLE = "needs its whole sequence at once, and cannot take a few positions afte
 
 
 class SlidingWindow(nn.Module):
-    """Position i looks at i - rg, ..., i - g, i, i + g, ..., i + rg (Beltagy et al. 2020, section 3.1).
+    """Position i attends to i - rg, ..., i - g, i, i + g, ..., i + rg (Beltagy et al. 2020, section 3.1).
 
-    With global tokens, which look at all and which all look at, this is Longformer's pattern; global attention has no
-    projections of its own here. Under a causal support only what came before is seen. Queries may be fewer than keys,
-    as in a decoder with a cache: the last query stands at the last key.
+    Global tokens attend to all positions, and all positions to them; this is Longformer's pattern, without its separate
+    projections for global attention. Under a causal support only earlier keys are seen. There may be fewer queries than
+    keys, as in a decoder with a cache: the last query stands at the last key.
 
     Cost: O(n radius)
 
     Args:
-        radius: r, keys on each side.
-        dilation: g; 1 leaves no gaps.
-        global_tokens: How many of the first tokens are global.
+        radius: Number of keys on each side, r.
+        dilation: Distance between these keys, g; 1 leaves no gaps.
+        global_tokens: Number of tokens at the start of the sequence that are global.
     """
 
     gives = BlockSupport
@@ -70,22 +70,21 @@ class SlidingWindow(nn.Module):
 
 
 class BigBird(nn.Module):
-    """Blocks look at their neighbours, the first blocks and random ones (Zaheer et al. 2020, section 2, appendix D).
+    """Blocks attend to neighbouring, global and random blocks (Zaheer et al. 2020, section 2, appendix D).
 
-    The first blocks are global: they look at all and all look at them (in the authors' code the last one is, too).
-    Random blocks are drawn from a seed, without those that are seen anyway, and serve all heads. They are those of the
-    sequence's own length, up to the last key that a mask permits, however far its batch is padded; a batch is laid out
-    with the links of all its lengths, most of which they share. Under a causal support only what came before is seen,
-    and drawn.
+    The first blocks are global: they attend to all blocks, and all blocks to them (in the authors' code the last block
+    is global too). Random blocks are drawn among the remaining blocks and shared by all heads. They depend on the
+    length of a sequence, up to the last key that its mask permits, and not on the padding of its batch. Under a causal
+    support only earlier keys are seen, and only earlier blocks are drawn.
 
     Cost: O(n block (global_blocks + window_blocks + random_blocks))
 
     Args:
-        block: Tokens in a block.
-        global_blocks: How many of the first blocks are global.
-        window_blocks: Blocks that are neighbours, one's own in the middle; odd.
-        random_blocks: Random blocks for each block.
-        seed: Of the draw; layers with other seeds have other links.
+        block: Number of tokens in a block.
+        global_blocks: Number of blocks at the start of the sequence that are global.
+        window_blocks: Number of neighbouring blocks, the block itself included; an odd number.
+        random_blocks: Number of random blocks for each block.
+        seed: Seed of the random blocks.
     """
 
     gives = BlockSupport
@@ -131,20 +130,20 @@ class BigBird(nn.Module):
 
 
 class ShiftedWindows(nn.Module):
-    """Positions of a grid look at those of their window (Liu et al. 2021, section 3.2); windows may be shifted.
+    """Positions of a grid attend to the positions of their window (Liu et al. 2021, section 3.2).
 
-    Layers alternate between a shift of 0 and of half a window, or windows would never exchange anything. The cyclic
-    shift of figure 4 puts what is left at the edges into windows of full size, in which only neighbours see each other.
-    A grid that the window does not divide is padded, and padding is not attended to (the authors attend to it). A side
-    that fits into one window is not shifted.
+    Layers should alternate between a shift of 0 and of half a window, so that windows exchange information. A cyclic
+    shift (figure 4) combines the partial windows at the edges into full ones, in which only true neighbours see each
+    other. If the window does not divide the grid, the grid is padded, and padding is masked (the authors' code attends
+    to it). A side that fits into one window is not shifted.
 
     Cost: O(n window^2)
 
     Args:
         window: Side of a window.
-        shift: By how many rows and columns windows are moved; below `window`.
-        height: Rows of the grid, whose positions follow each other row by row; None for a square.
-        width: Columns of the grid.
+        shift: Number of rows and columns by which windows are shifted; below `window`.
+        height: Number of rows of the grid, whose positions are in row-major order. Default: a square grid.
+        width: Number of columns of the grid. Default: a square grid.
     """
 
     gives = BlockSupport
@@ -184,7 +183,7 @@ class ShiftedWindows(nn.Module):
 
 
 def _counts(support: DenseSupport, length: int, block: int) -> tuple[int, ...]:
-    """How many blocks the sequences of a batch have; any number where no one looks, on devices that would wait."""
+    """Returns the numbers of blocks of the sequences of a batch; all numbers on devices that would have to wait."""
     most = max(1, ceil(length / block))
     if support.permitted is None or support.causal:
         return (most,)
@@ -227,7 +226,7 @@ def _sliding(
     after = 0 if causal else reach
     size = min(_block_size(reach), max(1, queries))
     count = ceil((queries if order is None else len(order.slots)) / size)
-    if size + reach + after >= keys:  # one block that sees all keys is less than overlapping ones
+    if size + reach + after >= keys:  # one block with all keys has fewer pairs than overlapping runs
         cut = Cut(1, queries, 0, keys, columns=columns)
     else:
         cut = Cut(count, size, reach - start, size + reach + after, order, columns)
@@ -247,7 +246,14 @@ def _big_bird(
     seed: int,
     device: torch.device,
 ) -> Layout:
-    """Of `length` positions, with the links of sequences of all these numbers of blocks, the last its own."""
+    """Makes a layout with the links of sequences of several lengths.
+
+    Args:
+        counts: Numbers of blocks of the sequences in ascending order; the last one is that of `length`.
+        first: Number of global blocks.
+        neighbours: Number of neighbours on each side.
+        linked: Number of random blocks.
+    """
     count = counts[-1]
     columns = min(first * block, length)
     after = 0 if causal else neighbours
@@ -292,12 +298,12 @@ def _windows(height: int, width: int, window: int, shift: int, causal: bool, dev
 
 
 def _block_size(reach: int) -> int:
-    """Small blocks waste little on keys that only some of their queries see, large ones are faster for what they do."""
+    """Chooses the size of blocks: small blocks compute fewer forbidden pairs, large ones are faster per pair."""
     return min(max(16, 1 << max(1, (reach - 1).bit_length()) - 1), 128)
 
 
 def _rule(near: Rule, cut: Cut, first: int, causal: bool) -> Rule:
-    """Near, or a column and not one of the first queries; and not later, if causal."""
+    """Extends a rule by the keys of `columns`, for all queries from `first` on, and by causality."""
     columns = cut.columns
 
     def rule(i: Tensor, j: Tensor) -> Tensor:
@@ -310,14 +316,14 @@ def _rule(near: Rule, cut: Cut, first: int, causal: bool) -> Rule:
 
 
 def _first(leading: int, queries: int, keys: int, start: int, causal: bool, device: torch.device) -> Blocks | None:
-    """The queries of global tokens, which look at all keys."""
+    """Returns the block of the queries of global tokens, which attend to all keys."""
     if not leading:
         return None
     return Blocks.of(Cut(1, leading, 0, keys), queries, keys, device, start, (lambda i, j: j <= i) if causal else None)
 
 
 def _by_residue(length: int, dilation: int, device: torch.device) -> Order:
-    """Positions that are a multiple of the dilation apart follow each other."""
+    """Orders positions by their remainder modulo the dilation."""
     each = ceil(length / dilation)
     slots = torch.arange(each, device=device) * dilation + torch.arange(dilation, device=device).unsqueeze(1)
     places = torch.arange(length, device=device)
@@ -325,7 +331,7 @@ def _by_residue(length: int, dilation: int, device: torch.device) -> Order:
 
 
 def _by_window(height: int, width: int, window: int, down: int, right: int, device: torch.device) -> Order:
-    """Row by row of windows, of a grid that is padded to whole windows and then shifted cyclically."""
+    """Orders the positions of a grid by window, after padding to whole windows and a cyclic shift."""
     rows, columns = ceil(height / window), ceil(width / window)
     y = (torch.arange(rows * window, device=device) + down) % max(1, rows * window)
     x = (torch.arange(columns * window, device=device) + right) % max(1, columns * window)
