@@ -67,6 +67,18 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return run
 
 
+@pytest.fixture
+def write(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Path]:
+    """`write(content)` -> a file of a text or of bytes, named as the module's NAME says unless another is given."""
+
+    def _write(content: str | bytes, name: str | None = None) -> Path:
+        path: Path = tmp_path / (name or request.module.NAME)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return _write
+
+
 DATA = ["data.nodes=240", "data.classes=3", "data.tags=4", "data.trusted=2", "data.distractors=2", "data.width=12"]
 TINY = ["model=gat", *DATA, "model.net.dim=4", "model.net.heads=2", "data.max_epochs=4", "logger=csv"]
 

@@ -18,16 +18,7 @@ from zoo.data.tables import RowError, collecting, read_table
 from zoo.errors import DataError
 
 Write = Callable[..., Path]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    def _write(content: str | bytes, name: str = "t.jsonl") -> Path:
-        path = tmp_path / name
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return path
-
-    return _write
+NAME = "t.jsonl"
 
 
 _cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)

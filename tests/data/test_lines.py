@@ -22,16 +22,7 @@ from zoo.data.records import Fault
 from zoo.errors import DataError
 
 Write = Callable[..., Path]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    def _write(content: str | bytes, name: str = "t.txt") -> Path:
-        path = tmp_path / name
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return path
-
-    return _write
+NAME = "t.txt"
 
 
 @pytest.fixture

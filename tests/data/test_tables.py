@@ -13,15 +13,7 @@ from hypothesis import strategies as st
 from zoo.data.tables import RowError, read_table
 from zoo.errors import DataError
 
-
-@pytest.fixture
-def write(tmp_path: Path):
-    def _write(content: str | bytes, name: str = "t.csv") -> Path:
-        path = tmp_path / name
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return path
-
-    return _write
+NAME = "t.csv"
 
 
 def said(path: Path, line: int | None, *words: str) -> str:

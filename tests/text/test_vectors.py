@@ -15,16 +15,7 @@ from zoo.errors import DataError
 from zoo.text import read_vectors
 
 Write = Callable[..., Path]
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    def _write(content: str | bytes, name: str = "v.txt") -> Path:
-        path = tmp_path / name
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return path
-
-    return _write
+NAME = "v.txt"
 
 
 ROWS = "the 0.5 -1 2e-3\n, 1 2 3\nläuft 4 5 6\nof 7 8 9\n"

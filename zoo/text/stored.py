@@ -23,15 +23,24 @@ TOKENISER = {
 """The form of a tokeniser's state."""
 
 
+def check_state(state: Any, form: Any, what: str) -> None:
+    """Refuses a state that does not have its form.
+
+    Raises:
+        CheckpointError: The message says where it differs first.
+    """
+    try:
+        expect(state, form, what)
+    except MalformedError as error:
+        raise CheckpointError(f"the checkpoint is damaged: {error}") from error
+
+
 def tokeniser_from_state(state: Any) -> Tokeniser:
     """The tokeniser of a checkpoint.
 
     Raises:
         CheckpointError: It is not what `state` gives.
     """
-    try:
-        expect(state, TOKENISER, "the tokeniser")
-    except MalformedError as error:
-        raise CheckpointError(f"the checkpoint is damaged: {error}") from error
+    check_state(state, TOKENISER, "the tokeniser")
     kinds: dict[str, type[Tokeniser]] = {"words": Words, "characters": Characters, "subwords": Subwords}
     return kinds[state["kind"]].from_state(state)

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
 
 from zoo.errors import CheckpointError, ConfigError, DataError, some_of
-from zoo.forms import MalformedError, Where, expect
+from zoo.forms import Where
+from zoo.text.stored import check_state
 
 Special = Literal["pad", "unknown", "begin", "end"]
 
@@ -74,10 +75,7 @@ class Vocabulary:
         Raises:
             CheckpointError: It is not what `state` gives.
         """
-        try:
-            expect(state, VOCABULARY, "the vocabulary")
-        except MalformedError as error:
-            raise CheckpointError(f"the checkpoint is damaged: {error}") from error
+        check_state(state, VOCABULARY, "the vocabulary")
         if len(state) > _MOST:
             raise CheckpointError(f"the checkpoint has {len(state):,} tokens, and {_MOST:,} are the most")
         by_name = {name: special for special, name in _SPECIALS.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import regex
 
@@ -19,18 +19,33 @@ _CLOSING, _OPENING = (
 )  # quotation marks close in one language and open in another
 
 
-class Words:
-    """Words and, each by itself, punctuation marks.
+class _Unlearned:
+    """A tokeniser that has one option."""
 
-    Args:
-        lower: In small letters.
-    """
+    kind: ClassVar[str]
 
     def __init__(self, *, lower: bool = False) -> None:
         self.lower = lower
 
     def fit(self, texts: Iterable[str]) -> Self:
         return self
+
+    def state(self) -> dict[str, Any]:
+        return {"kind": self.kind, "lower": self.lower}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Self:
+        return cls(lower=state["lower"])
+
+
+class Words(_Unlearned):
+    """Words and, each by itself, punctuation marks.
+
+    Args:
+        lower: In small letters.
+    """
+
+    kind = "words"
 
     def encode(self, text: str) -> Tokens:
         found = [(each.group(), each.span()) for each in _WORD.finditer(text)]
@@ -46,26 +61,15 @@ class Words:
             parts.append(name)
         return "".join(parts)
 
-    def state(self) -> dict[str, Any]:
-        return {"kind": "words", "lower": self.lower}
 
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Self:
-        return cls(lower=state["lower"])
-
-
-class Characters:
+class Characters(_Unlearned):
     """Characters, white space too. `decode` gives back the text, but for capitals where `lower` is set.
 
     Args:
         lower: In small letters.
     """
 
-    def __init__(self, *, lower: bool = False) -> None:
-        self.lower = lower
-
-    def fit(self, texts: Iterable[str]) -> Self:
-        return self
+    kind = "characters"
 
     def encode(self, text: str) -> Tokens:
         words = [NO_WORD] * len(text)
@@ -77,10 +81,3 @@ class Characters:
 
     def decode(self, names: Sequence[str]) -> str:
         return "".join(names)
-
-    def state(self) -> dict[str, Any]:
-        return {"kind": "characters", "lower": self.lower}
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Self:
-        return cls(lower=state["lower"])
