@@ -63,7 +63,8 @@ def export(module: Task, data: TaskData, out: Path, options: MapOptions) -> None
     for line in (*source.summary(str(out)), *notes.lines(source)):
         print(line)
     for measure, value in writer.truth.items():
-        print(f"truth/{measure} {value:.4f} ({source.truth_of})")
+        if value is not None:
+            print(f"truth/{measure} {value:.4f} ({source.truth_of})")
     for line in said:
         print(visible(line))
 

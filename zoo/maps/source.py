@@ -180,9 +180,9 @@ class MapSource(ABC):
     def names(self) -> Sequence[str]:
         """All that can be drawn."""
 
-    @abstractmethod
     def typical(self, count: int) -> list[int]:
-        """What is drawn when nothing is asked for."""
+        """What is drawn when nothing is asked for: positions in `names`, by default the first."""
+        return list(range(len(self.names())))[:count]
 
     @abstractmethod
     def examples(self) -> Iterator[MappedExample]:
@@ -197,18 +197,18 @@ class MapSource(ABC):
         return {}
 
     @property
-    @abstractmethod
     def truth_of(self) -> str:
         """Of which examples and of which map `truth` is: "test pictures, rollout"."""
+        return f"{self.noun}s"
 
     @property
-    @abstractmethod
     def about(self) -> Mapping[str, Any]:
-        """What index.json says of the whole."""
+        """What index.json says of the whole, besides the model and the data."""
+        return {}
 
-    @abstractmethod
-    def summary(self, out: str) -> Sequence[str]:
+    def summary(self, out: str) -> list[str]:
         """The first lines of the report: how much of what is in the folder `out`."""
+        return [f"maps and drawings of {len(self.chosen)} {self.noun}{'s' * (len(self.chosen) != 1)}"]
 
     @abstractmethod
     def looks(self) -> list[str]:

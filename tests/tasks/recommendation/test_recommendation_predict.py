@@ -18,7 +18,7 @@ from zoo.errors import ConfigError
 from zoo.tasks.contract import Task
 from zoo.tasks.recommendation.answers import because
 from zoo.tasks.recommendation.data.history_data import HistoryData
-from zoo.tasks.recommendation.maps.scored import chosen
+from zoo.tasks.recommendation.maps.scored import some_users
 
 MODELS = ("sasrec", "din")
 
@@ -126,7 +126,7 @@ def test_din_weighs_the_history_for_each_candidate() -> None:
     items = torch.tensor([[0, 1], [2, 3]])
     with torch.inference_mode():
         found = module.weights(batch, items)
-        own = module.weights(chosen(batch, torch.tensor([1])), items[1:])
+        own = module.weights(some_users(batch, torch.tensor([1])), items[1:])
     assert found.shape == (5, 2)
     torch.testing.assert_close(found[3:], own)
     assert not torch.allclose(found[:, 0], found[:, 1])

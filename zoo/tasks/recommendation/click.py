@@ -23,7 +23,7 @@ from zoo.maps.source import NamedMap
 from zoo.tasks.contract import Invariance
 from zoo.tasks.recommendation.answers import recommended
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.nets.din import DIN, Candidates, whole
+from zoo.tasks.recommendation.nets.din import DIN, Candidates, after_histories
 from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.tasks.recommendation.ranking.ranks import Ranked
 from zoo.tasks.recommendation.recommender import UNASKED, Look, Recommender
@@ -82,7 +82,7 @@ class CandidateRanker(Recommender):
 
     def forward(self, batch: Histories) -> Float[Tensor, " b"]:
         """The logit of what each user chose after its history; of any item where that is not known."""
-        found: Tensor = self.net(batch, whole(batch, batch.held_out.clamp(min=0)[:, None]))
+        found: Tensor = self.net(batch, after_histories(batch, batch.held_out.clamp(min=0)[:, None]))
         return found
 
     def training_step(self, batch: Histories, batch_idx: int) -> Tensor:
@@ -134,18 +134,18 @@ class CandidateRanker(Recommender):
     def weights(self, batch: Histories, items: Int[Tensor, "b k"]) -> Float[Tensor, "n k"]:
         """Of each position, its share in the attention of each of its user's items."""
         with torch.no_grad(), record(self.net) as found:
-            self.net(batch, whole(batch, items))
+            self.net(batch, after_histories(batch, items))
         return candidate_shares(found, batch, items.shape[1])
 
     def together(self, batch: Histories) -> list[list[int]]:
         return [list(range(len(batch)))]
 
-    def look(self, batch: Histories, count: int, also: AbstractContextManager[Recording | None] = UNASKED) -> Look:
-        """The last candidate of each user is the one of `influence`."""
-        top = recommended(self, batch, count).top
+    def look(self, batch: Histories, count: int = 0, also: AbstractContextManager[Recording | None] = UNASKED) -> Look:
+        """The last candidate of each user is the one of `influence`, those before it the best, one or more."""
+        top = recommended(self, batch, max(count, 1)).top
         items = torch.cat([top.clamp(min=0), self._wanted(batch, top)[:, None]], 1)
         with torch.no_grad(), also as written, record(self.net) as found:
-            self.net(batch, whole(batch, items))
+            self.net(batch, after_histories(batch, items))
         return Look(batch, batch, top, found, written)
 
     def looked(self, look: Look) -> Float[Tensor, " n"]:
@@ -173,9 +173,11 @@ class CandidateRanker(Recommender):
 
     def invariants(self, batch: Histories) -> Sequence[Invariance]:
         """What is said of a user depends on no other."""
-        if len(batch) < 2 or self.items < 2:
+        if len(batch) < 2 or self.item_count < 2:
             return ()
-        elsewhere = replace(batch, items=torch.where(batch.users == 0, batch.items, (batch.items + 1) % self.items))
+        elsewhere = replace(
+            batch, items=torch.where(batch.users == 0, batch.items, (batch.items + 1) % self.item_count)
+        )
         return (Invariance("other users of the batch", elsewhere, lambda out: out[:1]),)
 
     def vocabularies(self) -> dict[str, dict[str, int]]:

@@ -93,11 +93,12 @@ class NextItem(Recommender):
     def together(self, batch: Histories) -> list[list[int]]:
         return [list(group.sequences) for group in Packing(batch.lengths, causal=True).groups]
 
-    def look(self, batch: Histories, count: int, also: AbstractContextManager[Recording | None] = UNASKED) -> Look:
+    def look(self, batch: Histories, count: int = 0, also: AbstractContextManager[Recording | None] = UNASKED) -> Look:
         with torch.no_grad(), also as written, record(self.net, implied=True) as found:
             hidden = self.net(batch)
         user = hidden[batch.last]
-        return Look(batch, user, recommended(self, batch, count, user=user).top, found, written)
+        top = recommended(self, batch, count, user=user).top if count else batch.items.new_zeros(len(batch), 0)
+        return Look(batch, user, top, found, written)
 
     def looked(self, look: Look) -> Float[Tensor, " n"]:
         assert self.how is not None
@@ -120,9 +121,9 @@ class NextItem(Recommender):
 
     def invariants(self, batch: Histories) -> Sequence[Invariance]:
         """What a position says depends on its user's items up to there alone."""
-        if self.items < 2:
+        if self.item_count < 2:
             return ()
-        other = (batch.items + 1) % self.items
+        other = (batch.items + 1) % self.item_count
         first = torch.arange(len(batch.items), device=batch.items.device) == batch.last[0]
         found = []
         if len(batch) > 1:

@@ -22,7 +22,7 @@ from zoo.tasks.contract import Task
 from zoo.tasks.recommendation.answers import TOP, answers, checked, recommended
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.maps.map_source import UserMaps
-from zoo.tasks.recommendation.maps.scored import How, by_user, gold_positions, named, occluded
+from zoo.tasks.recommendation.maps.scored import How, by_user, gold_positions, map_name, occluded
 from zoo.tasks.recommendation.ranking.metrics import RankMetrics
 from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.tasks.recommendation.ranking.ranks import Ranked
@@ -41,7 +41,7 @@ class Look:
     Args:
         batch: The users.
         user: What scores are computed from.
-        top: The best items of each, best first; -1 where no more are left.
+        top: The best items of each, best first, as many as were asked for; -1 where no more are left.
         found: What was recorded, of all sites.
         written: What else was recorded in the same pass, where that was asked for.
     """
@@ -77,7 +77,7 @@ class Recommender(Task):
 
     def __init__(self, *, optimisation: Optimisation, items: int, protocol: Protocol, explain: How | None) -> None:
         super().__init__(optimisation=optimisation)
-        self.items = items
+        self.item_count = items
         if 10 not in protocol.ks:
             raise ConfigError(f"model.protocol.ks={list(protocol.ks)}: add 10, by which the best weights are chosen")
         self.ranking = protocol
@@ -105,8 +105,8 @@ class Recommender(Task):
         """The users of a batch in groups, of which `look` takes one at a time: memory is that of a group's maps."""
 
     @abstractmethod
-    def look(self, batch: Histories, count: int, also: AbstractContextManager[Recording | None] = UNASKED) -> Look:
-        """Records a pass over one of `together`, and recommends so many items to each user.
+    def look(self, batch: Histories, count: int = 0, also: AbstractContextManager[Recording | None] = UNASKED) -> Look:
+        """Records a pass over one of `together`, and recommends so many items to each user at least.
 
         Args:
             also: A second recording of the pass, of other sites say.
@@ -167,7 +167,7 @@ class Recommender(Task):
         """The scored map: one query a user, the next item; its keys are the history, oldest first."""
         if self.how is None:
             raise ConfigError("this model has no map of what it looks at: its attention has no weights")
-        return by_user(self.shares(batch), batch, named(self.how, self.net))
+        return by_user(self.shares(batch), batch, map_name(self.how, self.net))
 
     def shares(self, batch: Histories) -> Float[Tensor, " n"]:
         """What each position has to do with what comes next, by the scored map."""
@@ -180,7 +180,8 @@ class Recommender(Task):
         if self.how is None:
             return None
         if self.how == "occlusion":
-            return occluded(self.among, look.batch, look.top[:, :1].clamp(min=0))
+            best = recommended(self, look.batch, 1, user=look.user).top
+            return occluded(self.among, look.batch, best.clamp(min=0))
         return self.looked(look)
 
     def maps(self, data: HistoryData, options: MapOptions) -> UserMaps:
@@ -212,10 +213,10 @@ class Recommender(Task):
 
     def protocol(self) -> str:
         """How the test metrics are measured."""
-        said = self.ranking.describe(self.items)
+        said = self.ranking.describe(self.item_count)
         if self.ranking.negatives is None or not self.test_ranks.lists:
             return said
-        return f"{said}; full_: {replace(self.ranking, negatives=None).describe(self.items)}"
+        return f"{said}; full_: {replace(self.ranking, negatives=None).describe(self.item_count)}"
 
     def ranked(self, batch: Histories, *, lists: bool = True, user: Any = None) -> Ranked:
         """The rank of each held-out item and, on request, the best items.

@@ -25,12 +25,12 @@ from zoo.tasks.recommendation.batch import Catalogue, Histories
 from zoo.tasks.recommendation.maps import scored as explaining
 from zoo.tasks.recommendation.maps.scored import (
     by_user,
-    chosen,
     gold_positions,
     influence,
     occluded,
     occlusion,
     refusal,
+    some_users,
 )
 from zoo.tasks.recommendation.nets.sasrec import SASRec
 
@@ -66,7 +66,7 @@ def net_of(attend: Any = attention, **options: Any) -> SASRec:
 
 
 def alone(batch: Histories, user: int) -> Histories:
-    return chosen(batch, torch.tensor([user]))
+    return some_users(batch, torch.tensor([user]))
 
 
 def scored(net: SASRec, batch: Histories, items: Tensor) -> Tensor:
@@ -214,7 +214,7 @@ def test_gold_positions(batch: Histories) -> None:
 
 
 def test_chosen_users_keep_all_that_is_theirs(batch: Histories) -> None:
-    some = chosen(batch, torch.tensor([5, 1]))
+    some = some_users(batch, torch.tensor([5, 1]))
     assert some.ids == ("f", "b")
     assert some.items.tolist() == [*batch.items[batch.users == 5].tolist(), *batch.items[batch.users == 1].tolist()]
     assert some.seen.tolist() == [9, 10, 2, 3]

@@ -26,7 +26,7 @@ from zoo.maps.score import pointing_accuracy
 from zoo.tasks.recommendation.batch import Catalogue, Histories
 from zoo.tasks.recommendation.click import CandidateRanker, ClickMetrics, drawn
 from zoo.tasks.recommendation.maps.scored import by_user
-from zoo.tasks.recommendation.nets.din import DIN, Candidates, whole
+from zoo.tasks.recommendation.nets.din import DIN, Candidates, after_histories
 from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.training.optimisation import Optimisation
 
@@ -162,8 +162,8 @@ def test_scores_of_blocks_are_those_of_each_candidate(pairs, monkeypatch):
 def test_a_batch_is_its_users_one_by_one():
     net = din(Dice)
     items = torch.tensor([[0, 5], [3, 3], [7, 1]])
-    together = net(histories(LISTS), whole(histories(LISTS), items)).view(3, 2)
-    alone = [net(histories([one]), whole(histories([one]), items[[n]])) for n, one in enumerate(LISTS)]
+    together = net(histories(LISTS), after_histories(histories(LISTS), items)).view(3, 2)
+    alone = [net(histories([one]), after_histories(histories([one]), items[[n]])) for n, one in enumerate(LISTS)]
     torch.testing.assert_close(together, torch.stack(alone))
     torch.testing.assert_close(together, net.scores(histories(LISTS), items))
 
@@ -185,7 +185,9 @@ def test_other_scores_of_the_core_stand_in(normalise):
     u = (scores.softmax(0) if normalise is Softmax else scores) @ history
     inputs = torch.cat([u, v, u * v])[None]
     torch.testing.assert_close(found, net.mlp(inputs) + net.bias.weight[7])
-    torch.testing.assert_close(net(histories([[3, 1]]), whole(histories([[3, 1]]), torch.tensor([[7]]))), found[0])
+    torch.testing.assert_close(
+        net(histories([[3, 1]]), after_histories(histories([[3, 1]]), torch.tensor([[7]]))), found[0]
+    )
     shared = net.scores(histories([[3, 1], [5]]), torch.tensor([[2, 7]]))  # what all users are asked about
     torch.testing.assert_close(shared[:1, 1:], found)
 

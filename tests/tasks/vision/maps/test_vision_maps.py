@@ -30,7 +30,7 @@ from zoo.attention import (
 from zoo.maps import draw
 from zoo.tasks.vision.batch import Picture
 from zoo.tasks.vision.maps.figures import Panels, gate_figure, overlay, sheet, upsampled
-from zoo.tasks.vision.maps.naming import cell_names, heads_over_picture, named, reassembled, scored_map
+from zoo.tasks.vision.maps.naming import cell_names, heads_over_picture, named_maps, reassembled, scored_map
 from zoo.tasks.vision.maps.tables import GateTable
 from zoo.tasks.vision.maps.words import region, where_it_looks
 from zoo.tasks.vision.nets.cct import CCT
@@ -184,9 +184,9 @@ def test_a_swin_s_own_windows() -> None:
     net = Swin(**SIZES, attend=SOFTMAX, dim=6, layers=(2, 1), heads=(2, 3), window=2, patch=2).eval()
     with torch.no_grad(), record(net) as maps:
         net(torch.randn(1, 1, 12, 16))
-    named_maps = list(named(net, maps, (12, 16)))
-    assert [len(each.axis_labels["source"]) for each in named_maps] == [48, 48, 12]
-    assert named_maps[2].axis_labels["target"][5] == "r2c2"
+    found = list(named_maps(net, maps, (12, 16)))
+    assert [len(each.axis_labels["source"]) for each in found] == [48, 48, 12]
+    assert found[2].axis_labels["target"][5] == "r2c2"
     received = heads_over_picture(net, maps["layers.1.mixer.attend"], (12, 16))
     assert received is not None
     assert received.shape == (2, 6, 8)
@@ -201,14 +201,14 @@ def test_names_of_tokens_and_gold(tmp_path: Path) -> None:
     vit = ViT(**SIZES, attend=SOFTMAX, patch=4, registers=1, **SMALL).eval()
     with torch.no_grad(), record(vit) as maps:
         vit(pixels)
-    found = list(named(vit, maps, (12, 16), gold))
+    found = list(named_maps(vit, maps, (12, 16), gold))
     assert found[0].axis_labels["key"] == ["class", "register 1", *cell_names((3, 4))]
     assert found[0].gold is not None
     assert found[0].gold.nonzero().tolist() == [[0, 2 + 6]]
     cct = CCT(**SIZES, attend=SOFTMAX, kernel=3, convolutions=1, **SMALL).eval()
     with torch.no_grad(), record(cct) as maps:
         cct(pixels)
-    *layers, pool = named(cct, maps, (12, 16), gold)
+    *layers, pool = named_maps(cct, maps, (12, 16), gold)
     assert [each.gold for each in layers] == [None, None]
     assert pool.axis_labels["query"] == ["picture"]
     assert pool.gold is not None
@@ -235,7 +235,7 @@ def test_each_kind_of_map_is_written_and_read(tmp_path: Path) -> None:
             net(torch.randn(1, 1, 12, 16))
         heat = AttentionMap("heat", torch.rand(1, 1, 1, 12), DenseSupport.axes, DenseSupport(), (0,))
         with zoo.maps.Writer(tmp_path / name, model=name, layers=[*sites(net), "heat"]) as writer:
-            for each in (*named(net, maps, (12, 16), gold), scored_map(heat, (3, 4), gold)):
+            for each in (*named_maps(net, maps, (12, 16), gold), scored_map(heat, (3, 4), gold)):
                 writer.add("a", each.found, axis_labels=each.axis_labels, gold=each.gold, nouns=each.nouns)
         read = zoo.maps.load(tmp_path / name)
         assert list(read["a"]) == [*sites(net), "heat"]

@@ -17,7 +17,7 @@ from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, Tabl
 from zoo.tasks.recommendation.answers import because
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.maps.figures import Bars, Panel, distance_figure, session
-from zoo.tasks.recommendation.maps.scored import by_user, chosen, gold_positions, named, occlusion
+from zoo.tasks.recommendation.maps.scored import by_user, gold_positions, map_name, occlusion, some_users
 from zoo.tasks.recommendation.maps.survey import Survey
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class UserMaps(MapSource):
         super().__init__(module.net, options)
         self.module = module
         self.split = "all" if data.is_input else "test"
-        self.scored = [*([] if module.how is None else [named(module.how, module.net)]), _OCCLUSION]
+        self.scored = [*([] if module.how is None else [map_name(module.how, module.net)]), _OCCLUSION]
         self._loader = data.loader(self.split)
         self._names, self._lengths = data.users(self.split)
         self._survey = Survey(module)
@@ -74,19 +74,16 @@ class UserMaps(MapSource):
     @property
     def truth_of(self) -> str:
         how = self.module.how
-        return f"{self.split} users{'' if how is None else f', {named(how, self.net)}'}"
+        return f"{self.split} users{'' if how is None else f', {map_name(how, self.net)}'}"
 
     @property
     def about(self) -> Mapping[str, Any]:
         return {"split": self.split}
 
     def summary(self, out: str) -> list[str]:
-        ending, drawn = self.options.table_format, len(self.chosen)
+        ending = self.options.table_format
         how_far = f", how far back attention looks in by_distance.{ending}" if self._has_distances else ""
-        return [
-            f"{self._survey.users:,} users in users.{ending}{how_far}, in {out}",
-            f"maps and drawings of {drawn} user{'s' * (drawn != 1)}",
-        ]
+        return [f"{self._survey.users:,} users in users.{ending}{how_far}, in {out}", *super().summary(out)]
 
     def looks(self) -> list[str]:
         return [self._looked_at(self._loader.collate([number])).looks for number in self.chosen]
@@ -106,7 +103,7 @@ class UserMaps(MapSource):
             others = _some(batch, rest)
             for users in self.module.together(others) if rest else ():
                 with torch.inference_mode():
-                    look = self.module.look(_some(others, users), 1)
+                    look = self.module.look(_some(others, users))
                 frames.append(self._survey.rows(look))
                 order += [rest[user] for user in users]
             yield pd.concat(frames, ignore_index=True).iloc[np.argsort(order)]
@@ -129,7 +126,7 @@ class _OneUser(MappedExample):
         assert look.written is not None
         self.module, self.look, self.found, self.batch = module, look, look.written, look.batch
         self.items = look.top[0][look.top[0] >= 0]
-        self.by = "" if module.how is None else named(module.how, module.net)
+        self.by = "" if module.how is None else map_name(module.how, module.net)
 
     @cached_property
     def lifts(self) -> Float[Tensor, "n k"]:
@@ -236,4 +233,4 @@ class _OneUser(MappedExample):
 
 
 def _some(batch: Histories, users: Sequence[int]) -> Histories:
-    return chosen(batch, torch.tensor(users, dtype=torch.int64, device=batch.items.device))
+    return some_users(batch, torch.tensor(users, dtype=torch.int64, device=batch.items.device))

@@ -53,7 +53,7 @@ def influence(net: nn.Module, batch: Histories, how: How) -> Float[Tensor, " n"]
     shares = torch.zeros(len(batch.items), device=batch.items.device)
     for group in Packing(batch.lengths, causal=True).groups:
         users = torch.tensor(group.sequences, device=batch.items.device)
-        one = chosen(batch, users)
+        one = some_users(batch, users)
         with torch.no_grad(), record(net, layers=[how] if isinstance(how, int) else None, implied=True) as found:
             net(one)
         shares[positions(batch, users)] = last_rows(net, attended(found, one), how)
@@ -84,15 +84,15 @@ def occlusion(score: ScoreOf, batch: Histories, items: Int[Tensor, "b k"]) -> Fl
         batch: The users.
         items: Of each user.
     """
-    whole = score(batch, items)
-    falls = whole.new_zeros(len(batch.items), items.shape[1])
+    before = score(batch, items)
+    falls = before.new_zeros(len(batch.items), items.shape[1])
     *others, spare = _stand_ins(batch.catalogue.counts).to(items.device)
     for positions in _pieces(batch):
         users = batch.users[positions]
         for other in others:
             # Another than the one that is there.
             instead = torch.where(batch.items[positions] == other, spare, other)
-            fall = whole[users] - score(_replaced(batch, users, positions, instead), items[users])
+            fall = before[users] - score(_replaced(batch, users, positions, instead), items[users])
             falls[positions] += fall / len(others)
     return falls
 
@@ -104,7 +104,7 @@ def occluded(score: ScoreOf, batch: Histories, items: Int[Tensor, "b 1"]) -> Flo
     return lifts / total.masked_fill(total == 0.0, 1.0)
 
 
-def named(how: How, net: nn.Module) -> str:
+def map_name(how: How, net: nn.Module) -> str:
     """As the map is called: layer 1, rollout."""
     return f"layer {how % len(sites(net))}" if isinstance(how, int) else how
 
@@ -157,7 +157,7 @@ def positions(batch: Histories, users: Int[Tensor, " k"]) -> Int[Tensor, " m"]:
     return ranges(batch.starts[users], batch.lengths[users])
 
 
-def chosen(batch: Histories, users: Int[Tensor, " k"]) -> Histories:
+def some_users(batch: Histories, users: Int[Tensor, " k"]) -> Histories:
     """Some users of a batch, in this order."""
     rows = positions(batch, users)
     seen_starts = batch.seen_lengths.cumsum(0) - batch.seen_lengths
@@ -210,7 +210,7 @@ def _replaced(
     batch: Histories, users: Int[Tensor, " m"], positions: Int[Tensor, " m"], item: Int[Tensor, " m"]
 ) -> Histories:
     """The histories of these users, each with another item at one position."""
-    some = chosen(replace(batch, seen=batch.seen[:0], seen_lengths=torch.zeros_like(batch.seen_lengths)), users)
+    some = some_users(replace(batch, seen=batch.seen[:0], seen_lengths=torch.zeros_like(batch.seen_lengths)), users)
     items = some.items.clone()
     items[some.starts + positions - batch.starts[users]] = item
     return replace(some, items=items)

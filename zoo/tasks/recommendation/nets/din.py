@@ -133,7 +133,7 @@ class DIN(nn.Module):
         return (found + self.bias(items)).squeeze(-1)  # type: ignore[no-any-return]
 
 
-def whole(batch: Histories, items: Int[Tensor, "b c"]) -> Candidates:
+def after_histories(batch: Histories, items: Int[Tensor, "b c"]) -> Candidates:
     """Each user's candidates after its whole history, user after user."""
     count = items.shape[1]
     starts, stops = (x.repeat_interleave(count) for x in (batch.starts, batch.ends))

@@ -18,7 +18,7 @@ from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, Tabl
 from zoo.maps.words import number
 from zoo.tasks.vision.batch import Images, Picture, collate
 from zoo.tasks.vision.maps.figures import Panels, gate_figure, sheet
-from zoo.tasks.vision.maps.naming import heads_over_picture, named, scored_map
+from zoo.tasks.vision.maps.naming import heads_over_picture, named_maps, scored_map
 from zoo.tasks.vision.maps.scored import Look
 from zoo.tasks.vision.maps.survey import Survey
 from zoo.tasks.vision.maps.words import where_it_looks
@@ -80,11 +80,8 @@ class PictureMaps(MapSource):
 
     def summary(self, out: str) -> list[str]:
         gates = ", channel gates by class" if self._has_gates else ""
-        drawn = len(self.chosen)
-        return [
-            f"{len(self._survey):,} {self._of} in places.{self.options.table_format}{gates}, in {out}",
-            f"maps and drawings of {drawn} picture{'s' * (drawn != 1)}",
-        ]
+        shown = f"{len(self._survey):,} {self._of} in places.{self.options.table_format}{gates}, in {out}"
+        return [shown, *super().summary(out)]
 
     def looks(self) -> list[str]:
         how = self.module.explain_by
@@ -161,7 +158,7 @@ class _OnePicture(MappedExample):
 
     def maps(self) -> Iterator[NamedMap]:
         gold, how = self.batch.gold, self.module.explain_by
-        yield from named(self.module.net, self.found, self.size, gold)
+        yield from named_maps(self.module.net, self.found, self.size, gold)
         own = AttentionMap(how, self.heat.reshape(1, 1, 1, -1), DenseSupport.axes, DenseSupport(), (0,))
         yield scored_map(own, (self.heat.shape[0], self.heat.shape[1]), gold)
 

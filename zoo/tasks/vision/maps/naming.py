@@ -16,7 +16,7 @@ from zoo.tasks.vision.nets.picture_net import GridNet, PictureNet, TokenNet
 from zoo.tasks.vision.nets.windows import Windows
 
 
-def named(
+def named_maps(
     net: PictureNet, found: Mapping[str, AttentionMap], size: tuple[int, int], gold: Bool[Tensor, "1 h w"] | None = None
 ) -> Iterator[NamedMap]:
     """Each map of a recording of one picture.
