@@ -1,4 +1,8 @@
-"""Normalisers that give every permitted key a positive weight."""
+"""Normalisers that give every permitted key a positive weight.
+
+A normaliser is a module `(scores, support, state) -> weights`. It computes the weights w_i of each query i over the
+keys that the support permits: `support.softmax(s)` is `masked_softmax` of each row, in supports/support.py.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +38,7 @@ class Softmax(nn.Module):
     def forward(
         self, scores: Float[Tensor, "..."], support: Support, state: AttentionState | None = None
     ) -> Float[Tensor, "..."]:
+        # w_ij = exp(s_ij / T) / sum_k exp(s_ik / T)
         if self.temperature != 1.0:
             scores = at_least_single(scores) / self.temperature
         return support.softmax(scores)
@@ -51,6 +56,7 @@ class SmoothedSigmoid(nn.Module):
     def forward(
         self, scores: Float[Tensor, "..."], support: Support, state: AttentionState | None = None
     ) -> Float[Tensor, "..."]:
+        # w_ij = σ(s_ij) / sum_k σ(s_ik)
         # logarithms, because the sum of sigmoids would underflow if all scores are very negative
         return support.softmax(F.logsigmoid(at_least_single(scores)))
 
@@ -66,6 +72,7 @@ class Uniform(nn.Module):
     def forward(
         self, scores: Float[Tensor, "..."], support: Support, state: AttentionState | None = None
     ) -> Float[Tensor, "..."]:
+        # the softmax of equal scores
         return support.softmax(torch.zeros_like(scores))
 
 
@@ -84,7 +91,7 @@ class Degree(nn.Module):
     ) -> Float[Tensor, "e h"]:
         if support.key_degrees is None:
             raise ValueError("Degree needs the degrees of sources: edges of one graph, or EdgeSupport.key_degrees")
-        # Kipf & Welling's graphs are undirected, so d_j is the degree of the source as a target.
+        # w_ij = 1 / sqrt(d_i d_j). Kipf & Welling's graphs are undirected, so d_j is the degree of j as a target.
         at_target, at_source = (d.clamp(min=1).to(wide(scores)).rsqrt() for d in (support.degrees, support.key_degrees))
         weights = at_target.index_select(0, support.target) * at_source.index_select(0, support.source)
         return weights.unsqueeze(-1).expand(-1, scores.shape[1])

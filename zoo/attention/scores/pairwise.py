@@ -1,9 +1,23 @@
-"""Scores of pairs of query and key.
+"""Scores: one number s_ij for each query i and key j, which says how much the query has to do with the key.
 
-A score is a module `(query, key, support, state) -> one number per pair and head`. Queries and keys are projected once
-per sequence by the caller (`MultiHead`, a graph layer); a score has only the parameters of its formula. Computations
-that depend on keys alone are in `prepare`: `Attend.prepare` calls it on the projected keys, and `forward` takes the
-result as `key`. Heads are the second axis of queries and keys in every layout.
+| score         | s_ij                              | paper                              |
+|---------------|-----------------------------------|------------------------------------|
+| Dot           | q_i · k_j                         | Luong et al. 2015                  |
+| ScaledDot     | q_i · k_j / sqrt(d)               | Vaswani et al. 2017                |
+| Additive      | v · tanh(q_i + k_j)               | Bahdanau et al. 2015               |
+| General       | q_i · W k_j                       | Luong et al. 2015                  |
+| Concat        | v · tanh(W [q_i; k_j])            | Luong et al. 2015                  |
+| Cosine        | cos(q_i, k_j) / T                 | Liu et al. 2022                    |
+| PositionAware | v · tanh(q_i + k_j + p_(j - i))   | Zhang et al. 2017                  |
+| GAT           | LeakyReLU(a_q · q_i + a_k · k_j)  | Velickovic et al. 2018             |
+| GATv2         | a · LeakyReLU(q_i + k_j)          | Brody et al. 2022                  |
+| Constant      | 0                                 | a model without attention          |
+
+A score is a module `(query, key, support, state) -> s`, one number per pair and head: `support.dot(q, k)` is q_i · k_j
+for every pair of the support, `support.at_query(q)` and `support.at_key(k)` are q_i and k_j for every pair. Queries and
+keys are projected once per sequence by the caller (`MultiHead`, a graph layer); a score has only the parameters of its
+formula. Computations that depend on keys alone are in `prepare`: `Attend.prepare` calls it on the projected keys, and
+`forward` takes the result as `key`. Heads are the second axis of queries and keys in every layout.
 
 In the costs d is the width of a head, n the number of queries and keys together, and pairs are those of the support.
 """
@@ -28,24 +42,6 @@ from zoo.attention.supports.support import Support
 
 _LARGEST_SCALE = 100.0
 _SHORTEST = 1e-6
-
-
-class Constant(nn.Module):
-    """The same score, zero, for every key: for models without attention.
-
-    Cost: O(pairs)
-    """
-
-    by_angle = True
-
-    def forward(
-        self,
-        query: Float[Tensor, "*queries d"],
-        key: Float[Tensor, "*keys dk"],
-        support: Support,
-        state: AttentionState | None = None,
-    ) -> Float[Tensor, "..."]:
-        return support.zeros(query, key)
 
 
 class Dot(nn.Module):
@@ -74,6 +70,7 @@ class Dot(nn.Module):
     ) -> Float[Tensor, "..."]:
         query = self.of_query(query)
         check_widths(query, key)
+        # s_ij = scale q_i · k_j
         return support.dot(query * self.scale(query.shape[-1]), key)
 
 
@@ -84,7 +81,35 @@ class ScaledDot(Dot):
     """
 
     def scale(self, width: int) -> float:
+        # s_ij = q_i · k_j / sqrt(d), computed by Dot.forward
         return 1.0 / math.sqrt(width)
+
+
+class Additive(nn.Module):
+    """v · tanh(q + k) (Bahdanau et al. 2015, appendix A.1.2; q = W s and k = U h are the caller's projections).
+
+    Cost: O(pairs d)
+    """
+
+    def __init__(self, *, dim: Count, heads: Count) -> None:
+        super().__init__()
+        self.vector = nn.Parameter(torch.empty(heads, dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        glorot_(self.vector)
+
+    def forward(
+        self,
+        query: Float[Tensor, "*queries d"],
+        key: Float[Tensor, "*keys dk"],
+        support: Support,
+        state: AttentionState | None = None,
+    ) -> Float[Tensor, "..."]:
+        check_widths(query, key)
+        # s_ij = v · tanh(q_i + k_j)
+        hidden = torch.tanh(support.at_query(query) + support.at_key(key))
+        return support.project(hidden, self.vector)
 
 
 class General(Dot):
@@ -105,7 +130,42 @@ class General(Dot):
         nn.init.normal_(self.weight, std=1.0 / self.weight.shape[-1])
 
     def prepare(self, key: Float[Tensor, "x g *k d"]) -> Float[Tensor, "x h *k d"]:
+        # W k_j; then s_ij = q_i · (W k_j), computed by Dot.forward
         return _of_numbers(lambda each: _mapped(each, self.weight), key)
+
+
+class Concat(nn.Module):
+    """v · tanh(W [q; k]) (Luong et al. 2015, section 3.1, concat), as W_q q + W_k k, with W_k k once per sequence.
+
+    Cost: O(n d^2 + pairs d)
+    """
+
+    def __init__(self, *, dim: Count, heads: Count) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(heads, dim, 2 * dim))
+        self.vector = nn.Parameter(torch.empty(heads, dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for head in self.weight:
+            nn.init.xavier_uniform_(head)
+        glorot_(self.vector)
+
+    def prepare(self, key: Float[Tensor, "x g *k d"]) -> Float[Tensor, "x h *k d"]:
+        _, of_key = self.weight.chunk(2, -1)
+        return _of_numbers(lambda each: _mapped(each, of_key), key)
+
+    def forward(
+        self,
+        query: Float[Tensor, "*queries d"],
+        key: Float[Tensor, "*keys dk"],
+        support: Support,
+        state: AttentionState | None = None,
+    ) -> Float[Tensor, "..."]:
+        of_query, _ = self.weight.chunk(2, -1)
+        # s_ij = v · tanh(W_q q_i + W_k k_j); the key is W_k k_j already
+        hidden = torch.tanh(support.at_query(_mapped(query, of_query)) + support.at_key(key))
+        return support.project(hidden, self.vector)
 
 
 class Cosine(Dot):
@@ -138,65 +198,6 @@ class Cosine(Dot):
     def of_query(self, query: Float[Tensor, "x h *q d"]) -> Float[Tensor, "x h *q d"]:
         scale = self.log_scale.clamp(max=math.log(_LARGEST_SCALE)).exp()
         return (_direction(query) * scale.view(-1, *[1] * (query.dim() - 2))).to(query.dtype)
-
-
-class Additive(nn.Module):
-    """v · tanh(q + k) (Bahdanau et al. 2015, appendix A.1.2; q = W s and k = U h are the caller's projections).
-
-    Cost: O(pairs d)
-    """
-
-    def __init__(self, *, dim: Count, heads: Count) -> None:
-        super().__init__()
-        self.vector = nn.Parameter(torch.empty(heads, dim))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        glorot_(self.vector)
-
-    def forward(
-        self,
-        query: Float[Tensor, "*queries d"],
-        key: Float[Tensor, "*keys dk"],
-        support: Support,
-        state: AttentionState | None = None,
-    ) -> Float[Tensor, "..."]:
-        check_widths(query, key)
-        hidden = torch.tanh(support.at_query(query) + support.at_key(key))
-        return support.project(hidden, self.vector)
-
-
-class Concat(nn.Module):
-    """v · tanh(W [q; k]) (Luong et al. 2015, section 3.1, concat), as W_q q + W_k k, with W_k k once per sequence.
-
-    Cost: O(n d^2 + pairs d)
-    """
-
-    def __init__(self, *, dim: Count, heads: Count) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(heads, dim, 2 * dim))
-        self.vector = nn.Parameter(torch.empty(heads, dim))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        for head in self.weight:
-            nn.init.xavier_uniform_(head)
-        glorot_(self.vector)
-
-    def prepare(self, key: Float[Tensor, "x g *k d"]) -> Float[Tensor, "x h *k d"]:
-        _, of_key = self.weight.chunk(2, -1)
-        return _of_numbers(lambda each: _mapped(each, of_key), key)
-
-    def forward(
-        self,
-        query: Float[Tensor, "*queries d"],
-        key: Float[Tensor, "*keys dk"],
-        support: Support,
-        state: AttentionState | None = None,
-    ) -> Float[Tensor, "..."]:
-        of_query, _ = self.weight.chunk(2, -1)
-        hidden = torch.tanh(support.at_query(_mapped(query, of_query)) + support.at_key(key))
-        return support.project(hidden, self.vector)
 
 
 class PositionAware(nn.Module):
@@ -237,6 +238,7 @@ class PositionAware(nn.Module):
     ) -> Float[Tensor, "..."]:
         check_widths(query, key)
         distance = support.offsets(query, key).clamp(-self.reach, self.reach) + self.reach
+        # s_ij = v · tanh(q_i + k_j + p_(j - i))
         head = torch.arange(len(self.position), device=query.device).view(-1, *[1] * (distance.dim() - 2))
         hidden = torch.tanh(support.at_query(query) + support.at_key(key) + self.position[head, distance])
         return support.project(hidden, self.vector)
@@ -268,6 +270,7 @@ class GAT(nn.Module):
         support: Support,
         state: AttentionState | None = None,
     ) -> Float[Tensor, "..."]:
+        # s_ij = LeakyReLU(a_q · q_i + a_k · k_j)
         from_query = (query * support.per_head(self.to_query)).sum(-1)
         from_key = support.of_key(lambda key: (key * support.per_head(self.to_key)).sum(-1), key)
         return F.leaky_relu(support.at_query(from_query) + from_key, self.slope)
@@ -296,8 +299,27 @@ class GATv2(nn.Module):
         state: AttentionState | None = None,
     ) -> Float[Tensor, "..."]:
         check_widths(query, key)
+        # s_ij = a · LeakyReLU(q_i + k_j)
         hidden = F.leaky_relu(support.at_query(query) + support.at_key(key), self.slope)
         return support.project(hidden, self.vector)
+
+
+class Constant(nn.Module):
+    """The same score, zero, for every key: for models without attention.
+
+    Cost: O(pairs)
+    """
+
+    by_angle = True
+
+    def forward(
+        self,
+        query: Float[Tensor, "*queries d"],
+        key: Float[Tensor, "*keys dk"],
+        support: Support,
+        state: AttentionState | None = None,
+    ) -> Float[Tensor, "..."]:
+        return support.zeros(query, key)
 
 
 def prepared(score: nn.Module, key: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
