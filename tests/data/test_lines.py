@@ -100,7 +100,7 @@ def test_a_file_that_changes_is_noticed(write: Write, cache: Path, change: str) 
     assert lines[0] == "a"
     path.write_text(change)
     os.utime(path, ns=(0, 10**9))
-    with pytest.raises(DataError, match=r"t\.txt: the file has changed since its lines were found. Start again"):
+    with pytest.raises(DataError, match=r"t\.txt: the file has changed since it was indexed. Start again"):
         lines[1]
 
 
@@ -192,7 +192,7 @@ def test_what_is_no_file_of_lines(tmp_path: Path, cache: Path, make: Callable[[P
 
 def test_a_folder_that_cannot_be_written(write: Write, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
-    with pytest.raises(DataError, match=r"t\.txt: its lines cannot be found .*cache"):
+    with pytest.raises(DataError, match=r"t\.txt: its lines cannot be indexed .*cache"):
         Lines(write("a\n"), tmp_path / "cache")
 
 

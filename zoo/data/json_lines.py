@@ -1,9 +1,9 @@
-"""JSONL files: an object a line, read as the rows of a table whose columns are the names in the first line.
+"""Reads JSONL files, which have one JSON object a line, as tables. The first line names the columns.
 
     table = JSONTable("reviews.jsonl", required=["text", "label"])
     labels = {row.line: row.text("label") for row in table}
 
-Any line again, later and in any order, without the others in memory:
+Rows can be read again in any order, without the file in memory:
 
     lines = Lines("reviews.jsonl", cache)
     table.row(lines, 4_000_000).text("text")
@@ -28,17 +28,17 @@ _DEEP = Fault("it is nested too deeply", _OBJECT)
 class JSONTable(Table):
     """The rows of a JSONL file. Blank lines are not rows.
 
-    A text is a cell as it stands, null and what a line leaves out are empty cells, and all else is its JSON. What a
-    line has and the first one has not is an error: nothing is left out without a word.
+    Strings become cells unchanged. null and missing names become empty cells. Other values become cells with their JSON
+    text. A row with a name that the first line does not have is bad, so that no value is ignored silently.
 
     Args:
-        path: A `.jsonl` file in UTF-8 (also `.jsonl.gz`), with or without a byte order mark.
-        required: The columns that must be there; others may be.
+        path: A .jsonl file in UTF-8 (also .jsonl.gz), with or without a byte order mark.
+        required: The columns that the file must have; it may have others.
         on_bad_row: Whether a bad row stops the reading or is counted and left out.
-        longest: Bytes of a line.
+        longest: The most bytes of a line.
 
     Raises:
-        DataError: The file is missing, empty or not UTF-8, or its first line is no object, or lacks a column.
+        DataError: The file is missing, empty or not UTF-8, its first line is not an object, or lacks a column.
     """
 
     def __init__(
@@ -72,7 +72,12 @@ class JSONTable(Table):
         self._check_any(good)
 
     def row(self, lines: Lines, line: int) -> Row:
-        """One row, by the line on which it stands, which this table has read before."""
+        """Reads one row again.
+
+        Args:
+            lines: The lines of the same file.
+            line: The number of the row's line, from 1.
+        """
         cells = self._cells(lines[line - 1])
         if isinstance(cells, Fault):
             raise self.error(line, None, *cells)
@@ -98,7 +103,7 @@ def _filled(path: Path, longest: int) -> Iterator[tuple[int, str | Fault]]:
 
 
 def _parsed(text: str) -> dict[str, Any] | Fault:
-    """The object that a line holds, or why it holds none."""
+    """Parses the object of a line."""
     try:
         found = json.loads(text, parse_constant=_no_number, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
@@ -125,7 +130,7 @@ def _no_number(name: str) -> NoReturn:
 
 
 def _unreadable(value: Any) -> Fault | None:
-    """What escapes can write and no text has."""
+    """Finds characters that JSON's escapes can write but text cannot have: NUL and single surrogates."""
     left = [value]
     while left:
         each = left.pop()

@@ -1,10 +1,10 @@
-"""Text files by the line: as a stream, or any line at once through an index of where each begins.
+"""Reads text files by lines: as a stream, or in any order through an index of where each line begins.
 
     lines = Lines("reviews.txt", cache)
     lines[4_000_000]
 
-The index is made in one pass, which finds what is not UTF-8, and is kept in a folder of derived files: 8 bytes a line,
-mapped and not read, so that a file of any size is used in little memory, by any number of processes.
+One pass over the file makes the index and checks that the file is UTF-8. The index has 8 bytes a line. It is stored in
+the cache folder and memory-mapped, so that a file of any size needs little memory, in any number of processes.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from zoo.disk import whole_bytes
 from zoo.errors import DataError
 
 LONGEST = 1 << 24
-"""Bytes of a line."""
+"""The most bytes of a line, unless another limit is given."""
 _BLOCK = 1 << 20
 _SAMPLES, _SAMPLE = 64, 1 << 12
 _OFFSET = np.dtype("<u8")
 
 
 def read_lines(path: Path, longest: int = LONGEST) -> Iterator[tuple[int, str | Fault]]:
-    """Each line with its number from 1, without its end; in place of its text, what is wrong with it.
+    """Yields each line's number, from 1, and its text without the line end, or a `Fault` if the line is bad.
 
     Args:
-        path: A file in UTF-8, perhaps compressed, with or without a byte order mark.
-        longest: Bytes of a line; a longer one is passed over in little memory.
+        path: A file in UTF-8, with or without a byte order mark; decompressed if its name ends in .gz.
+        longest: The most bytes of a line. A longer line is a `Fault`, and is not kept in memory.
 
     Raises:
         DataError: The file cannot be read, or is not UTF-8.
@@ -57,17 +57,18 @@ def read_lines(path: Path, longest: int = LONGEST) -> Iterator[tuple[int, str | 
 
 
 class Lines(Sequence[str]):
-    """The lines of a file in UTF-8, without their ends, by their number from 0; blank ones too.
+    """The lines of a text file as a sequence, read on demand. Blank lines count; line ends are removed.
 
-    May be handed to other processes, and be used in those that are forked.
+    Instances can be pickled, and can be used in forked processes.
 
     Args:
-        path: A file that can be read anywhere, or a `.gz`, which is decompressed into `cache`, once.
-        cache: The folder of derived files.
-        longest: Bytes of a line. A longer one is an error when it is asked for.
+        path: A file in UTF-8, with or without a byte order mark. A .gz file is decompressed into `cache` once.
+        cache: The folder for derived files, in which the index is stored.
+        longest: The most bytes of a line. Reading a longer line raises an error.
 
     Raises:
-        DataError: The file is missing, empty, no file, or not UTF-8; or `cache` cannot be written.
+        DataError: The path is not a file, the file is empty or not UTF-8, or `cache` cannot be written. Reading a line
+            raises it if the line is bad, or if the file has changed.
     """
 
     def __init__(self, path: Path | str, cache: Path | str, *, longest: int = LONGEST) -> None:
@@ -89,7 +90,7 @@ class Lines(Sequence[str]):
                         self._write_index(file, index)
         except OSError as error:
             where = error.filename or self.path
-            raise DataError(f"{self.path}: its lines cannot be found ({where}: {error.strerror}).") from error
+            raise DataError(f"{self.path}: its lines cannot be indexed ({where}: {error.strerror}).") from error
         self._starts = np.memmap(self._starts_at, _OFFSET, mode="r")
 
     def __len__(self) -> int:
@@ -100,7 +101,7 @@ class Lines(Sequence[str]):
         start, end = int(self._starts[number]), int(self._starts[number + 1])
         if end - start > self.longest + 2:
             raise self._error(number, _too_long(end - start, self.longest))
-        before = min(start, 1)  # the end of the line before is looked at too
+        before = min(start, 1)  # also reads the end of the previous line, to check the index
         raw = self._read(start - before, end - start + before)
         ends = raw.endswith(b"\n") or number == len(self) - 1
         is_line = len(raw) == end - start + before and ends and raw.find(b"\n", before, -1) < 0
@@ -140,13 +141,13 @@ class Lines(Sequence[str]):
         file = self._file[1]
         if _state(file) != self._state:
             self._changed()
-        return os.pread(file.fileno(), count, start)  # a place of its own: no process or thread moves that of another
+        return os.pread(file.fileno(), count, start)  # does not move the file position, which processes share
 
     def _changed(self) -> NoReturn:
-        raise DataError(f"{self.path}: the file has changed since its lines were found. Start again.")
+        raise DataError(f"{self.path}: the file has changed since it was indexed. Start again.")
 
     def _write_index(self, file: BinaryIO, index: BinaryIO) -> None:
-        """Where each line begins, and where the last one ends."""
+        """Writes the offset of each line's first byte, and the size of the file."""
         decoder = codecs.getincrementaldecoder("utf-8")()
         file.seek(0)
         at = len(codecs.BOM_UTF8) if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
@@ -172,7 +173,7 @@ class Lines(Sequence[str]):
             self._changed()
 
     def _undecodable(self, file: BinaryIO, begun: int, lines: int) -> NoReturn:
-        """Decoding by the block forgets the line: it is one of those from this place on."""
+        """Finds the line that is not UTF-8 in the part of the file from this offset on."""
         file.seek(begun)
         decoder = codecs.getincrementaldecoder("utf-8")()
         while block := file.read(_BLOCK):
@@ -186,7 +187,15 @@ class Lines(Sequence[str]):
 
 
 def _text(path: Path, number: int, raw: bytes, size: int, longest: int) -> str | Fault:
-    """A line of this many bytes, of which the first were read."""
+    """Decodes a line.
+
+    Args:
+        path: The file, for messages.
+        number: The number of the line, from 1.
+        raw: The line, or the beginning of one that is too long.
+        size: The bytes of the whole line.
+        longest: The most bytes that it may have, without its end.
+    """
     ending = 0 if not raw.endswith(b"\n") else 2 if raw.endswith(b"\r\n") else 1
     if size - ending > longest:
         return _too_long(size - ending, longest)
@@ -211,13 +220,13 @@ def _empty(path: Path) -> DataError:
 
 
 def _state(file: BinaryIO) -> tuple[int, int]:
-    """By which it is known that an open file has changed."""
+    """The size and the modification time of an open file, which differ if it has changed."""
     found = os.fstat(file.fileno())
     return found.st_size, found.st_mtime_ns
 
 
 def _key(file: BinaryIO) -> str:
-    """A name for what is derived from a file: of its size, its time and samples of what it holds."""
+    """A name for files derived from an open file: a hash of its size, time and parts of its content."""
     size, changed = _state(file)
     digest = hashlib.blake2b(f"{size} {changed}".encode(), digest_size=16)
     for number in range(_SAMPLES):
@@ -226,7 +235,7 @@ def _key(file: BinaryIO) -> str:
 
 
 def _fits(index: Path, size: int) -> bool:
-    """Whether an index is there, and ends where the file does."""
+    """Whether an index exists and ends with the size of the file."""
     try:
         with index.open("rb") as file:
             count = os.fstat(file.fileno()).st_size
@@ -237,7 +246,7 @@ def _fits(index: Path, size: int) -> bool:
 
 
 def _decompressed(path: Path, folder: Path) -> Path:
-    """What a .gz holds, as a file among the derived ones."""
+    """Decompresses a .gz file into a folder, unless that was done before."""
     with path.open("rb") as file:
         plain = folder / f"{_key(file)}.txt"
     if not plain.is_file():

@@ -1,4 +1,4 @@
-"""Texts, for all domains that have them: tokens, vocabularies, sentences, word vectors, corpus scores. No torch."""
+"""Tokenisers, vocabularies, sentences, word vectors and corpus scores, for all domains with text. No torch."""
 
 from zoo.lazy import exports
 

@@ -1,4 +1,4 @@
-"""Error rates of words and characters, as jiwer aligns them: substitutions, deletions and insertions."""
+"""Word and character error rates, with texts aligned by jiwer."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _ERRORS = ("substitutions", "deletions", "insertions")
 
 
 class _ErrorRate:
-    """By the number of what was expected: 0 for what is right, and above 1 where much is inserted."""
+    """Errors divided by the size of the references: 0 is perfect, and many insertions give more than 1."""
 
     size = 4
     name: ClassVar[str]
     compared: ClassVar[str]
 
     def sums(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
-        """How many are right, substituted, deleted and inserted."""
+        """The numbers of correct, substituted, deleted and inserted units."""
         if len(hypotheses) != len(references) or any(len(each) != 1 for each in references):
             raise DataError("an error rate compares each text with one reference")
         if not hypotheses:
@@ -45,7 +45,7 @@ class _ErrorRate:
 
 
 class WER(_ErrorRate):
-    """Word error rate, and its three parts."""
+    """The word error rate, and its shares of substitutions, deletions and insertions."""
 
     name, compared = "wer", "words between white space"
 
@@ -56,7 +56,7 @@ class WER(_ErrorRate):
 
 
 class CER(_ErrorRate):
-    """Character error rate, and its three parts."""
+    """The character error rate, and its shares of substitutions, deletions and insertions."""
 
     name, compared = "cer", "characters, spaces too"
 

@@ -1,4 +1,4 @@
-"""Texts out of web pages: HTML's tags and entities taken out, with the way back to where each character stood."""
+"""Removes HTML from texts, and maps spans of the plain text back to the original."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _MARKUP = regex.compile(
 
 @dataclass(frozen=True)
 class PlainText:
-    """A text without markup."""
+    """A text without markup, in parts that correspond to parts of the original."""
 
     text: str
     starts: list[int]
-    """Where in it each part begins that stands elsewhere than the one before, from 0 on."""
+    """The position of each part's first character."""
     origins: list[Span]
-    """What of the original each part is: as it stands there, where the lengths are the same, else as a whole."""
+    """The span of each part in the original. A span of the part's length maps by character, another one as a whole."""
 
     def origin(self, start: int, end: int) -> Span:
-        """Where characters from `start` to `end` stand in the original."""
+        """Returns the span in the original of the characters from `start` to `end`."""
         if start == end:
             place = self._place(start)[0]
             return place, place
@@ -46,9 +46,9 @@ class PlainText:
 
 
 def without_markup(text: str) -> PlainText:
-    """Tags that end a line are line breaks, other tags are nothing, entities are their characters.
+    """Replaces tags that end a line by line breaks and entities by their characters, and removes other tags.
 
-    Only what is spelled as a tag of HTML is one: `a < b`, `<3` and `<unk>` are text.
+    Only names of HTML tags count as tags: `a < b`, `<3` and `<unk>` are text.
     """
     parts: list[str] = []
     starts, origins, at, length = [], [], 0, 0
@@ -73,5 +73,5 @@ def without_markup(text: str) -> PlainText:
 
 
 def _is_text(said: str) -> bool:
-    """Whether an entity stands for characters, and not for a NUL or half of a surrogate pair."""
+    """Whether an entity's characters are neither NUL nor single surrogates."""
     return not any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in said)

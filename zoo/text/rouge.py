@@ -15,16 +15,16 @@ _KINDS = ("rouge_1", "rouge_2", "rouge_l")
 
 
 class ROUGE:
-    """F1 of single words, of pairs of words, and of the longest common subsequence, in 0..1: the mean over texts.
+    """ROUGE-1, ROUGE-2 and ROUGE-L as F1, in 0..1, averaged over texts.
 
-    Of several references the nearest counts, for each of the three. Words are letters and digits in small letters, not
-    stemmed: on English text this is what `rouge-score` computes, which drops all letters beyond a-z.
+    If a text has several references, the best counts, for each of the three. Words are lower-cased runs of letters and
+    digits, without stemming. This equals the package rouge-score on English texts; that drops letters other than a-z.
     """
 
     size = 1 + len(_KINDS)
 
     def sums(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
-        """The number of texts, and the sum of each F1."""
+        """The number of texts, and the three sums of F1."""
         if len(hypotheses) != len(references) or not all(references):
             raise DataError(f"{len(hypotheses)} texts for {len(references)} lists of references, each of one or more")
         totals = [0.0] * len(_KINDS)

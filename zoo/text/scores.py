@@ -1,12 +1,11 @@
-"""Scores of a whole corpus, as sums that add up: over batches, over processes, over the parts of a test set.
+"""Scores of a corpus, computed from sums that can be added over batches and processes.
 
     totals = [0.0] * score.size
     for hypotheses, references in batches:
         totals = added(totals, score.sums(hypotheses, references))
     score.figures(totals)
 
-What is summed are counts, and means only of what the score itself takes the mean of: the figure of a corpus is not the
-mean of the figures of its parts.
+The figures of a corpus come from the sums of its parts. They are not means of the parts' figures.
 """
 
 from __future__ import annotations
@@ -17,37 +16,39 @@ from typing import Protocol
 
 
 class Score(Protocol):
-    """How near texts are to those that were expected."""
+    """A comparison of texts with references."""
 
     size: int
-    """How many sums there are."""
+    """The number of sums."""
 
     def sums(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
-        """Those of some texts, each with one reference or more; zeros for none.
+        """Returns the sums of some texts, each with one or more references; zeros if there are no texts.
 
         Raises:
-            DataError: The score is not defined for so many references.
+            DataError: A text has too few or too many references.
         """
 
     def figures(self, sums: Sequence[float]) -> Mapping[str, float]:
-        """The score, and what it consists of, by name; NaN where nothing was counted."""
+        """Returns the score and its parts by name; NaN if nothing was counted."""
 
     def signature(self) -> str:
-        """How it is measured, to be stored beside the figures."""
+        """Describes the protocol; to be stored with the figures."""
 
 
 def added(first: Sequence[float], second: Sequence[float]) -> list[float]:
-    """The sums of both parts."""
+    """Adds the sums of two parts."""
     return [one + other for one, other in zip(first, second, strict=True)]
 
 
 class Perplexity:
-    """exp of the mean negative log-likelihood of a token. Its sums come from a model and not from texts."""
+    """The exponential of the mean negative log-likelihood of a token.
+
+    The two sums come from a model: the negative log-likelihoods (natural logarithm), and the number of tokens.
+    """
 
     size = 2
 
     def figures(self, sums: Sequence[float]) -> Mapping[str, float]:
-        """Of the sum of negative log-likelihoods (natural logarithm), and the number of tokens."""
         loss, tokens = sums
         if not tokens:
             return {"perplexity": math.nan}

@@ -1,4 +1,4 @@
-"""Sentences of a text, as `sentencex` finds them."""
+"""Splits texts into sentences."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from zoo.text.tokens import Span
 
 
 def sentence_spans(text: str, language: str = "en") -> list[Span]:
-    """Where each sentence stands in the text, without white space around it; HTML in it is looked through.
+    """Returns the span of each sentence, without surrounding white space. HTML in the text is ignored.
 
     Args:
-        text: Of any length.
-        language: Its code, by which abbreviations are known: en, de, fr.
+        text: The text, which may have HTML tags and entities.
+        language: The language code, such as en, de or fr, which decides on abbreviations.
 
     Raises:
-        DataError: The text has half of a surrogate pair.
+        DataError: The text has single surrogates.
     """
     from sentencex import get_sentence_boundaries
 
@@ -24,7 +24,7 @@ def sentence_spans(text: str, language: str = "en") -> list[Span]:
     try:
         boundaries = get_sentence_boundaries(language, plain.text)
     except UnicodeEncodeError as error:
-        raise DataError("the text has half of a surrogate pair, which is no character") from error
+        raise DataError("the text has half of a surrogate pair, which is not a character") from error
     for each in boundaries:
         sentence = each["text"]
         start = each["start_index"] + len(sentence) - len(sentence.lstrip())

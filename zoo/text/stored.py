@@ -1,4 +1,4 @@
-"""Tokenisers as checkpoints keep them: the form of their state, and a tokeniser made from it."""
+"""Restores tokenisers from checkpoints."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def check_state(state: Any, form: Any, what: str) -> None:
 
 
 def tokeniser_from_state(state: Any) -> Tokeniser:
-    """The tokeniser of a checkpoint.
+    """Restores the tokeniser of a checkpoint.
 
     Raises:
-        CheckpointError: It is not what `state` gives.
+        CheckpointError: The state is not one that a tokeniser's `state` returns.
     """
     check_state(state, TOKENISER, "the tokeniser")
     kinds: dict[str, type[Tokeniser]] = {"words": Words, "characters": Characters, "subwords": Subwords}

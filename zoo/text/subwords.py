@@ -1,8 +1,8 @@
-"""Subwords by byte pair encoding, learned from texts (Sennrich et al. 2016, 'Neural machine translation of rare words
-with subword units'), over bytes, so that no text has unknown tokens and every text comes back as it was.
+"""Subwords by byte pair encoding (Sennrich et al. 2016, 'Neural machine translation of rare words with subword units').
 
-What a checkpoint holds are the pieces and the merges; how texts are parted into words before is of this module alone:
-no expression of a stranger's is run.
+The smallest pieces are bytes, so that no token is unknown and decoding restores every text. A checkpoint holds only the
+pieces and the merges. This module alone defines how texts are split into words before, so that no regular expression
+from a stranger's checkpoint is run.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 _BYTES = 256
 _LARGEST = 1 << 20
-# A word takes the space before it; of several spaces the last one.
 _SPACES = regex.compile(r"\s*")
+# A word includes the one space before it.
 _PARTS = "|".join([*(f" ?{kind}" for kind in WORD.split("|")), r"\s+(?!\S)", r"\s+"])
 
 
 class Subwords:
-    """Pieces of words, of which frequent words are one. `decode` gives back the text, capitals apart if `lower`.
+    """Splits words into pieces; frequent words are one piece. `decode` restores the text, except for case if `lower`.
 
-    A piece is spelled in letters that stand for bytes; the span tells which characters of the text it covers.
+    Pieces are written in letters that stand for bytes. Show the characters at a token's span instead.
 
     Args:
-        size: Pieces at most; 256 of them are the bytes.
-        min_count: How often two pieces must meet to become one.
-        lower: In small letters.
+        size: The most pieces, 256 of which are the bytes.
+        min_count: How often a pair of pieces must occur to become one piece.
+        lower: Converts texts to lower case.
     """
 
     def __init__(self, *, size: int = 8000, min_count: int = 2, lower: bool = False) -> None:
@@ -48,12 +48,12 @@ class Subwords:
         self.min_count = min_count
         self.lower = lower
         self.pieces: tuple[str, ...] = ()
-        """All that `encode` gives, for the vocabulary; empty before anything was learned."""
+        """All pieces, for the vocabulary; empty before `fit`."""
         self._merges: list[str] = []
         self._tokeniser: Tokenizer | None = None
 
     def fit(self, texts: Iterable[str]) -> Self:
-        """Learned from these texts; the same for whatever order they come in."""
+        """Learns from these texts; their order does not matter."""
         from tokenizers.trainers import BpeTrainer
 
         made = _tokeniser(self.lower, [], [])
@@ -72,8 +72,8 @@ class Subwords:
             raise RuntimeError("these subwords have learned nothing yet: call fit first")
         try:
             found = self._tokeniser.encode(f" {text}", add_special_tokens=False)
-        except TypeError as error:  # the library takes it for no text
-            raise DataError("the text has half of a surrogate pair, which is no character") from error
+        except TypeError as error:  # how the library refuses what is not UTF-8
+            raise DataError("the text has half of a surrogate pair, which is not a character") from error
         spans = [_without_space(text, start - 1, end - 1) for start, end in found.offsets]
         filled = [word for word, (start, end) in zip(found.word_ids, spans, strict=True) if start < end]
         numbers = {word: number for number, word in enumerate(dict.fromkeys(filled))}
@@ -101,7 +101,7 @@ class Subwords:
 
 
 def _tokeniser(lower: bool, pieces: Sequence[str], merges: Sequence[str]) -> Tokenizer:
-    # Threads of the library and processes that make batches do not go together; one text at a time needs none.
+    # The library's threads would deadlock in forked workers, and one text at a time does not use them.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
     from tokenizers.models import BPE
@@ -124,7 +124,7 @@ def _alphabet() -> list[str]:
 
 
 def _spaced(texts: Iterable[str]) -> Iterator[str]:
-    """A first word is spelled as any other."""
+    """Puts a space before each text, so that its first word has the same pieces as elsewhere."""
     return (f" {text}" for text in texts)
 
 
@@ -140,7 +140,7 @@ def _halves(merge: str) -> tuple[str, str]:
 
 
 def _check(pieces: Sequence[str], merges: Sequence[str]) -> None:
-    """Refuses pieces and merges that no training gives, for which texts would lose letters."""
+    """Refuses pieces and merges that training cannot produce, with which characters could be lost."""
     known, letters = set(pieces), set(_alphabet())
     for holds, what in (
         (_BYTES <= len(pieces) <= _LARGEST, f"{len(pieces):,} pieces, not {_BYTES} to {_LARGEST:,}"),

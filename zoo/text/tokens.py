@@ -1,4 +1,4 @@
-"""Tokens of a text, with their places in it; what every tokeniser can do."""
+"""Tokens of a text, and the protocol of tokenisers."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 Span = tuple[int, int]
-"""Of characters of the text: the first, and the one after the last."""
+"""The positions of the first character, and of the one after the last."""
 
 NO_WORD = -1
-"""In place of a word's number: white space."""
+"""The word number of white space."""
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens of one text, in its order."""
+    """The tokens of a text, in order."""
 
     names: list[str]
-    """As a vocabulary has them."""
+    """The tokens, as in the vocabulary."""
     spans: list[Span]
-    """Where each stands in the text that was given, without white space around it."""
+    """The span of each token in the text. White space around words is not part of it."""
     words: list[int]
-    """The number of the word that each belongs to, from 0, or `NO_WORD`."""
+    """The number of each token's word, from 0, or `NO_WORD`."""
 
     def __len__(self) -> int:
         return len(self.names)
 
     def word_spans(self) -> list[Span]:
-        """Where each word stands."""
+        """Returns the span of each word."""
         found: list[Span] = []
         for (start, end), word in zip(self.spans, self.words, strict=True):
             if word == len(found):
@@ -39,19 +39,20 @@ class Tokens:
 
 
 class Tokeniser(Protocol):
-    """Parts texts into tokens. One that is restored from its `state` parts them alike."""
+    """Splits texts into tokens. A tokeniser that is restored from its `state` splits them in the same way."""
 
     def fit(self, texts: Iterable[str]) -> Tokeniser:
-        """One that has learned from these texts; itself, where there is nothing to learn."""
+        """Returns a tokeniser that has learned from these texts, or itself if it does not learn."""
 
-    def encode(self, text: str) -> Tokens: ...
+    def encode(self, text: str) -> Tokens:
+        """Splits a text."""
 
     def decode(self, names: Sequence[str]) -> str:
-        """A text of these tokens."""
+        """Joins tokens to a text."""
 
     def state(self) -> dict[str, Any]:
-        """In plain types, for the checkpoint."""
+        """Returns what `from_state` needs, in plain types, for the checkpoint."""
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
-        """What `state` gave, whose form was checked."""
+        """Restores a tokeniser from a state whose form has been checked."""

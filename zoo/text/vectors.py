@@ -1,4 +1,4 @@
-"""Word vectors that others trained, from text files as GloVe, word2vec and fastText write them."""
+"""Reads pretrained word vectors from the text files of GloVe, word2vec and fastText."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ _WIDEST = 1 << 14
 
 @dataclass(frozen=True)
 class WordVectors:
-    """The vectors of those of some words that a file has."""
+    """Vectors of words."""
 
     words: tuple[str, ...]
-    """In the order of the file."""
+    """The words, in the order of the file."""
     vectors: Float32[np.ndarray, "words dim"]
 
 
 def read_vectors(path: Path | str, words: Iterable[str], *, dim: int | None = None) -> WordVectors:
-    """Reads a file of a word and its numbers a line, with spaces between; others than the wanted rows are passed over.
+    """Reads the vectors of some words. Other rows are skipped, and need no memory.
 
     Args:
-        path: In UTF-8, perhaps compressed (.gz). A first line of two numbers, how many rows and columns, is a header.
-        words: Those that are wanted, spelled as in the file.
-        dim: How many numbers a word has; None: as many as the first has.
+        path: A file in UTF-8 (also .gz) with a word and its numbers on each line, separated by spaces. The first line
+            may be a header with the numbers of rows and columns.
+        words: The words, spelled as in the file.
+        dim: The length of the vectors; None takes it from the file.
 
     Raises:
-        DataError: The file cannot be read, has no wanted word, or one of its lines is bad, which is named.
+        DataError: The file cannot be read, has none of the words, or has a bad line, which the message names.
     """
     path = Path(path)
     check_is_file(path)
@@ -82,16 +83,18 @@ def _check_dim(path: Path, found: int, dim: int | None) -> int:
     if dim is not None and found != dim:
         raise DataError(f"{path}, line 1: vectors of {found:,} numbers, not of {dim:,}. Name another file.")
     if not 0 < found <= _WIDEST:
-        raise DataError(message(path, 1, None, f"{found:,} numbers follow the word", "Write a word and its numbers."))
+        raise DataError(
+            message(path, 1, None, f"the word has {found:,} numbers", "Write a word and its numbers on each line.")
+        )
     return found
 
 
 def _word(path: Path, number: int, text: str, dim: int) -> str:
-    """The word of a line that has not as many spaces as the others: a few published ones have spaces in them."""
+    """Returns the word of a line with another number of spaces than expected: some published words contain spaces."""
     parts = text.rsplit(" ", dim)
     if len(parts) <= dim or _is_number(parts[0].rpartition(" ")[2]):
-        what = f"{text.count(' ')} numbers follow the word, and {dim} were to"
-        raise DataError(message(path, number, None, what, "Give each word as many."))
+        what = f"the word has {text.count(' ')} numbers, not {dim}"
+        raise DataError(message(path, number, None, what, "Give all words as many."))
     return parts[0]
 
 

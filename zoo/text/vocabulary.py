@@ -1,4 +1,4 @@
-"""Which tokens a model has a row for, and which row."""
+"""Vocabularies, which number the tokens that a model knows."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _SPECIALS: dict[Special, str] = {"pad": "<pad>", "unknown": "<unk>", "begin": "<
 _LONGEST, _MOST = 1 << 10, 1 << 24
 
 VOCABULARY = [Where(f"a text of at most {_LONGEST:,} characters", lambda value: type(value) is str and _fits(value))]
-"""The form of a vocabulary's state, which fine-tuning matches by name."""
+"""The form of a vocabulary's state. Fine-tuning matches its entries by name."""
 
 
 class Vocabulary:
-    """Tokens by number and numbers by token. Those of no text come first: padding, unknown, begin, end, if asked for.
+    """Maps tokens to numbers and back. The special tokens have the first numbers.
 
-    A token that is spelled as one of these (`<pad>`) is never taken for it: it is unknown.
+    A token of a text that is spelled like a special token, such as `<pad>`, is unknown.
 
     Args:
-        tokens: In the order of their numbers, each once.
-        specials: Those that come first, in this order.
+        tokens: The tokens in the order of their numbers, each once.
+        specials: The special tokens, in the order of their numbers.
     """
 
     def __init__(self, tokens: Iterable[str], specials: Sequence[Special] = ("pad", "unknown")) -> None:
@@ -36,7 +36,7 @@ class Vocabulary:
         reserved = set(_SPECIALS.values())
         self._specials = {name: number for number, name in enumerate(specials)}
         self.names = (*(_SPECIALS[name] for name in specials), *(each for each in tokens if each not in reserved))
-        """All of them; as a list it is what a checkpoint holds."""
+        """All tokens by number, including the special ones."""
         self._numbers = {name: number for number, name in enumerate(self.names) if name not in reserved}
         if len(self._numbers) + len(specials) < len(self.names):
             repeated = [name for name, count in Counter(self.names).items() if count > 1]
@@ -51,13 +51,13 @@ class Vocabulary:
         min_count: int = 1,
         max_size: int | None = None,
     ) -> Self:
-        """The most frequent tokens first, those of one frequency by their spelling.
+        """Makes a vocabulary of the most frequent tokens. Tokens with equal counts are in alphabetical order.
 
         Args:
-            counts: How often each occurs.
-            specials: Those that come first.
-            min_count: How often a token occurs at least.
-            max_size: Tokens at most, specials too.
+            counts: Token -> how often it occurs.
+            specials: The special tokens.
+            min_count: The least count of a token.
+            max_size: The most tokens, including the special ones.
         """
         if min_count < 1 or (max_size is not None and max_size <= len(specials)):
             raise ConfigError(
@@ -70,10 +70,10 @@ class Vocabulary:
 
     @classmethod
     def from_state(cls, state: Any) -> Self:
-        """That of a checkpoint.
+        """Restores the vocabulary of a checkpoint.
 
         Raises:
-            CheckpointError: It is not what `state` gives.
+            CheckpointError: The state is not one that `state` returns.
         """
         check_state(state, VOCABULARY, "the vocabulary")
         if len(state) > _MOST:
@@ -91,13 +91,14 @@ class Vocabulary:
         return found
 
     def state(self) -> list[str]:
+        """Returns all tokens by number, for the checkpoint."""
         return list(self.names)
 
     def __len__(self) -> int:
         return len(self.names)
 
     def __contains__(self, token: object) -> bool:
-        """Whether it is a token of texts that has a number of its own."""
+        """Whether a token has a number of its own and is not special."""
         return token in self._numbers
 
     @property
@@ -117,10 +118,10 @@ class Vocabulary:
         return self._special("end")
 
     def numbers(self, tokens: Iterable[str]) -> list[int]:
-        """The number of each, or that of the unknown.
+        """Returns the number of each token, or that of unknown tokens.
 
         Raises:
-            DataError: One is not known, and there is no number for that.
+            DataError: A token is unknown, and the vocabulary has no number for unknown tokens.
         """
         get = self._numbers.get
         if "unknown" in self._specials:
@@ -134,7 +135,7 @@ class Vocabulary:
         return found
 
     def tokens(self, numbers: Iterable[int]) -> list[str]:
-        """The token of each number; those of no text are left out, but the unknown."""
+        """Returns the token of each number, without special tokens other than the unknown token."""
         kept = self._specials.get("unknown", -1)
         return [self.names[number] for number in numbers if number >= len(self._specials) or number == kept]
 

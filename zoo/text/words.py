@@ -1,4 +1,4 @@
-"""Tokens that need no learning: words, characters."""
+"""Tokenisers that do not learn: words and characters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import regex
 from zoo.text.tokens import NO_WORD, Tokens
 
 WORD = r"[\w\p{M}]+(?:['’][\w\p{M}]+)*|[^\w\s\p{M}]"
-"""A word with its marks and the apostrophes in it, or one character that is neither a letter nor white space."""
+"""The pattern of words: letters, digits and marks, with apostrophes between them, or one other character."""
 
 _WORD = regex.compile(WORD)
 _CLOSING, _OPENING = (
@@ -20,7 +20,7 @@ _CLOSING, _OPENING = (
 
 
 class _Unlearned:
-    """A tokeniser that has one option."""
+    """A tokeniser whose only option is the case."""
 
     kind: ClassVar[str]
 
@@ -39,10 +39,10 @@ class _Unlearned:
 
 
 class Words(_Unlearned):
-    """Words and, each by itself, punctuation marks.
+    """Splits texts into words and single punctuation marks.
 
     Args:
-        lower: In small letters.
+        lower: Converts tokens to lower case.
     """
 
     kind = "words"
@@ -53,7 +53,7 @@ class Words(_Unlearned):
         return Tokens(names, [span for _, span in found], list(range(len(found))))
 
     def decode(self, names: Sequence[str]) -> str:
-        """The words with spaces between them, but none before what closes and behind what opens."""
+        """Joins words with spaces, except before closing and after opening punctuation."""
         parts: list[str] = []
         for name in names:
             if parts and name not in _CLOSING and parts[-1] not in _OPENING:
@@ -63,10 +63,10 @@ class Words(_Unlearned):
 
 
 class Characters(_Unlearned):
-    """Characters, white space too. `decode` gives back the text, but for capitals where `lower` is set.
+    """Splits texts into characters, including white space. `decode` restores the text, except for case if `lower`.
 
     Args:
-        lower: In small letters.
+        lower: Converts tokens to lower case.
     """
 
     kind = "characters"
