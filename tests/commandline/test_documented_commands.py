@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from zoo.commandline import cli as command_line
-from zoo.composing import config
+from zoo.composing import build, config
+from zoo.tasks.command_options import CommandOption
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [path for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "data" / "README.md") if path.exists()]
@@ -59,6 +60,20 @@ EXPERIMENTS = [
 ]
 
 
+def own_options() -> list[CommandOption]:
+    """What any model or its data adds to the commands; a model has one of each name."""
+    found: dict[str, CommandOption] = {}
+    for model in config.options("model"):
+        composed = config.compose([f"model={model}"])
+        parts = [build.made_by(composed[part]["_target_"], part) for part in ("model", "data")]
+        options = [*parts[0].predict_options, *parts[1].input_options, *filter(None, [parts[1].written])]
+        found |= {option.name: option for option in options}
+    return list(found.values())
+
+
+OWN = own_options()
+
+
 def test_there_are_some() -> None:
     assert len(TRAINING) >= 3
     assert EXPERIMENTS
@@ -83,7 +98,7 @@ def test_a_training_command_names_options_that_exist(arguments: list[str]) -> No
     "arguments", [each for each in all_commands("zoo") if each.values[0][0] not in ("train", "check")]
 )
 def test_a_zoo_command_is_parsed(arguments: list[str]) -> None:
-    options = command_line.argument_parser().parse_args(arguments)
+    options = command_line.argument_parser(OWN).parse_args(arguments)
     if getattr(options, "group", None):
         assert config.options(options.group)
 

@@ -16,7 +16,9 @@ from zoo.checkpoints import strangers
 from zoo.composing import config, installed
 from zoo.composing.groups import GROUPS, LISTED
 from zoo.errors import ConfigError, InterruptedRunError, ZooError, bounded, nearest, visible
+from zoo.tasks.command_options import CommandOption
 
+_OF_CHECKPOINTS = ("evaluate", "predict", "maps")
 _VALUED_FLAGS = ("--cfg", "-c", "--info", "-i", "--package", "-p")
 _TRAIN_HELP = """\
 usage: python train.py model=NAME [key=value ...]        (or zoo train ...)
@@ -182,14 +184,45 @@ def _run(arguments: list[str]) -> int:
     if not arguments:
         parser.print_help()
         return 2
+    if arguments[0] in _OF_CHECKPOINTS:
+        return _run_on_checkpoint(parser, arguments)
     options = parser.parse_args(arguments)
-    command: Callable[[argparse.Namespace], None] = options.command
-    command(options)
+    options.command(options)
     return 0
 
 
-def argument_parser() -> argparse.ArgumentParser:
-    """The parser of all commands but train and check, whose options Hydra reads."""
+def _run_on_checkpoint(parser: argparse.ArgumentParser, arguments: list[str]) -> int:
+    """A command whose options are known once its checkpoint is; what is wrong with the others is said before."""
+    from zoo.commandline import model_options
+
+    path = model_options.checkpoint_in(arguments[1:])
+    if path is None or not {"-h", "--help"} & set(arguments):
+        known, _ = parser.parse_known_args(arguments)
+        path = path or known.checkpoint
+    from zoo.checkpoints import checkpoint
+
+    content = checkpoint.read(path)
+    about = content["zoo"]
+    own = model_options.of(about, arguments[0], path)
+    parser = argument_parser(own, about["model"])
+    options, strange = parser.parse_known_args(arguments)
+    for each in strange:
+        if each.startswith("-"):
+            raise model_options.refusal(each, arguments[0], about["model"], own)
+    if strange:
+        parser.error(f"unrecognized arguments: {' '.join(strange)}")
+    options.content = content
+    options.command(options)
+    return 0
+
+
+def argument_parser(own: Sequence[CommandOption] = (), model: str = "") -> argparse.ArgumentParser:
+    """The parser of all commands but train and check, whose options Hydra reads.
+
+    Args:
+        own: Options that a model adds to the commands on its checkpoints.
+        model: Its name.
+    """
     parser = argparse.ArgumentParser(prog="zoo", description="A model zoo, by domain, of what attention is used for.")
     parser.add_argument("--version", action="version", version=f"zoo {__version__}")
     commands = parser.add_subparsers(title="commands", required=True)
@@ -216,15 +249,6 @@ def argument_parser() -> argparse.ArgumentParser:
 
     predicting = commands.add_parser("predict", help="answers for new examples, or for those of the training data")
     _add_checkpoint(predicting)
-    predicting.add_argument(
-        "--history",
-        action="append",
-        metavar="ITEMS",
-        help="what a user chose, oldest first: 'a,b,c'; repeatable",
-    )
-    predicting.add_argument("--top", type=int, metavar="N", help="the N best answers, where a model ranks")
-    predicting.add_argument("--explain", nargs="?", const="", metavar="HOW", help="why; --explain=HOW: found out how")
-    predicting.add_argument("--seen", action="store_true", help="recommend also what the user has chosen before")
     predicting.add_argument("--out", type=_path, help="CSV file; the terminal if not given")
     predicting.set_defaults(command=_command("predict"))
 
@@ -239,6 +263,13 @@ def argument_parser() -> argparse.ArgumentParser:
     mapping.add_argument("--format", choices=("csv", "parquet"), default="csv", help="of tables")
     mapping.add_argument("--overwrite", action="store_true", help="replace the maps that are in --out")
     mapping.set_defaults(command=_command("maps"))
+    for command in (evaluating, predicting, mapping):
+        if own:
+            group = command.add_argument_group(f"options of {model}")
+            for each in own:
+                group.add_argument(f"--{each.name}", **each.keywords())
+        if not model:
+            command.epilog = "With a checkpoint, --help also shows the options of its model and data."
     return parser
 
 
@@ -247,11 +278,6 @@ def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
     what = "your own data in the form the model was trained on; if not given, the data it was trained on"
     parser.add_argument("input", type=_path, nargs="*", help=what)
     parser.add_argument("--data", type=_path, nargs="+", default=[], help="the same, by name")
-    parser.add_argument(
-        "--unknown",
-        choices=("error", "skip", "row"),
-        help="items that the model does not know: stop, leave out, its unknown row",
-    )
     parser.add_argument(
         "--on-bad-row", choices=("error", "skip"), help="bad rows of your data: stop, or leave them out and count them"
     )

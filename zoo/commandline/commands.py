@@ -27,6 +27,7 @@ from zoo.errors import CheckpointError, ConfigError, DataError
 from zoo.forms import MalformedError, expect
 from zoo.maps.export import export
 from zoo.maps.source import MapOptions
+from zoo.tasks.command_options import given
 from zoo.tasks.contract import EXAMPLE, Task, TaskData
 from zoo.terminal import shown
 from zoo.training import evaluation
@@ -58,12 +59,8 @@ def evaluate(options: argparse.Namespace) -> None:
 
 def predict(options: argparse.Namespace) -> None:
     """A CSV with one row an example, in the order of the input."""
-    if options.top is not None and options.top < 1:
-        raise ConfigError(f"--top={options.top}: write 1 or more")
-    if options.history and options.input:
-        raise ConfigError("give either files or --history, not both")
-    module = checkpoint.load(options.checkpoint)
-    answer = module.answering(top=options.top, explain=options.explain, seen=options.seen)
+    module = _module(options)
+    answer = module.answering(**given(options, module.predict_options))
     data = _data(module, options)
     if options.out is None:
         _write_rows(shown(sys.stdout), in_order(answer, data.predict_dataloader()))
@@ -116,8 +113,13 @@ def _written(path: Path) -> Iterator[TextIO]:
 
 def _opened(options: argparse.Namespace) -> tuple[Task, TaskData]:
     """The module of a checkpoint and its data."""
-    module = checkpoint.load(options.checkpoint)
+    module = _module(options)
     return module, _data(module, options)
+
+
+def _module(options: argparse.Namespace) -> Task:
+    """The module of the checkpoint that was read to know its options."""
+    return checkpoint.module_of(options.content, options.checkpoint).eval()
 
 
 def _data(module: Task, options: argparse.Namespace) -> TaskData:
@@ -132,13 +134,12 @@ def _data(module: Task, options: argparse.Namespace) -> TaskData:
         node["cache"] = str(cache)
     with confined(root or "data", cache):  # where files go is not for a checkpoint to say
         data: Any = build(node, "data")
-        unknown, texts = getattr(options, "unknown", None), getattr(options, "history", None)
-        if unknown is not None and data.unknown is None:
-            raise ConfigError("--unknown: the data of this model has no names that could be unknown; leave it out")
-        if texts and data.written != "history":
-            raise ConfigError("--history: the examples of this model are no histories; leave it out")
-        data.unknown = unknown or data.unknown
-        data.on_bad_row = getattr(options, "on_bad_row", None) or data.on_bad_row
+        for name, value in given(options, data.input_options).items():
+            setattr(data, name, value)
+        data.on_bad_row = options.on_bad_row or data.on_bad_row
+        texts = None if data.written is None else getattr(options, data.written.key, None)
+        if texts and options.input:
+            raise ConfigError(f"give either files or --{data.written.name}, not both")
         try:
             expect(about["data"], data.form, "zoo.data")
         except MalformedError as error:

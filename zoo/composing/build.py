@@ -143,6 +143,13 @@ def resolve(target: Any, where: str, *, is_root: bool = False) -> Any:
     return found
 
 
+def made_by(target: Any, place: str) -> type[Any]:
+    """The class of what the target of the part of this name makes."""
+    found = resolve(target, place, is_root=True)
+    made: type[Any] = hints_of(found)["return"] if inspect.isfunction(found) else found
+    return made
+
+
 def _refused(target: Any, where: str, group: Group) -> ConfigError:
     added = [f"{each.name}." for each in installed.packages()] if group.is_open else []
     allowed = ", ".join(f"{each}*" for each in (*group.parts, *added))

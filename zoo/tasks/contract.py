@@ -20,6 +20,7 @@ from zoo.data.tables import OnBadRow
 from zoo.errors import ConfigError, DataError
 from zoo.maps.source import MapOptions, MapSource
 from zoo.tasks.batches import Batching, Examples
+from zoo.tasks.command_options import CommandOption
 from zoo.training.optimisation import Optimisation
 
 Mode = Literal["min", "max"]
@@ -120,22 +121,15 @@ class Task(pl.LightningModule, ABC):
         """What parts of the model cost, a line each, for the preflight."""
         return ()
 
-    def answering(
-        self, *, top: int | None = None, explain: str | None = None, seen: bool = False
-    ) -> Callable[[Any], dict[str, list[Any]]]:
+    predict_options: ClassVar[Sequence[CommandOption]] = ()
+    """Options of `zoo predict` for this model; `answering` takes those that are given, by their names."""
+
+    def answering(self) -> Callable[[Any], dict[str, list[Any]]]:
         """What `zoo predict` makes of a batch: a column a key, a row an example, in the batch's order.
 
         Where an example may have several rows or none, a column `EXAMPLE` says of each row which of the batch it
-        belongs to; it is not written. A task refuses what it has no use for.
-
-        Args:
-            top: The best so many answers to each example instead of one.
-            explain: Why each was given: how that is found out; "" for the task's own choice.
-            seen: Also answers that the example holds already.
+        belongs to; it is not written.
         """
-        for option, is_given in (("top", top is not None), ("explain", explain is not None), ("seen", seen)):
-            if is_given:
-                raise ConfigError(f"--{option}: {type(self).__name__} predicts one thing of each example; leave it out")
         return self.predict_step
 
     @abstractmethod
@@ -248,10 +242,11 @@ class TaskData(pl.LightningDataModule, ABC):
         """The user's own examples, in files, for a model that was trained on this data."""
         return self._of(self.input_source(paths, state), state)
 
-    written: ClassVar[str | None] = None
-    """The option of `zoo predict` by which examples are written on the command line, such as history."""
-    unknown: Any = None
-    """What becomes of names that a trained model does not know: error, skip or row; None where there are no names."""
+    input_options: ClassVar[Sequence[CommandOption]] = ()
+    """Options of `zoo evaluate`, `predict` and `maps` for this data, each an attribute of it that is set before the
+    data is read."""
+    written: ClassVar[CommandOption | None] = None
+    """The repeated option of `zoo predict` by which examples are written on the command line instead of in files."""
 
     def text_source(self, texts: Sequence[str], state: dict[str, Any]) -> Any:
         """The source of examples that were written on the command line, where `written` says how."""

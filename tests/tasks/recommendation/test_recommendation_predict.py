@@ -13,9 +13,8 @@ from recommendation_run_cases import SAMPLES, checkpoint
 
 from zoo.checkpoints import checkpoint as files
 from zoo.commandline import commands
+from zoo.commandline.cli import main
 from zoo.data.loader import Loader
-from zoo.errors import ConfigError
-from zoo.tasks.contract import Task
 from zoo.tasks.recommendation.answers import because
 from zoo.tasks.recommendation.data.history_data import HistoryData
 from zoo.tasks.recommendation.maps.scored import some_users
@@ -29,7 +28,7 @@ def rows(text: str) -> list[dict[str, str]]:
 
 def module_and_data(history: list[str], model: str = "sasrec") -> tuple[Any, Any]:
     module: Any = files.load(checkpoint(model))
-    options: Any = SimpleNamespace(root=None, input=None, history=history, unknown=None)
+    options: Any = SimpleNamespace(root=None, input=None, history=history, on_bad_row=None)
     return module, commands._data(module, options)
 
 
@@ -153,21 +152,43 @@ def test_a_model_without_attention_says_so(cli: Any) -> None:
     assert "Soap" in cli("predict", recurrent, "--history", "soap", "--explain", "--top", 11).out
 
 
-@pytest.mark.parametrize("option", [{"top": 3}, {"explain": ""}, {"seen": True}])
-def test_tasks_that_do_not_rank_refuse(option: dict[str, Any]) -> None:
-    task: Any = SimpleNamespace(predict_step="the usual")
-    with pytest.raises(ConfigError, match=f"--{next(iter(option))}: SimpleNamespace predicts one thing"):
-        Task.answering(task, **option)
-    assert Task.answering(task) == "the usual"
+@pytest.mark.parametrize(
+    "option", [["--top", "3"], ["--explain"], ["--seen"], ["--history", "a,b"], ["--unknown=skip"]]
+)
+def test_models_that_do_not_rank_refuse(cli: Any, tiny_run: Path, option: list[str]) -> None:
+    done = cli("predict", tiny_run / "checkpoints" / "best.ckpt", *option)
+    name = option[0].partition("=")[0]
+    said = (
+        f"zoo: {name}: zoo predict has no such option for gat, which adds none to those that zoo predict --help shows\n"
+    )
+    assert (done.code, done.out, done.err) == (2, "", said)
 
 
-@pytest.mark.parametrize(("history", "unknown"), [(["a,b"], None), (None, "skip")])
-def test_data_without_histories_refuse(history: Any, unknown: Any) -> None:
-    node = {"_target_": "zoo.tasks.graph.planted_graph", "seed": 0, "max_epochs": 1}
-    module: Any = SimpleNamespace(about={"config": {"data": node}, "data": {}})
-    options: Any = SimpleNamespace(root=None, input=None, history=history, unknown=unknown)
-    with pytest.raises(ConfigError, match="--history: the examples" if history else "--unknown: the data"):
-        commands._data(module, options)
+def test_a_slip_is_answered_with_the_options_that_there_are(cli: Any) -> None:
+    for command, has in (("predict", "--history, --top, --explain, --seen and --unknown"), ("evaluate", "--unknown")):
+        done = cli(command, checkpoint(), "--tops", "3")
+        assert (done.code, done.out) == (2, "")
+        assert f"--tops: zoo {command} has no such option for sasrec, which adds {has} to those" in done.err
+        assert len(done.err.splitlines()) == 1
+
+
+def test_help_shows_the_options_of_the_model(cli: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    own = ("--history ITEMS", "--top N", "--explain [HOW]", "--seen", "--unknown {error,skip,row}")
+    for arguments in (["predict", "--help"], ["predict", str(checkpoint()), "--help"]):
+        with pytest.raises(SystemExit) as end:
+            main(arguments)
+        assert end.value.code == 0
+        said = capsys.readouterr().out
+        assert ("options of sasrec" in said, *(each in said for each in own)) == (len(arguments) > 2,) * 6
+        assert ("With a checkpoint" in said) == (len(arguments) == 2)
+
+
+def test_the_checkpoint_is_found_behind_the_options(cli: Any) -> None:
+    before = cli("predict", checkpoint(), "--history", "soap", "--top", 3)
+    assert before.code == 0
+    assert cli("predict", "--top", 3, "--history", "soap", checkpoint()).out == before.out
+    missing = cli("predict", "--top", 3, "--history", "soap", "no.ckpt")
+    assert (missing.code, missing.err) == (2, "zoo: there is no checkpoint no.ckpt\n")
 
 
 def test_histories_in_buckets(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from zoo.attention.observing.record import Recording
 from zoo.errors import ConfigError
 from zoo.maps.score import pointing
 from zoo.maps.source import MapOptions, NamedMap
+from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import Task
 from zoo.tasks.recommendation.answers import TOP, answers, checked, recommended
 from zoo.tasks.recommendation.batch import Histories
@@ -187,10 +188,23 @@ class Recommender(Task):
     def maps(self, data: HistoryData, options: MapOptions) -> UserMaps:
         return UserMaps(self, data, options)
 
+    predict_options = (
+        CommandOption(name="top", kind=int, metavar="N", help=f"the N best items for each user; default: {TOP}"),
+        CommandOption(
+            name="explain",
+            bare="",
+            metavar="HOW",
+            help="why each was recommended, by occlusion; --explain=attention: by attention",
+        ),
+        CommandOption(name="seen", kind=None, help="recommend also what the user has chosen before"),
+    )
+
     def answering(
         self, *, top: int | None = None, explain: str | None = None, seen: bool = False
     ) -> Callable[[Any], dict[str, list[Any]]]:
         """`zoo predict`: the best items of each user and, on request, why."""
+        if top is not None and top < 1:
+            raise ConfigError(f"--top={top}: write 1 or more")
         why = checked(explain, has_attention=self.how not in (None, "occlusion"))
         return lambda batch: answers(self, batch, top=TOP if top is None else top, why=why, seen=seen)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from zoo.attention.ranges import Count, Share
 from zoo.errors import CheckpointError, ConfigError, DataError
 from zoo.forms import COUNT
 from zoo.tasks.batches import Batching, Examples
+from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import TaskData
 from zoo.tasks.ranges import array_ranges
 from zoo.tasks.recommendation.batch import Catalogue, Histories
@@ -62,7 +63,16 @@ class HistoryData(TaskData):
         unknown: What becomes of items that a trained model does not know (`log.renumbered`).
     """
 
-    written: ClassVar[str | None] = "history"
+    written = CommandOption(
+        name="history", metavar="ITEMS", is_repeated=True, help="what a user chose, oldest first: 'a,b,c'; repeatable"
+    )
+    input_options = (
+        CommandOption(
+            name="unknown",
+            choices=get_args(Unknown),
+            help="items that the model does not know: stop, leave out, its unknown row",
+        ),
+    )
 
     source: HistorySource
 
