@@ -15,9 +15,12 @@ from typing import NamedTuple
 
 import pytest
 from hypothesis import settings
+from installing import install_for_the_session
 from jaxtyping import install_import_hook
 
 install_import_hook("zoo.attention", "beartype.beartype")
+
+install_for_the_session()  # before tests are collected, which find configurations by glob
 
 settings.register_profile("zoo", deadline=None, derandomize=True, database=None)
 settings.load_profile("zoo")

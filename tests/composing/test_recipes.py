@@ -161,7 +161,7 @@ def test_help_lists_every_option_of_a_model(model: str, cli: Any) -> None:
     done = cli("train", f"model={model}", "optimizer=sgd", "--help")
     assert done.code == 0
     assert all(word in done.out for word in (f"model={model}", "optimizer.momentum=0.9", "data.max_epochs=", "seed=0"))
-    assert "initialisation and order; that of generated data is data.seed" in done.out
+    assert "seed of the initialisation and of the order of examples" in done.out
     for line in options.described([f"model={model}"])[2:]:
         key = line.strip().partition("=")[0]
         assert key in config.known_keys((f"model={model}",))

@@ -153,14 +153,16 @@ def made_by(target: Any, place: str) -> type[Any]:
 def _refused(target: Any, where: str, group: Group) -> ConfigError:
     added = [f"{each.name}." for each in installed.packages()] if group.is_open else []
     allowed = ", ".join(f"{each}*" for each in (*group.parts, *added))
-    refusal = f"{where}: {target!r} may not be built; what may be is {allowed}"
+    refusal = f"{where}: {target!r} may not be built"
     missing = installed.missing(target) if group.is_open else None
-    return ConfigError(refusal) if missing is None else MissingPackageError(f"{refusal}. {missing}")
+    if missing is not None:
+        return MissingPackageError(f"{refusal}. {missing}")
+    return ConfigError(f"{refusal}; what may be is {allowed}")
 
 
 def _imported(module: str, name: str, where: str, added: installed.Package | None) -> tuple[Any, Any]:
     """A package and its member. The import of a package that is not ours may raise anything."""
-    failures = (ImportError, AttributeError) if added is None else (Exception,)
+    failures = (ImportError, AttributeError) if added is None else (Exception, SystemExit)
     try:
         package = importlib.import_module(module)
         return package, getattr(package, name)

@@ -1,0 +1,8 @@
+"""Associative recall: the answer to a question is the value of the one fact whose key is asked for."""
+
+from zoo.lazy import exports
+
+__getattr__, __all__ = exports(
+    __name__,
+    {"data": ["RecallData", "fact_table", "planted_facts"], "net": ["Distance", "RecallNet"], "task": ["Recall"]},
+)

@@ -1,0 +1,72 @@
+"""The maps of questions: each over its facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import inference_mode
+
+from zoo.attention.observing.record import Recording
+from zoo.maps import LabelledMap, draw, labelled, words
+from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, picture_name
+from zoo_recall.data import Facts, RecallData
+
+
+class RecallMaps(MapSource):
+    """One pass for each question that is drawn; the truth score is of all."""
+
+    noun, truth_of, about = "question", "all questions, average of the heads", {}
+
+    def __init__(self, module: Any, data: RecallData, options: MapOptions) -> None:
+        super().__init__(module.net, options)
+        self.module, self.data = module, data
+
+    def names(self) -> list[str]:
+        return [each.id for each in self.data.content[1]]
+
+    def typical(self, count: int) -> list[int]:
+        return list(range(min(count, len(self.names()))))
+
+    def examples(self) -> Iterator[MappedExample]:
+        for which in self.chosen:
+            batch = self.data.batch([self.data.content[1][which]])
+            with inference_mode(), self.recording() as found:
+                self.module(batch)
+            yield MappedQuestion(found, batch)
+
+    def truth(self) -> dict[str, float]:
+        batches = self.data.loader("all")
+        hits = [hit for each in batches for hit in self.module.pointing_at(each).tolist()]
+        return {"pointing_accuracy": sum(hits) / len(hits)}
+
+    def summary(self, out: str) -> list[str]:
+        return [f"maps and pictures of {len(self.chosen)} questions in {out}"]
+
+    def looks(self) -> list[str]:
+        return [line for example in self.examples() for line in example.words]
+
+
+@dataclass(frozen=True)
+class MappedQuestion(MappedExample):
+    found: Recording
+    batch: Facts
+
+    @property
+    def id(self) -> str:
+        return self.batch.examples[0].id
+
+    @property
+    def words(self) -> list[str]:
+        return [words.describe(labelled(m.found, m.axis_labels, nouns=m.nouns), 0) for m in self.maps()]
+
+    def maps(self) -> Iterator[NamedMap]:
+        (asked,) = self.batch.examples
+        labels = {"query": [asked.question], "key": [f"{key}={value}" for key, value in asked.facts]}
+        for found in self.found.values():
+            yield NamedMap(found, labels, {"query": "question", "key": "fact"}, self.batch.gold)
+
+    def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Any]]:
+        for each in made.values():
+            yield picture_name(self.id, number), draw.heat_map(each)

@@ -1,0 +1,88 @@
+"""What is learned and measured: the answer, and whether the map points at the fact that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, no_grad
+from torch.nn import functional as F
+
+from zoo.attention import AttentionMap, record
+from zoo.attention.ranges import Count
+from zoo.maps.score import pointing
+from zoo.maps.source import MapOptions
+from zoo.tasks.contract import Task
+from zoo.training import ranks
+from zoo.training.optimisation import Optimisation
+from zoo_recall.data import Facts
+from zoo_recall.maps import RecallMaps
+from zoo_recall.net import RecallNet
+
+
+class Recall(Task):
+    """Cross-entropy of the answer among all words.
+
+    Args:
+        net: `(words) -> RecallNet`.
+    """
+
+    primary, primary_mode, headline = "val/accuracy", "max", ("accuracy", "loss")
+
+    def __init__(self, *, net: Callable[..., RecallNet], optimisation: Optimisation, words: Count) -> None:
+        super().__init__(optimisation=optimisation)
+        self.net = net(words=words)
+        self.loss, self.accuracy, self.pointing = (ranks.MeanOfTargets() for _ in range(3))
+
+    def forward(self, batch: Facts) -> Tensor:
+        logits: Tensor = self.net(batch.facts, batch.question, batch.is_fact)
+        return logits
+
+    def training_step(self, batch: Facts, batch_idx: int) -> Tensor:
+        loss = ranks.mean_loss(F.cross_entropy(self(batch), batch.answer, reduction="sum"), len(batch.answer))
+        self.log("train/loss", loss, batch_size=len(batch.answer), sync_dist=ranks.world() > 1)
+        return loss
+
+    def validation_step(self, batch: Facts, batch_idx: int) -> None:
+        self._measure(batch, "val")
+
+    def test_step(self, batch: Facts, batch_idx: int) -> None:
+        self._measure(batch, "test")
+        self.pointing.update(self.pointing_at(batch))
+        self.log("truth/pointing_accuracy", self.pointing, on_epoch=True, batch_size=len(batch.answer))
+
+    def explain(self, batch: Facts) -> AttentionMap:
+        """The only site's map, averaged over its heads."""
+        with no_grad(), record(self.net) as maps:
+            self(batch)
+        (found,) = maps.values()
+        return found.mean_heads()
+
+    def pointing_at(self, batch: Facts) -> Tensor:
+        """For each question, 1 where its map points at the fact that is asked for."""
+        return pointing(self.explain(batch).weights[:, 0], batch.gold)
+
+    def maps(self, data: Any, options: MapOptions) -> RecallMaps:
+        return RecallMaps(self, data, options)
+
+    def predict_step(self, batch: Facts, batch_idx: int = 0) -> dict[str, list[Any]]:
+        logits = self(batch).float()
+        probability, predicted = logits.softmax(-1).max(-1)
+        return {
+            "id": [each.id for each in batch.examples],
+            "split": [each.split for each in batch.examples],
+            "label": [each.answer for each in batch.examples],
+            "prediction": [batch.words[y] for y in predicted.tolist()],
+            "probability": probability.tolist(),
+            "loss": F.cross_entropy(logits, batch.answer, reduction="none").tolist(),
+        }
+
+    def vocabularies(self) -> dict[str, dict[str, int]]:
+        return {"words": {"net.words.weight": 0, "net.out.weight": 0, "net.out.bias": 0}}
+
+    def _measure(self, batch: Facts, split: str) -> None:
+        logits = self(batch)
+        self.loss.update(F.cross_entropy(logits, batch.answer, reduction="none"))
+        self.accuracy.update((logits.argmax(-1) == batch.answer).float())
+        metrics = {f"{split}/loss": self.loss, f"{split}/accuracy": self.accuracy}
+        self.log_dict(metrics, on_step=False, on_epoch=True, batch_size=len(batch.answer))
