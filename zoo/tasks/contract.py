@@ -262,6 +262,11 @@ class TaskData(pl.LightningDataModule, ABC):
         data.restore(state)
         return data
 
+    @property
+    def mapped_split(self) -> str:
+        """The split whose maps are written: `all` of the user's own examples, otherwise `test`."""
+        return "all" if self.is_input else "test"
+
     @abstractmethod
     def examples(self, split: str, *, training: bool = False) -> Examples:
         """Those of train, val or test, or `all`; for training, changed and drawn as it needs them."""

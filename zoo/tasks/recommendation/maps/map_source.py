@@ -43,7 +43,7 @@ class UserMaps(MapSource):
     def __init__(self, module: Recommender, data: HistoryData, options: MapOptions) -> None:
         super().__init__(module.net, options)
         self.module = module
-        self.split = "all" if data.is_input else "test"
+        self.split = data.mapped_split
         self.scored = [*([] if module.how is None else [map_name(module.how, module.net)]), _OCCLUSION]
         self._loader = data.loader(self.split)
         self._names, self._lengths = data.users(self.split)

@@ -161,6 +161,11 @@ class ImageData(TaskData):
         reading = Reading(channels=state["channels"], on_bad_row=self.on_bad_row)
         return PictureSource(partial(read_pictures_at, paths), reading)
 
+    @property
+    def mapped_split(self) -> str:
+        """The user's own pictures may have splits, too: then their test split."""
+        return "test" if {"train", "val"} & set(self.pictures.splits.tolist()) else "all"
+
     def examples(self, split: str, *, training: bool = False) -> Examples:
         """The pictures of a split in their order; in training they are augmented."""
         pictures, seen = self.pictures, self.preprocessing

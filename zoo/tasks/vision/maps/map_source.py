@@ -42,7 +42,7 @@ class PictureMaps(MapSource):
         super().__init__(module.net, options)
         self.module, self.data, self.pictures = module, data, data.pictures
         self.scored = [module.explain_by]
-        self.split = "test" if {"train", "val"} & set(self.pictures.splits.tolist()) else "all"
+        self.split = data.mapped_split
         self._survey = Survey(module, data, self.split)
         self._has_gates = False
 
