@@ -258,11 +258,10 @@ class _Recurrence(torch.autograd.Function):
         to_x = None
         if ctx.needs_input_grad[1]:
             to_x = torch.zeros_like(x)
-            for part, places in zip(of_input @ to_gates, steps.places, strict=True):
-                to_x += part.index_select(0, places)
-        inputs = torch.stack([x.index_select(0, order) for order in steps.order])
-        to_weights = of_input.mT @ inputs, of_hidden.mT @ before
-        return None, to_x, None, *to_weights, of_input.sum(1), of_hidden.sum(1)
+            for part, weight, places in zip(of_input, to_gates, steps.places, strict=True):
+                to_x += (part @ weight).index_select(0, places)
+        of_weights = [part.mT @ x.index_select(0, order) for part, order in zip(of_input, steps.order, strict=True)]
+        return None, to_x, None, torch.stack(of_weights), of_hidden.mT @ before, of_input.sum(1), of_hidden.sum(1)
 
 
 def _side_by_side(states: Tensor, places: Tensor) -> Tensor:
