@@ -75,7 +75,7 @@ def test_a_factory_and_its_sites_can_be_copied() -> None:
 def test_multi_head_gives_its_sites_the_width_of_a_head() -> None:
     layer = MultiHead(dim=12, heads=3, attend=AttendFactory(score=Additive, normalise=Softmax))
     assert layer.attend.score.vector.shape == (3, 4)
-    with pytest.raises(ValueError, match="Degree works on EdgeSupport alone; MultiHead attends over DenseSupport"):
+    with pytest.raises(ValueError, match="Degree works on EdgeSupport only; MultiHead attends over DenseSupport"):
         MultiHead(dim=12, heads=3, attend=AttendFactory(score=Dot, normalise=Degree))
 
 

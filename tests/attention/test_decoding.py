@@ -65,18 +65,18 @@ CONFIGS = list(installed.choices("attention").values())
 STEPS, KEYS, DIM = 6, 7, 12
 LENGTHS = torch.tensor([7, 4, 1])
 REFUSED = {
-    "bigbird": "BigBird goes by where queries and keys stand",
-    "convolution": "DilatedConvolution stands in the place of a block's self-attention",
-    "degree": "Degree works on EdgeSupport alone",
-    "dilated": "SlidingWindow goes by where queries and keys stand",
-    "fourier": "FourierMixer stands in the place",
-    "linear": "LinearAttention has no weights to align a source with",
+    "bigbird": "BigBird depends on the positions of queries and keys",
+    "convolution": "DilatedConvolution replaces self-attention over a whole sequence",
+    "degree": "Degree works on EdgeSupport only",
+    "dilated": "SlidingWindow depends on the positions of queries and keys",
+    "fourier": "FourierMixer replaces self-attention",
+    "linear": "LinearAttention has no weights over a source",
     "linformer": "Linformer has no weights",
     "performer": "Performer has no weights",
-    "position_aware": "PositionAware goes by how far a key is from its query",
-    "recurrent": "GatedRecurrent stands in the place",
-    "state_space": "stands in the place",
-    "window": "SlidingWindow goes by where queries and keys stand",
+    "position_aware": "PositionAware depends on the distance between query and key",
+    "recurrent": "GatedRecurrent replaces self-attention",
+    "state_space": "replaces self-attention",
+    "window": "SlidingWindow depends on the positions of queries and keys",
 }
 
 
@@ -217,7 +217,9 @@ def test_a_source_is_refused_to_what_cannot_attend_to_it(path: Path) -> None:
 
 @pytest.mark.parametrize("position", [ALiBi, Rotary, Shaw, partial(T5Bias, distance=64), TransformerXL])
 def test_positions_between_two_sequences_are_refused(position: Any) -> None:
-    with pytest.raises(ValueError, match="goes by how far a key is from its query, which is of one sequence"):
+    with pytest.raises(
+        ValueError, match="depends on the distance between query and key, which exists only within one sequence"
+    ):
         decoder(factory(ScaledDot), position=position)
     with pytest.raises(ValueError, match="LatentPooling attends from one sequence to another"):
         LatentPooling(dim=DIM, queries=2, heads=2, attend=placed(position))
@@ -238,7 +240,7 @@ def placed(position: Any) -> Callable[[int, int], Attend]:
 @pytest.mark.parametrize("restrict", [partial(SlidingWindow, radius=2), partial(BigBird, block=2)])
 def test_pooling_in_a_window_is_refused(restrict: Any) -> None:
     """Where a learned query stands is nowhere: padding would move its window."""
-    with pytest.raises(ValueError, match="which is of one sequence; Pooling attends"):
+    with pytest.raises(ValueError, match="which are those of one sequence; Pooling attends"):
         Pooling(dim=DIM, attend=factory(ScaledDot, restrict=restrict))
 
 
@@ -310,7 +312,7 @@ def test_a_row_of_the_state_for_each_hypothesis(name: str) -> None:
 def test_a_score_refuses_to_take_every_query_for_the_first() -> None:
     attend, (query, key, _) = site("location"), tensors()
     with pytest.raises(
-        ValueError, match=r"scores one step at a time.* has 1 row and there are 6 queries; go step by step"
+        ValueError, match=r"computes one step at a time.* has 1 row and there are 6 queries; call it for each step"
     ):
         attend.score(query, key, DenseSupport(), attend.start(query, key, DenseSupport()))
 
@@ -363,9 +365,9 @@ def test_a_step_does_not_see_ahead(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("attend", "reason"),
     [
-        (factory(ScaledDot, Gaussian, restrict=LocalP), "LocalP predicts a place in a whole source"),
+        (factory(ScaledDot, Gaussian, restrict=LocalP), "LocalP predicts a position in the whole source"),
         (SiteFactory(partial(Linformer, length=9)), "Linformer mixes all positions"),
-        (factory(ScaledDot, restrict=BigBird), "BigBird needs its whole sequence at once"),
+        (factory(ScaledDot, restrict=BigBird), "BigBird needs the whole sequence at once"),
     ],
 )
 def test_what_cannot_go_by_steps_says_so_at_the_first(attend: Any, reason: str) -> None:
@@ -396,7 +398,7 @@ def test_a_forgotten_state_is_noticed(name: str) -> None:
     layer = MultiHead(dim=DIM, heads=2, attend=mechanism(name)).double()
     source, x = draw(2, KEYS, DIM), draw(2, 1, DIM)
     for given in (source, layer.prepare(source)):
-        with pytest.raises(ValueError, match="Aware scores by the attention so far: pass a state"):
+        with pytest.raises(ValueError, match="Aware depends on previous weights: pass a state"):
             layer(x, given)
     _, memory = layer.look(x, layer.prepare(source))
     assert memory.attention is not None
@@ -487,5 +489,5 @@ def test_a_mixer_in_a_decoder() -> None:
 
 
 def test_scores_with_positions_of_their_own_are_refused() -> None:
-    with pytest.raises(ValueError, match="PositionAware goes by how far"):
+    with pytest.raises(ValueError, match="PositionAware depends on the distance"):
         decoder(factory(PositionAware))

@@ -49,7 +49,7 @@ dot_attention = AttendFactory(score=ScaledDot, normalise=Softmax)
 def is_refused(score: str, position: str) -> bool:
     if position != "rotary" or score in BY_ANGLE:
         return False
-    with pytest.raises(ValueError, match=r"Rotary turns queries and keys, and \w+ goes by more than the angle"):
+    with pytest.raises(ValueError, match=r"Rotary rotates queries and keys, and \w+ depends on more than the angle"):
         layer_of(score, position=position)
     return True
 

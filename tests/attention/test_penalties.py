@@ -301,7 +301,7 @@ def test_sparse_patterns_are_penalised_as_the_dense_map_under_their_mask(name: s
     found, gold = maps[""], torch.ones(2, 9, 9, dtype=torch.bool)
     assert not isinstance(found.support, DenseSupport | list | None)
     if name in ("coverage", "locality") and pattern != "local":
-        with pytest.raises(ValueError, match="goes by the order"):
+        with pytest.raises(ValueError, match="depends on the order"):
             amount(name, found, gold)
         return
     whole = found.support.to_dense(found.weights, 9, 9)
@@ -339,13 +339,13 @@ def test_kept_heads_have_their_own_masks() -> None:
 def test_what_cannot_be_penalised_is_said() -> None:
     ((by_edge, *_), *_) = sparse_maps()
     for penalty in (Coverage(), Locality()):
-        with pytest.raises(ValueError, match="goes by the order of queries and needs a dense map"):
+        with pytest.raises(ValueError, match="depends on the order of queries and needs a dense map"):
             penalty(by_edge)
     with pytest.raises(ValueError, match="compares heads, and a has one"):
         HeadDisagreement()(dense(A[None, None]))
     with pytest.raises(ValueError, match=r"a has pairs \(1, 6, 6\), and the gold attention is \(5, 6\)"):
         GuidanceSquared()(dense(A[None, None]), torch.ones(5, 6).bool())
-    with pytest.raises(ValueError, match=r"a has 1 x 6 queries, and the mask of real ones is \(1, 5\)"):
+    with pytest.raises(ValueError, match=r"a has 1 x 6 queries, and the mask of real queries is \(1, 5\)"):
         EntropyPenalty()(dense(A[None, None]), torch.ones(1, 5).bool())
     gate = AttentionMap("gate", torch.ones(2, 3), ("batch", "channel"), None, ())
     with pytest.raises(ValueError, match="gate has the axes batch, channel"):

@@ -225,12 +225,12 @@ def test_a_group_does_not_see_another_nor_what_is_not_a_number_there() -> None:
 
 
 def test_what_cannot_pool_over_edges_is_refused_at_start_up() -> None:
-    with pytest.raises(ValueError, match="LinearAttention works on DenseSupport alone; Pooling attends over EdgeSup"):
+    with pytest.raises(ValueError, match="LinearAttention works on DenseSupport only; Pooling attends over EdgeSup"):
         Pooling(dim=4, attend=SiteFactory(site=LinearAttention), over=EdgeSupport)
     pooled = set(POOLS)
     for file in ATTENTION.glob("*.yaml"):
         if file.stem not in pooled:
-            with pytest.raises(ValueError, match=r"works on|goes by|stands in"):
+            with pytest.raises(ValueError, match=r"works on|depends on|replaces self-attention"):
                 of_configuration(file.stem, 1)
 
 

@@ -94,9 +94,12 @@ def test_what_compares_nothing_has_no_queries_and_keys() -> None:
         ),
         (
             {"attend": AttendFactory(score=ScaledDot, normalise=Gaussian, restrict=LocalP)},
-            "LocalP predicts a place in a whole source, whose length is not known",
+            "LocalP predicts a position in the whole source, whose length is unknown",
         ),
-        ({"attend": MixerFactory(StateSpace), "position": Rotary}, "StateSpace has no queries and keys that relative"),
+        (
+            {"attend": MixerFactory(StateSpace), "position": Rotary},
+            "StateSpace has no queries and keys, so it cannot use relative",
+        ),
     ],
 )
 def test_what_is_refused_at_the_start(options: dict[str, object], message: str) -> None:
@@ -106,10 +109,10 @@ def test_what_is_refused_at_the_start(options: dict[str, object], message: str) 
 
 def test_a_model_that_attends_otherwise_refuses_a_mixer() -> None:
     with pytest.raises(
-        ValueError, match="FourierMixer stands in the place of a block's self-attention, and this model"
+        ValueError, match="FourierMixer replaces self-attention over a whole sequence, which this model"
     ):
         MultiHead(dim=8, heads=2, attend=MixerFactory(FourierMixer), source_dim=4)
-    with pytest.raises(ValueError, match="StateSpace stands"):
+    with pytest.raises(ValueError, match="StateSpace replaces self-attention"):
         MultiHead(dim=8, heads=2, attend=MixerFactory(partial(StateSpace, states=2)))
 
 
@@ -125,7 +128,7 @@ def test_without_a_projection_the_heads_stand_side_by_side() -> None:
                 weights = torch.exp(k[example, :, head] @ q[example, row, head] / 3**0.5)
                 expected = (weights / weights.sum()) @ v[example, :, head]
                 torch.testing.assert_close(layer(query, source)[0][example, row, head], expected)
-    with pytest.raises(ValueError, match="project=False leaves that out"):
+    with pytest.raises(ValueError, match="project=False leaves out"):
         MultiHead(dim=6, heads=2, attend=SOFTMAX, out_bias=True, project=False)
 
 

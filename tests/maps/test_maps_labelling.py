@@ -287,7 +287,7 @@ def test_keys_around_a_position_of_each_head() -> None:
                 expected[support.key_at[1, head, 0, slot]] += found.weights[1, head, 0, slot]
         torch.testing.assert_close(one.weights[head, 0], expected)
         assert len(one.pairs(head).weights) == int(support.permitted[1, head].sum())
-    with pytest.raises(ValueError, match="each head looks at keys of its own"):
+    with pytest.raises(ValueError, match="each head attends to keys of its own"):
         labelled(found.mean_heads(), {})
 
 

@@ -168,7 +168,7 @@ POSITIONS: dict[str, Callable[[], nn.Module]] = {
 @pytest.mark.parametrize("score", ["dot", "additive"])
 def test_attention(score: str, position: str | None) -> None:
     if score == "additive" and position == "rotary":
-        pytest.skip("refused: it goes by more than the angle")
+        pytest.skip("refused: it depends on more than the angle")
     (query, key, value), given, dense = inputs()
     torch.manual_seed(1)
     scored = ScaledDot() if score == "dot" else Additive(dim=4, heads=2)

@@ -229,7 +229,7 @@ def test_a_misspelt_penalty_is_refused_with_the_nearest(cli: Any, tiny: list[str
 def test_a_penalty_that_a_graph_cannot_have_is_refused(cli: Any, tiny: list[str], more: list[str]) -> None:
     finished = cli("train", *tiny, *more, "penalty.coverage=1.0")
     assert finished.code == 2
-    assert "penalty.coverage: Coverage goes by the order of queries" in finished.out + finished.err
+    assert "penalty.coverage: Coverage depends on the order of queries" in finished.out + finished.err
 
 
 def test_a_run_is_continued_with_its_own_penalties(cli: Any, tiny: list[str]) -> None:

@@ -191,8 +191,8 @@ class Attend(nn.Module):
             state = self.start(query, memory.key, support)
         elif self.remembers and state is None:
             raise ValueError(
-                "what is attended to depends on what the positions before attended to, which this memory does not "
-                "know: begin with the first position and no memory"
+                "the weights depend on those of earlier positions, which this memory does not have: begin with the "
+                "first position and no memory"
             )
         context, state = self._combined(query, memory, self._restricted(query, memory.key, support), state)
         return context, replace(memory, attention=state)
@@ -216,7 +216,7 @@ class Attend(nn.Module):
             check_serves(part, support, user)
             if getattr(part, "needs_one_graph", False) and not of_one_graph:
                 raise ValueError(
-                    f"{type(part).__name__} works on the edges of one graph; {user} has two sets of things"
+                    f"{type(part).__name__} works on the edges of one graph; {user} has different queries and keys"
                 )
 
     @property
@@ -294,7 +294,9 @@ class Attend(nn.Module):
             return support.zeros(query, key), None, state
         if not isinstance(support, DenseSupport):  # in other layouts the pairs of one query are not a row
             kind = type(support).__name__
-            raise ValueError(f"{type(self.score).__name__} goes query by query, which {kind} does not: give one a call")
+            raise ValueError(
+                f"{type(self.score).__name__} computes one query at a time, which {kind} cannot: call it for each query"
+            )
         steps, drawn_from = [], []
         for number in range(queries):
             one = slice(number, number + 1)

@@ -22,16 +22,16 @@ def check_serves(part: nn.Module | None, support: type, user: str) -> None:
     served = getattr(part, "supports", None)
     if served is not None and support not in served:
         names = " or ".join(kind.__name__ for kind in served)
-        raise ValueError(f"{type(part).__name__} works on {names} alone; {user} attends over {support.__name__}")
+        raise ValueError(f"{type(part).__name__} works on {names} only; {user} attends over {support.__name__}")
 
 
 def check_position(score: nn.Module, position: Position) -> None:
     """Refuses, at start-up, a rotary position if the score would then depend on absolute positions."""
     if position.turns and not getattr(score, "by_angle", False):
         raise ValueError(
-            f"{type(position).__name__} turns queries and keys, and {type(score).__name__} goes by more than the angle "
-            "between them: it would depend on where both stand, not on their distance. Take a position that adds to "
-            "scores (ALiBi, T5Bias, Shaw, TransformerXL), none, or a score of products (dot, scaled dot, cosine)"
+            f"{type(position).__name__} rotates queries and keys, and {type(score).__name__} depends on more than the "
+            "angle between them: it would depend on absolute positions. Use a position that adds to scores (ALiBi, "
+            "T5Bias, Shaw, TransformerXL), none, or a score of products (dot, scaled dot, cosine)"
         )
 
 

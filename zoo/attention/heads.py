@@ -74,7 +74,7 @@ class MultiHead(nn.Module):
     ) -> None:
         super().__init__()
         if out_bias and not project:
-            raise ValueError("out_bias=True is of the projection of the result, and project=False leaves that out")
+            raise ValueError("out_bias=True needs the output projection, which project=False leaves out")
         if dim % heads:
             raise ValueError(f"dim={dim} is not divisible by heads={heads}")
         key_heads = heads if key_heads is None else key_heads

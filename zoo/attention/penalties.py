@@ -169,7 +169,7 @@ def _in_order(found: AttentionMap, real: Real, penalty: object) -> Dense:
     (pairs, *others) = pairs_of(found, real)
     if others or not isinstance(pairs, Dense):
         name, axes = type(penalty).__name__, ", ".join(found.axes)
-        raise ValueError(f"{name} goes by the order of queries and needs a dense map; {found.site} has {axes}")
+        raise ValueError(f"{name} depends on the order of queries and needs a dense map; {found.site} has {axes}")
     return pairs
 
 

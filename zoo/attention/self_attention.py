@@ -44,8 +44,8 @@ class MixerFactory:
 
     def __call__(self, dim: int, heads: int) -> NoReturn:
         raise ValueError(
-            f"{self.name} stands in the place of a block's self-attention, and this model attends in another way: "
-            "give a mechanism of attention, such as attention=softmax"
+            f"{self.name} replaces self-attention over a whole sequence, which this model does not have: "
+            "choose a mechanism of attention, such as attention=softmax"
         )
 
 
@@ -75,7 +75,7 @@ def self_attention(
     elif position is None:
         made = attend.make(dim=dim, length=length, causal=causal)
     else:
-        raise ValueError(f"{attend.name} has no queries and keys that relative positions could change: leave them out")
+        raise ValueError(f"{attend.name} has no queries and keys, so it cannot use relative positions: leave them out")
     if causal:
         check_causal(made)
     return made

@@ -123,7 +123,7 @@ def table() -> Iterator[str]:
         for each in kind.mechanisms:
             notes = [each.does]
             if each.works_on:
-                notes.append(f"on {' or '.join(each.works_on)} alone")
+                notes.append(f"on {' or '.join(each.works_on)} only")
             if each.weights:
                 notes.append(f"weights: {each.weights}")
             if each.paper and each.paper not in each.does:

@@ -609,10 +609,10 @@ def test_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
     tensors = inputs(SHAPE)
     for score in (Additive(dim=6, heads=3).double(), ScaledDot()):
         attend = Attend(score, MonotonicChunkwise(heads=3).double())
-        with pytest.raises(ValueError, match=r"needs two scores a pair.*got the shape \(2, 3, 5, 4\)"):
+        with pytest.raises(ValueError, match=r"needs two scores for each pair.*got the shape \(2, 3, 5, 4\)"):
             attend(tensors["query"], tensors["key"], tensors["value"], DenseSupport())
     for attend in (monotonic_site(), mocha_site()):
-        with pytest.raises(ValueError, match="works on DenseSupport alone; GAT attends over EdgeSupport"):
+        with pytest.raises(ValueError, match="works on DenseSupport only; GAT attends over EdgeSupport"):
             attend.require(EdgeSupport, "GAT")
 
 

@@ -227,8 +227,8 @@ def test_keys_of_fewer_heads() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Rows(2, 2), "not 2:2"),
-        (lambda: Rows(-1, 2), "not -1:2"),
+        (lambda: Rows(2, 2), "got 2:2"),
+        (lambda: Rows(-1, 2), "got -1:2"),
         (lambda: Pooled(0), "at least 1, got 0"),
         (lambda: TopK(0), "at least 1, got 0"),
     ],

@@ -179,7 +179,7 @@ def test_heads_and_sizes_come_from_multi_head() -> None:
     )
     assert heads.attend.position.table.shape == (4, 3, 5)
     assert heads(torch.randn(2, 6, 8))[0].shape == (2, 6, 8)
-    with pytest.raises(ValueError, match="a grid of 2 x 3 has 6 places, got 5 keys"):
+    with pytest.raises(ValueError, match="a grid of 2 x 3 has 6 cells, got 5 keys"):
         heads(torch.randn(2, 5, 8))
 
 

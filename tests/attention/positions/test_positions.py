@@ -577,8 +577,8 @@ def test_a_constant_on_every_score_changes_no_weight() -> None:
     ("make", "said"),
     [
         (lambda: ALiBi(heads=0), "heads must be at least 1"),
-        (lambda: T5Bias(heads=2, buckets=7), "as many for both"),
-        (lambda: T5Bias(heads=2, buckets=2), "2 buckets or more"),
+        (lambda: T5Bias(heads=2, buckets=7), "both the same number"),
+        (lambda: T5Bias(heads=2, buckets=2), "each direction needs at least 2 buckets"),
         (lambda: T5Bias(heads=2, buckets=32, distance=8), "above the 8"),
         (lambda: Shaw(dim=4, distance=-1), "distance must not be below 0"),
         (lambda: TransformerXL(dim=3, heads=3), "must be even, got 9"),

@@ -304,7 +304,7 @@ def test_the_map_of_a_decoding_has_its_steps(score: str) -> None:
 @every_score
 def test_without_a_state(score: str) -> None:
     tensors = inputs()
-    with pytest.raises(ValueError, match=r"Aware scores by the attention so far: pass a state, .* Attend\.start"):
+    with pytest.raises(ValueError, match=r"Aware depends on previous weights: pass a state, .* Attend\.start"):
         site(score)(*tensors.values(), DenseSupport())
 
 
@@ -312,13 +312,13 @@ def test_without_a_state(score: str) -> None:
 def test_a_state_of_other_keys(score: str) -> None:
     attend, (query, key, value) = site(score), inputs().values()
     state = attend.start(query, key[:, :, :3], DenseSupport())
-    with pytest.raises(ValueError, match="remembers attention to 3 keys, there are 4"):
+    with pytest.raises(ValueError, match="the state is of 3 keys, and there are 4"):
         attend(query, key, value, DenseSupport(), state)
 
 
 @every_score
 def test_a_graph_is_not_decoded(score: str) -> None:
-    with pytest.raises(ValueError, match="Aware works on DenseSupport alone"):
+    with pytest.raises(ValueError, match="Aware works on DenseSupport only"):
         site(score).require(EdgeSupport, "a graph layer")
 
 

@@ -365,7 +365,7 @@ def test_a_window_is_dense_attention_under_its_mask(score: str, causal: bool) ->
 
 def test_a_graph_has_no_positions() -> None:
     attend = Attend(PositionAware(dim=6, heads=3), Softmax())
-    with pytest.raises(ValueError, match="PositionAware works on DenseSupport or BlockSupport alone"):
+    with pytest.raises(ValueError, match="PositionAware works on DenseSupport or BlockSupport only"):
         attend.require(EdgeSupport, "a graph layer")
     node = torch.zeros(2, 3, 6)
     with pytest.raises(ValueError, match="no order"):

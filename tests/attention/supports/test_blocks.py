@@ -227,5 +227,5 @@ def test_compiled() -> None:
 
 def test_restrictions_narrow_dense_supports_alone() -> None:
     for module in MODULES.values():
-        with pytest.raises(ValueError, match="works on DenseSupport alone"):
+        with pytest.raises(ValueError, match="works on DenseSupport only"):
             Attend(ScaledDot(), Softmax(), restrict=module).require(EdgeSupport, "a graph")

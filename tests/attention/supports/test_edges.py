@@ -175,7 +175,7 @@ def test_degree_is_gcns_propagation() -> None:
 def test_degree_is_refused_where_there_are_no_edges() -> None:
     attend = Attend(Constant(), Degree())
     attend.require(EdgeSupport, "a graph layer", of_one_graph=True)
-    with pytest.raises(ValueError, match="Degree works on EdgeSupport alone; MultiHead attends over DenseSupport"):
+    with pytest.raises(ValueError, match="Degree works on EdgeSupport only; MultiHead attends over DenseSupport"):
         attend.require(DenseSupport, "MultiHead")
     for normaliser in (Softmax(), Uniform()):
         Attend(GAT(dim=2, heads=1), normaliser).require(DenseSupport, "MultiHead")

@@ -255,7 +255,7 @@ def test_gaussian_is_half_as_wide_as_the_window() -> None:
     [
         (lambda: LocalM(radius=-1), "radius"),
         (lambda: LocalP(dim=2, heads=1, radius=0), "radius"),
-        (lambda: Attend(SCORES["dot"](4, 1), Gaussian()).require(DenseSupport, "a decoder"), "LocalSupport alone"),
+        (lambda: Attend(SCORES["dot"](4, 1), Gaussian()).require(DenseSupport, "a decoder"), "LocalSupport only"),
         (lambda: site("dot", LocalM(), Softmax()).require(EdgeSupport, "a graph"), "LocalM works on DenseSupport"),
         (
             lambda: Attend(LocationAware(dim=4, heads=1), Softmax(), restrict=LocalM()).require(

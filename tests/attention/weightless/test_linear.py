@@ -412,16 +412,16 @@ def test_positions_that_turn(kind: str) -> None:
 def test_what_is_refused(kind: str) -> None:
     shape = Shape()
     attend, tensors = site(kind, shape), inputs(shape)
-    with pytest.raises(ValueError, match="forms no pairs to which ALiBi could add"):
+    with pytest.raises(ValueError, match="computes no pairs to which ALiBi could add"):
         attend.place(ALiBi(heads=4))
-    with pytest.raises(ValueError, match="forms no pairs to which Shaw could add"):
+    with pytest.raises(ValueError, match="computes no pairs to which Shaw could add"):
         attend.place(Shaw(dim=6))
     with pytest.raises(ValueError, match="must be the same for each"):
         attend(**tensors, support=DenseSupport(torch.ones(1, 1, 5, 4, dtype=torch.bool)))
-    with pytest.raises(ValueError, match="works on DenseSupport alone; a graph attends over EdgeSupport"):
+    with pytest.raises(ValueError, match="works on DenseSupport only; a graph attends over EdgeSupport"):
         attend.require(EdgeSupport, "a graph")
     state = attend.start(tensors["query"], tensors["key"], DenseSupport())
-    with pytest.raises(ValueError, match="in causal attention alone"):
+    with pytest.raises(ValueError, match="needs causal attention"):
         attend(**tensors, support=DenseSupport(), state=state)
 
 

@@ -188,9 +188,9 @@ def test_what_is_refused() -> None:
         attend(**inputs(Shape(keys=10)), support=DenseSupport())
     with pytest.raises(ValueError, match="must be the same for each"):
         attend(**tensors, support=DenseSupport(torch.ones(1, 1, 5, 7, dtype=torch.bool)))
-    with pytest.raises(ValueError, match="forms no pairs to which T5Bias could add"):
+    with pytest.raises(ValueError, match="computes no pairs to which T5Bias could add"):
         attend.place(T5Bias(heads=3))
-    with pytest.raises(ValueError, match="works on DenseSupport alone; a graph"):
+    with pytest.raises(ValueError, match="works on DenseSupport only; a graph"):
         attend.require(EdgeSupport, "a graph")
     with pytest.raises(ValueError, match="length and slots must be at least 1, got 0 and 256"):
         Linformer(dim=4, heads=2, length=0)

@@ -253,7 +253,7 @@ def test_a_mechanism_that_serves_no_edges_is_refused_at_once() -> None:
     class DenseAlone(nn.Module):
         supports = (dict,)
 
-    with pytest.raises(ValueError, match="DenseAlone works on dict alone; a graph attends over EdgeSupport"):
+    with pytest.raises(ValueError, match="DenseAlone works on dict only; a graph attends over EdgeSupport"):
         layer(attend=lambda dim, heads: Attend(GAT(dim=dim, heads=heads), DenseAlone()))
 
 

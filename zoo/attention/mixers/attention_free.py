@@ -15,7 +15,7 @@ from zoo.attention.observing.record import Tap
 from zoo.attention.supports.dense import DenseSupport
 
 _ROWS = 32
-_REASON = "weights are of channels and hidden in a quotient of sums; the query only gates their result"
+_REASON = "its weights differ by channel and do not depend on the query, which only gates the result"
 
 
 class AttentionFree(nn.Module):

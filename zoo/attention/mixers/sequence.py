@@ -176,7 +176,7 @@ class FourierMixer(nn.Module):
 
     def _be_silent(self) -> None:
         if self.tap.is_open:
-            self.tap.silent("the Fourier transform mixes by fixed complex waves, not by weights")
+            self.tap.silent("the Fourier transform mixes positions with fixed complex waves, not with weights")
 
 
 class GatedRecurrent(nn.Module):
@@ -225,7 +225,7 @@ class GatedRecurrent(nn.Module):
 
     def _be_silent(self) -> None:
         if self.tap.is_open:
-            self.tap.silent("a recurrent layer hands on a state, it does not weigh positions")
+            self.tap.silent("a recurrent layer passes on a state and has no weights over positions")
 
 
 def _states(

@@ -16,7 +16,7 @@ from zoo.attention.observing.record import Tap
 from zoo.attention.ranges import Count
 from zoo.attention.supports.dense import DenseSupport
 
-_REASON = "a state-space layer hands on a state, it does not weigh positions"
+_REASON = "a state-space layer passes on a state and has no weights over positions"
 
 
 class StateSpace(nn.Module):

@@ -64,14 +64,14 @@ class HardStraightThrough(nn.Module):
 def log_probability(drawn: AttentionMap) -> Float[Tensor, "..."]:
     """Returns the log-probability of the key that each query drew: (b,h,q), or (q,h) over edges; 0 without a key."""
     if drawn.probabilities is None:
-        raise ValueError(f"{drawn.site} draws nothing: its normaliser is not of a hard kind")
+        raise ValueError(f"{drawn.site} draws nothing: its normaliser is not one of hard attention")
     chosen = drawn.probabilities.masked_fill(drawn.weights.detach() == 0, 0.0)
     if drawn.axes[-2] == "query":
         total = chosen.sum(-1)
     elif isinstance(drawn.support, Support):
         total = drawn.support.total(chosen)
     else:
-        raise ValueError(f"{drawn.site} was called several times, each with pairs of its own: record it once a call")
+        raise ValueError(f"{drawn.site} was called several times with different pairs: record each call on its own")
     return total.masked_fill(total == 0, 1.0).log()
 
 

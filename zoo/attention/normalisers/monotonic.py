@@ -134,7 +134,7 @@ class MonotonicChunkwise(nn.Module):
     ) -> Aligned:
         if scores.dim() != 5 or len(scores) != 2:
             raise ValueError(
-                "MonotonicChunkwise needs two scores a pair, (2,b,h,q,k), as TwoScores gives them; "
+                "MonotonicChunkwise needs two scores for each pair, (2,b,h,q,k), from TwoScores; "
                 f"got the shape {tuple(scores.shape)}"
             )
         stops, alignment = self.monotonic(scores[0], support, state)

@@ -39,7 +39,8 @@ class Pairs(ABC):
         batch, _, queries = seeing.shape
         if self.counted.shape != (batch, queries):
             raise ValueError(
-                f"{self.site} has {batch} x {queries} queries, and the mask of real ones is {tuple(self.counted.shape)}"
+                f"{self.site} has {batch} x {queries} queries, and the mask of real queries is "
+                f"{tuple(self.counted.shape)}"
             )
         return seeing & self.counted.unsqueeze(1)
 
@@ -111,7 +112,9 @@ def pairs_of(found: AttentionMap, counted: Bool[Tensor, "b q"] | None = None) ->
     """
     steps = (found if found.probabilities is None else replace(found, weights=found.probabilities)).steps()
     if found.view is not None or not all(each.has_pairs for each in steps):
-        raise ValueError(f"penalties are of queries and keys; {found.site} has the axes {', '.join(found.axes)}")
+        raise ValueError(
+            f"penalties need weights of queries and keys; {found.site} has the axes {', '.join(found.axes)}"
+        )
     lists = [each.layout.pairs() for each in steps]
     if any(each is None for each in lists):
         return [_dense(found.site, steps, counted)]

@@ -64,7 +64,7 @@ class Rows:
 
     def __post_init__(self) -> None:
         if not 0 <= self.start < self.stop:
-            raise ValueError(f"rows are those from start to before stop, counted from 0, not {self.start}:{self.stop}")
+            raise ValueError(f"rows need 0 <= start < stop, got {self.start}:{self.stop}")
 
     def rows(self, queries: int) -> slice:
         if self.stop > queries:

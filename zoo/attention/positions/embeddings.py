@@ -161,5 +161,5 @@ def frequencies(dim: int, base: float, like: Float[Tensor, "..."]) -> Float[Tens
 def _grid_of(x: Tensor, grid: tuple[int, int]) -> tuple[int, int]:
     rows, columns = grid
     if rows * columns != x.shape[1]:
-        raise ValueError(f"a grid of {rows} x {columns} has {rows * columns} places, got {x.shape[1]} inputs")
+        raise ValueError(f"a grid of {rows} x {columns} has {rows * columns} cells, got {x.shape[1]} inputs")
     return rows, columns

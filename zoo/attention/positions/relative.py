@@ -26,7 +26,7 @@ class Position(nn.Module):
     positions.
     """
 
-    not_across = "goes by how far a key is from its query, which is of one sequence"
+    not_across = "depends on the distance between query and key, which exists only within one sequence"
     needs_weights = False
     """True if the context depends on the weights themselves, which fused kernels do not return."""
     turns = False
@@ -118,7 +118,7 @@ class T5Bias(Position):
         super().__init__()
         one_way = buckets if causal else buckets // 2
         if one_way < 2 or (buckets % 2 and not causal):
-            raise ValueError(f"there must be 2 buckets or more for each direction, as many for both, got {buckets}")
+            raise ValueError(f"each direction needs at least 2 buckets, and both the same number, got {buckets}")
         if distance <= one_way // 2:
             raise ValueError(f"distance must be above the {one_way // 2} that have a bucket each, got {distance}")
         self.one_way, self.distance, self.causal = one_way, distance, causal
@@ -174,7 +174,7 @@ class RelativeBias2D(Position):
     ) -> Float[Tensor, "..."]:
         (rows, columns), keys, first = self.grid, key.shape[2], support.first_position(query, key)
         if keys != rows * columns:
-            raise ValueError(f"a grid of {rows} x {columns} has {rows * columns} places, got {keys} keys")
+            raise ValueError(f"a grid of {rows} x {columns} has {rows * columns} cells, got {keys} keys")
         places = torch.arange(first, first + query.shape[2], dtype=wide(query), device=query.device)
         of = support.at_query(places[None, None]).long()
         to = (of + support.offsets(query, key)).clamp(0, keys - 1)  # padded slots that are no pair may get any index

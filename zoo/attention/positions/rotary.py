@@ -57,7 +57,7 @@ class Rotary(Position):
             raise ValueError(f"fraction must be above 0 and at most 1, got {fraction}")
         self.turned = int(dim * fraction)
         if self.turned < 2 or self.turned % 2:
-            raise ValueError(f"numbers are turned in pairs: dim times fraction must be even, got {self.turned}")
+            raise ValueError(f"elements are rotated in pairs: dim times fraction must be even, got {self.turned}")
         self.base = base
         self.scaling = scaling
 
@@ -174,4 +174,6 @@ def _turned(
 
 def _check_factor(factor: float) -> None:
     if not factor >= 1.0:
-        raise ValueError(f"factor is the longer length over the trained one and at least 1, got {factor}")
+        raise ValueError(
+            f"factor is the length of the input divided by the length in training, at least 1, got {factor}"
+        )

@@ -139,13 +139,13 @@ def _remembered(score: nn.Module, query: Tensor, key: Tensor, state: AttentionSt
     check_widths(query, key)
     if state is None:
         name = type(score).__name__
-        raise ValueError(f"{name} scores by the attention so far: pass a state, at the first step that of Attend.start")
+        raise ValueError(f"{name} depends on previous weights: pass a state, at the first step that of Attend.start")
     if state.weights.shape[-1] != key.shape[-2]:
-        raise ValueError(f"the state remembers attention to {state.weights.shape[-1]} keys, there are {key.shape[-2]}")
+        raise ValueError(f"the state is of {state.weights.shape[-1]} keys, and there are {key.shape[-2]}")
     if state.rows != query.shape[2]:
         raise ValueError(
-            f"{type(score).__name__} scores one step at a time, because a step depends on the one before: the state "
-            f"has {state.rows} row and there are {query.shape[2]} queries; go step by step, as Attend does"
+            f"{type(score).__name__} computes one step at a time, because each step depends on the previous one: the "
+            f"state has {state.rows} row and there are {query.shape[2]} queries; call it for each step, as Attend does"
         )
     return state
 
@@ -184,7 +184,7 @@ class TwoScores(nn.Module):
         first, second = torch.split(key, self.widths, -1)
         keys = [prepared(self.monotonic, first), prepared(self.chunk, second)]
         if [each.shape[-1] for each in keys] != self.widths:
-            raise ValueError("TwoScores needs scores that leave the width of the keys as it is")
+            raise ValueError("TwoScores needs scores that do not change the width of keys")
         return torch.cat(keys, -1)
 
     def forward(

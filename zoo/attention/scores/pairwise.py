@@ -214,7 +214,7 @@ class PositionAware(nn.Module):
     """
 
     supports = (DenseSupport, BlockSupport)
-    not_across = "goes by how far a key is from its query, which is of one sequence"
+    not_across = "depends on the distance between query and key, which exists only within one sequence"
 
     def __init__(self, *, dim: Count, heads: Count, reach: Count = 32) -> None:
         super().__init__()

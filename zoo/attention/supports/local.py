@@ -142,7 +142,7 @@ class LocalSupport(Support):
 
     def of_heads(self, heads: Sequence[int] | None) -> LocalSupport:
         if heads is None and self.key_at.shape[1] > 1:
-            raise ValueError("each head looks at keys of its own; label all, with heads='mean'")
+            raise ValueError("each head attends to keys of its own; label all, with heads='mean'")
         return self._each(lambda x: mask_of_heads(x, heads))
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> LocalSupport:
@@ -195,7 +195,7 @@ class LocalP(nn.Module):
 
     gives = LocalSupport
     supports = (DenseSupport,)
-    not_causal = "predicts a place in a whole source, whose length is not known where attention is causal"
+    not_causal = "predicts a position in the whole source, whose length is unknown in causal attention"
 
     def __init__(self, *, dim: Count, heads: Count, radius: Natural = 10) -> None:
         super().__init__()

@@ -48,7 +48,7 @@ class Support(ABC):
                 raise ValueError(f"{name} must have the axes {axes}, got shape {tuple(x.shape)}")
         if key.shape[2] != value.shape[2]:
             raise ValueError(
-                f"there are k={key.shape[2]} keys and k={value.shape[2]} values; there must be one value a key"
+                f"there are k={key.shape[2]} keys and k={value.shape[2]} values; there must be one value for each key"
             )
         for name, x in (("keys", key), ("values", value)):
             if x.shape[0] != query.shape[0]:

@@ -21,8 +21,8 @@ from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.reservoir import NO_LINK, drawn_links
 
 _LAYOUTS = 16
-_OF_ONE_SEQUENCE = "goes by where queries and keys stand, which is of one sequence"
-_WHOLE = "needs its whole sequence at once, and cannot take a few positions after those before"
+_OF_ONE_SEQUENCE = "depends on the positions of queries and keys, which are those of one sequence"
+_WHOLE = "needs the whole sequence at once and cannot continue it step by step"
 
 
 class SlidingWindow(nn.Module):

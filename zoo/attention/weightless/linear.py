@@ -34,7 +34,9 @@ From 32 MiB on, the allocator of a CPU maps new memory for every tensor, which i
 class KernelAttention(Weightless, ABC):
     """sum_j phi(q) · phi(k_j) v_j / sum_j phi(q) · phi(k_j), with phi defined by the subclass."""
 
-    reason = "it sums keys before queries come, and has no weights; record(..., implied=True) gives phi(q) · phi(k)"
+    reason = (
+        "it sums over keys before it reads queries, and has no weights; record(..., implied=True) gives phi(q) · phi(k)"
+    )
 
     @abstractmethod
     def size(self, width: int) -> int:
@@ -128,7 +130,7 @@ class KernelAttention(Weightless, ABC):
     ) -> tuple[Float[Tensor, "b h q v"], LinearState | None]:
         key, value = self.for_heads(query.shape[1], memory, support)
         if state is not None and (not support.causal or query.shape[2] > key.shape[2]):
-            raise ValueError("sums of keys grow in causal attention alone, by at least one key a query")
+            raise ValueError("a state of sums needs causal attention, with at least one key for each query")
         if state is None or not state.length:
             query = support.clean_queries(query, key)
         mask = self.key_mask(support)

@@ -18,7 +18,7 @@ class Weightless(nn.Module):
     supports = (DenseSupport,)
     remembers = False
     batchable = True
-    not_decoding = "has no weights to align a source with, and goes over all of its keys again at every step"
+    not_decoding = "has no weights over a source, and would read all of its keys again at every step"
     reason = ""
     """Reason, reported by a recorder, why there are no weights."""
     longest: int | None = None
@@ -36,8 +36,8 @@ class Weightless(nn.Module):
         kind = type(position)
         if kind.bias is not Position.bias or kind.add_context is not Position.add_context:
             raise ValueError(
-                f"{type(self).__name__} forms no pairs to which {kind.__name__} could add; positions that turn "
-                "queries and keys are what it takes"
+                f"{type(self).__name__} computes no pairs to which {kind.__name__} could add; use a position "
+                "that rotates queries and keys, such as Rotary"
             )
         self.position = position
 

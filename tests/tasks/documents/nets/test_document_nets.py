@@ -256,7 +256,7 @@ def test_weights_of_words_and_sentences_are_asked_for() -> None:
 
 @pytest.mark.parametrize("make", [HAN, HANTransformer, FlatAttention])
 def test_what_has_no_weights_is_refused(make: type[nn.Module]) -> None:
-    with pytest.raises(ValueError, match="LinearAttention works on DenseSupport alone; Pooling attends over EdgeSup"):
+    with pytest.raises(ValueError, match="LinearAttention works on DenseSupport only; Pooling attends over EdgeSup"):
         make(**SMALL, attend=SiteFactory(site=LinearAttention))
 
 

@@ -88,7 +88,7 @@ def test_without_weights_there_is_no_map(cli: Any, tmp_path: Path) -> None:
         "1",
     )
     assert done.code == 0, done.err
-    assert "layers.0.mixer has no map: a recurrent layer hands on a state" in done.out
+    assert "layers.0.mixer has no map: a recurrent layer passes on a state" in done.out
     assert not (tmp_path / "maps" / "by_distance.csv").exists()
     maps = zoo.maps.load(tmp_path / "maps")
     assert list(maps[next(iter(maps))]) == ["recommendations"]

@@ -27,9 +27,9 @@ ITEMS, LENGTH = 11, 12
 LENGTHS = [3, 12, 1, 7, 5]
 EXACT = {"rtol": 0.0, "atol": 1e-12}
 REFUSED = {
-    "degree": "Degree works on EdgeSupport alone; MultiHead attends over DenseSupport",
+    "degree": "Degree works on EdgeSupport only; MultiHead attends over DenseSupport",
     "linformer": "Linformer mixes all positions before a query sees them, and so cannot be causal",
-    "local_p": "LocalP predicts a place in a whole source, whose length is not known where attention is causal",
+    "local_p": "LocalP predicts a position in the whole source, whose length is unknown in causal attention",
 }
 
 

@@ -158,7 +158,7 @@ def test_every_mechanism(path: Path) -> None:
     torch.manual_seed(0)
     attend = mechanism(path)
     if path.stem == "degree":
-        with pytest.raises(ValueError, match="Degree works on EdgeSupport alone; MultiHead attends over DenseSupport"):
+        with pytest.raises(ValueError, match="Degree works on EdgeSupport only; MultiHead attends over DenseSupport"):
             cct(attend=attend)
         return
     net, pixels = cct(attend=attend), pictures(16, 12)

@@ -219,7 +219,9 @@ def test_windows_of_another_side() -> None:
 @pytest.mark.parametrize("path", ATTENTION, ids=lambda path: path.stem)
 def test_every_mechanism_attends_within_windows_or_is_refused(path: Path) -> None:
     if path.stem in MIXERS:
-        with pytest.raises(ValueError, match="stands in the place of a block's self-attention, and this model attends"):
+        with pytest.raises(
+            ValueError, match="replaces self-attention over a whole sequence, which this model does not have"
+        ):
             swin(attend=mechanism(path))
         return
     if path.stem in WEIGHTLESS:

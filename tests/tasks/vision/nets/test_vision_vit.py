@@ -262,7 +262,7 @@ def test_every_mechanism(path: Path) -> None:
     torch.manual_seed(0)
     attend = mechanism(path)
     if path.stem == "degree":
-        with pytest.raises(ValueError, match="Degree works on EdgeSupport alone; MultiHead attends over DenseSupport"):
+        with pytest.raises(ValueError, match="Degree works on EdgeSupport only; MultiHead attends over DenseSupport"):
             vit(attend=attend)
         return
     net, pixels = vit(attend=attend, registers=1), pictures(12, 8)
