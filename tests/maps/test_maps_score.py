@@ -74,6 +74,20 @@ WEIGHTS = torch.tensor([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.1, 0.1, 0.8], [0.4,
 GOLD = torch.tensor([[1, 0, 0], [1, 0, 1], [0, 0, 0], [0, 1, 0]]).bool()
 
 
+def test_pointing_of_many_examples() -> None:
+    """An example without gold has no figure and does not count; nor is there a mean of none."""
+    weights = torch.tensor([[0.1, 0.9], [0.1, 0.9], [0.1, 0.9], [0.5, 0.5]])
+    gold = torch.tensor([[False, True], [False, False], [True, False], [True, False]])
+    points = score.Pointing()
+    assert points.truth() == {}
+    assert math.isnan(points.add(weights[1:2], gold[1:2])[0])
+    assert points.truth() == {}
+    first, none, *others = points.add(weights, gold)
+    assert [first, *others] == [1.0, 0.0, 0.5]
+    assert math.isnan(none)
+    assert points.truth() == {"pointing_accuracy": 0.5}
+
+
 def test_pointing_counts_queries_with_gold() -> None:
     assert score.pointing(WEIGHTS, GOLD).tolist() == [1.0, 0.0, 0.0]
     assert score.pointing_accuracy(WEIGHTS, GOLD) == pytest.approx(1 / 3)

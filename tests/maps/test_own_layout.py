@@ -26,6 +26,7 @@ from zoo.attention import (
     Rotary,
     ScaledDot,
     Shaw,
+    SlidingWindow,
     Softmax,
     Sparsemax,
     Support,
@@ -296,3 +297,17 @@ def test_rollout_of_what_was_recorded() -> None:
     torch.testing.assert_close(
         rollout([first, last]), (0.5 * last + 0.5 * torch.eye(N)) @ (0.5 * first + 0.5 * torch.eye(N))
     )
+
+
+@pytest.mark.parametrize("restrict", [None, SlidingWindow(radius=2)])
+def test_a_recorded_head_has_its_own_mask(restrict: nn.Module | None) -> None:
+    (query, key, value), _, _ = inputs()
+    mask = torch.ones(2, 2, N, N).bool()
+    mask[:, 1, :, -3:] = False
+    attend = Attend(ScaledDot(), Softmax(), restrict=restrict)
+    with record(attend, heads=[1]) as found:
+        attend(query, key, value, DenseSupport(mask))
+    permitted = found[""].permitted()
+    assert permitted[..., :-3].any()
+    assert not permitted[..., -3:].any()
+    assert EntropyPenalty()(found[""]).count == int(permitted.any(-1).sum())
