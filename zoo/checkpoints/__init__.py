@@ -1,1 +1,1 @@
-"""A checkpoint: one safe file, what may be in it, older formats, fine-tuning from it."""
+"""Checkpoints: writing and safely reading them, migrating older formats, and fine-tuning from them."""

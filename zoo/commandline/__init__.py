@@ -1,1 +1,1 @@
-"""The command line, and what it does with a trained model."""
+"""The command line: its parser, and the commands that use a trained model."""

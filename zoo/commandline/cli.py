@@ -42,7 +42,7 @@ usage: python train.py model=NAME [key=value ...]        (or zoo train ...)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; a ZooError is one message and exit code 2, an interruption 130."""
+    """Runs one command. A ZooError prints one message and gives exit code 2, an interruption 130."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     with _plain_warnings():
         return _main(arguments)
@@ -78,7 +78,7 @@ def _main(arguments: list[str]) -> int:
 
 @contextmanager
 def _plain_warnings() -> Iterator[None]:
-    """What this package warns of is meant for the user, who has no use for the line of code that says it."""
+    """A context in which warnings of this package are printed without the line of code that raises them."""
     usual = warnings.formatwarning
 
     def plain(message: Any, category: Any, filename: str, *rest: Any, **named: Any) -> str:
@@ -115,7 +115,7 @@ def train(overrides: list[str]) -> int:
 
         return multirun.run(overrides)
     if not flags:
-        composed = config.compose(overrides)  # what is mistyped is said before anything heavy is imported
+        composed = config.compose(overrides)  # mistyped options are reported before slow imports
         from zoo.training import run
 
         run.train(composed)
@@ -144,7 +144,7 @@ def train(overrides: list[str]) -> int:
 
 
 def split_flags(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Hydra's flags, each with its value (`--cfg job`), and the overrides."""
+    """The flags, each with its value (`--cfg job`), and the overrides."""
     flags: list[str] = []
     overrides: list[str] = []
     last = ""
@@ -156,10 +156,10 @@ def split_flags(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 def _with_recipe(overrides: list[str]) -> list[str]:
-    """A run that starts from a checkpoint and names no model takes the checkpoint's."""
+    """Adds the overrides of the checkpoint that a run starts from, if the command names no model."""
     keys = {override.partition("=")[0] for override in overrides}
     origin = config.value_of(overrides, "resume") or config.value_of(overrides, "init")
-    if origin == "auto":  # in a directory that holds nothing yet a new run begins, and must be told its model
+    if origin == "auto":  # a new run begins in an empty directory, and needs a model
         last = Path(config.value_of(overrides, "run_dir") or ".") / "checkpoints" / "last.ckpt"
         origin = str(last) if "run_dir" in keys and last.exists() else None
     if origin in (None, "null") or keys & {"model", "experiment"}:

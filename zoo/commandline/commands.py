@@ -1,4 +1,4 @@
-"""What `zoo evaluate`, `zoo predict` and `zoo maps` do with a checkpoint."""
+"""The commands that use a checkpoint: `zoo evaluate`, `zoo predict` and `zoo maps`."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from zoo.training.trainer import evaluation_trainer
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    """The metrics of one split, and on request the examples with the highest loss and what the model looked at."""
+    """Prints the metrics of one split, and on request the examples with the highest loss and where the model looks."""
     module, data = _opened(options)
     split = options.split
     if not evaluation.has_examples(data, split):
         given = ", ".join(map(str, options.input or ())) or "the data"
         raise DataError(f"{given} has no examples in the split {split!r}")
     if options.worst > 0:
-        module.maps(data, MapOptions(ids=()))  # a model without maps is refused before the work begins
+        module.maps(data, MapOptions(ids=()))  # refuses a model without maps before the work begins
     with nullcontext() if options.out is None else _written(options.out) as file:
         metrics = evaluation.evaluate(evaluation_trainer(), module, data.loader(split), split)
         printing.show_metrics(metrics, f"{module.about['model']}, {split}")
@@ -52,13 +52,13 @@ def evaluate(options: argparse.Namespace) -> None:
     if options.worst > 0:
         found["worst"] = _worst(module, data, split, options.worst)
         printing.show_rows(found["worst"], f"the {len(found['worst'])} worst of {split}")
-    if options.out is not None and not is_stream(options.out):  # nothing stands beside a device
+    if options.out is not None and not is_stream(options.out):  # no files are written beside a device
         for name, rows in found.items():
             print(f"{evaluation.write_rows(options.out.with_name(f'{options.out.stem}_{name}.csv'), rows)} written")
 
 
 def predict(options: argparse.Namespace) -> None:
-    """A CSV with one row an example, in the order of the input."""
+    """Writes the predictions as CSV, in the order of the input."""
     module = _module(options)
     answer = module.answering(**given(options, module.predict_options))
     data = _data(module, options)
@@ -71,7 +71,7 @@ def predict(options: argparse.Namespace) -> None:
 
 
 def maps(options: argparse.Namespace) -> None:
-    """The folder of attention maps that docs/architecture.md describes."""
+    """Writes the folder of attention maps that docs/architecture.md describes."""
     module, data = _opened(options)
     asked = MapOptions(
         heads=options.heads,
@@ -86,7 +86,7 @@ def maps(options: argparse.Namespace) -> None:
 
 
 def run_command(command: Callable[[argparse.Namespace], None], options: argparse.Namespace) -> None:
-    """One of the commands above, with pipes among its inputs turned into files."""
+    """Runs one of the commands above, with the pipes among its inputs copied to files."""
     if options.input and options.data:
         raise ConfigError("give your data either after the checkpoint or with --data, not both")
     if options.on_bad_row is not None and not (options.input or options.data):
@@ -98,7 +98,7 @@ def run_command(command: Callable[[argparse.Namespace], None], options: argparse
 
 @contextmanager
 def _written(path: Path) -> Iterator[TextIO]:
-    """The file of --out, opened before the work begins: what cannot be written is said at once."""
+    """Opens the file of --out. It is opened before the work begins, so that an error is reported at once."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as file:
@@ -123,7 +123,7 @@ def _module(options: argparse.Namespace) -> Task:
 
 
 def _data(module: Task, options: argparse.Namespace) -> TaskData:
-    """The user's own data if given, else what the module was trained on."""
+    """The user's own data if given, else the data that the module was trained on."""
     about = module.about
     node = modest_data(about["config"]["data"])
     root = options.root or os.environ.get("ZOO_DATA")
@@ -132,7 +132,7 @@ def _data(module: Task, options: argparse.Namespace) -> TaskData:
     cache = os.environ.get("ZOO_CACHE") or Path.home() / ".cache" / "attention-zoo"
     if "cache" in node:
         node["cache"] = str(cache)
-    with confined(root or "data", cache):  # where files go is not for a checkpoint to say
+    with confined(root or "data", cache):  # a checkpoint does not decide where files are written
         data: Any = build(node, "data")
         for name, value in given(options, data.input_options).items():
             setattr(data, name, value)
@@ -162,10 +162,10 @@ def _answers(answer: Callable[[Any], dict[str, list[Any]]], batches: Iterable[An
 
 @torch.inference_mode()
 def in_order(answer: Callable[[Any], dict[str, list[Any]]], loader: Loader) -> Iterator[dict[str, Any]]:
-    """The rows of each example, in the order of the examples, whichever batches they are in.
+    """Yields the rows of each example in the order of the examples.
 
-    Those of a batch wait until all before them have been written: a loader that makes batches by length keeps examples
-    together that are near each other, so that few wait.
+    A loader that makes batches by length takes examples from a part of the order, so that few rows have to wait for
+    those before them.
     """
     waiting: dict[int, list[dict[str, Any]]] = {}
     following = iter(sorted(loader.order(0)))
@@ -194,7 +194,7 @@ def _write_rows(file: TextIO, rows: Iterator[dict[str, Any]]) -> int:
 
 
 def _worst(module: Task, data: TaskData, split: str, count: int) -> list[dict[str, Any]]:
-    """The examples with the highest loss, and what was looked at in them."""
+    """The examples with the highest loss, and where the model looks in them."""
     found: list[dict[str, Any]] = []
     for columns in _answers(module.predict_step, data.loader(split)):
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

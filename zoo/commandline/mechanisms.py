@@ -1,4 +1,4 @@
-"""What `zoo list attention` says of every mechanism of the core, read from its source without importing torch.
+"""Describes every mechanism of the core for `zoo list attention`, from its source and without importing torch.
 
 A kind of mechanism is a folder of the core, or a module beside the folders. The docstring of the folder or module gives
 the kind's title (what stands before the colon in its first line) and says where its mechanisms go (`Goes: ...`).
@@ -18,14 +18,14 @@ _WIDEST_COST = 40
 
 @dataclass(frozen=True)
 class Mechanism:
-    """What the docstring of a class says of it.
+    """A mechanism as the docstring of its class describes it.
 
     Args:
-        does: The first sentence: the formula.
-        paper: The first that is cited.
-        cost: Of its line `Cost: ...`.
-        weights: Of its line `Weights: ...`, where it is not simply observed.
-        works_on: The supports that it is limited to; empty where it serves all.
+        does: The first sentence, with the formula.
+        paper: The first paper that it cites.
+        cost: The text of its line `Cost: ...`.
+        weights: The text of its line `Weights: ...`, if it has one.
+        works_on: The supports that it is limited to; empty if it works on all.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Mechanism:
 
 @dataclass(frozen=True)
 class Kind:
-    """Mechanisms that go to the same place."""
+    """Mechanisms that take the same place in a model."""
 
     title: str
     goes: str
@@ -76,7 +76,7 @@ def _parsed(file: Path) -> ast.Module:
 
 
 def fact(name: str, docstring: str) -> str:
-    """What follows `Name:` on a line of a docstring."""
+    """The text after `Name:` on a line of a docstring."""
     found = re.search(rf"^\s*{name}: (.+?)\.?$", docstring, flags=re.MULTILINE)
     return found[1] if found else ""
 
@@ -94,7 +94,7 @@ def _mechanism(node: ast.ClassDef, kind: str, said: str) -> Mechanism:
 
 
 def _paper(said: str) -> str:
-    """Who and when, of the first citation: `Hu et al. 2018`."""
+    """Authors and year of the first citation, such as `Hu et al. 2018`."""
     name = r"[A-Z][\w'-]+"
     found = re.search(rf"{name}(?: & {name}| et al\.|(?:, {name})+ & {name})? \d{{4}}", said)
     return found[0] if found else ""
@@ -113,7 +113,7 @@ def _exported() -> set[str]:
 
 
 def table() -> Iterator[str]:
-    """For the terminal: a block for each kind."""
+    """The lines of a table for the terminal, with a block for each kind."""
     found = list(kinds())
     width = max(len(each.name) for kind in found for each in kind.mechanisms)
     cost = min(_WIDEST_COST, max(len(each.cost) for kind in found for each in kind.mechanisms))

@@ -1,1 +1,1 @@
-"""From the words of a command to one resolved configuration, and from that to objects."""
+"""Composes the overrides of a command into one resolved configuration, checks it, and builds objects from it."""

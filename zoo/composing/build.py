@@ -1,4 +1,4 @@
-"""From configuration to objects: what a `_target_` may be, and which options it has."""
+"""Builds objects from a configuration, after checking that each `_target_` is allowed and has the given options."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from zoo.composing.groups import GROUPS, PLACES, Group
 from zoo.errors import ConfigError, MissingPackageError, ZooError, nearest
 
 ALLOWED = tuple(dict.fromkeys(part for group in GROUPS.values() for part in group.parts))
-"""Where anything of this project's own configurations may come from."""
+"""The beginnings of all names that this project's own configurations may build."""
 _ANYWHERE = Group("any part", ALLOWED, is_open=True)
-"""Of a place that is no group."""
+"""The rule for a place that is not a group."""
 _BACKBONES = ("resnet18", "resnet34", "resnet50", "resnet101", "vgg16", "vit_b_16", "convnext_tiny", "efficientnet_b0")
 _OPTIMIZERS = {
     "lr": NotNegative,
@@ -28,25 +28,25 @@ _OPTIMIZERS = {
     "betas": Sequence[Rate],
     "eps": Positive,
 }
-"""Ranges of options whose signatures are not ours."""
+"""Ranges of options of torch's optimisers."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z][A-Za-z0-9_]*)+", re.ASCII)
 _DEEPEST, _MOST_NODES = 32, 100_000
 _RESERVED = {"_target_", "_partial_"}
 
 
 def build(node: Mapping[str, Any], path: str, **given: Any) -> Any:
-    """Builds what a node describes.
+    """Builds the object that a node describes.
 
     Args:
         node: `_target_`, its options, and `_partial_: true` where a factory is wanted.
         path: Where the node stands in the configuration, for messages.
-        given: Options that are not in the configuration, such as sizes that the data knows.
+        given: Options that are not in the configuration, such as sizes of the data.
     """
     check(node, path, given=set(given))
     from hydra.utils import instantiate
 
     try:
-        # What is given stays out of Hydra's hands, which would build every `_target_` inside it.
+        # `given` is not passed through Hydra, which would build every `_target_` inside it.
         made = instantiate({**node, "_partial_": True}, _convert_="all")
         return made if node.get("_partial_") else made(**given)
     except Exception as error:
@@ -59,7 +59,7 @@ def build(node: Mapping[str, Any], path: str, **given: Any) -> Any:
 
 
 def check(node: Mapping[str, Any], path: str, given: set[str] | None = None) -> None:
-    """Refuses targets that may not be built, options they do not have, and values that were not given."""
+    """Refuses targets that may not be built, options that they do not have, and required options without a value."""
     for problem in problems(node, path, given):
         raise problem
 
@@ -67,14 +67,14 @@ def check(node: Mapping[str, Any], path: str, given: set[str] | None = None) -> 
 def problems(
     node: Mapping[str, Any], path: str, given: set[str] | None = None, but: Collection[Any] = ()
 ) -> Iterator[ConfigError]:
-    """All that `check` would refuse, one after the other, except in parts that equal one of `but`."""
+    """Yields everything that `check` would refuse, except in parts that equal one of `but`."""
     try:
         targets = list(_targets(node, path))
     except ConfigError as error:
         yield error
         return
     found: list[tuple[str, Mapping[str, Any], Any]] = []
-    for where, each in targets:  # what may not be built at all comes first
+    for where, each in targets:  # targets that may not be built come first
         try:
             found.append((where, each, resolve(each["_target_"], where, is_root=where == path)))
         except ConfigError as error:
@@ -117,9 +117,9 @@ def resolve(target: Any, where: str, *, is_root: bool = False) -> Any:
     """The class or function of an allowed dotted name.
 
     Args:
-        target: What the configuration names.
-        where: Its place, whose first word decides what belongs there.
-        is_root: Whether it is what is built there, and not a part of that.
+        target: The name in the configuration.
+        where: Its place, whose first word decides what may be built there.
+        is_root: Whether it is the object of that place itself, instead of one of its parts.
     """
     place = where.partition(".")[0]
     group = PLACES.get(place, _ANYWHERE)
@@ -132,7 +132,7 @@ def resolve(target: Any, where: str, *, is_root: bool = False) -> Any:
     if module == "torchvision.models" and name not in _BACKBONES:
         raise ConfigError(f"{where}: {target!r} may not be built; of torchvision, {', '.join(_BACKBONES)} may be")
     package, found = _imported(module, name, where, added)
-    # public names alone: those that a package exports, and those of torch that are defined there
+    # only names that a package exports, and those that torch's modules define
     public = getattr(package, "__all__", ()) if added or module.startswith("zoo.") else (name,)
     home = f"{getattr(found, '__module__', '') or ''}."
     if name not in public or not callable(found) or not home.startswith(f"{module}.") or found.__qualname__ != name:
@@ -172,7 +172,7 @@ def _imported(module: str, name: str, where: str, added: installed.Package | Non
 
 
 def _belongs(found: Any, target: str, place: str, is_root: bool) -> bool:
-    """Whether a thing of an allowed name is of the kind that its place takes: functions with other effects are not."""
+    """Whether an object with an allowed name is of a kind for its place; functions with side effects are not."""
     import torch
     from pytorch_lightning import Callback
     from pytorch_lightning.loggers import Logger
@@ -210,7 +210,7 @@ def _belongs(found: Any, target: str, place: str, is_root: bool) -> bool:
 
 
 def _makes(found: Callable[..., Any], kind: type) -> bool:
-    """Whether it is such a class, or a function that says that it returns one."""
+    """Whether `found` is a class of that kind, or a function whose signature returns one."""
     return _is_a(hints_of(found).get("return") if inspect.isfunction(found) else found, kind)
 
 
@@ -219,7 +219,7 @@ def _is_a(found: Any, *kinds: type) -> bool:
 
 
 def _targets(node: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Every node with a target, from the outside in; a configuration that nobody could have written is refused."""
+    """Yields every node with a target, outer ones first; refuses a configuration of absurd size or depth."""
     waiting, seen = [(path, node, 0)], 0
     while waiting:
         where, each, depth = waiting.pop()

@@ -1,4 +1,4 @@
-"""Composing a configuration: overrides in, one plain resolved dictionary out, and a refusal of what does not exist."""
+"""Composes overrides into one resolved configuration of plain values, and refuses options that do not exist."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def options(group: str) -> dict[str, str]:
-    """Name -> the sentence at the head of its file, for every choice of a group."""
+    """Name -> the first sentence of its file, for every choice of a group."""
     return {name: _sentence(path) for name, path in installed.choices(group).items()}
 
 
 def compose(overrides: Sequence[str]) -> dict[str, Any]:
-    """The resolved configuration of these overrides, its keys checked; works inside another Hydra application."""
+    """The resolved configuration of these overrides, with checked keys; also works inside another Hydra application."""
     from zoo.composing import schema
 
     composed = resolved(overrides)
@@ -33,7 +33,7 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def resolved(overrides: Sequence[str]) -> dict[str, Any]:
-    """The configuration as it was given."""
+    """The resolved configuration of these overrides, whose values are not checked yet."""
     for override in overrides:
         if override.startswith(("hydra.", "hydra/")):
             raise ConfigError(f"{override}: {_of_hydra(override)}")
@@ -43,13 +43,13 @@ def resolved(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def check_overrides(overrides: Sequence[str]) -> None:
-    """Refuses a choice or key that does not exist, with the nearest one that does, before Hydra runs."""
+    """Refuses a choice or key that does not exist, and names the nearest one, before Hydra runs."""
     for problem in sort_out(overrides)[1]:
         raise problem
 
 
 def sort_out(overrides: Sequence[str]) -> tuple[list[str], list[ConfigError]]:
-    """The overrides that are sound, and what is wrong with each of the others."""
+    """The valid overrides, and an error for each of the others."""
     problems: list[ConfigError] = []
     pairs: list[tuple[str, str, str]] = []
     for override in overrides:
@@ -84,9 +84,9 @@ def sort_out(overrides: Sequence[str]) -> tuple[list[str], list[ConfigError]]:
 
 
 def expanded(overrides: Sequence[str]) -> list[str]:
-    """With an experiment file of the user's own (`experiment=mine.yaml`) replaced by what it stands for.
+    """The overrides with a user's own experiment file (`experiment=mine.yaml`) replaced by its content.
 
-    Paths that begin with `~/` are in the user's home: a shell sees to that only at the beginning of a word.
+    `~/` becomes the user's home also inside a word, where shells leave it.
     """
     from zoo.composing import recipes
 
@@ -103,14 +103,14 @@ def expanded(overrides: Sequence[str]) -> list[str]:
 
 
 def unresolved(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The composed tree with its interpolations, without Hydra's section, and what was chosen of each group."""
+    """The composed tree with its interpolations, without Hydra's section, and the choice of each group."""
     composed = _compose(overrides)
     tree = _plain_tree(composed)
     return {key: value for key, value in tree.items() if key != "hydra"}, dict(composed.hydra.runtime.choices)
 
 
 def plain(composed: DictConfig, choices: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """Resolved, without Hydra's own section, with the names of what was chosen and the overrides that chose it."""
+    """The resolved values without Hydra's section, with the names of the choices and the overrides beside them."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
@@ -130,7 +130,7 @@ def plain(composed: DictConfig, choices: Mapping[str, Any], overrides: Sequence[
 
 
 def recipe(config: Mapping[str, Any]) -> list[str]:
-    """The overrides of a trained model that fine-tuning keeps: what the model is, not what it was trained on."""
+    """The overrides of a trained model that fine-tuning keeps: those of the model, without those of its data."""
     kept = ("model", *MECHANISMS, "experiment")
     found = [override for override in _stored(config) if _split(override)[0].split(".")[0] in kept]
     for override in found:
@@ -140,13 +140,13 @@ def recipe(config: Mapping[str, Any]) -> list[str]:
 
 
 def continued(config: Mapping[str, Any]) -> list[str]:
-    """The overrides of a run that is resumed: all but where it started from and where it was put."""
+    """The overrides of a run that is resumed: all except for its origin and its directory."""
     started = ("init", "resume", "run_dir", "check")
     return [override for override in _stored(config) if _split(override)[0] not in started]
 
 
 def _stored(config: Mapping[str, Any]) -> list[str]:
-    """The overrides of a checkpoint, which may come from a stranger: they do not steer Hydra."""
+    """The overrides of a checkpoint. It may come from a stranger, so that options of Hydra are refused."""
     for override in config["overrides"]:
         if override.startswith("hydra"):
             raise ConfigError(f"the checkpoint was trained with {override!r}, which is not taken from a file")
@@ -154,7 +154,7 @@ def _stored(config: Mapping[str, Any]) -> list[str]:
 
 
 def value_of(overrides: Sequence[str], key: str) -> str | None:
-    """The last value given to a key, if any."""
+    """The last value that overrides give to a key, if any."""
     values = [override[len(key) + 1 :] for override in overrides if override.startswith(f"{key}=")]
     return values[-1].strip("'\"") if values else None
 
@@ -182,7 +182,7 @@ def _compose(overrides: Sequence[str]) -> DictConfig:
 
 
 def _said(error: Exception) -> str:
-    """Hydra's message without its advice to add keys, which is refused here, and without its internals."""
+    """Hydra's message without its internals and its advice to add keys, which is not possible here."""
     advice = ("To append to your config", "full_key:", "object_type=")
     lines = [line.strip() for line in str(error).strip().splitlines()]
     return " ".join(line for line in lines if line and not line.startswith(advice))
@@ -190,7 +190,7 @@ def _said(error: Exception) -> str:
 
 @functools.cache
 def known_keys(chosen: tuple[str, ...]) -> frozenset[str]:
-    """Every key that can be given beside these choices."""
+    """Every key that can be given together with these choices."""
     return frozenset(_keys(composed_tree(chosen)))
 
 
@@ -216,14 +216,14 @@ def _plain_tree(composed: DictConfig) -> dict[str, Any]:
 
 @functools.cache
 def _check_experiment(name: str, typed: tuple[str, ...]) -> None:
-    """Hydra adds what an experiment names and nothing has: a slip would go unnoticed."""
+    """Refuses an experiment with unknown keys, which Hydra would add."""
     from zoo.composing import recipes
 
     recipes.overrides_of(installed.choices("experiment")[name], GROUPS, typed, composed_tree, _nearest_key)
 
 
 def _of_hydra(override: str) -> str:
-    """Why a run has no use for an option of Hydra's own."""
+    """A sentence that says why a run does not take an option of Hydra."""
     if override.startswith("hydra.run.dir="):
         return "Hydra only composes here; write run_dir=PATH"
     if override.startswith(("hydra/launcher", "hydra/sweeper", "hydra.launcher", "hydra.sweep")):
@@ -261,7 +261,7 @@ def _keys(node: Any, prefix: str = "") -> Iterator[str]:
 
 
 def _unused(model: Any) -> set[str]:
-    """The groups of mechanisms for which a model has no place: nothing in its options refers to them."""
+    """The groups of mechanisms to which nothing in a model's options refers."""
     return {group for group in MECHANISMS if f"${{{group}}}" not in _texts(model)}
 
 
@@ -272,7 +272,7 @@ def _texts(node: Any) -> set[str]:
 
 
 def _nearest_key(key: str, known: Collection[str]) -> str:
-    """By the whole path, or else by the last word of it, which is where most slips are."""
+    """A sentence that offers a known key, by the last word of the name or by the whole name."""
     visible = {name for name in known if not name.startswith("hydra") and "_target_" not in name}
     last = key.rsplit(".", 1)[-1]
     for name in sorted(visible):

@@ -1,6 +1,6 @@
-"""Whether a value of a configuration is one that a type takes, and the type in words.
+"""Checks values of a configuration against types of signatures, and describes types in words.
 
-Types are those of signatures; a number's range is part of its type: `Annotated[int, ">= 1"]`.
+The range of a number is part of its type: `Annotated[int, ">= 1"]`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: 
 
 
 def misfit(value: Any, hint: Any, where: str) -> str | None:
-    """What is wrong with a value, in a sentence; None if it fits."""
+    """A sentence that says why a value does not fit a type; None if it does."""
     if fits(value, hint):
         return None
     as_text = f"; as text: \"{where}='{value}'\"" if _takes_text(hint) and type(value) in (int, float) else ""
@@ -30,7 +30,7 @@ def misfit(value: Any, hint: Any, where: str) -> str | None:
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value can be of a type. A node that is to be built fits wherever an object belongs."""
+    """Whether a value fits a type. A node with a `_target_` fits wherever an object belongs."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return fits(value, arguments[0]) and all(_holds(value, condition) for condition in arguments[1:])
@@ -55,7 +55,7 @@ def fits(value: Any, hint: Any) -> bool:
 
 
 def in_words(hint: Any) -> str:
-    """A type as it is said to a user."""
+    """A type in words, for messages."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         said = [_condition(each) for each in arguments[1:] if each != "any"]
@@ -75,7 +75,7 @@ def in_words(hint: Any) -> str:
 
 
 def hints_of(target: Any) -> dict[str, Any]:
-    """The types of a callable's options, as far as they can be known, with their ranges."""
+    """The types of a callable's options with their ranges, as far as they are known."""
     try:
         return get_type_hints(target.__init__ if inspect.isclass(target) else target, include_extras=True)
     except (NameError, TypeError):  # a type that is imported for the type checker alone
@@ -83,7 +83,7 @@ def hints_of(target: Any) -> dict[str, Any]:
 
 
 def has_range(hint: Any) -> bool:
-    """Whether every number of a type has a range or is said to be any."""
+    """Whether every number in a type has a range, or is marked as any."""
     if get_origin(hint) is Annotated:
         return True
     return hint not in (int, float) and all(map(has_range, _inner(hint)))
@@ -99,7 +99,7 @@ def _inner(hint: Any) -> tuple[Any, ...]:
 
 
 def _all_fit(values: Iterable[Any], arguments: tuple[Any, ...]) -> bool:
-    """Against the type of what a list or mapping holds, if it says one: tuple[float, float] has two of one kind."""
+    """Whether all members fit the member type of a list or mapping, if it has one. Tuples have members of one type."""
     return not arguments or isinstance(arguments[0], TypeVar) or all(fits(each, arguments[0]) for each in values)
 
 

@@ -1,4 +1,4 @@
-"""What `python train.py model=gat --help` prints: every option of this model with its value and what it means."""
+"""Lists every option of a model with its value and meaning, for `python train.py model=gat --help`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HIDDEN = ("_target_", "_partial_", "defaults")
 
 
 def described(overrides: Sequence[str]) -> list[str]:
-    """One line an option; nothing that takes a second is imported."""
+    """One line for each option. It imports nothing that takes long."""
     config.check_overrides(overrides)
     composed, chosen = config.unresolved(overrides)
     said = _comments(installed.CONF / "train.yaml")
@@ -59,7 +59,7 @@ def _shown(value: Any) -> str:
 
 
 def _comments(path: Path) -> dict[str, str]:
-    """Key -> the remark behind it."""
+    """Key -> the comment behind it."""
     found: dict[str, str] = {}
     above: list[tuple[int, str]] = []
     for line in path.read_text(encoding="utf-8").splitlines():

@@ -1,10 +1,10 @@
-"""Texts as values of overrides."""
+"""Quotes texts for the values of overrides."""
 
 from __future__ import annotations
 
 
 def quoted(value: str) -> str:
-    """A text as Hydra's grammar wants it, which may hold spaces, commas or equals signs."""
+    """A text in quotes for Hydra's grammar; it may contain spaces, commas and equals signs."""
     if "'" in value or value.endswith("\\"):
         value = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{value}'"

@@ -1,7 +1,7 @@
 """Experiment files: those under conf/experiment/ and the user's own, `experiment=mine.yaml`.
 
-A file of the user's own becomes the overrides that it stands for, so that each of its keys is checked as if it had been
-typed, the command line wins over it, and a checkpoint holds what was in it:
+A user's own file is replaced by equivalent overrides. Its keys are then checked as if they had been typed, the command
+line takes precedence over it, and a checkpoint records its content:
 
     defaults:                 # or: model: gat
       - override /model: gat
@@ -27,11 +27,11 @@ _SUFFIXES = (".yaml", ".yml")
 _MOST_KEYS = 10_000
 _KEY = re.compile(r"[\w/.@-]+")
 _Loader = without_aliases(get_yaml_loader())
-"""OmegaConf's: a file reads the same here and under conf/. PyYAML's own takes 1e-3 for text."""
+"""OmegaConf's loader, so that a file reads the same here and under conf/. PyYAML's own takes 1e-3 for text."""
 
 
 def is_own(name: str) -> bool:
-    """Whether a name of an experiment is the path of a file."""
+    """Whether the name of an experiment is the path of a file."""
     return name.strip("'\"").endswith(_SUFFIXES)
 
 
@@ -42,12 +42,12 @@ def overrides_of(
     tree_of: Callable[[tuple[str, ...]], Mapping[str, Any]],
     nearest: Callable[[str, Collection[str]], str],
 ) -> list[str]:
-    """What a file stands for; every key that does not exist is named with its line.
+    """The overrides that a file stands for. An error names every unknown key with its line.
 
     Args:
         path: The file.
-        groups: What can be chosen by name: model, data ...
-        typed: Choices of the command line, which win.
+        groups: The groups from which a file is chosen by name, such as model and data.
+        typed: The choices of the command line, which take precedence.
         tree_of: Choices -> the composed tree, unresolved.
         nearest: Key, known keys -> a sentence that offers one of them.
     """
@@ -86,7 +86,7 @@ def _choices(root: yaml.MappingNode, path: Path, groups: Collection[str]) -> Ite
     for key, value in root.value:
         if key.value == "defaults" and isinstance(value, yaml.SequenceNode):
             for each in value.value:
-                if isinstance(each, yaml.ScalarNode) and each.value != "_self_":  # the experiment that it differs from
+                if isinstance(each, yaml.ScalarNode) and each.value != "_self_":  # the experiment on which it is based
                     yield "experiment", each.value
                 for name, choice in each.value if isinstance(each, yaml.MappingNode) else ():
                     group = name.value.removeprefix("override ").strip().lstrip("/")
@@ -152,7 +152,7 @@ def _plain(node: yaml.Node, path: Path) -> Any:
 
 
 def _written(value: Any, place: str, depth: int = 0) -> str:
-    """A value in the grammar of overrides."""
+    """A value as overrides write it."""
     if depth > 10:
         raise ConfigError(f"{place}: a value is nested more than ten levels deep")
     if value is None or isinstance(value, bool):

@@ -1,6 +1,6 @@
-"""What the options of a run may be: the keys at the top and `trainer.*` by a list, every part by its signature.
+"""Checks the values of a run's options: top-level keys and `trainer.*` by a list, and parts by their signatures.
 
-Each is said under the name by which it is given: `optimizer.lr`, and not the place in the model where it ends up.
+Messages name an option as it is given, `optimizer.lr`, and not by its place in the model.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ KEYS: dict[str, Any] = {
     "penalty.head_disagreement": _AnyFloat,
     "penalty.layers": list[_AnyInt | str] | None,
 }
-"""Options that no signature of ours names."""
+"""The types of options that no signature of this project has."""
 
 
 def check(composed: Mapping[str, Any]) -> None:
@@ -59,14 +59,14 @@ def check(composed: Mapping[str, Any]) -> None:
 
 
 def problems(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
-    """All that does not fit."""
+    """Yields an error for each option that does not fit."""
     yield from problems_of_keys(composed)
     if not any(True for _ in _misplaced(composed)):
         yield from _problems_of_parts(composed)
 
 
 def problems_of_keys(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
-    """Of what can be checked without the parts' signatures, whose import takes a second."""
+    """Yields the errors that are found without the parts' signatures, whose import takes a second."""
     yield from _misplaced(composed)
     for name, hint in KEYS.items():
         group, _, key = name.rpartition(".")
@@ -76,7 +76,7 @@ def problems_of_keys(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
 
 
 def _misplaced(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
-    """Values where a mapping, a part or the keeper belongs."""
+    """Yields an error for each value in place of a mapping, a part or the keeper."""
     for group in PLACES:
         if group in composed and not isinstance(composed[group], Mapping):
             yield ConfigError(f"{group}={composed[group]!r} does not fit: it is to be a mapping")
@@ -89,7 +89,7 @@ def _misplaced(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
 
 
 def _problems_of_parts(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
-    """Of everything that is built. Sizes, which the data knows, are not known yet."""
+    """Yields the errors of everything that is built. The sizes of the data are not known yet."""
     from zoo.composing import build
 
     used = [group for group in MECHANISMS if composed["names"].get(group)]
