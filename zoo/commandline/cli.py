@@ -81,12 +81,12 @@ def _plain_warnings() -> Iterator[None]:
     """A context in which warnings of this package are printed without the line of code that raises them."""
     usual = warnings.formatwarning
 
-    def plain(message: Any, category: Any, filename: str, *rest: Any, **named: Any) -> str:
+    def formatted(message: Any, category: Any, filename: str, *rest: Any, **named: Any) -> str:
         if Path(filename).is_relative_to(Path(__file__).parents[1]):
             return f"zoo: {bounded(visible(message))}\n"
         return usual(message, category, filename, *rest, **named)
 
-    warnings.formatwarning = plain
+    warnings.formatwarning = formatted
     try:
         yield
     finally:
@@ -132,7 +132,7 @@ def train(overrides: list[str]) -> int:
         try:
             from zoo.training import run
 
-            run.train(config.plain(composed, chosen, tasks))
+            run.train(config.from_hydra(composed, chosen, tasks))
         except ZooError as error:
             failure.append(error)
 

@@ -39,7 +39,7 @@ def resolved(overrides: Sequence[str]) -> dict[str, Any]:
             raise ConfigError(f"{override}: {_of_hydra(override)}")
     check_overrides(overrides)
     composed = _compose(overrides)
-    return plain(composed, composed.hydra.runtime.choices, overrides)
+    return from_hydra(composed, composed.hydra.runtime.choices, overrides)
 
 
 def check_overrides(overrides: Sequence[str]) -> None:
@@ -109,8 +109,8 @@ def unresolved(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]
     return {key: value for key, value in tree.items() if key != "hydra"}, dict(composed.hydra.runtime.choices)
 
 
-def plain(composed: DictConfig, choices: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """The resolved values without Hydra's section, with the names of the choices and the overrides beside them."""
+def from_hydra(composed: DictConfig, choices: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """The configuration that Hydra has composed, resolved, without its section; with names of choices and overrides."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
