@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,24 +15,21 @@ from torch.nn import functional as F
 from torchmetrics import Metric
 from torchmetrics.classification import BinaryAUROC
 
-from zoo.attention import AttentionMap, EdgeSupport, record, sites
+from zoo.attention import record
 from zoo.attention.observing.record import Recording
 from zoo.attention.ranges import Count
 from zoo.errors import ConfigError
-from zoo.maps.source import NamedMap
 from zoo.tasks.contract import Invariance
 from zoo.tasks.recommendation.answers import recommended
 from zoo.tasks.recommendation.batch import Histories
+from zoo.tasks.recommendation.maps.looks import UNASKED, CandidateLook, Look, candidate_shares
 from zoo.tasks.recommendation.nets.din import DIN, Candidates, after_histories
 from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.tasks.recommendation.ranking.ranks import Ranked
-from zoo.tasks.recommendation.recommender import UNASKED, Look, Recommender
+from zoo.tasks.recommendation.recommender import Recommender
 from zoo.tasks.recommendation.sampling import Unseen
 from zoo.training import ranks
 from zoo.training.optimisation import Optimisation
-
-if TYPE_CHECKING:
-    from zoo.tasks.recommendation.maps.tables import ByDistance
 
 
 class CandidateRanker(Recommender):
@@ -146,26 +143,7 @@ class CandidateRanker(Recommender):
         items = torch.cat([top.clamp(min=0), self._wanted(batch, top)[:, None]], 1)
         with torch.no_grad(), also as written, record(self.net) as found:
             self.net(batch, after_histories(batch, items))
-        return Look(batch, batch, top, found, written)
-
-    def looked(self, look: Look) -> Float[Tensor, " n"]:
-        return candidate_shares(look.found, look.batch, look.top.shape[1] + 1)[:, -1]
-
-    def weights_of_top(self, look: Look) -> Float[Tensor, "n k"]:
-        return candidate_shares(look.found, look.batch, look.top.shape[1] + 1)[:, :-1]
-
-    def named_maps(self, look: Look) -> Iterator[NamedMap]:
-        assert look.written is not None
-        shown = look.batch.catalogue.shown
-        titles = {
-            "source": [shown(item) for item in look.batch.items.tolist()],
-            "target": [shown(item) for item in look.top[0].tolist() if item >= 0],
-        }
-        for each in look.written.values():
-            yield NamedMap(of_first(each, len(titles["target"])), titles, dict.fromkeys(titles, "item"))
-
-    def measure(self, look: Look, distances: ByDistance) -> None:
-        distances.add_last(next(iter(sites(self.net))), self.weights_of_top(look)[:, 0], look.batch)
+        return CandidateLook(self.net, batch, batch, top, found, written)
 
     def _wanted(self, batch: Histories, top: Int[Tensor, "b k"]) -> Int[Tensor, " b"]:
         """The held-out item of each user, or the best one where none is held out."""
@@ -219,29 +197,6 @@ class ClickMetrics(nn.Module):
 
     def named(self) -> dict[str, Metric]:
         return {"auc": self.auc, "gauc": self.gauc, "log_loss": self.log_loss}
-
-
-def candidate_shares(found: Recording, batch: Histories, count: int) -> Float[Tensor, "n k"]:
-    """What was recorded of so many candidates of each user: of each position, its share in each one's attention.
-
-    Weights that are not normalised may be negative, and their sign means nothing: the MLP behind may turn it round.
-    Shares are of their absolute values.
-    """
-    (one,) = found.values()
-    weights = one.weights.new_zeros(len(batch.items), count)
-    support: Any = one.support
-    weights[support.source.long(), support.target.long() % count] = one.weights[:, 0].abs()
-    total = weights.new_zeros(len(batch), count).index_add(0, batch.users, weights)
-    return weights / total.masked_fill(total == 0.0, 1.0)[batch.users]
-
-
-def of_first(found: AttentionMap, count: int) -> AttentionMap:
-    """The map of a single user's first candidates alone."""
-    support: Any = found.support
-    kept = support.target < count
-    ends = torch.stack([support.source[kept], support.target[kept]])
-    fewer = EdgeSupport.from_edges(ends, count, support.pattern.shape[1])
-    return replace(found, weights=found.weights[kept][fewer.order], support=fewer)
 
 
 def drawn(batch: Histories, *, targets: int | None, negatives: int) -> Candidates:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
@@ -15,20 +14,17 @@ from zoo.attention import record
 from zoo.attention.observing.record import Recording
 from zoo.attention.ranges import Count
 from zoo.errors import ConfigError
-from zoo.maps.source import NamedMap
 from zoo.tasks.contract import Invariance
 from zoo.tasks.packing import Packing
 from zoo.tasks.recommendation.answers import recommended
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.maps.scored import How, attended, influence, last_rows, refusal
+from zoo.tasks.recommendation.maps.looks import UNASKED, HistoryLook, Look
+from zoo.tasks.recommendation.maps.scored import How, influence, refusal
 from zoo.tasks.recommendation.nets.sasrec import SASRec
 from zoo.tasks.recommendation.ranking.protocol import Protocol
-from zoo.tasks.recommendation.recommender import UNASKED, Look, Recommender
+from zoo.tasks.recommendation.recommender import Recommender
 from zoo.training import ranks
 from zoo.training.optimisation import Optimisation
-
-if TYPE_CHECKING:
-    from zoo.tasks.recommendation.maps.tables import ByDistance
 
 
 class NextItem(Recommender):
@@ -98,26 +94,7 @@ class NextItem(Recommender):
             hidden = self.net(batch)
         user = hidden[batch.last]
         top = recommended(self, batch, count, user=user).top if count else batch.items.new_zeros(len(batch), 0)
-        return Look(batch, user, top, found, written)
-
-    def looked(self, look: Look) -> Float[Tensor, " n"]:
-        assert self.how is not None
-        return last_rows(self.net, attended(look.found, look.batch), self.how)
-
-    def weights_of_top(self, look: Look) -> None:
-        """The history is looked at before there is any item in mind."""
-
-    def named_maps(self, look: Look) -> Iterator[NamedMap]:
-        assert look.written is not None
-        titles = [look.batch.catalogue.shown(item) for item in look.batch.items.tolist()]
-        ends = ("query", "key")
-        for each in look.written.values():
-            yield NamedMap(each, dict.fromkeys(ends, titles), dict.fromkeys(ends, "item"))
-
-    def measure(self, look: Look, distances: ByDistance) -> None:
-        found = attended(look.found, look.batch)
-        for site, weights in found.maps.items():
-            distances.add(site, weights, found.real)
+        return HistoryLook(self.net, batch, user, top, found, written)
 
     def invariants(self, batch: Histories) -> Sequence[Invariance]:
         """What a position says depends on its user's items up to there alone."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +17,12 @@ from zoo.attention import AttentionMap
 from zoo.attention.observing.record import Recording
 from zoo.errors import ConfigError
 from zoo.maps.score import pointing
-from zoo.maps.source import MapOptions, NamedMap
+from zoo.maps.source import MapOptions
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import Task
 from zoo.tasks.recommendation.answers import TOP, answers, checked, recommended
 from zoo.tasks.recommendation.batch import Histories
+from zoo.tasks.recommendation.maps.looks import UNASKED, Look
 from zoo.tasks.recommendation.maps.map_source import UserMaps
 from zoo.tasks.recommendation.maps.scored import How, by_user, gold_positions, map_name, occluded
 from zoo.tasks.recommendation.ranking.metrics import RankMetrics
@@ -32,30 +33,6 @@ from zoo.training.optimisation import Optimisation
 
 if TYPE_CHECKING:
     from zoo.tasks.recommendation.data.history_data import HistoryData
-    from zoo.tasks.recommendation.maps.tables import ByDistance
-
-
-@dataclass(frozen=True, eq=False)
-class Look:
-    """What one recorded pass over users gives.
-
-    Args:
-        batch: The users.
-        user: What scores are computed from.
-        top: The best items of each, best first, as many as were asked for; -1 where no more are left.
-        found: What was recorded, of all sites.
-        written: What else was recorded in the same pass, where that was asked for.
-    """
-
-    batch: Histories
-    user: Any
-    top: Int[Tensor, "b k"]
-    found: Recording
-    written: Recording | None
-
-
-UNASKED: AbstractContextManager[None] = nullcontext()
-"""In place of a second recording."""
 
 
 class Recommender(Task):
@@ -113,22 +90,6 @@ class Recommender(Task):
             also: A second recording of the pass, of other sites say.
         """
 
-    @abstractmethod
-    def looked(self, look: Look) -> Float[Tensor, " n"]:
-        """As `influence`, from what was recorded."""
-
-    @abstractmethod
-    def weights_of_top(self, look: Look) -> Float[Tensor, "n k"] | None:
-        """As `weights`, of the items recommended in a pass; None where they all look at the history alike."""
-
-    @abstractmethod
-    def named_maps(self, look: Look) -> Iterator[NamedMap]:
-        """The maps of a single user that are written, with the titles of items."""
-
-    @abstractmethod
-    def measure(self, look: Look, distances: ByDistance) -> None:
-        """Adds a pass to how far back attention looks."""
-
     def weights(self, batch: Histories, items: Int[Tensor, "b k"]) -> Float[Tensor, "n k"]:
         """What each position has to do with each of its user's items, by attention: the same with all of them here."""
         return self.influence(batch)[:, None].expand(-1, items.shape[1])
@@ -183,7 +144,7 @@ class Recommender(Task):
         if self.how == "occlusion":
             best = recommended(self, look.batch, 1, user=look.user).top
             return occluded(self.among, look.batch, best.clamp(min=0))
-        return self.looked(look)
+        return look.shares(self.how)
 
     def maps(self, data: HistoryData, options: MapOptions) -> UserMaps:
         return UserMaps(self, data, options)

@@ -17,6 +17,7 @@ from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, Tabl
 from zoo.tasks.recommendation.answers import because
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.maps.figures import Bars, Panel, distance_figure, session
+from zoo.tasks.recommendation.maps.looks import Look
 from zoo.tasks.recommendation.maps.scored import by_user, gold_positions, map_name, occlusion, some_users
 from zoo.tasks.recommendation.maps.survey import Survey
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from zoo.tasks.recommendation.data.history_data import HistoryData
-    from zoo.tasks.recommendation.recommender import Look, Recommender
+    from zoo.tasks.recommendation.recommender import Recommender
 
 _RECOMMENDED = 3
 """So many recommendations are explained in a picture."""
@@ -141,7 +142,7 @@ class _OneUser(MappedExample):
 
     @cached_property
     def weights(self) -> Float[Tensor, "n k"] | None:
-        found = self.module.weights_of_top(self.look)
+        found = self.look.weights()
         return None if found is None else found[:, : len(self.items)].cpu()
 
     @property
@@ -150,15 +151,7 @@ class _OneUser(MappedExample):
 
     @property
     def about(self) -> Mapping[str, Any]:
-        return {"recommended": self.recommended, "chosen": self.chosen}
-
-    @property
-    def titles(self) -> list[str]:
-        return [self.batch.catalogue.shown(item) for item in self.batch.items.tolist()]
-
-    @property
-    def recommended(self) -> list[str]:
-        return [self.batch.catalogue.shown(item) for item in self.items.tolist()]
+        return {"recommended": self.look.recommended, "chosen": self.chosen}
 
     @property
     def chosen(self) -> str:
@@ -171,7 +164,7 @@ class _OneUser(MappedExample):
         """The scored map in words; where there is none, what raised the best item's score."""
         if self.shares is None:
             return f"raised by {because(self.batch, self.lifts, is_share=False)[0][0]}"
-        titles = [f"{title} (item {at})" for at, title in enumerate(self.titles, start=1)]
+        titles = [f"{title} (item {at})" for at, title in enumerate(self.look.titles, start=1)]
         return words.sentence("", titles, self.shares.tolist(), noun="item").partition(" attends to ")[2]
 
     @property
@@ -180,28 +173,29 @@ class _OneUser(MappedExample):
         looks = f"; {self.by} looks at {self.looks}" if self.shares is not None else ""
         lines = [f"{self.id}{f' chose {self.chosen}' if self.chosen else ''}{looks}"]
         added = because(self.batch, self.lifts, is_share=False)[0]
-        for rank, (title, why) in enumerate(zip(self.recommended, added, strict=True), start=1):
+        for rank, (title, why) in enumerate(zip(self.look.recommended, added, strict=True), start=1):
             lines.append(f"  {rank}. {title}: raised by {why}")
         return lines
 
     def maps(self) -> Iterator[NamedMap]:
-        titles, gold = self.titles, gold_positions(self.batch)
-        yield from self.module.named_maps(self.look)
+        titles, gold = self.look.titles, gold_positions(self.batch)
+        yield from self.look.maps()
         nouns = {"query": "recommendation", "key": "item"}
         if self.shares is not None:
             labels = {"query": ["next item"], "key": titles}
             marks = None if gold is None else gold[None]
             yield NamedMap(by_user(self.shares, self.batch, self.by), labels, nouns, marks)
         own = AttentionMap(_OCCLUSION, self.lifts.T[None, None], DenseSupport.axes, DenseSupport(), (0,))
-        yield NamedMap(own, {"query": self.recommended, "key": titles}, nouns)
+        yield NamedMap(own, {"query": self.look.recommended, "key": titles}, nouns)
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
         chosen_next = f"; chose {self.chosen}" if self.chosen else ""
+        best = self.look.recommended[0] if self.look.recommended else "nothing"
         gold = gold_positions(self.batch)
         has_gold = gold is not None and bool(gold.any())
         figure = session(
-            self.titles,
-            title=f"{self.id}: recommended {self.recommended[0] if self.recommended else 'nothing'}{chosen_next}",
+            self.look.titles,
+            title=f"{self.id}: recommended {best}{chosen_next}",
             said="orange: what decides the next item (gold)" if has_gold else "",
             bars=self._bars(),
             panels=self._panels(),
@@ -210,7 +204,7 @@ class _OneUser(MappedExample):
         yield picture_name(self.id, number), figure
 
     def _bars(self) -> list[Bars]:
-        ranked = [f"{rank}. {title}" for rank, title in enumerate(self.recommended, start=1)]
+        ranked = [f"{rank}. {title}" for rank, title in enumerate(self.look.recommended, start=1)]
         added = [Bars(title, self.lifts[:, at], "what it adds to the score") for at, title in enumerate(ranked)]
         if self.weights is not None:
             looked = [Bars(title, self.weights[:, at], "attention") for at, title in enumerate(ranked)]

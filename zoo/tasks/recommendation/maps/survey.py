@@ -10,13 +10,14 @@ from torch import Tensor
 
 from zoo.maps.score import Pointing
 from zoo.tasks.recommendation.batch import Histories
+from zoo.tasks.recommendation.maps.looks import Look
 from zoo.tasks.recommendation.maps.scored import by_user, gold_positions
 from zoo.tasks.recommendation.maps.tables import ByDistance
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from zoo.tasks.recommendation.recommender import Look, Recommender
+    from zoo.tasks.recommendation.recommender import Recommender
 
 
 class Survey:
@@ -42,7 +43,7 @@ class Survey:
         columns: dict[str, Any] = module.predicted(batch, module.ranked(batch, user=look.user))
         columns = {key: columns[key] for key in ("id", "split", "label", "prediction")}
         columns["items"] = batch.lengths.tolist()
-        module.measure(look, self.distances)
+        look.measure(self.distances)
         shares = module.scored(look)
         if shares is not None:
             columns |= self._heaviest(batch, shares)
