@@ -23,6 +23,8 @@ from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, Tabl
 from zoo.tasks.contract import Task
 
 FILES = Path(__file__).parents[1] / "checkpoints" / "files"
+CHECKPOINT = FILES / "format2" / "gat.ckpt"
+"""In whose place the models below are opened."""
 SENTENCES = {"first": "a black cat", "second": "two dogs"}
 
 
@@ -136,14 +138,14 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def use(module: Task) -> None:
         monkeypatch.setattr(commands, "_opened", lambda options: (module.eval(), Sentences()))
-        monkeypatch.setattr("zoo.training.run.has_examples", lambda data, split: True)
+        monkeypatch.setattr("zoo.training.evaluation.has_examples", lambda data, split: True)
 
     return use
 
 
 def test_a_task_of_another_package_has_maps(cli: Any, opened: Any, tmp_path: Path) -> None:
     opened(Toy())
-    done = cli("maps", "toy.ckpt", "--out", "maps", "--ids", "second,first")
+    done = cli("maps", CHECKPOINT, "--out", "maps", "--ids", "second,first")
     assert done.code == 0, done.err
     assert done.out.splitlines() == ["maps and drawings of 2 sentences", "second: two dogs", "first: a black cat"]
     files = {path.relative_to("maps").as_posix() for path in Path("maps").rglob("*") if path.is_file()}
@@ -160,7 +162,7 @@ def test_a_task_of_another_package_has_maps(cli: Any, opened: Any, tmp_path: Pat
 
 def test_its_worst_examples_are_described(cli: Any, opened: Any) -> None:
     opened(Toy())
-    done = cli("evaluate", "toy.ckpt", "--worst", 1)
+    done = cli("evaluate", CHECKPOINT, "--worst", 1)
     assert done.code == 0, done.err
     assert "first looks at its words" in done.out
 
@@ -168,7 +170,7 @@ def test_its_worst_examples_are_described(cli: Any, opened: Any) -> None:
 @pytest.mark.parametrize("command", [["maps", "--out", "maps"], ["evaluate", "--worst", 1]])
 def test_a_task_without_maps_says_so(cli: Any, opened: Any, command: list[Any]) -> None:
     opened(Silent())
-    done = cli(command[0], "toy.ckpt", *command[1:])
+    done = cli(command[0], CHECKPOINT, *command[1:])
     assert (done.code, done.out) == (2, "")
     assert done.err == "zoo: Silent has no maps: it does not say what can be drawn of its data\n"
     assert not Path("maps").exists()
@@ -176,7 +178,7 @@ def test_a_task_without_maps_says_so(cli: Any, opened: Any, command: list[Any]) 
 
 def test_a_sentence_that_is_not_there(cli: Any, opened: Any) -> None:
     opened(Toy())
-    done = cli("maps", "toy.ckpt", "--out", "maps", "--ids", "secnd")
+    done = cli("maps", CHECKPOINT, "--out", "maps", "--ids", "secnd")
     assert done.code == 2
     assert "there is no sentence 'secnd'. Did you mean 'second'?" in done.err
     assert not Path("maps").exists()
@@ -186,7 +188,7 @@ def test_a_graph_is_passed_once(cli: Any) -> None:
     """For the arrays, both tables, pictures, words and the truth score."""
     calls: list[int] = []
     with _calls("GraphAttentionNet", lambda given: calls.append(len(given[0]))):
-        assert cli("maps", FILES / "format2/gat.ckpt", "--out", "maps").code == 0
+        assert cli("maps", CHECKPOINT, "--out", "maps").code == 0
     assert len(calls) == 1
     assert json.loads(Path("maps/scores.json").read_text())["truth"]["edge_auc"] > 0
 
