@@ -1,16 +1,17 @@
-"""HAN against two forms in which it is commonly written: a training step on ragged documents, interleaved, in one run.
+"""Times a training step of HAN on ragged documents against two common implementations, interleaved.
 
     python benchmarks/documents.py
     python benchmarks/documents.py --threads 1 --clock processor    # on a machine that does other things too
     python benchmarks/documents.py --quick                          # a few turns on few documents: does it run?
 
 Documents have 20 sentences and sentences 25 words on average, with long tails (log-normal). Sizes are the paper's: word
-vectors of 200, 50 a direction, contexts of 100, batches of 64 (Yang et al. 2016, section 3.3). The peers
-(padded_han.py) are given our weights and refused if their logits differ: one goes in a loop over sentences, one packs
-all sentences of the batch, as a textbook has it; each also without `pad_packed_sequence`, whose backward pass takes
-most of the time where there is a long sentence. All take the same batches, which are padded for the peers beforehand.
-A step is forward, cross-entropy, backward and Adam. Reported are medians of turns, ratios to ours, and the peak memory
-that training adds in a process of its own.
+vectors of 200, 50 units per direction, contexts of 100, batches of 64 (Yang et al. 2016, section 3.3).
+
+The peers (padded_han.py) get our weights and are refused if their logits differ. One loops over sentences, the other
+packs all sentences of the batch; each is also measured without `pad_packed_sequence`, whose backward pass takes most of
+the time if there is a long sentence. All take the same batches, which are padded for the peers beforehand. A step is
+forward, cross-entropy, backward and Adam. The output has medians over turns, ratios to ours, and the peak memory that
+training adds in a separate process.
 """
 
 from __future__ import annotations
@@ -103,14 +104,14 @@ def _drawn(documents: int, seed: int) -> Documents:
     random = torch.Generator().manual_seed(seed)
 
     def lengths(count: int, mean: int, spread: float, most: int) -> Tensor:
-        """Of a log-normal distribution of this mean, within 1 and the most."""
+        """Draws log-normal lengths with this mean, between 1 and `most`."""
         middle = torch.tensor(float(mean)).log() - spread**2 / 2
         return torch.empty(count).log_normal_(middle.item(), spread, generator=random).round().long().clamp(1, most)
 
     counts = lengths(documents, SENTENCES, SPREAD, MOST_SENTENCES)
     sizes = lengths(int(counts.sum()), LENGTH, LENGTH_SPREAD, MOST_WORDS)
     total = int(sizes.sum())
-    # as words of a language are: number r is about 1 / r as frequent as the first
+    # Zipf's law, as in natural language: word r is about 1 / r as frequent as the first
     words = (torch.rand(total, generator=random) * torch.tensor(float(WORDS)).log()).exp().long().clamp(max=WORDS - 1)
     return Documents(
         words=words,
@@ -170,7 +171,7 @@ def _training(net: nn.Module, batches: list[Documents]) -> Callable[[int], None]
 
 
 def _interleaved(runs: dict[str, Callable[[int], None]], repeats: int, clock: Callable[[], float]) -> dict[str, float]:
-    """The median milliseconds of each, taken in turns, so that whatever else the machine does meets all alike."""
+    """Returns median milliseconds; the networks take turns, so that other load on the machine affects them alike."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(-2, repeats):
         for name, run in runs.items():
@@ -187,9 +188,9 @@ def _peak_of_process(name: str) -> float:
 
 
 def _peak(name: str, batches: list[Documents]) -> float:
-    """MiB that training adds to what the process holds once model and batches are there."""
+    """Returns the MiB that training adds to the memory of a process that already holds model and batches."""
     run = _training(_made(name), batches)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts from here (Linux)
+    Path("/proc/self/clear_refs").write_text("5")  # reset the recorded peak (Linux)
     before = _memory("VmRSS")
     for turn in range(5):
         run(turn)
@@ -197,7 +198,7 @@ def _peak(name: str, batches: list[Documents]) -> float:
 
 
 def _memory(what: str) -> int:
-    """KiB, by the kernel's account of this process."""
+    """Returns a memory figure of this process in KiB, as reported by the kernel."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(what))
 

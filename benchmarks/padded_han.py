@@ -1,7 +1,7 @@
-"""HAN as it is commonly written in PyTorch, in two forms, for benchmarks/documents.py to compare with.
+"""Two common PyTorch implementations of HAN, the peers of benchmarks/documents.py.
 
-Written from the paper (Yang et al. 2016, section 2) and from what tutorials and repositories do with padded batches:
-(documents, sentences, words), 0 being padding.
+They follow the paper (Yang et al. 2016, section 2) and the padded batches of tutorials and repositories:
+(documents, sentences, words), where 0 is padding.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Form = Literal["loop", "flattened"]
 
 
 class PaddedHAN(nn.Module):
-    """Two forms of one net.
+    """Two forms of HAN on padded batches.
 
     Args:
         form: "loop": a call for the first sentences of all documents, one for the second ones, and so on, each for
@@ -101,7 +101,7 @@ def _padded_by_index(packed: PackedSequence) -> Tensor:
 
 
 def take_weights(net: PaddedHAN, ours: Mapping[str, Tensor]) -> None:
-    """Those of `zoo.tasks.documents.HAN`, by its names."""
+    """Copies the weights of `zoo.tasks.documents.HAN` into a network."""
     weights = net.state_dict()
     weights["vectors.weight"][1:] = ours["vectors.table.weight"]
     for level in ("words", "sentences"):
@@ -117,5 +117,5 @@ def take_weights(net: PaddedHAN, ours: Mapping[str, Tensor]) -> None:
 
 
 def _same(packed: PackedSequence, rows: Tensor) -> PackedSequence:
-    """The same sequences of other rows."""
+    """Returns a packed sequence with the same lengths and other rows."""
     return PackedSequence(rows, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)

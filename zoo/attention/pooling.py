@@ -30,8 +30,8 @@ class Pooling(nn.Module):
     """sum_t a_t h_t, a = softmax(u_t · u_w), u_t = tanh(W h_t + b) (Yang et al. 2016, eq. 5-7).
 
     The paper has one query u_w; with several, each pools on its own. With u_t = h_t this is sequence pooling (Hassani
-    et al. 2021, section 3.2) without its bias, which the softmax cancels. A mechanism that compares nothing (`Uniform`)
-    has none of W, b and u_w.
+    et al. 2021, section 3.2) without its bias, which the softmax cancels. With a mechanism that ignores queries and
+    keys (`Uniform`) there are no W, b and u_w.
 
     Cost: O(n m d)
 
@@ -41,11 +41,11 @@ class Pooling(nn.Module):
         hidden: Width of u. Default: `dim`.
         project: If False, u_t = h_t, without W, b and tanh.
         attend: `(dim, heads) -> Attend`, called with the width of u and one head.
-        over: The support that a mechanism is asked for: EdgeSupport where the pooling is given edges.
+        over: Kind of support: `DenseSupport`, or `EdgeSupport` for pooling along edges.
     """
 
     compared = ("project", "query")
-    """What a mechanism that compares nothing does without."""
+    """Names of the parts that are left out if the mechanism ignores queries and keys."""
 
     def __init__(
         self,
@@ -74,9 +74,9 @@ class Pooling(nn.Module):
     def forward(
         self, x: Float[Tensor, "*b n d"], support: DenseSupport | EdgeSupport | None = None
     ) -> Float[Tensor, "g m d"]:
-        """(b,n,d) over a DenseSupport; (n,d) over edges from the n rows to groups, which are given each query in turn.
+        """Pools (b,n,d) to (b,m,d) over a `DenseSupport`, or (n,d) to (g,m,d) over edges from rows to groups.
 
-        A map over edges has those of the first group's queries first: query m of group g is number g * queries + m.
+        In a map over edges, query i of group g is query number g * queries + i.
         """
         if isinstance(support, EdgeSupport):
             support = support.repeated(len(self.query))
