@@ -5,13 +5,12 @@ Composing, building, the command line, listing and tests all read this table.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _OPTIMISATION = ("zoo.training.", "torch.optim.")
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     """A folder of the same name under conf/.
 
     Args:

@@ -12,17 +12,17 @@ the same groups as ours. To find them nothing of the package is imported.
 from __future__ import annotations
 
 import functools
-import importlib.util
 import sys
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zoo.composing.groups import GROUPS
 from zoo.composing.quoting import quoted
 from zoo.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
 
 ENTRY_POINTS = "attention_zoo.domains"
 _KNOWN = {each.partition(".")[0] for group in GROUPS.values() for each in group.parts}
@@ -33,8 +33,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 CONF = _PACKAGE / "conf" if (_PACKAGE / "conf").is_dir() else _PACKAGE.parent / "conf"
 
 
-@dataclass(frozen=True)
-class Package:
+class Package(NamedTuple):
     """An installed package that adds to the zoo.
 
     Args:
@@ -108,6 +107,9 @@ def _conf(package: str) -> Path | None:
 
 def _spec(package: str) -> ModuleSpec | None:
     """Where a package is, without an import: that of `a.b` would import `a`."""
+    import importlib.util
+    from importlib.machinery import PathFinder
+
     first, *others = package.split(".")
     spec, name = importlib.util.find_spec(first), first
     for each in others:

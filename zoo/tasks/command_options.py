@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, kw_only=True)
-class CommandOption:
+class CommandOption(NamedTuple):
     """An option of the command line. What takes it has its name, with _ for -.
 
     Args:
