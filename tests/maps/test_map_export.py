@@ -145,7 +145,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def test_a_task_of_another_package_has_maps(cli: Any, opened: Any, tmp_path: Path) -> None:
     opened(Toy())
-    done = cli("maps", CHECKPOINT, "--out", "maps", "--ids", "second,first")
+    done = cli("maps", CHECKPOINT, "--out", "maps", "--ids", "second,first, second")
     assert done.code == 0, done.err
     assert done.out.splitlines() == ["maps and drawings of 2 sentences", "second: two dogs", "first: a black cat"]
     files = {path.relative_to("maps").as_posix() for path in Path("maps").rglob("*") if path.is_file()}

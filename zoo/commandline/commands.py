@@ -77,7 +77,7 @@ def maps(options: argparse.Namespace) -> None:
         heads=options.heads,
         layers=_numbers_or_names(options.layers),
         budget=options.budget,
-        ids=None if options.ids is None else [each.strip() for each in options.ids.split(",")],
+        ids=None if options.ids is None else list(dict.fromkeys(each.strip() for each in options.ids.split(","))),
         pictures=options.pictures,
         table_format=options.format,
         overwrite=options.overwrite,

@@ -1,4 +1,4 @@
-"""What a folder of maps must hold: of an index each part, of a map sizes that agree and positions that are there."""
+"""The form of a folder of maps: the parts of an index, and arrays of a map whose sizes and positions agree."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class Maps(Mapping[str, Example]):
 
     @contextmanager
     def _damage(self, what: str) -> Iterator[None]:
-        """What is found not to be as it must be is said of this part of the folder."""
+        """Errors in the form of the content name this part of the folder."""
         try:
             yield
         except MalformedError as error:

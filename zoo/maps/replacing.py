@@ -1,4 +1,4 @@
-"""What may be replaced in a folder of maps: files that are still as its index says they were written.
+"""Files that may be replaced in a folder of maps: those that are still as its index says they were written.
 
 An index may be a stranger's, and list what a user has put there: a name alone is no proof. Links are not written
 through.

@@ -233,7 +233,7 @@ def _links(w: Float[Tensor, " p"], query: Int[Tensor, " p"]) -> Float[Tensor, " 
 def _at_queries_with_gold(
     values: Float[Tensor, " p"], gold: Bool[Tensor, " p"], query: Int[Tensor, " p"]
 ) -> Float[Tensor, " n"]:
-    """What each query with gold has there."""
+    """The sum of the values at the gold pairs of each query that has any."""
     queries = _count(query)
     total = values.new_zeros(queries).index_add(0, query[gold], values[gold])
     return total[torch.bincount(query[gold], minlength=queries) > 0]

@@ -1,4 +1,4 @@
-"""What a domain supplies for `zoo maps` and `zoo evaluate --worst`; `zoo.maps.export` does the rest.
+"""The part of `zoo maps` and `zoo evaluate --worst` that a domain supplies; `zoo.maps.export` does the rest.
 
 A `MapSource` names what can be drawn, and yields tables over all examples and the few examples that are written with
 their maps, pictures and words. A `Task` returns one from `Task.maps`.
@@ -98,7 +98,7 @@ class MappedExample(ABC):
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """Whatever should be known of it (its label, the prediction), in plain types."""
+        """Facts to store with it (its label, the prediction), in plain types."""
         return {}
 
     @property
@@ -127,8 +127,7 @@ class MappedExample(ABC):
 class MapSource(ABC):
     """The maps of one model on one data set.
 
-    `export` reads `tables`, then `examples`, then `truth`: what one pass over the data finds out for one of them may be
-    kept for the next.
+    `export` reads `tables`, then `examples`, then `truth`, so that one pass over the data can serve all of them.
 
     Args:
         net: Whose sites are recorded.
@@ -150,7 +149,7 @@ class MapSource(ABC):
 
     @cached_property
     def chosen(self) -> list[int]:
-        """What is drawn, by its position in `names`: what was asked for, in that order, else typical examples.
+        """Positions in `names` of what is drawn: the ids that were asked for, in their order, else typical examples.
 
         Raises:
             DataError: An id is not there.
@@ -166,10 +165,10 @@ class MapSource(ABC):
 
     @contextmanager
     def recording(self, *, implied: bool = False) -> Iterator[Recording]:
-        """Records the sites that are written, within the budget; what that leaves out is said at the end.
+        """Records the sites that are written, within the budget; the report names what that leaves out.
 
-        What else is computed from the same pass (the scored map, tables) has a recording of its own, around or within
-        this one: the arrays are the same.
+        The scored map and tables may need other sites of the same pass: they have a recording of their own, around or
+        within this one, and share its arrays.
         """
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "the budget of")
@@ -181,7 +180,7 @@ class MapSource(ABC):
         """All that can be drawn."""
 
     def typical(self, count: int) -> list[int]:
-        """What is drawn when nothing is asked for: positions in `names`, by default the first."""
+        """Positions in `names` of what is drawn when no ids are given; by default the first ones."""
         return list(range(len(self.names())))[:count]
 
     @abstractmethod
@@ -203,7 +202,7 @@ class MapSource(ABC):
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """What index.json says of the whole, besides the model and the data."""
+        """Facts for index.json, besides the names of the model and the data."""
         return {}
 
     def summary(self, out: str) -> list[str]:

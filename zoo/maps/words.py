@@ -16,7 +16,7 @@ _AMONG = {"node": "neighbour"}
 def describe(
     found: LabelledMap, query: str | int, *, head: int | None = None, noun: str | None = None, among: str | None = None
 ) -> str:
-    """What one query of a map attends to.
+    """A sentence on what one query of a map attends to.
 
     Args:
         query: Its label, or its position.

@@ -98,7 +98,7 @@ class Task(pl.LightningModule, ABC):
         """The map that is scored against the gold attention: layers and heads reduced as the configuration says."""
 
     def maps(self, data: Any, options: MapOptions) -> MapSource:
-        """What `zoo maps` and `zoo evaluate --worst` write and say of this model's attention on its domain's data."""
+        """The maps of this model on data of its domain, for `zoo maps` and `zoo evaluate --worst`."""
         raise ConfigError(f"{type(self).__name__} has no maps: it does not say what can be drawn of its data")
 
     def gold_attention(self, batch: Any) -> Mapping[str, Tensor]:

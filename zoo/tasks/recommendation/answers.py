@@ -1,4 +1,4 @@
-"""What `zoo predict` says: a row for each recommendation, and the past items that weighed most in it."""
+"""Answers of `zoo predict`: a row for each recommendation, and the past items that weighed most in it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def recommended(module: Recommender, batch: Histories, top: int, *, seen: bool =
 
 
 def weighed(module: Recommender, batch: Histories, items: Int[Tensor, "b k"], why: Why) -> Float[Tensor, "n k"]:
-    """What each position has to do with each of its user's items."""
+    """Of each position, how much it weighs in each of its user's items."""
     if why == "attention":
         return module.weights(batch, items)
     return occlusion(module.among, batch, items)
@@ -91,7 +91,7 @@ def because(batch: Histories, values: Float[Tensor, "n k"], *, is_share: bool) -
 
 
 def checked(why: str | None, *, has_attention: bool) -> Why | None:
-    """What `--explain` was given; an empty text is the usual one.
+    """The explanation that `--explain` asks for; an empty text is the usual one.
 
     Raises:
         ConfigError: There is no such explanation, or the model has no attention with weights.

@@ -150,7 +150,7 @@ class CandidateRanker(Recommender):
         return batch.held_out.where(batch.held_out >= 0, top[:, 0].clamp(min=0))
 
     def invariants(self, batch: Histories) -> Sequence[Invariance]:
-        """What is said of a user depends on no other."""
+        """The output of a user depends on no other user."""
         if len(batch) < 2 or self.item_count < 2:
             return ()
         elsewhere = replace(
@@ -200,7 +200,7 @@ class ClickMetrics(nn.Module):
 
 
 def drawn(batch: Histories, *, targets: int | None, negatives: int) -> Candidates:
-    """What a step learns: chosen items and, for each of them, items that its user has not chosen.
+    """The examples of a step: chosen items and, for each of them, items that its user has not chosen.
 
     Candidates of one choice stand side by side, the chosen item first; their history is what came before the choice.
 

@@ -97,7 +97,7 @@ class NextItem(Recommender):
         return HistoryLook(self.net, batch, user, top, found, written)
 
     def invariants(self, batch: Histories) -> Sequence[Invariance]:
-        """What a position says depends on its user's items up to there alone."""
+        """The output of a position depends on its user's items up to there alone."""
         if self.item_count < 2:
             return ()
         other = (batch.items + 1) % self.item_count

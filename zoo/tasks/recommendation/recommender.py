@@ -1,4 +1,4 @@
-"""What every recommender shares: how it is evaluated, what it recommends."""
+"""The base of all recommenders: evaluation, recommendations and maps."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Recommender(Task):
 
     @abstractmethod
     def user(self, batch: Histories) -> Any:
-        """What scores are computed from, once a batch."""
+        """The representation of users from which scores are computed, once a batch."""
 
     @abstractmethod
     def score(self, user: Any, items: Int[Tensor, " i"]) -> Float[Tensor, "b i"]:
@@ -76,7 +76,7 @@ class Recommender(Task):
 
     @abstractmethod
     def influence(self, batch: Histories) -> Float[Tensor, " n"]:
-        """What each position has to do with what comes next, by attention."""
+        """Of each position, its share in what comes next for its user, by attention."""
 
     @abstractmethod
     def together(self, batch: Histories) -> list[list[int]]:
@@ -91,7 +91,7 @@ class Recommender(Task):
         """
 
     def weights(self, batch: Histories, items: Int[Tensor, "b k"]) -> Float[Tensor, "n k"]:
-        """What each position has to do with each of its user's items, by attention: the same with all of them here."""
+        """Of each position, its share in each of its user's items, by attention: the same for all of them here."""
         return self.influence(batch)[:, None].expand(-1, items.shape[1])
 
     def among(self, batch: Histories, items: Int[Tensor, "b k"]) -> Float[Tensor, "b k"]:
@@ -132,7 +132,7 @@ class Recommender(Task):
         return by_user(self.shares(batch), batch, map_name(self.how, self.net))
 
     def shares(self, batch: Histories) -> Float[Tensor, " n"]:
-        """What each position has to do with what comes next, by the scored map."""
+        """Of each position, its share in what comes next for its user, by the scored map."""
         if self.how == "occlusion":
             return occluded(self.among, batch, recommended(self, batch, 1).top.clamp(min=0))
         return self.influence(batch)

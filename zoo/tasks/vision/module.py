@@ -151,7 +151,7 @@ class ImageClassifier(Task):
 
     @property
     def explain_by(self) -> How:
-        """What the scored map is made of."""
+        """The way in which the scored map is made, see `maps.scored`."""
         if self._how is None:
             raise ConfigError("this model has no map of where it looks: its attention has no weights, and no class map")
         return self._how

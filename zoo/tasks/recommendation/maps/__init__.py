@@ -1,1 +1,1 @@
-"""What weighs on a recommendation: influence, figures, tables."""
+"""Maps of recommendations: which past items weigh on them, in figures and tables."""

@@ -1,4 +1,4 @@
-"""What one recorded pass over users gives.
+"""The results of one recorded pass over users.
 
 A net looks at a history before it has any item in mind (`HistoryLook`), or for each candidate anew (`CandidateLook`).
 """
@@ -115,7 +115,7 @@ class CandidateLook(Look):
 
 
 def candidate_shares(found: Mapping[str, AttentionMap], batch: Histories, count: int) -> Float[Tensor, "n k"]:
-    """What was recorded of so many candidates of each user: of each position, its share in each one's attention.
+    """Of each position, its share in the attention of each candidate of its user, so many of whom were recorded.
 
     Weights that are not normalised may be negative, and their sign means nothing: the MLP behind may turn it round.
     Shares are of their absolute values.

@@ -155,7 +155,7 @@ class _OneUser(MappedExample):
 
     @property
     def chosen(self) -> str:
-        """What the user chose next, where that is known."""
+        """The title of the item that the user chose next, where that is known."""
         held_out = int(self.batch.held_out[0])
         return self.batch.catalogue.shown(held_out) if held_out >= 0 else ""
 

@@ -1,4 +1,4 @@
-"""What weighed on a recommendation: how much each past item had to do with it.
+"""The scored map of a recommendation: how much each past item had to do with it.
 
 | how       | what it is                                                                     | of         |
 |-----------|--------------------------------------------------------------------------------|------------|
@@ -141,7 +141,7 @@ class Attended:
 
 
 def attended(found: Mapping[str, AttentionMap], batch: Histories) -> Attended:
-    """What was recorded of users of one group of `Packing`, in its order.
+    """The maps of users of one group of `Packing`, in its order, as matrices.
 
     Sites without weights have no map. What a mechanism without weights amounts to (linear attention) is its map, if it
     was asked for.

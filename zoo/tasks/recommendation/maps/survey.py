@@ -1,4 +1,4 @@
-"""What weighs on the recommendations to all users of a split, batch by batch."""
+"""A row for each user of a split: what is recommended, and the past item that weighs most."""
 
 from __future__ import annotations
 

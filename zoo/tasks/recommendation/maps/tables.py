@@ -38,7 +38,7 @@ class ByDistance:
         self._add(site, sums.new_zeros(len(sums), length).index_add(1, of, sums), have, uniform)
 
     def add_last(self, site: str, weights: Float[Tensor, " n"], batch: Histories) -> None:
-        """What each user's candidate gives its history, whose last item lies one position back."""
+        """Adds the weights that each user's candidate gives its history, whose last item lies one position back."""
         back = batch.last[batch.users] - torch.arange(len(batch.items), device=batch.items.device) + 1
         uniform = 1.0 / batch.lengths[batch.users].double()
         parts = (weights.double(), torch.ones_like(uniform), uniform)

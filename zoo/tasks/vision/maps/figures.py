@@ -214,7 +214,7 @@ def _bar(figure: Figure | SubFigure, image: Any, axes: Sequence[Axes], label: st
 
 
 def _shown(pixels: Shaped[Tensor, "c h w"], *, is_grey: bool) -> np.ndarray:
-    """What is drawn: of three channels their colour, or their brightness, so that colour is the heat's alone."""
+    """Pixels as they are drawn: three channels in colour, or their brightness, which leaves colour to the heat."""
     if len(pixels) not in (1, 3):
         pixels = pixels.float().mean(0, keepdim=True)
     if len(pixels) == 1 or is_grey:

@@ -1,4 +1,4 @@
-"""What was recorded of a net, as maps over the cells of a picture, with names."""
+"""Recorded maps over the cells of a picture, with names."""
 
 from __future__ import annotations
 

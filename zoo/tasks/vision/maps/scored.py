@@ -37,7 +37,7 @@ _NUMBERS = 1 << 26
 
 
 class Look(NamedTuple):
-    """What one pass over pictures gives.
+    """The results of one pass over pictures.
 
     Args:
         logits: Of the classes.

@@ -1,4 +1,4 @@
-"""What an `ImageClassifier`, its maps and its costs ask of a net."""
+"""Interfaces of the nets that classify pictures, as `ImageClassifier` and its maps use them."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class ResNet(PictureNet):
         return x
 
     def stages(self) -> list[str]:
-        """What names of parameters start with, from the input to the output; `bn1` counts with the first."""
+        """See `PictureNet`; `bn1` counts with the first."""
         return ["conv1", *self._stages, "head"]
 
     def _depth(self, size: str | None) -> int:

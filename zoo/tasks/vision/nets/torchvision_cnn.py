@@ -19,7 +19,7 @@ from zoo.tasks.vision.nets.picture_net import PictureNet
 
 
 class _Family(NamedTuple):
-    """What the nets have in common whose name starts alike.
+    """Settings of all nets whose names start alike.
 
     Args:
         at: Behind which modules gates stand if nothing is said.
@@ -115,7 +115,7 @@ class TorchvisionCNN(PictureNet):
         return found[0]
 
     def stages(self) -> list[str]:
-        """What names of parameters start with, from the input to the output."""
+        """See `PictureNet`; the gates come last but for the head."""
         found = []
         for name, child in self.backbone.named_children():
             trunk = name in ("features", "layers", "trunk_output")
