@@ -247,7 +247,7 @@ def _split(override: str) -> tuple[str, str]:
 
 
 def _check_choices(group: str, value: str) -> None:
-    known = options(group)
+    known = installed.choices(group)
     for name in re.split(r"\s*,\s*", value.strip("'\"")):
         if name not in known and not (name == "null" and GROUPS[group].is_optional):
             raise ConfigError(f"there is no {group} {name!r}. {nearest(name, known)}")
