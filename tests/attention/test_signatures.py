@@ -10,7 +10,7 @@ import pytest
 
 import zoo.attention
 
-FILES = sorted(Path(zoo.attention.__file__).parent.glob("*.py"))
+FILES = sorted(Path(zoo.attention.__file__).parent.rglob("*.py"))
 SHAPED = {"Float", "Int", "Bool", "Shaped", "Complex", "Inexact", "Num"}
 
 

@@ -31,7 +31,16 @@ with warnings.catch_warnings():  # torch warns once per process that CSR is in b
 
 @dataclass(frozen=True, eq=False)
 class SparsePattern:
-    """The nonzero entries of a sparse matrix, sorted by row, and the same entries sorted by column."""
+    """The nonzero entries of a sparse matrix, sorted by row, and the same entries sorted by column.
+
+    Args:
+        rows: Row of each entry.
+        columns: Column of each entry.
+        row_starts: Index of the first entry of each row, and the number of entries.
+        by_column: Index of each entry in the order of columns.
+        rows_by_column: Row of each entry in the order of columns.
+        column_starts: Like `row_starts`, for columns.
+    """
 
     rows: Int[Tensor, " e"]
     columns: Int[Tensor, " e"]

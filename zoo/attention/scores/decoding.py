@@ -36,6 +36,8 @@ class LocationAware(nn.Module):
     Cost: O(pairs filters (kernel_size + d))
 
     Args:
+        dim: Width of one head.
+        heads: Number of heads.
         filters: Number of filters in F (10 in the paper, 32 in Tacotron 2).
         kernel_size: Size of a filter, an odd number (201 in the paper, 31 in Tacotron 2).
     """
@@ -97,6 +99,8 @@ class CoverageAware(nn.Module):
     Cost: O(pairs d)
 
     Args:
+        dim: Width of one head.
+        heads: Number of heads.
         fertility: N, the largest fertility of a key (2 in the paper). Default: c is not divided.
     """
 
@@ -160,7 +164,8 @@ class TwoScores(nn.Module):
 
     Args:
         monotonic, chunk: Classes or partials of scores; called with `dim` and `heads`, if their signature has them.
-        dim: Width of queries and keys.
+        dim: Width of queries and keys of one head, which the two scores share.
+        heads: Number of heads.
     """
 
     def __init__(self, *, monotonic: Callable[..., Any], chunk: Callable[..., Any], dim: Count, heads: Count) -> None:

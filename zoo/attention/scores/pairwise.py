@@ -89,6 +89,10 @@ class Additive(nn.Module):
     """v · tanh(q + k) (Bahdanau et al. 2015, appendix A.1.2; q = W s and k = U h are the caller's projections).
 
     Cost: O(pairs d)
+
+    Args:
+        dim: Width of one head.
+        heads: Number of heads.
     """
 
     def __init__(self, *, dim: Count, heads: Count) -> None:
@@ -116,6 +120,10 @@ class General(Dot):
     """q · W k (Luong et al. 2015, section 3.1, general), with W for each head; W k is computed once per sequence.
 
     Cost: O(n d^2 + pairs d)
+
+    Args:
+        dim: Width of one head.
+        heads: Number of heads.
     """
 
     by_angle = False  # W stands between the two rotations
@@ -138,6 +146,10 @@ class Concat(nn.Module):
     """v · tanh(W [q; k]) (Luong et al. 2015, section 3.1, concat), as W_q q + W_k k, with W_k k once per sequence.
 
     Cost: O(n d^2 + pairs d)
+
+    Args:
+        dim: Width of one head.
+        heads: Number of heads.
     """
 
     def __init__(self, *, dim: Count, heads: Count) -> None:
@@ -176,6 +188,7 @@ class Cosine(Dot):
     Cost: O(pairs d)
 
     Args:
+        heads: Number of heads.
         temperature: Initial value of T, above 0.01. T is clamped at 0.01, where it has no gradient.
         learned: If True, T is a parameter.
     """
@@ -210,6 +223,8 @@ class PositionAware(nn.Module):
     Cost: O(pairs d)
 
     Args:
+        dim: Width of one head.
+        heads: Number of heads.
         reach: Largest distance, to either side, that has a vector of its own.
     """
 
@@ -250,6 +265,11 @@ class GAT(nn.Module):
     This is static attention: the ranking of the keys does not depend on the query (Brody et al. 2022, theorem 1).
 
     Cost: O(n d + pairs)
+
+    Args:
+        dim: Width of one head.
+        heads: Number of heads.
+        slope: Slope of LeakyReLU for negative numbers.
     """
 
     def __init__(self, *, dim: Count, heads: Count, slope: NotNegative = 0.2) -> None:
@@ -280,6 +300,11 @@ class GATv2(nn.Module):
     """a · LeakyReLU(q + k) (Brody et al. 2022, eq. 7): the ranking of the keys may depend on the query.
 
     Cost: O(pairs d)
+
+    Args:
+        dim: Width of one head.
+        heads: Number of heads.
+        slope: Slope of LeakyReLU for negative numbers.
     """
 
     def __init__(self, *, dim: Count, heads: Count, slope: NotNegative = 0.2) -> None:

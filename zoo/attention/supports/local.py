@@ -190,6 +190,8 @@ class LocalP(nn.Module):
     Cost: O(queries (radius + d^2))
 
     Args:
+        dim: Width of one head.
+        heads: Number of heads.
         radius: Number of keys on each side, D (10 in the paper).
     """
 
