@@ -1,4 +1,4 @@
-"""Kernels are chosen by shapes and features of the processor only, and all compute the same formulas."""
+"""What is chosen by processor: from shapes and facts alone, and the same mathematics either way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Position embeddings against their formulas, and interpolation against explicit sums."""
+"""What is added to inputs: against the formulas, and interpolation against sums written out."""
 
 from __future__ import annotations
 

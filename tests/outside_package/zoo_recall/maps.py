@@ -17,7 +17,7 @@ from zoo_recall.data import Facts, RecallData
 class RecallMaps(MapSource):
     """One pass for each question that is drawn; the truth score is of all."""
 
-    noun, truth_of, about = "question", "all questions, average of the heads", {}
+    noun, truth_of = "question", "all questions, average of the heads"
 
     def __init__(self, module: Any, data: RecallData, options: MapOptions) -> None:
         super().__init__(module.net, options)
@@ -25,9 +25,6 @@ class RecallMaps(MapSource):
 
     def names(self) -> list[str]:
         return [each.id for each in self.data.content[1]]
-
-    def typical(self, count: int) -> list[int]:
-        return list(range(min(count, len(self.names()))))
 
     def examples(self) -> Iterator[MappedExample]:
         for which in self.chosen:
@@ -40,9 +37,6 @@ class RecallMaps(MapSource):
         batches = self.data.loader("all")
         hits = [hit for each in batches for hit in self.module.pointing_at(each).tolist()]
         return {"pointing_accuracy": sum(hits) / len(hits)}
-
-    def summary(self, out: str) -> list[str]:
-        return [f"maps and pictures of {len(self.chosen)} questions in {out}"]
 
     def looks(self) -> list[str]:
         return [line for example in self.examples() for line in example.words]

@@ -133,7 +133,7 @@ class HistoryData(TaskData):
         """What the model must know of the data."""
         return {"items": len(self.log.item_names), "length": self.length}
 
-    def empty_hint(self, split: str) -> str:
+    def emptiness(self, split: str) -> str:
         """Why nobody is in a split, and what to do."""
         if self.split == "leave_one_out":
             return "No user has the three items or more that data.split=leave_one_out needs. Give longer histories"
