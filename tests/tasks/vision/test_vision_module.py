@@ -99,6 +99,16 @@ def test_options_that_do_not_fit_are_refused(option: str, said: str) -> None:
         vit(option)
 
 
+def test_a_net_of_no_known_interface_is_refused() -> None:
+    with pytest.raises(ConfigError, match="Flat is no PictureNet"):
+        ImageClassifier(net=Flat, optimisation=None, channels=1, height=4, width=4, classes=2)  # type: ignore[arg-type]
+
+
+class Flat(torch.nn.Linear):
+    def __init__(self, *, channels: int, height: int, width: int, classes: int) -> None:
+        super().__init__(channels * height * width, classes)
+
+
 def test_metrics_are_those_of_the_predictions() -> None:
     module = vit()
     batch = pictures(60)

@@ -76,6 +76,10 @@ class ImageClassifier(Task):
             raise ConfigError(f"model.smoothing={smoothing}: write a number from 0 up to, but not, 1")
         named = {name: value for name, value in {"size": size, "backbone": backbone}.items() if value is not None}
         self.net = net(channels=channels, height=height, width=width, classes=classes, **named)
+        if not isinstance(self.net, PictureNet):
+            raise ConfigError(
+                f"model.net: {type(self.net).__name__} is no PictureNet (zoo.tasks.vision.nets.picture_net)"
+            )
         if channels_last:
             self.net.to(memory_format=torch.channels_last)
         why_not = None if explain is None else refusal(self.net, explain)
