@@ -56,7 +56,7 @@ class Normaliser(Protocol):
 
 
 class Restrict(Protocol):
-    """Narrows the support of a site, and lays out its pairs as they are computed.
+    """Narrows the support of a site, and chooses the layout of its pairs.
 
     Optional attribute: `reads_queries = False` if the result depends on shapes alone.
     """

@@ -74,10 +74,10 @@ class Memory:
 
 
 def of_numbers(x: Float[Tensor, "b g n d"], support: DenseSupport) -> Float[Tensor, "b g n d"]:
-    """Returns `x` with zeros where it is forbidden and not finite; later queries may see what is finite."""
+    """Sets NaN and infinity at forbidden positions to zero; finite values stay, as later queries may see them."""
     mask = support.permitted
     if mask is None or mask.shape[0] not in (1, x.shape[0]) or mask.shape[3] not in (1, x.shape[2]):
-        return x  # a mask that does not fit is refused where it meets queries
+        return x  # a mask that does not fit is refused later, when it is used with queries
     cleaned = support.clean(x)
     return x if cleaned is x else torch.where(x.isfinite(), x, cleaned)
 

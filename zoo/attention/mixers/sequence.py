@@ -187,7 +187,7 @@ class GatedRecurrent(nn.Module):
     skipped. Under a causal support h_b = 0.
 
     Cost: O(n d^2) time in n steps, O(n d) memory; a step O(d^2).
-    Weights: none; a state is handed on.
+    Weights: none; a state is passed on.
 
     Args:
         dim: Width of the input and of the output.

@@ -27,7 +27,7 @@ class StateSpace(nn.Module):
     Padding is zero in the convolution, and the state decays over it.
 
     Cost: O(n d (log n + states)) time, O(n d) memory; a step O(d states).
-    Weights: none; a state is handed on.
+    Weights: none; a state is passed on.
 
     Args:
         dim: Width of the input and of the output.
@@ -131,7 +131,7 @@ class SelectiveStateSpace(nn.Module):
     recurrence from the end. Padding is skipped. Mamba's short convolution and its wider u are left out.
 
     Cost: O(n log n d states) time, O(n d states) memory; a step O(d states).
-    Weights: none; a state is handed on.
+    Weights: none; a state is passed on.
 
     Args:
         dim: Width of the input and of the output.

@@ -28,7 +28,7 @@ class HardReinforce(nn.Module):
     the entropy term of the paper belong to the loss and are not part of this class.
 
     Cost: O(pairs)
-    Weights: the draw, and beside it the probabilities it was drawn from
+    Weights: the drawn key, and the probabilities that it was drawn from
     """
 
     def forward(
@@ -47,7 +47,7 @@ class HardStraightThrough(nn.Module):
     The gradient is a biased estimate of low variance (section 4 of the paper).
 
     Cost: O(pairs)
-    Weights: the draw, and beside it the probabilities it was drawn from
+    Weights: the drawn key, and the probabilities that it was drawn from
     """
 
     def forward(

@@ -59,7 +59,7 @@ class SlidingWindow(nn.Module):
         self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: DenseSupport
     ) -> BlockSupport:
         queries, keys = query.shape[2], key.shape[2]
-        # The lengths of a decoder's cache do not come again.
+        # Not cached for a decoder with a cache, whose lengths do not repeat.
         make = _sliding if queries == keys else unwrap(_sliding)
         pattern = self.radius, self.dilation, self.global_tokens
         layout = make(queries, keys, support.later, support.causal, *pattern, query.device)

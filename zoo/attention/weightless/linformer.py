@@ -15,8 +15,7 @@ from zoo.attention.ranges import Count
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.weightless.shared import Weightless
 
-# Up to this number, storing all weights is faster than a fused kernel, which recomputes them; beyond, it needs too much
-# memory.
+# Up to this number, storing all weights is faster than a fused kernel, which recomputes them; more take much memory.
 _FEW = 1 << 20
 
 
