@@ -212,6 +212,7 @@ def _run_on_checkpoint(parser: argparse.ArgumentParser, arguments: list[str]) ->
     if strange:
         parser.error(f"unrecognized arguments: {' '.join(strange)}")
     options.content = content
+    del content, about  # the command lets go of the weights once they are in the model
     options.command(options)
     return 0
 

@@ -119,7 +119,9 @@ def _opened(options: argparse.Namespace) -> tuple[Task, TaskData]:
 
 def _module(options: argparse.Namespace) -> Task:
     """The module of the checkpoint that was read to know its options."""
-    return checkpoint.module_of(options.content, options.checkpoint).eval()
+    module = checkpoint.module_of(options.content, options.checkpoint).eval()
+    del options.content
+    return module
 
 
 def _data(module: Task, options: argparse.Namespace) -> TaskData:
