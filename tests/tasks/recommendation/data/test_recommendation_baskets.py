@@ -1,4 +1,4 @@
-"""The planted baskets: a choice answers one past item, whatever else is there, and a mean does not tell which."""
+"""The planted baskets: each choice depends on one past item, which a mean over the history does not reveal."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def baskets(log: Log) -> np.ndarray:
 
 
 def partners(log: Log) -> np.ndarray:
-    """The partner of each item, as titles say it."""
+    """Reads the partner of each item from its title."""
     assert log.titles is not None
     return np.array([int(title.rsplit(" ", 1)[1].rstrip(")")) for title in log.titles])
 
@@ -71,14 +71,14 @@ def test_without_noise_every_choice_answers_one() -> None:
 def test_each_waiting_item_is_as_likely_and_none_stands_out() -> None:
     log = fill(users=6000, items=200, first=10, size=20, noise=0.0)
     gold = log.gold.reshape(-1, 20)[:, 9]
-    shares = np.bincount(gold, minlength=10) / len(gold)  # by how far back it lies, of the first ten
+    shares = np.bincount(gold, minlength=10) / len(gold)  # share of each distance among the first ten items
     np.testing.assert_allclose(shares, 0.1, rtol=0.2)
     counts = np.bincount(baskets(log)[:, -1], minlength=200)
     assert counts.max() < 2 * 6000 / 200
 
 
 def test_who_knows_the_partners_ranks_as_well_as_can_be() -> None:
-    """The bar of the defaults: hits among ten, where some thirteen partners are waited for."""
+    """The best possible HR@10 with the defaults, where about thirteen partners are missing in each basket."""
     log = fill(users=4000)
     partner, found = partners(log), baskets(log)
     inside = np.zeros((4000, 500), dtype=bool)
@@ -104,7 +104,7 @@ def test_what_cannot_be_made_is_refused(options: dict, words: str) -> None:
 
 
 def auc(attend: AttendFactory, log: Log, epochs: int) -> float:
-    """On validation, of a small DIN."""
+    """Trains a small DIN and returns its AUC on validation."""
     torch.manual_seed(0)
     data = data_of(log, max_epochs=epochs, batch_size=32, length=int(log.lengths.max()))
     net = DIN(items=len(log.item_names), attend=attend, dim=16, hidden=(40, 20))

@@ -1,4 +1,4 @@
-"""Splits, windows and batches against lists, one user at a time."""
+"""Splits, windows and batches, compared with lists made one user at a time."""
 
 from itertools import pairwise
 
@@ -30,7 +30,7 @@ def log_of(users: list[list[int]], *, times: list[list[int]] | None = None, **ch
 
 
 def rows(data: HistoryData, split: str) -> dict[str, dict[str, object]]:
-    """What each user has in the batches of a split."""
+    """Returns the fields of each user in the batches of a split."""
     found: dict[str, dict[str, object]] = {}
     for batch in data.loader(split):
         items, targets = batch.items.split(batch.lengths.tolist()), batch.targets.split(batch.lengths.tolist())
@@ -116,7 +116,7 @@ def test_by_time(case: tuple[list[list[int]], list[list[int]]], shares: tuple[fl
 @settings(max_examples=50)
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=10), st.integers(1, 12))
 def test_a_held_out_item_is_nowhere_in_its_input(lengths: list[int], length: int) -> None:
-    """Every action has an item of its own, so that one that leaks can be told."""
+    """Every interaction has a different item, so that a leak shows."""
     counter = iter(range(200))
     users = [[next(counter) for _ in range(each)] for each in lengths]
     total = sum(lengths)
@@ -141,7 +141,7 @@ def test_an_epoch_has_every_user_once_in_another_order() -> None:
     data.order_seed = 3
     loader = data.train_dataloader()
     epochs = [[user for batch in loader for user in batch.ids] for _ in range(2)]
-    trained = [f"u{user}" for user in range(20) if user % 5]  # one item alone teaches nothing
+    trained = [f"u{user}" for user in range(20) if user % 5]  # a single item has no target
     assert epochs[0] != epochs[1]
     assert sorted(epochs[0]) == sorted(epochs[1]) == sorted(trained)
     assert [len(batch) for batch in loader] == [6, 6, 4]
@@ -166,9 +166,9 @@ def test_times_and_gold_lie_beside_their_items() -> None:
     assert batch.gold is not None
     assert batch.items.tolist() == [2, 3, 4]
     assert batch.times.tolist() == [20, 30, 40]
-    assert batch.gold.tolist() == [-1, 0, -1]  # what lies before the window is not here to be looked at
-    (whole,) = data.loader("all")
-    assert whole.gold.tolist() == [0, -1, 2, -1, 0]
+    assert batch.gold.tolist() == [-1, 0, -1]  # items before the window are not in the batch
+    (full,) = data.loader("all")
+    assert full.gold.tolist() == [0, -1, 2, -1, 0]
     (train,) = data.train_dataloader()
     order = [train.ids.index(user) for user in ("u0", "u1")]
     assert [train.gold.split(train.lengths.tolist())[row].tolist() for row in order] == [[-1, 1], [-1]]
@@ -231,7 +231,8 @@ def test_histories_from_the_command_line() -> None:
     assert [each["items"] for each in found.values()] == [[0, 2, 1], [1, 6], [3]]
     assert list(found) == ["history 1", "history 2", "history 3"]
     assert next(iter(found.values()))["seen"] == [0, 1, 2, 3]
-    assert own.written == "history"
+    assert own.written is not None
+    assert own.written.name == "history"
     with pytest.raises(DataError, match=r"--history.*the history is empty"):
         own.for_text([" , "], own.state()).setup()
     with pytest.raises(DataError, match="no history has an item that the model knows"):

@@ -1,4 +1,4 @@
-"""The user's own interactions: what is read, every kind of bad input, and the fast way against the slow one."""
+"""The user's own interactions: columns and options, every kind of bad input, and the fast reader against the slow."""
 
 import csv
 import gzip
@@ -281,7 +281,7 @@ KINDS = [st.integers(0, 99).map(str), st.floats(allow_nan=False, width=32).map(r
 
 @st.composite
 def tables(draw: st.DrawFn) -> str:
-    """Tables of all kinds, most of them good, some of them broken."""
+    """Generates tables of all kinds, most of them valid, some of them broken."""
     time = draw(st.sampled_from(KINDS))
     name = draw(st.sampled_from([st.sampled_from(["a", "b", "c 1", "é"]), TEXT]))
     found = draw(st.lists(st.tuples(name, name, time, st.sampled_from(["1", "4", "4.5", " 5"])), max_size=5))
@@ -329,7 +329,7 @@ def test_the_fast_way_reads_what_the_slow_one_does(
 
 @pytest.mark.parametrize("timestamp", ["2500", '"2,500"'])
 def test_a_stray_quote_costs_one_interaction(read, timestamp: str) -> None:
-    """Whichever way reads the table, by blocks or by rows."""
+    """The result is the same whether the table is read by blocks or by rows."""
     lines = [f"u{number},i{number},{number}" for number in range(5000)]
     lines[2498] = f'u2498,"i2498,{timestamp}'
     with pytest.warns(UserWarning, match="skipped 1 bad row. The first: .* line 2500: "):

@@ -1,4 +1,4 @@
-"""Histories for a trained model: files of both forms, what is not known in them, and texts of the command line."""
+"""Histories for a trained model: files of both formats, unknown items, and texts of the command line."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""The log against dictionaries and lists: sorting, filters, numbering, what a trained model knows."""
+"""The log, compared with dictionaries and lists: sorting, filters, numbering, and the items of a trained model."""
 
 from collections import Counter
 from dataclasses import replace
@@ -29,7 +29,7 @@ def histories(log: Log) -> dict[str, list[str]]:
 
 
 def reference(rows: list[tuple[int, int, int]], *, timed: bool, drop: bool) -> list[tuple[str, str]]:
-    """Pairs in the order of users, then time, then file."""
+    """Returns pairs of user and item, sorted by user, then time, then position in the file."""
     found: list[tuple[str, str]] = []
     for user in range(len(USERS)):
         own = [(row[2] if timed else 0, row[1]) for row in rows if row[0] == user]
@@ -41,7 +41,7 @@ def reference(rows: list[tuple[int, int, int]], *, timed: bool, drop: bool) -> l
 
 
 def core(pairs: list[tuple[str, str]], of_user: int, of_item: int) -> list[tuple[str, str]]:
-    """Leaves out one user or item at a time."""
+    """Applies the filters by removing one user or item at a time."""
     while pairs:
         users, items = Counter(pair[0] for pair in pairs), Counter(pair[1] for pair in pairs)
         few = [user for user in users if users[user] < of_user]
@@ -74,7 +74,7 @@ def test_sorting_duplicates_and_filters(
         return
     log = made(rows, timed=timed, **options)
     assert histories(log) == listed(wanted)
-    assert sorted(log.item_names) == sorted({item for _, item in wanted})  # no item without an action, none twice
+    assert sorted(log.item_names) == sorted({item for _, item in wanted})  # every item occurs, and no name occurs twice
     assert (log.items.dtype, log.offsets.dtype) == (np.int32, np.int64)
     assert (log.times is not None) == timed
     if log.times is not None:

@@ -1,4 +1,4 @@
-"""Interactions in Parquet: what CSV says of them, by the column and by the row, and what is wrong with them."""
+"""Interactions in Parquet: equal to those in CSV, read by columns and by rows, and every kind of bad input."""
 
 import builtins
 import warnings
@@ -191,7 +191,7 @@ def test_a_year_that_is_none(tmp_path: Path, values) -> None:
 
 @pytest.mark.parametrize("zone", ["Nowhere/Land", "+05:30", "Europe/Paris"])
 def test_instants_need_no_time_zone(tmp_path: Path, zone: str) -> None:
-    """They are kept in UTC, whatever their zone is called; also where rows are read one by one."""
+    """Parquet stores them in UTC, whatever their zone; reading by rows gives the same."""
     times = pa.array([0, None, 10**9]).cast(pa.timestamp("s", tz=zone))
     columns = {"user": ["a", "b", "c"], "item": ["x", "y", "z"], "timestamp": times}
     with pytest.warns(UserWarning, match="skipped 1 bad row"):

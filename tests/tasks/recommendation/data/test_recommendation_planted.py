@@ -1,4 +1,4 @@
-"""The planted sessions: the next item is the partner of the one the last points to, and nothing simpler tells it."""
+"""The planted sessions: the last item selects the item whose partner comes next, and no simpler rule predicts it."""
 
 from collections import Counter
 
@@ -24,7 +24,7 @@ def large() -> Log:
 
 
 def sessions(log: Log) -> list[tuple[list[int], list[int]]]:
-    """Items and gold of each."""
+    """Returns the items and the gold of each session."""
     assert log.gold is not None
     bounds = list(zip(log.offsets[:-1].tolist(), log.offsets[1:].tolist(), strict=True))
     return [(log.items[start:end].tolist(), log.gold[start:end].tolist()) for start, end in bounds]
@@ -36,12 +36,12 @@ def reaches(log: Log) -> list[int]:
 
 
 def pairing(log: Log) -> dict[int, int]:
-    """What follows where a place is named, as most sessions have it."""
+    """Returns the item that follows wherever the gold is an item."""
     votes: dict[int, Counter[int]] = {}
     for items, gold in sessions(log):
-        for place, far in enumerate(gold):
+        for position, far in enumerate(gold):
             if far >= 0:
-                votes.setdefault(items[place - far], Counter())[items[place + 1]] += 1
+                votes.setdefault(items[position - far], Counter())[items[position + 1]] += 1
     assert all(len(each) == 1 for each in votes.values())  # gold is never wrong
     return {item: next(iter(each)) for item, each in votes.items()}
 
@@ -118,7 +118,7 @@ def test_what_is_held_out_is_not_learned() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_no_distance_and_no_item_stands_out(seed: int) -> None:
-    """About as likely, not exactly: with one pairing and few items, sessions favour some distances by a little."""
+    """Distances are about equally likely; with one pairing and few items, sessions slightly favour some of them."""
     log = plant(users=3000, items=64, reach=8, shortest=11, longest=24, noise=0.2, seed=seed)
     assert log.gold is not None
     far = log.gold[log.offsets[1:] - 2]
@@ -133,17 +133,17 @@ def test_items_that_decide_come_from_the_distribution_of_the_others(large: Log) 
     far = large.gold[ends]
     ends, far = ends[far > 0], far[far > 0]
     shift = np.random.default_rng(0).integers(1, 8, size=len(far))
-    other = (far - 1 + shift) % 8 + 1  # another place as near
+    other = (far - 1 + shift) % 8 + 1  # another distance from the same range
     table = [np.bincount(large.items[ends - each], minlength=64) for each in (far, other)]
     assert chi2_contingency(table).pvalue > 0.01
 
 
 def test_a_bag_of_items_does_not_tell_the_next_one(large: Log) -> None:
-    """What each of the last items makes of the next one, counted in training and multiplied, as in naive Bayes."""
+    """Naive Bayes on the set of the last items, with probabilities counted in training."""
     follows = np.ones((64, 64))
     for items, _ in sessions(large):
-        for place in range(8, len(items) - 3):
-            follows[items[place - 8 : place + 1], items[place + 1]] += 1
+        for position in range(8, len(items) - 3):
+            follows[items[position - 8 : position + 1], items[position + 1]] += 1
     score = np.log(follows / follows.sum(1, keepdims=True))
     found = [score[items[-10:-1]].sum(0).argmax() == items[-1] for items, _ in sessions(large)]
     assert np.mean(found) < 1 / 8 + 0.1 < limit(large, "test") - 0.5
@@ -172,7 +172,7 @@ def test_what_cannot_be_made_is_refused(options: dict, words: str) -> None:
 
 
 def hit_rate(attend: AttendFactory, log: Log, epochs: int) -> float:
-    """HR@1 on validation, of a small SASRec."""
+    """Trains a small SASRec and returns its HR@1 on validation."""
     torch.manual_seed(0)
     data = data_of(log, max_epochs=epochs, batch_size=64, length=int(log.lengths.max()))
     net = SASRec(**data.sizes(), attend=attend, dim=32, layers=2, dropout=0.0, position=None, relative=Rotary)

@@ -31,11 +31,11 @@ from zoo.tasks.recommendation.data.published import (
 USERS, FILMS = 30, 40
 DEAD = "http://127.0.0.1:9"
 Rating = tuple[int, int, int]
-"""User, film, time."""
+"""User, film and time."""
 
 
 def ratings() -> list[Rating]:
-    """Every user and film occurs, some films a few times; users have the times of their ratings in no order."""
+    """Generates ratings of every user and film; some films have few. The ratings of a user are not sorted by time."""
     draw = np.random.default_rng(0)
     found = []
     popularity = 1 / np.arange(1, FILMS + 1)
@@ -54,7 +54,7 @@ def title(film: int) -> str:
 
 
 def publish(root: Path, kind: MovieLens, rows: list[Rating], *, zipped: bool = True) -> MovieLens:
-    """Writes the archive, or the folder of it; returns what it holds."""
+    """Writes the archive or the unpacked folder; returns `kind` with the counts of these ratings."""
     ratings_by, films_by = kind.separators
     films = sorted({film for _, film, _ in rows})
     tables = {
@@ -75,7 +75,7 @@ def publish(root: Path, kind: MovieLens, rows: list[Rating], *, zipped: bool = T
 
 
 def sequences(rows: list[Rating], least: int) -> dict[int, list[int]]:
-    """The films of each user in time, of films with enough ratings; no user of these has too few."""
+    """Returns the films of each user in the order of time, without films that have fewer than `least` ratings."""
     counts = Counter(film for _, film, _ in rows)
     found = {}
     for user in sorted({row[0] for row in rows}):
@@ -98,7 +98,7 @@ def test_movielens(tmp_path: Path, kind: MovieLens, zipped: bool) -> None:
     wanted = sequences(rows, 5)
     assert histories(log) == [list(map(str, films)) for films in wanted.values()]
     assert list(log.user_names) == list(map(str, wanted))
-    assert len(log.item_names) < FILMS  # else the filter has nothing to do
+    assert len(log.item_names) < FILMS  # the filter removes some films
     assert log.titles == [title(int(name)) for name in log.item_names]
     assert log.times is not None
     assert log.times[: log.offsets[1]].tolist() == sorted(
@@ -107,7 +107,7 @@ def test_movielens(tmp_path: Path, kind: MovieLens, zipped: bool) -> None:
 
 
 def sasrec(root: Path, rows: list[Rating], least: int) -> published.Pairs:
-    """The authors' file of these ratings: users in another order, items numbered as they come."""
+    """Writes the authors' file of these ratings: users in another order, items numbered by first occurrence."""
     wanted = sequences(rows, least)
     users = np.random.default_rng(1).permutation(list(wanted)).tolist()
     number: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Splits that nobody is in, and a trained model measured on the file that it was trained on."""
+"""Splits without users, and a trained model evaluated on the file that it was trained on."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def write(rows: list[str]) -> None:
 
 
 def pairs_of_items() -> None:
-    """Users of two items each: leave-one-out has nothing to hold out."""
+    """Writes users with two items each, of which leave-one-out holds out none."""
     write([f"u{user},i{(user + step) % 7},{step}" for user in range(20) for step in range(2)])
 
 
 def newcomers_at_the_end() -> None:
-    """All that happens late is done by users who did nothing before."""
+    """Writes interactions of which the latest are all by new users."""
     old = [f"u{user},i{(user + step) % 7},{step}" for user in range(20) for step in range(4)]
     write([*old, *[f"late{user},i{(user + step) % 7},{100 + step}" for user in range(3) for step in range(3)]])
 
@@ -67,7 +67,7 @@ def test_an_empty_split_is_named_before_training_and_nothing_is_lost(
     ],
 )
 def test_the_same_file_is_measured_as_in_training(cli: Any, options: list[str]) -> None:
-    """Users of different lengths, who choose some items twice, at times that are mixed."""
+    """The histories differ in length, repeat some items, and overlap in time."""
     steps = [(user, step) for user in range(40) for step in range(2 + user % 7)]
     write([f"u{user},i{(user * step) % 11},{(user * 7 + step * 5) % 60}" for user, step in steps])
     assert cli("train", *TINY, *options).code == 0
@@ -86,7 +86,7 @@ def test_histories_without_times_are_split_otherwise_and_that_is_said(cli: Any) 
     assert cli("train", *TINY, "data.split=time").code == 0
     best = "run/checkpoints/best.ckpt"
     Path("mine.csv").write_text("user,history\nmia,i1|i2|i3|i4\n")
-    assert cli("predict", best, "mine.csv", "--top", 1).code == 0  # where nothing is held out nothing is said
+    assert cli("predict", best, "mine.csv", "--top", 1).code == 0  # no warning, since predicting holds out nothing
     with pytest.warns(UserWarning, match="have no times: the last items of users are held out instead"):
         done = cli("evaluate", best, "--data", "mine.csv", "--out", "found.json")
     assert done.code == 0, done.err

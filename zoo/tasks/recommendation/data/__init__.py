@@ -1,1 +1,1 @@
-"""Histories: published, planted and the user's own."""
+"""Histories of users: published, generated, and read from the user's own files."""

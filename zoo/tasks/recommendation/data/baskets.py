@@ -1,12 +1,13 @@
-"""Baskets that were made, so that it is known which past item makes a candidate likely.
+"""Generated baskets in which it is known which past item makes a candidate likely.
 
-All items stand in a circle, in a random order that is not known; the next one in it is an item's *partner*. A basket
-begins with items drawn at random. Then, again and again, one of its items whose partner is not in it is drawn, all as
-likely, and the partner is added; with probability `noise` it is any item instead. No item is in a basket twice.
+The items form a circle in a hidden random order; the next item in the circle is an item's *partner*. A basket begins
+with items drawn at random. Each further step draws, uniformly, an item of the basket whose partner is not in it yet,
+and adds the partner; with probability `noise` it adds a random item instead. No item is in a basket twice.
 
-So whether a candidate is likely depends on one past item, wherever that stands: the one whose partner it is. A history
-that is reduced to one vector must tell which of all items it calls for, a dozen at a time; if each candidate reads the
-history for itself, its own one is enough. Frequencies and the order of a basket say next to nothing.
+Whether a candidate is likely therefore depends on one past item, at any position: the item whose partner it is. A model
+that reduces a history to one vector has to encode the partners of all its items, a dozen at a time. A model that
+attends to the history for each candidate only needs to find that one item. The frequencies of items and the order of a
+basket say next to nothing.
 """
 
 from __future__ import annotations
@@ -29,33 +30,33 @@ def fill(
     noise: Rate = 0.2,
     seed: Seed = 0,
 ) -> Log:
-    """Makes baskets, one a user; equal arguments give equal baskets.
+    """Generates baskets, one for each user; equal arguments give equal baskets.
 
     Args:
-        users: How many baskets there are.
-        items: How many items there are.
-        first: Items of a basket that are drawn at random, before any is chosen by the rule.
-        size: Items of a basket, the two that are held out among them.
-        noise: Probability that an item is any, whatever is in the basket.
-        seed: The seed of everything random here.
+        users: Number of baskets.
+        items: Number of items.
+        first: Number of items of a basket that are drawn at random before the rule applies.
+        size: Number of items of a basket, including the two that are held out.
+        noise: Probability that an item is drawn at random instead of by the rule.
+        seed: Seed of the random generator.
     """
     _check(users, items, first, size, noise)
     random = np.random.default_rng(seed)
     partner = _circle(items, random)
 
-    # One more item a step, of all baskets at once.
+    # Each step adds one item to all baskets.
     chosen = np.zeros((users, size), dtype=np.int64)
     chosen[:, :first] = random.random((users, items)).argpartition(first - 1, 1)[:, :first]
     chosen[:, :first] = random.permuted(chosen[:, :first], axis=1)
     inside = np.zeros((users, items), dtype=bool)
     rows = np.arange(users)[:, None]
     inside[rows, chosen[:, :first]] = True
-    for place in range(first, size):
-        waits = ~inside[rows, partner[chosen[:, :place]]]
+    for position in range(first, size):
+        waits = ~inside[rows, partner[chosen[:, :position]]]
         source = _any_of(waits, random)
         is_any = random.random(users) < noise
         found = np.where(is_any, _any_of(~inside, random), partner[chosen[rows[:, 0], source]])
-        chosen[:, place] = found
+        chosen[:, position] = found
         inside[rows[:, 0], found] = True
 
     names = [f"item {number}" for number in range(items)]
@@ -70,7 +71,10 @@ def fill(
 
 
 def _circle(items: int, random: np.random.Generator) -> Int[np.ndarray, " items"]:
-    """The partner of each item. In one circle an item always waits, as no part of it is closed."""
+    """Returns the partner of each item.
+
+    In a single circle every basket that lacks an item has an item whose partner is missing.
+    """
     order = random.permutation(items)
     partner = np.empty(items, dtype=np.int64)
     partner[order] = np.roll(order, -1)
@@ -78,18 +82,18 @@ def _circle(items: int, random: np.random.Generator) -> Int[np.ndarray, " items"
 
 
 def _any_of(allowed: Bool[np.ndarray, "u n"], random: np.random.Generator) -> Int[np.ndarray, " u"]:
-    """One of the allowed places of each row, all as likely."""
+    """Draws the index of one allowed entry of each row, uniformly."""
     found: np.ndarray = ((1 - random.random(allowed.shape, dtype=np.float32)) * allowed).argmax(1)  # above 0, up to 1
     return found
 
 
 def _gold(chosen: Int[np.ndarray, "u n"], partner: Int[np.ndarray, " items"]) -> Int[np.ndarray, "u n"]:
-    """From each place, how many places back the item stands whose partner comes next; -1 where there is none."""
+    """Returns the distance from each position back to the item whose partner comes next; -1 where there is none."""
     users, size = chosen.shape
     gold = np.full((users, size), -1, dtype=np.int32)
-    for place in range(size - 1):
-        calls = partner[chosen[:, : place + 1]] == chosen[:, place + 1 : place + 2]
-        gold[:, place] = np.where(calls.any(1), place - calls.argmax(1), -1)
+    for position in range(size - 1):
+        calls = partner[chosen[:, : position + 1]] == chosen[:, position + 1 : position + 2]
+        gold[:, position] = np.where(calls.any(1), position - calls.argmax(1), -1)
     return gold
 
 

@@ -1,4 +1,4 @@
-"""CSV and TSV files of millions of rows: regular ones are read a block at a time by pandas' parser in C."""
+"""Reads CSV and TSV files of millions of rows in blocks, with pandas' parser in C, if the files are regular."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _BLOCK = 1 << 24
-"""Bytes at a time: about half a million rows."""
+"""Bytes of a block: about half a million rows."""
 _QUOTED = {
     delimiter: re.compile(rb'(?:(?<=[%b\n])|\A)"(?:[^"\r\n]|"")*"(?=[%b\r\n])' % (delimiter, delimiter))
     for delimiter in (b",", b"\t")
 }
-"""A cell whose quotes open, close and are doubled as they must be, and that has no line break."""
+"""A well-formed quoted cell without a line break."""
 
 
 def add_columns(table: Table, gathered: Gathered, columns: Sequence[str | None]) -> None:
     """Adds all rows of a table.
 
     Args:
-        table: Of which only the header was read.
-        gathered: To which they are added.
-        columns: Those of the users, the items, the times and the ratings; None for what is not there.
+        table: A table of which only the header was read.
+        gathered: Collects the rows.
+        columns: Names of the columns of users, items, times and ratings; None for a column that is absent.
 
     Raises:
-        IrregularError: There is something that may be wrong, or that only `zoo.data.tables` reads, which is to read
-            the file from its beginning; what was gathered is of no use.
+        IrregularError: The file has a part that may be invalid, or that only `zoo.data.tables` can read. Discard
+            `gathered`, and read the file from the beginning with `zoo.data.tables`.
     """
     used = [name for name in columns if name is not None]
     kinds: dict[str, Any] = dict.fromkeys(used, object)
     time, total = columns[2], 0
     if time is not None:
-        del kinds[time]  # found out: whole numbers as long as all are
+        del kinds[time]  # inferred: int64 as long as all times are whole numbers
     with open_bytes(table.path) as file:
         _skip_header(file, table)
         for block in _blocks(file):
@@ -60,7 +60,7 @@ def add_columns(table: Table, gathered: Gathered, columns: Sequence[str | None])
 
 
 def _frame(block: bytes, table: Table, used: list[str], kinds: dict[str, Any]) -> pd.DataFrame:
-    """The columns of some rows; the parser makes one text of all equal ones."""
+    """Parses the used columns of a block. The parser returns the same object for equal texts."""
     import pandas as pd
 
     return pd.read_csv(
@@ -92,7 +92,7 @@ def _skip_header(file: IO[bytes], table: Table) -> None:
 
 
 def _blocks(file: IO[bytes]) -> Iterator[bytes]:
-    """The rest of the file, cut where lines end; the last line ends too, and no blank one is after it."""
+    """Yields the rest of the file in blocks that end with a line; blank lines at the end of the file are removed."""
     block = rest = b""
     while read := file.read(_BLOCK):
         if block:
@@ -107,7 +107,11 @@ def _blocks(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _regular_rows(block: bytes, delimiter: bytes, columns: int) -> int:
-    """How many rows there are, if each has one line, as many cells as there are columns, and no fault."""
+    """Returns the number of rows of a block.
+
+    Raises:
+        IrregularError: A row is not one line with one cell for each column, or has an invalid character or quote.
+    """
     try:
         block.decode("utf-8")
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""The user's own interactions, a table with a row for each. `data/README.md` describes the format."""
+"""Reads the user's own interactions: a table with one row for each. `data/README.md` describes the format."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from zoo.tasks.recommendation.data.parquet import ParquetTable
 _TIMESTAMP = "timestamp"
 
 Columns = tuple[str, str, str | None, str | None]
-"""The names of the columns of users, items, times and ratings; None for what is not there or not used."""
+"""Names of the columns of users, items, times and ratings; None for a column that is absent or not used."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How the user's own files are read.
+    """Options for reading the user's own files.
 
     Args:
-        user: The name of the column of users.
-        item: Likewise.
-        timestamp: Likewise; a name that is given must be there. None: `timestamp`, where there is such a column.
-        rating: Likewise; it is read with `min_rating` alone.
-        min_rating: Interactions rated lower are left out.
-        on_bad_row: Whether a bad row is an error, or left out and counted.
+        user: Name of the column of users.
+        item: Name of the column of items.
+        timestamp: Name of the column of times, which must exist. Default: `timestamp`, if there is such a column.
+        rating: Name of the column of ratings, which is read only if `min_rating` is given.
+        min_rating: Interactions with a lower rating are left out.
+        on_bad_row: Whether a bad row is an error, or is left out and counted.
     """
 
     user: str = "user"
@@ -46,28 +46,28 @@ class Reading:
 
 
 def read_interactions(path: Path | str, reading: Reading, *, titles: Path | str | None = None) -> Interactions:
-    """Reads one table; what is not used of it (bad rows, low ratings, other columns) is said in a `UserWarning`.
+    """Reads one table. A `UserWarning` reports bad rows, low ratings and columns that are not used.
 
     Args:
-        path: CSV, TSV (also `.gz`) or Parquet, with columns of users and items, any texts, and perhaps of timestamps,
-            numbers or ISO dates, and of ratings.
-        reading: The names of the columns, and what is left out.
-        titles: CSV or TSV with columns `item`, named as in `path`, and `title`, what is shown for it.
+        path: CSV, TSV (also `.gz`) or Parquet file with columns of users and items (any texts), and optionally of
+            timestamps (numbers or ISO dates) and ratings.
+        reading: Names of the columns, and the rows that are left out.
+        titles: CSV or TSV file with the columns `item`, with the ids of `path`, and `title`.
 
     Raises:
-        DataError: What is wrong, with file, line, column and remedy.
+        DataError: The file is invalid. The message has the file, line, column and a remedy.
     """
     found = interactions_of(open_table(Path(path), reading), reading)
     return found if titles is None else replace(found, titles=_titles(Path(titles), found.item_names, reading))
 
 
 def open_table(path: Path, reading: Reading, *, required: Sequence[str] | None = None) -> Table:
-    """A table whose header was read and checked, of CSV, TSV or Parquet.
+    """Opens a CSV, TSV or Parquet file, and checks its header.
 
     Args:
-        path: Of the file.
-        reading: The names of the columns.
-        required: The columns that must be there; None: those of an interaction.
+        path: Path of the file.
+        reading: Names of the columns.
+        required: Names of the columns that must exist. Default: those of an interaction.
     """
     if required is None:
         optional = (reading.timestamp, None if reading.min_rating is None else reading.rating)
@@ -78,12 +78,12 @@ def open_table(path: Path, reading: Reading, *, required: Sequence[str] | None =
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether a file is read as Parquet."""
+    """Returns whether a file is read as Parquet."""
     return path.suffix.lower() == ".parquet"
 
 
 def interactions_of(table: Table, reading: Reading) -> Interactions:
-    """The interactions of a table that is open."""
+    """Reads the interactions of an open table."""
     time = reading.timestamp or (_TIMESTAMP if _TIMESTAMP in table.columns else None)
     columns = reading.user, reading.item, time, None if reading.min_rating is None else reading.rating
     gathered = Gathered(reading.min_rating)
@@ -106,7 +106,7 @@ def interactions_of(table: Table, reading: Reading) -> Interactions:
 
 
 def say_unused(table: Table, columns: Sequence[str | None], has: str) -> None:
-    """Bad rows that were skipped, and columns beside these."""
+    """Warns of bad rows that were skipped, and of columns other than these."""
     if table.skipped:
         _warn(table.report())
     unused = [name for name in table.columns if name not in columns]
@@ -142,7 +142,7 @@ def _say_low(table: Table, gathered: Gathered, count: int, reading: Reading) -> 
 
 
 def _titles(path: Path, names: Sequence[str], reading: Reading) -> list[str]:
-    """The title of each of the items; "" where there is none."""
+    """Returns the title of each item; "" where there is none."""
     table = read_table(path, required=["item", "title"], on_bad_row=reading.on_bad_row)
     lines: dict[str, int] = {}
 

@@ -1,4 +1,4 @@
-"""Histories of users for a trained model: on the command line, and in files with a row for each or for each item."""
+"""Reads histories for a trained model from files that have one row for each user or for each interaction."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ def read_histories(
     known: Collection[str] | None = None,
     duplicates: Duplicates = "keep",
 ) -> Log:
-    """The histories in files, in the order of the users' first rows; what is not used is said in a `UserWarning`.
+    """Reads the histories in files. A `UserWarning` reports rows and columns that are not used.
 
-    A file with a column `history` has a row for each user, in which `|` stands between the items, oldest first; if no
-    row has a `|`, commas do, and if there is no comma either, spaces. Any other file is one of interactions.
+    A file with a column `history` has one row for each user, with the items separated by `|`, oldest first. If no row
+    has a `|`, the separator is a comma; if there is no comma either, a space. Any other file is read as a table of
+    interactions. The users are in the order of their first rows.
 
     Args:
-        paths: CSV, TSV or Parquet. A user may be in several.
-        reading: The names of the columns, and what is left out.
-        known: The items of which all must be; None: any.
+        paths: CSV, TSV or Parquet files. A user may be in several of them.
+        reading: Names of the columns, and the rows that are left out.
+        known: Items that are allowed. Default: all.
         duplicates: Whether an item that a user chose before is kept or dropped.
 
     Raises:
-        DataError: What is wrong, with file, line, column and remedy.
+        DataError: A file is invalid. The message has the file, line, column and a remedy.
     """
     reading = reading or Reading()
     found = []
@@ -51,15 +52,15 @@ def read_histories(
 
 
 def items_of(text: str, separator: str = ",") -> list[str]:
-    """The names in one text, oldest first.
+    """Splits a text into the names of items.
 
     Args:
-        text: Names with separators between them; white space around them is not part of them. Between commas a name
-            that has a comma itself is put in double quotes, and quotes in it are doubled.
+        text: Names with separators between them; white space around a name is removed. If the separator is a comma, a
+            name that contains a comma is quoted as in CSV.
         separator: A comma, `|` or a space.
 
     Raises:
-        ValueError: What is wrong, in a few words.
+        ValueError: The text is invalid; the message is a short phrase.
     """
     if separator == ",":
         try:
@@ -96,14 +97,14 @@ def _open(path: Path, reading: Reading) -> Table:
 
 
 def _separator(table: Table) -> str:
-    """What stands between items: the first of `|`, comma and space that there is anywhere."""
-    place, comma = table.index[HISTORY], False
-    with collecting(), suppress(DataError):  # what is wrong is found when the rows are parsed
+    """Returns the separator of items: `|` if any row has one, else a comma if any row has one, else a space."""
+    column, has_comma = table.index[HISTORY], False
+    with collecting(), suppress(DataError):  # errors are reported when the rows are parsed
         for row in table:
-            if "|" in row.cells[place]:
+            if "|" in row.cells[column]:
                 return "|"
-            comma = comma or "," in row.cells[place]
-    return "," if comma else " "
+            has_comma = has_comma or "," in row.cells[column]
+    return "," if has_comma else " "
 
 
 def _row_reader(reading: Reading, separator: str) -> Callable[[Row], tuple[str, list[str]]]:
@@ -125,7 +126,7 @@ def _row_reader(reading: Reading, separator: str) -> Callable[[Row], tuple[str, 
 
 
 def _check_known(path: Path, reading: Reading, names: Sequence[str], known: Collection[str]) -> None:
-    """The first item that is not known is named with its line."""
+    """Raises a DataError that names the first unknown item and its line."""
     strange = [name for name in names if name not in known]
     if not strange:
         return
@@ -138,7 +139,7 @@ def _check_known(path: Path, reading: Reading, names: Sequence[str], known: Coll
 
 
 def _line_of(name: str, table: Table, column: str) -> int | None:
-    """Where an item that a table has is met first."""
+    """Returns the line of the first row that has this item."""
     if isinstance(table, ParquetTable):
         return None
     separator = _separator(table) if column == HISTORY else None
@@ -152,7 +153,7 @@ def _line_of(name: str, table: Table, column: str) -> int | None:
 
 
 def _joined(found: Sequence[Interactions], paths: Sequence[Path]) -> Interactions:
-    """The interactions of several files, in which users and items of one name are one."""
+    """Joins the interactions of several files; users and items are matched by name."""
     if len(found) == 1:
         return found[0]
     timed = [each.times is not None for each in found]
@@ -161,8 +162,8 @@ def _joined(found: Sequence[Interactions], paths: Sequence[Path]) -> Interaction
         raise DataError(f"{first} has timestamps and {other} has none; give both, or predict one at a time.")
     users, items = Vocabulary(), Vocabulary()
     return Interactions(
-        users=np.concatenate([users.placed(each.user_names)[each.users] for each in found]),
-        items=np.concatenate([items.placed(each.item_names)[each.items] for each in found]),
+        users=np.concatenate([users.numbered(each.user_names)[each.users] for each in found]),
+        items=np.concatenate([items.numbered(each.item_names)[each.items] for each in found]),
         times=np.concatenate([each.times for each in found if each.times is not None]) if all(timed) else None,
         user_names=list(users),
         item_names=list(items),

@@ -1,4 +1,4 @@
-"""Histories as the trainer takes them: what is held out of them, and batches of their last items."""
+"""The data module of histories: splits them into training and held-out items, and makes batches of windows."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ from zoo.tasks.recommendation.batch import Catalogue, Histories
 from zoo.tasks.recommendation.data.files import Reading
 from zoo.tasks.recommendation.data.histories import items_of, read_histories
 from zoo.tasks.recommendation.data.log import Duplicates, Log, Unknown, make_log, renumbered, with_enough
-from zoo.tasks.recommendation.data.splitting import Part, Split, by_time, leave_one_out, whole
+from zoo.tasks.recommendation.data.splitting import Part, Split, by_time, full_histories, leave_one_out
 
-_DRAW = 0
+_EVAL_USERS_SEED = 0
 
 
 @dataclass(frozen=True)
 class HistorySource:
-    """Where histories come from.
+    """A source of histories, and how it reads the user's own files for a trained model.
 
     Args:
-        read: Reads them.
-        reading: How files are read that the user gives to a trained model.
-        duplicates: Of these files, as in training: whether an item that a user chose before is kept or dropped.
-        min_user_items: Of these files: users with fewer are in no split, as in training, and are recommended to.
+        read: Reads the histories.
+        reading: Options for reading files that the user gives to a trained model.
+        duplicates: Whether a repeated item of a user is kept or dropped in these files, as in training.
+        min_user_items: Minimum number of items of a user in these files. Users with fewer items are in no split, as
+            in training, but receive recommendations.
     """
 
     read: Callable[[], Log]
@@ -48,29 +49,33 @@ class HistorySource:
 
 
 class HistoryData(TaskData):
-    """Batches of users with the last items of their histories.
+    """Batches of users, each with a window of the last items of the history.
 
     Args:
-        source: Where the histories come from.
-        batching: How users become batches.
-        length: The longest window that the model sees: a user's last items.
+        source: Source of the histories.
+        batching: Batch sizes and the order of users.
+        length: Maximum length of a window.
         split: How items are held out (`zoo.tasks.recommendation.data.splitting`).
         val_share: With split=time, the share of all interactions in the validation split.
-        test_share: Likewise.
-        eval_users: At most so many users in an evaluation, by a draw that is the same for every run; None: all.
-        bucketed: Training batches of users with windows of similar length. Packed batches pad nothing, so that it
-            matters only to a net that pads.
-        unknown: What becomes of items that a trained model does not know (`log.renumbered`).
+        test_share: With split=time, the share of all interactions in the test split.
+        eval_users: Maximum number of users in an evaluation. They are drawn at random, the same for every run.
+            Default: all.
+        bucketed: If True, a training batch has users with windows of similar length. This matters only to a net that
+            pads; packed batches have no padding.
+        unknown: How items are treated that a trained model does not know (`log.renumbered`).
     """
 
     written = CommandOption(
-        name="history", metavar="ITEMS", is_repeated=True, help="what a user chose, oldest first: 'a,b,c'; repeatable"
+        name="history",
+        metavar="ITEMS",
+        is_repeated=True,
+        help="items that a user chose, oldest first: 'a,b,c'; repeatable",
     )
     input_options = (
         CommandOption(
             name="unknown",
             choices=get_args(Unknown),
-            help="items that the model does not know: stop, leave out, its unknown row",
+            help="items that the model does not know: stop, leave them out, or use the row of unknown items",
         ),
     )
 
@@ -122,7 +127,7 @@ class HistoryData(TaskData):
 
     @property
     def log(self) -> Log:
-        """What was read."""
+        """The histories that were read."""
         log: Log = self.content
         return log
 
@@ -130,24 +135,24 @@ class HistoryData(TaskData):
         return {"items": content.item_names}
 
     def sizes(self) -> dict[str, int]:
-        """What the model must know of the data."""
+        """Returns the number of items and the length of a window, which the model takes as arguments."""
         return {"items": len(self.log.item_names), "length": self.length}
 
     def emptiness(self, split: str) -> str:
-        """Why nobody is in a split, and what to do."""
+        """Returns the reason why a split has no users, and a remedy."""
         if self.split == "leave_one_out":
             return "No user has the three items or more that data.split=leave_one_out needs. Give longer histories"
         return f"No user has items before it and in it. Raise data.{split}_share, or choose data.split=leave_one_out"
 
     def protocol(self) -> str:
-        """How items are held out."""
+        """Returns how items are held out, in a few words."""
         how = f"by time (the last {self.test_share:.0%} for the test)" if self.split == "time" else "leave-one-out"
         drawn = "" if self.eval_users is None else f", at most {self.eval_users:,} users"
         return f"{how}, windows of {self.length}{drawn}"
 
     @property
     def catalogue(self) -> Catalogue:
-        """The items, which all batches share."""
+        """The catalogue of items, which all batches share."""
         self.setup()
         return self._catalogue
 
@@ -159,7 +164,7 @@ class HistoryData(TaskData):
     }
 
     def state(self) -> dict[str, Any]:
-        """The items, for a checkpoint."""
+        """Returns the items and the length of a window, to be stored in a checkpoint."""
         titles = self.log.titles
         return {
             **super().state(),
@@ -169,7 +174,7 @@ class HistoryData(TaskData):
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Reads the data with a checkpoint's items instead of its own."""
+        """Takes the items and the length of a window from a checkpoint; data read afterwards are numbered by them."""
         for name in ("titles", "counts"):
             if state[name] is not None and len(state[name]) != len(state["items"]):
                 raise CheckpointError(
@@ -179,18 +184,18 @@ class HistoryData(TaskData):
         self.length = state["length"]
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> HistorySource:
-        """The user's own histories, files of them."""
-        known = set(state["items"]) if self.unknown == "error" else None  # else they are renumbered, or left out
+        """Returns a source that reads the user's own files."""
+        known = set(state["items"]) if self.unknown == "error" else None  # `renumbered` handles unknown items else
         reading = replace(self.source.reading, on_bad_row=self.on_bad_row)
         read = partial(read_histories, paths, reading, known=known, duplicates=self.source.duplicates)
         return replace(self.source, read=read)
 
     def text_source(self, texts: Sequence[str], state: dict[str, Any]) -> HistorySource:
-        """Histories of users never seen, each as ids or titles with commas between them, oldest first."""
-        return replace(self.source, read=partial(_spelled, texts, state))
+        """Returns a source of new users' histories, written as ids or titles separated by commas, oldest first."""
+        return replace(self.source, read=partial(_parse_histories, texts, state))
 
     def examples(self, split: str, *, training: bool = False) -> Examples:
-        """The users of one split in their order; `all` for every user, with the whole history to go by."""
+        """Returns the users of a split in order. The split `all` has every user, with the full history as input."""
         users = self._users(split)
         if training and not len(users):
             raise DataError("no user has two items or more in the training split, so that there is nothing to learn")
@@ -198,7 +203,7 @@ class HistoryData(TaskData):
         return Examples(entries=range(len(users)), collate=users.batch, lengths=lengths)
 
     def users(self, split: str) -> tuple[list[str], Int[np.ndarray, " k"]]:
-        """The users of a split in the order of its loader: their ids, and how many of their items the model sees."""
+        """Returns the ids of a split's users, in the order of its loader, and the lengths of their windows."""
         users = self._users(split)
         return users.ids, users.lengths
 
@@ -206,15 +211,15 @@ class HistoryData(TaskData):
         log = self.log
         if split != "all":
             log = self._measured
-        part = whole(log) if split == "all" else self._split()[split]
-        part = part.kept(_worth(log, part, split, self.catalogue.unknown))
+        part = full_histories(log) if split == "all" else self._split()[split]
+        part = part.kept(_has_target(log, part, split, self.catalogue.unknown))
         if split in ("val", "test") and self.eval_users is not None and len(part.users) > self.eval_users:
-            drawn = np.random.default_rng(_DRAW).permutation(len(part.users))[: self.eval_users]
+            drawn = np.random.default_rng(_EVAL_USERS_SEED).permutation(len(part.users))[: self.eval_users]
             part = part.kept(np.sort(drawn))
         return _Users(log, self.catalogue, part, "" if split == "all" else split, self.length)
 
     def _split(self) -> dict[str, Part]:
-        """What is held out; not asked for where every user's whole history is."""
+        """Returns the users of the training, validation and test splits. The split `all` does not need it."""
         if self.is_input and self.split == "time" and self._measured.times is None:
             warnings.warn(
                 "the model was measured on a later part of its data, and these histories have no times: the last items "
@@ -230,25 +235,25 @@ class HistoryData(TaskData):
         return self._parts
 
 
-def _worth(log: Log, part: Part, split: str, unknown: int | None) -> Bool[np.ndarray, " k"]:
-    """Who has something to be learned or to be ranked."""
-    worth = np.ones(len(part.users), dtype=bool)
+def _has_target(log: Log, part: Part, split: str, unknown: int | None) -> Bool[np.ndarray, " k"]:
+    """Returns a mask of the users who have an item to learn from or to rank."""
+    has_target = np.ones(len(part.users), dtype=bool)
     if split == "train":
-        worth &= part.ends - log.offsets[part.users] >= 2
+        has_target &= part.ends - log.offsets[part.users] >= 2
     elif split != "all" and unknown is not None:
-        worth &= log.items[part.ends] != unknown
-    return worth
+        has_target &= log.items[part.ends] != unknown
+    return has_target
 
 
 def _counts(log: Log, train: Part) -> torch.Tensor:
-    """How often each item was chosen in training: in all, without what comes after it."""
+    """Counts how often each item occurs in training: the occurrences in the log minus those after training."""
     after = array_ranges(train.ends, log.offsets[1:] - train.ends)
     size = len(log.item_names)
     return torch.from_numpy(np.bincount(log.items, minlength=size) - np.bincount(log.items[after], minlength=size))
 
 
 class _Users:
-    """The users of one split, of whom batches are made with no loop over users or positions."""
+    """The users of one split. Batches are made without a loop over users or positions."""
 
     def __init__(self, log: Log, catalogue: Catalogue, part: Part, split: str, length: int) -> None:
         self.log = log
@@ -262,7 +267,7 @@ class _Users:
 
     @cached_property
     def lengths(self) -> Int[np.ndarray, " k"]:
-        """Of the windows. The last item of training has none after it, and is a target alone."""
+        """Lengths of the windows. In training the last item is a target only, since no item follows it."""
         had = self.part.ends - self.log.offsets[self.part.users] - (self.split == "train")
         lengths: np.ndarray = np.minimum(had, self.length)
         return lengths
@@ -272,17 +277,17 @@ class _Users:
         return [self.log.user_names[user] for user in self.part.users.tolist()]
 
     def batch(self, numbers: Sequence[int]) -> Histories:
-        """The packed batch of some of them."""
+        """Returns the packed batch of the users with these numbers."""
         log, part = self.log, self.part
         rows = np.asarray(numbers)
         users, lengths, learning = part.users[rows], self.lengths[rows], self.split == "train"
         ends = part.ends[rows] - learning
-        places = array_ranges(ends - lengths, lengths)
-        items = log.items[places].astype(np.int64)
+        positions = array_ranges(ends - lengths, lengths)
+        items = log.items[positions].astype(np.int64)
         last = np.cumsum(lengths) - 1
         targets = np.roll(items, -1)
         targets[last] = log.items[ends] if learning else -1
-        # in training that is the last target, by which an evaluation of this split says how well it is known by heart
+        # In training this is the last target: an evaluation of the training split measures how well it is memorised.
         held_out = log.items[ends].astype(np.int64) if self.split else np.full(len(rows), -1)
         if self.catalogue.unknown is not None:
             for wanted in (targets, held_out):
@@ -291,8 +296,8 @@ class _Users:
         seen, seen_lengths = _distinct(log.items, starts, part.seen_ends[rows] - starts, len(log.item_names))
         gold = None
         if log.gold is not None:
-            back = log.gold[places].astype(np.int64)
-            within = places - np.repeat(ends - lengths, lengths)
+            back = log.gold[positions].astype(np.int64)
+            within = positions - np.repeat(ends - lengths, lengths)
             gold = torch.from_numpy(np.where(back <= within, back, -1))
         return Histories(
             items=torch.from_numpy(items),
@@ -304,7 +309,7 @@ class _Users:
             ids=tuple([log.user_names[user] for user in users.tolist()]),
             splits=(self.split,) * len(rows),
             catalogue=self.catalogue,
-            times=None if log.times is None else torch.from_numpy(log.times[places]),
+            times=None if log.times is None else torch.from_numpy(log.times[positions]),
             gold=gold,
         )
 
@@ -312,7 +317,7 @@ class _Users:
 def _distinct(
     items: Int[np.ndarray, " n"], starts: Int[np.ndarray, " b"], lengths: Int[np.ndarray, " b"], size: int
 ) -> tuple[Int[np.ndarray, " s"], Int[np.ndarray, " b"]]:
-    """The distinct items of each range, sorted, and how many."""
+    """Returns the distinct items of each range, sorted, and their number in each range."""
     rows = np.repeat(np.arange(len(starts)), lengths)
     keys = rows * size + items[array_ranges(starts, lengths)]
     keys.sort()
@@ -321,11 +326,11 @@ def _distinct(
     return found, np.bincount(rows, minlength=len(starts))
 
 
-def _spelled(texts: Sequence[str], state: dict[str, Any]) -> Log:
-    """Histories as they are written on the command line; an item that is not there by its id may be by its title."""
+def _parse_histories(texts: Sequence[str], state: dict[str, Any]) -> Log:
+    """Parses histories written on the command line. An item is looked up by its id, then by its title."""
     known = set(state["items"])
     titles = state["titles"] or state["items"]
-    counts = Counter(titles)  # a title that two items have says neither
+    counts = Counter(titles)  # a title shared by two items identifies neither
     titled = {title: name for name, title in zip(state["items"], titles, strict=True) if counts[title] == 1}
     users: list[int] = []
     names: list[str] = []
@@ -338,10 +343,10 @@ def _spelled(texts: Sequence[str], state: dict[str, Any]) -> Log:
             ) from None
         users += [user] * len(found)
         names += [name if name in known else titled.get(name, name) for name in found]
-    places = {name: place for place, name in enumerate(dict.fromkeys(names))}
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     return make_log(
         np.array(users),
-        np.array([places[name] for name in names]),
+        np.array([numbers[name] for name in names]),
         user_names=[f"history {number}" for number in range(1, len(texts) + 1)],
-        item_names=list(places),
+        item_names=list(numbers),
     )

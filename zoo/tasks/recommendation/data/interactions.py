@@ -1,4 +1,4 @@
-"""Interactions as they come out of a file: numbers instead of names, and no object for each of them."""
+"""The interactions of a file as arrays of numbers, with lists of the names; there is no object for each interaction."""
 
 from __future__ import annotations
 
@@ -14,30 +14,31 @@ from jaxtyping import Int32, Integer, Num
 
 from zoo.data.tables import parse_number
 
-_WHOLE = re.compile(r"[+-]?[0-9]+")
+_INTEGER = re.compile(r"[+-]?[0-9]+")
 _YEAR = re.compile(r"-[0-9]+-[0-9]+-[0-9]+.*|(0000|\+?[0-9]{5,})-[0-9]+-[0-9]+.*")
-"""How a date begins whose year is none from 1 to 9999."""
+"""The beginning of a date whose year is not from 1 to 9999."""
 _BITS = 1 << 63
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 Coded = tuple[Integer[np.ndarray, " n"], Sequence[str]]
-"""A column of texts: the place of each in a list of those that occur, or a negative number where there is none."""
+"""A column of texts: an index into the list of distinct texts for each row, negative for a missing value."""
 Column = Num[np.ndarray, " n"] | Coded
-"""A column of numbers, or of texts that stand for them."""
+"""A column of numbers, or of texts that represent numbers."""
 
 
 @dataclass(frozen=True, eq=False)
 class Interactions:
-    """Who chose what and when, in the order of the file: what `make_log` takes.
+    """Interactions in the order of the file. The fields are arguments of `make_log`.
 
     Args:
-        users: Of each interaction, a place in `user_names`.
-        items: Likewise, in `item_names`.
-        times: Whole where all of them are; dates in seconds since 1970 (UTC).
-        user_names: In the order in which they are met.
-        item_names: Likewise.
-        titles: What is shown for the items; "" where that is not known.
+        users: User of each interaction, as an index into `user_names`.
+        items: Item of each interaction, as an index into `item_names`.
+        times: Time of each interaction: a number as in the file, or a date in seconds since 1970 (UTC). The dtype is
+            int64 if all are whole.
+        user_names: Ids of the users, in the order of their first occurrence.
+        item_names: Ids of the items, in the order of their first occurrence.
+        titles: Titles of the items; "" where there is none.
     """
 
     users: Int32[np.ndarray, " n"]
@@ -49,14 +50,14 @@ class Interactions:
 
 
 class IrregularError(Exception):
-    """A part of a file is not as the fast way needs it; what that is, and whether it is wrong, the slow way finds."""
+    """The fast reader cannot read a part of a file. The slow reader then reads it, or finds the error in it."""
 
 
 class Gathered:
-    """Interactions while they are read, a piece or a row at a time.
+    """Collects interactions while a file is read, in blocks or row by row.
 
     Args:
-        min_rating: Those rated lower are left out, and counted in `low`.
+        min_rating: Interactions with a lower rating are left out, and counted in `low`.
     """
 
     def __init__(self, min_rating: float | None = None) -> None:
@@ -78,7 +79,7 @@ class Gathered:
         """Adds the columns of many rows.
 
         Raises:
-            IrregularError: One of the values is not as it should be, and nothing was added.
+            IrregularError: A value may be invalid. Nothing was added.
         """
         users, items = _named(users), _named(items)
         moments = None if times is None else self._moments(times)
@@ -96,7 +97,7 @@ class Gathered:
         )
 
     def add_row(self, user: str, item: str, time: float | None = None, rating: float | None = None) -> None:
-        """Adds one row, whose time `clock` has read."""
+        """Adds one row, with a time that `clock` has read."""
         if isinstance(time, float) and self._row_times.typecode == "q":
             self._row_times = array("d", self._row_times)
         if rating is not None and self.min_rating is not None and rating < self.min_rating:
@@ -108,7 +109,7 @@ class Gathered:
             self._row_times.append(time)
 
     def finish(self) -> Interactions:
-        """All that was added."""
+        """Returns all interactions that were added."""
         pieces, self._pieces = self._pieces, []
         if self._row_users:
             moments = np.array(self._row_times) if self._row_times else None
@@ -132,24 +133,24 @@ class Gathered:
 
 
 class Vocabulary(dict[str, int]):
-    """Names, numbered in the order in which they are met."""
+    """Numbers of names, in the order of their first occurrence."""
 
     def __missing__(self, name: str) -> int:
         self[name] = number = len(self)
         return number
 
     def numbers(self, codes: np.ndarray, names: Sequence[str], kept: np.ndarray | None) -> Int32[np.ndarray, " k"]:
-        """The numbers of coded names, of which only those kept count as met."""
+        """Returns the numbers of coded names in the rows `kept`; other rows do not add a name."""
         import pandas as pd
 
         codes = codes if kept is None else codes[kept]
         number = np.empty(len(names), dtype=np.int32)
-        met = pd.unique(codes)  # in the order of their first places
-        number[met] = self.placed([names[code] for code in met.tolist()])
+        distinct = pd.unique(codes)  # in the order of their first occurrence
+        number[distinct] = self.numbered([names[code] for code in distinct.tolist()])
         return np.take(number, codes)
 
-    def placed(self, names: Sequence[str]) -> Int32[np.ndarray, " names"]:
-        """The number of each name."""
+    def numbered(self, names: Sequence[str]) -> Int32[np.ndarray, " names"]:
+        """Returns the number of each name; a new name is added."""
         return np.array([self[name] for name in names], dtype=np.int32)
 
 
@@ -160,13 +161,17 @@ class Clock:
         self.kind: Literal["number", "date"] | None = None
 
     def read(self, cell: str) -> int | float:
-        """A number as it is, a date in seconds since 1970; a ValueError says in a few words why it is neither."""
+        """Returns a number as it is, or a date in seconds since 1970.
+
+        Raises:
+            ValueError: The text is neither; the message is a short phrase.
+        """
         cell = cell.strip()
-        if _WHOLE.fullmatch(cell):
+        if _INTEGER.fullmatch(cell):
             self.expect("number", ValueError)
-            if not -_BITS <= (whole := int(cell)) < _BITS:
+            if not -_BITS <= (integer := int(cell)) < _BITS:
                 raise ValueError(f"{cell!r} is too large for 64 bits")
-            return whole
+            return integer
         try:
             moment = datetime.fromisoformat(cell)
         except ValueError:
@@ -178,7 +183,7 @@ class Clock:
         return seconds + rest / 1_000_000 if rest else seconds
 
     def expect(self, kind: Literal["number", "date"], error: type[Exception]) -> None:
-        """The first one says what all are."""
+        """Raises `error` if this kind differs from that of the first timestamp."""
         self.kind = self.kind or kind
         if kind != self.kind:
             raise error(f"it is a {kind}, where the timestamps before it are {self.kind}s")
@@ -207,7 +212,7 @@ def _named(column: Coded) -> Coded:
 
 
 def _values(column: Coded, read: Callable[[str], float]) -> Num[np.ndarray, " n"]:
-    """The numbers that texts stand for, each of which is read once: int64 where all are whole, else float64."""
+    """Parses each distinct text once; returns int64 if all are whole numbers, else float64."""
     codes, texts = column
     if len(codes) and codes.min() < 0:
         raise IrregularError
@@ -215,5 +220,5 @@ def _values(column: Coded, read: Callable[[str], float]) -> Num[np.ndarray, " n"
         values = [read(text) for text in texts]
     except ValueError as error:
         raise IrregularError from error
-    whole = all(isinstance(value, int) for value in values)
-    return np.array(values, dtype=np.int64 if whole else np.float64)[codes]
+    all_integers = all(isinstance(value, int) for value in values)
+    return np.array(values, dtype=np.int64 if all_integers else np.float64)[codes]

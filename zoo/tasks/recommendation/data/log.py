@@ -1,4 +1,4 @@
-"""Who did what in which order, in arrays: sorted, filtered and numbered all at once."""
+"""The histories of all users as arrays: sorting, filtering and numbering of interactions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Rare = Literal["drop", "unknown"]
 Unknown = Literal["error", "skip", "row"]
 
 _COMPARED = 100_000
-"""Names of so many items at most are searched for one that is meant."""
+"""Maximum number of item names that are searched for one similar to an unknown name."""
 
 log = logging.getLogger(__name__)
 
@@ -29,12 +29,12 @@ class Log:
 
     Args:
         items: Numbers of the items, user after user, oldest first.
-        offsets: Where each user's items begin, and after the last one the end.
-        item_names: Their ids, in the order of their numbers.
-        user_names: Likewise.
-        times: Of each item, in seconds.
-        gold: How many positions back from each position lies what decides the next item; -1: not known.
-        titles: What is shown for each item.
+        offsets: Offset of each user's first item, followed by the number of all items.
+        item_names: Ids of the items, in the order of their numbers.
+        user_names: Ids of the users, in the order of their numbers.
+        times: Time of each item, in seconds.
+        gold: Distance from each position back to the item that decides the next one; -1 if it is not known.
+        titles: Title of each item, which is shown instead of its id.
     """
 
     items: Int32[np.ndarray, " n"]
@@ -53,7 +53,7 @@ class Log:
 
     @property
     def lengths(self) -> Int64[np.ndarray, " users"]:
-        """How many items each user has."""
+        """Number of items of each user."""
         return np.diff(self.offsets)
 
 
@@ -73,17 +73,18 @@ def make_log(
     """Sorts, filters and numbers interactions in any order.
 
     Args:
-        users: The user of each interaction, as a place in `user_names`.
-        items: The item of each, as a place in `item_names`.
-        times: Of each, in seconds; a user's are sorted by them, and stay in the order given where they are equal.
+        users: User of each interaction, as an index into `user_names`.
+        items: Item of each interaction, as an index into `item_names`.
+        times: Time of each interaction, in seconds. A user's interactions are sorted by time; those with equal times
+            stay in the given order.
         user_names: Ids of the users.
         item_names: Ids of the items.
-        titles: What is shown for the items.
+        titles: Titles of the items.
         min_user_items: Users with fewer interactions are left out.
-        min_item_users: Items with fewer interactions are rare. Both are repeated until nothing changes, as in the
-            5-core sets (McAuley et al. 2015).
+        min_item_users: Items with fewer interactions are rare. Both filters are repeated until nothing changes, as in
+            the 5-core sets (McAuley et al. 2015).
         duplicates: Whether an item that a user chose before is kept or dropped.
-        rare: Rare items are dropped, or share the row `UNKNOWN`.
+        rare: Whether rare items are dropped or share the row `UNKNOWN`.
     """
     for name, least in (("min_user_items", min_user_items), ("min_item_users", min_item_users)):
         if least < 1:
@@ -107,36 +108,37 @@ def make_log(
     own = np.flatnonzero(present & ~shared)
     number = np.full(len(item_names), len(own), dtype=np.int32)
     number[own] = np.arange(len(own))
-    places = own.tolist()
+    kept_items = own.tolist()
     last = [UNKNOWN] if shared.any() else []
     users_left, offsets = _offsets(actions.users, len(user_names))
     return Log(
         items=number[actions.items],
         offsets=offsets,
-        item_names=[item_names[place] for place in places] + last,
-        user_names=[user_names[place] for place in users_left.tolist()],
+        item_names=[item_names[item] for item in kept_items] + last,
+        user_names=[user_names[user] for user in users_left.tolist()],
         times=None if actions.times is None else actions.times.astype(np.int64, copy=False),
-        titles=None if titles is None else [titles[place] for place in places] + [""] * len(last),
+        titles=None if titles is None else [titles[item] for item in kept_items] + [""] * len(last),
     )
 
 
 def renumbered(
     histories: Log, vocabulary: Sequence[str], unknown: Unknown, *, titles: Sequence[str] | None = None
 ) -> Log:
-    """The same histories in the numbers of a trained model's items.
+    """Returns the histories with items numbered as in a trained model.
 
     Args:
-        histories: In numbers of their own.
-        vocabulary: The ids of the model's items.
-        unknown: What becomes of items that the model does not know: `error`; `skip` leaves them out, and users that
-            have no other; `row` gives them the row `UNKNOWN`, which a model has that was trained with rare=unknown.
-        titles: Of the model's items.
+        histories: Histories with a numbering of their own.
+        vocabulary: Ids of the model's items.
+        unknown: Treatment of items that the model does not know. `error` raises a DataError; `skip` leaves out these
+            items and users without any other; `row` maps them to the row `UNKNOWN`, which exists in a model that was
+            trained with rare=unknown.
+        titles: Titles of the model's items.
     """
     if list(histories.item_names) == list(vocabulary):
         return replace(histories, titles=titles)
-    places = {name: place for place, name in enumerate(vocabulary)}
-    number = np.array([places.get(name, -1) for name in histories.item_names], dtype=np.int32)
-    strange = [histories.item_names[place] for place in np.flatnonzero(number < 0).tolist()]
+    known = {name: number for number, name in enumerate(vocabulary)}
+    number = np.array([known.get(name, -1) for name in histories.item_names], dtype=np.int32)
+    strange = [histories.item_names[item] for item in np.flatnonzero(number < 0).tolist()]
     if strange and unknown == "error":
         offer = nearest(strange[0], [*vocabulary, *filter(None, titles or ())]) if len(vocabulary) <= _COMPARED else ""
         raise DataError(
@@ -145,18 +147,18 @@ def renumbered(
             "rare=unknown."
         )
     if strange and unknown == "row":
-        if UNKNOWN not in places:
+        if UNKNOWN not in known:
             raise ConfigError(
                 "unknown=row: the model has no row for unknown items, which data.rare=unknown gives it in training; "
                 "choose unknown=skip"
             )
-        number[number < 0] = places[UNKNOWN]
+        number[number < 0] = known[UNKNOWN]
     taken = replace(histories, items=number[histories.items], item_names=vocabulary, titles=titles)
-    return _without_strange(taken) if strange and unknown == "skip" else taken
+    return _without_unknown(taken) if strange and unknown == "skip" else taken
 
 
 def with_enough(histories: Log, least: int) -> Log:
-    """The histories of the users with so many items or more."""
+    """Returns the histories of the users with at least `least` items."""
     kept = histories.lengths >= least
     if kept.all():
         return histories
@@ -172,7 +174,7 @@ def with_enough(histories: Log, least: int) -> Log:
 
 
 class _Actions(NamedTuple):
-    """One row an action."""
+    """Interactions as columns of equal length."""
 
     users: Int32[np.ndarray, " n"]
     items: Int32[np.ndarray, " n"]
@@ -182,7 +184,7 @@ class _Actions(NamedTuple):
         return _Actions(self.users[which], self.items[which], None if self.times is None else self.times[which])
 
     def sorted(self) -> _Actions:
-        """By user, then time, then as given."""
+        """Returns the interactions sorted by user, then by time; the sort is stable."""
         same = self.users[1:] == self.users[:-1]
         if self.times is not None:
             same &= self.times[1:] >= self.times[:-1]
@@ -193,7 +195,7 @@ class _Actions(NamedTuple):
 
 
 def _first_choices(actions: _Actions, items: int) -> Bool[np.ndarray, " n"]:
-    """Which are a user's first with the item."""
+    """Returns a mask of the interactions that are a user's first with an item."""
     _, first = np.unique(actions.users.astype(np.int64) * items + actions.items, return_index=True)
     kept = np.zeros(len(actions.users), dtype=bool)
     kept[first] = True
@@ -203,7 +205,10 @@ def _first_choices(actions: _Actions, items: int) -> Bool[np.ndarray, " n"]:
 def _core(
     actions: _Actions, min_user_items: int, min_item_users: int, items: int, rare: Rare
 ) -> tuple[_Actions, Bool[np.ndarray, " items"]]:
-    """What the filters leave, and which items share a row. Where no item is dropped, one pass over users is enough."""
+    """Applies both filters; returns the interactions that remain, and a mask of the items that share a row.
+
+    If no item is dropped, one pass over the users is enough.
+    """
     while len(actions.users):
         kept = (np.bincount(actions.users) >= min_user_items)[actions.users]
         if rare == "drop":
@@ -216,14 +221,14 @@ def _core(
 
 
 def _offsets(users: Int[np.ndarray, " n"], count: int) -> tuple[Int[np.ndarray, " present"], Int64[np.ndarray, " o"]]:
-    """The users who have actions, and where those of each begin."""
+    """Returns the users who have interactions, and the offsets of each user's interactions."""
     lengths = np.bincount(users, minlength=count)
     present = np.flatnonzero(lengths)
     return present, np.concatenate([[0], np.cumsum(lengths[present], dtype=np.int64)])
 
 
-def _without_strange(histories: Log) -> Log:
-    """Leaves out items below 0, and users who have no other; says how many."""
+def _without_unknown(histories: Log) -> Log:
+    """Leaves out items with number -1 and users who have no other, and logs how many there were."""
     kept = histories.items >= 0
     users = np.repeat(np.arange(len(histories.user_names)), histories.lengths)[kept]
     present, offsets = _offsets(users, len(histories.user_names))
@@ -236,7 +241,7 @@ def _without_strange(histories: Log) -> Log:
         histories,
         items=histories.items[kept],
         offsets=offsets,
-        user_names=[histories.user_names[place] for place in present.tolist()],
+        user_names=[histories.user_names[user] for user in present.tolist()],
         times=None if histories.times is None else histories.times[kept],
-        gold=None,  # it counts positions, of which some are gone
+        gold=None,  # distances in positions are no longer right
     )

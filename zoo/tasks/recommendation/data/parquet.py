@@ -1,4 +1,4 @@
-"""Interactions in Parquet files: by the column, or by the row where a value is not as it should be."""
+"""Reads interactions from Parquet files: whole columns at once, or row by row to find an invalid value."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _ROWS = 1 << 20
-"""At a time."""
+"""Rows of a batch."""
 
 
 class ParquetTable(Table):
-    """A Parquet file as a table of texts, whose rows are counted from 1.
+    """A Parquet file as a table of texts. Its rows are counted from 1.
 
     Args:
-        path: Of the file.
-        required: The columns that must be there.
-        on_bad_row: Whether a bad row stops the reading or is counted and left out.
+        path: Path of the file.
+        required: Names of the columns that must exist.
+        on_bad_row: Whether a bad row is an error, or is left out and counted.
 
     Raises:
         DataError: The file is missing, damaged or empty, or lacks or repeats a column.
-        ZooError: pyarrow, which reads Parquet, is not installed.
+        ZooError: pyarrow is not installed.
     """
 
     def __init__(self, path: Path, required: Sequence[str], on_bad_row: OnBadRow) -> None:
@@ -46,10 +46,13 @@ class ParquetTable(Table):
             raise DataError(f"{path}: the table has no rows.")
 
     def use(self, columns: Sequence[str | None]) -> None:
-        """Which are those of the users, the items, the times and the ratings; None for what is not there.
+        """Selects the columns that are read, and checks their types.
+
+        Args:
+            columns: Names of the columns of users, items, times and ratings; None for a column that is absent.
 
         Raises:
-            DataError: Its type is not one of those that serve.
+            DataError: A column has a type that does not fit.
         """
         self._used = columns
         for name, kinds in zip(columns, (_ids, _ids, _times, _ratings), strict=True):
@@ -59,17 +62,17 @@ class ParquetTable(Table):
     def __iter__(self) -> Iterator[Row]:
         self.skipped, self.first_skipped, self.collected, number = 0, "", 0, 0
         names = [name for name in self._used if name is not None]
-        places = [self.index[name] for name in names]
+        indices = [self.index[name] for name in names]
         for batch in _batches(self.path, names):
             for texts in zip(*map(_texts, batch.columns), strict=True):
                 number += 1
                 cells = [""] * len(self.columns)
-                for place, name, text in zip(places, names, texts, strict=True):
+                for index, name, text in zip(indices, names, texts, strict=True):
                     if text is None:
                         remedy = "Write the table anew with texts in UTF-8."
                         self._bad(self.error(number, name, "the text is not UTF-8", remedy))
                         break
-                    cells[place] = text
+                    cells[index] = text
                 else:
                     yield Row(self, number, cells)
 
@@ -78,10 +81,10 @@ class ParquetTable(Table):
         return RowError(said.replace(f"{self.path}, line ", f"{self.path}, row ", 1))
 
     def add_columns(self, gathered: Gathered) -> None:
-        """Adds all rows at once.
+        """Adds all rows, a batch of columns at a time.
 
         Raises:
-            IrregularError: A value is not as it should be; what was gathered is of no use.
+            IrregularError: A value may be invalid. Discard `gathered`, and read the table row by row.
         """
         for batch in _batches(self.path, [name for name in self._used if name is not None]):
             user, item, time, rating = (None if name is None else batch.column(name) for name in self._used)
@@ -151,7 +154,7 @@ def _is_text(types: Any, kind: pa.DataType) -> bool:
 
 
 def _texts(column: pa.Array) -> Sequence[str | None]:
-    """Each value as it would stand in a CSV file, nothing as ""; None for a text that is not UTF-8."""
+    """Returns each value as a CSV file would have it, with "" for a null; None for a text that is not UTF-8."""
     if _is_date(column.type):
         return _dates(column)
     try:
@@ -175,7 +178,7 @@ def _is_date(kind: pa.DataType) -> bool:
 
 
 def _dates(column: pa.Array) -> list[str]:
-    """As ISO has them, in UTC, in which Parquet keeps them whatever their zone is called; also of years past 9999."""
+    """Returns dates in ISO format, also of years after 9999. Parquet stores times in UTC, whatever their zone."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(column.type):
@@ -200,7 +203,7 @@ def _coded(column: pa.Array) -> Coded:
 
 
 def _moments(column: pa.Array | None) -> Column | None:
-    """Times; those of dates as the texts of the distinct ones, which `Clock` reads."""
+    """Returns times as numbers; dates are returned as coded texts, which `Clock` reads."""
     return _numbers(column) if column is None or not _is_date(column.type) else _coded(column)
 
 
@@ -214,6 +217,7 @@ def _numbers(column: pa.Array | None) -> Column | None:
     if column.null_count:
         raise IrregularError
     values: np.ndarray = column.to_numpy(zero_copy_only=False)
-    if column.type == pa.uint64() or not (np.abs(values) <= np.finfo(np.float32).max).all():  # as also of infinity, NaN
+    # The comparison is also false for infinity and NaN.
+    if column.type == pa.uint64() or not (np.abs(values) <= np.finfo(np.float32).max).all():
         raise IrregularError
     return values.astype(np.int64 if pa.types.is_integer(column.type) else np.float64)

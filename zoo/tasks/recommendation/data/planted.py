@@ -1,13 +1,13 @@
-"""Sessions that were made, so that it is known which past item decides the next one.
+"""Generated sessions in which it is known which past item decides the next one.
 
-Every item is a cue: it says how far back the item lies that decides what comes next, which is the partner of that item
-in a fixed pairing, a random permutation of all items. So after a, b, c, d, where d says "2 back", comes the partner of
-b. Neither how far an item points nor its partner can be seen on it. With probability `noise` the next item is any,
-as it is where a session is too short to look so far back.
+Each item has a hidden distance and a hidden partner; the partners are a random permutation of all items. The distance
+of the last item selects an earlier item of the session, and the partner of that item comes next. After a, b, c, d,
+where d has the distance 2, the partner of b comes next. With probability `noise`, and where the session is too short
+for the distance, the next item is drawn at random.
 
-The items between are drawn from the same distribution as the one that decides, and each decides at another time.
-Which items a session has, without their order, says next to nothing of the next one: the partner of each of the last
-`reach` items is as likely. A model must look from the last item to a place that this item alone names.
+All items are drawn from the same distribution, and each of them decides at some position. The set of a session's items
+says next to nothing about the next item: the partners of the last `reach` items are equally likely. A model has to
+attend from the last item to the position that only this item determines.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from zoo.errors import ConfigError
 from zoo.tasks.recommendation.data.log import Log
 
 _HELD_OUT = {"val": 2, "test": 1}
-"""How far from the end of a session the item stands that is to be ranked."""
+"""Distance of the held-out item of each split from the end of a session."""
 
 
 def plant(
@@ -35,16 +35,16 @@ def plant(
     noise: Rate = 0.2,
     seed: Seed = 0,
 ) -> Log:
-    """Makes sessions; equal arguments give equal sessions.
+    """Generates sessions; equal arguments give equal sessions.
 
     Args:
-        users: How many sessions there are.
-        items: How many items there are.
-        reach: Items point 1 to so many positions back, about as many to each distance.
-        shortest: Items of a session, the two that are held out among them, at least.
-        longest: At most; all lengths are as likely.
-        noise: Probability that an item is any, whatever the one before it says.
-        seed: The seed of everything random here.
+        users: Number of sessions.
+        items: Number of items.
+        reach: Largest distance of an item; distances from 1 to `reach` are about equally frequent.
+        shortest: Minimum number of items of a session, including the two that are held out.
+        longest: Maximum number of items of a session; all lengths are equally likely.
+        noise: Probability that an item is drawn at random instead of by the rule.
+        seed: Seed of the random generator.
     """
     _check(users, items, reach, shortest, longest, noise)
     random = np.random.default_rng(seed)
@@ -52,24 +52,24 @@ def plant(
     back = random.permutation(np.arange(items) % reach) + 1
     lengths = random.integers(shortest, longest + 1, size=users)
 
-    # One more position a step, of all users at once; what lies behind a session's end is cut off afterwards.
+    # Each step adds one position to all sessions; positions after the end of a session are cut off afterwards.
     chosen = random.integers(items, size=(users, longest))
     is_any = random.random((users, longest)) < noise
     gold = np.full((users, longest), -1, dtype=np.int32)
     rows = np.arange(users)
-    for place in range(1, longest):
-        far = back[chosen[:, place - 1]]
-        known = far < place
-        decided = partner[chosen[rows, np.where(known, place - 1 - far, 0)]]
-        ruled = known & ~is_any[:, place]
-        chosen[ruled, place] = decided[ruled]
-        # An item drawn at random may be the right one too.
-        gold[:, place - 1] = np.where(known & (chosen[:, place] == decided), far, -1)
+    for position in range(1, longest):
+        far = back[chosen[:, position - 1]]
+        known = far < position
+        decided = partner[chosen[rows, np.where(known, position - 1 - far, 0)]]
+        ruled = known & ~is_any[:, position]
+        chosen[ruled, position] = decided[ruled]
+        # An item drawn at random may be the one that the rule gives.
+        gold[:, position - 1] = np.where(known & (chosen[:, position] == decided), far, -1)
 
     inside = np.arange(longest) < lengths[:, None]
     ends = np.cumsum(lengths)
     gold = gold[inside]
-    gold[ends - 1] = -1  # what would have come next was cut off
+    gold[ends - 1] = -1  # the next item was cut off
     names = [f"item {number}" for number in range(items)]
     return Log(
         items=chosen[inside].astype(np.int32),
@@ -82,7 +82,7 @@ def plant(
 
 
 def limit(log: Log, split: Literal["val", "test"]) -> float:
-    """HR@1 of who knows the pairing and how far each item points: the share of held-out items that were not any."""
+    """Computes the HR@1 of a model that knows the rule: the share of held-out items that follow it."""
     assert log.gold is not None
     return float((log.gold[log.offsets[1:] - 1 - _HELD_OUT[split]] >= 0).mean())
 
@@ -95,7 +95,7 @@ def _check(users: int, items: int, reach: int, shortest: int, longest: int, nois
         raise ConfigError(
             f"data.reach={reach}: write a whole number from 1 to data.items={items}, so that one points so far."
         )
-    if shortest < reach + 3:  # the item before the two that are held out may point farthest
+    if shortest < reach + 3:  # the item before the two held-out ones may have the largest distance
         raise ConfigError(
             f"data.shortest={shortest}: with data.reach={reach} a session needs {reach + 3} items or more."
         )

@@ -1,7 +1,7 @@
-"""MovieLens and Amazon's Beauty reviews, as GroupLens, McAuley and the authors of SASRec published them.
+"""Reads MovieLens and Amazon's Beauty reviews, as GroupLens, McAuley and the authors of SASRec published them.
 
-The authors of SASRec published pairs of numbers, user and item, sorted by time; the others ratings with times.
-Files are known by what they hold: users, items and actions.
+The authors of SASRec published pairs of user and item numbers, sorted by time; the others published ratings with times.
+Each file is checked by its numbers of users, items and actions.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from zoo.tasks.recommendation.data.log import Log, make_log
 
 @dataclass(frozen=True)
 class Pairs:
-    """A file of the SASRec authors: `user item` a line, both numbered from 1, user after user, oldest first.
+    """A file of the SASRec authors, with lines `user item`, both numbered from 1, user after user, oldest first.
 
     Args:
-        folder: Below that of the data sets.
-        file: Its name.
-        source: The address of the folder that it is published in.
-        users: How many there are.
-        items: Likewise.
-        actions: Likewise; None where it is not known.
-        sha256: Where it is known.
-        originals: A file beside it with `number id` a line: the ids that the items have where they come from.
-        films: A file beside it with the titles by these ids, in the format of MovieLens-1M.
+        folder: Folder of the file, below the folder of the data sets.
+        file: Name of the file.
+        source: Address of the folder in which the file is published.
+        users: Number of users.
+        items: Number of items.
+        actions: Number of actions, if it is known.
+        sha256: SHA-256 digest of the file, if it is known.
+        originals: Name of a file in the same folder with lines `number id`: the items' ids in the original data.
+        films: Name of a file in the same folder with the titles by these ids, in the format of MovieLens-1M.
     """
 
     folder: str
@@ -52,18 +52,18 @@ class Pairs:
 
 @dataclass(frozen=True)
 class MovieLens:
-    """A set of GroupLens: a folder of tables without headers, or the archive of it.
+    """A data set of GroupLens: a folder of tables without headers, or its archive.
 
     Args:
-        folder: Below that of the data sets.
-        archive: Its name; the folder is called so without .zip.
-        ratings: The table of user, film, rating and time.
-        films: The table that begins with film and title.
-        separators: Of the two tables.
-        users: How many there are.
-        items: How many are rated.
-        actions: Likewise.
-        sha256: Of the archive.
+        folder: Folder of the data set, below the folder of the data sets.
+        archive: Name of the archive; the unpacked folder has the same name without `.zip`.
+        ratings: Name of the table of users, films, ratings and times.
+        films: Name of the table whose first columns are film and title.
+        separators: Separators of cells in the two tables.
+        users: Number of users.
+        items: Number of films that are rated.
+        actions: Number of ratings.
+        sha256: SHA-256 digest of the archive.
     """
 
     folder: str
@@ -79,15 +79,15 @@ class MovieLens:
 
 @dataclass(frozen=True)
 class Reviews:
-    """A set of McAuley's: a JSON object a line, gzipped.
+    """A data set of McAuley's: a gzipped file with one JSON object a line.
 
     Args:
-        folder: Below that of the data sets.
-        file: Its name.
-        source: The address of the folder that it is published in.
-        users: How many there are.
-        items: Likewise.
-        actions: Likewise.
+        folder: Folder of the file, below the folder of the data sets.
+        file: Name of the file.
+        source: Address of the folder in which the file is published.
+        users: Number of users.
+        items: Number of items.
+        actions: Number of reviews.
     """
 
     folder: str
@@ -152,20 +152,20 @@ _GROUPLENS = "https://files.grouplens.org/datasets/movielens"
 def read_pairs(published: Pairs, roots: Sequence[Path]) -> Log:
     """Reads a file of the SASRec authors; downloads it if it is missing.
 
-    Items are called by their original ids where the file that gives them is there, else "item <number>": no id of one
-    kind is ever taken for one of the other.
+    Items have their original ids if the file `originals` exists, else ids "item <number>", so that the two kinds of id
+    are never confused.
 
     Args:
-        published: Which set.
-        roots: Folders of data sets, looked through in order; downloads go to the first that can be written.
+        published: The data set.
+        roots: Folders of data sets, searched in order; downloads go to the first that can be written.
     """
     folders = [root / published.folder for root in roots]
     digests = {} if published.sha256 is None else {published.file: published.sha256}
     path = find_published([published.file], folders, source=published.source, sha256=digests)[0][published.file]
     users, items = _columns(path.read_bytes(), path, " ", [0, 1])
-    for what, numbers, count in (("users", users, published.users), ("items", items, published.items)):
+    for kind, numbers, count in (("users", users, published.users), ("items", items, published.items)):
         fits = numbers.min(initial=1) >= 1 and len(numbers) > 0 and numbers.max() == count == len(np.unique(numbers))
-        expect(fits, path, f"its {what} are not numbered from 1 to {count:,}")
+        expect(fits, path, f"its {kind} are not numbered from 1 to {count:,}")
     if published.actions is not None:
         expect(len(users) == published.actions, path, f"it has {len(users):,} actions, not {published.actions:,}")
     expect((users[1:] >= users[:-1]).all(), path, "its users do not stand one after another")
@@ -182,16 +182,15 @@ def read_pairs(published: Pairs, roots: Sequence[Path]) -> Log:
 def read_movielens(
     published: MovieLens, roots: Sequence[Path], *, min_user_items: int = 5, min_item_users: int = 5
 ) -> Log:
-    """Reads a set of GroupLens; downloads its archive if it is missing. Every rating is an action, whatever its height.
+    """Reads a data set of GroupLens; downloads its archive if it is missing. Every rating is an action, high or low.
 
-    With the default filters MovieLens-1M is what the authors of SASRec have: 3,416 items and 999,611 actions. Their
-    numbers of users are others, and so may be the order of actions at the same second.
+    With the default filters MovieLens-1M has the 3,416 items and 999,611 actions of the SASRec authors' file. Their
+    users are numbered differently, and actions at the same second may be in another order.
 
     Args:
-        published: Which set.
-        roots: Folders of data sets, looked through in order; downloads go to the first that can be written.
-        min_user_items: See `make_log`.
-        min_item_users: Likewise.
+        published: The data set.
+        roots: Folders of data sets, searched in order; downloads go to the first that can be written.
+        min_user_items, min_item_users: See `make_log`.
     """
     tables = _tables(published, [root / published.folder for root in roots])
     path, content = tables[published.ratings]
@@ -217,17 +216,17 @@ def read_movielens(
 
 
 def read_reviews(published: Reviews, roots: Sequence[Path]) -> Log:
-    """Reads a set of McAuley's; downloads it if it is missing. Reviews of the same day stay in the order of the file.
+    """Reads a data set of McAuley's; downloads it if it is missing. Reviews of one day stay in the order of the file.
 
     Args:
-        published: Which set.
-        roots: Folders of data sets, looked through in order; downloads go to the first that can be written.
+        published: The data set.
+        roots: Folders of data sets, searched in order; downloads go to the first that can be written.
     """
     folders = [root / published.folder for root in roots]
     path = find_published([published.file], folders, source=published.source)[0][published.file]
     users, items, times = [], [], []
-    user_places: dict[str, int] = {}
-    item_places: dict[str, int] = {}
+    user_numbers: dict[str, int] = {}
+    item_numbers: dict[str, int] = {}
     with open_bytes(path) as file:
         for line, text in enumerate(file, start=1):
             try:
@@ -235,22 +234,22 @@ def read_reviews(published: Reviews, roots: Sequence[Path]) -> Log:
                 user, item, time = review["reviewerID"], review["asin"], int(review["unixReviewTime"])
             except (ValueError, KeyError, TypeError) as error:
                 raise DataError(f"{path}, line {line}: this is no review ({error!r}). Remove the file.") from error
-            users.append(user_places.setdefault(user, len(user_places)))
-            items.append(item_places.setdefault(item, len(item_places)))
+            users.append(user_numbers.setdefault(user, len(user_numbers)))
+            items.append(item_numbers.setdefault(item, len(item_numbers)))
             times.append(time)
-    for what, found, count in (
-        ("users", len(user_places), published.users),
-        ("items", len(item_places), published.items),
+    for kind, found, count in (
+        ("users", len(user_numbers), published.users),
+        ("items", len(item_numbers), published.items),
         ("reviews", len(users), published.actions),
     ):
-        expect(found == count, path, f"it has {found:,} {what}, not {count:,}")
+        expect(found == count, path, f"it has {found:,} {kind}, not {count:,}")
     return make_log(
-        np.array(users), np.array(items), np.array(times), user_names=list(user_places), item_names=list(item_places)
+        np.array(users), np.array(items), np.array(times), user_names=list(user_numbers), item_names=list(item_numbers)
     )
 
 
 def _columns(content: bytes, path: Path, separator: str, columns: list[int]) -> list[Int[np.ndarray, " n"]]:
-    """Columns of whole numbers. pandas' fast reader wants a separator of one character."""
+    """Reads columns of whole numbers. A separator is replaced by a tab if pandas' fast parser cannot read it."""
     if len(separator) > 1:
         content, separator = content.replace(separator.encode(), b"\t"), "\t"
     try:
@@ -261,7 +260,7 @@ def _columns(content: bytes, path: Path, separator: str, columns: list[int]) -> 
 
 
 def _originals(published: Pairs, folders: Sequence[Path]) -> tuple[list[str], list[str] | None]:
-    """Names of the items, and titles if they are there."""
+    """Returns the ids of the items, and their titles if the files with them exist."""
     numbered = [f"item {number}" for number in range(1, published.items + 1)]
     path = _beside(published.originals, folders)
     if path is None:
@@ -282,14 +281,14 @@ def _beside(name: str | None, folders: Sequence[Path]) -> Path | None:
 
 
 def _titles(content: bytes, path: Path, separator: str) -> Mapping[str, str]:
-    """Of each id; GroupLens writes in Latin-1."""
+    """Returns the title of each film id. GroupLens' files are in Latin-1."""
     rows = [line.split(separator) for line in content.decode("latin-1").splitlines() if line]
     expect(all(len(row) >= 3 for row in rows), path, f"a line has less than three cells between {separator!r}")
     return {row[0]: row[1] for row in rows}
 
 
 def _tables(published: MovieLens, folders: Sequence[Path]) -> dict[str, tuple[Path, bytes]]:
-    """What each table holds, with its path for messages."""
+    """Returns the content of each table, with its path for messages."""
     names = (published.ratings, published.films)
     inner = published.archive.removesuffix(".zip")
     for folder in (folder / inner for folder in folders):
@@ -308,7 +307,7 @@ def _tables(published: MovieLens, folders: Sequence[Path]) -> dict[str, tuple[Pa
 
 
 def _member(archive: zipfile.ZipFile, name: str, path: Path) -> bytes:
-    """Read from where it lies: nothing is unpacked to the disk."""
+    """Reads a file of an archive into memory; nothing is unpacked to the disk."""
     expect(name in archive.namelist(), path, f"there is no {name} in it")
     size = archive.getinfo(name).file_size
     expect(size <= max(FREE, RATIO * path.stat().st_size), path, f"{name} has {size:,} bytes")

@@ -1,4 +1,4 @@
-"""The data sets of histories that can be named in a configuration; their options are its schema."""
+"""The data sets of histories that a configuration can name; the arguments of these functions are its options."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from zoo.tasks.recommendation.data.published import (
 
 @dataset(HistoryData, generator=plant)
 def planted_sessions(generate: Callable[[], Log]) -> HistorySource:
-    """Generated sessions in which each item says how far back the one lies that decides the next: `planted.plant`."""
+    """Generated sessions in which one past item, at a distance set by the last item, decides the next: `plant`."""
     return HistorySource(generate)
 
 
 @dataset(HistoryData, generator=fill)
 def planted_baskets(generate: Callable[[], Log]) -> HistorySource:
-    """Generated baskets in which an item is chosen since its partner, one past item, is there: `baskets.fill`."""
+    """Generated baskets in which one past item makes each item likely: `baskets.fill`."""
     return HistorySource(generate)
 
 
@@ -46,10 +46,10 @@ def published(
     root: str,
     cache: str | None = None,
 ) -> HistorySource:
-    """A published set, users and items with five actions or more.
+    """A published data set, reduced to users and items with at least five interactions.
 
-    `ml_1m` and `amazon_beauty_sasrec` are the files of the SASRec authors, `ml_1m_ratings` and `ml_100k` the ratings of
-    GroupLens, with times, `amazon_beauty` McAuley's reviews, with times.
+    `ml_1m` and `amazon_beauty_sasrec` are the files of the SASRec authors. `ml_1m_ratings` and `ml_100k` are ratings of
+    GroupLens, and `amazon_beauty` are McAuley's reviews; these have times.
     """
     folders = [Path(root)] if cache is None else [Path(root), Path(cache)]
     return HistorySource(partial(_READERS[name], folders))
@@ -80,7 +80,7 @@ def interactions(
     min_item_users: Count = 1,
     rare: Rare = "drop",
 ) -> HistorySource:
-    """The user's own interactions, a table with a row for each: see data/README.md."""
+    """The user's own interactions: a table with one row for each interaction. See data/README.md."""
     reading = Reading(
         user=user, item=item, timestamp=timestamp, rating=rating, min_rating=min_rating, on_bad_row=on_bad_row
     )

@@ -1,9 +1,12 @@
-"""How items are held out of histories.
+"""Splits histories into training, validation and test.
 
-Leave-one-out: a user's last item is that of the test, the one before it that of the validation, and the rest is for
-training; the test sees the item of the validation. Users with fewer than three items are in training alone.
-By time: what happened before one moment is for training, from there to a second one for validation, then for the
-test. A user is in an evaluation split who has items before it and in it; the first one in it is to be ranked.
+Leave-one-out: the last item of a user is held out for the test, the item before it for validation, and the others are
+for training. The input of the test includes the item of the validation. Users with fewer than three items are in
+training only.
+
+By time: interactions before a first moment are for training, those between it and a second moment for validation, and
+later ones for the test. An evaluation split contains the users who have items both before and in it; it ranks the first
+item in it.
 """
 
 from __future__ import annotations
@@ -22,12 +25,12 @@ Split = Literal["leave_one_out", "time"]
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """The users of a split, and where in the log that ends which is known of them.
+    """The users of a split, and the offsets in the log at which each user's visible history ends.
 
     Args:
-        users: Their numbers.
-        ends: Where the input of each ends; in an evaluation split the item that is held out stands there.
-        seen_ends: Where that ends which counts as seen.
+        users: Numbers of the users.
+        ends: Offset at which the input of each user ends; in an evaluation split, the offset of the held-out item.
+        seen_ends: Offset at which the items end that count as seen by the user.
     """
 
     users: Int[np.ndarray, " k"]
@@ -35,12 +38,12 @@ class Part:
     seen_ends: Int[np.ndarray, " k"]
 
     def kept(self, which: np.ndarray) -> Part:
-        """Some of them, by number or by mask."""
+        """Returns some of the users, selected by index or by mask."""
         return Part(self.users[which], self.ends[which], self.seen_ends[which])
 
 
 def leave_one_out(log: Log) -> dict[str, Part]:
-    """The last item of a user is for the test, the one before it for validation, the rest for training."""
+    """Holds out the last item of each user for the test, and the item before it for validation."""
     starts, ends = log.offsets[:-1], log.offsets[1:]
     users = np.arange(len(starts))
     long = ends - starts >= 3
@@ -53,15 +56,15 @@ def leave_one_out(log: Log) -> dict[str, Part]:
 
 
 def by_time(log: Log, val_share: float, test_share: float) -> dict[str, Part]:
-    """What happened before one moment, between it and another, and after that; the shares are of all interactions."""
+    """Splits at two moments, chosen so that the validation and the test have these shares of all interactions."""
     times = log.times
     if times is None:
         raise DataError(
             "data.split=time needs a time of each interaction, and this data has none; choose leave_one_out"
         )
     count = len(times)
-    places = [min(count - round(share * count), count - 1) for share in (val_share + test_share, test_share)]
-    first, second = np.partition(times, places)[places]
+    ranks = [min(count - round(share * count), count - 1) for share in (val_share + test_share, test_share)]
+    first, second = np.partition(times, ranks)[ranks]
     starts, ends = log.offsets[:-1], log.offsets[1:]
     users = np.arange(len(starts))
 
@@ -78,7 +81,7 @@ def by_time(log: Log, val_share: float, test_share: float) -> dict[str, Part]:
     }
 
 
-def whole(log: Log) -> Part:
-    """Everybody, with everything."""
+def full_histories(log: Log) -> Part:
+    """Returns all users, each with the full history as input."""
     ends = log.offsets[1:]
     return Part(np.arange(len(ends)), ends, ends)
