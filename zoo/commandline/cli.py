@@ -266,7 +266,7 @@ def argument_parser(own: Sequence[CommandOption] = (), model: str = "") -> argpa
     mapping.set_defaults(command=_command("maps"))
     for command in (evaluating, predicting, mapping):
         if own:
-            group = command.add_argument_group(f"options of {model}")
+            group = command.add_argument_group(f"options of {visible(model)}")
             for each in own:
                 group.add_argument(f"--{each.name}", **each.keywords())
         if not model:
