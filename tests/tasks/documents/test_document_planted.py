@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
+from document_cases import DOT
 from scipy.stats import chi2_contingency
+from torch import Tensor
+from torch.nn import functional as F
 
+from zoo.attention import AttendFactory, Constant, Uniform, record
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import ConfigError
+from zoo.tasks.documents import HAN
+from zoo.tasks.documents.batch import Document, Documents
 from zoo.tasks.documents.planted import ASPECTS, NEGATION, OPINIONS, VERB, Reviews, plant
+from zoo.tasks.documents.weights import weights_of
 
 CLASSES = list(OPINIONS)
 
@@ -107,3 +115,60 @@ def test_options_that_cannot_be(options: dict[str, int], message: str) -> None:
 def test_small_reviews(options: dict[str, float]) -> None:
     found = plant(**{"reviews": 40, "sentences": 4} | options)
     assert found.gold_sentences.sum() == len(found.labels)
+
+
+def documents(reviews: Reviews) -> list[Document]:
+    sizes, counts = reviews.sentence_lengths, reviews.review_lengths
+    of_sentences = np.split(reviews.words, sizes.cumsum()[:-1])
+    gold = np.split(reviews.gold_words, sizes.cumsum()[:-1])
+    return [
+        Document(
+            [sentence.tolist() for sentence in of_sentences[end - count : end]],
+            int(label),
+            str(number),
+            np.concatenate(gold[end - count : end]).tolist(),
+            reviews.gold_sentences[end - count : end].tolist(),
+        )
+        for number, (label, count, end) in enumerate(zip(reviews.labels, counts, counts.cumsum(), strict=True))
+    ]
+
+
+def trained(parts: list[list[Document]], attend: AttendFactory, epochs: int) -> tuple[HAN, Documents, float]:
+    """The net, what is held out, and the accuracy there."""
+    torch.default_generator.manual_seed(0)
+    net = HAN(words=200, classes=4, attend=attend, dim=32, hidden=16, context=32, dropout=0.3)
+    optimizer = torch.optim.Adam(net.parameters(), lr=6e-3)
+    for epoch in range(epochs):
+        order = np.random.default_rng(epoch).permutation(len(parts[TRAIN]))
+        for start in range(0, len(order), 16):
+            batch = Documents.of([parts[TRAIN][place] for place in order[start : start + 16]])
+            optimizer.zero_grad()
+            F.cross_entropy(net(batch), batch.labels).backward()
+            optimizer.step()
+    held_out = Documents.of([*parts[VAL], *parts[TEST]])
+    with torch.no_grad():
+        found = net.eval()(held_out).argmax(1)
+    return net, held_out, (found == held_out.labels).float().mean().item()
+
+
+def pointing(weights: Tensor, gold: Tensor, owners: Tensor, of: Tensor) -> float:
+    """How often the row of the largest weight, of those of an owner, is gold."""
+    found = [gold[rows[weights[rows].argmax()]] for rows in ((owners == one).nonzero().squeeze(1) for one in of)]
+    return torch.stack(found).float().mean().item()
+
+
+def test_attention_finds_the_phrase_and_means_do_not() -> None:
+    """Smaller reviews, so that it takes seconds: with more epochs means would learn these by heart and then learn."""
+    reviews = plant(reviews=600, sentences=12, words=8)
+    every = documents(reviews)
+    parts = [[each for each, part in zip(every, reviews.splits, strict=True) if part == of] for of in (0, 1, 2)]
+    net, held_out, reached = trained(parts, DOT, epochs=12)
+    control = trained(parts, AttendFactory(score=Constant, normalise=Uniform), epochs=12)[2]
+    assert reached >= 0.97
+    assert control <= reached - 0.3
+    with record(net) as maps, torch.no_grad():
+        net(held_out)
+    words, sentences = (weights_of(maps[net.SITES[name]]) for name in ("words", "sentences"))
+    all_reviews, decisive = torch.arange(len(held_out)), held_out.gold_sentences.nonzero().squeeze(1)
+    assert pointing(sentences, held_out.gold_sentences, held_out.documents, all_reviews) >= 0.9
+    assert pointing(words, held_out.gold_words, held_out.sentences, decisive) >= 0.9
