@@ -127,7 +127,13 @@ def test_states_are_at_least_single_under_autocast(kind: Literal["gru", "lstm"])
     with torch.autocast("cpu", torch.bfloat16):
         found = net(x.bfloat16(), OWNERS, LENGTHS)
     assert found.dtype == torch.float32
-    torch.testing.assert_close(found, net(x, OWNERS, LENGTHS), rtol=0.0, atol=0.05)
+    expected = net(x, OWNERS, LENGTHS)
+    torch.testing.assert_close(found, expected, rtol=0.0, atol=0.05)
+    found = net.bfloat16()(x.bfloat16(), OWNERS, LENGTHS)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), expected, rtol=0.0, atol=0.05)
+    found.sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in net.parameters())
 
 
 def test_dropout_between_layers_and_bad_options() -> None:

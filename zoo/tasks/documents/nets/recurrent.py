@@ -52,23 +52,23 @@ class Recurrent(nn.Module):
     def forward(
         self, x: Float[Tensor, "n d"], sequences: Int[Tensor, " n"], lengths: Int[Tensor, " s"]
     ) -> Float[Tensor, "n {self.width}"]:
-        """In at least fp32, under autocast too.
+        """Encodes packed sequences: in at least fp32, under autocast too; the result is in the parameters' dtype.
 
         Args:
             sequences: The number of each row's sequence; sequences stand one after another.
             lengths: Rows of each, one or more.
         """
-        steps = Steps.of(sequences, lengths, directions=2)
+        steps, dtype = Steps.of(sequences, lengths, directions=2), next(self.parameters()).dtype
         with torch.autocast(x.device.type, enabled=False):
-            x = at_least_single(x)
             for number, layer in enumerate(self.layers):
                 x = self.dropout(x) if number else x
-                x = self._by_steps(layer, x, steps) if _goes_by_steps(x) else packed(layer, x, steps)
-        return x
+                x = self._by_steps(layer, x, steps) if _goes_by_steps(x) else packed(layer, x.to(dtype), steps)
+        return x.to(dtype)
 
     def _by_steps(self, layer: nn.Module, x: Tensor, steps: Steps) -> Tensor:
+        x = at_least_single(x)
         to_gates, between, bias, bias_between = (
-            torch.stack([getattr(layer, part), getattr(layer, f"{part}_reverse")]) for part in _PARTS
+            torch.stack([getattr(layer, part), getattr(layer, f"{part}_reverse")]).to(x.dtype) for part in _PARTS
         )
         return recurrence(self.cell, x, steps, to_gates, between, bias, bias_between)
 
