@@ -10,7 +10,7 @@ import torch
 
 from zoo.attention import AttendFactory, DenseSupport, GatedRecurrent, MultiHead, ScaledDot, Softmax
 from zoo.tasks import packing as module
-from zoo.tasks.packing import Packing, groups, mixed
+from zoo.tasks.packing import Packing, groups, mix_sequences
 
 LENGTHS = torch.tensor([3, 12, 1, 7, 7, 5, 12])
 
@@ -104,7 +104,7 @@ def test_mixed_rows_are_those_of_each_sequence_alone(kind: str, causal: bool) ->
     mixer = MultiHead(dim=4, heads=2, attend=attend) if kind == "attention" else GatedRecurrent(dim=4)
     mixer, x = mixer.double(), torch.randn(47, 4, dtype=torch.float64)
     packing = Packing(LENGTHS, causal=causal)
-    found = mixed(mixer, x, x, packing)
+    found = mix_sequences(mixer, x, x, packing)
     for part, rows in zip(found.split(LENGTHS.tolist()), x.split(LENGTHS.tolist()), strict=True):
         expected, _ = mixer(rows.unsqueeze(0), support=DenseSupport(causal=causal))
         torch.testing.assert_close(part.unsqueeze(0), expected, rtol=0.0, atol=1e-12)

@@ -60,7 +60,7 @@ def evaluate(options: argparse.Namespace) -> None:
 def predict(options: argparse.Namespace) -> None:
     """Writes the predictions as CSV, in the order of the input."""
     module = _module(options)
-    answer = module.answering(**given(options, module.predict_options))
+    answer = module.predictor(**given(options, module.predict_options))
     data = _data(module, options)
     if options.out is None:
         _write_rows(shown(sys.stdout), in_order(answer, data.predict_dataloader()))

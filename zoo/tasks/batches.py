@@ -1,4 +1,4 @@
-"""How examples become batches, in every domain."""
+"""Options of batches, and the examples of a split, for all domains."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Batching:
     """The options of `data` that all domains share.
 
     Args:
-        max_epochs: Passes over the training split at most.
-        batch_size: Examples a training step, over all processes; None: all at once.
-        eval_batch_size: Examples a step of evaluation; None: as in training.
-        eval_examples: At most so many examples of the training split in the evaluation at the end; None: all. It has
-            no effect where a split is one example, as the nodes of a graph are.
-        num_workers: Processes that read and change examples; 0: this one.
+        max_epochs: Maximum number of passes over the training split.
+        batch_size: Number of examples in a training step, over all processes. Default: all.
+        eval_batch_size: Number of examples in a step of evaluation. Default: `batch_size`.
+        eval_examples: Maximum number of training examples in the evaluation at the end. Default: all. It has no effect
+            if a split is a single example, such as the nodes of a graph.
+        num_workers: Number of worker processes that read and augment examples; 0 uses the main process.
     """
 
     max_epochs: Count
@@ -43,14 +43,14 @@ class Batching:
 
 @dataclass(frozen=True, kw_only=True)
 class Examples:
-    """One split as the loader takes it (`zoo.data.loader.Loader`).
+    """The examples of one split, as arguments of `zoo.data.loader.Loader`.
 
     Args:
-        entries: The examples, or what `collate` makes them of.
-        collate: Makes a batch of some of the entries.
-        lengths: Of the entries, where batches are to be of similar length.
+        entries: The examples, or indices from which `collate` makes them.
+        collate: Makes a batch of a list of entries.
+        lengths: Length of each entry, to make batches of similar length. Default: batches ignore lengths.
         augment: Changes an entry at random.
-        shared: Whether each process takes its part of a batch, and not the module its part of what is scored.
+        shared: If True, each process gets its part of a batch; if False, the whole batch.
     """
 
     entries: Sequence[Any]
@@ -61,7 +61,7 @@ class Examples:
 
 
 def moved(batch: Batch, device: torch.device | str) -> Batch:
-    """A batch, a dataclass, with all of it on a device; itself where it is there already."""
+    """Returns a batch, which is a dataclass, with all its fields on a device; the same object if they are there."""
     parts = {field.name: getattr(batch, field.name) for field in fields(batch)}  # type: ignore[arg-type]
     elsewhere = {name: part.to(device) for name, part in parts.items() if hasattr(part, "to")}
     if all(part is parts[name] for name, part in elsewhere.items()):

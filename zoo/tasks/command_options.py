@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 
 
 class CommandOption(NamedTuple):
-    """An option of the command line. What takes it has its name, with _ for -.
+    """An option of the command line, which sets the argument or attribute of the same name, with _ for -.
 
     Args:
-        name: As it is typed, without the dashes before it.
-        help: What it does, in a line.
-        kind: Reads its value; None: it has no value, and is true where it is given.
-        choices: The values that there are; none: any.
-        metavar: What stands for the value in the help.
-        bare: Its value where it is given without one; None: it needs one.
-        is_repeated: Whether it may be given several times, and makes a list.
+        name: Name of the option, without the leading dashes.
+        help: One line for `--help`.
+        kind: Converts the text of the value. If None, the option is a flag.
+        choices: The allowed values. Default: any.
+        metavar: Placeholder of the value in `--help`.
+        bare: Value of the option when it is given without one. Default: a value is required.
+        is_repeated: If True, the option may be given several times, and its value is a list.
     """
 
     name: str
@@ -30,11 +30,11 @@ class CommandOption(NamedTuple):
 
     @property
     def key(self) -> str:
-        """The name of what takes it."""
+        """The name of the argument or attribute that the option sets."""
         return self.name.replace("-", "_")
 
     def keywords(self) -> dict[str, Any]:
-        """Those of argparse's `add_argument`. What is not given is then not in what the parser finds."""
+        """Returns the arguments of argparse's `add_argument`. An option that is not given leaves no attribute."""
         more: dict[str, Any] = {"help": self.help, "default": argparse.SUPPRESS, "action": "store_true"}
         if self.kind is not None:
             more |= {"action": "append" if self.is_repeated else "store", "type": self.kind}
@@ -48,5 +48,5 @@ class CommandOption(NamedTuple):
 
 
 def given(options: argparse.Namespace, known: Iterable[CommandOption]) -> dict[str, Any]:
-    """Those of the options that were given, by the names of what takes them."""
+    """Returns key -> value of the options that were given."""
     return {each.key: getattr(options, each.key) for each in known if hasattr(options, each.key)}

@@ -1,4 +1,4 @@
-"""What a domain offers to the run, the checkpoint and the command line. Everything else is its own affair."""
+"""The interface between a domain and the run, checkpoints and the command line: `Task` and `TaskData`."""
 
 from __future__ import annotations
 
@@ -26,31 +26,31 @@ from zoo.training.optimisation import Optimisation
 Mode = Literal["min", "max"]
 
 EXAMPLE = "example"
-"""The column that says which example of a batch a row is of, from 0."""
+"""Column with the index, within its batch, of the example that a row belongs to."""
 
 
 @dataclass(frozen=True)
 class Invariance:
-    """A change of a batch that must not change some of the outputs; the preflight makes it and looks.
+    """A change of a batch that must leave some outputs unchanged, which the preflight verifies.
 
     Args:
-        what: Of what the outputs are to be independent: "padding", "later positions".
-        batch: The batch, changed there.
-        kept: The outputs that must stay as they were, of `module(batch)`.
+        part: Part of the batch that is changed: "padding", "later positions".
+        batch: The batch with this part changed.
+        kept: `module(batch) -> Tensor`: selects the outputs that must not change.
     """
 
-    what: str
+    part: str
     batch: Any
     kept: Callable[[Any], Tensor]
 
 
 @dataclass(frozen=True)
 class Published:
-    """Weights that others trained and published, under this model's names.
+    """Weights that others trained and published, under this model's parameter names.
 
     Args:
-        weights: By parameter; what is left out stays as initialised.
-        data: The vocabularies that they know, as a data set's `state`.
+        weights: Parameter name -> weight. Parameters that are missing keep their initial values.
+        data: Vocabularies that the weights were trained with, in the form of `TaskData.state`.
     """
 
     weights: Mapping[str, Tensor]
@@ -58,17 +58,20 @@ class Published:
 
 
 class Task(pl.LightningModule, ABC):
-    """A model with its loss, metrics and decoding. `test_step` logs `test/...` and, on data with gold, `truth/...`."""
+    """A model with its loss, metrics and decoding.
+
+    `test_step` logs `test/...` and, on data with gold attention, `truth/...`.
+    """
 
     primary: str
     """The metric by which the best weights are chosen, such as val/accuracy."""
     primary_mode: Mode
-    """Whether more or less of it is better: max for an accuracy, min for an error rate."""
+    """The better direction of `primary`: max for an accuracy, min for an error rate."""
     headline: ClassVar[Sequence[str]]
-    """The few test metrics that a run's closing table shows, such as accuracy; all are in metrics.json."""
+    """Names of the test metrics in the table at the end of a run, such as accuracy; metrics.json holds all."""
     optimisation: Optimisation
     about: dict[str, Any]
-    """What the checkpoint says of itself, once loaded from one."""
+    """The section `zoo` of the checkpoint that the model was loaded from; empty for a new model."""
 
     def __init__(self, *, optimisation: Optimisation) -> None:
         super().__init__()
@@ -77,7 +80,7 @@ class Task(pl.LightningModule, ABC):
 
     @classmethod
     def mode_of(cls, metric: str) -> Mode | None:
-        """Whether more or less of a metric is better; None where that is not known."""
+        """Returns the better direction of a metric, or None if it is not known."""
         if metric == cls.primary:
             return cls.primary_mode
         return "min" if metric.endswith("loss") else None
@@ -86,7 +89,7 @@ class Task(pl.LightningModule, ABC):
         return self.optimisation.configure(self)
 
     def train(self, mode: bool = True) -> Self:
-        """A batch norm whose parameters are frozen keeps its statistics too."""
+        """Sets the mode, except that a batch norm with frozen parameters keeps its statistics."""
         super().train(mode)
         for module in self.modules() if mode else ():
             if isinstance(module, _BatchNorm) and not any(p.requires_grad for p in module.parameters()):
@@ -95,82 +98,88 @@ class Task(pl.LightningModule, ABC):
 
     @abstractmethod
     def explain(self, batch: Any) -> AttentionMap:
-        """The map that is scored against the gold attention: layers and heads reduced as the configuration says."""
+        """Returns the map that is scored against gold attention, with layers and heads reduced as configured."""
 
     def maps(self, data: Any, options: MapOptions) -> MapSource:
-        """The maps of this model on data of its domain, for `zoo maps` and `zoo evaluate --worst`."""
+        """Returns the maps of `data` that `zoo maps` writes and `zoo evaluate --worst` describes."""
         raise ConfigError(f"{type(self).__name__} has no maps: it does not say what can be drawn of its data")
 
     def gold_attention(self, batch: Any) -> Mapping[str, Tensor]:
-        """Where attention belongs in a training batch, for guidance: by site, as its weights without heads."""
+        """Returns site -> gold attention of a training batch, shaped as the weights of that site without heads."""
         return {}
 
     def real_queries(self, batch: Any) -> Mapping[str, Tensor]:
-        """Which queries of a training batch are no padding, (b,q), for sites whose support does not say it."""
+        """Returns site -> mask (b,q) of queries that are not padding, for sites whose support does not hold it."""
         return {}
 
     @abstractmethod
     def predict_step(self, batch: Any, batch_idx: int = 0) -> dict[str, list[Any]]:
-        """A column a key, an entry an example: id, split, label, prediction, probability or score, loss."""
+        """Returns the columns of `predictions.csv`, with one entry for each example.
+
+        They are: id, split, label, prediction, probability or score, loss.
+        """
 
     def invariants(self, batch: Any) -> Sequence[Invariance]:
-        """What outputs must not depend on: padding, later positions of a causal model, far parts of a graph."""
+        """Returns changes that must not affect the output: of padding, of later positions of a causal model."""
         return ()
 
     def costs(self, batch: Any) -> Sequence[str]:
-        """What parts of the model cost, a line each, for the preflight."""
+        """Returns lines on the cost of parts of the model, for the report of the preflight."""
         return ()
 
     predict_options: ClassVar[Sequence[CommandOption]] = ()
-    """Options of `zoo predict` for this model; `answering` takes those that are given, by their names."""
+    """Options of `zoo predict` for this model; those that are given are keyword arguments of `predictor`."""
 
-    def answering(self) -> Callable[[Any], dict[str, list[Any]]]:
-        """What `zoo predict` makes of a batch: a column a key, a row an example, in the batch's order.
+    def predictor(self) -> Callable[[Any], dict[str, list[Any]]]:
+        """Returns a function from a batch to the columns that `zoo predict` writes, in the order of the batch.
 
-        Where an example may have several rows or none, a column `EXAMPLE` says of each row which of the batch it
-        belongs to; it is not written.
+        If an example may have several rows or none, the column `EXAMPLE` holds the example of each row. This column is
+        not written.
         """
         return self.predict_step
 
     @abstractmethod
     def vocabularies(self) -> dict[str, dict[str, int]]:
-        """For fine-tuning by name: vocabulary of the data -> parameter -> its axis with one entry a name."""
+        """Returns vocabulary -> parameter -> the axis of the parameter that has one entry for each name.
+
+        Fine-tuning uses it to keep the weights of names that both data sets have.
+        """
 
     def resized(self, name: str, old: Tensor, shape: torch.Size) -> Tensor | None:
-        """For fine-tuning at another resolution or length: a parameter brought to this shape; None if it has none."""
+        """Resizes a parameter for fine-tuning at another resolution or length; returns None if it cannot be resized."""
         return None
 
     def published(self, name: str) -> Published:
-        """For `init=SOURCE:NAME`: weights that were published elsewhere."""
+        """Returns published weights, for `init=SOURCE:NAME`."""
         raise ConfigError(f"init={name}: there are no published weights for this model")
 
     def stages(self) -> Sequence[str]:
-        """Prefixes of parameter names from the input to the output, for rates that fall with depth."""
+        """Returns prefixes of parameter names from input to output, for layer-wise decay of the learning rate."""
         return ()
 
     def protocol(self) -> str | None:
-        """How the test metrics are measured, where their names leave that open; stored beside them."""
+        """Returns how the test metrics are measured, if their names leave it open; stored with the metrics."""
         return None
 
     def tables(self) -> Mapping[str, list[dict[str, Any]]]:
-        """What the last evaluation found that is no number: a list of rows a table."""
+        """Returns results of the last evaluation that are tables: name -> rows."""
         return {}
 
 
 class TaskData(pl.LightningDataModule, ABC):
-    """Where batches come from: a source that is read when it is first needed, and how batches are made of it.
+    """A data set: a source, which is read at first use, and the batches made of its examples.
 
     Args:
-        source: Where the examples come from.
-        batching: How they become batches.
+        source: Source of the examples; its type is the domain's own.
+        batching: Options of batches.
     """
 
     order_seed: int = 0
-    """Of the order of training examples and of their augmentation; the run sets it to its own seed."""
+    """Seed of the order and augmentation of training examples; the run sets it to its own seed."""
     is_input = False
-    """Whether these are the user's own examples for a trained model, and not the data that it was trained on."""
+    """Whether these are the user's own examples for a trained model, rather than its training data."""
     on_bad_row: OnBadRow = "error"
-    """What becomes of bad rows of the files that `for_input` reads."""
+    """Policy for bad rows of the files that `for_input` reads."""
 
     def __init__(self, source: Any, batching: Batching) -> None:
         super().__init__()
@@ -178,20 +187,20 @@ class TaskData(pl.LightningDataModule, ABC):
         self.batching = batching
         self.max_epochs = batching.max_epochs
         self.trained: dict[str, Any] | None = None
-        """The state of a checkpoint, whose vocabularies the data is to have."""
+        """State of the checkpoint whose vocabularies the data must use; None: the data builds its own."""
         self._content: Any = None
 
     @abstractmethod
     def read(self) -> Any:
-        """Reads the source, with the vocabularies of `trained` where that is given."""
+        """Reads the source, with the vocabularies of `trained` if it is set."""
 
     def names(self, content: Any) -> Mapping[str, Sequence[str]]:
-        """The vocabularies of what was read, by their names in `state`."""
+        """Returns the vocabularies of what `read` returned, under their names in `state`."""
         return {}
 
     @property
     def content(self) -> Any:
-        """What was read, once."""
+        """The result of `read`, which is called once."""
         if self._content is None:
             content = self.read()
             if self.trained is not None:
@@ -204,56 +213,56 @@ class TaskData(pl.LightningDataModule, ABC):
 
     @abstractmethod
     def sizes(self) -> dict[str, int]:
-        """What the model must know of the data, as its keyword arguments."""
+        """Returns the keyword arguments of the model that depend on the data, such as the number of classes."""
 
     def train_size(self) -> int:
-        """Examples an epoch."""
+        """Returns the number of training examples in an epoch."""
         return len(self.examples("train").entries)
 
-    def emptiness(self, split: str) -> str:
-        """Why a split has no example, and what to do, without a full stop."""
+    def empty_hint(self, split: str) -> str:
+        """Returns a sentence, without full stop, on why a split is empty or how to fill it."""
         return "Give it examples"
 
     def protocol(self) -> str | None:
-        """How examples are held out, where that is not given by the data; stored beside the metrics."""
+        """Returns how examples are held out, if the data does not define it; stored with the metrics."""
         return None
 
     def threads(self) -> int | None:
-        """CPU threads that pay off for batches of this size; None for torch's choice."""
+        """Returns the number of CPU threads worth using for batches of this size; None: torch's default."""
         return None
 
     def state(self) -> dict[str, Any]:
-        """Vocabularies and preprocessing in plain types, for the checkpoint; `restore` takes them back."""
+        """Returns the vocabularies and preprocessing in plain types, for the checkpoint; see `restore`."""
         return {what: list(found) for what, found in self.names(self.content).items()}
 
     form: ClassVar[Mapping[str, Any]]
-    """What `state` is made of (`zoo.forms`): that of a checkpoint is held against it before anything is read."""
+    """Form of `state` (`zoo.forms`). The state in a checkpoint is checked against it before any file is read."""
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Reads the data with a checkpoint's vocabularies instead of its own."""
+        """Makes the data use the vocabularies of a checkpoint instead of its own."""
         self.trained = state
         self._content = None
 
     @abstractmethod
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> Any:
-        """The source of the user's own examples for a model that was trained on this data."""
+        """Returns the source of the user's own examples for a model that was trained on this data."""
 
     def for_input(self, paths: Sequence[Path], state: dict[str, Any]) -> Self:
-        """The user's own examples, in files, for a model that was trained on this data."""
+        """Returns a data set of the user's own files for a model that was trained on this data."""
         return self._of(self.input_source(paths, state), state)
 
     input_options: ClassVar[Sequence[CommandOption]] = ()
-    """Options of `zoo evaluate`, `predict` and `maps` for this data, each an attribute of it that is set before the
-    data is read."""
+    """Options of `zoo evaluate`, `predict` and `maps` for this data. Each sets the attribute of the same name before
+    the data is read."""
     written: ClassVar[CommandOption | None] = None
-    """The repeated option of `zoo predict` by which examples are written on the command line instead of in files."""
+    """Repeatable option of `zoo predict` that takes an example from the command line instead of from a file."""
 
     def text_source(self, texts: Sequence[str], state: dict[str, Any]) -> Any:
-        """The source of examples that were written on the command line, where `written` says how."""
-        raise NotImplementedError(f"{type(self).__name__} has examples in files alone")
+        """Returns the source of examples that were given on the command line with the option `written`."""
+        raise NotImplementedError(f"{type(self).__name__} reads examples from files only")
 
     def for_text(self, texts: Sequence[str], state: dict[str, Any]) -> Self:
-        """Examples that were written on the command line, for a model that was trained on this data."""
+        """Returns a data set of examples given on the command line for a model that was trained on this data."""
         return self._of(self.text_source(texts, state), state)
 
     def _of(self, source: Any, state: dict[str, Any]) -> Self:
@@ -264,15 +273,15 @@ class TaskData(pl.LightningDataModule, ABC):
 
     @property
     def mapped_split(self) -> str:
-        """The split whose maps are written: `all` of the user's own examples, otherwise `test`."""
+        """The split whose maps are written: `all` for the user's own examples, otherwise `test`."""
         return "all" if self.is_input else "test"
 
     @abstractmethod
     def examples(self, split: str, *, training: bool = False) -> Examples:
-        """Those of train, val or test, or `all`; for training, changed and drawn as it needs them."""
+        """Returns the examples of a split (train, val, test or all); for training, with augmentation and sampling."""
 
     def loader(self, split: str) -> Loader:
-        """Batches of train, val or test, or of `all` examples, in their order and not augmented."""
+        """Returns the batches of a split (train, val, test or all) in order, without augmentation."""
         return self._loader(self.examples(split), self.batching.eval_batch_size or self.batching.batch_size)
 
     def train_dataloader(self) -> Loader:
@@ -289,7 +298,7 @@ class TaskData(pl.LightningDataModule, ABC):
         return self.loader("all")
 
     def train_evaluation(self) -> tuple[Loader, str | None]:
-        """The training split, or a sample of it, for the evaluation at the end; and what is a sample of what."""
+        """Returns a loader of the training split for the evaluation at the end, and a note if it is a sample."""
         loader, most = self.loader("train"), self.batching.eval_examples
         count = len(loader.examples)
         if most is None or count <= most:
@@ -310,7 +319,7 @@ class TaskData(pl.LightningDataModule, ABC):
 
 
 def _check_names(names: Mapping[str, Sequence[str]], trained: Mapping[str, Sequence[str]]) -> None:
-    """Refuses data whose vocabularies are not those of the trained model that it is to serve."""
+    """Raises DataError if the vocabularies differ from those of the trained model."""
     for what, found in names.items():
         if list(trained[what]) != list(found):
             raise DataError(

@@ -1,4 +1,4 @@
-"""Data sets that a configuration can name: a source, composed with the data module that makes batches of it."""
+"""Data sets that a configuration can name: a source together with the data module that makes its batches."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ D = TypeVar("D")
 def dataset(
     data: Callable[..., D], *, generator: Callable[..., Any] | None = None
 ) -> Callable[[Callable[..., Any]], Callable[..., D]]:
-    """Makes of a source what a configuration can name: a function that composes it with the data module that takes it.
+    """Decorates a function that returns a source; the result returns the data module of this source.
 
-    The function has the source's options, those of `Batching` and those of the data module, and these are its
-    signature: an option is written once, where it is used.
+    Its signature has the options of the source, of `Batching` and of the data module, so that each option is written
+    once, where it is used.
 
         @dataset(ImageData)
         def image_folder(*, folder: str, split_seed: Seed = 0) -> PictureSource: ...
@@ -27,9 +27,9 @@ def dataset(
         # ImageData(image_folder's PictureSource, Batching(max_epochs=3), height=224, width=224)
 
     Args:
-        data: The class of the data module, which takes a source, a `Batching` and options of its own.
-        generator: What generates planted data. Its options are then those of the source, which is given the generator
-            with these options filled in.
+        data: The class of the data module: `data(source, batching, **options)`.
+        generator: Function that generates planted data. The options of the source are then those of the generator,
+            and the decorated function is called with a partial of the generator.
     """
 
     def composed(source: Callable[..., Any]) -> Callable[..., D]:
@@ -56,7 +56,7 @@ def dataset(
 
 
 def _options(part: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The options of a part, with their types."""
+    """Returns the keyword-only parameters of a function or class, with their types resolved."""
     hints = get_type_hints(part.__init__ if inspect.isclass(part) else part, include_extras=True)
     parameters = inspect.signature(part).parameters.items()
     return {name: each.replace(annotation=hints[name]) for name, each in parameters if each.kind is each.KEYWORD_ONLY}

@@ -1,12 +1,12 @@
-"""Sequences of similar length side by side: what attention needs of a packed batch.
+"""Packed batches: attention over groups of sequences of similar length, all other layers over the rows.
 
-A batch is packed: the rows of all sequences, one sequence after another. Embeddings, norms, projections, feed-forward
-networks and dropout run on these rows. Attention alone needs sequences apart: it runs on groups of similar length,
-padded with zeros at the end. Where it is causal no position sees the padding behind it, and no mask is needed.
+A packed batch holds the rows of all sequences, one sequence after another. Embeddings, norms, projections, feed-forward
+networks and dropout run on these rows. Only attention needs separate sequences: it runs on groups of similar length,
+padded with zeros at the end. Causal attention needs no mask, because no position sees the padding after it.
 
-What is recorded is therefore of groups: a site is called once for each of `Packing.groups`, in their order. The
-sequences of one group, as a batch of their own, are one group again: its map has the axes (b_g,h,n_g,n_g), and of each
-sequence the first rows and columns are real.
+A recording therefore holds groups: a site is called once for each of `Packing.groups`, in their order. The map of a
+group has the axes (b_g,h,n_g,n_g), and a sequence of length n fills the first n rows and columns. The sequences of one
+group, as a batch of their own, form one group again.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from zoo.attention import DenseSupport, MultiHead
 from zoo.tasks.ranges import array_ranges
 
 _CALL, _ROW = 16384, 24
-"""What a call for one more group and a row more cost, in pairs of positions: estimates for a CPU, d about 50."""
+"""Estimated cost of one more call and of one more row, in pairs of positions, for a CPU and d about 50."""
 _CAUSAL = DenseSupport(causal=True)
 _PAIRS = 2**19
-"""Pairs of a group at most, unless it is a single sequence: 13 of 200 rows, 209 of 50."""
+"""Maximum number of pairs in a group of several sequences: 13 sequences of length 200, 209 of length 50."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Sequences that attend side by side.
+    """Sequences that are padded to one length and attended in one call.
 
     Args:
-        sequences: Their numbers in the batch, the longest first.
-        length: Rows of the longest, to which the others are padded.
+        sequences: Their indices in the batch, the longest first.
+        length: Length of the longest sequence, to which the others are padded.
     """
 
     sequences: tuple[int, ...]
@@ -45,11 +45,11 @@ class Group:
 
 
 class Packing:
-    """Which rows of a packed batch are whose, and how they come into groups and back.
+    """Moves the rows of a packed batch into groups and back.
 
     Args:
-        lengths: How many rows each sequence has, one or more.
-        causal: Whether a position sees those up to its own alone.
+        lengths: Number of rows of each sequence, at least 1.
+        causal: If True, a position attends to itself and those before it only.
     """
 
     def __init__(self, lengths: Int[Tensor, " b"], *, causal: bool) -> None:
@@ -57,44 +57,44 @@ class Packing:
         self.device = lengths.device
         self.groups = groups(self.lengths)
         self._starts, self._missing = np.zeros((2, len(self.lengths)), np.int64)
-        self._slots = 0
+        self._slot_count = 0
         for group in self.groups:
             of = np.array(group.sequences)
-            self._starts[of] = self._slots + np.arange(len(of)) * group.length
+            self._starts[of] = self._slot_count + np.arange(len(of)) * group.length
             self._missing[of] = group.length - self.lengths[of]
-            self._slots += len(of) * group.length
-        self._at_end = self._places(self._starts)
+            self._slot_count += len(of) * group.length
+        self._padded_at_end = self._slots(self._starts)
         self.supports = [self._support(group, causal) for group in self.groups]
 
     @property
     def longest(self) -> int:
-        """Rows of the longest sequence."""
+        """Length of the longest sequence."""
         return max((group.length for group in self.groups), default=0)
 
     @property
     def last(self) -> Int[Tensor, " b"]:
-        """The last row of each sequence."""
+        """Index of the last row of each sequence."""
         return torch.from_numpy(self.lengths.cumsum() - 1).to(self.device)
 
     def to_groups(self, x: Shaped[Tensor, "n *d"], *, front: bool = False) -> list[Shaped[Tensor, "..."]]:
-        """(b_g, n_g, ...) of each group; padding is zero, at the end or in front."""
-        places = self._places(self._starts + self._missing) if front else self._at_end
-        padded = cast("Tensor", _Spread.apply(x, places, self._slots))
+        """Returns the rows of each group, (b_g, n_g, ...), padded with zeros at the end or, with `front`, in front."""
+        slots = self._slots(self._starts + self._missing) if front else self._padded_at_end
+        padded = cast("Tensor", _Spread.apply(x, slots, self._slot_count))
         parts = torch.split(padded, [len(group.sequences) * group.length for group in self.groups])
         return [part.view(-1, group.length, *x.shape[1:]) for part, group in zip(parts, self.groups, strict=True)]
 
     def back(self, grouped: Sequence[Shaped[Tensor, "..."]]) -> Shaped[Tensor, "n *d"]:
-        """The rows of the batch in its order, of groups that are padded at the end."""
+        """Returns the rows of the batch, in its order, from groups that are padded at the end."""
         rows = torch.cat([each.flatten(0, 1) for each in grouped])
-        return cast("Tensor", _Pick.apply(rows, self._at_end))
+        return cast("Tensor", _Pick.apply(rows, self._padded_at_end))
 
     def last_support(self, group: Group) -> DenseSupport:
-        """What the last query of each sequence may see, where padding is in front."""
+        """Returns the support of a group's last query, if padding is in front."""
         missing = self._missing[list(group.sequences)]
         return self._of_real(np.arange(group.length) >= missing[:, None], causal=True)
 
     def _support(self, group: Group, causal: bool) -> DenseSupport:
-        """What rows see, where padding is at the end."""
+        """Returns the support of a group, if padding is at the end."""
         if causal:
             return _CAUSAL
         lengths = self.lengths[list(group.sequences)]
@@ -105,15 +105,15 @@ class Packing:
             return _CAUSAL if causal else DenseSupport()
         return DenseSupport.from_key_mask(torch.from_numpy(real).to(self.device), causal=causal)
 
-    def _places(self, starts: np.ndarray[Any, Any]) -> Int[Tensor, " n"]:
-        """Of each row, among the rows of all groups."""
+    def _slots(self, starts: np.ndarray[Any, Any]) -> Int[Tensor, " n"]:
+        """Returns the index of each row among the padded rows of all groups."""
         return torch.from_numpy(array_ranges(starts, self.lengths)).to(self.device)
 
 
-def mixed(
+def mix_sequences(
     mixer: nn.Module, query: Float[Tensor, "n d"], source: Float[Tensor, "n d"], packing: Packing
 ) -> Float[Tensor, "n d"]:
-    """Each sequence's rows mixed: by `MultiHead`, or by another mixer, which has no source."""
+    """Applies a mixer to each sequence. `MultiHead` attends from `query` to `source`; others ignore `source`."""
     supports = packing.supports
     if not isinstance(mixer, MultiHead):
         parts = zip(packing.to_groups(query), supports, strict=True)
@@ -124,7 +124,7 @@ def mixed(
 
 
 def groups(lengths: np.ndarray[Any, Any]) -> list[Group]:
-    """Sequences by length, the longest first, cut where padding would cost more than another call."""
+    """Sorts sequences by length, the longest first, and cuts where padding would cost more than another call."""
     if len(lengths) and lengths.min() < 1:
         raise ValueError("every sequence of a batch must have a row or more")
     order = np.argsort(-lengths, kind="stable")
@@ -138,9 +138,10 @@ def groups(lengths: np.ndarray[Any, Any]) -> list[Group]:
 
 
 def _cuts(lengths: np.ndarray[Any, Any]) -> Iterator[tuple[int, int]]:
-    """(start, stop) of groups of descending lengths, with the least sum of a call each and sequences x (n^2 + _ROW n).
+    """Yields (start, stop) of the groups of descending lengths that minimise the total cost.
 
-    By dynamic programming over distinct lengths, n being the group's longest.
+    A group costs _CALL + sequences x (n^2 + _ROW n), where n is its longest length. The minimum is found by dynamic
+    programming over the distinct lengths.
     """
     distinct, counts = np.unique(-lengths, return_counts=True)
     of_one = distinct.astype(np.float64) ** 2 - _ROW * distinct
@@ -158,12 +159,12 @@ def _cuts(lengths: np.ndarray[Any, Any]) -> Iterator[tuple[int, int]]:
 
 
 class _Spread(torch.autograd.Function):
-    """Rows to places of their own among zeros; the derivative picks them out again."""
+    """Scatters rows to distinct slots of a zero tensor; the derivative gathers them."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, places: Tensor, count: int) -> Tensor:
-        ctx.save_for_backward(places)
-        return x.new_zeros(count, *x.shape[1:]).index_copy_(0, places, x)
+    def forward(ctx: Any, x: Tensor, slots: Tensor, count: int) -> Tensor:
+        ctx.save_for_backward(slots)
+        return x.new_zeros(count, *x.shape[1:]).index_copy_(0, slots, x)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
@@ -171,13 +172,13 @@ class _Spread(torch.autograd.Function):
 
 
 class _Pick(torch.autograd.Function):
-    """The rows at places, no two of which are the same; the derivative spreads them."""
+    """Gathers rows from distinct slots; the derivative scatters them."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, places: Tensor) -> Tensor:
-        ctx.save_for_backward(places)
+    def forward(ctx: Any, x: Tensor, slots: Tensor) -> Tensor:
+        ctx.save_for_backward(slots)
         ctx.count = len(x)
-        return x.index_select(0, places)
+        return x.index_select(0, slots)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:

@@ -1,4 +1,4 @@
-"""Ranges of rows in packed tensors and arrays, where each user's stand one after another."""
+"""Ranges of rows in packed tensors and arrays, in which the rows of one sequence follow those of another."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from torch import Tensor
 
 
 def owners(lengths: Int[Tensor, " b"], total: int) -> Int[Tensor, " n"]:
-    """The number of the range to which each of `total` rows belongs, where one begins at the end of another."""
+    """Returns the index of the range to which each of `total` rows belongs, for adjacent ranges."""
     return torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths, output_size=total)
 
 
 def ranges(starts: Int[Tensor, " k"], lengths: Int[Tensor, " k"]) -> Int[Tensor, " n"]:
-    """start, start + 1, ... of each start, as many as its length, one after another."""
+    """Concatenates the ranges start, ..., start + length - 1."""
     before = lengths.cumsum(0) - lengths
     return (starts - before).repeat_interleave(lengths) + torch.arange(int(lengths.sum()), device=starts.device)
 
 
 def array_ranges(starts: Int[np.ndarray, " k"], lengths: Int[np.ndarray, " k"]) -> Int[np.ndarray, " n"]:
-    """`ranges` of arrays."""
+    """Computes `ranges` of NumPy arrays."""
     before = np.cumsum(lengths) - lengths
-    places: Int[np.ndarray, " n"] = np.repeat(starts - before, lengths)
-    places += np.arange(len(places))
-    return places
+    indices: Int[np.ndarray, " n"] = np.repeat(starts - before, lengths)
+    indices += np.arange(len(indices))
+    return indices

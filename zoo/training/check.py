@@ -188,7 +188,7 @@ def try_batch(composed: Mapping[str, Any], module: Task, data: TaskData, report:
     report += [f"one batch  loss {float(value.detach()):.4f}", f"memory     {said}"]
     invariants = module.invariants(batch)
     problems += _dependent(module, batch, invariants)
-    report += [f"outputs    do not depend on {each.what}" for each in invariants if not problems]
+    report += [f"outputs    do not depend on {each.part}" for each in invariants if not problems]
     report += [f"costs      {line}" for line in module.costs(batch)]
     module.zero_grad()
     return problems
@@ -219,7 +219,7 @@ def _dependent(module: Task, batch: Any, invariants: Sequence[Invariance]) -> li
         before, after = each.kept(expected), each.kept(module(each.batch))
         if not torch.allclose(before, after, rtol=1e-4, atol=1e-5, equal_nan=True):
             change = float((before - after).abs().max())
-            found.append(f"outputs change by up to {change:.3g} with {each.what}, on which they must not depend")
+            found.append(f"outputs change by up to {change:.3g} with {each.part}, on which they must not depend")
     module.train()
     return found
 

@@ -38,7 +38,7 @@ def empty_splits(data: TaskData) -> list[str]:
         "test": "there will be no figures of it",
     }
     return [
-        f"the split {split!r} has no example, so that {what}. {data.emptiness(split)}."
+        f"the split {split!r} has no example, so that {what}. {data.empty_hint(split)}."
         for split, what in lost.items()
         if not has_examples(data, split)
     ]

@@ -160,7 +160,7 @@ class Recommender(Task):
         CommandOption(name="seen", kind=None, help="recommend also what the user has chosen before"),
     )
 
-    def answering(
+    def predictor(
         self, *, top: int | None = None, explain: str | None = None, seen: bool = False
     ) -> Callable[[Any], dict[str, list[Any]]]:
         """`zoo predict`: the best items of each user and, on request, why."""

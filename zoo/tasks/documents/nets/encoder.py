@@ -13,7 +13,7 @@ from zoo.attention import Attend, EncoderBlock, FeedForward, MixerFactory, Posit
 from zoo.attention.dropout import Dropout
 from zoo.attention.factories import sized
 from zoo.attention.ranges import Count, Rate
-from zoo.tasks.packing import Packing, mixed
+from zoo.tasks.packing import Packing, mix_sequences
 
 
 class Encoder(nn.Module):
@@ -84,7 +84,7 @@ class Encoder(nn.Module):
 def _through(block: Any, x: Float[Tensor, "n d"], packing: Packing, rows: Tensor | None) -> Float[Tensor, "m d"]:
     """What `EncoderBlock` computes, for packed rows; of some rows alone, if these are given."""
     query = block.mixed.before(x.unsqueeze(0)).squeeze(0)
-    y = mixed(block.mixer, query, query, packing)
+    y = mix_sequences(block.mixer, query, query, packing)
     if rows is not None:
         x, y = x[rows], y[rows]
     x = block.mixed.after(x.unsqueeze(0), y.unsqueeze(0))

@@ -138,7 +138,7 @@ class HistoryData(TaskData):
         """Returns the number of items and the length of a window, which the model takes as arguments."""
         return {"items": len(self.log.item_names), "length": self.length}
 
-    def emptiness(self, split: str) -> str:
+    def empty_hint(self, split: str) -> str:
         """Returns the reason why a split has no users, and a remedy."""
         if self.split == "leave_one_out":
             return "No user has the three items or more that data.split=leave_one_out needs. Give longer histories"

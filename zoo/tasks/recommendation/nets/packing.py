@@ -9,19 +9,19 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.attention import MultiHead
-from zoo.tasks.packing import Packing, mixed
+from zoo.tasks.packing import Packing, mix_sequences
 
 
 def mixed_last(
     mixer: nn.Module, query: Float[Tensor, "n d"], source: Float[Tensor, "n d"], packing: Packing
 ) -> Float[Tensor, "b d"]:
-    """The last row of each user of what `mixed` gives: where it can be, the queries of these rows alone.
+    """The last row of each user of what `mix_sequences` returns: where it can be, the queries of these rows alone.
 
     Padding is then in front, so that each query stands at the last key. A site that narrows its support may count keys
     from the first, and a mixer reads one row after the other: they are given all.
     """
     if not isinstance(mixer, MultiHead) or getattr(mixer.attend, "restrict", None) is not None:
-        return mixed(mixer, query, source, packing)[packing.last]
+        return mix_sequences(mixer, query, source, packing)[packing.last]
     queries = mixer.query(query[packing.last])
     parts = (packing.to_groups(x, front=True) for x in (mixer.key(source), mixer.value(source)))
     users = [torch.tensor(group.sequences, device=packing.device) for group in packing.groups]

@@ -14,7 +14,7 @@ from zoo.attention import Attend, FeedForward, Learned, MixerFactory, MultiHead,
 from zoo.attention.dropout import Dropout
 from zoo.attention.factories import sized
 from zoo.attention.ranges import Count, Natural, Rate
-from zoo.tasks.packing import Packing, mixed
+from zoo.tasks.packing import Packing, mix_sequences
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.nets.packing import mixed_last
 
@@ -182,7 +182,7 @@ class Block(nn.Module):
     def forward(self, x: Float[Tensor, "n d"], packing: Packing, last: bool = False) -> Float[Tensor, "m d"]:
         """All rows, or the last one of each user."""
         query = self.mixed(x)
-        y = (mixed_last if last else mixed)(self.mixer, query, x if self.is_paper else query, packing)
+        y = (mixed_last if last else mix_sequences)(self.mixer, query, x if self.is_paper else query, packing)
         before = query if self.is_paper else x
         before = before[packing.last] if last else before
         y = before + (y if self.is_paper else self.dropout(y))
