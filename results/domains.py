@@ -1,4 +1,4 @@
-"""The README's table: a row a domain, each figure from the runs that its page shows in full."""
+"""Makes the README's table: one row per domain, with figures from runs that the domain's page shows in full."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from measured import read_runs, spread
 
 
 def domains() -> Iterator[str]:
-    """Planted data with and without attention, published data, and the speed beside the peer's."""
+    """Makes the rows: planted data with and without attention, published data, and speed compared with a peer."""
     columns = ["domain", "`model=`", "planted data: test (uniform attention)", "its map", "published data, test"]
     yield f"| {' | '.join([*columns, 'training step, peer / ours'])} |"
     yield "|---|---|---|---|---|---|"

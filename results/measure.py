@@ -1,4 +1,4 @@
-"""Runs one configuration with several seeds, each a process of its own, and files what they measured.
+"""Runs one configuration with several seeds, each in its own process, and stores the results.
 
 python results/measure.py gat_cora --seeds 20 -- experiment=gat_cora
 """
@@ -46,7 +46,7 @@ def _run(overrides: list[str]) -> dict[str, object]:
 
 
 def _cpu_seconds() -> float:
-    """Of all processes that were started from here and have ended."""
+    """Returns the processor time of all child processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

@@ -1,4 +1,4 @@
-"""Measured runs, and how their figures are written."""
+"""Reads measured runs and formats their figures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RESULTS = Path(__file__).resolve().parent
 
 
 def with_runs(experiments: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Those that have a run; a row comes with its figures."""
+    """Returns the experiments that have a run; the others have no row in a table."""
     return ((experiment, name) for experiment, name in experiments.items() if (RESULTS / experiment).is_dir())
 
 
@@ -35,6 +35,6 @@ def shown_command(run: dict[str, Any]) -> str:
 
 
 def on_processor(run: Mapping[str, Any]) -> str:
-    """Which processor a benchmark's figures hold for; nothing where the result does not say."""
+    """Returns the processor of a benchmark's figures; an empty string if the result does not name it."""
     found = run.get("processor")
     return f", on {found['name']} ({', '.join(found['flags'])})" if found else ""

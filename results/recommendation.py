@@ -1,4 +1,4 @@
-"""Tables of recommendation."""
+"""Makes the tables of recommendation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ML_1M = {
 
 
 def planted() -> Iterator[str]:
-    """Hits and truth scores on planted sessions, then on planted baskets."""
+    """Makes the table of hits and truth scores on planted sessions and planted baskets."""
     columns = ("model", "test HR@1", "HR@10", "AUC", "pointing", "train - val", "parameters", "seconds", "seeds")
     yield f"| data | {' | '.join(columns)} | command |"
     yield "|---|---|---|---|---|---|---|---|---|---|---|"
@@ -60,14 +60,14 @@ def planted() -> Iterator[str]:
 
 
 def _seconds(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Of training; of a machine that others used meanwhile, what its processor did for the whole command, if known."""
+    """Returns the seconds of training; on a shared machine, the processor time of the whole command, if known."""
     if "cpu_seconds" in runs[0]:
         return f"{statistics.mean(run['cpu_seconds'] for run in runs):.0f}, of one processor, all in all"
     return f"{statistics.mean(run['seconds'] for run in runs):.0f}" if "wall_seconds" in runs[0] else ""
 
 
 def mixers() -> Iterator[str]:
-    """What stands in attention's place, on the same sessions and epochs."""
+    """Makes the table of mixers in place of attention, on the same sessions and epochs."""
     yield "| `attention=` | test HR@1 | HR@10 | NDCG@10 | pointing | parameters |"
     yield "|---|---|---|---|---|---|"
     for experiment, name in with_runs(MIXERS):
@@ -79,7 +79,7 @@ def mixers() -> Iterator[str]:
 
 
 def ml_1m() -> Iterator[str]:
-    """Hits and gains on MovieLens-1M, by both protocols."""
+    """Makes the table of hits and gains on MovieLens-1M, with both protocols."""
     columns = ("HR@10 / NDCG@10 among 100", "published", "of all items", "published", "coverage@10", "epochs", "seeds")
     yield f"| model | {' | '.join(columns)} | command |"
     yield "|---|---|---|---|---|---|---|---|---|"
@@ -102,7 +102,7 @@ def ml_1m() -> Iterator[str]:
 
 
 def benchmark() -> Iterator[str]:
-    """Against padded batches and RecBole."""
+    """Makes the table of times against padded batches and RecBole."""
     (found,) = read_runs("benchmark-recommendation")
     yield "| | ours | peer | (peer / ours) |"
     yield "|---|---|---|---|"
@@ -132,7 +132,7 @@ def benchmark() -> Iterator[str]:
 
 
 def scale() -> Iterator[str]:
-    """A million items, ten million interactions."""
+    """Makes the table of a million items and ten million interactions."""
     (found,) = read_runs("benchmark-recommendation-scale")
     yield "| | time | peak memory, MiB |"
     yield "|---|---|---|"

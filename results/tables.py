@@ -1,4 +1,4 @@
-"""Makes the tables of README.md and docs/ from the measured runs; `--check` only says whether they are up to date.
+"""Makes the tables of README.md and docs/ from the measured runs; `--check` only reports whether they are up to date.
 
 A table stands between `<!-- table NAME -->` and `<!-- end -->`.
 """
@@ -56,13 +56,13 @@ FASHION = {
 
 
 def planted(experiments: Mapping[str, str], column: str, truth: tuple[str, str], digits: int) -> Iterator[str]:
-    """Accuracy and truth score on planted data.
+    """Makes a table of accuracy and truth score on planted data.
 
     Args:
-        column: What the experiments are.
-        truth: The score's title and its name in a run.
-        digits: Of seconds. Those of the processor stand in brackets where a run has them: the whole process, whatever
-            else the machine did.
+        column: Title of the column of experiments.
+        truth: Title of the truth score, and its name in a run.
+        digits: Number of decimal digits of seconds. The processor time of the whole process follows in brackets if a
+            run has it.
     """
     yield f"| {column} | test accuracy | {truth[0]} | train - val | parameters | seconds | seeds | command |"
     yield "|---|---|---|---|---|---|---|---|"
@@ -85,7 +85,7 @@ def planted(experiments: Mapping[str, str], column: str, truth: tuple[str, str],
 
 
 def cora() -> Iterator[str]:
-    """Accuracy on Cora's public split."""
+    """Makes the table of accuracy on Cora's public split."""
     yield "| attention | test accuracy, % | published | epochs | seconds a seed | whole process | seeds | command |"
     yield "|---|---|---|---|---|---|---|---|"
     for experiment, name in CORA.items():
@@ -104,7 +104,7 @@ def cora() -> Iterator[str]:
 
 
 def fashion_mnist() -> Iterator[str]:
-    """Accuracy on the official test set, and what gates change seed by seed."""
+    """Makes the table of accuracy on the official test set, and of the differences that gates make, seed by seed."""
     yield "| model | test accuracy, % | against control, by seed | calibration error | parameters | seeds | command |"
     yield "|---|---|---|---|---|---|---|"
     control = {run["seed"]: run["test/accuracy"] for run in read_runs("resnet20_fashion_mnist")}
@@ -134,7 +134,7 @@ NETWORKS = {
 
 
 def benchmark_vision() -> Iterator[str]:
-    """Milliseconds of every network, and the peers' as multiples of ours."""
+    """Makes the table of milliseconds of every network, with those of peers as multiples of ours."""
     (found,) = read_runs("benchmark-vision")
     yield "| | training step, ms | (peer / ours) | inference, ms | (peer / ours) |"
     yield "|---|---|---|---|---|"
@@ -158,7 +158,7 @@ def benchmark_vision() -> Iterator[str]:
 
 
 def benchmark_graph(experiment: str) -> Iterator[str]:
-    """Against the peers."""
+    """Makes the table of times against the peers."""
     (found,) = read_runs(experiment)
     yield "| | training step, ms | inference, ms | peak memory of training, MiB |"
     yield "|---|---|---|---|"
@@ -184,7 +184,7 @@ def benchmark_graph(experiment: str) -> Iterator[str]:
 
 
 def attention_positions() -> Iterator[str]:
-    """Bits per character at the training length and beyond."""
+    """Makes the table of bits per character at the training length and beyond."""
     runs = read_runs("attention-positions")
     lengths = list(next(iter(runs[0]["bits_per_character"].values())))
     columns = [f"{n} ({int(n) // runs[0]['trained_length']}x)" for n in lengths]
@@ -240,7 +240,7 @@ def _time_at(milliseconds: dict[str, float] | None, peer: str | None) -> str:
 
 
 def attention_maps() -> Iterator[str]:
-    """What exporting the map of a long input takes."""
+    """Makes the table of the memory and time that exporting the map of a long input takes."""
     found = read_runs("benchmark-attention")[0]
     yield f"| of the map of {found['length']:,} positions | memory, MiB | seconds, the pass included |"
     yield "|---|---|---|"
@@ -249,7 +249,7 @@ def attention_maps() -> Iterator[str]:
 
 
 def trust() -> Iterator[str]:
-    """What a run survives, and what that costs."""
+    """Makes the table of the failures that a run survives, and of their cost."""
     (kills,), (hostile,), (startup,), (overhead,) = map(
         read_runs, ("resume-kills", "hostile-checkpoints", "startup", "benchmark-overhead")
     )

@@ -1,4 +1,4 @@
-"""How much memory an operation takes, counted and not measured: the same on every machine."""
+"""Counts the memory that an operation takes, which is the same on every machine."""
 
 from __future__ import annotations
 

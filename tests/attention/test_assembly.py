@@ -1,4 +1,4 @@
-"""What is built from the parts: a factory's sites, a decoder's memory, keys prepared once."""
+"""Parts put together: the sites of a factory, the memory of a decoder, keys that are prepared once."""
 
 from __future__ import annotations
 

@@ -263,7 +263,7 @@ def test_batches_with_nothing_permitted(score: str, normaliser: str) -> None:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("queries", "keys"), [(5, 5), (5, 3), (3, 5), (1, 4)])
 def test_who_sees_a_key(causal: bool, queries: int, keys: int) -> None:
-    """What is known without the whole mask is what the whole mask says."""
+    """The queries that see a key are the same with and without computing the whole mask."""
     for seed in range(10):
         permitted = torch.rand(2, 1, 1, keys, generator=torch.Generator().manual_seed(seed)) < 0.4
         for later in (0, 1):

@@ -1,4 +1,4 @@
-"""What a docstring says of memory is so: the exponent of peak memory over length, counted, forward and backward."""
+"""Memory costs in docstrings hold: the exponent of peak memory over length is counted, forward and backward."""
 
 from __future__ import annotations
 

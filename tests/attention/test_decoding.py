@@ -239,7 +239,7 @@ def placed(position: Any) -> Callable[[int, int], Attend]:
 
 @pytest.mark.parametrize("restrict", [partial(SlidingWindow, radius=2), partial(BigBird, block=2)])
 def test_pooling_in_a_window_is_refused(restrict: Any) -> None:
-    """Where a learned query stands is nowhere: padding would move its window."""
+    """A learned query has no position: padding would move its window."""
     with pytest.raises(ValueError, match="which are those of one sequence; Pooling attends"):
         Pooling(dim=DIM, attend=factory(ScaledDot, restrict=restrict))
 

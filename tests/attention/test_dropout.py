@@ -242,7 +242,7 @@ def test_the_layer_is_torch_s_by_the_function() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("heaviest", [3.0, 30.0, 100.0, 600.0])
 def test_the_heaviest_key_is_dropped(dtype: torch.dtype, heaviest: float) -> None:
-    """What is left is scaled by up to 1e43 and more: the row keeps its sum, or is zero where nothing is left."""
+    """The kept weights are scaled by up to 1e43 and more: the row keeps its sum, or is zero if no weight is left."""
     scores = torch.tensor([[1.0, 2.0, heaviest]], dtype=dtype, requires_grad=True)
     kept = torch.tensor([[True, True, False]])
     made = renormalised(scores.softmax(-1), kept)

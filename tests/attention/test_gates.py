@@ -69,7 +69,7 @@ POOLS = {"avg": [mean], "max": [highest], "both": [mean, highest]}
 
 
 def channel_gates(name: str, gate: Any, image: Tensor) -> list[Tensor]:
-    """Of one image (c,h,w)."""
+    """Computes the gates of one image (c,h,w)."""
     cells = [[channel[y, x] for y in range(image.shape[1]) for x in range(image.shape[2])] for channel in image]
     if name == "se":
         return [sigmoid(s) for s in mlp(gate, [mean(each) for each in cells])]

@@ -175,7 +175,7 @@ def test_key_heads_divide_heads(heads: int, key_heads: int) -> None:
 @every_score
 @every_position
 def test_moving_all_positions_changes_nothing(score: str, position: str) -> None:
-    """What is relative depends on distances alone; what would not is refused."""
+    """Relative positions depend on distances only; scores with which they would not are refused."""
     if is_refused(score, position):
         return
     layer, x = layer_of(score, position=position), draw(2, 7, 24)

@@ -117,7 +117,7 @@ def test_gat_cannot_rank_by_query_and_gatv2_can() -> None:
 
 @pytest.mark.parametrize("kind", MASKS)
 def test_scaled_dot_is_torch_attention(kind: str) -> None:
-    """Where every query has a key; elsewhere torch's own answer is not the law's."""
+    """Every query has a key here; without keys torch does not return zeros."""
     _, allowed = masked(kind, SHAPE)
     allowed = allowed | ~allowed.any(-1, keepdim=True)
     tensors = inputs(SHAPE)

@@ -1,4 +1,4 @@
-"""What stands in self-attention's place: MultiHead or a mixer, what each is given, and what is refused."""
+"""Self-attention of a block: `MultiHead` or a mixer, the arguments of each, and the combinations that are refused."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_shapes() -> None:
 
 
 def window(restrict: SlidingWindow, length: int) -> Tensor:
-    """Who looks at whom."""
+    """Returns a mask of the pairs that attend."""
     x = torch.zeros(1, 1, length, 1)
     attend = Attend(Constant(), Softmax(), restrict=restrict)
     weights = attend.weights(x, x, DenseSupport())

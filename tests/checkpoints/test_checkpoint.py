@@ -74,7 +74,7 @@ def test_everything_in_it_is_of_a_plain_type(tiny_run: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["best.ckpt", "last.ckpt"])
 def test_reading_it_needs_torch_alone(tiny_run: Path, name: str) -> None:
-    """What a pickle asks for stands in its opcodes: nothing of this project or of Lightning."""
+    """The opcodes of the pickle import nothing of this project or of Lightning."""
     with zipfile.ZipFile(tiny_run / "checkpoints" / name) as archive:
         (member,) = [each for each in archive.namelist() if each.endswith("data.pkl")]
         code = archive.read(member)

@@ -68,7 +68,7 @@ def at(content: Any, place: tuple[Any, ...]) -> Any:
 
 
 def others(value: Any, number: int) -> Iterator[Any]:
-    """What stands there instead: nothing, another thing, of a tensor another shape, of a number a larger one."""
+    """Yields replacements of a value: nothing, another type, a tensor of another shape, a larger number."""
     yield GONE
     yield OTHERS[number % len(OTHERS)]
     if isinstance(value, Tensor):

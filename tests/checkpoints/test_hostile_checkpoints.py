@@ -44,7 +44,7 @@ def test_reading_them_is_a_checkpoint_error(hostile: tuple[dict[str, Path], Path
 
 
 def test_refusing_takes_little_memory(hostile: tuple[dict[str, Path], Path]) -> None:
-    """Of each file in turn, in a process whose peak is its own."""
+    """The files are refused one after the other, in a process of their own, whose peak memory is read."""
     code = """
 import resource, sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a checkpoint may ask of the machine, and what its names may do to a terminal."""
+"""Limits on the processes and data that a checkpoint may ask for, and control characters in its names."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ BASES = "_base"
 MODEL = "gat"
 PLACEHOLDER = "given"
 SIZES = {"channels": 3, "height": 224, "width": 224}
-"""Of what cannot be 8."""
+"""Sizes that cannot be 8."""
 
 
 def combinations() -> list[dict[str, str]]:

@@ -84,7 +84,7 @@ def test_the_expectation_is_that_without_dropout() -> None:
 
 
 class _Sizes(TorchDispatchMode):
-    """How large the tensors are that are made, and how many numbers are drawn."""
+    """Records the size of the largest tensor and the number of random numbers drawn."""
 
     def __init__(self) -> None:
         super().__init__()

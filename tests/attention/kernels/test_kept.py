@@ -1,4 +1,4 @@
-"""What follows from sizes is made once, and serves whoever comes next: other modules, training, eager code."""
+"""Tensors that depend on sizes are made once, and serve other modules, training and eager code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PATTERNS: dict[str, Callable[[], nn.Module]] = {
     "shifted": lambda: ShiftedWindows(window=2, shift=1),
 }
 LENGTHS = iter(range(5, 100))
-"""Of a square; each test has one that none had before."""
+"""Sides of a square; each test takes one that no other test has used."""
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_a_length_first_seen_by_an_export(x: Tensor) -> None:
 
 @pytest.mark.parametrize("mode", [torch.inference_mode, FakeTensorMode])
 def test_a_shared_support(mode: type[AbstractContextManager[object]]) -> None:
-    """What a support knows of its own mask and causality, too."""
+    """The same holds for the cached masks of a support."""
     support = DenseSupport(causal=True)
     module = MultiHead(dim=8, heads=2, attend=lambda dim, heads: Attend(ScaledDot(), Softmax()), position=ALiBi)
     x = torch.randn(2, 5, 8)

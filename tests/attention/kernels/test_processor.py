@@ -1,4 +1,4 @@
-"""What is chosen by processor: from shapes and facts alone, and the same mathematics either way."""
+"""Kernels are chosen by shapes and features of the processor only, and all compute the same formulas."""
 
 from __future__ import annotations
 

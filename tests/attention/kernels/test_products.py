@@ -21,7 +21,7 @@ def drawn(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 
 @pytest.fixture
 def convolutions(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
-    """What was given to a convolution, on a processor where it is the faster one."""
+    """Collects the inputs of convolutions, on a processor where convolutions are faster."""
     monkeypatch.setattr(products, "PROCESSOR", ZEN)
     seen: list[Tensor] = []
     original = F.conv2d

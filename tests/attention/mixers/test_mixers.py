@@ -305,7 +305,7 @@ def test_steps_equal_the_full_pass(name: str, ragged: bool) -> None:
 @every_mixer
 @pytest.mark.parametrize("causal", [False, True])
 def test_every_parameter_has_a_gradient(name: str, causal: bool) -> None:
-    """Of a mixer as `self_attention` makes it; several processes wait for each."""
+    """Every parameter of a mixer made by `self_attention` has a gradient, for which distributed training would wait."""
     layer = made(name, causal=causal)
     if not list(layer.parameters()):
         return

@@ -566,7 +566,7 @@ def test_mixed_scores() -> None:
 
 @every_site
 def test_an_alignment_is_learned(site: Callable[..., Attend]) -> None:
-    """What training expects, inference finds: places that stay, or move on by one or by two."""
+    """Inference finds the alignment that training expects: positions that stay, or move by one or two."""
     torch.manual_seed(0)
     attend, project = site(Shape(heads=1, width=16), torch.float32, noise=1.0), nn.Linear(16, 16)
     places = torch.cat([torch.zeros(32, 1).long(), torch.randint(0, 3, (32, 7))], 1).cumsum(1)

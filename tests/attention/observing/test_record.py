@@ -173,7 +173,7 @@ def test_the_budget_is_kept_and_what_it_cut_is_said(net: Net, x: Tensor) -> None
 @pytest.mark.parametrize("score", [ScaledDot(), GAT(dim=4, heads=2)])
 @pytest.mark.parametrize("grad", [False, True])
 def test_weights_are_those_before_dropout(score: nn.Module, grad: bool) -> None:
-    """Of the fused path, of the written-out path, and of edges."""
+    """This holds for the fused path, the written-out path and edges."""
     attend = Attend(score, Softmax(), dropout=0.5)
     dense, nodes = torch.randn(3, 2, 5, 4), torch.randn(5, 2, 4)
     edges = torch.cartesian_prod(torch.arange(5), torch.arange(5)).T

@@ -1,4 +1,4 @@
-"""What is added to inputs: against the formulas, and interpolation against sums written out."""
+"""Position embeddings against their formulas, and interpolation against explicit sums."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def bucket(offset: int, buckets: int, distance: int, causal: bool) -> int:
 
 
 def slope(head: int, heads: int) -> float:
-    """Of the authors' get_slopes."""
+    """Computes a slope as in the authors' `get_slopes`."""
 
     def of_power(n: int) -> list[float]:
         start = 2 ** (-(2 ** -(math.log2(n) - 3)))
@@ -110,7 +110,7 @@ def slope(head: int, heads: int) -> float:
 
 
 def angles(position: Rotary, dim: int) -> list[float]:
-    """How fast each pair turns, from the papers' formulas."""
+    """Computes the angle per position of each pair from the formulas of the papers."""
     scaling, base, pairs = position.scaling, position.base, dim // 2
     if isinstance(scaling, NTKAware):
         base = base * scaling.factor ** (dim / (dim - 2))

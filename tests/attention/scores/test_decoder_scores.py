@@ -39,7 +39,7 @@ SHAPE = Shape(2, 2, STEPS, 4, 3)
 
 
 class Decoding(NamedTuple):
-    """What each step saw, and the gradients of a loss over all steps."""
+    """The contexts and weights of each step, and the gradients of a loss over all steps."""
 
     contexts: Tensor
     weights: Tensor

@@ -55,7 +55,7 @@ class Largest(TorchDispatchMode):
 
 
 def largest(module: nn.Module, n: int, score: nn.Module, written_out: bool, masked: bool) -> int:
-    """Of construction, forward and backward."""
+    """Returns the size of the largest tensor in construction, forward and backward."""
     for make in (windows._sliding, windows._big_bird, windows._windows):
         make.cache_clear()
     x = torch.randn(3, 1, 1, n, 2)
@@ -132,7 +132,7 @@ def test_operations_are_those_of_a_dense_map(name: str) -> None:
 @every_module
 @pytest.mark.parametrize("written_out", [False, True])
 def test_gradients(name: str, written_out: bool) -> None:
-    """Of gradients too, which penalties on gradients need."""
+    """Second derivatives are correct too, which penalties on gradients need."""
     attend = Attend(
         Additive(dim=1, heads=1) if written_out else ScaledDot(), Softmax(), restrict=MODULES[name]
     ).double()

@@ -30,7 +30,7 @@ def random_edges(count: int, sources: int, targets: int, seed: int = 0) -> Tenso
 
 
 def as_edges(dense: Run) -> Run:
-    """What one example in the layout of DenseSupport is in that of EdgeSupport."""
+    """Converts one example from the layout of `DenseSupport` to that of `EdgeSupport`."""
     gradients = dict(dense.gradients)
     for name in ("query", "key", "value"):
         gradients[name] = gradients[name][0].transpose(0, 1)

@@ -314,7 +314,7 @@ def test_a_decoder_with_a_cache_equals_the_full_pass(radius: int, dilation: int,
 
 
 def test_a_step_reads_no_more_than_its_window() -> None:
-    """What stands before is not touched, be it NaN."""
+    """Earlier keys are not read, even if they are NaN."""
     x = inputs(Shape(1, 3, 1, 500, 4))
     before = run(site("scaled dot", SlidingWindow(radius=7)), x, DenseSupport(causal=True)).context
     x["key"][:, :, :-8] = x["value"][:, :, :-8] = torch.nan

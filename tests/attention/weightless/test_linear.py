@@ -208,7 +208,7 @@ def test_features_of_a_long_sequence_are_not_kept(kind: str, causal: bool, monke
 
 
 def test_no_tensor_of_positions_times_features_times_values() -> None:
-    """What the gradient keeps grows by less than half of the published form's n d v."""
+    """The memory saved for the gradient grows by less than half of the n d v of the published form."""
     kept = []
     for length in (2048, 4096):
         tensors = inputs(Shape(1, 1, length, length, 32), torch.float32)

@@ -125,7 +125,7 @@ def test_redrawing_every_so_many_passes_of_training() -> None:
 
 
 def test_redrawing_before_the_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is recomputed are the features of the pass that is differentiated."""
+    """The backward pass recomputes the features of its own forward pass, not the redrawn ones."""
     attend, tensors = drawn(4, 2, 8), inputs(Shape(1, 2, 9, 9, 4))
     gradients = []
     for redraw in (False, True):

@@ -1,4 +1,4 @@
-"""What the mechanisms without weights have in common: groups of heads, queries without keys, shapes that do not fit."""
+"""Common properties of mechanisms without weights: groups of heads, queries without keys, shapes that do not fit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def site(kind: str) -> Weightless:
 
 @every_kind
 def test_a_mask_for_each_head_of_a_group(kind: str) -> None:
-    """What one head of a group sees and another does not: as if each had keys and values of its own."""
+    """Heads of a group may have different masks, as if each had keys and values of its own."""
     attend, tensors = site(kind), inputs(SHAPE)
     grouped = {**tensors, "key": tensors["key"][:, :2], "value": tensors["value"][:, :2]}
     apart = {**tensors, **{name: grouped[name].repeat_interleave(2, 1) for name in ("key", "value")}}
