@@ -122,7 +122,7 @@ def test_pointing_is_of_the_last_position() -> None:
 def test_outputs_do_not_depend_on_what_they_must_not() -> None:
     made, given = module().eval(), batch()
     invariants = made.invariants(given)
-    assert {each.what for each in invariants} == {"other users of the batch", "later items"}
+    assert {each.part for each in invariants} == {"other users of the batch", "later items"}
     for each in invariants:
         torch.testing.assert_close(each.kept(made(each.batch)), each.kept(made(given)))
         assert not torch.equal(made(each.batch), made(given))
