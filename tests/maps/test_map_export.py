@@ -172,7 +172,7 @@ def test_a_task_without_maps_says_so(cli: Any, opened: Any, command: list[Any]) 
     opened(Silent())
     done = cli(command[0], CHECKPOINT, *command[1:])
     assert (done.code, done.out) == (2, "")
-    assert done.err == "zoo: Silent has no maps: it does not say what can be drawn of its data\n"
+    assert done.err == "zoo: Silent has no maps: its class does not define `maps`\n"
     assert not Path("maps").exists()
 
 

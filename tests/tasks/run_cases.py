@@ -1,4 +1,4 @@
-"""What runs of every domain are asked to do: go on exactly, and be the same by two processes as by one."""
+"""Checks of runs in every domain: exact resuming, and equal results with one and two processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def figures(run: Path) -> dict[str, Any]:
 
 
 def stopped_and_continued(cli: Any, options: Sequence[str], after: int) -> Path:
-    """A run that SIGTERM stops after so many steps, and that is continued."""
+    """Stops a run with SIGTERM after some steps, and continues it."""
     start = Interruption.on_train_batch_start
 
     def stop(self: Interruption, trainer: Any, *rest: Any) -> None:
@@ -47,7 +47,7 @@ def stopped_and_continued(cli: Any, options: Sequence[str], after: int) -> Path:
 
 
 def same_run(run: Path, other: Path) -> bool:
-    """Whether weights are equal bit by bit, and figures."""
+    """Checks that weights are equal bit by bit, and metrics are equal."""
     ours = weights(run)
     return figures(run) == figures(other) and all(
         torch.equal(value, ours[name]) for name, value in weights(other).items()
@@ -59,16 +59,16 @@ def command(*options: str) -> list[str]:
 
 
 def finished(words: Sequence[str], folder: Path) -> None:
-    """Runs a command in a folder to its end."""
+    """Runs a command in a folder, and waits for it."""
     environment = processes.environment(OMP_NUM_THREADS="1")
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 
 
 def two_equal_one(cli: Any, options: Sequence[str], folder: Path) -> None:
-    """Trains in `folder` by two processes (`two`) and by one (`one`), and evaluates what two have trained by one.
+    """Trains with two processes (`two`) and with one (`one`), and evaluates the model of two with one.
 
-    SGD: Adam would make steps of the rounding in gradients that are zero but for it, as those of the keys' biases.
+    The optimiser is SGD: where a gradient is zero but for rounding (biases of keys), Adam would step by the rounding.
     """
     same = [*options, "optimizer=sgd", "optimizer.lr=0.1"]
     finished(command(*same, "run_dir=two", "trainer=ddp_cpu", "trainer.devices=2"), folder)

@@ -1,4 +1,4 @@
-"""Data composed of a source, what all domains share, and a domain's own options."""
+"""Data sets composed of a source, the options that all domains share, and those of a domain."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from zoo.tasks.datasets import dataset
 
 
 class Words(TaskData):
-    """Words in the order of a list; the source says which."""
+    """Words of a source, in order."""
 
     def __init__(self, source: list[str], batching: Batching, *, upper: bool = False) -> None:
         super().__init__(source, batching)
@@ -52,13 +52,13 @@ def drawn(*, count: Count = 3, seed: Seed = 0) -> list[str]:
 
 @dataset(Words)
 def listed(*, words: list[str]) -> list[str]:
-    """Words as they are given."""
+    """A source of given words."""
     return words
 
 
 @dataset(Words, generator=drawn)
 def planted(generate: Any) -> list[str]:
-    """Words that were generated."""
+    """A source of generated words."""
     found: list[str] = generate()
     return found
 
@@ -67,7 +67,7 @@ def test_the_options_of_all_parts_are_the_signature() -> None:
     shared = ["max_epochs", "batch_size", "eval_batch_size", "eval_examples", "num_workers"]
     assert list(inspect.signature(listed).parameters) == ["words", *shared, "upper"]
     assert list(inspect.signature(planted).parameters) == ["count", "seed", *shared, "upper"]
-    assert listed.__doc__ == "Words as they are given."
+    assert listed.__doc__ == "A source of given words."
     hints = hints_of(planted)
     assert hints["count"] == Count
     assert hints["batch_size"] == Count | None

@@ -1,4 +1,4 @@
-"""Packed rows and groups of sequences: the cheapest cuts, nothing lost, zeros behind, gradients that come back."""
+"""Packing: groups of least cost, rows that return in order, zero padding, gradients."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_sequence_without_rows() -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kind", ["attention", "recurrent"])
-def test_mixed_rows_are_those_of_each_sequence_alone(kind: str, causal: bool) -> None:
+def test_rows_are_mixed_within_their_sequence_alone(kind: str, causal: bool) -> None:
     torch.default_generator.manual_seed(0)
     attend = AttendFactory(score=ScaledDot, normalise=Softmax)
     mixer = MultiHead(dim=4, heads=2, attend=attend) if kind == "attention" else GatedRecurrent(dim=4)

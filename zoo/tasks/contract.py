@@ -102,7 +102,7 @@ class Task(pl.LightningModule, ABC):
 
     def maps(self, data: Any, options: MapOptions) -> MapSource:
         """Returns the maps of `data` that `zoo maps` writes and `zoo evaluate --worst` describes."""
-        raise ConfigError(f"{type(self).__name__} has no maps: it does not say what can be drawn of its data")
+        raise ConfigError(f"{type(self).__name__} has no maps: its class does not define `maps`")
 
     def gold_attention(self, batch: Any) -> Mapping[str, Tensor]:
         """Returns site -> gold attention of a training batch, shaped as the weights of that site without heads."""

@@ -1,4 +1,4 @@
-"""What the tests of the graph nets share."""
+"""Fixtures of the tests of graph nets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 @pytest.fixture
 def double() -> Iterator[None]:
-    """Tests in float64: a difference of 1e-9 is then one of the formula, and the 1e-5 of the issue is met with room."""
+    """Runs tests in float64, in which differences above 1e-9 are errors of a formula and not of rounding."""
     torch.set_default_dtype(torch.float64)
     torch.manual_seed(0)
     yield
@@ -20,7 +20,7 @@ def double() -> Iterator[None]:
 
 @pytest.fixture
 def edges() -> Tensor:
-    """Repeated edges, self-loops there from the start, node 8 without edges, 9 and 10 with one end of one each."""
+    """Edges with repetitions and self-loops; node 8 has none, nodes 9 and 10 share one."""
     generator = torch.Generator().manual_seed(0)
     random = torch.randint(0, 8, (2, 24), generator=generator)
     return torch.cat([random, random[:, :3], torch.tensor([[2, 5, 9, 1], [2, 5, 0, 10]])], dim=1)

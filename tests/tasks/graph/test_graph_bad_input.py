@@ -1,4 +1,4 @@
-"""What a user can get wrong with graphs, on the command line: one message, exit 2, nothing written, nothing lost."""
+"""Errors of users of graphs on the command line give one message and exit code 2, and change no file."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def content(folder: Path) -> dict[Path, bytes]:
 
 
 def check(cli: Any, arguments: list[object], *said: str) -> None:
-    """One message that says all this, exit code 2, and everything as it was."""
+    """Checks for one message with all these words, exit code 2, and unchanged files."""
     before = content(Path.cwd())
     done = cli(*arguments)
     assert done.code == 2

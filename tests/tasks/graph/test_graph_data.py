@@ -1,4 +1,4 @@
-"""Graphs on their way to the net: batches and their supports, splits, vocabularies, the user's own files, real Cora."""
+"""Data sets of graphs: batches and their supports, splits, vocabularies, the user's own files, real Cora."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLANTED = {"nodes": 240, "classes": 3, "tags": 4, "trusted": 2, "distractors": 2
 
 
 def graph(**changed: Any) -> Graph:
-    """Four nodes; an edge that is there twice, a self-loop, gold on some."""
+    """Four nodes with a repeated edge, a self-loop and gold edges."""
     return Graph(
         **{
             "features": torch.arange(8.0).view(4, 2),
@@ -43,7 +43,7 @@ def graph(**changed: Any) -> Graph:
 
 
 def test_gold_follows_its_edge() -> None:
-    """Edges are sorted by target and self-loops replaced; the gold must go where its edge went."""
+    """Gold follows its edge when edges are sorted by target and self-loops replaced."""
     for self_loops in (True, False):
         batch = as_batch(graph(), self_loops=self_loops)
         support = batch.support
@@ -181,7 +181,7 @@ def test_self_loops_are_optional(cli: Any) -> None:
 
 
 def test_the_command_of_the_data_page_trains(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it stands there, from the top of the repository; only what it leaves goes elsewhere."""
+    """Runs the command as documented, from the root of the repository, with another output folder."""
     text = (ROOT / "data" / "README.md").read_text(encoding="utf-8")
     (command,) = re.findall(r"^    python train\.py (.*data=graph_files.*)$", text, re.M)
     monkeypatch.chdir(ROOT)

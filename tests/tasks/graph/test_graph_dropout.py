@@ -45,7 +45,7 @@ def test_each_head_may_drop_the_input_on_its_own() -> None:
 
 
 def test_dropout_is_for_training_and_keeps_the_mean(edges: Tensor) -> None:
-    """With fixed weights the layer is linear in what is dropped, so that its mean over many draws is what it was."""
+    """With fixed weights the layer is linear in the dropped features, so that dropout keeps its mean."""
     copies = 1000  # of the graph, side by side: as many draws in one call
     shifts = torch.arange(copies).repeat_interleave(edges.shape[1]) * NODES
     hop = Hop(EdgeSupport.from_edges(edges.repeat(1, copies) + shifts, NODES * copies, self_loops=True))
@@ -63,7 +63,7 @@ def test_dropout_is_for_training_and_keeps_the_mean(edges: Tensor) -> None:
 
 
 def test_a_skip_sees_the_dropped_input_as_in_the_authors_code() -> None:
-    """Without edges all that is left is the skip."""
+    """Without edges the output is the skip alone."""
     hop = Hop(EdgeSupport.from_edges(torch.empty(2, 0, dtype=torch.int64), NODES))
     ours, x = layer("uniform", skip=True, dropout=0.5), torch.ones(NODES, FEATURES)
     in_training = ours(x, hop)

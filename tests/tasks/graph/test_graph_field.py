@@ -1,4 +1,4 @@
-"""Receptive fields: what some nodes depend on is enough for their outputs and gradients."""
+"""A receptive field gives the outputs and gradients of the whole graph."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def recorded():
 
 
 def star(neighbours: int, *, names: str = "{}", gold: bool = True, heads: int = 2) -> tuple[LabelledMap, list[str]]:
-    """Node 0 with so many neighbours, the first three gold."""
+    """The map of a node 0 with this number of neighbours, the first three of them gold."""
     nodes = neighbours + 1
     edges = torch.stack([torch.arange(1, nodes), torch.zeros(neighbours, dtype=torch.int64)])
     support = EdgeSupport.from_edges(edges, nodes, self_loops=True)
@@ -124,7 +124,7 @@ def test_memory_is_bounded_by_the_piece(tmp_path: Path) -> None:
     frames.write(edges(found, ids, rows=10_000), tmp_path / "edges.parquet")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 4_000_000, peak  # the table as a whole takes more than ten
+    assert peak < 4_000_000, peak  # the full table takes more than ten million
     assert len(pd.read_parquet(tmp_path / "edges.parquet")) == count
 
 

@@ -32,7 +32,7 @@ DEAD = "http://127.0.0.1:9"
 
 
 class Python2Pickler(pickle._Pickler):
-    """Writes as the authors' Python 2 did: its strings are bytes, and NumPy and SciPy have their names of then."""
+    """Pickles as Python 2 did: strings are bytes, and NumPy and SciPy modules have their former names."""
 
     def save_bytes(self, content: bytes) -> None:
         self.write(pickle.BINSTRING + struct.pack("<i", len(content)) + content)
@@ -146,7 +146,7 @@ def cora(tmp_path: Path, published: dict[str, bytes]):
 
 
 class Reduced:
-    """Pickles as a call: what a hostile file is made of."""
+    """Pickles as a call, as in a hostile file."""
 
     def __init__(self, function: Callable, *args: object) -> None:
         self.call = (function, args)

@@ -1,4 +1,4 @@
-"""What the net, the module and the maps see of a graph: PyG's Data, with the edges' support beside it."""
+"""A graph as a batch: PyG's `Data` with the attention support of its edges."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from zoo.tasks.graph.features import SparseFeatures
 from zoo.tasks.graph.graph import Graph
 
 with warnings.catch_warnings():
-    warnings.filterwarnings("ignore", message=".*torch.jit.script.*")  # PyG's own, at import
+    warnings.filterwarnings("ignore", message=".*torch.jit.script.*")  # raised by PyG at import
     from torch_geometric.data import Data
 
 __all__ = ["Data", "Nodes", "as_batch"]
 
 
 class Nodes(Data):  # type: ignore[misc]
-    """A graph with the nodes that are scored."""
+    """A graph, and the nodes that a step scores (`nodes`)."""
 
     def to(self, device: torch.device | str, *args: Any, **options: Any) -> Nodes:
-        """The graph on a device; itself where it is there already."""
+        """Returns the graph on a device; the same object if it is there already."""
         if self.y.device == torch.device(device):
             return self
         found: Nodes = super().to(device, *args, **options)
@@ -32,7 +32,7 @@ class Nodes(Data):  # type: ignore[misc]
 
 
 def as_batch(graph: Graph, *, self_loops: bool = True) -> Nodes:
-    """PyG's Data with the edges' support, and the gold attention in the order of the support's edges."""
+    """Makes a batch that scores all nodes, with gold attention in the order of the support's edges."""
     count = len(graph.ids)
     support = EdgeSupport.from_edges(graph.edges, count, self_loops=self_loops)
     sparse = graph.features.layout == torch.sparse_csr
@@ -43,7 +43,7 @@ def as_batch(graph: Graph, *, self_loops: bool = True) -> Nodes:
         nodes=torch.arange(count),
         support=support,
         gold=None if graph.gold is None else edge_gold(graph.gold, support),
-        ids=np.array(graph.ids, dtype=object),  # an array: Data would visit every string of a list
+        ids=np.array(graph.ids, dtype=object),  # an array, because Data would visit every string of a list
         label_names=np.array(graph.label_names, dtype=object),
         num_nodes=count,
     )

@@ -1,9 +1,9 @@
 """Cora, Citeseer and Pubmed as the authors of Planetoid published them (Yang et al. 2016, arXiv 1603.08861).
 
-A set is eight files `ind.<name>.*`: the features of the labelled, of all but the test, and of the test nodes (x, allx,
-tx), their one-hot labels (y, ally, ty), an adjacency list (graph), and which nodes the test rows are (test.index). All
-but the last are pickles, and a pickle can run any code: these are read by an unpickler that knows arrays, SciPy's
-matrices and plain containers, and refuses everything else.
+A data set has eight files `ind.<name>.*`: features of the training nodes (x), of all nodes but the test nodes (allx)
+and of the test nodes (tx), their one-hot labels (y, ally, ty), an adjacency list (graph), and the node numbers of the
+test rows (test.index). All but the last are pickles, which can run any code when they are loaded. They are therefore
+read by an unpickler that admits arrays, SciPy's matrices and plain containers, and nothing else.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _VAL_NODES = 500
 
 @dataclass(frozen=True)
 class _Published:
-    """What the published files hold, by which they are recognised: their hashes are not known here."""
+    """Sizes by which published files are recognised, because their hashes are not known."""
 
     folder: str
     nodes: int
@@ -52,7 +52,7 @@ _SETS = {
         classes=7,
         train=140,
         test=1000,
-        # The files have numbers only. Each class is recognised by its size, which is published for the named classes.
+        # The files have class numbers only. Names are matched by the published sizes of the classes.
         label_names=(
             "Theory",
             "Reinforcement_Learning",
@@ -69,16 +69,16 @@ _SETS = {
 
 
 def read_planetoid(root: Path | str, name: str, *, cache: Path | str | None = None) -> Graph:
-    """Reads one of the sets with its public split, features row-normalised; downloads the files that are missing.
+    """Reads a data set with its public split and row-normalised features; downloads missing files.
 
     Args:
-        root: the folder of the data sets; the files are in `<root>/planetoid/<Cora|CiteSeer|PubMed>/raw`.
+        root: Folder of data sets; the files are in `<root>/planetoid/<Cora|CiteSeer|PubMed>/raw`.
         name: `cora`, `citeseer` or `pubmed`.
-        cache: where files are looked for too, and downloaded to when `root` cannot be written.
+        cache: A second folder that is searched for files, and receives downloads if `root` is not writable.
 
     Raises:
-        OfflineError: files are missing and cannot be downloaded.
-        DataError: a file is damaged, is not the published one, or is a pickle of something else.
+        OfflineError: Files are missing and cannot be downloaded.
+        DataError: A file is damaged, is not the published one, or is a pickle of other types.
     """
     if name not in _SETS:
         raise ConfigError(f"There is no Planetoid set {name!r}. {nearest(name, _SETS)}")
@@ -90,7 +90,7 @@ def read_planetoid(root: Path | str, name: str, *, cache: Path | str | None = No
     try:
         return _decode(paths, published)
     except DataError as error:
-        for path in downloaded:  # they would stand in the way of the next attempt
+        for path in downloaded:  # the next attempt would read them again
             path.unlink(missing_ok=True)
         kept = " The files that were downloaded just now were not kept." if downloaded else ""
         raise DataError(f"{error}{kept}") from error
@@ -118,7 +118,7 @@ def _decode(paths: dict[str, Path], published: _Published) -> Graph:
     expect(fits, paths["test.index"], f"it does not name {published.test} nodes after the first {known}")
     expect(published.train + _VAL_NODES <= known, paths["allx"], "there are too few nodes for the validation split")
 
-    # Citeseer's isolated test nodes are missing from test.index: they get no features, no label, and are in no split.
+    # Citeseer's isolated test nodes are missing from test.index. They get no features, no label and no split.
     row = np.full(published.nodes, known + published.test)
     row[:known] = np.arange(known)
     row[test] = known + np.arange(published.test)
@@ -188,8 +188,8 @@ def _adjacency(path: Path, nodes: int) -> tuple[np.ndarray, np.ndarray]:
     lists = isinstance(graph, dict) and all(isinstance(neighbours, list) for neighbours in graph.values())
     expect(lists, path, "it does not hold an adjacency list")
     pairs = [(target, source) for target, neighbours in graph.items() for source in neighbours]
-    whole = all(type(target) is int and type(source) is int for target, source in pairs)
-    expect(bool(pairs) and whole, path, "the nodes are not numbers")
+    are_numbers = all(type(target) is int and type(source) is int for target, source in pairs)
+    expect(bool(pairs) and are_numbers, path, "the nodes are not numbers")
     target, source = np.array(pairs).T
     expect(min(target.min(), source.min()) >= 0, path, "a node number is negative")
     expect(max(target.max(), source.max()) < nodes, path, f"a node number is beyond the last of {nodes} nodes")
@@ -202,7 +202,7 @@ def _unpickle(path: Path) -> Any:
 
 
 class _SavedMatrix:
-    """Takes the place of SciPy's matrix and keeps its arrays, so that they can be checked before SciPy sees them."""
+    """Stands in for SciPy's matrix and keeps its arrays, so that they are checked before SciPy uses them."""
 
     state: Mapping[str, Any] = MappingProxyType({})
 

@@ -1,4 +1,4 @@
-"""Graphs as the trainer takes them: each split scores its own nodes, all at once or, in training, some at a time."""
+"""Data sets of one graph, of which each split scores its own nodes, all at once or in mini-batches for training."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _SMALL = 100_000
 
 @dataclass(frozen=True)
 class GraphSource:
-    """Where a graph comes from.
+    """The source of a graph.
 
     Args:
-        read: Reads it. It takes the `labels` and `feature_names` of a trained model, or None and None.
-        directed: How edges of the user's own files are read.
-        normalised: Whether each node's features are divided by their sum, as they then are in the user's own files.
+        read: `(labels, feature_names) -> Graph`, called with the vocabularies of a trained model, or None and None.
+        directed: If True, the edges of the user's own files are read as directed.
+        normalised: If True, each node's features are divided by their sum, also in the user's own files.
     """
 
     read: Callable[..., Graph]
@@ -42,15 +42,15 @@ class GraphSource:
 
 
 class GraphData(TaskData):
-    """One graph, whole, in every batch; what differs is which nodes are scored.
+    """One graph. Every batch holds all of it; batches differ in the nodes that are scored.
 
-    With a batch size a training step scores so many nodes, in a new order every epoch, and computes their receptive
-    field and no more. Evaluation scores all nodes of a split at once.
+    With a batch size, a training step scores that many nodes, in a new order every epoch, and computes only their
+    receptive field. Evaluation scores all nodes of a split at once.
 
     Args:
-        source: Where the graph comes from.
-        batching: Whose examples are nodes.
-        self_loops: Every node attends to itself too.
+        source: Source of the graph.
+        batching: Options of batches, whose examples are nodes.
+        self_loops: If True, every node also attends to itself.
     """
 
     source: GraphSource
@@ -64,12 +64,12 @@ class GraphData(TaskData):
         graph = self.source.read(labels=trained["labels"], feature_names=trained["features"])
         if self.source.normalised:
             graph = replace(graph, features=row_normalised(graph.features))
-        self._whole = as_batch(graph, self_loops=self.self_loops)
+        self._all_nodes = as_batch(graph, self_loops=self.self_loops)
         return graph
 
     @property
     def graph(self) -> Graph:
-        """What was read."""
+        """The graph that was read."""
         graph: Graph = self.content
         return graph
 
@@ -77,25 +77,25 @@ class GraphData(TaskData):
         return {"labels": content.label_names, "features": content.feature_names}
 
     def sizes(self) -> dict[str, int]:
-        """What the model must know of the data."""
+        """Returns the numbers of features and classes."""
         return {"features": len(self.graph.feature_names), "classes": len(self.graph.label_names)}
 
     def train_size(self) -> int:
-        """Examples an epoch: the nodes of the training split."""
+        """Returns the number of nodes in the training split."""
         return len(self._nodes("train"))
 
     def threads(self) -> int | None:
-        """On small graphs two threads gain nothing, and beside other work they wait for each other."""
+        """Returns 1 for small graphs: two threads gain nothing, and wait for each other on a busy machine."""
         return 1 if self.graph.edges.shape[1] <= _SMALL else None
 
     form: ClassVar[Mapping[str, Any]] = {"labels": [str], "features": [str], "normalised": bool}
 
     def state(self) -> dict[str, Any]:
-        """Labels and features, for a checkpoint, and whether features are divided by their sum."""
+        """Returns the names of labels and features, and whether features are divided by their sum."""
         return {**super().state(), "normalised": self.source.normalised}
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> GraphSource:
-        """The user's own graph, a folder with nodes.csv and edges.csv."""
+        """Returns the source of the user's own graph: a folder with nodes.csv and edges.csv."""
         if len(paths) != 1:
             raise DataError(f"{len(paths)} inputs were given; a model of graphs takes one folder at a time")
         (path,) = paths
@@ -106,9 +106,9 @@ class GraphData(TaskData):
         return GraphSource(read, self.source.directed, state["normalised"])
 
     def examples(self, split: str, *, training: bool = False) -> Examples:
-        """One whose `nodes` are those of the split, or in training, with a batch size, each of these nodes.
+        """Returns one example, the graph with the nodes of the split; for mini-batches, one example for each node.
 
-        The module shares out the nodes of a batch.
+        Every process gets the whole batch, and the module takes its share of the nodes.
         """
         nodes = self._nodes(split)
         if training and self.batching.batch_size is not None:
@@ -122,20 +122,20 @@ class GraphData(TaskData):
         return torch.arange(len(graph.ids)) if split == "all" else (graph.split == SPLITS[split]).nonzero().squeeze(1)
 
     def _scoring(self, nodes: Tensor) -> Nodes:
-        batch = copy.copy(self._whole)
+        batch = copy.copy(self._all_nodes)
         batch.nodes = nodes
         return batch
 
 
 @dataset(GraphData, generator=plant)
 def planted_graph(generate: Callable[[], Graph]) -> GraphSource:
-    """The embedded data set: labels that only the trusted neighbours know (`zoo.tasks.graph.planted`)."""
+    """A generated graph, in which trusted neighbours alone determine a node's label (`zoo.tasks.graph.planted`)."""
     return GraphSource(lambda **_: generate(), directed=True)
 
 
 @dataset(GraphData)
 def planetoid(*, name: str, root: str, cache: str | None = None) -> GraphSource:
-    """Cora, Citeseer or Pubmed with their public split."""
+    """Cora, Citeseer or Pubmed with the public split."""
     return GraphSource(lambda **_: read_planetoid(root, name, cache=cache))
 
 
@@ -149,7 +149,7 @@ def graph_files(
     on_bad_row: str = "error",
     split_seed: Seed = 0,
 ) -> GraphSource:
-    """The user's own graph: see data/README.md."""
+    """The user's own graph, in two files; data/README.md describes their format."""
     options: dict[str, Any] = {"directed": directed, "on_bad_row": on_bad_row, "split_seed": split_seed}
     return GraphSource(partial(read_graph, nodes, edges, **options), directed, normalise)
 

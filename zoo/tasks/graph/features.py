@@ -1,4 +1,4 @@
-"""Node features that are mostly zeros, kept as their nonzeros from the file to the gradient."""
+"""Sparse node features: only the nonzeros are stored, multiplied and differentiated."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from zoo.attention.kernels import sparse
 
 @dataclass(frozen=True, eq=False)
 class SparseFeatures:
-    """A sparse matrix (nodes, features) that can be multiplied and dropped out; only nonzeros cost anything."""
+    """A sparse matrix (nodes, features) with products and dropout, whose cost grows with the nonzeros only."""
 
     values: Float[Tensor, " e"] | Float[Tensor, "e h"]
-    """One number an entry, or one for each head."""
+    """The value of each nonzero, or its value for each head."""
     pattern: SparsePattern
 
     @classmethod
@@ -36,7 +36,7 @@ class SparseFeatures:
         return self.shape[0]
 
     def rows(self, chosen: Int[Tensor, " m"]) -> SparseFeatures:
-        """Those of some nodes, in their order."""
+        """Returns the features of some nodes, in the order of `chosen`."""
         starts = self.pattern.row_starts.long()
         counts = starts.diff()[chosen]
         row = torch.repeat_interleave(torch.arange(len(chosen), device=chosen.device), counts)
@@ -47,18 +47,18 @@ class SparseFeatures:
         return SparseFeatures(self.values[entry][order], pattern)
 
     def project(self, weight: Float[Tensor, "f h d"]) -> Float[Tensor, "n h d"]:
-        """x W for every head."""
+        """Computes x W for every head."""
         if self.values.dim() == 2:
             return sparse.product(self.values, weight, self.pattern)
-        # values that all heads share: one product with the heads side by side
+        # all heads share the values: one product with the weights of the heads side by side
         joined = sparse.product(self.values.unsqueeze(1), weight.flatten(1).unsqueeze(1), self.pattern)
         return joined.view(len(joined), *weight.shape[1:])
 
     def dropout(self, p: float, *, masks: int = 1) -> SparseFeatures:
-        """A zero that is dropped stays a zero: only the nonzeros need random numbers, for each of the masks."""
+        """Applies dropout with one mask, or one for each head. Only the nonzeros need random numbers."""
         if masks == 1:
             return SparseFeatures(dropout(self.values, p, training=True), self.pattern)
-        # heads first in memory, as the product of several heads wants them
+        # heads first in memory, the layout that the product of several heads reads fastest
         return SparseFeatures(dropout(self.values.expand(masks, -1), p, training=True).t(), self.pattern)
 
     def to(self, device: torch.device | str, **options: Any) -> SparseFeatures:
@@ -71,7 +71,7 @@ class SparseFeatures:
 def negated(
     x: Float[Tensor, "n f"] | SparseFeatures, nodes: Int[Tensor, " m"]
 ) -> Float[Tensor, "n f"] | SparseFeatures:
-    """Features with those of some nodes negated, and moved where they are dense: another value everywhere."""
+    """Returns features with different values at some nodes: -x, or -x - 1 if dense, since x may be 0."""
     chosen = torch.zeros(len(x), dtype=torch.bool, device=nodes.device).index_fill_(0, nodes, True)
     if isinstance(x, SparseFeatures):
         starts = x.pattern.row_starts.long()

@@ -1,7 +1,7 @@
-"""The receptive field of some nodes: what of a graph their outputs depend on, and nothing else.
+"""The receptive field of some nodes: the part of a graph that their outputs depend on.
 
-A training step on Cora is about 140 nodes; two layers see 1,664 of its 2,708 nodes, and the second layer computes 140.
-Outputs and gradients are those of the whole graph; only random masks are drawn for fewer elements.
+A training step on Cora scores 140 nodes; two layers see 1,664 of its 2,708 nodes, and the second layer computes 140.
+Outputs and gradients equal those of the whole graph, except that dropout draws masks for fewer elements.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from zoo.tasks.graph.features import SparseFeatures
 
 @dataclass(frozen=True, eq=False)
 class Hop:
-    """What one layer computes: outputs for some of its inputs.
+    """The nodes and edges that one layer computes.
 
     Args:
-        support: Edges from inputs to outputs, each numbered from 0.
-        own: Which input each output is; None where they are the same nodes.
-        edges: Which pair of the whole graph's support each pair is; None where they are the same.
+        support: Edges from the layer's input nodes to its output nodes, both numbered from 0.
+        own: The index of each output node among the inputs. Default: outputs and inputs are the same nodes.
+        edges: The index of each edge in the support of the whole graph. Default: they are the same edges.
     """
 
     support: EdgeSupport
@@ -41,7 +41,7 @@ class Hop:
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """Input features and one hop for each layer; the last hop's outputs are the nodes that were asked for."""
+    """Input features and one hop for each layer; the outputs of the last hop are the scored nodes."""
 
     x: Float[Tensor, "inputs f"] | SparseFeatures
     hops: tuple[Hop, ...]
@@ -50,15 +50,15 @@ class Field:
         return Field(self.x.to(device=device, **options), tuple(hop.to(device, **options) for hop in self.hops))
 
 
-def whole(x: Float[Tensor, "n f"] | SparseFeatures, support: EdgeSupport, layers: int) -> Field:
-    """Every node at every layer."""
+def full_field(x: Float[Tensor, "n f"] | SparseFeatures, support: EdgeSupport, layers: int) -> Field:
+    """Returns the field that computes every node at every layer."""
     return Field(x, (Hop(support),) * layers)
 
 
 def receptive_field(
     x: Float[Tensor, "n f"] | SparseFeatures, support: EdgeSupport, nodes: Int[Tensor, " outputs"], layers: int
 ) -> Field:
-    """What `nodes` depend on, layer by layer from the last to the first."""
+    """Finds the nodes and edges that `nodes` depend on, layer by layer from the last to the first."""
     count = support.pattern.shape[0]
     source, target = support.source.long(), support.target.long()
     hops: list[Hop] = []
@@ -66,10 +66,10 @@ def receptive_field(
     for _ in range(layers):
         needed = _mask(outputs, count)[target]
         inputs = _mask(torch.cat([outputs, source[needed]]), count).nonzero().squeeze(1)
-        edges = torch.stack([_places(inputs, count)[source[needed]], _places(outputs, count)[target[needed]]])
+        edges = torch.stack([_index_of(inputs, count)[source[needed]], _index_of(outputs, count)[target[needed]]])
         part = EdgeSupport.from_edges(edges, len(outputs), len(inputs))
         degrees = None if support.key_degrees is None else support.key_degrees[inputs]
-        own, kept = _places(inputs, count)[outputs], needed.nonzero().squeeze(1)[part.order]
+        own, kept = _index_of(inputs, count)[outputs], needed.nonzero().squeeze(1)[part.order]
         hops.insert(0, Hop(replace(part, key_degrees=degrees), own, kept))
         outputs = inputs
     return Field(x.rows(outputs) if isinstance(x, SparseFeatures) else x.index_select(0, outputs), tuple(hops))
@@ -79,8 +79,8 @@ def _mask(nodes: Int[Tensor, " m"], count: int) -> Tensor:
     return torch.zeros(count, dtype=torch.bool, device=nodes.device).index_fill_(0, nodes, True)
 
 
-def _places(nodes: Int[Tensor, " m"], count: int) -> Int[Tensor, " n"]:
-    """Where each node of the graph stands among `nodes`."""
-    places = torch.zeros(count, dtype=torch.int64, device=nodes.device)
-    places[nodes] = torch.arange(len(nodes), device=nodes.device)
-    return places
+def _index_of(nodes: Int[Tensor, " m"], count: int) -> Int[Tensor, " n"]:
+    """Returns an array that maps a node of the graph to its index in `nodes`."""
+    index = torch.zeros(count, dtype=torch.int64, device=nodes.device)
+    index[nodes] = torch.arange(len(nodes), device=nodes.device)
+    return index

@@ -1,4 +1,4 @@
-"""The picture of a node's neighbourhood: whom it attends to."""
+"""Draws a node with the neighbours that it attends to."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CLASS_COLOURS = ("#4f86c6", "#5fae74", "#c9607f", "#9474bd", "#45a8a8", "#a8795
 _UNKNOWN = "#cfd4dc"
 _OTHER_EDGE = "#4a5f86"
 _WRITTEN = 8
-"""So many edges have their weight written at them."""
+"""Number of edges that are drawn with their weight as text."""
 
 
 def neighbourhood(
@@ -32,16 +32,18 @@ def neighbourhood(
     most: int = 20,
     title: str | None = None,
 ) -> Figure:
-    """One node and those that it attends to, the heaviest at the top and on clockwise.
+    """Draws a node with the neighbours that it attends to, clockwise by falling weight from the top.
 
-    The width and opacity of an edge are its weight, on the same scale in every picture; the heaviest have it written at
-    them. What the node gives itself stands in the middle.
+    Width and opacity of an edge show its weight, on the same scale in every picture. The heaviest edges also have it as
+    text. The weight of the node's self-loop stands in the middle.
 
     Args:
-        head: One head; None for the average of all.
-        classes: What each node is, by which it is coloured; empty where that is not known.
-        most: At most so many neighbours are drawn; the rest is counted.
-        title: Instead of the site and head.
+        found: The map.
+        node: Name of the node.
+        head: Index of a head. Default: the average of all heads.
+        classes: Class of each node, which sets its colour; "" if it is not known. Default: no colours.
+        most: Maximum number of neighbours that are drawn; the caption counts the others.
+        title: Title of the picture. Default: the site and the head.
     """
     from matplotlib.figure import Figure
 
@@ -52,16 +54,16 @@ def neighbourhood(
     axes.set_axis_off()
     axes.set(xlim=(-1.36, 1.36), ylim=(-1.22, 1.22), aspect="equal")
     radius = 0.12 if len(star.sources) <= 16 else 0.1
-    for i, place in enumerate(_places(len(star.sources))):
+    for i, point in enumerate(_circle(len(star.sources))):
         source = int(star.sources[i])
-        _draw_edge(axes, place, float(star.weights[i]), bool(star.gold[i]), is_written=i < _WRITTEN)
-        _draw_node(axes, place, radius, found.labels["source"][source], colour(source))
+        _draw_edge(axes, point, float(star.weights[i]), bool(star.gold[i]), is_written=i < _WRITTEN)
+        _draw_node(axes, point, radius, found.labels["source"][source], colour(source))
     _draw_node(axes, np.zeros(2), 0.19, found.labels["target"][star.node], colour(star.node), own=star.own)
 
     which = f"{found.site}, {'average of the heads' if head is None else f'head {head}'}"
-    said = textwrap.fill(words.describe(found, star.node, head=head, noun="node", among="neighbour"), 78)
+    described = textwrap.fill(words.describe(found, star.node, head=head, noun="node", among="neighbour"), 78)
     figure.text(0.5, 0.965, title or which, ha="center", fontsize=10, color=draw.QUIET, parse_math=False)
-    figure.text(0.5, 0.945, said, ha="center", va="top", fontsize=10.5, color=draw.INK, parse_math=False)
+    figure.text(0.5, 0.945, described, ha="center", va="top", fontsize=10.5, color=draw.INK, parse_math=False)
     figure.text(0.5, 0.018, star.caption, ha="center", fontsize=9, color=draw.QUIET)
     shown = {} if classes is None else {classes[i]: colour(i) for i in sorted({star.node, *star.sources.tolist()})}
     _legend(figure, shown, has_gold=found.gold is not None)
@@ -70,7 +72,7 @@ def neighbourhood(
 
 @dataclass(frozen=True, eq=False)
 class _Star:
-    """A node's edges from heaviest to lightest: those that are drawn, and what the others come to."""
+    """The edges of a node that are drawn, heaviest first, and the number and total weight of the others."""
 
     node: int
     sources: np.ndarray
@@ -103,7 +105,8 @@ def _star(found: LabelledMap, node: str, head: int | None, most: int) -> _Star:
     return _Star(position, sources, weights, gold, own, len(rest), float(pairs.weights[rest].sum()))
 
 
-def _places(count: int) -> np.ndarray:
+def _circle(count: int) -> np.ndarray:
+    """Returns equally spaced points on the unit circle, clockwise from the top."""
     angle = np.pi / 2 - 2 * np.pi * np.arange(count) / max(count, 1)
     return np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
@@ -119,28 +122,28 @@ def _colours(classes: Sequence[str] | None) -> Callable[[int], str]:
     return colour
 
 
-def _draw_edge(axes: Axes, place: np.ndarray, weight: float, is_gold: bool, *, is_written: bool) -> None:
+def _draw_edge(axes: Axes, point: np.ndarray, weight: float, is_gold: bool, *, is_written: bool) -> None:
     from matplotlib.lines import Line2D
 
     colour = draw.GOLD if is_gold else _OTHER_EDGE
     width, opacity = 1.0 + 15 * weight, min((0.5 if is_gold else 0.35) + 1.2 * weight, 1.0)
-    xs, ys = [0.0, float(place[0])], [0.0, float(place[1])]
+    xs, ys = [0.0, float(point[0])], [0.0, float(point[1])]
     axes.add_line(Line2D(xs, ys, color=colour, linewidth=width, alpha=opacity, solid_capstyle="butt", zorder=1))
     if is_written:
-        x, y = place * 0.62
+        x, y = point * 0.62
         box = {"boxstyle": "round,pad=0.18", "facecolor": "white", "edgecolor": colour, "linewidth": 0.8}
         number = words.number(weight)
         axes.text(x, y, number, ha="center", va="center", fontsize=9, color=draw.INK, bbox=box, zorder=3)
 
 
 def _draw_node(
-    axes: Axes, place: np.ndarray, radius: float, label: str, colour: str, *, own: float | None = None
+    axes: Axes, point: np.ndarray, radius: float, label: str, colour: str, *, own: float | None = None
 ) -> None:
-    """A disc with its name inside, or beside it where it is long."""
+    """Draws a disc with the name of the node inside, or outside if the name is long."""
     from matplotlib.patches import Circle
 
-    is_centre = not place.any()
-    x, y = float(place[0]), float(place[1])
+    is_centre = not point.any()
+    x, y = float(point[0]), float(point[1])
     axes.add_patch(Circle((x, y), radius, facecolor=colour, edgecolor="white", linewidth=2.5, zorder=2))
     ink = draw.INK if colour == _UNKNOWN else "white"
     style: dict[str, Any] = {"va": "center", "zorder": 4, "parse_math": False}
@@ -154,12 +157,12 @@ def _draw_node(
         axes.text(x, y, draw.short(label), ha="center", color=ink, fontsize=9.5, **style)
     else:
         side = "center" if abs(x) < 0.25 else "left" if x > 0 else "right"
-        away = place * (1 + radius + (0.06 if side == "center" else 0.03))
+        away = point * (1 + radius + (0.06 if side == "center" else 0.03))
         axes.text(away[0], away[1], draw.short(label, 12), ha=side, color=draw.INK, fontsize=8.5, **style)
 
 
 def _legend(figure: Figure, classes: Mapping[str, str], has_gold: bool) -> None:
-    """A row for the classes, a row for the edges."""
+    """Adds rows with the colours of classes and, if gold is known, a row with those of edges."""
     from matplotlib.lines import Line2D
 
     dot: dict[str, Any] = {"marker": "o", "linestyle": "", "markersize": 9}

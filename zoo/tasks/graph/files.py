@@ -1,4 +1,4 @@
-"""A graph from the user's own two files: `nodes.csv` and `edges.csv`. The format is described in `data/README.md`."""
+"""Reads a graph from two files, `nodes.csv` and `edges.csv`. `data/README.md` describes their format."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ def read_graph(
     labels: Sequence[str] | None = None,
     feature_names: Sequence[str] | None = None,
 ) -> Graph:
-    """Reads a graph; what is not used of the files (bad rows, words, columns) is said in a `UserWarning`.
+    """Reads a graph; a `UserWarning` names the rows, words and columns that are not used.
 
     Args:
-        nodes: columns `id`, `label` (an empty cell: not known), optionally `split` (train, val, test or empty), and the
-            features: either all other columns, numeric, or one column `features` of `word:count` pairs.
-        edges: columns `source` and `target`, which hold node ids.
-        directed: whether a row is one edge, from source to target. Otherwise it is both directions, and an edge is
-            there once however often and in whichever direction it is listed.
-        on_bad_row: whether a bad row is an error or left out.
-        split_seed: where there is no `split` column, the labelled nodes of each label are shuffled with this seed and
-            split 60/20/20.
-        labels: a trained model's labels, in its order. Other labels are then an error, while the label column may be
-            missing, and no label and no split must have nodes.
-        feature_names: a trained model's features, in its order, matched by name. A numeric column must be there; a word
-            that is not among them is left out.
+        nodes: File with the columns `id`, `label` (empty if unknown), optionally `split` (train, val, test or empty),
+            and the features: either all other columns, numeric, or one column `features` of `word:count` pairs.
+        edges: File with the columns `source` and `target`, which hold node ids.
+        directed: If True, a row is one edge from source to target. If False, it is an edge in both directions, and
+            repeated rows count once, whatever their direction.
+        on_bad_row: Policy for bad rows: an error, or left out.
+        split_seed: Seed of the split if there is no column `split`: the nodes of each label are shuffled and split
+            60/20/20.
+        labels: Labels of a trained model, in its order. Other labels are then an error, the label column may be
+            missing, and labels and splits may have no nodes.
+        feature_names: Features of a trained model, in its order, which are matched by name. A missing numeric column
+            is an error; a word that the model does not know is left out.
 
     Raises:
-        DataError: what is wrong, with file, line, column and remedy.
+        DataError: A file is not as described. The message has the file, line, column and a remedy.
     """
     table = read_table(nodes, required=["id"] if labels is not None else ["id", "label"], on_bad_row=on_bad_row)
     columns = _feature_columns(table, feature_names)
@@ -97,7 +97,7 @@ class _Node:
 
 
 def _feature_columns(table: Table, feature_names: Sequence[str] | None) -> list[str] | None:
-    """The numeric columns that are the features, or None where the one column of words is."""
+    """Returns the names of the numeric feature columns, or None if the features are a column of words."""
     others = [name for name in table.columns if name not in _RESERVED]
     if _SPARSE in others:
         if len(others) > 1:
@@ -112,7 +112,7 @@ def _feature_columns(table: Table, feature_names: Sequence[str] | None) -> list[
         raise DataError(message(table.path, table.line, None, what, remedy))
     if feature_names is None:
         return others
-    read_table(table.path, required=feature_names)  # its error names the column that is missing
+    read_table(table.path, required=feature_names)  # raises an error that names the missing column
     known = set(feature_names)
     unused = [name for name in others if name not in known]
     if unused:
@@ -123,7 +123,7 @@ def _feature_columns(table: Table, feature_names: Sequence[str] | None) -> list[
 def _node_reader(
     table: Table, columns: list[str] | None, labels: Sequence[str] | None, listed: set[str]
 ) -> Callable[[Row], _Node]:
-    """Enters every id that it sees into `listed`, also those of bad rows."""
+    """Returns a function that reads a row of nodes.csv, and adds its id to `listed` even if the row is bad."""
     lines: dict[str, int] = {}
     has_label, has_split = "label" in table.columns, "split" in table.columns
     known = None if labels is None else set(labels)
@@ -139,7 +139,7 @@ def _node_reader(
             if known is None:
                 what = f"the node is in split {split!r} and has no label"
                 raise row.error("label", what, "Fill it in, or leave the split empty.")
-            split = ""  # it can be predicted, and cannot be counted
+            split = ""  # without a label the node can be predicted, but not evaluated
         numbers = nothing if columns is None else row.numbers(columns)
         words = _words(row) if columns is None else {}
         name = row.text("id")
@@ -153,7 +153,7 @@ def _node_reader(
 
 
 def _words(row: Row) -> dict[str, float]:
-    """The counts of a cell such as `graph:2 attention`; a word that stands twice counts twice."""
+    """Returns the word counts of a cell such as `graph:2 attention`; counts of repeated words are added."""
     counts: dict[str, float] = {}
     for pair in row.text(_SPARSE, empty=True).split():
         word, _, count = pair.rpartition(":") if ":" in pair else (pair, "", "1")
@@ -201,7 +201,7 @@ def _read_edges(
         try:
             return index[source], index[target]
         except KeyError:
-            if table.collects() and source in listed and target in listed:  # what is wrong is the node's row
+            if table.collects() and source in listed and target in listed:  # the row of that node is bad, and reported
                 row.is_bad = True
                 return 0, 0
             column, name = ("target", target) if source in index else ("source", source)

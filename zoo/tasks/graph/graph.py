@@ -1,4 +1,4 @@
-"""One graph whose nodes are to be classified, and the few operations that every source of graphs needs."""
+"""A graph whose nodes are classified, and operations that all sources of graphs need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 SPLITS = {"train": 0, "val": 1, "test": 2}
 TRAIN, VAL, TEST = SPLITS.values()
 NONE = -1
-"""The split of a node that is in none, and the label of a node whose label is not known."""
+"""The split of a node in no split, and the label of a node with unknown label."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,14 +22,14 @@ class Graph:
     """Nodes with features and labels, and the edges along which messages flow.
 
     Attributes:
-        features: dense, or `torch.sparse_csr` where most entries are zero.
-        feature_names: one for each column.
-        edges: source and target of each edge. Messages flow from source to target. No self-loops are added.
-        labels: -1 where unknown. A node that is in a split has a label.
-        label_names: one for each class.
-        split: `SPLITS`, or `NONE`.
-        ids: the user's own name of each node.
-        gold: the edges that decide the label of their target, where the data was made so that this is known.
+        features: Features of each node: dense, or `torch.sparse_csr` if most entries are zero.
+        feature_names: Name of each feature.
+        edges: Source and target of each edge. Messages flow from source to target. No self-loops are added.
+        labels: Class of each node, or `NONE` if it is unknown. A node in a split has a label.
+        label_names: Name of each class.
+        split: Split of each node: a value of `SPLITS`, or `NONE`.
+        ids: The user's name of each node.
+        gold: True at edges that determine the label of their target. Default: unknown.
     """
 
     features: Float[Tensor, "n f"]
@@ -43,7 +43,7 @@ class Graph:
 
 
 def row_normalised(features: Float[Tensor, "n f"]) -> Float[Tensor, "n f"]:
-    """Each row divided by its sum; a row that sums to zero stays as it is, and a sparse matrix stays sparse."""
+    """Divides each row by its sum, unless the sum is zero. A sparse matrix stays sparse."""
     if features.layout != torch.sparse_csr:
         total = features.sum(1, keepdim=True)
         return features / torch.where(total == 0, 1, total)
@@ -54,7 +54,7 @@ def row_normalised(features: Float[Tensor, "n f"]) -> Float[Tensor, "n f"]:
 
 
 def sparse_features(matrix: sparse.csr_matrix) -> Float[Tensor, "n f"]:
-    """A SciPy matrix as a torch one: columns ascending in each row, no entry twice, no stored zeros."""
+    """Converts a SciPy matrix to torch, with sorted columns, repeated entries added, and no stored zeros."""
     matrix = sparse.csr_matrix(matrix, dtype=np.float32, copy=True)
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
@@ -63,7 +63,7 @@ def sparse_features(matrix: sparse.csr_matrix) -> Float[Tensor, "n f"]:
 
 
 def undirected(edges: Int64[Tensor, "2 e"], nodes: int) -> Int64[Tensor, "2 d"]:
-    """Both directions of every edge, each once however often it was given, ordered by target and then source."""
+    """Returns both directions of every edge, without repetitions, ordered by target and then source."""
     source, target = torch.cat([edges, edges.flip(0)], dim=1)
     key = torch.unique(target * nodes + source)
     return torch.stack([key % nodes, key // nodes])

@@ -1,4 +1,4 @@
-"""The maps of a graph: one example, whose nodes are drawn and described."""
+"""Maps of a graph, which is one example; pictures and words describe single nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class GraphMaps(MapSource):
-    """One pass over the whole graph gives its maps, their tables, what is said of nodes, and the truth score."""
+    """Computes maps, tables, descriptions of nodes and the truth score in one pass over the graph."""
 
     noun = "node"
     is_one_example = True
@@ -41,7 +41,7 @@ class GraphMaps(MapSource):
         return self.batch.ids.tolist()  # type: ignore[no-any-return]
 
     def typical(self, count: int) -> list[int]:
-        """Nodes that have neighbours to weigh."""
+        """Returns nodes with at least three neighbours, of different labels first."""
         degrees = self.batch.support.degrees.tolist()
         order = one_a_label(self.batch.y.tolist(), [degree > 2 for degree in degrees])
         return order[:count]
@@ -80,14 +80,14 @@ class GraphMaps(MapSource):
         return [words.describe(found, self.names()[node]).partition(" attends to ")[2] for node in self.chosen]
 
     def _named(self, found: Recording) -> LabelledMap:
-        """The map that the truth score is of."""
+        """Returns the scored map of a recording, with names and gold."""
         names = self.names()
         gold = self.batch.gold if "gold" in self.batch else None
         return labelled(self.module.scored(found), {"source": names, "target": names}, gold=gold)
 
 
 class _Graph(MappedExample):
-    """All nodes; some of them are drawn and described by the scored map."""
+    """The graph as an example, with pictures and words of some nodes from the scored map."""
 
     def __init__(
         self, found: Recording, batch: Data, scored: LabelledMap, names: Sequence[str], drawn: Sequence[int]

@@ -1,4 +1,4 @@
-"""Node classification: which class each node of a graph has, from its features and those of its neighbours."""
+"""Node classification: predicts the class of each node of a graph."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class NodeClassifier(Task):
 
     Args:
         net: `(features, classes) -> GraphAttentionNet`.
-        optimisation: Optimiser, schedule, frozen layers and rates.
-        features, classes: From the data.
+        optimisation: Optimiser, schedule, frozen layers and learning rates.
+        features, classes: Numbers of features and classes of the data.
         explain_layer: The layer whose map, averaged over its heads, is scored against the gold attention.
     """
 
@@ -74,7 +74,7 @@ class NodeClassifier(Task):
         return logits
 
     def training_step(self, batch: Data, batch_idx: int) -> Tensor:
-        """With several processes each scores its share of the nodes."""
+        """Computes the loss of this process's share of the nodes."""
         nodes = ranks.share(batch.nodes)
         logits = self._logits(batch, nodes)
         total = F.cross_entropy(logits, batch.y.index_select(0, nodes), reduction="sum")
@@ -90,29 +90,29 @@ class NodeClassifier(Task):
         self.log_dict(metrics, on_step=False, on_epoch=True, batch_size=len(batch.nodes))
 
     def test_step(self, batch: Data, batch_idx: int) -> None:
-        """Every metric of the batch's nodes, whichever split they are of; `run` names them after it."""
+        """Logs all metrics under `test/`; an evaluation of another split renames them after it."""
         losses, logits, labels = self._scored(batch)
-        if len(labels):  # one of several processes may have no node
+        if len(labels):  # a process may have no node
             self.test_metrics.update(logits, labels)
         self.log_dict(self.test_metrics, on_step=False, on_epoch=True, batch_size=len(batch.nodes))
         self.test_loss.update(losses)
         self.log("test/loss", self.test_loss, on_step=False, on_epoch=True, batch_size=len(batch.nodes))
         truth = self.truth(batch)
-        if truth is not None:  # of the whole graph in every process
+        if truth is not None:  # every process computes it of the whole graph
             self.log("truth/edge_auc", truth, batch_size=len(batch.nodes))
 
     def explain(self, batch: Data) -> AttentionMap:
-        """The scored map: one layer's attention, averaged over its heads."""
+        """Returns the scored map: the attention of `explain_layer`, averaged over its heads."""
         with torch.no_grad(), self.recording() as maps:
             self(batch)
         return self.scored(maps)
 
     def recording(self) -> AbstractContextManager[Recording]:
-        """Records what the scored map is made of."""
+        """Records the layer of the scored map."""
         return record(self.net, layers=[self.explain_layer])
 
     def scored(self, maps: Recording) -> AttentionMap:
-        """The scored map of a recording."""
+        """Returns the scored map of a recording."""
         (found,) = maps.values()
         return found.mean_heads()
 
@@ -120,13 +120,14 @@ class NodeClassifier(Task):
         return GraphMaps(self, data, options)
 
     def truth(self, batch: Data, explained: AttentionMap | None = None) -> float | None:
-        """How well the weights tell gold edges from others, self-loops aside, at the batch's nodes.
-
-        None where the data does not know which edges matter.
+        """Computes the AUC with which weights separate gold from other edges at the batch's nodes, without self-loops.
 
         Args:
             batch: The graph.
-            explained: Its scored map, where that is known already.
+            explained: Its scored map. Default: it is computed.
+
+        Returns:
+            The AUC, or None if the data has no gold edges.
         """
         if "gold" not in batch:
             return None
@@ -138,7 +139,7 @@ class NodeClassifier(Task):
         return edge_auc(found.weights[:, 0], batch.gold, at_nodes)
 
     def gold_attention(self, batch: Data) -> dict[str, Tensor]:
-        """Of the layer whose map is scored, at the nodes of the batch's receptive field."""
+        """Returns the gold attention of `explain_layer`, at the edges of the batch's receptive field."""
         if "gold" not in batch:
             return {}
         hop = batch.field.hops[self.explain_layer]
@@ -146,7 +147,7 @@ class NodeClassifier(Task):
         return {site: batch.gold if hop.edges is None else batch.gold[hop.edges]}
 
     def predict_step(self, batch: Data, batch_idx: int = 0) -> dict[str, list[Any]]:
-        """One column a key, one entry a node; `loss` is None where the label is not known."""
+        """Returns the columns of predictions.csv, one entry for each node; `loss` is None if the label is unknown."""
         probabilities = self(batch).float().softmax(-1)
         probability, predicted = probabilities.max(-1)
         loss = F.nll_loss(probabilities.clamp(min=1e-12).log(), batch.y.clamp(min=0), reduction="none")
@@ -162,7 +163,7 @@ class NodeClassifier(Task):
         }
 
     def invariants(self, batch: Data) -> Sequence[Invariance]:
-        """A node's output is that of its receptive field: the features of nodes farther away do not matter."""
+        """Returns a change of features outside a node's receptive field, which must not change its output."""
         node = batch.nodes[:1]
         near = torch.zeros(len(batch.y), dtype=torch.bool, device=batch.y.device)
         near[node] = True
@@ -177,18 +178,21 @@ class NodeClassifier(Task):
         return (Invariance(f"nodes more than {len(self.net.layers)} edges away", changed, lambda out: out[node]),)
 
     def vocabularies(self) -> dict[str, dict[str, int]]:
-        """For fine-tuning by name: vocabulary -> parameter -> axis with one entry a name."""
+        """Returns vocabulary -> parameter -> the axis that has one entry for each name."""
         found = self.net.vocabularies()
         return {name: {f"net.{p}": axis for p, axis in axes.items()} for name, axes in found.items()}
 
     def _scored(self, batch: Data) -> tuple[Float[Tensor, " n"], Float[Tensor, "n classes"], Int[Tensor, " n"]]:
-        """Losses, logits and labels of this process's share of the nodes, each the same for any number of processes:
-        all compute the whole split, because sums over other parts of a graph are rounded differently."""
+        """Returns losses, logits and labels of this process's share of the nodes.
+
+        Every process computes the whole split, because sums over another part of a graph are rounded differently, so
+        that the results do not depend on the number of processes.
+        """
         logits = ranks.share(self._logits(batch, batch.nodes))
         labels = batch.y.index_select(0, ranks.share(batch.nodes))
         return F.cross_entropy(logits, labels, reduction="none"), logits, labels
 
     def _logits(self, batch: Data, nodes: Int[Tensor, " n"]) -> Float[Tensor, "n classes"]:
-        if "field" not in batch:  # kept with the batch: with one graph it is the same in every epoch
+        if "field" not in batch:  # kept with the batch, which is the same in every epoch
             batch.field = receptive_field(batch.x, batch.support, nodes, len(self.net.layers))
         return self.net.on_field(batch.field)

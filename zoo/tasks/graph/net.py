@@ -1,4 +1,4 @@
-"""Graph attention networks: GAT (Velickovic et al. 2018) and GATv2 (Brody et al. 2022), by the score they are given."""
+"""Graph attention networks; the score makes them GAT (Velickovic et al. 2018) or GATv2 (Brody et al. 2022)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from zoo.attention import Attend, EdgeSupport, dropout
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.graph.features import SparseFeatures
-from zoo.tasks.graph.field import Field, Hop, whole
+from zoo.tasks.graph.field import Field, Hop, full_field
 
 
 class _ELU(torch.autograd.Function):
@@ -29,12 +29,12 @@ class _ELU(torch.autograd.Function):
 
 
 def elu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """ELU by `exp` where torch takes `expm1`, which on CPUs costs nine times as much for 6e-8 of precision."""
+    """Computes ELU with `exp`; torch's `expm1` costs nine times as much on CPUs and gains 6e-8 of precision."""
     return _ELU.apply(x) if x.device.type == "cpu" else nn.functional.elu(x)
 
 
 class Projection(nn.Module):
-    """Features of each node, once for every head: x W, with W (features, heads, dim)."""
+    """Projects the features of each node for every head: x W, with W (features, heads, dim)."""
 
     def __init__(self, features: Count, heads: Count, dim: Count, *, bias: bool = False) -> None:
         super().__init__()
@@ -43,14 +43,14 @@ class Projection(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot & Bengio 2010, each head a layer of its own, as GAT's authors have it."""
+        """Initialises each head as a layer of its own (Glorot & Bengio 2010), as in the code of GAT's authors."""
         for head in range(self.weight.shape[1]):
             nn.init.xavier_uniform_(self.weight[:, head])
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
     def forward(self, x: Float[Tensor, "n f"] | Float[Tensor, "n h f"] | SparseFeatures) -> Float[Tensor, "n h d"]:
-        """One input for all heads, or one for each."""
+        """Projects `x`, which is the same for all heads, (n,f), or differs, (n,h,f)."""
         if isinstance(x, SparseFeatures):
             projected = x.project(self.weight)
         elif x.dim() == 3:
@@ -61,23 +61,24 @@ class Projection(nn.Module):
 
 
 class GraphAttention(nn.Module):
-    """One layer: h_i' = sum_j alpha_ij W h_j for each head (GAT, eq. 4), heads concatenated or averaged (eqs. 5, 6).
+    """A layer h_i' = sum_j alpha_ij W h_j for each head (GAT, eq. 4), heads concatenated or averaged (eqs. 5, 6).
 
     Args:
         features: Width of the input.
         dim: Width of one head.
         heads: Number of heads.
         attend: `(dim, heads) -> Attend`.
-        shared: One projection for both ends of an edge (GAT) or one for each (GATv2); the target's has no place where
-            nothing is compared (uniform attention).
-        merge: What becomes of the heads.
-        skip: A linear map of the input is added to each head (GAT, section 3.3, inductive).
-        dropout: Of the input and of the projected features (the authors' `in_drop`); that of weights is `attend`'s.
-        drop_by_head: Each head drops the input on its own, as in the authors' code; else all share one mask.
+        shared: If True, both ends of an edge share a projection (GAT); if False, each has its own (GATv2), except that
+            mechanisms that compare nothing (`Uniform`) have none for the target.
+        merge: Whether heads are concatenated or averaged.
+        skip: If True, a linear map of the input is added to each head (GAT, section 3.3, inductive).
+        dropout: Dropout rate of the input and of projected features (the authors' `in_drop`). Dropout of weights is
+            an option of `attend`.
+        drop_by_head: If True, each head has its own dropout mask of the input, as in the authors' code.
     """
 
     compared = ("target",)
-    """What a mechanism that compares nothing does without."""
+    """Names of the projections that are left out if the mechanism compares nothing."""
 
     def __init__(
         self,
@@ -132,12 +133,12 @@ class GraphAttentionNet(nn.Module):
     """Layers of graph attention with ELU between them; the last gives the logits (GAT, section 3.3).
 
     Args:
-        features, classes: From the data.
-        dim: Width of one hidden head.
-        heads: Heads of the hidden layers.
-        merge: What becomes of them.
-        out_heads: Heads of the last layer, averaged.
-        layers: Number of layers, the last included.
+        features, classes: Numbers of features and classes of the data.
+        dim: Width of a head in the hidden layers.
+        heads: Number of heads in the hidden layers.
+        merge: Whether the heads of the hidden layers are concatenated or averaged.
+        out_heads: Number of heads in the last layer, which are averaged.
+        layers: Number of layers, including the last.
         attend, shared, skip, dropout, drop_by_head: As in `GraphAttention`.
     """
 
@@ -178,11 +179,11 @@ class GraphAttentionNet(nn.Module):
         )
 
     def forward(self, x: Float[Tensor, "n f"] | SparseFeatures, support: EdgeSupport) -> Float[Tensor, "n classes"]:
-        """Every node of a graph."""
-        return self.on_field(whole(x, support, len(self.layers)))
+        """Computes the logits of every node."""
+        return self.on_field(full_field(x, support, len(self.layers)))
 
     def on_field(self, field: Field) -> Float[Tensor, "outputs classes"]:
-        """The nodes that a receptive field is of."""
+        """Computes the logits of the scored nodes of a receptive field."""
         first, *rest = zip(self.layers, field.hops, strict=True)
         hidden: Tensor = first[0](field.x, first[1])
         for layer, hop in rest:
@@ -190,7 +191,7 @@ class GraphAttentionNet(nn.Module):
         return hidden
 
     def vocabularies(self) -> dict[str, dict[str, int]]:
-        """Which axis of which parameter has one entry for each feature, and for each label, of the data."""
+        """Returns vocabulary -> parameter -> the axis that has one entry for each feature or label."""
         last = f"layers.{len(self.layers) - 1}."
         features = {n: 0 for n, _ in self.named_parameters() if n.startswith("layers.0.") and n.endswith(".weight")}
         labels = {n: -1 for n, _ in self.named_parameters() if n.startswith(last)}

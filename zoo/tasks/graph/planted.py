@@ -1,17 +1,17 @@
-"""A graph that was made, so that it is known which edges decide the label of a node.
+"""A generated graph, in which the edges that determine a node's label are known.
 
-A node shows a class and a tag. Its neighbours come in crowds, whose members show one class and one tag together. One
-crowd can be trusted, and what it shows is the label; the others are as large and drawn from the same distributions, so
-that neither the number of neighbours that show a class nor a crowd's agreement gives the label away. Who is trusted is
-marked
+The features of a node show a class and a tag. The neighbours of a node come in groups (crowds) of equal size; the
+members of a crowd show the same class and the same tag. One crowd is trusted, and its class is the label of the node.
+The other crowds are drawn from the same distributions, so that neither the counts of classes nor the agreement within a
+crowd reveals the label. The cue of trust is either
 
-- `static`: by the neighbour's tag, half of the tags being trusted by everyone. A mean over neighbours cannot use this,
-  also after a linear map: it adds up classes and tags apart, and what counts is their *product*, the class of those who
-  have a trusted tag. Attention whose ranking of neighbours is the same for every node (GAT's) suffices.
-- `dynamic`: by the tag that the *target* names in its own features. The ranking of neighbours then depends on who asks,
+- `static`: the tag of the neighbour. Half of the tags are trusted by every node. A mean over neighbours cannot use this
+  cue, even after a linear map: it sums classes and tags separately, whereas the label depends on their *product*. GAT,
+  which ranks neighbours in the same order for every node, can use it.
+- `dynamic`: the tag that the *target* names in its own features. The ranking of neighbours then depends on the target,
   which GATv2 can express in one layer and GAT cannot (Brody et al. 2022, arXiv 2105.14491, section 3).
 
-The node's own class has nothing to do with its label.
+The class that a node shows is independent of its own label.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ def plant(
     cue: Cue = "static",
     seed: Seed = 0,
 ) -> Graph:
-    """Makes a graph; equal arguments give equal graphs.
+    """Generates a graph; equal arguments give equal graphs.
 
     Args:
-        nodes: its size.
-        classes: how many labels there are.
-        tags: how many tags there are; half of them are trusted when the cue is static.
-        trusted: how many incoming edges of each node come from its trusted crowd; they are `gold`.
-        distractors: how many come from the other crowds, of `trusted` nodes each (the last may be smaller).
-        width: the number of features, into which class, tag (and named tag) are rotated at random.
-        noise: the standard deviation of the Gaussian noise on each feature.
-        cue: how a trusted neighbour is recognised.
-        seed: the seed of everything random here.
+        nodes: Number of nodes.
+        classes: Number of labels.
+        tags: Number of tags; half of them are trusted if the cue is static.
+        trusted: Number of incoming edges of each node from its trusted crowd; they are `gold`.
+        distractors: Number of incoming edges from other crowds, of `trusted` nodes each (the last may be smaller).
+        width: Number of features; a random rotation maps class, tag (and named tag) to them.
+        noise: Standard deviation of the Gaussian noise on each feature.
+        cue: How a trusted neighbour is recognised.
+        seed: Seed of all random numbers.
     """
     blocks = classes + tags * (2 if cue == "dynamic" else 1)
     _check(nodes, classes, tags, trusted, distractors, width, blocks, cue)
@@ -69,7 +69,7 @@ def plant(
     crowd = np.arange(trusted + distractors) // trusted  # crowd 0 is the trusted one
     source = _draw_sources(random, shown * tags + tag, (crowd_class * tags + crowd_tag)[:, crowd])
 
-    order = np.argsort(source, axis=1)  # else the first edges of a node would be the gold ones
+    order = np.argsort(source, axis=1)  # otherwise the first edges of each node would be its gold ones
     gold = np.take_along_axis(np.broadcast_to(crowd == 0, source.shape), order, axis=1)
     edges = np.stack([np.take_along_axis(source, order, axis=1), np.indices(source.shape)[0]])
 
@@ -94,8 +94,8 @@ def plant(
 
 
 def _facts(random: np.random.Generator, nodes: int, classes: int, tags: int) -> tuple[np.ndarray, ...]:
-    """The class and the tag that each node shows, and the tag that it names."""
-    # Every pair of class and tag is shown equally often, so that the one says nothing about the other.
+    """Draws the class and the tag that each node shows, and the tag that it names."""
+    # Every pair of class and tag is equally frequent, so that the two are independent.
     shown, tag = np.divmod(random.permutation(np.arange(nodes) % (classes * tags)), tags)
     return shown, tag, random.integers(tags, size=nodes)
 
@@ -103,7 +103,7 @@ def _facts(random: np.random.Generator, nodes: int, classes: int, tags: int) -> 
 def _crowd_tags(
     random: np.random.Generator, named: Int[np.ndarray, " n"], tags: int, crowds: int, cue: Cue
 ) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, "n crowds"]]:
-    """The tag of the trusted crowd of each node, and of the others: different ones, as far as there are enough."""
+    """Draws the tag of each node's trusted crowd and those of its other crowds, without repetition if possible."""
     if cue == "dynamic":
         trusted_tag, untrusted = named, tags - 1
         first = named[:, None] + 1
@@ -117,7 +117,7 @@ def _crowd_tags(
 def _draw_sources(
     random: np.random.Generator, cell: Int[np.ndarray, " n"], wanted: Int[np.ndarray, "n k"]
 ) -> Int[np.ndarray, "n k"]:
-    """For each node k different others, each from the cell that is wanted."""
+    """Draws k different neighbours for each node, each from the cell in `wanted`."""
     by_cell = np.argsort(cell, kind="stable")
     size = np.bincount(cell)
     start = np.cumsum(size) - size
@@ -145,7 +145,7 @@ def _check(
         raise ConfigError(f"width={width} is too small: classes and tags take {blocks} features.")
     check_numbers(nodes * (width + classes + 2 * tags + 3 * (trusted + distractors)) + width * width, "these options")
     least = classes * tags * (trusted + distractors + 1)
-    if nodes < least:  # a node must find enough others that show what it is to be shown
+    if nodes < least:  # every cell must hold enough nodes to draw from
         raise ConfigError(
             f"nodes={nodes} is too few for so many classes, tags and neighbours: make it {least} or more."
         )

@@ -1,4 +1,4 @@
-"""Tables of a graph's attention: a row for each edge, and how spread out each node's attention is."""
+"""Tables of a graph's attention: the weight of each edge, and the entropy of each node's weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Found = Mapping[str, AttentionMap] | Mapping[str, LabelledMap]
-"""A recording, or an example of a folder of maps."""
+"""A recording, or an example that was read from a folder of maps, by site."""
 
 
 def edges(
@@ -25,14 +25,14 @@ def edges(
     heads: Heads = "each",
     rows: int = frames.ROWS,
 ) -> Iterator[pd.DataFrame]:
-    """Every edge of every layer and head: layer, head, source, target, weight, is_self_loop.
+    """Yields tables of every edge in every layer and head: layer, head, source, target, weight, is_self_loop.
 
     Args:
-        found: What was recorded, or read back.
-        ids: The name of each node, for a recording; maps that were read have theirs.
-        layers: All sites of the model in order, where only some were recorded; else they are numbered from 0.
-        heads: Each head, or their average alone.
-        rows: Of a piece at most.
+        found: The maps of each site.
+        ids: Name of each node, for a recording; maps that were read have names.
+        layers: All sites of the model in order, which numbers them. Default: the sites of `found`.
+        heads: Whether rows are of each head or of their average.
+        rows: Maximum number of rows of a table.
     """
     for each in _maps(found, ids, layers, heads):
         yield from frames.frames(each, rows=rows)
@@ -41,7 +41,7 @@ def edges(
 def entropies(
     found: Found, ids: Sequence[str] | None = None, *, layers: Sequence[str] | None = None, heads: Heads = "each"
 ) -> Iterator[pd.DataFrame]:
-    """How spread out each node's attention is, a piece for each layer: see `zoo.maps.diagnose.table`."""
+    """Yields a table for each layer with the entropy of each node's weights: see `zoo.maps.diagnose.table`."""
     for each in _maps(found, ids, layers, heads):
         yield diagnose.table(each).rename(columns={"target": "node", "keys": "neighbours"})
 
