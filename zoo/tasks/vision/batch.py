@@ -1,4 +1,4 @@
-"""What the nets, the module and the maps see of pictures: a batch of one size, normalised."""
+"""Pictures, and batches of normalised pictures of one size."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from zoo.tasks.batches import moved
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """One example, before it is in a batch.
+    """One picture as an example.
 
     Args:
-        pixels: Of any size, as the file has them.
-        label: Number of the class; -1 where it is not known.
-        id: The path of the file, or a name of the example.
-        split: train, val or test; "" where it is in none.
-        gold: Pixels where attention belongs, where that is known.
+        pixels: Pixels of any size, as the file has them.
+        label: Index of the class; -1 if it is unknown.
+        id: Path of the file, or name of the example.
+        split: train, val or test; "" for none.
+        gold: True at the pixels that determine the label. Default: unknown.
     """
 
     pixels: UInt8[Tensor, "c h w"]
@@ -34,15 +34,15 @@ class Picture:
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """A batch.
+    """A batch of pictures.
 
     Args:
-        pixels: Normalised.
-        labels: Numbers of the classes; -1 where not known.
-        ids: The path of each picture, or a name of the example.
-        splits: train, val or test; "" where it is in none.
-        label_names: Of the classes, in order.
-        gold: Pixels where attention belongs, where that is known of all.
+        pixels: Normalised pixels.
+        labels: Index of each picture's class; -1 if it is unknown.
+        ids: Path of each picture's file, or name of the example.
+        splits: train, val or test; "" for none.
+        label_names: Name of each class.
+        gold: True at the pixels that determine the label. Default: unknown.
     """
 
     pixels: Float[Tensor, "b c h w"]
@@ -53,7 +53,7 @@ class Images:
     gold: Bool[Tensor, "b h w"] | None = None
 
     def with_pixels(self, pixels: Float[Tensor, "b c h w"]) -> Images:
-        """The same examples with other pixels."""
+        """Returns the same examples with other pixels."""
         return replace(self, pixels=pixels)
 
     def to(self, device: torch.device | str) -> Images:
@@ -63,20 +63,20 @@ class Images:
 def collate(
     pictures: Sequence[Picture], *, mean: Sequence[float], std: Sequence[float], label_names: Sequence[str]
 ) -> Images:
-    """A batch of pictures of one size, normalised all at once.
+    """Makes a batch of pictures of one size, and normalises it.
 
     Args:
-        pictures: At least one.
-        mean: Of each channel, of pixels between 0 and 1.
-        std: Of each channel, likewise.
-        label_names: Of the classes, in order.
+        pictures: At least one picture.
+        mean: Mean of each channel, for pixels between 0 and 1.
+        std: Standard deviation of each channel, for pixels between 0 and 1.
+        label_names: Name of each class.
     """
     shape = pictures[0].pixels.shape
     for picture in pictures:
         if picture.pixels.shape != shape:
             raise DataError(
-                f"{picture.id}: the picture is {_said(picture.pixels)}, and {pictures[0].id} in the same batch is "
-                f"{_said(pictures[0].pixels)}; give data.height and data.width"
+                f"{picture.id}: the picture is {_size_of(picture.pixels)}, and {pictures[0].id} in the same batch is "
+                f"{_size_of(pictures[0].pixels)}; give data.height and data.width"
             )
     golds = [picture.gold for picture in pictures if picture.gold is not None]
     if golds and len(golds) < len(pictures):
@@ -94,11 +94,11 @@ def collate(
 def normalised(
     pixels: UInt8[Tensor, "*b c h w"], mean: Sequence[float], std: Sequence[float]
 ) -> Float[Tensor, "*b c h w"]:
-    """(pixels / 255 - mean) / std, channel by channel."""
+    """Computes (pixels / 255 - mean) / std for each channel."""
     shift, scale = (255 * torch.tensor(numbers, dtype=torch.float32)[:, None, None] for numbers in (mean, std))
     return pixels.float().sub_(shift).div_(scale)
 
 
-def _said(pixels: UInt8[Tensor, "c h w"]) -> str:
+def _size_of(pixels: UInt8[Tensor, "c h w"]) -> str:
     channels, height, width = pixels.shape
     return f"{height} x {width} with {channels} channel{'s' * (channels != 1)}"

@@ -1,4 +1,4 @@
-"""How far confidence is from accuracy."""
+"""Calibration: the difference between confidence and accuracy."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torchmetrics import Metric
 class CalibrationError(Metric):
     """Expected calibration error (Guo et al. 2017, eq. 3): sum_m |B_m| / n |acc(B_m) - conf(B_m)|.
 
-    Bins are kept as sums, so that memory does not grow with the examples and processes add up exactly; torchmetrics
-    keeps every confidence.
+    The state is the sums of each bin, so that memory does not grow with the number of examples, and the sums of several
+    processes add up exactly. (torchmetrics stores every confidence.)
 
     Args:
-        bins: M, of equal width.
+        bins: M, the number of bins of equal width.
     """
 
     full_state_update = False
@@ -33,10 +33,10 @@ class CalibrationError(Metric):
     def update(self, logits: Float[Tensor, "b classes"], labels: Int[Tensor, " b"]) -> None:
         confidence, predicted = logits.float().softmax(-1).max(-1)
         # bins are open on the left: ((m - 1) / M, m / M]
-        place = ((confidence * self.bins).ceil().long() - 1).clamp(0, self.bins - 1)
-        self.count += torch.bincount(place, minlength=self.bins)
-        self.correct += torch.bincount(place[predicted == labels], minlength=self.bins)
-        self.confidence.index_add_(0, place, confidence.double())
+        index = ((confidence * self.bins).ceil().long() - 1).clamp(0, self.bins - 1)
+        self.count += torch.bincount(index, minlength=self.bins)
+        self.correct += torch.bincount(index[predicted == labels], minlength=self.bins)
+        self.confidence.index_add_(0, index, confidence.double())
 
     def compute(self) -> Tensor:
         gaps = (self.correct - self.confidence).abs()

@@ -1,4 +1,4 @@
-"""What gates cost: their share of a net's parameters, products and time."""
+"""Costs of gates: their shares of a net's parameters, multiply-accumulates (MACs) and time."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _GATES = (CBAM, ChannelGate, EfficientChannel, SpatialGate, SqueezeExcitation)
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one gate, of all of them, or of the whole net.
+    """The cost of one gate, of all gates, or of the whole net.
 
     Args:
-        name: Qualified name of the gate.
-        parameters: Their number.
-        macs: Products in convolutions and linear layers for one picture, as papers count them: neither pooling nor the
-            multiplication of the features.
-        seconds: Of one forward pass over the batch, all of the gate included; None where it was not measured.
+        name: Qualified name of the gate, `all gates` or `the net`.
+        parameters: Number of parameters.
+        macs: MACs of convolutions and linear layers for one picture, as papers count them: pooling and the
+            multiplication of the features are not included.
+        seconds: Time of one forward pass over the batch; None if it was not measured.
     """
 
     name: str
@@ -36,22 +36,26 @@ class Cost:
     macs: int
     seconds: float | None
 
-    def share_of(self, whole: Cost) -> str:
-        """In words, beside the cost of the whole net."""
-        pairs = [("parameters", self.parameters, whole.parameters), ("MACs", self.macs, whole.macs)]
-        said = [f"{part:,} {what} ({100 * part / total:.2g}%)" for what, part, total in pairs]
-        if self.seconds is not None and whole.seconds:
-            said.append(f"{1000 * self.seconds:.2f} ms ({100 * self.seconds / whole.seconds:.2g}%)")
-        return f"{self.name}: {', '.join(said)}"
+    def share_of(self, net: Cost) -> str:
+        """Returns the cost in words, with its shares of the cost of the net."""
+        pairs = [("parameters", self.parameters, net.parameters), ("MACs", self.macs, net.macs)]
+        parts = [f"{part:,} {what} ({100 * part / total:.2g}%)" for what, part, total in pairs]
+        if self.seconds is not None and net.seconds:
+            parts.append(f"{1000 * self.seconds:.2f} ms ({100 * self.seconds / net.seconds:.2g}%)")
+        return f"{self.name}: {', '.join(parts)}"
 
 
 def gate_costs(net: nn.Module, pixels: Float[Tensor, "b c h w"], *, repeats: int = 0) -> list[Cost]:
-    """A cost for each gate, then one for `all gates` and one for `the net`; nothing for a net without gates.
+    """Measures the cost of each gate, of all gates and of the net.
 
     Args:
-        net: Not changed; on the device of the pixels, which may be `meta` where no time is wanted.
-        pixels: A batch.
-        repeats: Forward passes whose median is the time; 0 for none. Gates and net are timed in the same pass.
+        net: The net, on the device of the pixels, which may be `meta` if no time is measured. It is not changed.
+        pixels: A batch of pictures.
+        repeats: Number of timed forward passes, of which the median is taken; 0 measures no time. Gates and net are
+            timed in the same passes.
+
+    Returns:
+        One cost for each gate, then those of `all gates` and `the net`; an empty list for a net without gates.
     """
     gates = _outermost_gates(net)
     if not gates:
@@ -71,7 +75,7 @@ def gate_costs(net: nn.Module, pixels: Float[Tensor, "b c h w"], *, repeats: int
 
 
 def _outermost_gates(net: nn.Module) -> dict[str, nn.Module]:
-    """Those that are no part of another gate."""
+    """Returns the gates that are not part of another gate, by name."""
     found: dict[str, nn.Module] = {}
     for name, module in net.named_modules():
         if isinstance(module, _GATES) and not any(name.startswith(f"{outer}.") for outer in found):
@@ -101,14 +105,14 @@ def _seconds(net: nn.Module, gates: dict[str, nn.Module], pixels: Tensor, repeat
         with _between(gates, now) as spent:
             start = now()
             net(pixels)
-            whole = now() - start
-        passes.append([*(spent[name] for name in gates), sum(spent.values()), whole])
+            total = now() - start
+        passes.append([*(spent[name] for name in gates), sum(spent.values()), total])
     return [statistics.median(each) for each in zip(*passes[1:], strict=True)]  # the first pass warms up
 
 
 @contextmanager
 def _between(gates: dict[str, nn.Module], read: Callable[[], Any]) -> Iterator[dict[str, Any]]:
-    """Gate -> by how much a reading grew while the gate ran."""
+    """Yields gate -> the difference of `read()` after and before the gate, summed over its calls."""
     spent: dict[str, Any] = {}
     started: dict[str, Any] = {}
 

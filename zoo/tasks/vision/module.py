@@ -1,4 +1,4 @@
-"""Classification of pictures: loss with mixed and smoothed labels, metrics, where the model looks."""
+"""Classification of pictures: loss with mixup, CutMix and label smoothing, metrics, and the scored map."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ class ImageClassifier(Task):
     """Cross-entropy over classes; top-1 and top-5 accuracy, macro F1, expected calibration error.
 
     Args:
-        net: `(channels, height, width, classes) -> Module`, from pictures to one logit a class.
-        optimisation: Optimiser, schedule, frozen layers and rates.
-        channels, height, width, classes: From the data.
-        size: The name of one of the net's sizes, which is given it.
-        backbone: The name of one of the net's backbones, which is given it.
-        smoothing: Of training labels: this share is spread evenly over all classes.
+        net: `(channels, height, width, classes) -> PictureNet`.
+        optimisation: Optimiser, schedule, frozen layers and learning rates.
+        channels, height, width, classes: Shape of the pictures, and number of classes.
+        size: Name of one of the net's sizes. Default: the net's own default.
+        backbone: Name of one of the net's backbones, for nets that have them.
+        smoothing: Label smoothing: this share of a training label is spread evenly over all classes.
         mixup: Alpha of mixup (Zhang et al. 2018); 0 for none.
-        cutmix: Alpha of CutMix (Yun et al. 2019); 0 for none. With both, each batch takes one of them.
-        channels_last: The memory format of a convolutional net; the outputs are the same.
-        explain: What the map that is scored is made of, see `maps.scored`; None: the one of `usual`, and no map
-            where the net can give none, as with attention that has no weights.
+        cutmix: Alpha of CutMix (Yun et al. 2019); 0 for none. With both, each batch uses one of them at random.
+        channels_last: If True, the net uses this memory format, which is faster for convolutions.
+        explain: Method of the scored map, see `maps.scored`. Default: that of `usual`; without one (attention that has
+            no weights) the model has no map.
     """
 
     primary = "val/accuracy"
@@ -107,7 +107,7 @@ class ImageClassifier(Task):
 
     def training_step(self, batch: Images, batch_idx: int) -> Tensor:
         pixels, labels = batch.pixels, batch.labels
-        if self.mix is not None and len(labels) > 1:  # a picture is mixed with another
+        if self.mix is not None and len(labels) > 1:  # mixing needs two pictures
             pixels, labels = self.mix(pixels, labels)
         total = F.cross_entropy(self._logits(pixels), labels, reduction="sum", label_smoothing=self.smoothing)
         loss = ranks.mean_loss(total, len(labels))
@@ -122,7 +122,7 @@ class ImageClassifier(Task):
         self.log_dict(metrics, on_step=False, on_epoch=True, batch_size=len(batch.labels))
 
     def test_step(self, batch: Images, batch_idx: int) -> None:
-        """Every metric of a batch, whichever split it is of; `run` names them after it."""
+        """Logs all metrics under `test/`; an evaluation of another split renames them after it."""
         logits = self(batch)
         self._label_names = batch.label_names
         self.test_metrics.update(logits, batch.labels)
@@ -142,7 +142,7 @@ class ImageClassifier(Task):
         self.test_confusion.reset()
 
     def on_test_epoch_end(self) -> None:
-        counts = self.test_confusion.compute().tolist()  # here, where all processes are
+        counts = self.test_confusion.compute().tolist()  # all processes take part here
         names = self._label_names
         self._confusion = [
             {"label / prediction": name, **dict(zip(names, row, strict=True))}
@@ -150,26 +150,26 @@ class ImageClassifier(Task):
         ]
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
-        """The confusion matrix of the last split that was evaluated: a row a label, a column a prediction."""
+        """Returns the confusion matrix of the last evaluated split, with labels as rows and predictions as columns."""
         return {"confusion": self._confusion} if self._confusion else {}
 
     @property
     def explain_by(self) -> How:
-        """The way in which the scored map is made, see `maps.scored`."""
+        """The method of the scored map, see `maps.scored`."""
         if self._how is None:
             raise ConfigError("this model has no map of where it looks: its attention has no weights, and no class map")
         return self._how
 
     def look(self, pixels: Float[Tensor, "b c h w"]) -> Look:
-        """Logits and the scored map of one pass."""
-        return look(self.net, self._as_taken(pixels), self.explain_by)
+        """Computes logits and the scored map in one pass."""
+        return look(self.net, self._in_memory_format(pixels), self.explain_by)
 
     def heat(self, batch: Images) -> Float[Tensor, "b r c"]:
-        """Where the model looks, on its own grid of cells."""
-        return heat(self.net, self._as_taken(batch.pixels), self.explain_by)
+        """Computes the scored map on the net's grid of cells."""
+        return heat(self.net, self._in_memory_format(batch.pixels), self.explain_by)
 
     def explain(self, batch: Images) -> AttentionMap:
-        """The scored map: one query, the picture; its keys are the cells of the grid, in reading order."""
+        """Returns the scored map, with the picture as its one query and the cells of the grid, row by row, as keys."""
         weights = self.heat(batch).flatten(1)[:, None, None]
         return AttentionMap(
             site=self.explain_by,
@@ -183,11 +183,11 @@ class ImageClassifier(Task):
         return PictureMaps(self, data, options)
 
     def predict_step(self, batch: Images, batch_idx: int = 0) -> dict[str, list[Any]]:
-        """One column a key, one entry a picture; `loss` is None where the label is not known."""
+        """Returns the columns of predictions.csv, an entry for each picture; `loss` is None if the label is unknown."""
         return self.predicted(batch, self(batch))
 
     def predicted(self, batch: Images, logits: Float[Tensor, "b classes"]) -> dict[str, list[Any]]:
-        """The columns of `predict_step`."""
+        """Returns the columns of `predict_step` for logits that were computed before."""
         probabilities = logits.float().softmax(-1)
         ranked = probabilities.topk(min(5, probabilities.shape[1]))
         names, labels = batch.label_names, batch.labels.tolist()
@@ -207,35 +207,35 @@ class ImageClassifier(Task):
         }
 
     def invariants(self, batch: Images) -> Sequence[Invariance]:
-        """A picture's output is its own: the other pictures of the batch do not matter."""
+        """Returns a change of the other pictures in the batch, which must not change a picture's output."""
         if len(batch.labels) < 2:
             return ()
         others = torch.cat([batch.pixels[:1], -batch.pixels[1:]])
         return (Invariance("other pictures of the batch", batch.with_pixels(others), lambda out: out[:1]),)
 
     def costs(self, batch: Images) -> list[str]:
-        """Each gate's share of the parameters, of the products and of the time of a pass."""
-        costs = gate_costs(self.net, self._as_taken(batch.pixels), repeats=3)
+        """Returns each gate's shares of the net's parameters, MACs and time."""
+        costs = gate_costs(self.net, self._in_memory_format(batch.pixels), repeats=3)
         return [cost.share_of(costs[-1]) for cost in costs[:-1]]
 
     def vocabularies(self) -> dict[str, dict[str, int]]:
-        """The rows of the last layer are matched by the names of the labels."""
+        """Returns the parameters of the last layer, whose rows are matched by label names."""
         return {"labels": {f"net.head.{name}": 0 for name, _ in self.net.head.named_parameters()}}
 
     def stages(self) -> list[str]:
         return [f"net.{each}" for each in self.net.stages()]
 
     def resized(self, name: str, old: Tensor, shape: torch.Size) -> Tensor | None:
-        """Positions of another resolution, interpolated."""
+        """Interpolates positions that were learned at another resolution."""
         return self.net.resized(name.removeprefix("net."), old, shape)
 
     def published(self, name: str) -> Published:
-        """Weights of torchvision for this net."""
+        """Returns torchvision's published weights for this net."""
         weights, labels = published(name, self.net)
         return Published({f"net.{key}": value for key, value in weights.items()}, {"labels": list(labels)})
 
     def gold_attention(self, batch: Images) -> Mapping[str, Tensor]:
-        """Of the class token of the last layer; other tokens have no gold."""
+        """Returns the gold attention of the class token in the last layer; other tokens have none."""
         net = self.net
         if batch.gold is None or not isinstance(net, TokenNet) or net.class_site is None or self.mix is not None:
             return {}
@@ -246,20 +246,20 @@ class ImageClassifier(Task):
         return {f"net.{net.class_site}": gold}
 
     def _logits(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b classes"]:
-        logits: Tensor = self.net(self._as_taken(pixels))
+        logits: Tensor = self.net(self._in_memory_format(pixels))
         return logits
 
-    def _as_taken(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
+    def _in_memory_format(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
         return pixels.contiguous(memory_format=self.memory_format)
 
 
 def _mixing(mixup: float, cutmix: float, classes: int) -> Callable[[Tensor, Int[Tensor, " b"]], Any] | None:
-    """torchvision's transforms of a batch: from labels to probabilities of classes."""
+    """Returns torchvision's transform of (pixels, labels) to mixed pixels and class probabilities, or None."""
     for name, alpha in (("mixup", mixup), ("cutmix", cutmix)):
         if alpha < 0:
             raise ConfigError(f"model.{name}={alpha}: write a number above 0, or 0 for none")
     kinds = ((v2.MixUp, mixup), (v2.CutMix, cutmix))
-    with torch.device("cpu"):  # they look at alpha as a tensor, also where the model is made on meta
+    with torch.device("cpu"):  # the transforms read alpha from a tensor, which has no value on meta
         chosen: list[Any] = [kind(alpha=alpha, num_classes=classes) for kind, alpha in kinds if alpha]
     if len(chosen) < 2:
         return chosen[0] if chosen else None

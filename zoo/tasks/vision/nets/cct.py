@@ -1,4 +1,4 @@
-"""Compact convolutional Transformer: tokens from convolutions, pooled by attention (Hassani et al. 2021)."""
+"""Compact convolutional Transformer: tokens from convolutions, and attention pooling (Hassani et al. 2021)."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ from zoo.attention import (
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.vision.nets.picture_net import TokenNet
 from zoo.tasks.vision.nets.positions import TokenPositions
-from zoo.tasks.vision.nets.vit import check_length, left_out, linears, named_sizes, on_grid
+from zoo.tasks.vision.nets.vit import check_length, linears, named_sizes, on_grid, stochastic_branches
 
 
 class CCT(TokenNet):
     """Convolutions, blocks, a norm, sequence pooling, a linear head (Hassani et al. 2021, section 3).
 
-    As in the authors' code, queries, keys and values have no bias, and the norm before a feed-forward network stands on
-    the residual path itself: x' = norm(x + attention(norm(x))), x'' = x' + feed_forward(x'). Of their biases that of
-    sequence pooling is left out, which the softmax cancels.
+    As in the authors' code, queries, keys and values have no bias, and the norm before a feed-forward network is part
+    of the residual path: x' = norm(x + attention(norm(x))), x'' = x' + feed_forward(x'). Unlike there, sequence pooling
+    has no bias, which its softmax would cancel.
 
     Args:
-        channels, height, width, classes: From the data.
-        attend: `(dim, heads) -> Attend`, of the blocks, or a `MixerFactory`.
-        size: Names what is not given of the numbers: see `SIZES`. Of `cct_7_3x1` 7 is the number of blocks, 3 the
-            kernel, 1 the number of convolutions.
+        channels, height, width, classes: Shape of the pictures, and number of classes.
+        attend: `(dim, heads) -> Attend` of the blocks, or a `MixerFactory`.
+        size: Name in `SIZES` that gives the defaults of `dim`, `layers`, `heads`, `hidden`, `kernel` and
+            `convolutions`; `cct_7_3x1` has 7 blocks, kernels of side 3, and 1 convolution.
         dim: Width of a token.
         layers: Number of blocks.
-        heads: Heads in each; must divide `dim`.
+        heads: Number of heads; must divide `dim`.
         hidden: Hidden units of the feed-forward networks.
         kernel: Side of the kernel of a convolution.
-        convolutions: How many, each with ReLU and max pooling.
-        position: Makes what is added to tokens: a class or partial of `zoo.attention.positions.embeddings`, or None.
-        relative: Makes what attention knows of positions: a class or partial of a `Position`.
-        dropout: Of tokens, of hidden units and of what blocks add; that of weights is `attend`'s.
-        stochastic_depth: Probability with which what the last block adds is left out of an example in training; it
-            grows linearly from 0 at the first block (Huang et al. 2016, section 3).
+        convolutions: Number of convolutions, each with ReLU and max pooling.
+        position: Class or partial of `zoo.attention.positions` that is added to the tokens, or None.
+        relative: Class or partial of a `Position` of attention.
+        dropout: Dropout rate of tokens, hidden units and residual branches; `attend` has an option for that of weights.
+        stochastic_depth: Probability that training drops the last residual branches of an example; it grows linearly
+            over the blocks, from 0 at the first (Huang et al. 2016, section 3).
     """
 
-    # mini is for the planted pictures; the rest are the paper's (table 1 and appendix A).
+    # mini is for the planted pictures; the other sizes are the paper's (table 1 and appendix A).
     SIZES: ClassVar[dict[str, dict[str, int]]] = {
         "mini": {"dim": 64, "layers": 3, "heads": 4, "hidden": 128, "kernel": 7, "convolutions": 1},
         "cct_2_3x2": {"dim": 128, "layers": 2, "heads": 2, "hidden": 128, "kernel": 3, "convolutions": 2},
@@ -113,7 +113,7 @@ class CCT(TokenNet):
                 feed_residual=partial(PreNorm, norm=lambda dim: nn.Identity(), branch=branch),
                 dropout=dropout,
             )
-            for branch in left_out(layers, stochastic_depth)
+            for branch in stochastic_branches(layers, stochastic_depth)
         )
         check_length(self.layers, length)
         self.norm = nn.LayerNorm(dim)
@@ -122,7 +122,7 @@ class CCT(TokenNet):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """As the authors have it."""
+        """Initialises the weights as the authors do."""
         for linear in (*linears(self.layers), self.head):
             nn.init.trunc_normal_(linear.weight, std=0.02)
             if linear.bias is not None:
@@ -132,23 +132,22 @@ class CCT(TokenNet):
             nn.init.trunc_normal_(vectors, std=0.2)
 
     def forward(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b classes"]:
-        """Logits."""
+        """Computes the logits."""
         return self.head(self.pool(self._encoded(pixels)).squeeze(1))  # type: ignore[no-any-return]
 
     def features(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d r k"]:
-        """Tokens after the last norm, on their grid."""
+        """Computes the tokens after the last norm, on their grid."""
         return on_grid(self._encoded(pixels), self.grid(pixels.shape[2], pixels.shape[3]))
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
-        """Rows and columns of tokens of a picture."""
+        """Returns the numbers of rows and columns of tokens."""
         return self.tokens.side(height), self.tokens.side(width)
 
     def stages(self) -> list[str]:
-        """Where parameters are, from input to output."""
         return ["tokens", "position", *(f"layers.{n}" for n in range(len(self.layers))), "norm", "pool", "head"]
 
     def resized(self, name: str, old: Float[Tensor, "..."], shape: torch.Size) -> Float[Tensor, "..."] | None:
-        """Learned positions of another resolution for this one; None for any other parameter."""
+        """Interpolates learned positions of another resolution; returns None for any other parameter."""
         return self.position.resized(old) if name == "position.embedding.vectors" else None
 
     def _encoded(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b n d"]:
@@ -160,15 +159,16 @@ class CCT(TokenNet):
 
 
 class ConvolutionalTokens(nn.Module):
-    """MaxPool(ReLU(Conv(x))), as often as said (Hassani et al. 2021, eq. 1). Pooled first: the result is the same.
+    """MaxPool(ReLU(Conv(x))), one or more times (Hassani et al. 2021, eq. 1).
 
-    Pooling halves each side; strides and padding are those of the authors' code.
+    Pooling halves each side; strides and padding are those of the authors' code. Pooling runs before ReLU, which gives
+    the same result.
 
     Args:
-        channels: Of a picture.
-        dim: Channels of the last convolution; the others have 64.
+        channels: Number of channels of the pictures.
+        dim: Number of channels of the last convolution; the others have 64.
         kernel: Side of the kernels.
-        convolutions: How many.
+        convolutions: Number of convolutions.
     """
 
     def __init__(self, *, channels: Count, dim: Count, kernel: Count, convolutions: Count) -> None:
@@ -192,7 +192,7 @@ class ConvolutionalTokens(nn.Module):
         return x
 
     def side(self, pixels: int) -> int:
-        """How many tokens a side of so many pixels gives."""
+        """Returns the number of tokens along a side with this number of pixels."""
         for _ in self.convolutions:
             pixels = (pixels + 2 * self.padding - self.kernel) // self.stride + 1
             pixels = (pixels - 1) // 2 + 1
@@ -204,7 +204,7 @@ class BothNorms(nn.Module):
 
     Args:
         dim: Width of x.
-        dropout: Of f(x).
+        dropout: Dropout rate of f(norm(x)).
         branch: As in `PreNorm`.
     """
 
@@ -214,9 +214,9 @@ class BothNorms(nn.Module):
         self.norm = nn.LayerNorm(dim)
 
     def before(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        """What f is given."""
+        """Returns the input of f."""
         return self.inner.before(x)
 
     def after(self, x: Float[Tensor, "b n d"], y: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        """The result, where y = f(before(x))."""
+        """Returns the result, for y = f(before(x))."""
         return self.norm(self.inner.after(x, y))  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Interfaces of the nets that classify pictures, as `ImageClassifier` and its maps use them."""
+"""Interfaces of nets that classify pictures, for `ImageClassifier` and its maps."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class PictureNet(nn.Module, ABC):
     """A classifier of pictures: pixels (b,c,h,w) to logits (b,classes).
 
     Attributes:
-        head: The last layer, with a row for each class.
-        averages: Whether logits are `head` of the mean of `features` over all cells.
-        last_map: The module whose output `features` is, in a convolutional net; None in others.
+        head: The last layer, with one row for each class.
+        averages: True if the logits are `head` of the mean of `features` over all cells.
+        last_map: Name of the module whose output is `features`, in a convolutional net; None in others.
     """
 
     head: nn.Linear
@@ -26,36 +26,36 @@ class PictureNet(nn.Module, ABC):
 
     @abstractmethod
     def features(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d rows columns"]:
-        """The last map of features, on a grid of cells."""
+        """Computes the last feature map, on a grid of cells."""
 
     @abstractmethod
     def stages(self) -> list[str]:
-        """Prefixes of parameter names, from the input to the output."""
+        """Returns prefixes of parameter names, from the input to the output."""
 
     def resized(self, name: str, old: Float[Tensor, "..."], shape: torch.Size) -> Float[Tensor, "..."] | None:
-        """A parameter that depends on the resolution, brought to another one; None for any other parameter."""
+        """Resizes a parameter that depends on the resolution; returns None for any other parameter."""
         return None
 
 
 class GridNet(PictureNet):
-    """A net that cuts a picture into a grid of cells, with a token for each."""
+    """A net that divides a picture into a grid of cells, with a token for each."""
 
     @abstractmethod
     def grid(self, height: int, width: int) -> tuple[int, int]:
-        """Rows and columns of cells of a picture."""
+        """Returns the numbers of rows and columns of cells."""
 
     def windows(self, layer: int, height: int, width: int) -> Windows | None:
-        """How a layer cuts the map of a picture into windows; None where every token attends to every other."""
+        """Returns the windows of a layer, or None if every token attends to every other."""
         return None
 
 
 class TokenNet(GridNet):
-    """A net whose tokens stay in place from layer to layer, and attend to each other in each.
+    """A net with the same tokens in all layers, which attend to each other in each layer.
 
     Attributes:
-        extra: Tokens that stand in front of the cells' and belong to none.
-        class_site: The site of the last layer, where the first token is what the head reads.
-        pool_site: The site that pools the tokens for the head.
+        extra: Number of tokens before those of the cells (class token, registers).
+        class_site: Site of the last layer, if the head reads its first token, else None.
+        pool_site: Site that pools the tokens for the head, or None.
     """
 
     extra: int = 0

@@ -1,4 +1,4 @@
-"""Where the tokens of a picture stand: positions of a sequence or of a grid, interpolated for another resolution."""
+"""Positions of the tokens of a picture, in a sequence or on a grid, interpolated for other resolutions."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from zoo.attention.positions.embeddings import resized_grid
 
 
 class TokenPositions(nn.Module):
-    """Adds positions to tokens, and puts those that have no place in the picture in front.
+    """Adds positions to the tokens of a picture, and puts further tokens (a class token) in front of them.
 
-    Positions of a sequence count the tokens in front; those of a grid are for the picture's alone.
+    Positions of a sequence include the tokens in front; positions of a grid do not.
 
     Args:
-        make: A class or partial of `zoo.attention.positions`, given those of `dim`, `length` and `grid` that it asks
-            for; None adds nothing.
+        make: Class or partial of `zoo.attention.positions`, called with those of `dim`, `length` and `grid` that its
+            signature has; None adds no positions.
         dim: Width of a token.
-        grid: Rows and columns of tokens, for which learned positions are made.
+        grid: Numbers of rows and columns of tokens that learned positions are made for.
         front: Number of tokens in front.
     """
 
@@ -44,7 +44,7 @@ class TokenPositions(nn.Module):
     def forward(
         self, x: Float[Tensor, "b n d"], grid: tuple[int, int], front: Float[Tensor, "b f d"] | None = None
     ) -> Float[Tensor, "b m d"]:
-        """`grid` is (rows, columns) of `x`, row by row."""
+        """Adds positions to `x`, whose tokens are the cells of `grid`, (rows, columns), row by row."""
         if self.is_of_grid:
             x = self.embedding(x, grid)
         if front is not None:
@@ -56,7 +56,7 @@ class TokenPositions(nn.Module):
         return self.embedding(x)  # type: ignore[no-any-return]
 
     def resized(self, old: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-        """Learned positions of another grid for this one (Dosovitskiy et al. 2021, section 3.2)."""
+        """Interpolates learned positions of another grid (Dosovitskiy et al. 2021, section 3.2)."""
         if old.dim() == 3:
             return resized_grid(old, self.grid)
         return self._stretched(old, _grid_like(len(old) - self.front, self.grid), self.grid)
@@ -64,13 +64,13 @@ class TokenPositions(nn.Module):
     def _stretched(
         self, vectors: Float[Tensor, "n d"], old: tuple[int, int], new: tuple[int, int]
     ) -> Float[Tensor, "m d"]:
-        """Those in front are kept."""
+        """Interpolates the positions of the picture, and keeps those in front."""
         of_picture = resized_grid(vectors[self.front :].view(*old, -1), new)
         return torch.cat([vectors[: self.front], of_picture.flatten(0, 1)])
 
 
 def _grid_like(length: int, grid: tuple[int, int]) -> tuple[int, int]:
-    """The grid of so many positions: with sides in the ratio of another's, or else a square."""
+    """Returns the grid with this number of positions whose sides have the ratio of `grid`, or else a square."""
     factor = math.gcd(*grid)
     for rows, columns in ((grid[0] // factor, grid[1] // factor), (1, 1)):
         times = math.isqrt(max(0, length) // (rows * columns))

@@ -1,7 +1,7 @@
-"""Weights that torchvision publishes, under the names of our nets: `torchvision:resnet50`, with others than the default
-ones `torchvision:resnet50:IMAGENET1K_V1`.
+"""Weights that torchvision publishes, with the parameter names of our nets.
 
-A family's function renames a whole state dict and knows nothing of files or nets.
+`torchvision:resnet50` names the default weights of a model, `torchvision:resnet50:IMAGENET1K_V1` others. Each family of
+nets has a function that renames the entries of a state dict, independent of files and nets.
 """
 
 from __future__ import annotations
@@ -29,19 +29,22 @@ log = logging.getLogger(__name__)
 
 
 def published(name: str, net: nn.Module) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    """Weights by the names of a net's parameters, and the names of the labels that the rows of its head stand for.
+    """Loads published weights for a net, and the names of the labels of its head.
 
-    What torchvision's net does not have (gates, other mechanisms) is left out. Sizes are the published ones: positions
-    of another resolution are the caller's to interpolate (`net.resized`), rows of the head to match by label.
+    Parameters that torchvision's net does not have (gates, other mechanisms) are missing. Weights have their published
+    sizes: the caller interpolates positions (`net.resized`) and matches the rows of the head by label.
 
     Args:
         name: `torchvision:MODEL`, or `torchvision:MODEL:WEIGHTS`.
-        net: What the weights are for.
+        net: The net that the weights are for.
+
+    Returns:
+        Weights by parameter name, and label names in the order of the head's rows.
 
     Raises:
-        ConfigError: there are no such weights, or none of them fit this net.
-        OfflineError: they cannot be downloaded; the message says which file belongs where.
-        DataError: the file is not what was published.
+        ConfigError: There are no such weights, or they do not fit this net.
+        OfflineError: The file cannot be downloaded. The message says which file to place where.
+        DataError: The file is not the published one.
     """
     model, weights = _weights(name)
     family = _family(net)
@@ -58,12 +61,12 @@ def published(name: str, net: nn.Module) -> tuple[dict[str, Tensor], tuple[str, 
 
 
 def resnet_names(state: State) -> dict[str, Tensor]:
-    """Of torchvision's ResNet for `ResNet`: its own names, but for the last layer."""
+    """Renames weights of torchvision's ResNet for `ResNet`: only the last layer differs."""
     return {_replaced(name, {"fc.": "head."}): weight for name, weight in state.items()}
 
 
 def vit_names(state: State) -> dict[str, Tensor]:
-    """Of torchvision's VisionTransformer for `ViT`; queries, keys and values are projected by three matrices."""
+    """Renames weights of torchvision's VisionTransformer for `ViT`, which projects queries, keys and values apart."""
     known = {
         "class_token": "tokens.class_token",
         "conv_proj.": "tokens.project.",
@@ -93,7 +96,7 @@ def vit_names(state: State) -> dict[str, Tensor]:
 
 
 def swin_names(state: State) -> dict[str, Tensor]:
-    """Of torchvision's SwinTransformer for `Swin`: blocks are numbered through here, and by stage there."""
+    """Renames weights of torchvision's SwinTransformer, which numbers blocks by stage, for `Swin`, which does not."""
     block = {
         "norm1.": "mixed.norm.",
         "attn.proj.": "mixer.out.",
@@ -108,7 +111,7 @@ def swin_names(state: State) -> dict[str, Tensor]:
         stage, _, rest = name.removeprefix("features.").partition(".")
         if not name.startswith("features.") or stage == "0":
             renamed[_replaced(name, {"features.0.": "patches."})] = weight
-        elif int(stage) % 2 == 0:  # blocks and merges are numbered through
+        elif int(stage) % 2 == 0:  # a merge; its number counts the blocks before it
             renamed[f"merges.{len(seen)}.{_replaced(rest, merge)}"] = weight
         else:
             number, _, rest = rest.partition(".")
@@ -118,13 +121,13 @@ def swin_names(state: State) -> dict[str, Tensor]:
             elif rest == "attn.relative_position_bias_table":
                 side = round(len(weight) ** 0.5)
                 renamed[f"{layer}.mixer.attend.position.table"] = weight.T.reshape(-1, side, side)
-            elif rest != "attn.relative_position_index":  # it follows from the window
+            elif rest != "attn.relative_position_index":  # computed from the window
                 renamed[f"{layer}.{_replaced(rest, block)}"] = weight
     return renamed
 
 
 class _Family(NamedTuple):
-    """The models of torchvision that a net may be, each with the options that make it so."""
+    """Models of torchvision, each with the options of a net that equals it, and a function that renames weights."""
 
     models: Mapping[str, str]
     rename: Callable[[State], dict[str, Tensor]] = dict
@@ -147,7 +150,7 @@ _FAMILIES: dict[type[nn.Module], _Family] = {
     TorchvisionCNN: _Family({backbone: f"model.backbone={backbone}" for backbone in backbones()}),
 }
 _CENTRED = ("googlenet", "inception_v3")
-"""Pixels from -1 to 1: torchvision turns ImageNet's normalisation into this within these nets."""
+"""Models with pixels from -1 to 1; torchvision converts ImageNet's normalisation within these nets."""
 
 
 def _family(net: nn.Module) -> _Family:
@@ -159,7 +162,7 @@ def _family(net: nn.Module) -> _Family:
 
 
 def _weights(name: str) -> tuple[str, WeightsEnum]:
-    """torchvision's model and the weights of it that a name stands for."""
+    """Returns the name of torchvision's model, and its weights, for `torchvision:MODEL[:WEIGHTS]`."""
     source, _, rest = name.partition(":")
     model, _, version = rest.partition(":")
     if source != "torchvision":
@@ -174,7 +177,7 @@ def _weights(name: str) -> tuple[str, WeightsEnum]:
 
 
 def _file(weights: WeightsEnum) -> Path:
-    """Where torchvision itself keeps them, downloaded if need be; the file's name ends with the start of its hash."""
+    """Returns the file in torchvision's own cache, downloaded if missing; its name ends with the start of its hash."""
     name = weights.url.rpartition("/")[2]
     found = torch.hub.HASH_REGEX.search(name)
     return fetch(
@@ -186,7 +189,7 @@ def _file(weights: WeightsEnum) -> Path:
 
 
 def _read(file: Path) -> Any:
-    """Tensors alone: whatever else a file holds is refused before it is made."""
+    """Reads tensors; any other object in the file is refused before it is created."""
     try:
         return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
@@ -197,7 +200,7 @@ def _read(file: Path) -> Any:
 
 
 def _checked(state: Any, model: str, weights: WeightsEnum, file: Path) -> dict[str, Tensor]:
-    """The weights as torchvision's own net has them, which knows the names that older files use."""
+    """Loads the weights into torchvision's own net, which also converts the names in older files."""
     options: dict[str, Any] = {}
     if model.startswith("vit"):
         options["image_size"] = weights.meta["min_size"][0]
@@ -207,7 +210,7 @@ def _checked(state: Any, model: str, weights: WeightsEnum, file: Path) -> dict[s
     with torch.device("cpu" if model.startswith("regnet") else "meta"):
         net = get_model(model, weights=None, **options)
     try:
-        if model.startswith("densenet"):  # norm.1 of the files is norm1
+        if model.startswith("densenet"):  # files have norm.1 where nets have norm1
             state = {re.sub(r"(denselayer\d+\.(?:norm|conv))\.([12]\.)", r"\1\2", name): x for name, x in state.items()}
         net.load_state_dict(state, assign=True)
     except (RuntimeError, TypeError, AttributeError) as error:
@@ -218,7 +221,7 @@ def _checked(state: Any, model: str, weights: WeightsEnum, file: Path) -> dict[s
 
 
 def _preprocessing(model: str, weights: WeightsEnum) -> str:
-    """The options that prepare pictures as they were prepared for the published weights."""
+    """Returns the options that preprocess pictures as in the training of the published weights."""
     used = weights.transforms()
     mean, std = ([0.5] * 3, [0.5] * 3) if model in _CENTRED else (used.mean, used.std)
     numbers = {"mean": mean, "std": std}
@@ -227,14 +230,14 @@ def _preprocessing(model: str, weights: WeightsEnum) -> str:
 
 
 def _split(site: str, kind: str, weight: Tensor) -> dict[str, Tensor]:
-    """One projection of queries, keys and values as three."""
+    """Splits one projection of queries, keys and values into three."""
     parts = zip(("query", "key", "value"), weight.chunk(3), strict=True)
     return {f"{site}.{part}.{kind}": each for part, each in parts}
 
 
-def _replaced(name: str, beginnings: Mapping[str, str]) -> str:
-    """A name with another beginning, if it is one of these."""
-    for old, new in beginnings.items():
+def _replaced(name: str, prefixes: Mapping[str, str]) -> str:
+    """Replaces the first matching prefix of a name."""
+    for old, new in prefixes.items():
         if name.startswith(old):
             return new + name.removeprefix(old)
     return name

@@ -1,4 +1,4 @@
-"""Residual networks (He et al. 2016), for small pictures and for ImageNet's, with a gate in every residual branch."""
+"""Residual networks (He et al. 2016) for CIFAR and ImageNet, with an optional gate in every residual branch."""
 
 from __future__ import annotations
 
@@ -23,31 +23,33 @@ _IMAGENET: dict[int, tuple[bool, tuple[int, ...]]] = {
     101: (True, (3, 4, 23, 3)),
     152: (True, (3, 8, 36, 3)),
 }
-"""He et al. 2016, table 1: depth -> whether the blocks are bottlenecks, and how many each stage has."""
+"""He et al. 2016, table 1: depth -> whether blocks are bottlenecks, and the number of blocks in each stage."""
 
 
 class ResNet(PictureNet):
     """A stem, stages of residual blocks, the mean over the picture and a linear layer.
 
-    Form `cifar` is section 4.2 of the paper: three stages of n blocks, 6n + 2 layers. Form `imagenet` is table 1 with
-    the stride in the 3x3 convolution, as torchvision has it; its parameters have torchvision's names, but for `head`.
+    The form `cifar` is section 4.2 of the paper: three stages of n blocks, 6n + 2 layers. The form `imagenet` is table
+    1 with the stride in the 3x3 convolution, as in torchvision. Its parameters have torchvision's names, except `head`.
 
     Args:
-        channels: Of the pictures.
-        height, width: Of the pictures; the net takes any.
-        classes: How many logits.
-        size: The name of a depth.
-        depth: Number of layers; if not given, the size's.
-        form: If not given, that of the depth: `imagenet` for 18, 34, 50, 101 and 152, `cifar` for others.
-        dim: Width of the first stage, doubled by each stage after it; if not given, the form's 16 or 64.
+        channels: Number of channels of the pictures.
+        height, width: Size of the pictures; it does not change the net.
+        classes: Number of classes.
+        size: Name of a depth, such as `resnet20`.
+        depth: Number of layers. Default: that of `size`.
+        form: Default: `imagenet` for the depths 18, 34, 50, 101 and 152, otherwise `cifar`.
+        dim: Width of the first stage, which doubles with each stage. Default: 16 for `cifar`, 64 for `imagenet`.
         gate: `(channels) -> Module`, at the end of each residual branch (Hu et al. 2018, fig. 3; Woo et al. 2018,
             fig. 3).
-        stem: One 3x3 convolution, or ImageNet's 7x7 and pooling, which make the picture 4 times smaller a side; if not
-            given, the form's.
-        shortcut: Where a block changes the shape: a 1x1 convolution (option B), or every other pixel and zeros (option
-            A), with which the paper's CIFAR networks have no other parameters than their layers.
-        zero_init: Each block starts as its shortcut: the weight of the last normalisation in a branch is zero.
-        stochastic_depth: Probability with which training leaves out the last branch; those before it linearly less
+        stem: `small`, a 3x3 convolution, or `large`, ImageNet's 7x7 convolution and pooling, which divide each side by
+            4. Default: that of the form.
+        shortcut: Shortcut of blocks that change the shape: `projection`, a 1x1 convolution (option B), or `padding`,
+            every second pixel and channels of zeros (option A), which has no parameters; the paper's CIFAR networks
+            use it.
+        zero_init: If True, the last normalisation of each branch starts with weight zero, so that the block starts as
+            its shortcut.
+        stochastic_depth: Probability that training drops the last residual branch; it grows linearly over the blocks
             (Huang et al. 2016, eq. 4).
     """
 
@@ -116,14 +118,14 @@ class ResNet(PictureNet):
         return logits
 
     def features(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d rows columns"]:
-        """The last map: logits are `head` of its mean over the cells."""
+        """Computes the last map; the logits are `head` of its mean over the cells."""
         x = self.pool(self.bn1(self.conv1(x)).relu_())
         for stage in self._stages:
             x = self.get_submodule(stage)(x)
         return x
 
     def stages(self) -> list[str]:
-        """See `PictureNet`; `bn1` counts with the first."""
+        """See `PictureNet`. The prefix `conv1` also stands for `bn1`."""
         return ["conv1", *self._stages, "head"]
 
     def _depth(self, size: str | None) -> int:
@@ -165,7 +167,7 @@ class Basic(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """relu(shortcut(x) + gate(branch)), the branch 1x1, 3x3 and 1x1 (He et al. 2016, fig. 5, right)."""
+    """relu(shortcut(x) + gate(branch)), with 1x1, 3x3 and 1x1 convolutions as branch (He et al. 2016, fig. 5)."""
 
     expansion: ClassVar[int] = 4
 
@@ -200,7 +202,7 @@ class Bottleneck(nn.Module):
 
 
 class Padding(nn.Module):
-    """Every `stride`-th pixel, with channels of zeros behind the input's (He et al. 2016, section 3.3, option A)."""
+    """Takes every `stride`-th pixel and appends channels of zeros (He et al. 2016, section 3.3, option A)."""
 
     def __init__(self, *, channels: Count, stride: int) -> None:
         super().__init__()
@@ -213,7 +215,7 @@ class Padding(nn.Module):
 
 
 def _layout(depth: int, form: str) -> tuple[bool, tuple[int, ...]]:
-    """Whether the blocks are bottlenecks, and how many each stage has."""
+    """Returns whether blocks are bottlenecks, and the number of blocks in each stage."""
     if form == "imagenet":
         if depth not in _IMAGENET:
             raise ValueError(f"depth={depth}: in ImageNet's form a net has {', '.join(map(str, _IMAGENET))} layers")
@@ -226,7 +228,7 @@ def _layout(depth: int, form: str) -> tuple[bool, tuple[int, ...]]:
 
 
 def _convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> tuple[nn.Conv2d, nn.BatchNorm2d]:
-    """Its weights start as in He et al. 2015."""
+    """Returns a convolution, initialised as in He et al. 2015, and its batch norm."""
     convolution = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
     nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
     return convolution, nn.BatchNorm2d(outputs)

@@ -1,4 +1,4 @@
-"""Swin Transformer (Liu et al. 2021): attention within windows, which every second layer shifts by half of one."""
+"""Swin Transformer (Liu et al. 2021): attention within windows, which every second layer shifts by half a window."""
 
 from __future__ import annotations
 
@@ -16,29 +16,30 @@ from zoo.attention import Attend, FeedForward, MultiHead, PreNorm, RelativeBias2
 from zoo.attention.positions.embeddings import resized_grid
 from zoo.attention.ranges import Count, Natural, Rate
 from zoo.tasks.vision.nets.picture_net import GridNet
-from zoo.tasks.vision.nets.vit import left_out, linears, patch_grid
+from zoo.tasks.vision.nets.vit import linears, patch_grid, stochastic_branches
 from zoo.tasks.vision.nets.windows import Windows
 
 
 class Swin(GridNet):
-    """Patches, and stages of blocks with a coarser and wider map each (Liu et al. 2021, section 3.1 and fig. 3).
+    """Patches, and stages of blocks, each with a coarser and wider map (Liu et al. 2021, section 3.1 and fig. 3).
 
-    A map that windows do not divide is padded with zeros on its right and lower side, and what is there is attended to
-    as in the authors' code and torchvision's, whose weights give the same logits.
+    A map whose sides are not multiples of the window is padded with zeros at its right and lower edge. The padding is
+    attended to, as in the authors' code and in torchvision's, whose weights give the same logits.
 
     Args:
-        channels, height, width, classes: From the data. Pictures of other sizes are taken if patches divide them.
-        attend: `(dim, heads) -> Attend`, of the cells of a window.
-        size: Names what is not given of `dim`, `layers`, `heads` and `window`: see `SIZES`.
+        channels, height, width, classes: Shape of the pictures, and number of classes. The net also takes pictures of
+            other sizes that are divisible by `patch`.
+        attend: `(dim, heads) -> Attend`, called within each window.
+        size: Name in `SIZES` that gives the defaults of `dim`, `layers`, `heads` and `window`.
         dim: Width of the first stage; each stage after it is twice as wide.
-        layers: Blocks of each stage.
-        heads: Heads in each block of a stage.
+        layers: Number of blocks in each stage.
+        heads: Number of heads in each stage.
         window: Side of a window, in cells of the map.
         patch: Side of a patch, in pixels.
         ratio: Hidden units of the feed-forward networks, as a multiple of the width.
-        dropout: Of hidden units and of what blocks add; that of weights is `attend`'s.
-        stochastic_depth: Probability with which what the last block adds is left out of an example in training; it
-            grows linearly from 0 at the first block. The paper trains tiny, small and base with 0.2, 0.3 and 0.5.
+        dropout: Dropout rate of hidden units and residual branches; `attend` has an option for that of weights.
+        stochastic_depth: Probability that training drops the last residual branches of an example; it grows linearly
+            over the blocks, from 0 at the first. The paper trains tiny, small and base with 0.2, 0.3 and 0.5.
     """
 
     SIZES: ClassVar[dict[str, dict[str, Any]]] = {
@@ -47,9 +48,7 @@ class Swin(GridNet):
         "small": {"dim": 96, "layers": (2, 2, 18, 2), "heads": (3, 6, 12, 24), "window": 7},
         "base": {"dim": 128, "layers": (2, 2, 18, 2), "heads": (4, 8, 16, 32), "window": 7},
     }
-    """mini is for the planted pictures; the rest are the paper's (section 3.3)."""
-
-    """Tokens in front of the patches."""
+    """mini is for the planted pictures; the other sizes are the paper's (section 3.3)."""
 
     def __init__(
         self,
@@ -81,7 +80,7 @@ class Swin(GridNet):
             nn.Conv2d(channels, dim, patch, stride=patch), Permute([0, 2, 3, 1]), nn.LayerNorm(dim)
         )
         self.layers, self.merges = nn.ModuleList(), nn.ModuleDict()
-        branches = iter(left_out(sum(layers), stochastic_depth))
+        branches = iter(stochastic_branches(sum(layers), stochastic_depth))
         for stage, (count, of_stage) in enumerate(zip(layers, heads, strict=True)):
             if stage:
                 self.merges[str(len(self.layers))] = PatchMerging(dim=dim)
@@ -105,11 +104,11 @@ class Swin(GridNet):
             nn.init.zeros_(linear.bias)
 
     def forward(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b classes"]:
-        """Logits."""
+        """Computes the logits."""
         return self.head(self.features(pixels).mean((2, 3)))  # type: ignore[no-any-return]
 
     def features(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d r k"]:
-        """The map of the last stage: logits are `head` of its mean over the cells."""
+        """Computes the map of the last stage; the logits are `head` of its mean over the cells."""
         self.grid(pixels.shape[2], pixels.shape[3])
         x = self.patches(pixels)
         for number, block in enumerate(self.layers):
@@ -117,17 +116,16 @@ class Swin(GridNet):
         return self.norm(x).permute(0, 3, 1, 2)  # type: ignore[no-any-return]
 
     def stages(self) -> list[str]:
-        """Where parameters are, from input to output."""
         names = [f"{kind}.{number}" for number in range(len(self.layers)) for kind in ("merges", "layers")]
         parts = {name for name, _ in self.named_modules()}
         return ["patches", *(name for name in names if name in parts), "norm", "head"]
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
-        """Rows and columns of patches of a picture."""
+        """Returns the numbers of rows and columns of patches."""
         return patch_grid(height, width, self.patch)
 
     def windows(self, layer: int, height: int, width: int) -> Windows:
-        """How a layer cuts the map of a picture; its weights are (b * windows, heads, cells, cells)."""
+        """Returns the windows of a layer, whose weights are (b * windows, heads, cells, cells)."""
         rows, columns = self.grid(height, width)
         for start in self.merges:
             if int(start) <= layer:
@@ -135,14 +133,14 @@ class Swin(GridNet):
         return self.layers[layer].windows(rows, columns)  # type: ignore[operator, no-any-return]
 
     def resized(self, name: str, old: Float[Tensor, "..."], shape: torch.Size) -> Float[Tensor, "..."] | None:
-        """Relative positions of windows of another side, interpolated; None of any other parameter."""
+        """Interpolates relative positions of windows of another side; returns None for any other parameter."""
         if not name.endswith("position.table") or old.dim() != 3 or old.shape[0] != shape[0]:
             return None
         return resized_grid(old.permute(1, 2, 0), (shape[1], shape[2])).permute(2, 0, 1)
 
     @classmethod
     def _numbers(cls, size: str | None, *own: Any) -> list[Any]:
-        """Those of `SIZES`: given ones, or those of the size."""
+        """Returns dim, layers, heads and window, with those that are None taken from a named size."""
         if size is None and None in own:
             raise ValueError(f"give dim, layers, heads and window, or a size: {', '.join(cls.SIZES)}")
         if size is not None and size not in cls.SIZES:
@@ -151,13 +149,13 @@ class Swin(GridNet):
         return [of_size if number is None else number for number, of_size in zip(own, named, strict=True)]
 
     def _merged(self, number: int, x: Float[Tensor, "b r c d"]) -> Float[Tensor, "b r2 c2 d2"]:
-        """As a layer takes it: each stage but the first begins with merging."""
+        """Merges patches before the first block of each stage but the first."""
         merge = str(number)
         return self.merges[merge](x) if merge in self.merges else x
 
 
 class SwinBlock(nn.Module):
-    """x + f(norm(x)), f attention within windows and then a feed-forward network (Liu et al. 2021, eq. 3)."""
+    """x + f(norm(x)), with f first attention within windows, then a feed-forward network (Liu et al. 2021, eq. 3)."""
 
     def __init__(
         self,
@@ -190,13 +188,13 @@ class SwinBlock(nn.Module):
         return x.view(b, rows, columns, -1)
 
     def windows(self, rows: int, columns: int) -> Windows:
-        """How this block cuts a map; a side that one window covers is not shifted."""
+        """Returns the windows of a map; a side that one window covers is not shifted."""
         down, right = (self.shift if side > self.window else 0 for side in (rows, columns))
         return Windows(rows, columns, self.window, down, right)
 
 
 class PatchMerging(nn.Module):
-    """Four neighbours become one place of twice the width (Liu et al. 2021, section 3.1); odd sides are padded."""
+    """Merges 2x2 neighbours into one cell of twice the width (Liu et al. 2021, section 3.1); odd sides are padded."""
 
     def __init__(self, *, dim: Count) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Gates in any of torchvision's convolutional classifiers."""
+"""torchvision's convolutional classifiers with gates."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from zoo.tasks.vision.nets.picture_net import PictureNet
 
 
 class _Family(NamedTuple):
-    """Settings of all nets whose names start alike.
+    """Settings of the models whose names have one prefix.
 
     Args:
-        at: Behind which modules gates stand if nothing is said.
-        kinds: Of these classes only.
+        at: Pattern of the modules that gates follow by default.
+        kinds: Classes of these modules. Default: any.
         last_map: The module whose output the classifier reads.
     """
 
@@ -50,31 +50,30 @@ _FAMILIES = {
     "vgg": _Family("features.*", ("ReLU",), "features"),
     "wide_resnet": _Family("layer?.*.bn3", (), "layer4"),
 }
-"""A gate stands at the end of a residual branch, behind a block, or, where there are no blocks, behind each ReLU."""
+"""By default a gate is at the end of each residual branch, after each block, or in nets without blocks, each ReLU."""
 
 
 def backbones() -> tuple[str, ...]:
-    """torchvision's convolutional classifiers that end with a linear layer; a SqueezeNet does not."""
+    """Returns the names of torchvision's convolutional classifiers that end with a linear layer (not SqueezeNet)."""
     return tuple(name for name in list_models(module=torchvision.models) if name.startswith(tuple(_FAMILIES)))
 
 
 class TorchvisionCNN(PictureNet):
-    """A classifier of torchvision with gates behind some of its modules.
+    """A classifier of torchvision with a gate after some of its modules.
 
-    The backbone keeps torchvision's names of parameters, so that weights load as they are. The gates stand beside it,
-    in `gates`, and are called by a forward hook of the module they stand behind: as a wrapper they would change names,
-    and as a child they would be called by modules that call all their children. The last layer is `head`. Auxiliary
-    classifiers are left out.
+    The backbone keeps torchvision's parameter names, so that its weights load unchanged. For the same reason gates are
+    in a module of their own, `gates`, and forward hooks call them: a wrapper would change names, and a child would be
+    called by modules that call all their children. The last layer is `head`. Auxiliary classifiers are removed.
 
     Args:
-        channels: Of the pictures; the first convolution is made for as many.
-        height, width: Of the pictures; the backbone must be able to take them.
-        classes: How many logits.
+        channels: Number of channels of the pictures, for the first convolution.
+        height, width: Size of the pictures, which the backbone must be able to take.
+        classes: Number of classes.
         backbone: One of `backbones()`.
         gate: `(channels) -> Module`.
-        at: Patterns of the qualified names of the modules that gates stand behind (`features.denseblock?`). Each part
-            between dots is matched on its own: `layer1.*` are the blocks of a stage, not what is in them. If not
-            given: behind each residual branch, block or ReLU, as the family has them.
+        at: Patterns of the qualified names of modules that gates follow (`features.denseblock?`). Each part between
+            dots is matched on its own: `layer1.*` matches the blocks of a stage, but not their modules. Default: the
+            residual branches, blocks or ReLUs of the family.
     """
 
     def __init__(
@@ -99,15 +98,17 @@ class TorchvisionCNN(PictureNet):
         self.gates = nn.ModuleDict()
         for name in names:
             made = gate(channels=_channels(name, outputs))
-            self.gates[name.replace(".", "-")] = made  # no dot may stand in a module's name, nor does a hyphen
-            self.backbone.get_submodule(name).register_forward_hook(_Behind(made))
+            self.gates[name.replace(".", "-")] = (
+                made  # names of modules must not contain dots, and torchvision's contain no hyphens
+            )
+            self.backbone.get_submodule(name).register_forward_hook(_GateHook(made))
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b classes"]:
         logits: Tensor = self.head(self.backbone(x))
         return logits
 
     def features(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d rows columns"]:
-        """The last map. Where `averages`, logits are `head` of its mean over the cells."""
+        """Computes the last map; if `averages`, the logits are `head` of its mean over the cells."""
         found: list[Tensor] = []
         assert self.last_map is not None
         with self.get_submodule(self.last_map).register_forward_hook(lambda _, __, out: found.append(out)):
@@ -115,7 +116,7 @@ class TorchvisionCNN(PictureNet):
         return found[0]
 
     def stages(self) -> list[str]:
-        """See `PictureNet`; the gates come last but for the head."""
+        """See `PictureNet`; the gates are second to last, before the head."""
         found = []
         for name, child in self.backbone.named_children():
             trunk = name in ("features", "layers", "trunk_output")
@@ -124,7 +125,7 @@ class TorchvisionCNN(PictureNet):
         return [*found, *(["gates"] if any(True for _ in self.gates.parameters()) else []), "head"]
 
     def renamed(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """torchvision's weights of the backbone under the names of this net."""
+        """Renames torchvision's weights of the backbone for this net."""
         head = f"{self._head_name}."
         auxiliary = ("AuxLogits.", "aux1.", "aux2.")
         return {
@@ -134,8 +135,8 @@ class TorchvisionCNN(PictureNet):
         }
 
 
-class _Behind:
-    """Hook: what a module gives, through a gate. It is copied together with the gate, as a closure would not be."""
+class _GateHook:
+    """A forward hook that gates the output of a module. Unlike a closure, it is copied together with its gate."""
 
     def __init__(self, gate: nn.Module) -> None:
         self.gate = gate
@@ -157,7 +158,7 @@ def _family(backbone: str) -> _Family:
 
 def _made(backbone: str, channels: int, classes: int) -> nn.Module:
     plain = {"aux_logits": False, "init_weights": True} if backbone in ("googlenet", "inception_v3") else {}
-    # RegNets compute their widths with tensors, which `torch.device("meta")` leaves without values.
+    # RegNets compute their widths with tensors, which have no values on meta
     device = torch.get_default_device()
     with torch.device("cpu") if backbone.startswith("regnet") else nullcontext():
         made: nn.Module = get_model(backbone, weights=None, num_classes=classes, **plain)
@@ -180,7 +181,7 @@ def _take_channels(backbone: nn.Module, channels: int) -> None:
 
 
 def _without_head(backbone: nn.Module, classes: int) -> tuple[nn.Linear, str]:
-    """Takes the last layer off."""
+    """Replaces the last layer by the identity, and returns it with its name."""
     name, head = [(n, m) for n, m in backbone.named_modules() if isinstance(m, nn.Linear)][-1]
     assert head.out_features == classes, f"{name} is not the last layer"
     backbone.set_submodule(name, nn.Identity())
@@ -210,7 +211,7 @@ def _fits(name: str, pattern: str) -> bool:
 
 @torch.no_grad()
 def _outputs(backbone: nn.Module, called: str, shape: tuple[int, ...]) -> dict[str, list[Any]]:
-    """Module -> what it gives, once for each time it runs, in the order in which they end; nothing is computed."""
+    """Returns module -> its outputs, one for each call, as meta tensors, in the order in which modules finish."""
     outputs: dict[str, list[Any]] = {}
     hooks = [
         module.register_forward_hook(lambda _, __, out, name=name: outputs.setdefault(name, []).append(out))

@@ -1,4 +1,4 @@
-"""Vision Transformer: a picture cut into patches, which attend to each other (Dosovitskiy et al. 2021)."""
+"""Vision Transformer: attention between the patches of a picture (Dosovitskiy et al. 2021)."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ from zoo.tasks.vision.nets.positions import TokenPositions
 class ViT(TokenNet):
     """Patches and a class token, pre-norm blocks, a norm, a linear head (Dosovitskiy et al. 2021, eq. 1-4).
 
-    Tokens stand in the order class token, registers, patches row by row. Registers (Darcet et al. 2024) have no
-    positions and are read by nobody. Where the class token is read, the last block's feed-forward network runs for it
-    alone; its attention is that of all tokens.
+    The order of tokens is class token, registers, patches row by row. Registers (Darcet et al. 2024) have no positions,
+    and the head does not read them. If the head reads the class token, the feed-forward network of the last block runs
+    for this token only; attention still runs for all tokens.
 
-    Pictures of another size than the net was made for are taken if patches divide them: learned positions are then
-    interpolated (section 3.2), bicubic with antialiasing.
+    The net also takes pictures of other sizes that are divisible by `patch`. Learned positions are then interpolated
+    (section 3.2), bicubic with antialiasing.
 
     Args:
-        channels, height, width, classes: From the data.
+        channels, height, width, classes: Shape of the pictures, and number of classes.
         attend: `(dim, heads) -> Attend`, or a `MixerFactory`.
-        size: Names what is not given of `dim`, `layers`, `heads` and `hidden`: see `SIZES`.
-        patch: Side of a patch; by default 16 for pictures of 128 pixels and more (the shorter side), 8 from 48, else 4.
+        size: Name in `SIZES` that gives the defaults of `dim`, `layers`, `heads` and `hidden`.
+        patch: Side of a patch. Default: 16 if the shorter side of a picture has at least 128 pixels, 8 from 48, else 4.
         dim: Width of a token.
         layers: Number of blocks.
-        heads: Heads in each; must divide `dim`.
+        heads: Number of heads; must divide `dim`.
         hidden: Hidden units of the feed-forward networks.
-        position: Makes what is added to tokens: a class or partial of `zoo.attention.positions`, or None. Those of a
-            sequence count the class token, as in the paper; those of a grid are for patches alone.
-        relative: Makes what attention knows of positions, which count all tokens: a class or partial of a `Position`.
-        pool: The head reads the class token, or the mean of the patches; then there is no class token.
-        registers: Number of further learned tokens.
-        dropout: Of tokens, of hidden units and of what blocks add; that of weights is `attend`'s.
-        stochastic_depth: Probability with which what the last block adds is left out of an example in training; it
-            grows linearly from 0 at the first block (Huang et al. 2016, section 3).
+        position: Class or partial of `zoo.attention.positions` that is added to the tokens, or None. Positions of a
+            sequence include the class token, as in the paper; positions of a grid are of patches only.
+        relative: Class or partial of a `Position` of attention, whose positions count all tokens.
+        pool: Input of the head: the class token, or the mean of the patches, without a class token.
+        registers: Number of register tokens.
+        dropout: Dropout rate of tokens, hidden units and residual branches; `attend` has an option for that of weights.
+        stochastic_depth: Probability that training drops the last residual branches of an example; it grows linearly
+            over the blocks, from 0 at the first (Huang et al. 2016, section 3).
     """
 
-    # mini is for the planted pictures; lite are ViT-Lite's (Hassani et al. 2021, table 1); tiny and small are those of
-    # Touvron et al. 2021, table 1; base and large of the paper's table 1.
+    # mini is for the planted pictures; lite is ViT-Lite (Hassani et al. 2021, table 1); tiny and small are from Touvron
+    # et al. 2021, table 1; base and large are from table 1 of the paper.
     SIZES: ClassVar[dict[str, dict[str, int]]] = {
         "mini": {"dim": 96, "layers": 3, "heads": 4, "hidden": 192},
         "lite_6": {"dim": 256, "layers": 6, "heads": 4, "hidden": 512},
@@ -115,7 +115,7 @@ class ViT(TokenNet):
                 residual=partial(PreNorm, norm=_norm, branch=branch),
                 dropout=dropout,
             )
-            for branch in left_out(layers, stochastic_depth)
+            for branch in stochastic_branches(layers, stochastic_depth)
         )
         check_length(self.layers, length)
         self.averages = pool == "mean"
@@ -125,7 +125,7 @@ class ViT(TokenNet):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Glorot's uniform in the blocks, as the authors have it; their head begins with zeros."""
+        """Initialises the blocks as the authors do (Glorot uniform); their head, unlike ours, starts with zeros."""
         for linear in linears(self.layers):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
@@ -133,30 +133,30 @@ class ViT(TokenNet):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b classes"]:
-        """Logits."""
+        """Computes the logits."""
         x = self.tokens(pixels)
         if self.class_site is None:
             return self.head(self._encoded(x)[:, self.extra :].mean(1))  # type: ignore[no-any-return]
         return self.head(self._encoded(x, first=1)[:, 0])  # type: ignore[no-any-return]
 
     def features(self, pixels: Float[Tensor, "b c h w"]) -> Float[Tensor, "b d r k"]:
-        """Patches after the last norm, on their grid."""
+        """Computes the patches after the last norm, on their grid."""
         patches = self._encoded(self.tokens(pixels))[:, self.extra :]
         return on_grid(patches, self.grid(pixels.shape[2], pixels.shape[3]))
 
     def grid(self, height: int, width: int) -> tuple[int, int]:
-        """Rows and columns of patches of a picture."""
+        """Returns the numbers of rows and columns of patches."""
         return self.tokens.grid_of(height, width)
 
     def stages(self) -> list[str]:
         return ["tokens", *(f"layers.{number}" for number in range(len(self.layers))), "norm", "head"]
 
     def resized(self, name: str, old: Float[Tensor, "..."], shape: torch.Size) -> Float[Tensor, "..."] | None:
-        """Learned positions of another resolution for this one; None for any other parameter."""
+        """Interpolates learned positions of another resolution; returns None for any other parameter."""
         return self.tokens.position.resized(old) if name == "tokens.position.embedding.vectors" else None
 
     def _encoded(self, x: Float[Tensor, "b n d"], first: int | None = None) -> Float[Tensor, "b m d"]:
-        """All tokens, or the first few."""
+        """Computes the tokens after the last norm: all, or the first `first`."""
         *layers, last = self.layers
         for layer in layers:
             x = layer(x)
@@ -167,11 +167,11 @@ class Tokens(nn.Module):
     """[x_class; registers; x_p^1 E; ...; x_p^N E] + E_pos (Dosovitskiy et al. 2021, eq. 1).
 
     Args:
-        channels, height, width: Of a picture.
+        channels, height, width: Shape of the pictures.
         patch: Side of a patch.
         dim: Width of a token.
         position, registers, dropout: As in `ViT`.
-        class_token: Whether there is one.
+        class_token: If True, there is a class token.
     """
 
     def __init__(
@@ -220,12 +220,12 @@ class Tokens(nn.Module):
         return self.dropout(x)  # type: ignore[no-any-return]
 
     def grid_of(self, height: int, width: int) -> tuple[int, int]:
-        """Rows and columns of patches."""
+        """Returns the numbers of rows and columns of patches."""
         return patch_grid(height, width, self.patch)
 
 
 def patch_grid(height: int, width: int, patch: int) -> tuple[int, int]:
-    """Rows and columns of patches of a picture, which they must divide."""
+    """Returns the numbers of rows and columns of patches; `patch` must divide both sides."""
     for name, side in (("height", height), ("width", width)):
         if side % patch or side < 1:
             raise ValueError(_misfit(name, side, patch))
@@ -233,7 +233,7 @@ def patch_grid(height: int, width: int, patch: int) -> tuple[int, int]:
 
 
 def named_sizes(sizes: dict[str, dict[str, int]], size: str | None, own: dict[str, int | None]) -> list[int]:
-    """The numbers that `own` asks for: its own where they are given, else those of a size."""
+    """Returns the numbers in `own`, with those that are None taken from a named size."""
     if size is not None and size not in sizes:
         raise ValueError(f"there is no size {size!r}; there are {', '.join(sizes)}")
     named = {} if size is None else sizes[size]
@@ -247,8 +247,8 @@ def named_sizes(sizes: dict[str, dict[str, int]], size: str | None, own: dict[st
     return list(numbers.values())
 
 
-def left_out(layers: int, rate: float) -> list[Callable[[], nn.Module] | None]:
-    """For each block, what leaves out of examples what it adds: never at the first, with this rate at the last."""
+def stochastic_branches(layers: int, rate: float) -> list[Callable[[], nn.Module] | None]:
+    """Returns a factory of stochastic depth for each block, with rates from 0 at the first to `rate` at the last."""
     if not 0.0 <= rate < 1.0:
         raise ValueError(f"stochastic_depth is a probability below 1, got {rate}")
     rates = [rate * number / max(1, layers - 1) for number in range(layers)]
@@ -256,7 +256,7 @@ def left_out(layers: int, rate: float) -> list[Callable[[], nn.Module] | None]:
 
 
 def check_length(layers: nn.Module, length: int) -> None:
-    """Refuses mechanisms that were made for fewer tokens."""
+    """Raises ValueError if a mechanism is limited to fewer tokens."""
     for site in layers.modules():
         longest = getattr(site, "longest", None)
         if longest is not None and length > longest:
@@ -264,13 +264,13 @@ def check_length(layers: nn.Module, length: int) -> None:
 
 
 def linears(layers: nn.ModuleList) -> list[nn.Linear]:
-    """Those of attention and the feed-forward networks; what a mechanism or a mixer has of its own is left to it."""
+    """Returns the linear layers of attention and feed-forward networks, without those within mechanisms or mixers."""
     parts = [part for part in layers.modules() if isinstance(part, MultiHead | FeedForward)]
     return [each for part in parts for each in part.children() if isinstance(each, nn.Linear)]
 
 
 def on_grid(tokens: Float[Tensor, "b n d"], grid: tuple[int, int]) -> Float[Tensor, "b d r k"]:
-    """Tokens row by row as a map of features."""
+    """Arranges tokens, given row by row, as a feature map."""
     return tokens.transpose(1, 2).reshape(len(tokens), -1, *grid)
 
 

@@ -1,4 +1,4 @@
-"""A map cut into windows, each of which attention takes as an example of its own."""
+"""Windows of a feature map; attention runs within each window."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _SUPPORTS = 16
 class Windows:
     """Windows of one size, shifted cyclically (Liu et al. 2021, section 3.2 and fig. 4).
 
-    The map is padded on its right and lower side to whole windows and shifted cyclically, so that all windows are of
-    full size; in those at the edge only what was neighbours attends to each other.
+    The map is padded at its right and lower edge to a multiple of the window and shifted cyclically, so that all
+    windows have the same size. In a window that joins opposite edges, cells only attend to cells of their own edge.
 
     Args:
-        rows: Of the map.
-        columns: Of the map.
+        rows: Number of rows of the map.
+        columns: Number of columns of the map.
         window: Side of a window.
-        down: By how many rows windows are shifted.
-        right: By how many columns windows are shifted.
+        down: Number of rows by which windows are shifted.
+        right: Number of columns by which windows are shifted.
     """
 
     rows: int
@@ -38,11 +38,11 @@ class Windows:
 
     @property
     def down_across(self) -> tuple[int, int]:
-        """How many windows are below each other, and how many next to each other."""
+        """The numbers of windows from top to bottom and from left to right."""
         return -(-self.rows // self.window), -(-self.columns // self.window)
 
     def cut(self, x: Shaped[Tensor, "b r c d"]) -> Shaped[Tensor, "w n d"]:
-        """Each window as an example, those of a picture one after the other, row by row."""
+        """Cuts maps into windows, each an example; those of a picture are adjacent, row by row."""
         (down, across), side = self.down_across, self.window
         x = F.pad(x, (0, 0, 0, across * side - self.columns, 0, down * side - self.rows))
         if self.down or self.right:
@@ -50,7 +50,7 @@ class Windows:
         return x.view(-1, down, side, across, side, x.shape[-1]).transpose(2, 3).reshape(-1, side**2, x.shape[-1])
 
     def join(self, x: Shaped[Tensor, "w n d"]) -> Shaped[Tensor, "b r c d"]:
-        """The opposite of `cut`: what stands at each place of the map."""
+        """Inverts `cut`: joins windows to maps, without the padding."""
         (down, across), side = self.down_across, self.window
         x = x.view(-1, down, across, side, side, x.shape[-1]).transpose(2, 3)
         x = x.reshape(-1, down * side, across * side, x.shape[-1])
@@ -59,12 +59,12 @@ class Windows:
         return x[:, : self.rows, : self.columns]
 
     def cells(self) -> Int[Tensor, "w n"]:
-        """The number of each window's cells on the map, row by row; -1 for padding."""
+        """Returns the index on the map, row by row, of each cell of each window; -1 for padding."""
         numbers = torch.arange(1, self.rows * self.columns + 1).view(1, self.rows, self.columns, 1)
         return self.cut(numbers).squeeze(-1) - 1
 
     def support(self, batch: int, device: torch.device) -> DenseSupport:
-        """Who may attend to whom in the windows of a batch; made once, and shared by all layers."""
+        """Returns the support of attention within the windows of a batch; it is cached for all layers."""
         return _support(self, batch, device)
 
 
