@@ -52,7 +52,7 @@ def test_the_scores_are_those_of_the_model(cli: Any, model: str) -> None:
     module, data = module_and_data([history], model)
     (batch,) = data.predict_dataloader()
     with torch.inference_mode():
-        scores = module.score(module.user(batch), torch.arange(12))[0]
+        scores = module.score(module.encode(batch), torch.arange(12))[0]
     names = batch.catalogue.names
     kept = [at for at in scores.argsort(descending=True).tolist() if names[at] not in history.split(",")]
     found = rows(cli("predict", checkpoint(model), "--history", history, "--top", 100).out)

@@ -1,4 +1,4 @@
-"""Recommendation: the next item of a history, and candidates judged by it."""
+"""Recommendation: predicting the next item of a user's history, and the probability that a candidate is chosen."""
 
 from zoo.lazy import exports
 

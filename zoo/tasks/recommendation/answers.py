@@ -1,4 +1,4 @@
-"""Answers of `zoo predict`: a row for each recommendation, and the past items that weighed most in it."""
+"""The answers of `zoo predict`: recommendations, and the past items that contributed most to each."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 Why = Literal["occlusion", "attention"]
 TOP = 10
 _NAMED = 3
-"""At most so many past items are named."""
+"""Maximum number of past items that are named for a recommendation."""
 
 
 def answers(
     module: Recommender, batch: Histories, *, top: int = TOP, why: Why | None = None, seen: bool = False
 ) -> dict[str, list[Any]]:
-    """user, rank, item, title, score, and because: one column a key, an entry a recommendation, users in their order.
+    """Returns the columns user, rank, item, title, score and because, with one entry for each recommendation.
 
-    `EXAMPLE` says which user of the batch each is for.
+    The column `EXAMPLE` has the index of the user in the batch.
 
     Args:
-        module: What recommends.
+        module: The model that recommends.
         batch: The users.
-        top: How many items each user is recommended; fewer where the catalogue has no more.
-        why: Why each was recommended: by occlusion, or by attention, which is the same for all of a user's unless the
-            model looks at the history for each candidate; None: the column is left out.
-        seen: Whether what a user has chosen before may be recommended.
+        top: Number of items that are recommended to each user; fewer if the catalogue has no more.
+        why: Method of the column because: occlusion, or attention, which is the same for all items of a user unless
+            the model attends to the history for each candidate. None: there is no such column.
+        seen: If True, items that a user has chosen before may be recommended.
     """
     found = recommended(module, batch, top, seen=seen)
     real = found.top >= 0
@@ -52,49 +52,54 @@ def answers(
         "score": found.scores[real].tolist(),
     }
     if why is not None:
-        said = because(batch, weighed(module, batch, found.top.clamp(min=0), why), is_share=why == "attention")
+        said = because(batch, contributions(module, batch, found.top.clamp(min=0), why), is_share=why == "attention")
         columns["because"] = [said[user][rank] for user, rank in real.nonzero().tolist()]
     return columns
 
 
 def recommended(module: Recommender, batch: Histories, top: int, *, seen: bool = False, user: Any = None) -> Ranked:
-    """The best items of each user, whichever was held out.
+    """Ranks all items for each user; no item counts as held out.
 
     Args:
-        user: What scores are computed from, where that is known already.
+        user: Result of `module.encode`, if it has been computed.
     """
-    user = module.user(batch) if user is None else user
+    user = module.encode(batch) if user is None else user
     protocol = replace(module.ranking, negatives=None, seen="rank" if seen else "leave_out")
     after_all = replace(batch, held_out=torch.full_like(batch.held_out, -1))
     return protocol.recommend(lambda items: module.score(user, items), after_all, top)
 
 
-def weighed(module: Recommender, batch: Histories, items: Int[Tensor, "b k"], why: Why) -> Float[Tensor, "n k"]:
-    """Of each position, how much it weighs in each of its user's items."""
+def contributions(module: Recommender, batch: Histories, items: Int[Tensor, "b k"], why: Why) -> Float[Tensor, "n k"]:
+    """Computes the contribution of each position to the score of each of its user's items."""
     if why == "attention":
         return module.weights(batch, items)
-    return occlusion(module.among, batch, items)
+    return occlusion(module.score_own, batch, items)
 
 
 def because(batch: Histories, values: Float[Tensor, "n k"], *, is_share: bool) -> list[list[str]]:
-    """For each user and each of its items, the past items that weighed most: "Toy Story (1995) .41; Jumanji .22".
+    """Names the past items that contributed most to each user's items: "Toy Story (1995) .41; Jumanji .22".
 
-    What was chosen several times is named once, with the sum. Named are those with a quarter of the greatest or more,
-    and .05 or more of the whole where they are shares; three at most.
+    At most three items are named, each with at least a quarter of the greatest value; a share must also be at least
+    .05. The values of an item that was chosen several times are added.
+
+    Args:
+        batch: The users.
+        values: Contribution of each position to each of its user's items, such as `contributions` computes.
+        is_share: Whether the values are shares of 1.
     """
     said = []
     for start, stop in zip(batch.starts.tolist(), batch.ends.tolist(), strict=True):
-        items, place = torch.unique(batch.items[start:stop], return_inverse=True)
-        sums = values.new_zeros(len(items), values.shape[1]).index_add(0, place, values[start:stop])
+        items, index = torch.unique(batch.items[start:stop], return_inverse=True)
+        sums = values.new_zeros(len(items), values.shape[1]).index_add(0, index, values[start:stop])
         said.append([_named(batch.catalogue, items.tolist(), each.tolist(), is_share=is_share) for each in sums.T])
     return said
 
 
 def checked(why: str | None, *, has_attention: bool) -> Why | None:
-    """The explanation that `--explain` asks for; an empty text is the usual one.
+    """Returns the method that `--explain` asks for; an empty text means occlusion.
 
     Raises:
-        ConfigError: There is no such explanation, or the model has no attention with weights.
+        ConfigError: There is no such method, or it needs attention weights that the model does not have.
     """
     if why is None:
         return None

@@ -1,4 +1,4 @@
-"""What the nets, the tasks and the maps see of users: a packed batch, all users' items one after another."""
+"""A packed batch of users: the items of all users in one sequence, without padding."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from zoo.tasks.batches import moved
 from zoo.tasks.ranges import owners
 
 UNKNOWN = "<unknown>"
-"""The row that items share which are too rare for one of their own."""
+"""Name of the row that rare items share."""
 
 
 @dataclass(frozen=True, eq=False)
 class Catalogue:
-    """The items that a model knows; all batches share it.
+    """The items that a model knows. All batches share one catalogue.
 
     Args:
-        names: Their ids, as the user writes them; an item's number is its place here.
-        titles: What is shown for them, where that is known.
-        counts: How often each was chosen in training.
+        names: Ids of the items, as the user writes them. The number of an item is its index here.
+        titles: Titles of the items, or None; "" for an item without a title.
+        counts: Number of times that each item was chosen in training.
     """
 
     names: Sequence[str]
@@ -36,32 +36,33 @@ class Catalogue:
         return len(self.names)
 
     def shown(self, item: int) -> str:
-        """The title, or the id where there is none."""
+        """Returns the title of an item, or its id if it has no title."""
         return (self.titles[item] if self.titles is not None else "") or self.names[item]
 
     @property
     def unknown(self) -> int | None:
-        """The number of the row `UNKNOWN`, which is never recommended; it is the last one, where there is one."""
+        """Number of the row `UNKNOWN`, which is the last and is never recommended; None if there is no such row."""
         return len(self.names) - 1 if len(self.names) and self.names[-1] == UNKNOWN else None
 
 
 @dataclass(frozen=True, eq=False)
 class Histories:
-    """A batch of users; nothing is padded.
+    """A batch of users, without padding.
 
     Args:
-        items: All users' items, user after user, oldest first.
-        lengths: How many of them each user has, at least one.
-        targets: The item that follows each position; -1 where it is not known or not to be learned.
-        held_out: The item to be ranked; -1 where there is none.
-        seen: Each user's distinct items up to here, sorted, also those before the window: what sampled negatives avoid.
-            For leave-one-out these are the items of training, in the test split too.
-        seen_lengths: How many of them each user has.
-        ids: Of the users.
-        splits: train, val or test; "" where the user is in none.
-        catalogue: The items.
-        times: Of each position, in seconds.
-        gold: How many positions back from each position lies what decides the next item; -1: not known, or not here.
+        items: Items of all users, user after user, oldest first.
+        lengths: Number of items of each user, at least one.
+        targets: Item that follows each position; -1 if it is unknown or must not be learned.
+        held_out: Item of each user that is ranked; -1 if there is none.
+        seen: Distinct items of each user, sorted, including those before the window. Sampled negatives avoid them.
+            With leave-one-out they are the items of training, in the test split too.
+        seen_lengths: Number of entries of `seen` of each user.
+        ids: Ids of the users.
+        splits: Split of each user: train, val or test; "" for a user in no split.
+        catalogue: The items that the model knows.
+        times: Time of each position, in seconds.
+        gold: Distance from each position back to the item that decides the next one; -1 if it is unknown or not in the
+            window.
     """
 
     items: Int[Tensor, " n"]
@@ -81,32 +82,32 @@ class Histories:
 
     @cached_property
     def ends(self) -> Int[Tensor, " b"]:
-        """The index after each user's last position."""
+        """Index after each user's last position."""
         return for_later(lambda: self.lengths.cumsum(0))
 
     @property
     def starts(self) -> Int[Tensor, " b"]:
-        """The index of each user's first position."""
+        """Index of each user's first position."""
         return self.ends - self.lengths
 
     @property
     def last(self) -> Int[Tensor, " b"]:
-        """The index of each user's last position."""
+        """Index of each user's last position."""
         return self.ends - 1
 
     @cached_property
     def users(self) -> Int[Tensor, " n"]:
-        """The row, from 0, to which each position belongs."""
+        """Index in the batch of the user to whom each position belongs."""
         return for_later(lambda: owners(self.lengths, len(self.items)))
 
     @cached_property
     def seen_users(self) -> Int[Tensor, " s"]:
-        """The row to which each entry of `seen` belongs."""
+        """Index in the batch of the user to whom each entry of `seen` belongs."""
         return for_later(lambda: owners(self.seen_lengths, len(self.seen)))
 
     @property
     def positions(self) -> Int[Tensor, " n"]:
-        """The place of each position in its user's window, from 0."""
+        """Index of each position in its user's window."""
         return torch.arange(len(self.items), device=self.items.device) - self.starts[self.users]
 
     def to(self, device: torch.device | str) -> Histories:

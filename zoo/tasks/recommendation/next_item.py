@@ -1,4 +1,4 @@
-"""Training of a model of what follows each item: a loss over the real targets of packed histories."""
+"""Next-item prediction, the task of SASRec: each position of a history learns the item that follows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zoo.tasks.contract import Invariance
 from zoo.tasks.packing import Packing
 from zoo.tasks.recommendation.answers import recommended
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.maps.looks import UNASKED, HistoryLook, Look
+from zoo.tasks.recommendation.maps.passes import NOT_RECORDED, HistoryPass, RecordedPass
 from zoo.tasks.recommendation.maps.scored import How, influence, refusal
 from zoo.tasks.recommendation.nets.sasrec import SASRec
 from zoo.tasks.recommendation.ranking.protocol import Protocol
@@ -28,16 +28,16 @@ from zoo.training.optimisation import Optimisation
 
 
 class NextItem(Recommender):
-    """Every position of a history learns the item that follows it (Kang & McAuley 2018, section III-F).
+    """Each position of a history learns the item that follows it (Kang & McAuley 2018, section III-F).
 
     Args:
         net: `(items, length) -> SASRec`.
         optimisation: Optimiser, schedule, frozen layers and rates.
-        items, length: From the data.
-        loss: Of hidden states and the items that follow: see `losses`.
-        protocol: Among which items the held-out one is ranked.
-        explain: What the map that is scored is made of, see `maps.scored`; None: the last layer's attention, and no
-            map where that has no weights.
+        items, length: Number of items and length of a window, from the data.
+        loss: Loss of hidden states and the items that follow them: see `losses`.
+        protocol: Protocol of ranking in an evaluation.
+        explain: Method of the scored map: see `maps.scored`. Default: attention of the last layer, or no map if that
+            layer has no weights.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class NextItem(Recommender):
         self.log("train/loss", loss, on_step=True, on_epoch=False, batch_size=len(targets), sync_dist=ranks.world() > 1)
         return loss
 
-    def user(self, batch: Histories) -> Float[Tensor, "b d"]:
+    def encode(self, batch: Histories) -> Float[Tensor, "b d"]:
         return self.net.last(batch)
 
     def score(self, user: Float[Tensor, "b d"], items: Int[Tensor, " i"]) -> Float[Tensor, "b i"]:
@@ -86,18 +86,20 @@ class NextItem(Recommender):
         assert self.how is not None
         return influence(self.net, batch, self.how)
 
-    def together(self, batch: Histories) -> list[list[int]]:
+    def groups(self, batch: Histories) -> list[list[int]]:
         return [list(group.sequences) for group in Packing(batch.lengths, causal=True).groups]
 
-    def look(self, batch: Histories, count: int = 0, also: AbstractContextManager[Recording | None] = UNASKED) -> Look:
+    def record_pass(
+        self, batch: Histories, count: int = 0, also: AbstractContextManager[Recording | None] = NOT_RECORDED
+    ) -> RecordedPass:
         with torch.no_grad(), also as written, record(self.net, implied=True) as found:
             hidden = self.net(batch)
         user = hidden[batch.last]
         top = recommended(self, batch, count, user=user).top if count else batch.items.new_zeros(len(batch), 0)
-        return HistoryLook(self.net, batch, user, top, found, written)
+        return HistoryPass(self.net, batch, user, top, found, written)
 
     def invariants(self, batch: Histories) -> Sequence[Invariance]:
-        """The output of a position depends on its user's items up to there alone."""
+        """The output at a position depends only on its user's items up to this position."""
         if self.item_count < 2:
             return ()
         other = (batch.items + 1) % self.item_count
@@ -112,9 +114,9 @@ class NextItem(Recommender):
         return found
 
     def vocabularies(self) -> dict[str, dict[str, int]]:
-        """Items are matched by their ids."""
+        """Returns the parameter with one row for each item; fine-tuning matches items by id."""
         return {"items": {"net.items.weight": 0}}
 
     def resized(self, name: str, old: Tensor, shape: torch.Size) -> Tensor | None:
-        """Positions of a longer or shorter window."""
+        """Fits learned positions to a longer or shorter window."""
         return self.net.resized(name.removeprefix("net."), old)

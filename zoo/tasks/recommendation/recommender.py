@@ -1,4 +1,4 @@
-"""The base of all recommenders: evaluation, recommendations and maps."""
+"""The base class of recommenders: evaluation, predictions, and the scored map."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import Task
 from zoo.tasks.recommendation.answers import TOP, answers, checked, recommended
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.maps.looks import UNASKED, Look
 from zoo.tasks.recommendation.maps.map_source import UserMaps
+from zoo.tasks.recommendation.maps.passes import NOT_RECORDED, RecordedPass
 from zoo.tasks.recommendation.maps.scored import How, by_user, gold_positions, map_name, occluded
 from zoo.tasks.recommendation.ranking.metrics import RankMetrics
 from zoo.tasks.recommendation.ranking.protocol import Protocol
@@ -36,22 +36,23 @@ if TYPE_CHECKING:
 
 
 class Recommender(Task):
-    """Ranks the item that a user chose next among others: hit rate, NDCG, reciprocal rank, coverage, popularity beside.
+    """Ranks the item that a user chose next among other items.
 
-    Beside figures among sampled negatives stand those of full ranking (`full_hr@10`), as far as lists are made.
+    The metrics are hit rate, NDCG, mean reciprocal rank and coverage, and those of a ranking by popularity. If the
+    protocol samples negatives, the metrics of full ranking are reported too (`full_hr@10`), as far as lists are made.
 
     Args:
         optimisation: Optimiser, schedule, frozen layers and rates.
-        items: From the data.
-        protocol: Among which items the held-out one is ranked.
-        explain: What the map that is scored is made of, see `maps.scored`; None: no map.
+        items: Number of items, from the data.
+        protocol: Protocol of ranking in an evaluation.
+        explain: Method of the scored map: see `maps.scored`. None: no map.
     """
 
     primary = "val/ndcg@10"
     primary_mode = "max"
     headline = ("ndcg@10", "hr@10", "mrr", "popularity_ndcg@10")
     net: Any
-    """With `items`, its table of embeddings."""
+    """The net; its attribute `items` is the embedding of items."""
 
     def __init__(self, *, optimisation: Optimisation, items: int, protocol: Protocol, explain: How | None) -> None:
         super().__init__(optimisation=optimisation)
@@ -67,37 +68,44 @@ class Recommender(Task):
         self.pointing = ranks.MeanOfTargets()
 
     @abstractmethod
-    def user(self, batch: Histories) -> Any:
-        """The representation of users from which scores are computed, once a batch."""
+    def encode(self, batch: Histories) -> Any:
+        """Computes the representation of users from which scores are computed, once for a batch."""
 
     @abstractmethod
     def score(self, user: Any, items: Int[Tensor, " i"]) -> Float[Tensor, "b i"]:
-        """How likely each user is to choose each of these items next, on any scale."""
+        """Computes each user's scores of these items; a higher score means a more likely choice."""
 
     @abstractmethod
     def influence(self, batch: Histories) -> Float[Tensor, " n"]:
-        """Of each position, its share in what comes next for its user, by attention."""
+        """Computes the share of each position in the prediction of its user's next item, by attention."""
 
     @abstractmethod
-    def together(self, batch: Histories) -> list[list[int]]:
-        """The users of a batch in groups, of which `look` takes one at a time: memory is that of a group's maps."""
+    def groups(self, batch: Histories) -> list[list[int]]:
+        """Divides the users of a batch into groups for `record_pass`, whose memory is that of one group's maps."""
 
     @abstractmethod
-    def look(self, batch: Histories, count: int = 0, also: AbstractContextManager[Recording | None] = UNASKED) -> Look:
-        """Records a pass over one of `together`, and recommends so many items to each user at least.
+    def record_pass(
+        self, batch: Histories, count: int = 0, also: AbstractContextManager[Recording | None] = NOT_RECORDED
+    ) -> RecordedPass:
+        """Records the attention of a pass over one of the `groups`, and recommends items to each user.
 
         Args:
-            also: A second recording of the pass, of other sites say.
+            batch: The users of one group.
+            count: Minimum number of recommended items.
+            also: A second recording of the same pass, for example of other sites.
         """
 
     def weights(self, batch: Histories, items: Int[Tensor, "b k"]) -> Float[Tensor, "n k"]:
-        """Of each position, its share in each of its user's items, by attention: the same for all of them here."""
+        """Computes the share of each position in the score of each of its user's items, by attention.
+
+        Here the shares are the same for all items.
+        """
         return self.influence(batch)[:, None].expand(-1, items.shape[1])
 
-    def among(self, batch: Histories, items: Int[Tensor, "b k"]) -> Float[Tensor, "b k"]:
-        """Each user's scores of items of its own."""
+    def score_own(self, batch: Histories, items: Int[Tensor, "b k"]) -> Float[Tensor, "b k"]:
+        """Computes the scores of items that differ from user to user."""
         distinct, which = torch.unique(items, return_inverse=True)
-        return self.score(self.user(batch), distinct).gather(1, which)
+        return self.score(self.encode(batch), distinct).gather(1, which)
 
     def validation_step(self, batch: Histories, batch_idx: int) -> None:
         self.val_ranks.update(self.ranked(batch, lists=False).ranks)
@@ -106,7 +114,7 @@ class Recommender(Task):
         self._log("val", self.val_ranks)
 
     def test_step(self, batch: Histories, batch_idx: int) -> None:
-        """Every metric of a batch, whichever split it is of; `run` names them after it."""
+        """Updates all metrics with a batch of any split; the evaluation renames them after the split."""
         ranked = self.ranked(batch, lists=self.test_ranks.lists)
         self.test_ranks.update(ranked.ranks, ranked.top)
         if ranked.among_all is not None:
@@ -126,25 +134,28 @@ class Recommender(Task):
             self._log("test", self.test_all, "full_")
 
     def explain(self, batch: Histories) -> AttentionMap:
-        """The scored map: one query a user, the next item; its keys are the history, oldest first."""
+        """Computes the scored map: one query for each user, the next item; the keys are the history, oldest first."""
         if self.how is None:
-            raise ConfigError("this model has no map of what it looks at: its attention has no weights")
+            raise ConfigError("this model has no map to score: its attention has no weights")
         return by_user(self.shares(batch), batch, map_name(self.how, self.net))
 
     def shares(self, batch: Histories) -> Float[Tensor, " n"]:
-        """Of each position, its share in what comes next for its user, by the scored map."""
+        """Computes the share of each position in the prediction of the next item, as in the scored map."""
         if self.how == "occlusion":
-            return occluded(self.among, batch, recommended(self, batch, 1).top.clamp(min=0))
+            return occluded(self.score_own, batch, recommended(self, batch, 1).top.clamp(min=0))
         return self.influence(batch)
 
-    def scored(self, look: Look) -> Float[Tensor, " n"] | None:
-        """The same from a recorded pass, and from further ones with items replaced for occlusion; None: no map."""
+    def scored(self, recorded: RecordedPass) -> Float[Tensor, " n"] | None:
+        """Computes the shares of the scored map from a recorded pass; None if the model has no map.
+
+        Occlusion needs further passes, with items replaced.
+        """
         if self.how is None:
             return None
         if self.how == "occlusion":
-            best = recommended(self, look.batch, 1, user=look.user).top
-            return occluded(self.among, look.batch, best.clamp(min=0))
-        return look.shares(self.how)
+            best = recommended(self, recorded.batch, 1, user=recorded.user).top
+            return occluded(self.score_own, recorded.batch, best.clamp(min=0))
+        return recorded.shares(self.how)
 
     def maps(self, data: HistoryData, options: MapOptions) -> UserMaps:
         return UserMaps(self, data, options)
@@ -155,26 +166,26 @@ class Recommender(Task):
             name="explain",
             bare="",
             metavar="HOW",
-            help="why each was recommended, by occlusion; --explain=attention: by attention",
+            help="explain each recommendation by occlusion; --explain=attention: by attention",
         ),
-        CommandOption(name="seen", kind=None, help="recommend also what the user has chosen before"),
+        CommandOption(name="seen", kind=None, help="recommend also items that the user has chosen before"),
     )
 
     def predictor(
         self, *, top: int | None = None, explain: str | None = None, seen: bool = False
     ) -> Callable[[Any], dict[str, list[Any]]]:
-        """`zoo predict`: the best items of each user and, on request, why."""
+        """Returns the function that `zoo predict` applies to batches: see `answers`."""
         if top is not None and top < 1:
             raise ConfigError(f"--top={top}: write 1 or more")
         why = checked(explain, has_attention=self.how not in (None, "occlusion"))
         return lambda batch: answers(self, batch, top=TOP if top is None else top, why=why, seen=seen)
 
     def predict_step(self, batch: Histories, batch_idx: int = 0) -> dict[str, list[Any]]:
-        """One column a key, one entry a user; `loss` is the rank of the held-out item, None where none is known."""
+        """Returns columns with one entry for each user; `loss` is the rank of the held-out item, or None."""
         return self.predicted(batch, self.ranked(batch))
 
     def predicted(self, batch: Histories, found: Ranked) -> dict[str, list[Any]]:
-        """The columns of `predict_step`."""
+        """Returns the columns of `predict_step`."""
         names = [batch.catalogue.names[item] if item >= 0 else "" for item in found.top[:, 0].tolist()]
         held_out = batch.held_out.tolist()
         return {
@@ -187,19 +198,20 @@ class Recommender(Task):
         }
 
     def protocol(self) -> str:
-        """How the test metrics are measured."""
+        """Returns the protocol of the test metrics as a phrase."""
         said = self.ranking.describe(self.item_count)
         if self.ranking.negatives is None or not self.test_ranks.lists:
             return said
         return f"{said}; full_: {replace(self.ranking, negatives=None).describe(self.item_count)}"
 
     def ranked(self, batch: Histories, *, lists: bool = True, user: Any = None) -> Ranked:
-        """The rank of each held-out item and, on request, the best items.
+        """Computes the rank of each held-out item, and the best items.
 
         Args:
-            user: What scores are computed from, where that is known already.
+            lists: If True, the best items are listed.
+            user: Result of `encode`, if it has been computed.
         """
-        user = self.user(batch) if user is None else user
+        user = self.encode(batch) if user is None else user
         return self.ranking.rank(partial(self.score, user), batch, lists=lists)
 
     def _log(self, split: str, metrics: RankMetrics, prefix: str = "") -> None:

@@ -1,8 +1,8 @@
-"""Drawing items: those that a user has not chosen, and those of a distribution over the catalogue.
+"""Sampling of items: from the items that a user has not chosen, or from a distribution over the catalogue.
 
-The unchosen items of a user with seen items s_0 < s_1 < ... are numbered 0, 1, ... by size. The r-th of them is
-r + j, where j counts the seen items with s_j - j <= r: a binary search, of all users at once if the numbers of each
-have a range of their own. No draw can collide, and none is repeated.
+The unchosen items of a user with seen items s_0 < s_1 < ... are numbered 0, 1, ... in ascending order. Number r is the
+item r + j, where j is the number of seen items with s_j - j <= r. One binary search finds it for all users, since each
+user's numbers have a range of their own. No draw is rejected or repeated.
 """
 
 from __future__ import annotations
@@ -25,43 +25,43 @@ class Unseen:
     """The items that each user of a batch has not seen.
 
     Args:
-        seen: Each user's distinct items, sorted, user after user.
-        lengths: How many each user has.
-        items: Of the catalogue; those from there on are drawn for nobody.
+        seen: Distinct items of each user, sorted, user after user.
+        lengths: Number of entries of `seen` of each user.
+        items: Number of items that can be drawn; items with this number or a higher one are never drawn.
     """
 
     def __init__(self, seen: Int[Tensor, " s"], lengths: Int[Tensor, " b"], items: int) -> None:
         self.items = items
         self.left: Int[Tensor, " b"] = items - lengths
-        """How many unseen items each user has."""
+        """Number of unseen items of each user."""
         users = owners(lengths, len(seen))
         self._starts = lengths.cumsum(0) - lengths
-        places = torch.arange(len(seen), device=seen.device) - self._starts[users]
+        index = torch.arange(len(seen), device=seen.device) - self._starts[users]
         self._seen = users * items + seen
-        self._before = users * (items + 1) + seen - places  # how many unseen ones are smaller, 0 to `items` inclusive
+        self._before = users * (items + 1) + seen - index  # number of smaller unseen items, 0 to `items` inclusive
 
     @classmethod
     def of(cls, batch: Histories) -> Unseen:
-        """What the users of a batch have not chosen; the row of unknown items is drawn for nobody."""
+        """Returns the items that the users of a batch have not chosen, without the row of unknown items."""
         seen, lengths, items = batch.seen, batch.seen_lengths, len(batch.catalogue)
         if batch.catalogue.unknown is None:
             return cls(seen, lengths, items)
         known = seen != batch.catalogue.unknown
         return cls(seen[known], torch.zeros_like(lengths).index_add_(0, batch.seen_users, known.long()), items - 1)
 
-    def at(self, users: Int[Tensor, "..."], places: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
-        """The unseen item of a user that has so many unseen ones before it."""
-        found = torch.searchsorted(self._before, users * (self.items + 1) + places, right=True)
-        return places + found - self._starts[users]
+    def at(self, users: Int[Tensor, "..."], numbers: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+        """Returns the unseen items of users by their numbers, counted from 0 in ascending order."""
+        found = torch.searchsorted(self._before, users * (self.items + 1) + numbers, right=True)
+        return numbers + found - self._starts[users]
 
     def draw(self, users: Int[Tensor, " n"], count: int) -> Int[Tensor, "n count"]:
-        """So many for each of `users`, uniformly and with replacement, by torch's global generator of the device."""
+        """Draws `count` items for each of `users`, uniformly and with replacement, by the device's global generator."""
         self.refuse_none()
         numbers = torch.randint(2**62, (len(users), count), device=users.device)  # so large that % is uniform to 2^-40
         return self.at(users[:, None], numbers % self.left[users, None])
 
     def refuse_none(self) -> None:
-        """An error if somebody has nothing unseen."""
+        """Raises a DataError if a user has seen all items."""
         if len(self.left) and int(self.left.min()) < 1:
             raise DataError(
                 f"user {int(self.left.argmin())} of a batch has chosen all {self.items:,} items, so that there is no "
@@ -70,7 +70,7 @@ class Unseen:
             )
 
     def has_seen(self, users: Int[Tensor, "..."], items: Int[Tensor, "..."]) -> Bool[Tensor, "..."]:
-        """Whether a user has seen an item."""
+        """Returns whether each user has seen each item."""
         wanted = users * self.items + items
         if not len(self._seen):
             return torch.zeros_like(wanted, dtype=torch.bool)
@@ -79,12 +79,13 @@ class Unseen:
 
 
 class Distribution:
-    """Items by a probability of each, drawn with replacement by torch's global generator of the device.
+    """A distribution over items, sampled with replacement by torch's global generator of the device.
 
     Args:
-        counts: How often each item was chosen in training.
-        shape: "uniform"; "popularity", by count + 1, so that every item can be drawn; "log_uniform", by
-            log((r + 2) / (r + 1)) of the item with r more popular ones, of equal counts the first first.
+        counts: Number of times that each item was chosen in training.
+        shape: Probability of an item: "uniform"; "popularity", proportional to its count + 1, so that every item can
+            be drawn; "log_uniform", proportional to log((r + 2) / (r + 1)), where r is its rank by popularity. Equal
+            counts are ranked by number.
     """
 
     def __init__(self, counts: Int[Tensor, " i"], shape: Shape) -> None:
@@ -102,5 +103,5 @@ class Distribution:
         return torch.searchsorted(self._sums, numbers, right=True).clamp(max=len(self._sums) - 1)
 
     def log_expected(self, items: Int[Tensor, " k"]) -> Float[Tensor, " k"]:
-        """log(k q): how often each of these is expected among as many draws."""
+        """Returns log(k q): the logarithm of the expected count of each of the k items in k draws."""
         return self.log_p[items] + math.log(max(1, len(items)))

@@ -9,7 +9,7 @@ from torchmetrics.functional.classification import binary_auroc
 
 from zoo.attention import ActivationUnit, AttendFactory, Constant, Uniform, Unnormalised
 from zoo.errors import ConfigError
-from zoo.tasks.recommendation.click import drawn
+from zoo.tasks.recommendation.click import sample_candidates
 from zoo.tasks.recommendation.data.baskets import fill
 from zoo.tasks.recommendation.data.log import Log
 from zoo.tasks.recommendation.nets.din import DIN
@@ -113,7 +113,7 @@ def auc(attend: AttendFactory, log: Log, epochs: int) -> float:
     for epoch in range(epochs):
         loader.set_epoch(epoch)
         for users in loader:
-            candidates = drawn(users, targets=None, negatives=3)
+            candidates = sample_candidates(users, targets=None, negatives=3)
             labels = torch.zeros(len(candidates.items))
             labels[::4] = 1.0
             optimizer.zero_grad()

@@ -22,7 +22,7 @@ from zoo.attention import (
     sites,
 )
 from zoo.tasks.recommendation.batch import Catalogue, Histories
-from zoo.tasks.recommendation.maps import scored as explaining
+from zoo.tasks.recommendation.maps import scored as scored_maps
 from zoo.tasks.recommendation.maps.scored import (
     by_user,
     gold_positions,
@@ -118,22 +118,22 @@ def test_mean_and_rollout_by_loops(batch: Histories) -> None:
 
 
 def test_occlusion_by_loops(batch: Histories, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explaining, "_ROWS", 20)  # many pieces
+    monkeypatch.setattr(scored_maps, "_ROWS", 20)  # many pieces
     net = net_of()
     items = torch.randint(ITEMS, (len(LENGTHS), 3), generator=torch.Generator().manual_seed(1))
     found = occlusion(partial(scored, net), batch, items)
-    first, second, spare = explaining._stand_ins(batch.catalogue.counts).tolist()
+    first, second, spare = scored_maps.replacements(batch.catalogue.counts).tolist()
     assert len({first, second, spare}) == 3
     position = 0
     for user, length in enumerate(LENGTHS):
         one = alone(batch, user)
-        whole = scored(net, one, items[user : user + 1])
-        for place in range(length):
+        before = scored(net, one, items[user : user + 1])
+        for at in range(length):
             falls = []
             for other in (first, second):
                 history = one.items.clone()
-                history[place] = spare if int(history[place]) == other else other
-                falls.append(whole - scored(net, _with(one, history), items[user : user + 1]))
+                history[at] = spare if int(history[at]) == other else other
+                falls.append(before - scored(net, _with(one, history), items[user : user + 1]))
             torch.testing.assert_close(found[position], (sum(falls) / 2)[0].detach())
             position += 1
 
@@ -143,8 +143,8 @@ def _with(batch: Histories, items: Tensor) -> Histories:
 
 
 def test_an_item_that_is_there_is_not_put_in_its_own_place(batch: Histories) -> None:
-    """Else a history of a stand-in alone would seem to have no influence."""
-    other = int(explaining._stand_ins(batch.catalogue.counts)[0])
+    """Otherwise a history of replacements only would seem to have no influence."""
+    other = int(scored_maps.replacements(batch.catalogue.counts)[0])
     one = _with(alone(batch, 3), torch.full((3,), other))
     asked: list[Tensor] = []
 

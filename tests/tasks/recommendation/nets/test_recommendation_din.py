@@ -24,7 +24,7 @@ from zoo.attention.factories import SiteFactory
 from zoo.errors import ConfigError
 from zoo.maps.score import pointing_accuracy
 from zoo.tasks.recommendation.batch import Catalogue, Histories
-from zoo.tasks.recommendation.click import CandidateRanker, ClickMetrics, drawn
+from zoo.tasks.recommendation.click import CandidateRanker, ClickMetrics, sample_candidates
 from zoo.tasks.recommendation.maps.scored import by_user
 from zoo.tasks.recommendation.nets.din import DIN, Candidates, after_histories
 from zoo.tasks.recommendation.ranking.protocol import Protocol
@@ -198,7 +198,7 @@ def test_a_mechanism_without_pairs_is_refused():
 
 
 def test_weights_by_degree_are_of_graphs():
-    with pytest.raises(ValueError, match="edges of one graph; DIN has two"):
+    with pytest.raises(ValueError, match="edges of one graph; DIN has different queries and keys"):
         DIN(items=3, attend=AttendFactory(Constant, Degree), dim=4)
 
 
@@ -233,7 +233,7 @@ USERS = [[3, 1, 4, 1, 5], [9, 0], [2, 6, 5, 8], [7, 7]]
 @pytest.mark.parametrize("targets", [None, 1, 2, 9])
 def test_what_is_learned_of_a_batch(targets):
     batch = histories(USERS)
-    candidates = drawn(batch, targets=targets, negatives=3)
+    candidates = sample_candidates(batch, targets=targets, negatives=3)
     items, starts, stops = (x.view(-1, 4).tolist() for x in (candidates.items, candidates.starts, candidates.stops))
     learned = []
     for chosen, begins, ends in zip(items, starts, stops, strict=True):
@@ -252,7 +252,7 @@ def test_what_is_learned_of_a_batch(targets):
 def test_choices_are_drawn_evenly():
     torch.manual_seed(0)
     batch = histories([[0, 1, 2, 3, 4], [5, 6]])
-    found = torch.cat([drawn(batch, targets=2, negatives=1).stops[::2] for _ in range(400)])
+    found = torch.cat([sample_candidates(batch, targets=2, negatives=1).stops[::2] for _ in range(400)])
     counts = torch.bincount(found, minlength=8)
     assert counts[[0, 5, 7]].tolist() == [0, 0, 0]  # nothing is learned of a first item, or behind a last one
     assert counts[6] == 400
@@ -264,7 +264,7 @@ def test_the_loss_is_the_mean_over_all_candidates():
     torch.manual_seed(7)
     loss = module.training_step(batch, 0)
     torch.manual_seed(7)
-    candidates = drawn(batch, targets=2, negatives=3)
+    candidates = sample_candidates(batch, targets=2, negatives=3)
     logits = module.net(batch, candidates).tolist()
     total = 0.0
     for place, logit in enumerate(logits):
@@ -346,7 +346,7 @@ def test_probabilities_are_of_logits():
     module, batch = ranker().eval(), histories(USERS)
     with torch.no_grad():
         found = module.predict_step(batch)
-        logits = module.among(batch, torch.tensor([[int(name[1:])] for name in found["prediction"]]))
+        logits = module.score_own(batch, torch.tensor([[int(name[1:])] for name in found["prediction"]]))
     torch.testing.assert_close(torch.tensor(found["probability"]), logits[:, 0].sigmoid())
 
 

@@ -1,1 +1,1 @@
-"""Maps of recommendations: which past items weigh on them, in figures and tables."""
+"""Attention maps of recommenders: the contribution of past items to recommendations, as maps, tables and pictures."""

@@ -1,4 +1,4 @@
-"""Pictures of what weighed on recommendations: bars over a history, item x item maps, weight by distance."""
+"""Pictures of recommendations: bars over a history, maps of items by items, and weight by distance."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 
 UP, DOWN = "#3f78b5", "#c9607f"
 _SHOWN = 30
-"""So many items of a history are drawn."""
+"""Maximum number of items of a history that are drawn."""
 _COLUMNS = 4
 _PANELS = 6
 _LONGEST = 30
 _NUMBERED = 12
-"""Maps of so few items have their weights written in them."""
+"""Maximum number of items of a map whose weights are written in its cells."""
 _LINES = ("#3f78b5", "#c9607f", "#5fae74", "#9474bd", "#a8795a", "#45a8a8", "#7286ad", "#a5ae4e")
 
 
 @dataclass(frozen=True, eq=False)
 class Bars:
-    """A number for each item of a history.
+    """A bar chart with one value for each item of a history.
 
     Args:
-        title: Whose: of a recommendation, or of any.
-        values: Oldest first.
-        unit: What they are: "share of attention", "what it adds to the score".
+        title: Title, such as the recommended item.
+        values: Value of each item, oldest first.
+        unit: Label of the values: "share of attention", "what it adds to the score".
     """
 
     title: str
@@ -47,7 +47,7 @@ class Bars:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """The map of a layer or a head: a row a query, oldest first."""
+    """The map of a layer or a head, with one row for each query, oldest first."""
 
     title: str
     weights: Float[Tensor, "n n"]
@@ -57,22 +57,23 @@ def session(
     titles: Sequence[str],
     *,
     title: str,
-    said: str = "",
+    caption: str = "",
     bars: Sequence[Bars] = (),
     panels: Sequence[Panel] = (),
     gold: Bool[Tensor, " n"] | None = None,
 ) -> Figure:
-    """One user: how much each past item had to do with what is recommended, and where layers look from each item.
+    """Draws one user: the contribution of each past item to recommendations, and the attention of the layers.
 
-    Of a long history the bars show the thirty items that weigh most, and the maps the thirty last.
+    Of a history with more than thirty items, the bars show the thirty with the greatest values, and the maps the last
+    thirty.
 
     Args:
-        titles: Of the history, oldest first.
-        title: Of the whole.
-        said: Below it.
-        bars: Side by side; the first four are drawn.
-        panels: At most six are drawn.
-        gold: Which items decide what comes next; they are in another colour, which `said` may explain.
+        titles: Titles of the items of the history, oldest first.
+        title: Title of the figure.
+        caption: Text below the title.
+        bars: Bar charts, side by side; the first four are drawn.
+        panels: Maps; the first six are drawn.
+        gold: Mask of the items that decide the next one. They have another colour, which `caption` may explain.
     """
     from matplotlib.figure import Figure
 
@@ -85,17 +86,17 @@ def session(
     figure = Figure(figsize=(11.5, tall + rows * deep + 0.95), layout="constrained", facecolor="white")
     figure.suptitle(draw.short(title, 95), fontsize=13, color=draw.INK, fontweight="bold", parse_math=False)
     parts = figure.subfigures(1 + rows, 1, height_ratios=[tall + 0.35, *[deep] * rows], squeeze=False)[:, 0]
-    _bars(parts[0], titles, shown, bars[:_COLUMNS], marked, said)
+    _bars(parts[0], titles, shown, bars[:_COLUMNS], marked, caption)
     for row, part in enumerate(parts[1:]):
         _panels(part, titles, last, panels[2 * row : 2 * row + 2], marked)
     return figure
 
 
 def distance_figure(table: pd.DataFrame) -> Figure:
-    """Mean weight against how many positions back the key lies: a line for each layer and head.
+    """Draws the mean weight by the distance of the key from the query, with a line for each layer and head.
 
     Args:
-        table: layer, site, head, distance, weight, uniform, queries; as `Survey` makes it.
+        table: Table of `ByDistance.frame`.
     """
     from matplotlib.figure import Figure
 
@@ -122,7 +123,7 @@ def distance_figure(table: pd.DataFrame) -> Figure:
 
 
 def _heaviest(bars: Sequence[Bars], count: int) -> list[int]:
-    """The places of the items to be drawn, oldest first."""
+    """Returns the indices of the items to draw, oldest first."""
     if count <= _SHOWN:
         return list(range(count))
     most = torch.zeros(count)
@@ -133,9 +134,9 @@ def _heaviest(bars: Sequence[Bars], count: int) -> list[int]:
 
 
 def _bars(
-    figure: SubFigure, titles: Sequence[str], shown: Sequence[int], bars: Sequence[Bars], gold: Tensor, said: str
+    figure: SubFigure, titles: Sequence[str], shown: Sequence[int], bars: Sequence[Bars], gold: Tensor, caption: str
 ) -> None:
-    figure.suptitle(said, fontsize=10, color=draw.QUIET, parse_math=False)
+    figure.suptitle(caption, fontsize=10, color=draw.QUIET, parse_math=False)
     if not bars:
         return
     cells: Any = figure.subplots(1, len(bars), sharey=True, squeeze=False)[0]
@@ -161,7 +162,7 @@ def _bars(
 
 
 def _write_values(axes: Axes, values: np.ndarray, alike: Float[Tensor, " m"], *, is_signed: bool) -> None:
-    """At the end of each bar that can be seen, and room for it; bars of the same unit have the same scale."""
+    """Writes the value at the end of each visible bar. Charts with the same unit have the same scale."""
     low, high = min(0.0, float(alike.min())), max(0.0, float(alike.max()))
     span = (high - low) or 1.0
     for place, value in enumerate(values.tolist()):
@@ -191,7 +192,7 @@ def _panels(figure: SubFigure, titles: Sequence[str], last: range, panels: Seque
     for axes, panel in zip(cells, panels, strict=False):
         weights = panel.weights.detach().float().cpu()[last.start :, last.start :].numpy().copy()
         weights[np.triu_indices(count, 1)] = np.nan
-        # The first queries have few keys, and would leave all others pale.
+        # The first queries have few keys, so their large weights are left out of the scale.
         usual = float(np.nanmax(weights[min(3, count - 1) :])) or 1.0
         axes.imshow(weights, cmap=draw.colours(), vmin=0, vmax=usual, aspect="auto", interpolation="nearest")
         axes.add_patch(

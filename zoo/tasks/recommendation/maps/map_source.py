@@ -1,4 +1,4 @@
-"""The maps of users: what weighed on the recommendations to all of a split, and some of them drawn."""
+"""The maps of users: tables over all users of a split, and maps, pictures and words of some of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, Tabl
 from zoo.tasks.recommendation.answers import because
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.maps.figures import Bars, Panel, distance_figure, session
-from zoo.tasks.recommendation.maps.looks import Look
+from zoo.tasks.recommendation.maps.passes import RecordedPass
 from zoo.tasks.recommendation.maps.scored import by_user, gold_positions, map_name, occlusion, some_users
 from zoo.tasks.recommendation.maps.survey import Survey
 
@@ -29,15 +29,18 @@ if TYPE_CHECKING:
     from zoo.tasks.recommendation.recommender import Recommender
 
 _RECOMMENDED = 3
-"""So many recommendations are explained in a picture."""
+"""Number of recommendations that a picture explains."""
 _FEWEST = 3
-"""Items of a user who is typical."""
+"""Minimum number of items of a typical user."""
 _OCCLUSION = "recommendations"
 
 
 class UserMaps(MapSource):
-    """`users` has a row for each user of the test split, or of the user's own; `by_distance` how far back each layer
-    and head looks on average. Those that are drawn are recorded in the same pass, each on its own."""
+    """The maps of the users in the test split or in the user's own files.
+
+    The table `users` has one row for each user; `by_distance` has the mean weight of each layer and head by distance.
+    One pass over the users makes both, and records each user that is drawn in a batch of its own.
+    """
 
     noun = "user"
 
@@ -87,10 +90,10 @@ class UserMaps(MapSource):
         return [f"{self._survey.users:,} users in users.{ending}{how_far}, in {out}", *super().summary(out)]
 
     def looks(self) -> list[str]:
-        return [self._looked_at(self._loader.collate([number])).looks for number in self.chosen]
+        return [self._record(self._loader.collate([number])).looks for number in self.chosen]
 
     def _rows(self) -> Iterator[pd.DataFrame]:
-        """A piece a batch: its users in their order, whichever of them were looked at together."""
+        """Yields the rows of each batch in the order of its users, which are passed in several groups."""
         import pandas as pd
 
         wanted = set(self.chosen)
@@ -99,50 +102,51 @@ class UserMaps(MapSource):
             rest = [at for at, number in enumerate(numbers) if number not in wanted]
             frames, order = [], [*drawn]
             for at in drawn:
-                one = self._drawn[numbers[at]] = self._looked_at(_some(batch, [at]))
-                frames.append(self._survey.rows(one.look))
+                one = self._drawn[numbers[at]] = self._record(_some(batch, [at]))
+                frames.append(self._survey.rows(one.recorded))
             others = _some(batch, rest)
-            for users in self.module.together(others) if rest else ():
+            for users in self.module.groups(others) if rest else ():
                 with torch.inference_mode():
-                    look = self.module.look(_some(others, users))
-                frames.append(self._survey.rows(look))
+                    recorded = self.module.record_pass(_some(others, users))
+                frames.append(self._survey.rows(recorded))
                 order += [rest[user] for user in users]
             yield pd.concat(frames, ignore_index=True).iloc[np.argsort(order)]
 
-    def _looked_at(self, batch: Histories) -> _OneUser:
+    def _record(self, batch: Histories) -> _OneUser:
         with torch.inference_mode():
-            return _OneUser(self.module, self.module.look(batch, _RECOMMENDED, self.recording(implied=True)))
+            return _OneUser(self.module, self.module.record_pass(batch, _RECOMMENDED, self.recording(implied=True)))
 
 
 class _OneUser(MappedExample):
-    """One user, what is recommended, what was recorded meanwhile, and what weighed.
+    """One user: recommendations, recorded attention, and the contributions of past items.
 
     Attributes:
-        lifts: What each past item adds to the score of each of the best.
+        lifts: Amount that each past item adds to the score of each recommended item.
         shares: The scored map.
-        weights: Of a model that looks at the history for each candidate: attention of each recommendation.
+        weights: Attention of each recommended item to the history; None for a model whose attention does not depend on
+            the candidate.
     """
 
-    def __init__(self, module: Recommender, look: Look) -> None:
-        assert look.written is not None
-        self.module, self.look, self.found, self.batch = module, look, look.written, look.batch
-        self.items = look.top[0][look.top[0] >= 0]
+    def __init__(self, module: Recommender, recorded: RecordedPass) -> None:
+        assert recorded.written is not None
+        self.module, self.recorded, self.found, self.batch = module, recorded, recorded.written, recorded.batch
+        self.items = recorded.top[0][recorded.top[0] >= 0]
         self.by = "" if module.how is None else map_name(module.how, module.net)
 
     @cached_property
     def lifts(self) -> Float[Tensor, "n k"]:
         with torch.inference_mode():
-            return occlusion(self.module.among, self.batch, self.items[None]).cpu()
+            return occlusion(self.module.score_own, self.batch, self.items[None]).cpu()
 
     @cached_property
     def shares(self) -> Float[Tensor, " n"] | None:
         with torch.inference_mode():
-            found = self.module.scored(self.look)
+            found = self.module.scored(self.recorded)
         return None if found is None else found.cpu()
 
     @cached_property
     def weights(self) -> Float[Tensor, "n k"] | None:
-        found = self.look.weights()
+        found = self.recorded.weights()
         return None if found is None else found[:, : len(self.items)].cpu()
 
     @property
@@ -151,52 +155,52 @@ class _OneUser(MappedExample):
 
     @property
     def about(self) -> Mapping[str, Any]:
-        return {"recommended": self.look.recommended, "chosen": self.chosen}
+        return {"recommended": self.recorded.recommended, "chosen": self.chosen}
 
     @property
     def chosen(self) -> str:
-        """The title of the item that the user chose next, where that is known."""
+        """Title of the item that the user chose next; "" if it is unknown."""
         held_out = int(self.batch.held_out[0])
         return self.batch.catalogue.shown(held_out) if held_out >= 0 else ""
 
     @property
     def looks(self) -> str:
-        """The scored map in words; where there is none, what raised the best item's score."""
+        """The scored map in words; without a scored map, the past items that raised the best item's score."""
         if self.shares is None:
             return f"raised by {because(self.batch, self.lifts, is_share=False)[0][0]}"
-        titles = [f"{title} (item {at})" for at, title in enumerate(self.look.titles, start=1)]
+        titles = [f"{title} (item {at})" for at, title in enumerate(self.recorded.titles, start=1)]
         return words.sentence("", titles, self.shares.tolist(), noun="item").partition(" attends to ")[2]
 
     @property
     def words(self) -> list[str]:
-        """A line of the user and a line for each recommendation."""
+        """A line on the user and a line on each recommendation."""
         looks = f"; {self.by} looks at {self.looks}" if self.shares is not None else ""
         lines = [f"{self.id}{f' chose {self.chosen}' if self.chosen else ''}{looks}"]
         added = because(self.batch, self.lifts, is_share=False)[0]
-        for rank, (title, why) in enumerate(zip(self.look.recommended, added, strict=True), start=1):
+        for rank, (title, why) in enumerate(zip(self.recorded.recommended, added, strict=True), start=1):
             lines.append(f"  {rank}. {title}: raised by {why}")
         return lines
 
     def maps(self) -> Iterator[NamedMap]:
-        titles, gold = self.look.titles, gold_positions(self.batch)
-        yield from self.look.maps()
+        titles, gold = self.recorded.titles, gold_positions(self.batch)
+        yield from self.recorded.maps()
         nouns = {"query": "recommendation", "key": "item"}
         if self.shares is not None:
             labels = {"query": ["next item"], "key": titles}
             marks = None if gold is None else gold[None]
             yield NamedMap(by_user(self.shares, self.batch, self.by), labels, nouns, marks)
         own = AttentionMap(_OCCLUSION, self.lifts.T[None, None], DenseSupport.axes, DenseSupport(), (0,))
-        yield NamedMap(own, {"query": self.look.recommended, "key": titles}, nouns)
+        yield NamedMap(own, {"query": self.recorded.recommended, "key": titles}, nouns)
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
         chosen_next = f"; chose {self.chosen}" if self.chosen else ""
-        best = self.look.recommended[0] if self.look.recommended else "nothing"
+        best = self.recorded.recommended[0] if self.recorded.recommended else "nothing"
         gold = gold_positions(self.batch)
         has_gold = gold is not None and bool(gold.any())
         figure = session(
-            self.look.titles,
+            self.recorded.titles,
             title=f"{self.id}: recommended {best}{chosen_next}",
-            said="orange: what decides the next item (gold)" if has_gold else "",
+            caption="orange: the item that decides the next one (gold)" if has_gold else "",
             bars=self._bars(),
             panels=self._panels(),
             gold=gold,
@@ -204,7 +208,7 @@ class _OneUser(MappedExample):
         yield picture_name(self.id, number), figure
 
     def _bars(self) -> list[Bars]:
-        ranked = [f"{rank}. {title}" for rank, title in enumerate(self.look.recommended, start=1)]
+        ranked = [f"{rank}. {title}" for rank, title in enumerate(self.recorded.recommended, start=1)]
         added = [Bars(title, self.lifts[:, at], "what it adds to the score") for at, title in enumerate(ranked)]
         if self.weights is not None:
             looked = [Bars(title, self.weights[:, at], "attention") for at, title in enumerate(ranked)]
@@ -214,7 +218,7 @@ class _OneUser(MappedExample):
         return [Bars(f"whatever comes next: {self.by}", self.shares, "share of attention"), *added]
 
     def _panels(self) -> list[Panel]:
-        """Each layer, head by head; what looks at the history for each candidate has bars."""
+        """Returns the map of each layer and head; none if attention depends on the candidate, which bars show."""
         if self.weights is not None:
             return []
         panels, site_names = [], list(sites(self.module.net))

@@ -1,15 +1,15 @@
-"""The scored map of a recommendation: how much each past item had to do with it.
+"""The scored map of a recommender: the contribution of each past item to a recommendation.
 
-| how       | what it is                                                                     | of         |
-|-----------|--------------------------------------------------------------------------------|------------|
-| a number  | the last position's attention in that layer, the average of its heads          | the user   |
-| mean      | the average of these over the layers                                           | the user   |
-| rollout   | attention of all layers multiplied (Abnar & Zuidema 2020), the last row of it  | the user   |
-| occlusion | how far an item's score falls when another stands in the past item's place   | each item |
+| how       | definition                                                                     | one map for |
+|-----------|--------------------------------------------------------------------------------|-------------|
+| a number  | attention of the last position in the layer with this number, mean over heads  | a user      |
+| mean      | mean of these over the layers                                                  | a user      |
+| rollout   | last row of the product of all layers' attention (Abnar & Zuidema 2020)        | a user      |
+| occlusion | fall of an item's score when another item replaces the past item               | an item     |
 
-Attention is what the model looked at before it had any item in mind: all that is recommended to a user has the same.
-How far a score falls is of one recommendation, is measured and not read off, and needs no attention: other mixers have
-it too. It costs a pass for each past item.
+Attention does not depend on the item that is recommended, so that all recommendations to a user have the same map.
+Occlusion measures the effect on one item's score. It works without attention, for any mixer, and costs a pass for each
+past item.
 """
 
 from __future__ import annotations
@@ -32,18 +32,21 @@ from zoo.tasks.recommendation.batch import Histories
 
 How = AnyInt | Literal["mean", "rollout", "occlusion"]
 ScoreOf = Callable[[Histories, Int[Tensor, "b k"]], Float[Tensor, "b k"]]
-"""Each user's scores of items of its own."""
-_STAND_INS = 2
-"""On planted sessions the two heaviest items are the cue and what it points at for .99 of the users with one of them,
-for all with two (an average embedding: .79; the item taken out: .61)."""
+"""Computes the scores of items that differ from user to user."""
+_REPLACEMENTS = 2
+"""Number of items that replace a past item in turn.
+
+On planted sessions the two greatest values are at the last item and at the item that it selects for .99 of the users
+with one replacement, and for all users with two (with an average embedding: .79; with the item removed: .61).
+"""
 _ROWS = 2**15
-"""Positions of histories with an item replaced that go through the net at a time."""
+"""Positions of histories with a replaced item that are in one batch."""
 
 
 def influence(net: nn.Module, batch: Histories, how: How) -> Float[Tensor, " n"]:
-    """Of each position, its share in what comes next for its user, by attention; a user's shares sum to 1.
+    """Computes the share of each position in the prediction of its user's next item, by attention.
 
-    A user who attends to nothing (as with a sigmoid in softmax's place may happen) has zeros.
+    The shares of a user sum to 1, or are 0 if all weights are 0, as is possible with a sigmoid instead of a softmax.
     """
     why_not = refusal(net, how)
     if why_not:
@@ -61,7 +64,7 @@ def influence(net: nn.Module, batch: Histories, how: How) -> Float[Tensor, " n"]
 
 
 def last_rows(net: nn.Module, found: Attended, how: How) -> Float[Tensor, " n"]:
-    """The same from what was recorded: of each user the row of its last position, made to sum to 1."""
+    """Computes the shares of `influence` from recorded maps: the row of each user's last position, normalised."""
     names = [list(sites(net))[how]] if isinstance(how, int) else list(found.maps)
     each = [found.maps[name].mean(1) for name in names]
     product = rollout(each) if how == "rollout" else torch.stack(each).mean(0)
@@ -73,24 +76,24 @@ def last_rows(net: nn.Module, found: Attended, how: How) -> Float[Tensor, " n"]:
 
 @torch.no_grad()
 def occlusion(score: ScoreOf, batch: Histories, items: Int[Tensor, "b k"]) -> Float[Tensor, "n k"]:
-    """Of each position, how far its user's scores of these items fall when another item stands there.
+    """Computes the fall of each user's scores of these items when the item at a position is replaced.
 
-    The mean over two others, drawn by how often they were chosen in training, the same everywhere. The past item is
-    replaced and not taken out: that would move those before it. What takes its place is an item, as the model knows
-    them: an average of embeddings is no such thing, and normalised it may be mistaken for one.
+    The result is the mean over two replacements, which are drawn by their counts in training and are the same at all
+    positions. The past item is not removed, which would move the items before it. It is not replaced by an average of
+    embeddings either, which is unlike any item that the model knows.
 
     Args:
-        score: Of users and items.
+        score: Computes the scores of users and items.
         batch: The users.
-        items: Of each user.
+        items: Items of each user.
     """
     before = score(batch, items)
     falls = before.new_zeros(len(batch.items), items.shape[1])
-    *others, spare = _stand_ins(batch.catalogue.counts).to(items.device)
+    *others, spare = replacements(batch.catalogue.counts).to(items.device)
     for positions in _pieces(batch):
         users = batch.users[positions]
         for other in others:
-            # Another than the one that is there.
+            # The spare one is used where the item itself would be its replacement.
             instead = torch.where(batch.items[positions] == other, spare, other)
             fall = before[users] - score(_replaced(batch, users, positions, instead), items[users])
             falls[positions] += fall / len(others)
@@ -98,19 +101,19 @@ def occlusion(score: ScoreOf, batch: Histories, items: Int[Tensor, "b k"]) -> Fl
 
 
 def occluded(score: ScoreOf, batch: Histories, items: Int[Tensor, "b 1"]) -> Float[Tensor, " n"]:
-    """The same of one item for each user, as shares of what lifts its score: what lowers it has none."""
+    """Computes shares by the `occlusion` of one item for each user. Items that lower its score have no share."""
     lifts = occlusion(score, batch, items)[:, 0].clamp(min=0.0)
     total = lifts.new_zeros(len(batch)).index_add(0, batch.users, lifts)[batch.users]
     return lifts / total.masked_fill(total == 0.0, 1.0)
 
 
 def map_name(how: How, net: nn.Module) -> str:
-    """As the map is called: layer 1, rollout."""
+    """Returns the name of the map, such as "layer 1" or "rollout"."""
     return f"layer {how % len(sites(net))}" if isinstance(how, int) else how
 
 
 def refusal(net: nn.Module, how: How) -> str | None:
-    """Why a net cannot say this of its recommendations, in one sentence; None where it can."""
+    """Returns the reason why a net cannot give this map, as a phrase; None if it can."""
     if how == "occlusion":
         return None
     if how not in ("mean", "rollout") and not isinstance(how, int):
@@ -129,11 +132,11 @@ def refusal(net: nn.Module, how: How) -> str | None:
 
 @dataclass(frozen=True, eq=False)
 class Attended:
-    """Maps of users side by side.
+    """The dense maps of a group of users.
 
     Args:
-        real: What is not padding, which is at the end.
-        maps: The weights of each site, (users, heads, queries, keys); zero where a query or key is padding.
+        real: Mask of the positions that are not padding, which is at the end.
+        maps: Weights of each site, (users, heads, queries, keys); zero if the query or the key is padding.
     """
 
     real: Bool[Tensor, "u n"]
@@ -141,10 +144,9 @@ class Attended:
 
 
 def attended(found: Mapping[str, AttentionMap], batch: Histories) -> Attended:
-    """The maps of users of one group of `Packing`, in its order, as matrices.
+    """Returns the recorded maps of the users of one group of `Packing`, in its order, as matrices.
 
-    Sites without weights have no map. What a mechanism without weights amounts to (linear attention) is its map, if it
-    was asked for.
+    Sites without weights have no map, except for linear attention if its implied weights were recorded.
     """
     steps = torch.arange(int(batch.lengths.max()), device=batch.items.device)
     real = steps < batch.lengths[:, None]
@@ -153,12 +155,12 @@ def attended(found: Mapping[str, AttentionMap], batch: Histories) -> Attended:
 
 
 def positions(batch: Histories, users: Int[Tensor, " k"]) -> Int[Tensor, " m"]:
-    """Where the histories of some users stand in a batch."""
+    """Returns the positions of some users' histories in a batch."""
     return ranges(batch.starts[users], batch.lengths[users])
 
 
 def some_users(batch: Histories, users: Int[Tensor, " k"]) -> Histories:
-    """Some users of a batch, in this order."""
+    """Returns a batch of some of the users, in this order."""
     rows = positions(batch, users)
     seen_starts = batch.seen_lengths.cumsum(0) - batch.seen_lengths
     numbers = users.tolist()
@@ -178,7 +180,7 @@ def some_users(batch: Histories, users: Int[Tensor, " k"]) -> Histories:
 
 
 def by_user(values: Float[Tensor, " n"], batch: Histories, site: str) -> AttentionMap:
-    """Values of positions as a map: one query a user, the next item; its keys are the history, oldest first."""
+    """Returns values of positions as a map with one query for each user, the next item; the keys are the history."""
     steps = torch.arange(int(batch.lengths.max()), device=values.device)
     real = steps < batch.lengths[:, None]
     weights = values.new_zeros(real.shape)
@@ -188,18 +190,17 @@ def by_user(values: Float[Tensor, " n"], batch: Histories, site: str) -> Attenti
 
 
 def gold_positions(batch: Histories) -> Bool[Tensor, " n"] | None:
-    """Which positions decide their user's next item; None where no gold is known."""
+    """Returns a mask of the positions that decide their user's next item; None if no gold is known."""
     if batch.gold is None:
         return None
     back = batch.gold[batch.last]
-    places = batch.last - back
     gold = torch.zeros(len(batch.items), dtype=torch.bool, device=batch.items.device)
-    gold[places[back >= 0]] = True
+    gold[(batch.last - back)[back >= 0]] = True
     return gold
 
 
 def _pieces(batch: Histories) -> Iterator[Int[Tensor, " m"]]:
-    """All positions, so many at a time that their users' histories have few rows together."""
+    """Yields all positions in pieces, such that the histories of a piece's users have about `_ROWS` rows in total."""
     costs = batch.lengths[batch.users]
     piece = (costs.cumsum(0) - costs) // _ROWS
     for number in torch.unique(piece).tolist():
@@ -209,15 +210,15 @@ def _pieces(batch: Histories) -> Iterator[Int[Tensor, " m"]]:
 def _replaced(
     batch: Histories, users: Int[Tensor, " m"], positions: Int[Tensor, " m"], item: Int[Tensor, " m"]
 ) -> Histories:
-    """The histories of these users, each with another item at one position."""
+    """Returns the histories of these users, each with another item at one position."""
     some = some_users(replace(batch, seen=batch.seen[:0], seen_lengths=torch.zeros_like(batch.seen_lengths)), users)
     items = some.items.clone()
     items[some.starts + positions - batch.starts[users]] = item
     return replace(some, items=items)
 
 
-def _stand_ins(counts: Int[Tensor, " items"]) -> Int[Tensor, " c"]:
-    """Different items, one more than are put in a place; always the same of a catalogue."""
-    weights = counts.cpu().double() + 1e-9  # also where only a few were ever chosen
-    drawn = min(_STAND_INS + 1, len(weights))
+def replacements(counts: Int[Tensor, " items"]) -> Int[Tensor, " c"]:
+    """Draws distinct items, one more than replace an item; the same for equal counts."""
+    weights = counts.cpu().double() + 1e-9  # the sum makes enough items possible if few have a count
+    drawn = min(_REPLACEMENTS + 1, len(weights))
     return torch.multinomial(weights, drawn, generator=torch.Generator().manual_seed(0)).to(counts.device)

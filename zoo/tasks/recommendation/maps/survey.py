@@ -1,4 +1,4 @@
-"""A row for each user of a split: what is recommended, and the past item that weighs most."""
+"""The table of users: a row for each user of a split, with the recommendation and the past item of greatest share."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from zoo.maps.score import Pointing
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.maps.looks import Look
+from zoo.tasks.recommendation.maps.passes import RecordedPass
 from zoo.tasks.recommendation.maps.scored import by_user, gold_positions
 from zoo.tasks.recommendation.maps.tables import ByDistance
 
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 
 class Survey:
-    """One pass; memory does not grow with the number of users, except for one number each.
+    """Collects the table of users, the means by distance and the truth score from the recorded passes of all users.
+
+    Memory does not grow with the number of users, except for one number for each.
 
     Attributes:
-        distances: Empty where no attention has weights.
-        users: How many were looked at.
+        distances: Mean weights by distance; empty if no attention has weights.
+        users: Number of users so far.
     """
 
     def __init__(self, module: Recommender) -> None:
@@ -35,34 +37,34 @@ class Survey:
         self._pointing = Pointing()
 
     @torch.inference_mode()
-    def rows(self, look: Look) -> pd.DataFrame:
-        """A row a user: what `predict_step` says, how many items, and which of them weighs most in the scored map."""
+    def rows(self, recorded: RecordedPass) -> pd.DataFrame:
+        """Returns a row for each user: the prediction, the number of items, and the past item of greatest share."""
         import pandas as pd
 
-        module, batch = self.module, look.batch
-        columns: dict[str, Any] = module.predicted(batch, module.ranked(batch, user=look.user))
+        module, batch = self.module, recorded.batch
+        columns: dict[str, Any] = module.predicted(batch, module.ranked(batch, user=recorded.user))
         columns = {key: columns[key] for key in ("id", "split", "label", "prediction")}
         columns["items"] = batch.lengths.tolist()
-        look.measure(self.distances)
-        shares = module.scored(look)
+        recorded.measure(self.distances)
+        shares = module.scored(recorded)
         if shares is not None:
             columns |= self._heaviest(batch, shares)
         self.users += len(batch)
         return pd.DataFrame(columns)
 
     def truth(self) -> dict[str, float | None]:
-        """The scores over all users whose gold is known."""
+        """Returns the truth score over all users with gold."""
         return self._pointing.truth()
 
     def _heaviest(self, batch: Histories, shares: Float[Tensor, " n"]) -> dict[str, Any]:
         rows = by_user(shares, batch, "shares").weights[:, 0, 0]
-        share, place = rows.max(1)
-        items = batch.items[batch.starts + place].tolist()
+        share, position = rows.max(1)
+        items = batch.items[batch.starts + position].tolist()
         columns: dict[str, Any] = {
             "weighs_most": [batch.catalogue.names[item] for item in items],
             "title": [batch.catalogue.shown(item) for item in items],
             "share": share.tolist(),
-            "back": (batch.lengths - 1 - place).tolist(),
+            "back": (batch.lengths - 1 - position).tolist(),
         }
         gold = gold_positions(batch)
         if gold is not None:

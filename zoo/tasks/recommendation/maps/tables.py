@@ -1,4 +1,4 @@
-"""How far back attention looks: mean weights by distance."""
+"""The table of mean attention weights by the distance of a key from its query."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ByDistance:
-    """Mean weights by how many positions back a key lies, for each site and head; over the queries with such a key."""
+    """Mean weights of each site and head by distance: over the queries that have a key this many positions back."""
 
     def __init__(self) -> None:
         self._sums: dict[str, Float[Tensor, "h d"]] = {}
@@ -24,21 +24,21 @@ class ByDistance:
         self._uniform: dict[str, Float[Tensor, " d"]] = {}
 
     def add(self, site: str, weights: Float[Tensor, "u h q k"], real: Bool[Tensor, "u k"]) -> None:
-        """Causal self-attention of several users; weights of padding are zero."""
+        """Adds causal self-attention of several users. Weights of padding must be zero."""
         length = real.shape[1]
         steps = torch.arange(length, device=real.device)
         back = steps[:, None] - steps
         pairs = back >= 0
         sums = weights.double().sum(0)[:, pairs]
         of = back[pairs]
-        # Query q has q + 1 keys, the one at each distance from 0 to q among them.
+        # Query q has q + 1 keys, one at each distance from 0 to q.
         queries = real.sum(0).double()
         have = queries.flip(0).cumsum(0).flip(0)
         uniform = (queries / (steps + 1)).flip(0).cumsum(0).flip(0)
         self._add(site, sums.new_zeros(len(sums), length).index_add(1, of, sums), have, uniform)
 
     def add_last(self, site: str, weights: Float[Tensor, " n"], batch: Histories) -> None:
-        """Adds the weights that each user's candidate gives its history, whose last item lies one position back."""
+        """Adds the weights of each user's candidate. The last item of the history has distance 1."""
         back = batch.last[batch.users] - torch.arange(len(batch.items), device=batch.items.device) + 1
         uniform = 1.0 / batch.lengths[batch.users].double()
         parts = (weights.double(), torch.ones_like(uniform), uniform)
@@ -46,7 +46,7 @@ class ByDistance:
         self._add(site, sums[None], have, even)
 
     def frame(self, layers: list[str]) -> pd.DataFrame:
-        """layer, site, head, distance, weight, uniform (what equal weights would be), queries."""
+        """Returns the columns layer, site, head, distance, weight, uniform (mean of equal weights) and queries."""
         import pandas as pd
 
         frames = []

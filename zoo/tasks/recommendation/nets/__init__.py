@@ -1,1 +1,1 @@
-"""Networks that read a history."""
+"""The networks of recommenders."""

@@ -1,4 +1,4 @@
-"""DIN: how likely a user is to choose a candidate, which looks at the history for itself (Zhou et al. 2018)."""
+"""DIN: the probability that a user chooses a candidate, which attends to the user's history (Zhou et al. 2018)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from zoo.tasks.recommendation.batch import Histories
 _PAIRS = 2**13
 """Pairs of a candidate and a past item that are scored at once: more leave the cache, and cost four times as much."""
 _TABLE = 2**22
-"""Pairs of a candidate and a past item of the batch whose scores are kept at once."""
+"""Pairs of a candidate and a distinct past item of the batch whose scores are in memory at once."""
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Items to be scored, each after a part of a user's history.
+    """Candidates, each with the part of a user's history that precedes it.
 
     Args:
-        items: Their numbers.
-        starts: Where in the packed batch each one's history begins.
-        stops: The position after the history's last one.
+        items: Numbers of the items.
+        starts: Position in the packed batch at which each candidate's history begins.
+        stops: Position after the last one of each candidate's history.
     """
 
     items: Int[Tensor, " q"]
@@ -40,17 +40,18 @@ class Candidates:
 class DIN(nn.Module):
     """logit(v | e_1 ... e_n) = b_v + MLP(BN([u, v, u * v])), u = sum_j a(e_j, v) e_j (eq. 3, figure 2).
 
-    u * v, the item's bias b_v and the batch norm are those of the authors' code; there are no features of users or of
-    contexts. In training the pairs of a candidate and a past item are the edges of a graph: no pair is padding, which
-    would cost time and enter the statistics of `Dice`.
+    The product u * v, the bias b_v of an item and the batch norm are from the authors' code; there are no features of
+    users or contexts. In training the pairs of a candidate and a past item are the edges of a graph: padding would
+    cost time and enter the statistics of `Dice`.
 
     Args:
-        items: From the data: how many there are.
-        attend: `(dim, heads) -> Attend`, for a(e, v): the paper's is `ActivationUnit` with `Unnormalised`.
-        dim: Width of an item; candidates and histories have the same embeddings.
+        items: Number of items, from the data.
+        attend: `(dim, heads) -> Attend`, for a(e, v); the paper has `ActivationUnit` with `Unnormalised`.
+        dim: Width of the embedding of an item, which candidates and histories share.
         hidden: Widths of the MLP's hidden layers.
-        activation: Called with a hidden layer's width: `Dice`, `torch.nn.PReLU`.
-        dropout: Of the MLP's hidden units.
+        activation: Class or function that is called with the width of a hidden layer, such as `Dice` or
+            `torch.nn.PReLU`.
+        dropout: Probability that a hidden unit of the MLP is dropped in training.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class DIN(nn.Module):
         nn.init.zeros_(self.bias.weight)
 
     def forward(self, batch: Histories, candidates: Candidates) -> Float[Tensor, " q"]:
-        """The logit of each candidate."""
+        """Computes the logit of each candidate."""
         query = self.items(candidates.items)
         history = self.items(batch.items).unsqueeze(1)
         support = pairs(candidates, len(batch.items))
@@ -86,10 +87,10 @@ class DIN(nn.Module):
         return self._logits(context.squeeze(1), query, candidates.items)
 
     def scores(self, batch: Histories, items: Int[Tensor, "#b i"]) -> Float[Tensor, "b i"]:
-        """Of candidates after each user's whole history: the same for all users, or each user's own.
+        """Computes logits of candidates after the full history; `items` has one row for all users, or one for each.
 
-        Users of equally long histories are computed together, so that nothing is padded here either. What a candidate
-        thinks of a past item is the same for all users: where all have the same candidates, it is computed once.
+        Users whose histories are equally long are computed together, without padding. The score of a candidate and a
+        past item is the same for all users: if all users have the same candidates, it is computed once.
         """
         if len(items) == 1 and len(batch) > 1 and not self.training and self._is_plain():
             return self._of_shared(batch, items[0])
@@ -122,7 +123,7 @@ class DIN(nn.Module):
         return found
 
     def _is_plain(self) -> bool:
-        """Whether a score is of one pair alone, and nobody wants to see the weights."""
+        """Returns whether a score depends on one pair only, and the weights are not recorded."""
         has_more = self.attend.restrict is not None or self.attend.position is not None
         return not (has_more or hasattr(self.attend.normalise, "draw") or self.attend.tap.is_open)
 
@@ -134,21 +135,21 @@ class DIN(nn.Module):
 
 
 def after_histories(batch: Histories, items: Int[Tensor, "b c"]) -> Candidates:
-    """Each user's candidates after its whole history, user after user."""
+    """Returns the candidates of each user after the user's full history, user after user."""
     count = items.shape[1]
     starts, stops = (x.repeat_interleave(count) for x in (batch.starts, batch.ends))
     return Candidates(items.flatten(), starts, stops)
 
 
 def pairs(candidates: Candidates, positions: int) -> EdgeSupport:
-    """Each candidate attends to its history, and that is all there is."""
+    """Returns the edges from the positions of each candidate's history to the candidate."""
     lengths = candidates.stops - candidates.starts
     at = ranges(candidates.starts, lengths)
     return EdgeSupport.from_edges(torch.stack([at, owners(lengths, len(at))]), len(lengths), positions)
 
 
 def _blocks(batch: Histories, items: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """(users (b,1), their rows (b,n), which of the candidates (1,c)), users of one length at a time."""
+    """Yields blocks of users with equally long histories: users (b,1), their positions (b,n), candidates (1,c)."""
     at = torch.arange(items, device=batch.items.device)
     for length in set(batch.lengths.tolist()):
         users = (batch.lengths == length).nonzero()

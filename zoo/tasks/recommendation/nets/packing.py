@@ -1,4 +1,4 @@
-"""The last row of each user of a packed batch, whose attention need not be that of all rows."""
+"""Attention of the last row of each sequence in a packed batch, without that of the other rows."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from zoo.attention import MultiHead
 from zoo.tasks.packing import Packing, mix_sequences
 
 
-def mixed_last(
+def mix_last(
     mixer: nn.Module, query: Float[Tensor, "n d"], source: Float[Tensor, "n d"], packing: Packing
 ) -> Float[Tensor, "b d"]:
-    """The last row of each user of what `mix_sequences` returns: where it can be, the queries of these rows alone.
+    """Returns the last row of each user in the result of `mix_sequences`; if possible, it computes these queries only.
 
-    Padding is then in front, so that each query stands at the last key. A site that narrows its support may count keys
-    from the first, and a mixer reads one row after the other: they are given all.
+    Padding is then at the start, so that each query is at the last key. All rows are computed for attention that
+    restricts its support, which may count keys from the first one, and for mixers other than `MultiHead`.
     """
     if not isinstance(mixer, MultiHead) or getattr(mixer.attend, "restrict", None) is not None:
         return mix_sequences(mixer, query, source, packing)[packing.last]

@@ -1,4 +1,4 @@
-"""SASRec: what a user chooses next, by causal self-attention over what came before (Kang & McAuley 2018)."""
+"""SASRec: predicts a user's next item by causal self-attention over the history (Kang & McAuley 2018)."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ from zoo.attention.factories import sized
 from zoo.attention.ranges import Count, Natural, Rate
 from zoo.tasks.packing import Packing, mix_sequences
 from zoo.tasks.recommendation.batch import Histories
-from zoo.tasks.recommendation.nets.packing import mixed_last
+from zoo.tasks.recommendation.nets.packing import mix_last
 
 
 class SASRec(nn.Module):
-    """Items and positions, blocks, a norm; the score of an item is the product with its embedding (section III).
+    """Embeddings of items and positions, blocks, and a norm (section III).
 
-    Initialised as in the authors' code: every matrix and table uniformly (Glorot & Bengio 2010), biases zero. The port
-    SASRec.pytorch departs from it: its attention projects the heads' contexts once more, and sees the padding in front.
+    The score of an item is the dot product with its embedding. Parameters are initialised as in the authors' code:
+    matrices and embeddings uniformly (Glorot & Bengio 2010), biases with zero. The port SASRec.pytorch differs: its
+    attention has an output projection, and attends to the padding at the start.
 
     Args:
-        items, length: From the data: how many items there are, and how many of a user's last ones are seen.
+        items, length: Number of items and length of a window, from the data.
         attend: `(dim, heads) -> Attend`, or a `MixerFactory`.
-        dim: Width of an item.
+        dim: Width of the embedding of an item.
         layers: Number of blocks.
-        heads: Heads in each; must divide `dim`.
-        hidden: Hidden units of the feed-forward networks; `dim` if not given, as in the paper.
-        position: Makes what is added to items: a class or partial of `zoo.attention.positions`, or None. The last item
-            always has the last position.
-        relative: Makes what attention knows of positions: a class or partial of a `Position`. A `MixerFactory` goes
-            without: what stands in attention's place reads in order.
-        norm: "paper": see `Block`; "pre": the usual pre-norm block.
-        dropout: Of inputs, of hidden units and of what blocks add; that of weights is `attend`'s.
-        time_buckets: Of the time since the item before, a bucket for each doubling of seconds, with a learned vector
-            that is added to the item; 0: times are not looked at.
+        heads: Number of heads, which must divide `dim`.
+        hidden: Number of hidden units of the feed-forward networks. Default: `dim`, as in the paper.
+        position: Class or partial of `zoo.attention.positions` that makes the encoding added to items, or None. The
+            last item always has the last position.
+        relative: Class or partial of a `Position` inside the attention. It is not used with a `MixerFactory`, whose
+            mixers read the items in order.
+        norm: "paper": see `Block`; "pre": a pre-norm block.
+        dropout: Dropout of the inputs, of hidden units and of the outputs of blocks; `attend` has that of the weights.
+        time_buckets: Number of buckets of the time since the item before, one for each doubling of seconds. Each has a
+            learned vector that is added to the item. 0: times are not used.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class SASRec(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """What a mechanism or a mixer has of its own is left to it."""
+        """Initialises all parameters but those that belong to a mechanism or another mixer."""
         tables = [table.weight for table in (self.items, self.gaps) if table is not None]
         tables += [self.position.vectors] if isinstance(self.position, Learned) else []
         for table in tables:
@@ -107,19 +108,19 @@ class SASRec(nn.Module):
                 nn.init.zeros_(linear.bias)
 
     def forward(self, batch: Histories) -> Float[Tensor, "n d"]:
-        """What each position says of the item that follows it."""
+        """Computes the hidden state of each position, which predicts the item that follows."""
         return self._encoded(batch, last=False)
 
     def last(self, batch: Histories) -> Float[Tensor, "b d"]:
-        """The same at each user's last position; the last block computes no others."""
+        """Computes the hidden state of each user's last position; the last block computes no other."""
         return self._encoded(batch, last=True)
 
     def scores(self, vectors: Float[Tensor, "b d"], items: Int[Tensor, " i"] | None = None) -> Float[Tensor, "b i"]:
-        """Of some items, or of all."""
+        """Computes the scores of some items, or of all."""
         return F.linear(vectors, self.items.weight if items is None else self.items(items))
 
     def resized(self, name: str, old: Float[Tensor, "..."]) -> Float[Tensor, "..."] | None:
-        """Learned positions of another window: the last ones stay the last, those before them are new."""
+        """Fits learned positions to this window: they are aligned at the last one, and earlier ones may be new."""
         if name != "position.vectors" or not isinstance(self.position, Learned):
             return None
         vectors = self.position.vectors.detach().clone()
@@ -139,7 +140,7 @@ class SASRec(nn.Module):
             raise ValueError(f"a history of {packing.longest} items, and the model sees {self.length} at most")
         x = self.items(batch.items) * math.sqrt(self.items.embedding_dim)
         if self.position is not None:
-            # As in a window that is padded in front.
+            # Positions are those of a window that is padded at the start.
             table = self.position(x.new_zeros(1, self.length, x.shape[1]))[0]
             x = x + F.embedding(self.length - batch.lengths[batch.users] + batch.positions, table)
         if self.gaps is not None:
@@ -150,16 +151,16 @@ class SASRec(nn.Module):
 class Block(nn.Module):
     """q = norm(x), y = q + attention(q, x, x), f = norm(y), f + dropout(W_2 dropout(relu(W_1 f + b_1)) + b_2).
 
-    As in the authors' code: keys and values are not normalised, the residuals add what is, and the heads' contexts are
-    not projected once more; their dropout is that of the weights. With `norm="pre"` y = x + dropout(attention(norm(x)))
-    and y + dropout(feed_forward(norm(y))). What stands in attention's place is given q.
+    As in the authors' code, keys and values are not normalised, the residual connections add the normalised rows, and
+    attention has no output projection; its only dropout is that of the weights. A mixer other than attention takes q.
+    With `norm="pre"`, y = x + dropout(attention(norm(x))) and the output is y + dropout(feed_forward(norm(y))).
 
     Args:
         dim: Width of a row.
         mixer: `MultiHead`, or another `Mixer`.
-        feed_forward: Of each row on its own.
+        feed_forward: Module applied to each row on its own.
         norm: "paper" or "pre".
-        dropout: Of what is added.
+        dropout: Dropout of the branch that a residual connection adds.
     """
 
     def __init__(
@@ -180,9 +181,9 @@ class Block(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "n d"], packing: Packing, last: bool = False) -> Float[Tensor, "m d"]:
-        """All rows, or the last one of each user."""
+        """Computes all rows, or only the last row of each user."""
         query = self.mixed(x)
-        y = (mixed_last if last else mix_sequences)(self.mixer, query, x if self.is_paper else query, packing)
+        y = (mix_last if last else mix_sequences)(self.mixer, query, x if self.is_paper else query, packing)
         before = query if self.is_paper else x
         before = before[packing.last] if last else before
         y = before + (y if self.is_paper else self.dropout(y))
@@ -195,7 +196,7 @@ def _norm(dim: int) -> nn.LayerNorm:
 
 
 def _buckets(batch: Histories, buckets: int) -> Int[Tensor, " n"]:
-    """0 for each user's first item, else 1 + floor(log2(1 + seconds since the item before)), within the last."""
+    """Computes 1 + floor(log2(1 + seconds since the item before)), at most `buckets` - 1; 0 for a user's first item."""
     if batch.times is None:
         raise ValueError("time_buckets needs the times of items, and there are none: leave it at 0")
     gaps = batch.times.diff(prepend=batch.times[:1]).clamp(min=0)

@@ -1,1 +1,1 @@
-"""Rankings: protocols, ranks, metrics."""
+"""Ranking of held-out items: protocols, ranks and metrics."""

@@ -1,4 +1,4 @@
-"""Ranks of held-out items as figures: hits, gains, reciprocal ranks, and how much of the catalogue is recommended."""
+"""Metrics of rankings: hit rate, NDCG, mean reciprocal rank, and coverage of the catalogue."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from torchmetrics import Metric
 
 
 class RankMetrics(Metric):
-    """hr@k, ndcg@k and mrr of ranks, coverage@k of lists, over all processes.
+    """Computes hr@k, ndcg@k and mrr of ranks, and coverage@k of lists, over all processes.
 
-    A user has one held-out item: the ideal gain is 1, so that NDCG is 1 / log2(rank + 2), and recall@k, which is hr@k,
-    is not listed. torchmetrics' retrieval metrics keep the score of every user and item; these need the rank alone.
-    Kept is how often each rank occurred, which is exact in whatever order users come.
+    A user has one held-out item: the ideal gain is 1, NDCG is 1 / log2(rank + 2), and recall@k equals hr@k. The state
+    is a histogram of ranks, which does not depend on the order of users; torchmetrics' retrieval metrics would keep the
+    score of every user and item.
 
     Args:
         ks: Lengths of lists.
-        items: Of the catalogue.
-        ranks: How many different ranks there are; None: as many as items.
-        lists: Whether coverage is measured: the share of the catalogue that is in the list of a user or more.
+        items: Number of items in the catalogue.
+        ranks: Number of possible ranks. Default: `items`.
+        lists: If True, measures coverage: the share of the catalogue that is in the list of at least one user.
     """
 
     full_state_update = False
@@ -38,7 +38,12 @@ class RankMetrics(Metric):
         self.add_state("shown", listed, dist_reduce_fx="max")
 
     def update(self, ranks: Int[Tensor, " b"], top: Int[Tensor, "b k"] | None = None) -> None:
-        """Of users with a held-out item (rank -1: without), and the best items of all of them (-1: no more)."""
+        """Adds users.
+
+        Args:
+            ranks: Rank of each user's held-out item, from 0; -1 if there is none.
+            top: List of each user's best items, filled up with -1.
+        """
         known = ranks[ranks >= 0]
         self.ranks.index_add_(0, known, torch.ones_like(known))
         if not self.lists:
@@ -52,9 +57,9 @@ class RankMetrics(Metric):
     def compute(self) -> dict[str, Tensor]:
         counts = self.ranks.double()
         users = counts.sum()
-        places = torch.arange(len(counts), dtype=torch.float64, device=counts.device)
-        gains = counts / (places + 2).log2()
-        found = {"mrr": (counts / (places + 1)).sum() / users}
+        ranks = torch.arange(len(counts), dtype=torch.float64, device=counts.device)
+        gains = counts / (ranks + 2).log2()
+        found = {"mrr": (counts / (ranks + 1)).sum() / users}
         for row, k in enumerate(self.ks):
             found[f"hr@{k}"] = counts[:k].sum() / users
             found[f"ndcg@{k}"] = gains[:k].sum() / users

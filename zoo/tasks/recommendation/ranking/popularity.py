@@ -1,4 +1,4 @@
-"""The baseline that knows no user: items by how often they were chosen in training."""
+"""The popularity baseline: ranks items by the number of times that they were chosen in training."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ from zoo.tasks.recommendation.ranking.ranks import LeftOut
 def popularity_ranks(
     counts: Int[Tensor, " i"], held_out: Int[Tensor, " b"], left_out: LeftOut | None = None
 ) -> Int[Tensor, " b"]:
-    """As `rank_all` finds them with the counts for scores, without a score for each user and item.
+    """Computes the ranks of `rank_all` with counts as scores, without a score for each user and item.
 
     Args:
-        counts: Of the items that are ranked.
-        held_out: The item that each user chose; -1 if that is not known.
-        left_out: What is not to be ranked.
+        counts: Count of each item that is ranked.
+        held_out: Held-out item of each user; -1 if there is none.
+        left_out: Pairs of users and items that are not ranked.
     """
     items = len(counts)
     wanted = held_out.clamp(0, items - 1)
     own = counts[wanted]
-    ranks = items - torch.searchsorted(counts.sort().values, own) - 1  # as popular or more, but the item itself
+    ranks = (
+        items - torch.searchsorted(counts.sort().values, own) - 1
+    )  # number of items at least as popular, without the item itself
     if left_out is not None:
         pairs = left_out.but(held_out)
         distinct = torch.unique(pairs.users * items + pairs.items)

@@ -1,4 +1,4 @@
-"""How an evaluation ranks the held-out item, and in one line what its figures mean."""
+"""The protocol by which an evaluation ranks held-out items, and its description in one line."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from zoo.tasks.recommendation.ranking.ranks import MEMORY, LeftOut, Ranked, Scor
 from zoo.tasks.recommendation.sampling import Unseen
 
 ScoreOwn = Callable[[Int[Tensor, "b c"]], Float[Tensor, "b c"]]
-"""Each user's scores of items of its own."""
+"""Computes the scores of items that differ from user to user."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """Full ranking of the catalogue, or of the held-out item among sampled negatives.
+    """Ranks the held-out item among the whole catalogue, or among sampled negatives.
 
-    Figures of the two are different metrics. Which users are evaluated, and what is held out, is the data's affair.
+    The metrics of the two cannot be compared. The data decides which users are evaluated, and what is held out.
 
     Args:
         ks: Lengths of the lists by which hits, gains and coverage are measured.
-        negatives: None ranks all items. A number ranks the held-out item among as many, drawn uniformly and with
-            replacement outside the user's items of training, as the authors of SASRec do with 100. One that happens to
-            be the held-out item is not counted against it. The draw depends on the seed, the split and the user's id
-            alone: it is the same in every epoch, batch and process.
-        seen: "leave_out" ranks nothing that the user has chosen before, but the held-out item in any case; "rank" ranks
-            that too. Of full ranking.
-        seed: Of the negatives.
-        memory: Bytes of a block of scores at most.
+        negatives: Number of negatives, drawn uniformly and with replacement from the items that the user did not
+            choose in training; the authors of SASRec draw 100. A negative that equals the held-out item does not count.
+            The draw depends only on the seed, the split and the user's id: it is the same in every epoch, batch and
+            process. None ranks all items.
+        seen: With full ranking, "leave_out" excludes items that the user has chosen before, except for the held-out
+            item; "rank" includes them.
+        seed: Seed of the negatives.
+        memory: Maximum number of bytes of a block of scores.
     """
 
     ks: Sequence[Count] = (1, 5, 10, 20)
@@ -61,7 +61,7 @@ class Protocol:
             raise ConfigError(f"model.protocol.memory={self.memory}: write bytes, such as {MEMORY}")
 
     def describe(self, items: int) -> str:
-        """What is ranked, for a catalogue of so many items: one line, to be stored beside the figures."""
+        """Returns a line that describes the ranking of a catalogue of `items` items; it is stored with the metrics."""
         if self.negatives is None:
             return f"full ranking of {items:,} items, seen items {_SEEN[self.seen]}"
         return (
@@ -70,18 +70,18 @@ class Protocol:
         )
 
     def metrics(self, items: int, *, ks: Sequence[int] | None = None, lists: bool = True) -> RankMetrics:
-        """What the ranks of this protocol, and its lists, come to; at its own lengths, if no `ks` are given."""
-        places = items if self.negatives is None else self.negatives + 1
-        return RankMetrics(self.ks if ks is None else ks, items, ranks=places, lists=lists)
+        """Makes the metrics of this protocol, with its own `ks` by default."""
+        ranks = items if self.negatives is None else self.negatives + 1
+        return RankMetrics(self.ks if ks is None else ks, items, ranks=ranks, lists=lists)
 
     def rank(self, score: Score, batch: Histories, *, own: ScoreOwn | None = None, lists: bool = True) -> Ranked:
         """Ranks each user's held-out item.
 
         Args:
-            score: All users' scores of a block of items.
+            score: Computes all users' scores of a block of items.
             batch: The users.
-            own: Each user's scores of items of its own, for sampled negatives; None picks them from `score`.
-            lists: Whether the best of all items are listed too, also where the rank is among negatives.
+            own: Computes the scores of sampled negatives. Default: they are selected from `score`.
+            lists: If True, the best of all items are listed, also if the rank is among negatives.
         """
         found = None
         if self.negatives is None or lists:
@@ -97,7 +97,7 @@ class Protocol:
         return Ranked(ranks, candidates[:, :0], scores[:, :0])
 
     def recommend(self, score: Score, batch: Histories, count: int) -> Ranked:
-        """The best of all items, so many for each user, and the held-out item's rank among all."""
+        """Returns the `count` best of all items for each user, and the rank of the held-out item among all."""
         return rank_all(
             score,
             batch.held_out,
@@ -108,7 +108,7 @@ class Protocol:
         )
 
     def popularity(self, batch: Histories) -> Int[Tensor, " b"]:
-        """The ranks by this protocol, if items are scored by how often they were chosen in training."""
+        """Computes the ranks by this protocol when the score of an item is its count in training."""
         counts = batch.catalogue.counts.to(batch.held_out.device)
         if self.negatives is None:
             counts = counts[: _known(batch.catalogue)]
@@ -118,7 +118,7 @@ class Protocol:
         return ranks.where(batch.held_out >= 0, -1)
 
     def candidates(self, batch: Histories) -> Int[Tensor, "b negatives"]:
-        """The negatives of each user."""
+        """Draws the negatives of each user."""
         if self.negatives is None:
             raise ValueError("full ranking has no negatives")
         unseen = Unseen.of(batch)
@@ -133,18 +133,18 @@ _SEEN = {"leave_out": "left out", "rank": "ranked too"}
 
 
 def left_out(batch: Histories) -> LeftOut:
-    """What the users of a batch have chosen: the items of training, and those of the window."""
+    """Returns the items that the users of a batch have chosen: those of training, and those of the window."""
     pairs = LeftOut(torch.cat([batch.seen_users, batch.users]), torch.cat([batch.seen, batch.items]))
     return pairs if batch.catalogue.unknown is None else pairs.within(0, _known(batch.catalogue))
 
 
 def _known(catalogue: Catalogue) -> int:
-    """Items that can be recommended: the row that unknown ones share is the last, if there is one."""
+    """Returns the number of items that can be recommended, without the row of unknown items, which is the last."""
     return len(catalogue) if catalogue.unknown is None else catalogue.unknown
 
 
 def _numbers(seeds: UInt64[np.ndarray[Any, Any], " b"], count: int) -> np.ndarray[Any, Any]:
-    """(b, count) numbers below 2^63, a row a seed, of a generator that counts (SplitMix64, Steele et al. 2014)."""
+    """Returns (b, count) numbers below 2^63, one row for each seed, of SplitMix64 (Steele et al. 2014)."""
     steps = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     x = seeds[:, None] + steps
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

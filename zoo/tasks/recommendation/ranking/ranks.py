@@ -1,8 +1,8 @@
-"""Where the held-out item stands among all, and the best items, from scores of one block of items after another.
+"""Computes the rank of the held-out item and the best items from scores of one block of items after another.
 
-The rank is a count of better items, so that nothing is sorted; the best items are kept while the blocks pass. Memory
-is that of a block, whatever the size of the catalogue. An item with the score of the held-out one counts as better: a
-model that scores all items alike is last, not first.
+The rank is the number of better items, which needs no sorting; the best items so far are kept from block to block.
+Memory is that of a block, for a catalogue of any size. An item with the same score as the held-out one counts as
+better, so that a model with equal scores for all items ranks it last.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 MEMORY = 2**27
-"""Bytes of a block of scores at most."""
+"""Maximum number of bytes of a block of scores."""
 _CACHE = 2**23
-"""Bytes of a block of scores that a cache holds."""
+"""Bytes of a block of scores that fit a cache."""
 _FEWEST, _MOST = 2**13, 2**16
-"""Items of a block: fewer are too little work for a call, and the vectors of more take memory too."""
+"""Range of the number of items of a block: smaller blocks waste calls, and larger ones memory for item vectors."""
 
 Score = Callable[[Int[Tensor, " i"]], Float[Tensor, "b i"]]
-"""All users' scores of these items, in a tensor of its own: what is left out is marked in it."""
+"""Computes all users' scores of some items, in a new tensor, since excluded items are marked in place."""
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """What an evaluation finds out about the users of a batch.
+    """The ranks and the best items of the users of a batch.
 
     Args:
-        ranks: How many items are better than the held-out one; -1 for a user without one.
-        top: The best items, best first; -1 where no more are left.
-        scores: Theirs.
-        among_all: Where ranks are among sampled negatives, those among all items, if the lists were asked for.
+        ranks: Number of items that are better than the held-out one; -1 for a user without a held-out item.
+        top: The best items, best first, filled up with -1.
+        scores: Scores of the best items.
+        among_all: Ranks among all items, if `ranks` are among sampled negatives and lists were asked for.
     """
 
     ranks: Int[Tensor, " b"]
@@ -44,17 +44,17 @@ class Ranked:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Pairs of a user of the batch and an item that is neither ranked nor recommended to it; repeats do no harm."""
+    """Pairs of a user of the batch and an item that is neither ranked nor recommended; pairs may be repeated."""
 
     users: Int[Tensor, " s"]
     items: Int[Tensor, " s"]
 
     def but(self, held_out: Int[Tensor, " b"]) -> LeftOut:
-        """Without the held-out items, which are ranked also if the user has chosen them before."""
+        """Returns the pairs without held-out items, which are ranked even if the user has chosen them before."""
         return self._where(self.items != held_out[self.users])
 
     def within(self, start: int, stop: int) -> LeftOut:
-        """Those of a block of items, numbered from its start."""
+        """Returns the pairs with an item of a block, numbered from the start of the block."""
         found = self._where((self.items >= start) & (self.items < stop))
         return LeftOut(found.users, found.items - start)
 
@@ -71,15 +71,15 @@ def rank_all(
     left_out: LeftOut | None = None,
     memory: int = MEMORY,
 ) -> Ranked:
-    """Ranks the whole catalogue but what is left out.
+    """Ranks the whole catalogue, except for the pairs that are left out.
 
     Args:
-        score: Of users and items.
-        held_out: The item that each user chose; -1 if that is not known.
-        items: Of the catalogue, from the first; others are not ranked.
-        top: How many of the best are listed.
-        left_out: Which of them are not to be ranked; the held-out items are ranked in any case.
-        memory: Bytes of a block of scores, of one item's at least.
+        score: Computes the scores of users and items.
+        held_out: Held-out item of each user; -1 if there is none.
+        items: Number of items that are ranked, from the first one.
+        top: Number of best items that are listed.
+        left_out: Pairs that are not ranked; held-out items are ranked in any case.
+        memory: Maximum number of bytes of a block of scores, which has at least one item.
     """
     device, top = held_out.device, min(top, items)
     if items < 1:
@@ -93,14 +93,14 @@ def rank_all(
     for start in range(0, items, size):
         stop = min(start + size, items)
         scores = score(torch.arange(start, stop, device=device)).float()
-        places = wanted - start
-        inside = known & (places >= 0) & (places < stop - start)
-        places = places.clamp(0, stop - start - 1)[:, None]
-        own = scores.gather(1, places)[:, 0] if own is None else own
+        columns = wanted - start
+        inside = known & (columns >= 0) & (columns < stop - start)
+        columns = columns.clamp(0, stop - start - 1)[:, None]
+        own = scores.gather(1, columns)[:, 0] if own is None else own
         if left_out is not None:
-            _mark(scores, left_out if size == items else left_out.within(start, stop), places, inside[:, None])
-        # the held-out item itself is among those that are as good
-        itself = inside & (scores.gather(1, places)[:, 0] >= own)
+            _mark(scores, left_out if size == items else left_out.within(start, stop), columns, inside[:, None])
+        # the held-out item itself is among the items with at least its score
+        itself = inside & (scores.gather(1, columns)[:, 0] >= own)
         ranks += (scores >= own[:, None]).sum(1) - itself.long()
         values, found = _best(scores, top)
         if best is None:
@@ -110,47 +110,47 @@ def rank_all(
             listed = torch.cat([listed, found + start], 1).gather(1, order)
     assert best is not None
     assert own is not None
-    refuse_nan(best, own[known])  # NaN counts as the largest: it heads a list, if it is anywhere
+    refuse_nan(best, own[known])  # topk treats NaN as the largest value, so it is the first of its list
     return Ranked(ranks.where(known, -1), listed.where(best > -torch.inf, -1)[:, :top], best[:, :top])
 
 
 def rank_among(
     own: Float[Tensor, " b"], candidates: Float[Tensor, "b c"], same: Bool[Tensor, "b c"]
 ) -> Int[Tensor, " b"]:
-    """How many candidates are better than a user's held-out item; those that are that item itself (`same`) are not."""
+    """Counts the candidates that are better than each user's held-out item; candidates equal to it (`same`) are not."""
     refuse_nan(candidates, own)
     return ((candidates >= own[:, None]) & ~same).sum(1)
 
 
 def scores_of(score: Score, wanted: Int[Tensor, "b c"]) -> Float[Tensor, "b c"]:
-    """Of items that each user has for itself, with no item scored twice."""
+    """Selects the scores of items that differ from user to user; each distinct item is scored once."""
     distinct, which = torch.unique(wanted, return_inverse=True)
     return score(distinct).float().gather(1, which)
 
 
 def refuse_nan(scores: Float[Tensor, "b k"], own: Float[Tensor, " b"]) -> None:
-    """An error unless the scores can be compared and those of held-out items are finite."""
+    """Raises a ValueError if a score is NaN or the score of a held-out item is not finite."""
     if bool(scores.isnan().any()) or not bool(own.isfinite().all()):
         raise ValueError("a score is not a finite number, so that nothing can be ranked; look at the model's weights")
 
 
 def _block(users: int, items: int, memory: int) -> int:
-    """Items of a block."""
+    """Returns the number of items of a block."""
     column = 4 * max(1, users)
     return max(1, min(items, _MOST, memory // column, max(_FEWEST, _CACHE // column)))
 
 
 def _mark(
-    scores: Float[Tensor, "b i"], left_out: LeftOut, places: Int[Tensor, "b 1"], inside: Bool[Tensor, "b 1"]
+    scores: Float[Tensor, "b i"], left_out: LeftOut, columns: Int[Tensor, "b 1"], inside: Bool[Tensor, "b 1"]
 ) -> None:
-    """What is left out has no chance; what is held out, at `places` if it is `inside`, keeps its score."""
-    before = scores.gather(1, places)
+    """Sets the scores of left-out pairs to -inf, except for held-out items, at `columns` if `inside` the block."""
+    before = scores.gather(1, columns)
     scores[left_out.users, left_out.items] = -torch.inf
-    scores.scatter_(1, places, before.where(inside, scores.gather(1, places)))
+    scores.scatter_(1, columns, before.where(inside, scores.gather(1, columns)))
 
 
 def _best(scores: Float[Tensor, "b i"], top: int) -> tuple[Float[Tensor, "b k"], Int[Tensor, "b k"]]:
-    """The highest scores and where they are; for no list at all, the highest one alone."""
+    """Returns the highest scores and their indices; for `top` = 0 the highest score with a placeholder index."""
     if top:
         found = scores.topk(min(top, scores.shape[1]))
         return found.values, found.indices

@@ -1,6 +1,6 @@
 """The results of one recorded pass over users.
 
-A net looks at a history before it has any item in mind (`HistoryLook`), or for each candidate anew (`CandidateLook`).
+Attention either does not depend on the candidate (`HistoryPass`), or is computed for each candidate (`CandidatePass`).
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.maps.scored import How, attended, last_rows
 from zoo.tasks.recommendation.maps.tables import ByDistance
 
-UNASKED: AbstractContextManager[None] = nullcontext()
-"""In place of a second recording of a pass."""
+NOT_RECORDED: AbstractContextManager[None] = nullcontext()
+"""Used in place of a second recording of a pass, if there is none."""
 
 
 @dataclass(frozen=True, eq=False)
-class Look(ABC):
-    """A pass over users side by side.
+class RecordedPass(ABC):
+    """A recorded pass over one group of users.
 
     Args:
-        net: Whose pass it was.
+        net: The net that made the pass.
         batch: The users.
-        user: What scores are computed from.
-        top: The best items of each, best first, as many as were asked for; -1 where no more are left.
-        found: What was recorded, of all sites.
-        written: A second recording of the same pass, of the sites whose maps are written.
+        user: Representation of the users, from which scores are computed.
+        top: The best items of each user, best first, filled up with -1.
+        found: Recording of all sites.
+        written: Recording of the sites whose maps are written.
     """
 
     net: nn.Module
@@ -48,33 +48,33 @@ class Look(ABC):
 
     @abstractmethod
     def shares(self, how: How) -> Float[Tensor, " n"]:
-        """Of each position, its share in what comes next for its user, by attention."""
+        """Returns the share of each position in the prediction of its user's next item, by attention."""
 
     @abstractmethod
     def weights(self) -> Float[Tensor, "n k"] | None:
-        """Of each position, its share in the attention of each item of `top`; None where all have the same."""
+        """Returns the share of each position in the attention of each item of `top`; None if all have the same."""
 
     @abstractmethod
     def maps(self) -> Iterator[NamedMap]:
-        """The maps of a single user that are written, with the titles of items."""
+        """Yields the maps of a single user that are written, with the titles of items."""
 
     @abstractmethod
     def measure(self, distances: ByDistance) -> None:
-        """Adds how far back the net looked."""
+        """Adds the weights of this pass to the means by distance."""
 
     @property
     def titles(self) -> list[str]:
-        """Of the history."""
+        """Titles of the items of the history."""
         return [self.batch.catalogue.shown(item) for item in self.batch.items.tolist()]
 
     @property
     def recommended(self) -> list[str]:
-        """The titles of a single user's best items."""
+        """Titles of the best items of a single user."""
         return [self.batch.catalogue.shown(item) for item in self.top[0].tolist() if item >= 0]
 
 
-class HistoryLook(Look):
-    """Every position looks at those before it; what is recommended has no part in that."""
+class HistoryPass(RecordedPass):
+    """A pass in which each position attends to earlier ones, independently of any candidate."""
 
     def shares(self, how: How) -> Float[Tensor, " n"]:
         return last_rows(self.net, attended(self.found, self.batch), how)
@@ -93,8 +93,8 @@ class HistoryLook(Look):
             distances.add(site, weights, found.real)
 
 
-class CandidateLook(Look):
-    """The candidates of each user look at its history: those of `top`, and last the one that is scored."""
+class CandidatePass(RecordedPass):
+    """A pass in which candidates attend to their user's history: the items of `top`, then the one of the scored map."""
 
     def shares(self, how: How) -> Float[Tensor, " n"]:
         return self._all()[:, -1]
@@ -115,10 +115,10 @@ class CandidateLook(Look):
 
 
 def candidate_shares(found: Mapping[str, AttentionMap], batch: Histories, count: int) -> Float[Tensor, "n k"]:
-    """Of each position, its share in the attention of each candidate of its user, so many of whom were recorded.
+    """Returns the share of each position in the attention of each of its user's `count` candidates.
 
-    Weights that are not normalised may be negative, and their sign means nothing: the MLP behind may turn it round.
-    Shares are of their absolute values.
+    Shares are of absolute values: weights that are not normalised may be negative, and the MLP after the attention may
+    reverse their sign.
     """
     (one,) = found.values()
     weights = one.weights.new_zeros(len(batch.items), count)
@@ -129,7 +129,7 @@ def candidate_shares(found: Mapping[str, AttentionMap], batch: Histories, count:
 
 
 def _of_first(found: AttentionMap, count: int) -> AttentionMap:
-    """The map of a single user's first candidates alone."""
+    """Returns the map of the first `count` candidates of a single user."""
     support: Any = found.support
     kept = support.target < count
     ends = torch.stack([support.source[kept], support.target[kept]])
