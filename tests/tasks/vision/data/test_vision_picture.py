@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from PIL import Image
 
 from zoo.errors import DataError
-from zoo.tasks.vision.data.picture import PictureError, look, read_picture
+from zoo.tasks.vision.data.picture import PictureError, read_header, read_picture
 
 GREY = np.arange(0, 240, 20, dtype=np.uint8).reshape(3, 4)
 RGB = np.stack([GREY, GREY[::-1], 255 - GREY], axis=2)
@@ -218,14 +218,14 @@ def test_of_several_frames_the_first(tmp_path: Path, kind: str) -> None:
     frames = [Image.new("RGB", (4, 3), colour) for colour in ("red", "blue", "lime")]
     frames[0].save(path, save_all=True, append_images=frames[1:], **({"lossless": True} if kind == "webp" else {}))
     assert read_picture(path, channels=3)[:, 0, 0].tolist() == [255, 0, 0]
-    assert look(path).frames
+    assert read_header(path).frames
     frames[0].save(path)
-    assert not look(path).frames
+    assert not read_header(path).frames
 
 
 def test_the_header(tmp_path: Path) -> None:
     Image.new("L", (40, 30)).save(tmp_path / "a.jpg")
-    assert look(tmp_path / "a.jpg") == ("JPEG", 30, 40, False)
+    assert read_header(tmp_path / "a.jpg") == ("JPEG", 30, 40, False)
 
 
 def test_a_large_jpeg_is_decoded_smaller_but_not_below_what_is_wanted(tmp_path: Path) -> None:
@@ -300,7 +300,7 @@ BAD = [
 @pytest.mark.parametrize(("content", "said"), BAD, ids=[said for _, said in BAD])
 def test_files_that_are_no_pictures(path: Path, content: bytes, said: str) -> None:
     path.write_bytes(content)
-    for read in (look, lambda path: read_picture(path, channels=3)):
+    for read in (read_header, lambda path: read_picture(path, channels=3)):
         with pytest.raises(DataError) as caught:
             read(path)
         assert said in str(caught.value)
@@ -330,7 +330,7 @@ def test_bombs_are_found_before_they_are_decoded(path: Path) -> None:
         read_picture(path, channels=3)
     Image.new("1", (300, 200)).save(path)
     with pytest.raises(PictureError, match=r"300 x 200 are 60,000 pixels"):
-        look(path, most_pixels=59_999)
+        read_header(path, most_pixels=59_999)
     assert read_picture(path, channels=1, most_pixels=60_000).shape == (1, 200, 300)
 
 

@@ -1,4 +1,4 @@
-"""A set of pictures as every reader gives it: labels and splits in memory, pixels read when they are asked for."""
+"""A set of pictures, as all readers return it: labels and splits in memory, pixels read on access."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ SPLITS = ("train", "val", "test")
 
 @dataclass(frozen=True, eq=False)
 class PictureSet:
-    """Pictures of any size or of one.
+    """Pictures with labels and splits.
 
     Args:
-        pixels: Picture by number, uint8 (c,h,w): one array for all, or a sequence that reads the files.
-        labels: Numbers of the classes; -1 where not known.
-        splits: train, val, test, or "" where a picture is in none.
-        label_names: Of the classes, in order.
-        ids: The path of each picture, or a name of the example.
-        channels: Of every picture.
-        size: (height, width) of every picture; None where they differ or are not known before they are read.
-        gold: Pixels where attention belongs, one (h,w) a picture, of its own size.
+        pixels: Pixels of each picture, uint8 (c,h,w): an array of all pictures, or a sequence that reads files.
+        labels: Index of each picture's class; -1 if it is unknown.
+        splits: Split of each picture: train, val, test, or "" for none.
+        label_names: Name of each class.
+        ids: Path of each picture's file, or name of the example.
+        channels: Number of channels of every picture.
+        size: (height, width) of every picture. Default: sizes differ, or are not known before files are read.
+        gold: Mask (h,w) of each picture, True at the pixels that determine its label. Default: unknown.
     """
 
     pixels: UInt8[np.ndarray, "n c h w"] | Sequence[Any]
@@ -53,5 +53,5 @@ class PictureSet:
         )
 
     def numbers(self, split: str) -> Int[np.ndarray, " k"]:
-        """The pictures of a split; of `all`, every one."""
+        """Returns the indices of the pictures of a split (train, val, test or all)."""
         return np.arange(len(self)) if split == "all" else np.flatnonzero(self.splits == split)

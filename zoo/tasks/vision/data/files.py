@@ -1,4 +1,4 @@
-"""The user's own pictures: folders, or a table of paths. The formats are described in `data/README.md`."""
+"""Reads the user's own pictures from folders or from a table of paths. `data/README.md` describes the formats."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ from zoo.data.tables import Row, Table, message, read_table
 from zoo.errors import DataError, some_of
 from zoo.tasks.vision.data.dataset import SPLITS, PictureSet
 from zoo.tasks.vision.data.folders import Walk, by_folder_names, check_folder, class_folders
-from zoo.tasks.vision.data.listing import Entry, Reading, picture_set, say_animated, split_up, usable, verified, warn
+from zoo.tasks.vision.data.listing import (
+    Entry,
+    Reading,
+    picture_set,
+    split_up,
+    usable,
+    verified,
+    warn,
+    warn_of_animated,
+)
 from zoo.tasks.vision.data.picture import PictureError
 
 _TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
@@ -22,17 +31,17 @@ _TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz")
 def read_image_folder(
     root: Path | str, reading: Reading, *, split_seed: int = 0, labels: Sequence[str] | None = None
 ) -> PictureSet:
-    """Reads `root/<class>/...` or `root/{train,val,test}/<class>/...`; what is left out is said in a `UserWarning`.
+    """Reads `root/<class>/...` or `root/{train,val,test}/<class>/...`; a `UserWarning` counts the files left out.
 
     Args:
-        root: the folder. A class folder may have folders of its own. Its name is the label.
-        reading: how each picture is read.
-        split_seed: where `root` has no folders for the splits, the pictures of each class are shuffled with this seed
-            and split 60/20/20; where it has no val or no test, a fifth of each class in train is held out for it.
-        labels: a trained model's labels, in its order. Other class folders are then an error.
+        root: The folder. The name of a class folder is the label; it may have folders of its own.
+        reading: How each picture is read.
+        split_seed: Seed of the split if `root` has no folders of splits: the pictures of each class are shuffled and
+            split 60/20/20. If only val or test is missing, a fifth of each class in train is held out for it.
+        labels: Labels of a trained model, in its order. Other class folders are then an error.
 
     Raises:
-        DataError: what is wrong, with the name of the folder or file and the remedy.
+        DataError: The pictures are not as described. The message names the folder or file, and a remedy.
     """
     root = Path(root)
     check_folder(root)
@@ -47,18 +56,18 @@ def read_image_folder(
 def read_image_table(
     table: Path | str, reading: Reading, *, split_seed: int = 0, labels: Sequence[str] | None = None
 ) -> PictureSet:
-    """Reads a table of pictures; what is not used of it (bad rows, other columns) is said in a `UserWarning`.
+    """Reads a table of pictures; a `UserWarning` names the rows and columns that are not used.
 
     Args:
-        table: columns `path` (from the folder of the table, or absolute), `label` (an empty cell: not known),
-            optionally `split` (train, val, test or empty).
-        reading: how each picture is read.
-        split_seed: where there is no column `split`, the pictures of each label are shuffled with this seed and split
+        table: File with the columns `path` (absolute, or relative to the folder of the table), `label` (empty if
+            unknown) and optionally `split` (train, val, test or empty).
+        reading: How each picture is read.
+        split_seed: Seed of the split if there is no column `split`: the pictures of each label are shuffled and split
             60/20/20.
-        labels: a trained model's labels, in its order. Other labels are then an error, while the column may be missing.
+        labels: Labels of a trained model, in its order. Other labels are then an error, and the column may be missing.
 
     Raises:
-        DataError: what is wrong, with file, line, column and remedy.
+        DataError: The table is not as described. The message has the file, line, column and a remedy.
     """
     entries, rows = _rows(table, reading, labels)
     if "split" not in rows.columns:
@@ -67,15 +76,15 @@ def read_image_table(
 
 
 def read_pictures_at(paths: Sequence[Path], reading: Reading, *, labels: Sequence[str]) -> PictureSet:
-    """Reads pictures for a trained model: files, whatever their names end in, folders with all in them, and tables.
+    """Reads pictures for a trained model: files of any name, folders (recursively), and tables.
 
-    A picture in a folder that is named as one of the labels has this label, any other has none. With a label, and not
-    below a folder named as a split, it is in `test`. Ids are paths as given.
+    A picture in a folder with the name of a label has this label; others have none. A picture with a label is in `test`
+    unless a folder above it has the name of a split. Ids are paths as given.
 
     Args:
-        paths: read in this order; the content of a folder is sorted.
-        reading: how each picture is read.
-        labels: the model's, in its order.
+        paths: Paths, read in this order; the content of a folder is sorted.
+        reading: How each picture is read.
+        labels: Labels of the model, in its order.
     """
     entries: list[Entry] = []
     for path in paths:
@@ -108,7 +117,7 @@ def read_pictures_at(paths: Sequence[Path], reading: Reading, *, labels: Sequenc
 
 
 def _rows(path: Path | str, reading: Reading, labels: Sequence[str] | None) -> tuple[list[Entry], Table]:
-    """The pictures of a table, which is open about what was skipped and collected."""
+    """Reads the pictures of a table; returns them with the table, which holds the problems that were collected."""
     table = read_table(
         path, required=["path"] if labels is not None else ["path", "label"], on_bad_row=reading.on_bad_row
     )
@@ -119,7 +128,7 @@ def _rows(path: Path | str, reading: Reading, labels: Sequence[str] | None) -> t
     entries = list(table.parse(_row_reader(table, reading, labels, animated)))
     if table.skipped:
         warn(table.report())
-    say_animated(table.path, animated)
+    warn_of_animated(table.path, animated)
     return entries, table
 
 
@@ -140,10 +149,10 @@ def _row_reader(
             if known is None:
                 what = f"the picture is in split {split!r} and has no label"
                 raise row.error("label", what, "Fill it in, or leave the split empty.")
-            split = ""  # it can be predicted, and cannot be counted
+            split = ""  # without a label the picture can be predicted, but not evaluated
         name = row.name("path")
         if not name:
-            return Entry(Path(), "")  # the row is bad, and among the problems that are collected
+            return Entry(Path(), "")  # the row is bad, and its problem is collected
         path = table.path.parent / name
         real = os.path.realpath(path)
         if real in lines:

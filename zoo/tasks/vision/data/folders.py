@@ -1,4 +1,4 @@
-"""Folders of pictures: which are in them, of which class and split, and what else lies about there."""
+"""Finds the pictures in folders, with their classes and splits, and accounts for all other files."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from zoo.tasks.vision.data.dataset import SPLITS
 from zoo.tasks.vision.data.listing import Entry, counted, warn
 from zoo.tasks.vision.data.picture import SUFFIXES
 
-_MEANT = {"training": "train", "valid": "val", "validation": "val", "dev": "val", "testing": "test"}
+_SPLIT_NAMES = {"training": "train", "valid": "val", "validation": "val", "dev": "val", "testing": "test"}
 
 
 def class_folders(walk: Walk) -> tuple[list[Entry], tuple[str, ...]]:
-    """The pictures of all class folders, and the splits that are to be held out of `train`."""
+    """Returns the pictures of all class folders, and the splits that must be held out of `train`."""
     root = walk.root
     folders, files = walk.content(root)
     walk.loose += [walk.named(each) for each in walk.named_as_pictures(files)]
@@ -26,30 +26,30 @@ def class_folders(walk: Walk) -> tuple[list[Entry], tuple[str, ...]]:
         remedy = "Put each class into a folder of its own, or list the pictures in a table (data=image_table)."
         raise DataError(message(root, None, None, "it holds no folder", remedy))
     nested = [each for each in folders if Walk(each).content(each)[0]]
-    meant = {each.name: _MEANT.get(each.name.lower(), each.name.lower()) for each in folders}
-    if nested and all(name in SPLITS for name in meant.values()):
-        for name, split in meant.items():
+    split_of = {each.name: _SPLIT_NAMES.get(each.name.lower(), each.name.lower()) for each in folders}
+    if nested and all(name in SPLITS for name in split_of.values()):
+        for name, split in split_of.items():
             if name != split:
                 what = f"folder {name!r} is not the name of a split"
                 raise DataError(message(root, None, None, what, f"Rename it to {split!r}."))
-        if "train" not in meant:
+        if "train" not in split_of:
             raise DataError(
                 message(root, None, None, "there is no folder 'train'", "Put pictures to learn from there.")
             )
-        missing = tuple(split for split in ("val", "test") if split not in meant)
+        missing = tuple(split for split in ("val", "test") if split not in split_of)
         if missing:
             warn(f"{root}: there is no folder {' and no '.join(missing)}; a fifth of train is held out for each.")
         return [entry for each in folders for entry in _in_class_folders(walk, each, each.name)], missing
-    mixed = [each.name for each in nested if each.name in SPLITS]
-    if mixed:
-        other = next(name for name in meant if name not in SPLITS)
-        what = f"folder {mixed[0]!r}, which is a split, stands beside {other!r}"
+    splits = [each.name for each in nested if each.name in SPLITS]
+    if splits:
+        other = next(name for name in split_of if name not in SPLITS)
+        what = f"folder {splits[0]!r}, which is a split, stands beside {other!r}"
         raise DataError(message(root, None, None, what, "Have folders train, val and test alone, or classes alone."))
     return _in_class_folders(walk, root, "train", folders), ("val", "test")
 
 
 def by_folder_names(root: Path, path: Path, labels: set[str]) -> Entry:
-    """A picture below a folder that was given for prediction."""
+    """Returns a picture below `root`, with the label and split that the names of its folders give."""
     names = [unicodedata.normalize("NFC", name) for name in (root.name, *path.relative_to(root).parts[:-1])]
     label = next((name for name in names if name in labels), "")
     split = next((name for name in names if name in SPLITS and name not in labels), "test") if label else ""
@@ -64,7 +64,7 @@ def check_folder(root: Path) -> None:
 
 @dataclass
 class Walk:
-    """Goes through folders, in the order of names, and keeps account of what it leaves out."""
+    """Walks through folders in alphabetical order, and records what it leaves out."""
 
     root: Path
     hidden: int = 0
@@ -73,10 +73,10 @@ class Walk:
     again: list[str] = field(default_factory=list)
     empty: list[str] = field(default_factory=list)
     others: dict[str, list[str]] = field(default_factory=dict)
-    """By the end of the name: files that are no pictures."""
+    """Files that are not pictures, by the ending of their names."""
 
     def content(self, folder: Path) -> tuple[list[Path], list[Path]]:
-        """Folders and other files in a folder, without the hidden ones."""
+        """Returns the folders and the files in a folder, without hidden ones."""
         try:
             with os.scandir(folder) as found:
                 entries = sorted(found, key=lambda entry: entry.name)
@@ -87,14 +87,14 @@ class Walk:
             ) from None
         visible = [folder / entry.name for entry in entries if not entry.name.startswith(".")]
         self.hidden += len(entries) - len(visible)
-        folders = [path for path in visible if os.path.isdir(path)]  # False of a link to itself, where is_dir() raises
+        folders = [path for path in visible if os.path.isdir(path)]  # Path.is_dir() raises for a link to itself
         inside = set(folders)
         return folders, [path for path in visible if path not in inside]
 
     def pictures(self, folder: Path, above: tuple[str, ...] = ()) -> Iterator[Path]:
-        """Every picture below a folder; links are followed, unless to a folder in which they are or that was seen.
+        """Yields every picture below a folder. Links are followed, unless to a folder above or one visited before.
 
-        Folders that link to each other would otherwise be gone through in every order.
+        Folders that link to each other would otherwise be visited in every order.
         """
         seen, waiting = set(above), [folder]
         while waiting:
@@ -120,7 +120,7 @@ class Walk:
         return path.relative_to(self.root).as_posix()
 
     def report(self) -> None:
-        """Says what was left out, in one warning."""
+        """Gives one warning that counts what was left out."""
         parts = []
         if self.others:
             count = sum(map(len, self.others.values()))
@@ -150,7 +150,7 @@ def _in_class_folders(walk: Walk, parent: Path, split: str, folders: list[Path] 
     entries: list[Entry] = []
     above = (os.path.realpath(parent),)
     for folder in folders:
-        label = unicodedata.normalize("NFC", folder.name)  # the same word may be written in two ways by two systems
+        label = unicodedata.normalize("NFC", folder.name)  # systems encode the same name differently
         pictures = [Entry(path, walk.named(path), label, split) for path in walk.pictures(folder, above)]
         if not pictures:
             walk.empty.append(walk.named(folder))

@@ -1,4 +1,4 @@
-"""Pictures as the trainer takes them: read when asked for, brought to one size, in training changed at random."""
+"""Data sets of pictures: pixels are read on access, brought to one size, and augmented for training."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ from zoo.tasks.vision.data.transforms import Augmentation, Preprocessing, Resize
 
 _IMAGENET_MEAN = {3: (0.485, 0.456, 0.406), 1: (0.459,)}
 _IMAGENET_STD = {3: (0.229, 0.224, 0.225), 1: (0.226,)}
-"""Of the training pictures; in grey by the weights 0.299, 0.587 and 0.114."""
+"""Statistics of ImageNet's training pictures by number of channels; grey is 0.299 red + 0.587 green + 0.114 blue."""
 
 
 @dataclass(frozen=True)
 class PictureSource:
-    """Where pictures come from.
+    """The source of pictures.
 
     Args:
-        read: Reads them. With `reading` it takes `reading` and `labels`, those of a trained model or None.
-        reading: How the user's own pictures are read; None: those of a published or generated set, which are read in
-            full and have labels of their own.
+        read: `(reading, labels) -> PictureSet` for the user's own pictures, where `labels` are those of a trained model
+            or None; `() -> PictureSet` if `reading` is None.
+        reading: How the user's own pictures are read. Default: for published and generated sets, which have labels of
+            their own.
     """
 
     read: Callable[..., PictureSet]
@@ -46,15 +47,15 @@ class ImageData(TaskData):
     """Batches of pictures of one size.
 
     Args:
-        source: Where the pictures come from.
-        batching: How they become batches.
-        augmentation: What is changed at random in training pictures; None: nothing.
-        mean: Of each channel over the training split, of pixels between 0 and 1; None: ImageNet's.
-        std: Likewise.
-        height: Pixels that the net sees; None: those of the pictures, if all have one size.
-        width: Likewise.
-        resize: How pictures of another size are brought to it (`zoo.tasks.vision.data.transforms.Preprocessing`).
-        share: With resize=crop, the part of the picture's shorter side that is kept.
+        source: Source of the pictures.
+        batching: Options of batches.
+        augmentation: Random changes of training pictures. Default: none.
+        mean: Mean of each channel over the training split, for pixels between 0 and 1. Default: ImageNet's.
+        std: Standard deviation of each channel, likewise. Default: ImageNet's.
+        height: Height of the net's input. Default: that of the pictures, if all have the same size.
+        width: Width of the net's input. Default: that of the pictures, if all have the same size.
+        resize: How pictures of other sizes are resized (`zoo.tasks.vision.data.transforms.Preprocessing`).
+        share: Share of the shorter side that is kept if resize=crop.
     """
 
     source: PictureSource
@@ -83,9 +84,9 @@ class ImageData(TaskData):
 
     @property
     def at_least(self) -> int | None:
-        """A JPEG is decoded at 1/2, 1/4 or 1/8 of its size as long as both sides keep so many pixels; None: in full.
+        """The smallest size of a side to which a JPEG may be reduced (by 2, 4 or 8) in decoding; None: no reduction.
 
-        It is twice the size at which the net sees the picture, or the smallest part that is cut out of it.
+        It is twice the size of the net's input, divided by the share of the smallest crop.
         """
         if self.trained is not None:
             found: int | None = self.trained["at_least"]
@@ -119,7 +120,7 @@ class ImageData(TaskData):
 
     @property
     def pictures(self) -> PictureSet:
-        """What was read."""
+        """The pictures that were read."""
         pictures: PictureSet = self.content
         return pictures
 
@@ -127,7 +128,7 @@ class ImageData(TaskData):
         return {"labels": content.label_names}
 
     def sizes(self) -> dict[str, int]:
-        """What the model must know of the data."""
+        """Returns the shape of the net's input and the number of classes."""
         classes = len(self.pictures.label_names)
         seen = self.preprocessing
         return {"channels": seen.channels, "height": seen.height, "width": seen.width, "classes": classes}
@@ -145,29 +146,29 @@ class ImageData(TaskData):
     }
 
     def state(self) -> dict[str, Any]:
-        """Labels and preprocessing, for a checkpoint."""
+        """Returns label names and preprocessing, for the checkpoint."""
         names, seen = super().state(), self.preprocessing
         lists = {"mean": list(seen.mean), "std": list(seen.std)}
         return {**names, **vars(seen), **lists, "at_least": self.at_least}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Reads the data with a checkpoint's labels and preprocessing instead of its own."""
+        """Makes the data use the labels and preprocessing of a checkpoint instead of its own."""
         super().restore(state)
         for name in ("height", "width", "mean", "std", "resize", "share"):
             setattr(self, name, state[name])
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> PictureSource:
-        """The user's own pictures: files, folders and tables of them."""
+        """Returns the source of the user's own pictures: files, folders and tables."""
         reading = Reading(channels=state["channels"], on_bad_row=self.on_bad_row)
         return PictureSource(partial(read_pictures_at, paths), reading)
 
     @property
     def mapped_split(self) -> str:
-        """The user's own pictures may have splits, too: then their test split."""
+        """The split whose maps are written: `test`, or `all` if there are no training and validation pictures."""
         return "test" if {"train", "val"} & set(self.pictures.splits.tolist()) else "all"
 
     def examples(self, split: str, *, training: bool = False) -> Examples:
-        """The pictures of a split in their order; in training they are augmented."""
+        """Returns the pictures of a split, augmented for training."""
         pictures, seen = self.pictures, self.preprocessing
         augmentation = self.augmentation if training else None
         return Examples(
@@ -178,7 +179,7 @@ class ImageData(TaskData):
 
 
 class _Prepared(Sequence[Picture]):
-    """Some pictures of a set, by number, as the net sees them or as they are."""
+    """Some pictures of a set, preprocessed on access if `preprocessing` is given."""
 
     def __init__(
         self, pictures: PictureSet, numbers: Int[np.ndarray, " k"], preprocessing: Preprocessing | None

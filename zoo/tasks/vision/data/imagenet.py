@@ -1,7 +1,7 @@
-"""ImageNet-1k (ILSVRC 2012) as folders of JPEGs, which cannot be downloaded without an account.
+"""Reads ImageNet-1k (ILSVRC 2012) from folders of JPEGs; it cannot be downloaded without an account.
 
-The official validation set is the test split: its labels are the only public ones, and published figures are of it.
-Validation pictures are taken from the training set.
+The official validation set is the test split, because the labels of the official test set are not public; published
+accuracies use it as well. Validation pictures are taken from the training set.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _CLASSES = 1000
 
 
 def read_imagenet(root: Path, *, validation: int) -> PictureSet:
-    """Reads `train/<wnid>/*.JPEG` and `val/<wnid>/*.JPEG`, or some of the classes in this layout.
+    """Reads `train/<wnid>/*.JPEG` and `val/<wnid>/*.JPEG`, of all classes or of some.
 
     Args:
-        root: The folder in which train and val are.
-        validation: How many training pictures are for validation.
+        root: The folder that holds train and val.
+        validation: Number of training pictures that are used for validation.
     """
     for part in ("train", "val"):
         if not (root / part).is_dir():
@@ -59,7 +59,7 @@ def _folders(path: Path) -> list[str]:
 
 
 def _files(root: Path, part: str, synsets: list[str]) -> tuple[list[str], np.ndarray]:
-    """Paths from the root on, class by class, and the number of each one's class."""
+    """Returns paths relative to the root, class by class, and the index of each one's class."""
     names, labels = [], []
     for label, synset in enumerate(synsets):
         inside = sorted(each for each in os.listdir(root / part / synset) if Path(each).suffix.lower() in SUFFIXES)
@@ -71,7 +71,7 @@ def _files(root: Path, part: str, synsets: list[str]) -> tuple[list[str], np.nda
 
 
 def _names(synsets: list[str]) -> tuple[str, ...]:
-    """torchvision's words for the thousand classes, by which its weights are matched; of other classes, the wnids."""
+    """Returns torchvision's names of the thousand classes, which match its weights; for a subset, the wnids."""
     if len(synsets) != _CLASSES:
         return tuple(synsets)
     from torchvision.models import ResNet18_Weights

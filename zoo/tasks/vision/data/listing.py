@@ -1,4 +1,4 @@
-"""Pictures that were found, before they are a set: whether they can be read, their splits, the rules between them."""
+"""Checks and splits the pictures that were found, and makes a set of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zoo.data.splits import NONE, stratified
 from zoo.data.tables import OnBadRow, collected, is_collecting, message, skip_hint
 from zoo.errors import ConfigError, DataError, nearest, some_of
 from zoo.tasks.vision.data.dataset import SPLITS, PictureSet
-from zoo.tasks.vision.data.picture import MOST_PIXELS, Channels, PictureError, look, read_picture
+from zoo.tasks.vision.data.picture import MOST_PIXELS, Channels, PictureError, read_header, read_picture
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class Reading:
     """How the pictures of a set are read.
 
     Args:
-        channels: 1: grey; 3: red, green, blue.
-        at_least: a JPEG may be decoded smaller, as long as both sides keep so many pixels.
-        most_pixels: a larger picture is a bad one.
-        on_bad_row: whether a picture that cannot be read is an error or left out. To leave out those whose pixels are
-            damaged, all are decoded once beforehand; otherwise only the beginning of each file is looked at.
+        channels: 1 (grey) or 3 (red, green, blue).
+        at_least: Minimum size of both sides of a JPEG that is decoded at reduced size. Default: full size.
+        most_pixels: Maximum number of pixels; larger pictures are bad.
+        on_bad_row: Policy for pictures that cannot be read: an error, or left out (skip). With skip, all pictures are
+            decoded once at the start, to find damaged pixels; otherwise only the beginning of each file is read.
     """
 
     channels: Channels = 3
@@ -49,7 +49,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One picture that was found."""
+    """A picture that was found, with its label and split, and its line if it is in a table."""
 
     path: Path
     id: str
@@ -59,12 +59,12 @@ class Entry:
 
 
 class Decoded(Sequence[UInt8[Tensor, "c h w"]]):
-    """Pictures that are decoded when they are asked for.
+    """Pictures that are decoded on access.
 
     Args:
-        paths: From `root` on, or absolute; strings take less memory where there are a million of them.
-        reading: How each is read.
-        root: Of relative paths.
+        paths: Absolute paths, or paths relative to `root`. Strings take less memory than `Path`.
+        reading: How each picture is read.
+        root: The folder of relative paths.
     """
 
     def __init__(self, paths: Sequence[Path | str], reading: Reading, root: Path = Path()) -> None:
@@ -81,13 +81,13 @@ class Decoded(Sequence[UInt8[Tensor, "c h w"]]):
 
 
 def usable(found: list[Entry], reading: Reading, root: Path, *, may_be_none: bool = False) -> tuple[list[Entry], bool]:
-    """Those that can be read, as far as is looked, and whether none is missing that is among the problems.
+    """Returns the pictures that can be read, and whether all can be.
 
     Args:
-        found: in the order of the set.
-        reading: how each picture is read.
-        root: of which the messages speak.
-        may_be_none: whether a bad one that is skipped may be the only one.
+        found: The pictures, in the order of the set.
+        reading: How each picture is read.
+        root: The folder or file that messages name.
+        may_be_none: If True, all pictures may be bad ones that are skipped.
     """
     good: list[Entry] = []
     skipped: list[str] = []
@@ -112,20 +112,20 @@ def usable(found: list[Entry], reading: Reading, root: Path, *, may_be_none: boo
         warn(f"{root}: skipped {counted(len(skipped), 'bad picture')}. The first: {skipped[0]}")
     if found and not good and not may_be_none:
         raise DataError(f"{root}: no picture is usable." + (f" The first: {skipped[0]}" if skipped else ""))
-    say_animated(root, animated)
+    warn_of_animated(root, animated)
     return good, complete
 
 
 def verified(path: Path, reading: Reading) -> bool:
-    """Whether the file has more pictures than the first, after a look at it: at all of it where that is asked for."""
-    header = look(path, most_pixels=reading.most_pixels)
+    """Checks a file (all of it if bad ones are skipped); returns whether it has more pictures than the first."""
+    header = read_header(path, most_pixels=reading.most_pixels)
     if reading.on_bad_row == "skip" or is_collecting():
         read_picture(path, channels=1, at_least=1, most_pixels=reading.most_pixels)
     return header.frames
 
 
 def split_up(entries: list[Entry], to_hold_out: Sequence[str], seed: int) -> list[Entry]:
-    """The labelled pictures in train, or in no split, are split so that those of each label are in every part."""
+    """Splits the labelled pictures that are in train, or in no split, with equal shares of each label."""
     free = [number for number, each in enumerate(entries) if each.label and each.split in ("", "train")]
     names = sorted({entries[number].label for number in free})
     index = {name: number for number, name in enumerate(names)}
@@ -140,7 +140,7 @@ def split_up(entries: list[Entry], to_hold_out: Sequence[str], seed: int) -> lis
 def picture_set(
     entries: list[Entry], source: Path, reading: Reading, labels: Sequence[str] | None, *, checked: bool
 ) -> PictureSet:
-    """The set, after the rules between pictures; not if those that broke rules of their own are missing."""
+    """Makes a set of pictures. If `checked`, i.e. no bad picture is missing, its labels and splits are checked."""
     names = tuple(labels) if labels is not None else tuple(sorted({each.label for each in entries} - {""}))
     index = {name: number for number, name in enumerate(names)}
     for each in entries:
@@ -160,7 +160,7 @@ def picture_set(
     )
 
 
-def say_animated(source: Path, names: list[str]) -> None:
+def warn_of_animated(source: Path, names: list[str]) -> None:
     if names:
         have = "has more frames or pages" if len(names) == 1 else "have more frames or pages"
         warn(f"{source}: {counted(len(names), 'file')} {have} than one, the first is read (such as {names[0]}).")
@@ -175,7 +175,7 @@ def counted(number: int, one: str, many: str = "") -> str:
 
 
 def _check_once(entry: Entry, seen: dict[str, Entry]) -> None:
-    """A picture that stands in two places would be learnt in one split and tested in another."""
+    """Raises PictureError if a picture was found before: it could be in the training and in the test split."""
     try:
         entry.id.encode("utf-8")
     except UnicodeEncodeError:

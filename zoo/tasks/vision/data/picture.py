@@ -1,4 +1,4 @@
-"""One picture file -> pixels of 8 bits, upright, grey or red-green-blue; or one sentence on why it cannot be read."""
+"""Reads a picture file as upright 8-bit pixels, grey or RGB; an error says in one sentence why it cannot be read."""
 
 from __future__ import annotations
 
@@ -23,54 +23,55 @@ from zoo.errors import DataError
 Channels = Literal[1, 3]
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM")
-"""PIL's names. It knows many more, some of which start other programs (EPS)."""
+"""PIL's names of the formats that are read. PIL reads others too, some of which run other programs (EPS)."""
 _SUFFIXES = ".jpg .jpeg .jpe .jfif .png .apng .webp .bmp .dib .tif .tiff .gif .ppm .pgm .pbm .pnm .pfm"
 SUFFIXES = frozenset(_SUFFIXES.split())
-"""How the names of such files end, in whatever letter case."""
+"""Endings of the names of such files, in lower case."""
 MOST_PIXELS = 100_000_000
-"""Of one picture: 300 MB in red, green and blue. A file of a few kB can claim as many as it likes."""
+"""Default maximum for a picture, 300 MB in RGB. The header of a small file can claim any size."""
 
 _READABLE = "JPEG, PNG, WebP, BMP, TIFF, GIF and PPM are read"
 _REMEDY = "Save it anew, or take it away."
 
 
 class PictureError(DataError):
-    """One picture cannot be read. `what` and `remedy` are the parts of the message without the name of the file."""
+    """A picture cannot be read. `what` and `remedy` are the message without the name of the file."""
 
     what: str = ""
     remedy: str = ""
 
 
 class Header(NamedTuple):
-    """What a file says of its picture, before any of it is decoded."""
+    """The header of a picture file."""
 
     format: str
     height: int
     width: int
-    """As stored; EXIF may say that it is to be turned."""
+    """Width as stored, before the rotation that EXIF data ask for."""
     frames: bool
-    """Whether it has more than one picture, of which the first is read."""
+    """True if the file has several pictures, of which the first is read."""
 
 
 def read_picture(
     path: Path | str, *, channels: Channels, at_least: int | None = None, most_pixels: int = MOST_PIXELS
 ) -> UInt8[Tensor, "c h w"]:
-    """Reads the first picture of a file and turns it as its EXIF data say.
+    """Reads the first picture of a file, and rotates it as its EXIF data ask for.
 
-    - Transparent pixels lie over white.
-    - 16 bits become 8 by a division by 257, rounded (PIL itself drops the lower byte of 16-bit colour).
-    - 32-bit values are taken as from 0 to 1 if none is above 1 (floating point), else to 255 or to 65535, the first
-      that holds them all; others are an error.
+    - The background of transparent pixels is white.
+    - 16-bit values are divided by 257 and rounded (PIL itself drops the lower byte of 16-bit colour).
+    - The range of 32-bit values is from 0 to 1 (floating point only), 255 or 65535, the first that holds them all;
+      values outside of these are an error.
     - Grey is 0.299 red + 0.587 green + 0.114 blue. Colour profiles are not applied.
 
     Args:
-        path: A JPEG, PNG, WebP, BMP, TIFF, GIF or PPM, whatever its name ends in.
-        channels: 1: grey; 3: red, green, blue.
-        at_least: A JPEG may be decoded at 1/2, 1/4 or 1/8 of its size, as long as both sides keep so many pixels.
-        most_pixels: A larger picture is an error, which is found before it is decoded.
+        path: A JPEG, PNG, WebP, BMP, TIFF, GIF or PPM; the ending of the name does not matter.
+        channels: 1 (grey) or 3 (red, green, blue).
+        at_least: Minimum size of both sides of a JPEG that is decoded at 1/2, 1/4 or 1/8 of its size. Default: full
+            size.
+        most_pixels: Maximum number of pixels, which is checked before the picture is decoded.
 
     Raises:
-        PictureError: which file, what is wrong with it, and how to mend it.
+        PictureError: The picture cannot be read. The message has the file and a remedy.
     """
     if channels not in (1, 3):
         raise ValueError(f"channels={channels!r}: a picture has 1 (grey) or 3 (red, green, blue)")
@@ -87,8 +88,8 @@ def read_picture(
     return torch.from_numpy(pixels.reshape(*pixels.shape[:2], channels)).permute(2, 0, 1)
 
 
-def look(path: Path | str, *, most_pixels: int = MOST_PIXELS) -> Header:
-    """What the beginning of a file says; the pixels are not decoded and may be damaged all the same."""
+def read_header(path: Path | str, *, most_pixels: int = MOST_PIXELS) -> Header:
+    """Reads the header of a file. The pixels are not decoded, and may be damaged."""
     path = Path(path)
     with _opened(path, most_pixels) as image:
         with _decoding(path):
@@ -98,7 +99,7 @@ def look(path: Path | str, *, most_pixels: int = MOST_PIXELS) -> Header:
 
 @contextmanager
 def _opened(path: Path, most_pixels: int) -> Iterator[Image.Image]:
-    """The picture, not decoded. PIL's warnings, of which most concern EXIF data, are kept quiet meanwhile."""
+    """Opens a picture without decoding it, and silences PIL's warnings, most of which concern EXIF data."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -115,7 +116,7 @@ def _opened(path: Path, most_pixels: int) -> Iterator[Image.Image]:
         raise _error(path, "the file is empty (0 bytes)", "Copy it anew, or take it away.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # ours is checked here, before anything is decoded
+        limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # our own limit is checked below
         try:
             try:
                 file = path.open("rb")
@@ -137,7 +138,7 @@ def _opened(path: Path, most_pixels: int) -> Iterator[Image.Image]:
 
 @contextmanager
 def _decoding(path: Path) -> Iterator[None]:
-    """PIL meets bad bytes with errors of many kinds."""
+    """Turns the errors of many types that PIL raises for bad bytes into PictureError."""
     try:
         yield
     except PictureError:
@@ -152,7 +153,7 @@ def _decoding(path: Path) -> Iterator[None]:
 
 
 def _unidentified(path: Path) -> tuple[str, str]:
-    """What a file is that is none of the formats, by its first bytes."""
+    """Returns what a file of another format is, by its first bytes, and a remedy."""
     with path.open("rb") as file:
         head = file.read(512)
     if head[4:8] == b"ftyp":
@@ -171,7 +172,7 @@ def _unidentified(path: Path) -> tuple[str, str]:
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """Turned and mirrored as EXIF says; where the EXIF data are damaged it stays as it is, as viewers show it."""
+    """Rotates and mirrors a picture as its EXIF data ask for; damaged EXIF data are ignored, as in viewers."""
     try:
         return ImageOps.exif_transpose(image)
     except (SyntaxError, ValueError, TypeError, KeyError, OSError, EOFError, IndexError, OverflowError, struct.error):
@@ -179,7 +180,7 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def _plain(image: Image.Image, kind: str | None, path: Path) -> Image.Image:
-    """In a mode that PIL converts to grey and to colour without a loss of range or of transparency."""
+    """Converts to a mode from which PIL converts to grey and RGB without losing range or transparency."""
     mode = image.mode
     if mode == "F" or mode == "I" or mode.startswith("I;"):
         return _of_many_bits(image, kind, path)
@@ -192,7 +193,7 @@ def _plain(image: Image.Image, kind: str | None, path: Path) -> Image.Image:
 
 
 def _of_many_bits(image: Image.Image, kind: str | None, path: Path) -> Image.Image:
-    """16 bits, which PIL also gives as 32 bits for some formats, and 32 bits -> 8 bits of grey."""
+    """Converts 16-bit grey, for which PIL uses 32 bits in some formats, and 32-bit grey to 8 bits."""
     values = np.asarray(image).astype(np.float64)
     if image.mode != "F" and (image.mode.startswith("I;16") or kind in ("PNG", "PPM")):
         top = 65535.0
@@ -202,7 +203,7 @@ def _of_many_bits(image: Image.Image, kind: str | None, path: Path) -> Image.Ima
     else:
         low, high = float(values.min()), float(values.max())
         tops = (1.0, 255.0, 65535.0) if image.mode == "F" else (255.0, 65535.0)
-        if not (low >= 0 and high <= tops[-1]):  # also where one is not a number
+        if not (low >= 0 and high <= tops[-1]):  # also true if a value is NaN
             what = f"its values, of 32 bits, go from {low:g} to {high:g}, and not from 0 to 1, to 255 or to 65535"
             raise _error(path, what, "Scale them, or save it with 8 or 16 bits.")
         top = next(each for each in tops if high <= each)

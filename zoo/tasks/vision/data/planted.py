@@ -1,15 +1,14 @@
-"""Pictures that were made, so that it is known which place decides the label.
+"""Generated pictures, in which the cell that determines the label is known.
 
-A picture is a grid of real handwritten digits (Alpaydin & Kaynak 1998; in scikit-learn), each on a ground of another
-colour. A cue elsewhere in the picture has the colour of one of these grounds; the class of the digit on that ground is
-the label, and its cell is gold. The cue is
+A picture is a grid of real handwritten digits (Alpaydin & Kaynak 1998; from scikit-learn), each on a background of
+another colour. A cue elsewhere in the picture has the colour of one background; the digit on this background is the
+label, and its cell is gold. The cue is
 
 - `frame`: a frame around the grid, one cell wide;
 - `cell`: one of the grid's cells, which holds no digit.
 
-The other digits are drawn from the same distribution, so that a digit alone says nothing of the label, nor does the
-cue: what counts is which of the grounds has the colour of the cue. The digits of training, validation and test pictures
-are different ones.
+The other digits are drawn from the same distribution. Neither a digit nor the cue alone therefore reveals the label:
+only a comparison of the cue's colour with the backgrounds does. Training, validation and test pictures share no digits.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ Cue = Literal["frame", "cell"]
 
 _CLASSES = 10
 _SIDE = 8
-"""Pixels a digit is high and wide."""
+"""Height and width of a digit in pixels."""
 _INK = 16
-"""The darkest ink of a digit."""
+"""The maximum ink of a pixel of a digit."""
 _LEVELS = (40, 128, 216)
-"""Of red, green and blue in a ground's colour; ink is white."""
+"""Levels of red, green and blue in the colour of a background (ground); ink is white."""
 _MOST_COLOURS = len(_LEVELS) ** 3 - len(_LEVELS)
-"""Grounds that are not grey."""
+"""Number of colours that are not grey."""
 
 
 def plant(
@@ -51,24 +50,24 @@ def plant(
     cue: Cue = "frame",
     seed: Seed = 0,
 ) -> PictureSet:
-    """Makes pictures; equal arguments give equal pictures.
+    """Generates pictures; equal arguments give equal pictures.
 
     Args:
-        train: how many pictures there are to train on.
-        val: how many for validation.
-        test: how many for the test.
-        rows: cells of the grid from top to bottom.
-        columns: cells from left to right.
-        margin: by how many pixels a cell is larger than a digit, which stands anywhere in it.
-        colours: how many colours grounds are drawn from; no two grounds of a picture have the same.
-        noise: each pixel is changed by at most so much, of 255.
-        cue: what says which digit is meant.
-        seed: the seed of everything random here.
+        train: Number of training pictures.
+        val: Number of validation pictures.
+        test: Number of test pictures.
+        rows: Number of rows of the grid.
+        columns: Number of columns of the grid.
+        margin: Number of pixels by which a cell is larger than a digit, whose position in the cell is random.
+        colours: Number of colours of backgrounds; the backgrounds of a picture all differ.
+        noise: Maximum change of a pixel by noise, of 255.
+        cue: The cue that selects a digit.
+        seed: Seed of all random numbers.
     """
     counts = (train, val, test)
     _check(counts, rows, columns, margin, colours, noise, cue)
     random = np.random.default_rng(seed)
-    (grain,) = random.spawn(1)  # so that pictures with another noise show the same
+    (grain,) = random.spawn(1)  # a generator of its own: the noise level does not change the rest
     digits = load_digits()
     pools = _split(random, digits.target)
     scans = np.ascontiguousarray(digits.images, dtype=np.uint16)
@@ -76,16 +75,16 @@ def plant(
     parts = []
     for count, pool in zip(counts, pools, strict=True):
         chosen = _draw_digits(random, digits.target, pool, (count, rows * columns - (cue == "cell")))
-        places = random.permuted(np.tile(np.arange(rows * columns), (count, 1)), axis=1)
+        order = random.permuted(np.tile(np.arange(rows * columns), (count, 1)), axis=1)
         tags = random.permuted(np.tile(np.arange(colours), (count, 1)), axis=1)[:, : chosen.shape[1]]
         grounds = _palette(colours)[tags]
         cells = np.empty((count, rows * columns, 3, _SIDE + margin, _SIDE + margin), dtype=np.uint8)
         numbers = np.arange(count)[:, None]
-        cells[numbers, places[:, : chosen.shape[1]]] = _drawn(_placed(random, scans[chosen], margin), grounds)
+        cells[numbers, order[:, : chosen.shape[1]]] = _drawn(_placed(random, scans[chosen], margin), grounds)
         if cue == "cell":
-            cells[np.arange(count), places[:, -1]] = grounds[:, 0, :, None, None]
-        pixels, gold = _grid(cells, rows), _grid(_gold(places[:, 0], cells), rows)[:, 0]
-        if cue == "frame":  # the first digit is the one that is meant
+            cells[np.arange(count), order[:, -1]] = grounds[:, 0, :, None, None]
+        pixels, gold = _grid(cells, rows), _grid(_gold(order[:, 0], cells), rows)[:, 0]
+        if cue == "frame":  # the first digit is the label
             pixels, gold = _framed(pixels, grounds[:, 0], _SIDE + margin), _framed(gold, False, _SIDE + margin)
         parts.append((_noisy(grain, pixels, noise), digits.target[chosen[:, 0]], gold))
 
@@ -103,7 +102,7 @@ def plant(
 
 
 def _split(random: np.random.Generator, target: Int[np.ndarray, " n"]) -> list[Int[np.ndarray, " k"]]:
-    """The digits for training, validation and test pictures: 70, 15 and 15 % of each class."""
+    """Splits the digits for training, validation and test pictures: 70, 15 and 15 % of each class."""
     parts: list[list[np.ndarray]] = [[], [], []]
     for digit in range(_CLASSES):
         shuffled = random.permutation(np.flatnonzero(target == digit))
@@ -116,7 +115,7 @@ def _split(random: np.random.Generator, target: Int[np.ndarray, " n"]) -> list[I
 def _draw_digits(
     random: np.random.Generator, target: Int[np.ndarray, " n"], pool: Int[np.ndarray, " k"], shape: tuple[int, int]
 ) -> Int[np.ndarray, "p d"]:
-    """Digits of a pool, every class being as probable."""
+    """Draws digits of a pool, with equal probability of all classes."""
     label = random.integers(_CLASSES, size=shape)
     chosen = np.empty_like(label)
     for digit in range(_CLASSES):
@@ -126,7 +125,7 @@ def _draw_digits(
 
 
 def _palette(colours: int) -> UInt16[np.ndarray, "colours 3"]:
-    """Colours as different as can be: each is the one farthest from those before it."""
+    """Returns distinct colours: each is the farthest from those before it."""
     every = np.stack(np.meshgrid(*[_LEVELS] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
     left = every[~(every == every[:, :1]).all(1)]
     taken = [0]
@@ -139,7 +138,7 @@ def _palette(colours: int) -> UInt16[np.ndarray, "colours 3"]:
 
 
 def _placed(random: np.random.Generator, scans: np.ndarray, margin: int) -> np.ndarray:
-    """Scans (p,d,h,w) somewhere in their cells, (p,d,c,c)."""
+    """Puts scans (p,d,h,w) at random positions in cells (p,d,c,c)."""
     if not margin:
         return scans
     count, digits = scans.shape[:2]
@@ -152,27 +151,28 @@ def _placed(random: np.random.Generator, scans: np.ndarray, margin: int) -> np.n
 
 
 def _drawn(ink: np.ndarray, grounds: np.ndarray) -> UInt8[np.ndarray, "p d 3 c c"]:
-    """White ink (p,d,c,c) over grounds (p,d,3), in proportion to the ink."""
+    """Blends white ink (p,d,c,c) with backgrounds (p,d,3)."""
     share, ground = ink[:, :, None], grounds[..., None, None]
     drawn: np.ndarray = ((ground * (_INK - share) + 255 * share) // _INK).astype(np.uint8)
     return drawn
 
 
-def _gold(places: Int[np.ndarray, " p"], cells: UInt8[np.ndarray, "p n 3 c c"]) -> Bool[np.ndarray, "p n 1 c c"]:
+def _gold(chosen: Int[np.ndarray, " p"], cells: UInt8[np.ndarray, "p n 3 c c"]) -> Bool[np.ndarray, "p n 1 c c"]:
+    """Returns masks of the cells that are True in the chosen cell of each picture."""
     gold = np.zeros((cells.shape[0], cells.shape[1], 1, *cells.shape[3:]), dtype=bool)
-    gold[np.arange(len(places)), places] = True
+    gold[np.arange(len(chosen)), chosen] = True
     return gold
 
 
 def _grid(cells: np.ndarray, rows: int) -> np.ndarray:
-    """Cells (p,n,k,c,c), row by row, as pictures (p,k,h,w)."""
+    """Arranges cells (p,n,k,c,c), given row by row, as pictures (p,k,h,w)."""
     count, number, channels, side, _ = cells.shape
     by_row = cells.reshape(count, rows, number // rows, channels, side, side)
     return by_row.transpose(0, 3, 1, 4, 2, 5).reshape(count, channels, rows * side, number // rows * side)
 
 
 def _framed(inner: np.ndarray, colours: np.ndarray | bool, width: int) -> np.ndarray:
-    """Pictures (p,k,h,w), or maps (p,h,w), with a frame of one colour (p,k) each."""
+    """Adds a frame of one colour, (p,k), to pictures (p,k,h,w), or to maps (p,h,w)."""
     shape = (*inner.shape[:-2], inner.shape[-2] + 2 * width, inner.shape[-1] + 2 * width)
     outer = np.empty(shape, dtype=inner.dtype)
     outer[:] = np.asarray(colours)[..., None, None]

@@ -1,7 +1,7 @@
-"""Fashion-MNIST and CIFAR as they were published.
+"""Reads Fashion-MNIST and CIFAR from their published files.
 
-The official test set is the test split. Validation pictures are taken from the training set, of every class its share,
-by a draw that is the same for every seed of a run. Files are known by what they hold: sizes, shapes, counts and labels.
+The official test set is the test split. Validation pictures are drawn from the training set with the same share of
+every class; the draw does not depend on the seed of a run. Files are checked by their sizes, shapes, counts and labels.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _DRAW = 0
 
 @dataclass(frozen=True)
 class Idx:
-    """A set in MNIST's format: `<part>-images-idx3-ubyte` and `<part>-labels-idx1-ubyte`, as they are or with .gz.
+    """A data set in MNIST's format: `<part>-images-idx3-ubyte` and `<part>-labels-idx1-ubyte`, plain or with .gz.
 
     Args:
-        folder: Below that of the data sets.
-        source: Where it is published.
-        label_names: In the order of their numbers.
-        train: Pictures in the training files.
-        test: Pictures in the test files.
-        side: Pixels.
-        sha256: Of the published files.
+        folder: Its folder within the folder of data sets.
+        source: URL of the files.
+        label_names: Name of each class.
+        train: Number of training pictures.
+        test: Number of test pictures.
+        side: Height and width of a picture.
+        sha256: File name -> hash of the published file.
     """
 
     folder: str
@@ -52,19 +52,19 @@ class Idx:
 
 @dataclass(frozen=True)
 class Cifar:
-    """A set in CIFAR's format: a folder of pickles, or the archive of it.
+    """A data set in CIFAR's format: a folder of pickles, or its archive.
 
     Args:
-        folder: Below that of the data sets.
-        source: Where the archive is published, as <folder's name>.tar.gz or under another name.
-        archive: Its name.
-        sha256: Of the archive.
-        train: Files of the training set -> pictures in each.
-        test: File of the test set -> pictures.
-        meta: The file that names the classes.
-        labels: Under which key the labels are.
-        names: Under which key the names are.
-        classes: How many there are.
+        folder: Its folder within the folder of data sets.
+        source: URL of the folder that holds the archive.
+        archive: File name of the archive.
+        sha256: Hash of the archive.
+        train: Training file -> number of pictures.
+        test: Test file -> number of pictures.
+        meta: The file with the names of the classes.
+        labels: Key of the labels.
+        names: Key of the class names.
+        classes: Number of classes.
     """
 
     folder: str
@@ -125,7 +125,7 @@ _LARGEST_MEMBER = 1 << 28  # bytes; CIFAR-100's training file has 155 million
 
 
 def read_published(name: str, roots: Sequence[Path], *, validation: int) -> PictureSet:
-    """Reads one of `SETS`; see `read_idx` and `read_cifar`."""
+    """Reads a data set of `SETS`; see `read_idx` and `read_cifar`."""
     chosen = SETS[name]
     if isinstance(chosen, Idx):
         return read_idx(chosen, roots, validation=validation)
@@ -133,12 +133,12 @@ def read_published(name: str, roots: Sequence[Path], *, validation: int) -> Pict
 
 
 def read_idx(published: Idx, roots: Sequence[Path], *, validation: int) -> PictureSet:
-    """Reads a set in MNIST's format; downloads the files that are missing.
+    """Reads a data set in MNIST's format; downloads missing files.
 
     Args:
-        published: Which set.
-        roots: Folders of data sets, looked through in order; downloads go to the first that can be written.
-        validation: How many training pictures are for validation.
+        published: The data set.
+        roots: Folders of data sets, searched in order; downloads go to the first that is writable.
+        validation: Number of training pictures that are used for validation.
     """
     side, classes = published.side, len(published.label_names)
     paths = _idx_files(published, roots)
@@ -152,12 +152,12 @@ def read_idx(published: Idx, roots: Sequence[Path], *, validation: int) -> Pictu
 
 
 def read_cifar(published: Cifar, roots: Sequence[Path], *, validation: int) -> PictureSet:
-    """Reads CIFAR-10 or CIFAR-100 from its folder, or from its archive, which is downloaded if it is missing.
+    """Reads CIFAR-10 or CIFAR-100 from its folder or its archive, which is downloaded if both are missing.
 
     Args:
-        published: Which set.
-        roots: Folders of data sets, looked through in order; downloads go to the first that can be written.
-        validation: How many training pictures are for validation.
+        published: The data set.
+        roots: Folders of data sets, searched in order; downloads go to the first that is writable.
+        validation: Number of training pictures that are used for validation.
     """
     counts = {**published.train, **published.test}
     pickles = _cifar_pickles(published, roots)
@@ -171,11 +171,11 @@ def read_cifar(published: Cifar, roots: Sequence[Path], *, validation: int) -> P
 
 
 def with_validation(labels: Int[np.ndarray, " n"], validation: int) -> np.ndarray:
-    """train or val for each example of a training set: of every class its share is val.
+    """Assigns train or val to each example of a training set, with the same share of val in every class.
 
     Args:
-        labels: Numbers of the classes.
-        validation: How many are val.
+        labels: Index of each example's class.
+        validation: Number of val examples.
     """
     if not 0 < validation < len(labels):
         raise ConfigError(
@@ -199,7 +199,7 @@ def _as_set(
     label_names: tuple[str, ...],
     validation: int,
 ) -> PictureSet:
-    """The training pictures, then those of the test set."""
+    """Makes a set of the training pictures, followed by the test pictures."""
     _, channels, height, width = pixels.shape
     return PictureSet(
         pixels=pixels,
@@ -220,7 +220,7 @@ def _check_labels(labels: Int[np.ndarray, " n"], classes: int, path: Path) -> No
 
 
 def _idx_files(published: Idx, roots: Sequence[Path]) -> dict[str, Path]:
-    """The files by their names without .gz; what is there in neither form is downloaded."""
+    """Returns the files by their names without .gz; those in neither form are downloaded."""
     folders = [root / published.folder for root in roots]
     names = [name.removesuffix(".gz") for name in published.sha256]
     plain = {name: folder / name for folder in reversed(folders) for name in names if (folder / name).is_file()}
@@ -230,7 +230,7 @@ def _idx_files(published: Idx, roots: Sequence[Path]) -> dict[str, Path]:
 
 
 def _idx(path: Path, shape: tuple[int, ...]) -> UInt8[np.ndarray, "..."]:
-    """Bytes in the format of MNIST (LeCun): 0, 0, 8 for bytes, the number of axes, the axes, the bytes."""
+    """Reads MNIST's format (LeCun): 0, 0, 8 for bytes, the number of axes, the size of each axis, the bytes."""
     count = int(np.prod(shape))
     with open_bytes(path) as file:
         head = file.read(4 + 4 * len(shape))
@@ -249,7 +249,7 @@ def _times(shape: Sequence[int]) -> str:
 
 
 def _cifar_pickles(published: Cifar, roots: Sequence[Path]) -> dict[str, tuple[Path, Any]]:
-    """What each file holds, with its path for messages."""
+    """Returns the path and the content of each file."""
     names = [*published.train, *published.test, published.meta]
     for folder in (root / published.folder for root in roots):
         if folder.is_dir():
@@ -268,7 +268,7 @@ def _unpickled(path: Path) -> Any:
 
 
 def _from_archive(path: Path, folder: str, names: Sequence[str]) -> dict[str, tuple[Path, Any]]:
-    """Read from where it lies: nothing is unpacked to the disk."""
+    """Reads files in an archive, without unpacking it to the disk."""
     wanted, found = {f"{folder}/{name}": name for name in names}, {}
     with open_bytes(path) as file, _reading(path), tarfile.open(fileobj=file, mode="r|") as archive:
         for member in archive:
@@ -295,15 +295,15 @@ def _reading(path: Path) -> Iterator[None]:
 def _cifar_part(
     path: Path, content: Any, count: int, published: Cifar
 ) -> tuple[UInt8[np.ndarray, "n 3 32 32"], Int[np.ndarray, " n"]]:
-    """The pictures of one file, a row each: red, then green, then blue, line by line."""
+    """Returns the pictures and labels of a file, which has a row for each picture: its red, green and blue planes."""
     saved = content.get("data") if isinstance(content, dict) else None
     data: np.ndarray = saved.array if isinstance(saved, SavedArray) else np.empty(0)
     width = 3 * _CIFAR_SIDE**2
     fits = data.dtype == np.uint8 and data.shape == (count, width)
     expect(fits, path, f"it holds {_times(data.shape)} numbers of type {data.dtype}, not {count:,} x {width:,} bytes")
     labels = content.get(published.labels)
-    whole = isinstance(labels, list) and all(type(label) is int for label in labels)
-    expect(whole and len(labels) == count, path, f"it does not hold {count:,} labels under {published.labels!r}")
+    are_numbers = isinstance(labels, list) and all(type(label) is int for label in labels)
+    expect(are_numbers and len(labels) == count, path, f"it does not hold {count:,} labels under {published.labels!r}")
     numbers = np.array(labels, dtype=np.int64)
     _check_labels(numbers, published.classes, path)
     return data.reshape(count, 3, _CIFAR_SIDE, _CIFAR_SIDE), numbers

@@ -1,4 +1,4 @@
-"""The data sets of pictures that can be named in a configuration; their options are its schema."""
+"""Data sets of pictures that a configuration can name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from zoo.tasks.vision.data.published import read_published
 
 @dataset(ImageData, generator=plant)
 def planted_glimpse(generate: Callable[[], PictureSet]) -> PictureSource:
-    """Generated pictures of many digits, of which a cue elsewhere in the picture means one: see `planted.plant`."""
+    """Generated pictures of many digits; a cue elsewhere in the picture selects the one that is the label."""
     return PictureSource(generate)
 
 
@@ -30,7 +30,7 @@ def planted_glimpse(generate: Callable[[], PictureSet]) -> PictureSource:
 def published(
     *, name: Literal["fashion_mnist", "cifar10", "cifar100"], root: str, cache: str | None = None, validation: Count
 ) -> PictureSource:
-    """A set of small pictures with its official test set: see `published.SETS`."""
+    """Fashion-MNIST, CIFAR-10 or CIFAR-100 with the official test set."""
     folders = [Path(root)] if cache is None else [Path(root), Path(cache)]
     return PictureSource(partial(read_published, name, folders, validation=validation))
 
@@ -50,7 +50,7 @@ def image_folder(
     most_pixels: Count = MOST_PIXELS,
     split_seed: Seed = 0,
 ) -> PictureSource:
-    """The user's own pictures, a folder a class: see data/README.md."""
+    """The user's own pictures, in a folder for each class; see data/README.md."""
     reading = Reading(channels=channels, on_bad_row=on_bad_row, most_pixels=most_pixels)
     return PictureSource(partial(read_image_folder, Path(folder), split_seed=split_seed), reading)
 
@@ -64,6 +64,6 @@ def image_table(
     most_pixels: Count = MOST_PIXELS,
     split_seed: Seed = 0,
 ) -> PictureSource:
-    """The user's own pictures, a table of their paths and labels: see data/README.md."""
+    """The user's own pictures, in a table of paths and labels; see data/README.md."""
     reading = Reading(channels=channels, on_bad_row=on_bad_row, most_pixels=most_pixels)
     return PictureSource(partial(read_image_table, Path(table), split_seed=split_seed), reading)

@@ -1,7 +1,7 @@
-"""What happens to a picture before it is in a batch: brought to one size, and in training changed at random.
+"""Preprocessing and augmentation of pictures.
 
-Pixels are uint8 throughout, and gold goes wherever the pixels go. Python's generator draws what is done here, torch's
-what torchvision does; the loader seeds both for each example.
+Pixels are uint8 throughout, and gold is transformed like the pixels. Random numbers are Python's, and torch's within
+torchvision; the loader seeds both generators for each example.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from zoo.tasks.vision.batch import Picture
 
 Resize = Literal["crop", "squash", "pad"]
 _MOST_PIXELS = 100_000_000
-"""Of a picture that the net sees, and of one that is scaled to be cut."""
+"""Maximum number of pixels of the net's input, and of a scaled picture before it is cropped."""
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """All that prediction does to a picture; a checkpoint keeps it.
+    """Brings a picture to the size of the net's input. Checkpoints store these arguments.
 
     Args:
-        channels: Of every picture.
-        height: Pixels of every picture after it.
-        width: Likewise.
-        mean: Of each channel, of pixels between 0 and 1.
-        std: Likewise.
-        resize: `crop` scales the picture until it covers height / share x width / share and cuts out the middle;
-            `squash` does not keep its proportions; `pad` scales it until it fits in and fills the rest with the mean.
-        share: Of the sides, with `crop`; ImageNet's 224 of 256 is 0.875.
+        channels: Number of channels.
+        height: Height of the result.
+        width: Width of the result.
+        mean: Mean of each channel, for pixels between 0 and 1; batches are normalised by it.
+        std: Standard deviation of each channel, likewise.
+        resize: `crop` scales the picture to cover height / share x width / share, and crops its centre; `squash` scales
+            it to the size without keeping its proportions; `pad` scales it to fit, and fills the rest with the mean.
+        share: Share of the sides that `crop` keeps; ImageNet's 224 of 256 is 0.875.
     """
 
     channels: Count
@@ -68,7 +68,7 @@ class Preprocessing:
             raise ConfigError(f"data.share={self.share}: write a number above 0, up to 1")
 
     def __call__(self, picture: Picture) -> Picture:
-        """The picture in this size."""
+        """Returns the picture in the size of the net's input."""
         pixels, gold = picture.pixels, picture.gold
         scaled = self._scaled(pixels.shape[1], pixels.shape[2])
         if pixels.shape[1:] == scaled == (self.height, self.width):
@@ -85,9 +85,9 @@ class Preprocessing:
         return replace(picture, pixels=pixels, gold=gold)
 
     def seen(self, height: int, width: int) -> tuple[float, float, float, float]:
-        """Top, left, height and width, in pixels of a picture of this size, of the part that the net sees of it.
+        """Returns the part of a picture of this size that the net sees: top, left, height and width, in its pixels.
 
-        With `pad` the part goes beyond the picture.
+        With `pad`, the part is larger than the picture.
         """
         rows, columns = self._scaled(height, width)
         top, left = self._corner(rows, columns)
@@ -95,11 +95,11 @@ class Preprocessing:
         return top * down, left * across, self.height * down, self.width * across
 
     def fill(self) -> list[int]:
-        """The mean as a pixel."""
+        """Returns the mean as an 8-bit pixel."""
         return [round(255 * number) for number in self.mean]
 
     def _scaled(self, height: int, width: int) -> tuple[int, int]:
-        """The picture's size before it is cut or filled up."""
+        """Returns the size to which a picture is scaled before it is cropped or padded."""
         if self.resize == "squash":
             return self.height, self.width
         across = self.width / width, self.height / height
@@ -110,33 +110,33 @@ class Preprocessing:
         return max(size[0], self.height), max(size[1], self.width)
 
     def _corner(self, rows: int, columns: int) -> tuple[int, int]:
-        """Of what is seen in the scaled picture; negative where the picture is the smaller of the two."""
+        """Returns top and left of the crop in the scaled picture; they are negative for padding."""
         return round((rows - self.height) / 2), round((columns - self.width) / 2)
 
     def _window(self, planes: Tensor, fill: Sequence[int]) -> Tensor:
-        """What is seen of the scaled picture, with a rim where it is smaller."""
+        """Crops or pads the scaled picture."""
         rows, columns = planes.shape[-2:]
         top, left = self._corner(rows, columns)
         inside = planes[:, max(0, top) : top + self.height, max(0, left) : left + self.width]
         if inside.shape[-2:] == (self.height, self.width):
             return inside
-        whole = torch.tensor(fill, dtype=planes.dtype)[:, None, None].repeat(1, self.height, self.width)
-        whole[:, max(0, -top) : max(0, -top) + rows, max(0, -left) : max(0, -left) + columns] = inside
-        return whole
+        padded = torch.tensor(fill, dtype=planes.dtype)[:, None, None].repeat(1, self.height, self.width)
+        padded[:, max(0, -top) : max(0, -top) + rows, max(0, -left) : max(0, -left) + columns] = inside
+        return padded
 
 
 class Augmentation:
-    """Changes a training picture at random, each time anew, in the order of these options.
+    """Changes a training picture at random, by the operations below in this order.
 
     Args:
-        resized_crop: A part of the picture with a share of its area between these two and sides up to 4 to 3 fills the
-            whole size; None: the picture is treated as in evaluation.
-        crop_padding: So many black pixels are put around the picture, and one of its own size is cut out anywhere.
-        flip: Every other picture is mirrored, left to right.
-        rand_augment: Operations of RandAugment a picture (Cubuk et al. 2020), drawn from its fourteen.
-        magnitude: Of these operations, from 0 to 30.
-        color_jitter: Brightness, contrast and saturation are multiplied by between 1 - this and 1 + this.
-        erasing: Probability that a rectangle is filled with the data's mean (Zhong et al. 2020).
+        resized_crop: Range of the share of the picture's area in a random crop, with sides up to 4:3, which is scaled
+            to the size of the net's input. Default: the picture is preprocessed as in evaluation.
+        crop_padding: Number of black pixels around the picture, out of which its own size is cropped at random.
+        flip: If True, the picture is mirrored left to right with probability 1/2.
+        rand_augment: Number of RandAugment's operations for each picture (Cubuk et al. 2020).
+        magnitude: Magnitude of these operations, from 0 to 30.
+        color_jitter: Brightness, contrast and saturation are multiplied by random factors from 1 - this to 1 + this.
+        erasing: Probability that a random rectangle is filled with the mean (Zhong et al. 2020).
     """
 
     def __init__(
@@ -170,7 +170,7 @@ class Augmentation:
         self.erasing = erasing
 
     def __call__(self, picture: Picture, to: Preprocessing) -> Picture:
-        """A changed picture, in the size of `to`."""
+        """Returns a changed picture in the size of `to`."""
         if picture.gold is not None and self.rand_augment:
             raise ConfigError(
                 "data.augmentation.rand_augment turns and shifts pixels, and these pictures have gold, which would "
@@ -186,7 +186,7 @@ class Augmentation:
         return replace(picture, pixels=pixels, gold=gold)
 
     def _placed(self, picture: Picture, to: Preprocessing) -> tuple[UInt8[Tensor, "c h w"], Bool[Tensor, "h w"] | None]:
-        """What moves pixels and gold alike."""
+        """Applies the operations that move pixels, to the picture and its gold."""
         picture = to(picture) if self.resized_crop is None else _resized_crop(picture, to, self.resized_crop)
         pixels, gold = picture.pixels, picture.gold
         if self.crop_padding:
@@ -208,7 +208,7 @@ def _resized_crop(picture: Picture, to: Preprocessing, scale: tuple[float, float
 
 
 def _shifted(planes: Tensor, down: int, right: int) -> Tensor:
-    """The planes moved, zero where nothing came from: a window of the padded planes, ten times as fast as v2's."""
+    """Shifts planes and fills with zeros; ten times as fast as padding and cropping in torchvision."""
     height, width = planes.shape[-2:]
     moved = torch.zeros_like(planes)
     rows, columns = max(0, height - abs(down)), max(0, width - abs(right))
