@@ -21,7 +21,7 @@ def dense_map(
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
 ) -> AttentionMap:
-    """What recording a softmax over random scores gives."""
+    """Returns the recorded map of a softmax over random scores."""
     permitted = None if key_mask is None else key_mask[:, None, None, :]
     support = DenseSupport(permitted, causal)
     scores = torch.randn(batch, heads, queries, keys, generator=torch.Generator().manual_seed(seed))
@@ -51,7 +51,7 @@ def random_edges(nodes: int, count: int, seed: int = 0) -> Tensor:
 
 
 def by_hand(rows: list[list[float]], queries: str, keys: str, gold: list[tuple[int, int]] | None = None) -> LabelledMap:
-    """One head with these weights; a 0 is a weight, not a mask."""
+    """Returns a map of one head with these weights; a 0 is a weight, not a mask."""
     weights = torch.tensor(rows)[None, None]
     found = AttentionMap("attend", weights, ("batch", "head", "query", "key"), DenseSupport(), (0,))
     marks = None
@@ -63,7 +63,7 @@ def by_hand(rows: list[list[float]], queries: str, keys: str, gold: list[tuple[i
 
 
 def star(weights: dict[str, float], centre: str = "17", gold: set[str] | None = None) -> LabelledMap:
-    """One node that attends to these; its own name among them is a self-loop."""
+    """Returns a map in which one node attends to these; its own name among them is a self-loop."""
     ids = sorted({*weights, centre})
     sources = [ids.index(name) for name in weights]
     support = EdgeSupport.from_edges(torch.tensor([sources, [ids.index(centre)] * len(sources)]), len(ids))

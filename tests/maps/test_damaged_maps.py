@@ -1,4 +1,4 @@
-"""A folder of maps of which some part is another: it is read, or the DataError says which part."""
+"""A folder of maps with a changed part either can be read, or raises a DataError that names the part."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def read_all(folder: Path) -> None:
 
 
 def changes(node: Any) -> Iterator[Any]:
-    """Copies of a content, each with one part gone or another."""
+    """Yields copies of a content, each with one part removed or replaced."""
     for number, (place, value) in enumerate(parts(node)):
         for other in (OTHERS[number % len(OTHERS)], (-1, 10**6)[number % 2]):
             if other != value or type(other) is not type(value):

@@ -29,7 +29,7 @@ SENTENCES = {"first": "a black cat", "second": "two dogs"}
 
 
 class Silent(Task):
-    """A model of sentences that does not say what can be drawn of them."""
+    """A model of sentences without maps."""
 
     primary, primary_mode, headline = "val/loss", "min", ("loss",)
 
@@ -61,7 +61,7 @@ class Silent(Task):
 
 
 class Toy(Silent):
-    """The same, with maps."""
+    """The same model, with maps."""
 
     def maps(self, data: Any, options: MapOptions) -> MapSource:
         return SentenceMaps(self.net, options, self)
@@ -123,7 +123,7 @@ class Sentence(MappedExample):
 
 
 class Sentences:
-    """As much of a TaskData as the commands below ask for."""
+    """The part of a TaskData that the commands below need."""
 
     def loader(self, split: str) -> Loader:
         return Loader([text.split() for text in SENTENCES.values()], collate=lambda found: found[0])
@@ -134,7 +134,7 @@ class Sentences:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The commands find this module and its data in whichever checkpoint."""
+    """Makes the commands open any checkpoint as this module and its data."""
 
     def use(module: Task) -> None:
         monkeypatch.setattr(commands, "_opened", lambda options: (module.eval(), Sentences()))
@@ -185,7 +185,7 @@ def test_a_sentence_that_is_not_there(cli: Any, opened: Any) -> None:
 
 
 def test_a_graph_is_passed_once(cli: Any) -> None:
-    """For the arrays, both tables, pictures, words and the truth score."""
+    """One pass serves the arrays, both tables, pictures, words and the truth score."""
     calls: list[int] = []
     with _calls("GraphAttentionNet", lambda given: calls.append(len(given[0]))):
         assert cli("maps", CHECKPOINT, "--out", "maps").code == 0
@@ -195,7 +195,7 @@ def test_a_graph_is_passed_once(cli: Any) -> None:
 
 @pytest.mark.parametrize(("checkpoint", "net"), [("format2/sasrec", "SASRec"), ("format1/din", "DIN")])
 def test_a_user_is_recorded_once(cli: Any, checkpoint: str, net: str) -> None:
-    """For the row, the distances, the score and the maps of those that are drawn."""
+    """One recording serves the row, the distances, the score, and the maps of users that are drawn."""
     users: list[str] = []
     with _calls(net, lambda given: users.extend(given[0].ids)):
         assert cli("maps", FILES / f"{checkpoint}.ckpt", "--out", "maps", "--pictures", 2).code == 0
@@ -209,7 +209,7 @@ def test_a_user_is_recorded_once(cli: Any, checkpoint: str, net: str) -> None:
     [("format2/vit", "Tokens"), ("format1/cct", "ConvolutionalTokens"), ("format1/swin", "PatchMerging")],
 )
 def test_a_picture_is_passed_once_for_its_row_and_once_where_it_is_drawn(cli: Any, checkpoint: str, part: str) -> None:
-    """With its prediction and its heat, whether that is of attention or of evidence."""
+    """A pass gives the prediction and the heat, whether it is computed from attention or from evidence."""
     calls: list[int] = []
     with _calls(part, lambda given: calls.append(len(given[0]))):
         assert cli("maps", FILES / f"{checkpoint}.ckpt", "--out", "maps", "--pictures", 2).code == 0
@@ -218,5 +218,5 @@ def test_a_picture_is_passed_once_for_its_row_and_once_where_it_is_drawn(cli: An
 
 
 def _calls(kind: str, see: Any) -> Any:
-    """While it is open, `see` is given the inputs of every call of modules of this name."""
+    """Calls `see` with the inputs of every call of modules with this name, while the context is open."""
     return register_module_forward_pre_hook(lambda module, given: see(given) if type(module).__name__ == kind else None)

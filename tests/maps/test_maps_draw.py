@@ -1,4 +1,4 @@
-"""Pictures: they exist, show something, and survive what users name things."""
+"""Pictures exist, show something, and can have any labels."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from zoo.maps import draw, labelled
 
 
 def colours(path: Path) -> int:
-    """How many different colours a picture has."""
+    """Returns the number of different colours of a picture."""
     return len(np.unique((imread(path)[..., :3] * 255).round() @ [1, 256, 65536]))
 
 

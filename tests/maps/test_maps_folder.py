@@ -1,4 +1,4 @@
-"""The folder: what is written is read back, nothing half-written is taken for whole, memory stays bounded."""
+"""The folder: maps are read as they were written, incomplete folders are refused, and memory stays bounded."""
 
 import ast
 import json
@@ -132,7 +132,7 @@ def test_several_sites_of_one_example(tmp_path: Path) -> None:
     assert maps["text 0"][0].nouns == {"query": "word", "key": "word"}
     assert maps["text 0"][0].attends_to_itself
     index = json.loads((tmp_path / "maps" / "index.json").read_text())
-    assert index["labels"] == [words, ["0", "1", "2", "3"]]  # whatever is the same is there once
+    assert index["labels"] == [words, ["0", "1", "2", "3"]]  # equal arrays are stored once
     masks = {each["arrays"]["permitted"] for example in index["examples"] for each in example["maps"]}
     assert masks == {"0/0:permitted", "1/0:permitted"}
 
@@ -204,7 +204,7 @@ def test_memory_does_not_grow_with_the_examples(tmp_path: Path) -> None:
             assert first() is None  # tracemalloc does not see what tensors hold
         return highest
 
-    peak(2)  # whatever is imported or cached once
+    peak(2)  # imports and caches are made before measuring
     few, many = peak(100), peak(250)
     assert (tmp_path / "250" / "maps.safetensors").stat().st_size > 250 * found.nbytes
     assert many - few < 150 * 300, (few, many)  # an id each; 20 labels alone would be 150 * 1,200
@@ -280,7 +280,7 @@ def test_a_stranger_s_index_removes_nothing_outside(tmp_path: Path) -> None:
 
 
 def test_a_stranger_s_index_removes_nothing_inside_either(tmp_path: Path) -> None:
-    """A file is of the maps only if it is as it was written; what stands in the way is refused at once."""
+    """A file belongs to the maps only if it is as it was written; another file in the way is an error at once."""
     folder = tmp_path / "maps"
     with Writer(folder, model="theirs") as writer:
         writer.add("a", dense_map(), axis_labels={})
@@ -450,7 +450,7 @@ def test_the_edges_of_all_layers_are_there_once(tmp_path: Path) -> None:
 
 
 def test_the_import_is_light() -> None:
-    """What is heavy is imported where it is used: at the top of no module, except for type checkers."""
+    """Heavy packages are imported where they are used, and at the top of a module for type checkers only."""
     heavy = {"pandas", "matplotlib", "pyarrow", "safetensors", "pytorch_lightning", "torch_geometric", "torchvision"}
     for path in Path(zoo.maps.__file__).parent.glob("*.py"):
         for node in ast.parse(path.read_text()).body:

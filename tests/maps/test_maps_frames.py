@@ -1,4 +1,4 @@
-"""Maps as tidy tables, whole and in pieces."""
+"""Maps as tidy tables, complete and in pieces."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def test_a_dense_map_as_a_table(tmp_path: Path) -> None:
     assert list(table.columns) == [
         "example", "layer", "head", "query", "key", "weight", "query_position", "key_position",
     ]  # fmt: skip
-    assert len(table) == 3 * 6  # pairs that are not permitted are not there
+    assert len(table) == 3 * 6  # pairs that are not permitted are left out
     row = table[(table["head"] == 1) & (table["query_position"] == 2) & (table["key"] == "cat")].iloc[0]
     assert row["weight"] == pytest.approx(float(found.weights[0, 1, 2, 1]))
     assert (row["example"], row["layer"], row["query"]) == ("text", 0, "the")

@@ -1,4 +1,4 @@
-"""From a recording to the map of one example: the right rows, padding cut off, the right names."""
+"""The map of one example from a recording: the right rows and labels, without padding."""
 
 import pytest
 import torch
@@ -107,7 +107,7 @@ def test_gold_is_cut_like_the_map() -> None:
 
 
 def test_edges_keep_their_order_and_gold_follows() -> None:
-    edges = torch.tensor([[3, 0, 1, 2, 2], [1, 1, 0, 1, 2]])  # 2 -> 2 gives way to the one self-loop of each node
+    edges = torch.tensor([[3, 0, 1, 2, 2], [1, 1, 0, 1, 2]])  # 2 -> 2 is replaced by the self-loop that each node gets
     gold = torch.tensor([True, False, True, False, True])
     support = EdgeSupport.from_edges(edges, 4, self_loops=True)
     aligned = edge_gold(gold, support)
@@ -200,7 +200,7 @@ def test_a_label_that_is_not_there_gets_an_offer() -> None:
 
 
 def test_a_key_without_weight_is_there_all_the_same() -> None:
-    """How many keys a step had is known, also where the last of them weighs nothing."""
+    """The number of keys of a step is known, even if the last of them has weight 0."""
     attend, x = Attend(Dot(), Softmax()), torch.tensor([0.0, 1.0, -2000.0]).view(1, 1, 3, 1)
     with record(attend) as maps:
         for step in range(3):
@@ -224,7 +224,7 @@ def test_what_is_not_of_pairs_is_refused() -> None:
 def windowed(
     heads: int = 2, length: int = 7, mask: torch.Tensor | None = None, causal: bool = False
 ) -> tuple[AttentionMap, torch.Tensor]:
-    """What recording a sliding window gives, and the same weights as a matrix."""
+    """Returns the recorded map of a sliding window, and the same weights as a matrix."""
     torch.manual_seed(0)
     attend = Attend(Dot(), Softmax(), restrict=SlidingWindow(radius=1, global_tokens=1))
     query, key, value = torch.randn(3, 2, heads, length, 4)

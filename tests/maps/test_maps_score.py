@@ -1,4 +1,4 @@
-"""Measures of a map against gold: by hand, and against scikit-learn."""
+"""Measures of a map against gold, compared with values computed by hand and with scikit-learn."""
 
 import math
 
@@ -15,7 +15,7 @@ from zoo.maps import labelled, score
 
 @st.composite
 def weighted_edges(draw: st.DrawFn) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Weights with ties, gold of both kinds, targets."""
+    """Generates weights with ties, gold of both kinds, and targets."""
     count = draw(st.integers(2, 40))
     values = st.integers(0, 5).map(lambda x: x / 5)
     weights = torch.tensor(draw(st.lists(values, min_size=count, max_size=count)))
@@ -75,7 +75,7 @@ GOLD = torch.tensor([[1, 0, 0], [1, 0, 1], [0, 0, 0], [0, 1, 0]]).bool()
 
 
 def test_pointing_of_many_examples() -> None:
-    """An example without gold has no figure and does not count; nor is there a mean of none."""
+    """An example without gold has no value and does not count, and there is no mean of no examples."""
     weights = torch.tensor([[0.1, 0.9], [0.1, 0.9], [0.1, 0.9], [0.5, 0.5]])
     gold = torch.tensor([[False, True], [False, False], [True, False], [True, False]])
     points = score.Pointing()
@@ -148,7 +148,7 @@ def test_the_measures_that_fit_a_map() -> None:
         "mass_on_gold": pytest.approx(0.55),
         "alignment_error": pytest.approx(0.5),
     }
-    # The self-loop is the heaviest and not asked about.
+    # The self-loop has the greatest weight and is not permitted.
     graph = star({"17": 0.5, "4": 0.3, "9": 0.2}, gold={"4"})
     assert score.truth(graph, 0) == {
         "edge_auc": 1.0,
@@ -163,6 +163,6 @@ def test_a_gate_points_at_its_greatest_place() -> None:
     weights = torch.tensor([[[0.1, 0.2, 0.9], [0.3, 0.9, 0.0]]])
     found = AttentionMap("gate", weights, ("batch", "height", "width"), None, ())
     gold = torch.tensor([[False, False, True], [False, False, True]])
-    assert score.truth(labelled(found, {}, gold=gold)) == {"pointing_accuracy": 0.5}  # two places are as great
+    assert score.truth(labelled(found, {}, gold=gold)) == {"pointing_accuracy": 0.5}  # two values are the greatest
     assert score.truth(labelled(found, {}, gold=torch.zeros(2, 3, dtype=torch.bool))) == {"pointing_accuracy": None}
     assert score.truth(labelled(found, {})) == {}

@@ -1,4 +1,4 @@
-"""Maps said in words: what stands out is named, what does not is not."""
+"""Maps in words: keys that stand out are named, and no others."""
 
 import pytest
 from map_cases import by_hand, star
@@ -27,7 +27,7 @@ def test_what_a_node_attends_to(weights: dict[str, float], said: str) -> None:
 def test_spread_out_attention_is_not_dressed_up() -> None:
     spread = {f"n{i}": 0.89 / 11 for i in range(11)} | {"4": 0.11}
     assert describe(star(spread), "17") == "node 17 attends to nothing in particular: 12 neighbours, none above .11"
-    many = {f"n{i}": 0.001 for i in range(960)} | {"4": 0.04}  # forty times an equal share, and still next to nothing
+    many = {f"n{i}": 0.001 for i in range(960)} | {"4": 0.04}  # forty times an equal share, but below .05
     assert describe(star(many), "17") == "node 17 attends to nothing in particular: 961 neighbours, none above .04"
     third = {"17": 0.34, "4": 0.332, "9": 0.328}
     said = "node 17 attends to nothing in particular: 2 neighbours and itself, none above .34"

@@ -1,4 +1,4 @@
-"""A layout of pairs that nothing in zoo knows: attention, maps, scores, rollout and pictures work on it as it is."""
+"""A layout of pairs that is defined here: attention, maps, scores, rollout and pictures work with it unchanged."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def near(queries: int, keys: int) -> Tensor:
 
 
 def inputs() -> tuple[Tensor, DenseSupport, DenseSupport]:
-    """Queries, keys and values; a batch's mask; and what links over it permit, as a matrix."""
+    """Returns queries, keys and values, the mask of a batch, and the pairs that links over it permit, as a matrix."""
     torch.manual_seed(0)
     mask = torch.ones(2, N).bool()
     mask[1, -3:] = False
@@ -254,7 +254,7 @@ def test_rollout_and_heat_over_a_picture() -> None:
     """A ViT of 8 patches and a class token."""
 
     class Masked(nn.Module):
-        """The same as a matrix."""
+        """The same pairs as a matrix."""
 
         gives, supports, reads_queries = DenseSupport, (DenseSupport,), False
 

@@ -1,4 +1,4 @@
-"""Attention maps on disk: write them as a stream, read them back, score, diagnose, say and draw them.
+"""Attention maps on disk: writing them as a stream, reading, scoring, diagnosing, describing and drawing them.
 
     with record(net) as recorded:
         net(x, support)
@@ -9,7 +9,7 @@
     maps["cora"]["layers.0.attend"].weights
     maps.to_pandas()
 
-The modules `score`, `diagnose`, `words`, `tables` and `draw` take a `LabelledMap`, as `add` and `load` give it.
+The modules `score`, `diagnose`, `words`, `frames` and `draw` take a `LabelledMap`, which `add` and `load` return.
 """
 
 from zoo.maps.folder import Writer

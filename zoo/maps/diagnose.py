@@ -1,7 +1,7 @@
-"""How spread out attention is: entropy, the number of keys it comes to, the share that stays at home.
+"""Measures of how spread out attention is: entropy, the effective number of keys, and the share of self-loops.
 
-The weights of a query are read as a distribution: divided by their sum, which is 1 already where a softmax made them. A
-query without keys or without weight has none, and its figures are NaN.
+The weights of a query are divided by their sum, which is 1 after a softmax, to give a distribution over its keys. For a
+query without keys, or with weights that are all 0, the measures are NaN.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def entropy(
     weights: Float[Tensor, "*batch q k"], permitted: Bool[Tensor, "..."] | None = None
 ) -> Float[Tensor, "*batch q"]:
-    """Entropy in nats of each query's weights over its keys."""
+    """Computes the entropy in nats of each query's weights over its keys."""
     weights = weights.float()
     if permitted is not None:
         weights = weights.masked_fill(~permitted, 0.0)
@@ -31,39 +31,38 @@ def entropy(
 
 
 def edge_entropy(weights: Float[Tensor, "e h"], target: Int[Tensor, " e"], targets: int) -> Float[Tensor, "n h"]:
-    """Entropy in nats of each target's weights over its edges, by head."""
+    """Computes the entropy in nats of each target's weights over its edges, by head."""
     weights, target = weights.float(), target.long()
     total = _sums(weights, target, targets)
     share = weights / total[target]
-    # Nothing to add up is 0, but here it is no distribution: 0 / 0 says so.
+    # An empty sum is 0, but without weight there is no distribution: 0 / 0 makes it NaN.
     return _sums(-torch.xlogy(share, share), target, targets) + 0.0 * (total / total)
 
 
 def normalised(entropy: Float[Tensor, "..."], keys: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Entropy as a share of its greatest value, log(keys): 1 is uniform. NaN for one key, where there is no choice."""
+    """Divides entropy by its maximum, log(keys): 1 is uniform. NaN for a query with one key."""
     return torch.where(keys > 1, entropy / keys.clamp(min=2).log(), torch.nan)
 
 
 def effective_keys(entropy: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """How many equally attended keys have this entropy: exp(entropy)."""
+    """Computes exp(entropy): the number of keys with equal weights that have this entropy."""
     return entropy.exp()
 
 
 def self_loop_share(
     weights: Float[Tensor, "e h"], is_self_loop: Bool[Tensor, " e"], target: Int[Tensor, " e"], targets: int
 ) -> Float[Tensor, "n h"]:
-    """How much of each node's attention goes to itself, by head."""
+    """Computes the share of each node's attention that goes to itself, by head."""
     weights, target = weights.float(), target.long()
-    at_home = torch.where(is_self_loop[:, None], weights, 0.0)
-    return _sums(at_home, target, targets) / _sums(weights, target, targets)
+    of_self_loops = torch.where(is_self_loop[:, None], weights, 0.0)
+    return _sums(of_self_loops, target, targets) / _sums(weights, target, targets)
 
 
 def table(found: LabelledMap) -> pd.DataFrame:
-    """One row for each head and query.
+    """Returns a table with one row for each head and query.
 
-    Returns:
-        layer, head, the query (by the names of its axes), keys (how many it may attend to), entropy,
-        normalised_entropy, effective_keys; self_loop_share where queries and keys are the same things.
+    Its columns are layer, head, the labels of the query along its axes, keys (the number of permitted keys), entropy,
+    normalised_entropy and effective_keys, and self_loop_share if queries and keys are the same.
     """
     import pandas as pd
 

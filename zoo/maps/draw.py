@@ -1,4 +1,4 @@
-"""Pictures of maps. matplotlib is imported only when something is drawn, and without its global state."""
+"""Draws maps with matplotlib, which is imported only when it is needed, and used without its global state."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ _CELL = 0.3
 
 
 def heat_map(found: LabelledMap, *, head: int | None = None, title: str | None = None) -> Figure:
-    """A dense map: a row for each query (or step), a column for each key, darker where there is more weight.
+    """Draws a dense map: a row for each query (or step), a column for each key; darker cells have greater weights.
 
-    Cells that no query may see are grey; gold cells are framed. Of a long axis only some labels are written.
+    Cells that are not permitted are grey, and gold cells are framed. A long axis shows only some of its labels.
 
     Args:
-        head: One head; None for the average of all.
-        title: Instead of the site and head.
+        found: The map.
+        head: Number of a head. Default: the mean of all heads.
+        title: Title of the picture. Default: the site and the head.
     """
     from matplotlib.figure import Figure
 
@@ -66,7 +67,7 @@ def heat_map(found: LabelledMap, *, head: int | None = None, title: str | None =
 
 
 def colours() -> Colormap:
-    """From no weight to much; what no query may see is grey."""
+    """Returns the colour map of weights; cells that are not permitted are grey."""
     from matplotlib.colors import LinearSegmentedColormap
 
     return LinearSegmentedColormap.from_list("weights", _COLOURS).with_extremes(bad=_FORBIDDEN)
@@ -84,15 +85,16 @@ def save(figure: Figure, path: Path | str, *, dpi: int = 150) -> None:
 
 
 def short(label: str, longest: int = 18) -> str:
-    """A label as a picture can show it: on one line, visible, and not too long."""
+    """Shortens a label to one line of at most `longest` printable characters."""
     label = "".join(c if c.isprintable() else "·" for c in label) if label.strip() else repr(label)[1:-1] or "''"
     return label if len(label) <= longest else f"{label[: longest - 1]}…"
 
 
 def _scale(cells: np.ndarray) -> tuple[float, bool]:
-    """The weight of the darkest colour, and whether there are greater ones.
+    """Returns the weight of the darkest colour, and whether there are greater weights.
 
-    In a large map a few queries (the first of a causal map has but one key) would leave all others pale.
+    A large map may have a few queries with much greater weights, such as the first ones of a causal map, which have few
+    keys. They would make all other cells pale.
     """
     by_query = np.nan_to_num(cells).max(1, initial=0.0)
     highest = float(by_query.max(initial=0.0)) or 1.0
@@ -141,7 +143,7 @@ def _write_numbers(axes: Axes, cells: np.ndarray, highest: float) -> None:
 
 
 def _frame_gold(axes: Axes, gold: np.ndarray) -> None:
-    """A frame around each gold cell. Neighbouring ones share their sides, so that a run reads as one."""
+    """Draws a frame around each region of adjacent gold cells."""
     from matplotlib.collections import LineCollection
 
     padded = np.pad(gold, 1)

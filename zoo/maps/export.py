@@ -1,4 +1,4 @@
-"""`zoo maps`: a folder of maps, tables, pictures and words from what a domain supplies, and the report."""
+"""`zoo maps`: writes a folder of maps, tables, pictures and words from a `MapSource`, and prints a report."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _DPI = 110
 
 
 def export(module: Task, data: TaskData, out: Path, options: MapOptions) -> None:
-    """Writes the folder and prints what is in it.
+    """Writes the folder and prints a report of its contents.
 
-    Every example has its rows in tables and counts in the truth score. Maps of all layers, pictures and words, of which
-    ten thousand examples would fill a disk, are of the chosen ones alone.
+    Tables and the truth score are computed from every example. Only the chosen examples have maps, pictures and words,
+    since those of ten thousand examples would fill a disk.
     """
     source, about = module.maps(data, options), module.about
     names = list(sites(source.net))
     check_layers(source.net, options.layers)
-    _ = source.chosen  # an id that is not there is refused before anything is written
-    said: list[str] = []
+    _ = source.chosen  # raises an error for an unknown id before anything is written
+    words: list[str] = []
     notes = _Notes()
     with Writer(
         out,
@@ -50,7 +50,7 @@ def export(module: Task, data: TaskData, out: Path, options: MapOptions) -> None
         for count, example in enumerate(source.examples(), start=1):
             made = _write(writer, example)
             notes.add(example)
-            said += example.words
+            words += example.words
             for name, figure in example.figures(made, count):
                 figure.savefig(writer.file(f"pictures/{name}.png"), dpi=_DPI)
             for table in example.tables(made):
@@ -58,19 +58,19 @@ def export(module: Task, data: TaskData, out: Path, options: MapOptions) -> None
         for name, parts in rows.items():
             _write_table(writer, Table(name, chain.from_iterable(parts)), options.table_format)
         if count:
-            writer.file("words.txt").write_text("".join(f"{line}\n" for line in said), encoding="utf-8")
+            writer.file("words.txt").write_text("".join(f"{line}\n" for line in words), encoding="utf-8")
         writer.truth = dict(source.truth())
     for line in (*source.summary(str(out)), *notes.lines(source)):
         print(line)
     for measure, value in writer.truth.items():
         if value is not None:
             print(f"truth/{measure} {value:.4f} ({source.truth_of})")
-    for line in said:
+    for line in words:
         print(visible(line))
 
 
 class _Notes:
-    """Which sites have no map in the folder, and why."""
+    """The sites that have no map in the folder, with the reasons."""
 
     def __init__(self) -> None:
         self.cut: dict[str, int] = {}
@@ -89,7 +89,7 @@ class _Notes:
 
 
 def sized(cut: dict[str, int]) -> str:
-    """Sites with the bytes of their maps."""
+    """Returns a list of sites with the sizes of their maps in bytes, as text."""
     return ", ".join(f"{site} {size:,}" for site, size in cut.items())
 
 

@@ -1,11 +1,12 @@
 """A folder of attention maps, written as a stream.
 
-    index.json         what is there: model, layers, examples, the names along every axis; written last
-    maps.safetensors   one array for each example and layer, and whose weights they are: edges, masks, gold
+    index.json         model, layers, examples, and the labels along every axis; written last
+    maps.safetensors   the weights of each example and layer, with their edges, masks and gold
     scores.json        the truth score, and every measure by layer and head
-    ...                pictures and whatever else the caller put there (`Writer.file`)
+    ...                pictures and other files of the caller (`Writer.file`)
 
-Until the end everything is in a folder `unfinished-...` inside, and nothing else: what has an index is whole.
+All files are first written to a folder `unfinished-...` inside it, and moved at the end. A folder with an index is
+therefore complete.
 """
 
 from __future__ import annotations
@@ -40,23 +41,23 @@ UNFINISHED = "unfinished-"
 
 
 class Writer:
-    """Writes maps while they are made; memory does not grow with the number of examples, except for their ids.
+    """Writes maps as a stream; memory does not grow with the number of examples, except for their ids.
 
-    Weights are stored as fp32, fp16 or bf16 as they come, fp64 as fp32; averages are fp32.
+    Weights in fp32, fp16 and bf16 keep their dtype, and fp64 is stored as fp32; means over heads are fp32.
 
     Args:
-        folder: Where. It is made, or empty, or a folder of maps and `overwrite` is set.
-        model: Its name.
-        checkpoint: Where its weights came from.
-        layers: All sites of the model in order, `list(zoo.attention.sites(net))`, so that a layer keeps its number when
-            only some are written; else they are numbered as they come.
-        heads: Each head, or their average alone.
-        about: Whatever else should be known of the whole, in plain types.
-        overwrite: Replace the maps that are there. Other files in the folder stay, and so do those that were changed
-            since; one that would be in the way is refused, and links are not written through.
+        folder: Folder to write. It must be new or empty, or hold maps if `overwrite` is True.
+        model: Name of the model.
+        checkpoint: Path of the model's checkpoint.
+        layers: All sites of the model in order, `list(zoo.attention.sites(net))`, so that layers keep their numbers if
+            only some are written. Default: sites are numbered as they are added.
+        heads: Whether each head is written, or only their mean.
+        about: Other facts about the maps, in plain types.
+        overwrite: If True, replaces maps in the folder. Other files stay, and so do files that were changed since they
+            were written. Writing over such a file or through a link is an error.
 
     Attributes:
-        truth: The truth score of the run, by measure, for `scores.json`; the caller sets it.
+        truth: Truth score by measure, for `scores.json`; set by the caller.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class Writer:
     ) -> None:
         if kind is not None:
             self._discard()
-            if isinstance(error, OSError) and error.filename is None:  # a picture that found no room, say
+            if isinstance(error, OSError) and error.filename is None:  # such as a picture on a full disk
                 with self._naming_errors():
                     raise error
             return
@@ -129,19 +130,19 @@ class Writer:
         nouns: Mapping[str, str] | None = None,
         about: Mapping[str, Any] | None = None,
     ) -> dict[str, LabelledMap]:
-        """Writes maps of one example: a site, or a recording.
+        """Writes maps of one example: the map of a site, or a recording.
 
-        Where sites differ in their axes (encoder, decoder), each group is added by its own call, one after the other.
+        If sites have different axes (encoder, decoder), add each group of sites by a call of its own, in succession.
         For the other arguments see `labelled`.
 
         Args:
-            about: Whatever should be known of the example (its label, the prediction), in plain types.
+            about: Facts about the example, such as its label and the prediction, in plain types.
 
         Returns:
-            What was written, by site: to be drawn, or said in words.
+            The maps that were written, by site.
 
         Raises:
-            ValueError: A site was written already, or labels and gold do not fit; the example is then incomplete.
+            ValueError: A site was written already, or labels or gold do not fit. The example is then incomplete.
         """
         if not self._open:
             raise RuntimeError("a Writer is used in a with statement: with Writer(...) as writer")
@@ -164,23 +165,23 @@ class Writer:
         return made
 
     def note(self, found: Recording) -> None:
-        """Notes why sites have no map: what a recording says of it, where its maps are added one by one."""
+        """Notes the reasons why sites of a recording have no map; needed if its maps are added one by one."""
         self._silent |= found.silent
         for site, size in found.cut.items():
             self._cut[site] = max(size, self._cut.get(site, 0))
 
     def file(self, name: str) -> Path:
-        """Where to write another file that belongs to the folder, a picture say; it moves there with the rest."""
+        """Returns the path at which to write another file of the folder, such as a picture; it is moved at the end."""
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or name in (INDEX, ARRAYS, SCORES) or name.endswith(".part"):
             raise ValueError(f"{name!r} is not a name for a file inside the folder")
         replacing.check_free(self.folder, path.as_posix(), self._own)
-        place = self._work / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        return place
+        unfinished = self._work / path
+        unfinished.parent.mkdir(parents=True, exist_ok=True)
+        return unfinished
 
     def _finish(self) -> list[str]:
-        """Completes all files, under their names and in the unfinished folder; the index lists them and is the last."""
+        """Completes all files in the unfinished folder, the index last; returns their names."""
         with self._naming_errors():
             self._end()
             self._arrays.close()
@@ -206,7 +207,7 @@ class Writer:
         sync_folder(self.folder)
 
     def _discard(self) -> None:
-        """Removes what was written; maps that were to be replaced stay."""
+        """Removes all files that were written; maps that they would have replaced stay."""
         self._open = False
         self._arrays.abandon()
         self._index.abandon()
@@ -262,7 +263,7 @@ class Writer:
         }
 
     def _shared(self, name: str, tensor: Shaped[Tensor, "..."]) -> str:
-        """The array that holds this; layers of one example have their edges, masks and gold in common."""
+        """Returns the name of an array with this content; layers of one example share edges, masks and gold."""
         digest = hashlib.blake2b(tensor.contiguous().numpy().data, digest_size=16)
         digest.update(repr((tensor.dtype, tensor.shape)).encode())
         if digest.digest() not in self._stored:
@@ -298,7 +299,7 @@ def _is_ours(index: Path) -> bool:
 
 
 def _remove_maps(folder: Path, own: Collection[str]) -> None:
-    """Removes what was written there, the index first: what is left of an interruption is not taken for maps."""
+    """Removes the files of the maps. The index is first, so that after an interruption the rest is not read as maps."""
     for name in (INDEX, *(each for each in sorted(own) if each != INDEX)):
         path = folder / name
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The form of a folder of maps: the parts of an index, and arrays of a map whose sizes and positions agree."""
+"""Checks the content of a folder of maps: the fields of its index, and the sizes and positions in a map's arrays."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ INDEX: dict[str, Any] = {
     "labels": [[str]],
     "examples": [{"id": str}],
 }
-"""Of examples the rest is looked at when one is asked for: there may be many."""
+"""The other fields of an example are checked when it is read, since there may be many examples."""
 
 
 def check(found: LabelledMap) -> None:
-    """Refuses a map whose arrays and labels do not belong together.
+    """Checks that the arrays and labels of a map fit each other.
 
     Raises:
-        MalformedError: which of them.
+        MalformedError: They do not; the message says which.
     """
     axes, shape = found.axes, tuple(found.weights.shape)
     if len(axes) != len(shape) or len(set(axes)) != len(axes) or not found.weights.is_floating_point():
@@ -64,8 +64,8 @@ def check(found: LabelledMap) -> None:
         _expect(axes[0] == "head" and axes[-1] == "key", f"its axes are {', '.join(axes)}")
         _expect(found.source is None and found.target is None, "it has edges, and its axes do not say so")
     pairs = tuple(size for axis, size in sizes.items() if axis in axes and axis != "head")
-    for name, mask, whole in (("permitted", found.permitted, shape), ("gold", found.gold, pairs)):
-        fits = mask is None or (mask.dtype == torch.bool and _spreads(tuple(mask.shape), whole))
+    for name, mask, full in (("permitted", found.permitted, shape), ("gold", found.gold, pairs)):
+        fits = mask is None or (mask.dtype == torch.bool and _broadcasts(tuple(mask.shape), full))
         _expect(fits, f"{name} is {_of(mask)}, and does not fit weights of {shape}")
 
 
@@ -76,14 +76,14 @@ def _check_ends(name: str, ends: Tensor | None, edges: int, count: int) -> None:
         raise MalformedError(f"{name} has {int(ends.min())} to {int(ends.max())}, and there are {count:,} labels")
 
 
-def _spreads(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
-    """Whether a mask is there for all of it, or for some axes alike."""
-    return len(shape) <= len(whole) and all(a in (1, b) for a, b in zip(shape[::-1], whole[::-1], strict=False))
+def _broadcasts(shape: tuple[int, ...], full: tuple[int, ...]) -> bool:
+    """Returns whether one shape can be broadcast to the other."""
+    return len(shape) <= len(full) and all(a in (1, b) for a, b in zip(shape[::-1], full[::-1], strict=False))
 
 
-def _expect(holds: bool, said: str) -> None:
+def _expect(holds: bool, message: str) -> None:
     if not holds:
-        raise MalformedError(said)
+        raise MalformedError(message)
 
 
 def _of(tensor: Tensor | None) -> str:

@@ -1,4 +1,4 @@
-"""Maps as tables: one row for each head and pair, in pieces, so that millions of edges need not be in memory."""
+"""Converts maps to tables with one row for each head and pair, in pieces, since a map may have millions of edges."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 Format = Literal["csv", "parquet"]
 ROWS = 1 << 18
-"""How many rows are in memory at a time."""
+"""Maximum number of rows of a piece."""
 
 
 def frames(found: LabelledMap, *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
-    """The table of a map in pieces of at most `rows`; each head has at least one, which may be empty.
+    """Yields the table of a map in pieces of at most `rows`; each head has at least one piece, which may be empty.
 
-    Columns: layer, head, then for edges source, target, weight, is_self_loop; for dense maps query, key, weight and, as
-    labels may repeat, query_position and key_position. Maps of steps have a step (and step_position) before these.
-    Pairs that are not permitted are not listed. The head is `mean` where the heads were averaged. For gates: layer, the
-    axes (channel, or height and width), weight.
+    The columns are layer and head, followed for edges by source, target, weight and is_self_loop, and for dense maps by
+    query, key, weight and, as labels may repeat, query_position and key_position. Maps with steps have step (and
+    step_position) before these. Pairs that are not permitted are left out. The head is `mean` if heads were averaged.
+    Gates have layer, their axes (channel, or height and width) and weight.
     """
     import pandas as pd
 
@@ -59,13 +59,13 @@ def frames(found: LabelledMap, *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
 
 
 def query_columns(found: LabelledMap, query: Int[Tensor, " n"]) -> dict[str, pd.Categorical]:
-    """The labels of queries, by the names of their axes."""
+    """Returns the labels of queries along each of their axes."""
     positions = _positions(found, found.query_axes, query)
     return {axis: _named(_categories(found.labels[axis]), position) for axis, position in positions.items()}
 
 
 def joined(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """One table of several; labels stay categories, of which a large graph has few and its edges many."""
+    """Concatenates tables. Labels stay categorical, since a large graph repeats few labels in many rows."""
     import pandas as pd
 
     parts = list(parts)
@@ -81,14 +81,16 @@ def joined(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def write(pieces: Iterable[pd.DataFrame], path: Path | str, *, format: Format | None = None) -> None:
-    """Writes a table piece by piece; the file gets its name when it is whole.
+    """Writes a table piece by piece; the file gets its name when it is complete.
 
     Args:
-        format: csv or parquet; None takes it from the name's ending.
+        pieces: Pieces of the table.
+        path: Path of the file.
+        format: File format. Default: by the suffix of the path.
 
     Raises:
-        DataError: Another format, or the file cannot be written.
-        ZooError: pyarrow, which writes Parquet, is not installed.
+        DataError: The format is unknown, or the file cannot be written.
+        ZooError: The format is Parquet, and pyarrow is not installed.
     """
     path = Path(path)
     chosen = format or path.suffix.removeprefix(".").lower()
@@ -127,14 +129,14 @@ def _write_parquet(pieces: Iterable[pd.DataFrame], file: BinaryIO) -> None:
 
 
 def _positions(found: LabelledMap, axes: Sequence[str], number: Int[Tensor, " n"]) -> dict[str, np.ndarray]:
-    """Where queries or keys, counted through their axes, stand along each of these."""
+    """Converts indices into the flattened axes to an index along each axis."""
     sizes = [len(found.labels[axis]) for axis in axes]
     indices = torch.unravel_index(number, sizes) if len(sizes) > 1 else (number,) * len(sizes)
     return {axis: index.numpy() for axis, index in zip(axes, indices, strict=True)}
 
 
 def _categories(labels: Sequence[str]) -> tuple[Any, np.ndarray]:
-    """The different labels, and which of them stands at each position."""
+    """Returns the dtype of the distinct labels, and the code of the label at each position."""
     import pandas as pd
 
     number: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The index of a folder of maps, written as a stream: lists of labels and examples wait on the disk for the end."""
+"""The index of a folder of maps, written as a stream: labels and examples are in temporary files until the end."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from typing import Any
 
 FORMAT = 1
 KIND = "attention maps"
-_REMEMBERED = 64  # lists of labels: enough to know again what examples share, and bounded
+_REMEMBERED = 64
+"""Number of lists of labels that are recognised when another example has them."""
 
 
 class IndexFile:
-    """Collects what `close` puts together:
+    """Collects the parts of the index, from which `close` writes
 
         {"kind", "format", ..., "labels": [["the", "cat"], ...], "examples": [{"id", "about", "maps": [...]}, ...]}
 
-    with one line for each list of labels and each example. A map names its labels by their number in `labels`.
+    with one line for each list of labels and for each example. A map refers to its labels by their index in `labels`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -35,7 +36,7 @@ class IndexFile:
         self._known: OrderedDict[bytes, int] = OrderedDict()
 
     def number_of(self, labels: Sequence[str]) -> int:
-        """The number of a list of labels; one that examples share, such as the nodes of a graph, is there once."""
+        """Returns the index of a list of labels. A list that examples share, such as a graph's nodes, is kept once."""
         line = _line([str(label) for label in labels])
         digest = hashlib.blake2b(line.encode(), digest_size=16).digest()
         if digest not in self._known:
@@ -51,7 +52,7 @@ class IndexFile:
         self._examples.write(_line(example) + "\n")
 
     def close(self, facts: Mapping[str, Any]) -> None:
-        """Writes the index, to the disk, and removes the parts."""
+        """Writes the index, flushes it to the disk, and removes the temporary files."""
         with open(self.path, "w", encoding="utf-8") as file:
             file.writelines(self._pieces({"kind": KIND, "format": FORMAT, **facts}))
             file.flush()
@@ -61,7 +62,7 @@ class IndexFile:
             part.unlink()
 
     def abandon(self) -> None:
-        """Closes the parts and leaves them where they are."""
+        """Closes the temporary files without removing them."""
         self._open.close()
 
     def _pieces(self, facts: Mapping[str, Any]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The map of one example: an AttentionMap without its batch and its padding, and with names along its axes."""
+"""The map of one example: an `AttentionMap` without batch and padding, and with labels along its axes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from zoo.errors import nearest
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Every pair of a map that exists, in a list, for one head: dense maps, edges and steps alike.
+    """The permitted pairs of one head, as a list, for dense maps and edges, with and without steps.
 
     Attributes:
-        query: Counts through the query axes; with steps through all queries of the first, then of the second ...
-        queries: How many there are, with those that have no key.
+        query: Query of each pair, as an index into the flattened query axes.
+        key: Key of each pair.
+        weights: Weight of each pair.
+        gold: Mask of the pairs where attention belongs.
+        queries: Number of queries, including those without a key.
     """
 
     query: Int[Tensor, " p"]
@@ -35,17 +38,17 @@ class LabelledMap:
 
     Attributes:
         site: Qualified name of the module that attends.
-        layer: Its number in the order of the model.
-        weights: On the CPU; axes as in `axes`.
-        axes: (head, query, key); (head, step, key) where a decoder asked once a step; (head, step, query, key) where it
-            asked several things each step; (edge, head) or (step, edge, head) for graphs; (channel,) or (height, width)
-            for a gate.
-        heads: The number of each head; -1 is the average of all. A gate has none.
-        labels: What stands along query and key, step, or for edges along source and target; for gates along each axis.
-        permitted: Which pairs of a dense map exist, broadcast over the heads; None: all.
-        source, target: The ends of each edge, as positions in their labels.
-        gold: The pairs where attention belongs: as the weights, without heads.
-        nouns: What the labels of an axis are: {"query": "word", "key": "patch"}.
+        layer: Number of the site in the order of the model.
+        weights: Weights on the CPU, with the axes `axes`.
+        axes: (head, query, key); (head, step, key) for a decoder with one query a step; (head, step, query, key) for
+            several queries a step; (edge, head) or (step, edge, head) for edges; (channel,) or (height, width) for a
+            gate.
+        heads: Number of each head; -1 is the mean of all. A gate has none.
+        labels: Labels along query, key and step, along source and target of edges, or along each axis of a gate.
+        permitted: Mask of the pairs of a dense map that exist, broadcast over the heads. None: all.
+        source, target: Ends of each edge, as indices into their labels.
+        gold: Mask of the pairs where attention belongs, with the axes of the weights except for heads.
+        nouns: Noun for the labels of an axis: {"query": "word", "key": "patch"}.
     """
 
     site: str
@@ -66,12 +69,12 @@ class LabelledMap:
 
     @property
     def is_gate(self) -> bool:
-        """Whether the weights are of channels or places, and not of pairs: no query asked for them."""
+        """Whether the weights are those of channels or positions of a gate, which has no queries."""
         return "head" not in self.axes
 
     @property
     def query_axes(self) -> tuple[str, ...]:
-        """The axes that tell queries apart: step, query, target; none for a gate."""
+        """Axes of queries: step, query, target; none for a gate."""
         if self.is_gate:
             return ()
         if self.has_edges:
@@ -84,14 +87,14 @@ class LabelledMap:
 
     @property
     def key_axes(self) -> tuple[str, ...]:
-        """The axes that tell keys apart: key, source; all of a gate."""
+        """Axes of keys: key or source; all axes of a gate."""
         if self.is_gate:
             return self.axes
         return ("source",) if self.has_edges else ("key",)
 
     @property
     def attends_to_itself(self) -> bool:
-        """Whether queries and keys are the same things, so that a pair can be a self-loop."""
+        """Whether queries and keys are the same, so that a pair can be a self-loop."""
         if self.is_gate:
             return False
         queries, keys = self.labels.get(self.query_axes[-1]), self.labels[self.key_axis]
@@ -101,13 +104,13 @@ class LabelledMap:
 
     @property
     def is_self_loop(self) -> Bool[Tensor, " e"]:
-        """For maps of edges."""
+        """Mask of the edges that are self-loops."""
         if self.source is None or self.target is None:
             raise ValueError(f"{self.site} has a dense map; edges alone can be self-loops")
         return (self.source == self.target) & self.attends_to_itself
 
     def position(self, axis: str, label: str) -> int:
-        """Where a label stands, the first time."""
+        """Returns the index of the first label with this text."""
         try:
             return list(self.labels[axis]).index(label)
         except ValueError:
@@ -116,7 +119,7 @@ class LabelledMap:
             raise KeyError(f"there is no {noun} {label!r}. {near}".strip()) from None
 
     def head(self, number: int | None = None) -> Float[Tensor, "..."]:
-        """The weights of one head, or the average of all, in fp32 and without the head axis; a gate's as they are."""
+        """Returns the weights of one head, or the mean of all, in fp32 and without the head axis."""
         if self.is_gate and number is None:
             return self.weights.float()
         if self.is_gate:
@@ -127,7 +130,7 @@ class LabelledMap:
         return self.weights.select(axis, self._head_position(number)).float()
 
     def pairs(self, head: int | None = None) -> Pairs:
-        """The pairs of one head, or of the average of all heads; a gate's values as those of one query."""
+        """Returns the pairs of one head, or of the mean of all heads. The values of a gate count as one query."""
         weights = self.head(head)
         if self.is_gate:
             weights = weights.flatten()

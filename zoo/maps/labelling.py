@@ -1,4 +1,4 @@
-"""From what was recorded to the map of one example: out of its batch, padding cut off, names along the axes."""
+"""Makes the map of one example from a recorded one: selects it from the batch, removes padding, and adds labels."""
 
 from __future__ import annotations
 
@@ -30,20 +30,23 @@ def labelled(
     layer: int = 0,
     nouns: Mapping[str, str] | None = None,
 ) -> LabelledMap:
-    """One example of a recorded map.
+    """Returns the map of one example with labels.
 
-    A map over blocks of a sequence or around positions of it becomes one of all queries and keys, most of whose pairs
-    are not permitted.
+    A map over blocks of a sequence or windows around positions becomes a map of all queries and keys, most of whose
+    pairs are not permitted.
 
     Args:
-        axis_labels: Names along query and key (and step), or source and target, or the axes of a gate; what has none is
-            numbered from 0. Where an axis is longer than its labels, the rest is padding and cut off: the keys that the
-            mask forbids; queries at the same places in self-attention, else at the end. Gates have no padding.
-        gold: For each pair, as the weights without heads, with or without the batch; for edges in the order of the
-            support's, which `edge_gold` makes.
-        index_in_batch: Which row of a batch.
-        heads: Each head, or their average alone.
-        nouns: What the labels of an axis are.
+        found: The recorded map of a batch.
+        axis_labels: Labels along query and key (and step), along source and target, or along the axes of a gate.
+            Default: numbers from 0. If an axis is longer than its labels, the rest is removed as padding: the keys that
+            the mask forbids, and the queries at the same positions in self-attention, else at the end. Gates have no
+            padding.
+        gold: Mask of the pairs where attention belongs, with the axes of the weights except for heads, with or without
+            the batch. For edges, it has the order of the support: see `edge_gold`.
+        index_in_batch: Index of the example in the batch.
+        heads: Whether each head is kept, or only their mean.
+        layer: Number of the site in the order of the model.
+        nouns: Noun for the labels of an axis.
 
     Raises:
         ValueError: Labels or gold do not fit the map.
@@ -62,7 +65,7 @@ def labelled(
 
 
 def edge_gold(gold: Bool[Tensor, " edges"], support: EdgeSupport) -> Bool[Tensor, " e"]:
-    """Gold in the order of the caller's list of edges, brought into the support's; added self-loops are not gold."""
+    """Converts gold from the order of the caller's list of edges to that of the support. Added self-loops are False."""
     order = support.order.to(gold.device)
     aligned = torch.zeros(len(order), dtype=torch.bool, device=gold.device)
     aligned[order >= 0] = gold[order[order >= 0].long()]
@@ -70,7 +73,10 @@ def edge_gold(gold: Bool[Tensor, " edges"], support: EdgeSupport) -> Bool[Tensor
 
 
 def mean_of_heads(one: LabelledMap) -> LabelledMap:
-    """The average of the heads, as one, in fp32; a pair is permitted where it is to any head. A gate stays as it is."""
+    """Returns the mean of the heads in fp32, as one head. A pair is permitted if any head may attend to it.
+
+    A gate is returned unchanged.
+    """
     if one.is_gate:
         return one
     permitted = None if one.permitted is None else one.permitted.any(0, keepdim=True)
@@ -78,7 +84,7 @@ def mean_of_heads(one: LabelledMap) -> LabelledMap:
 
 
 def _kind(found: AttentionMap) -> tuple[Callable[..., LabelledMap], set[str]]:
-    """How such a map is labelled, and the axes that can have labels."""
+    """Returns the function that labels such a map, and the axes that can have labels."""
     if all(each.has_pairs for each in found.steps()):
         return (_edges, {"source", "target"}) if found.has_edges else (_dense, {"query", "key"})
     if found.axes in (("batch", "channel"), ("batch", "height", "width")):
@@ -127,7 +133,7 @@ def _dense(found: AttentionMap, labels: Labels, gold: Tensor | None, index: int)
     if "step" in found.axes:
         weights, permitted = weights.movedim(1, 0), permitted.movedim(1, 0)
         axes = ("head", "step", "query", "key")
-        if weights.shape[2] == 1 and "query" not in labels:  # a decoder's step is its query
+        if weights.shape[2] == 1 and "query" not in labels:  # the step is the query of a decoder
             weights, permitted, axes = weights.squeeze(2), permitted.squeeze(2), ("head", "step", "key")
     kept = _kept(found.site, axes[1:], permitted, labels)
     if gold is not None:
@@ -171,7 +177,7 @@ def _gate(found: AttentionMap, labels: Labels, gold: Tensor | None, index: int) 
 
 
 def _laid_out(found: AttentionMap, index: int) -> tuple[Float[Tensor, "*step h q k"], Bool[Tensor, "*step #h q k"]]:
-    """The weights of one example of a batch, and which of the pairs exist; at each step, where there are steps."""
+    """Returns the weights of one example of a batch and the mask of its permitted pairs, by step if there are steps."""
     steps = [each.example(index) for each in found.steps()]
     laid = [each.dense()[0].detach().cpu() for each in steps]
     masks = [each.permitted()[0].cpu() for each in steps]
@@ -191,7 +197,7 @@ def _laid_out(found: AttentionMap, index: int) -> tuple[Float[Tensor, "*step h q
 def _kept(
     site: str, axes: tuple[str, ...], permitted: Bool[Tensor, "#h ... k"], labels: Labels
 ) -> dict[str, Int[Tensor, " _"]]:
-    """The positions along each axis that are not padding."""
+    """Returns the positions along each axis that are not padding."""
     kept: dict[str, Tensor] = {}
     for dim, axis in enumerate(axes, start=1):
         size = permitted.shape[dim]
@@ -207,7 +213,7 @@ def _kept(
             kept[axis] = torch.arange(wanted)
     is_self = "query" in labels and permitted.shape[-2] == permitted.shape[-1]
     if is_self and "query" in kept and len(kept["query"]) == len(kept["key"]):
-        kept["query"] = kept["key"]  # padding may be at the start, too
+        kept["query"] = kept["key"]  # padding may also be at the start
     return kept
 
 

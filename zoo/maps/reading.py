@@ -1,4 +1,4 @@
-"""Maps read back from their folder, array by array as they are asked for."""
+"""Reads a folder of maps; arrays are read when they are requested."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 
 def load(folder: Path | str) -> Maps:
-    """Opens a folder of maps. The index is read now, arrays when they are asked for.
+    """Opens a folder of maps. Its index is read at once, and arrays when they are requested.
 
     Raises:
-        DataError: There are no maps, they are damaged, or a newer version wrote them.
+        DataError: The folder has no maps, or they are damaged or of a newer version.
     """
     return Maps(Path(folder))
 
 
 class Example(Mapping[str, LabelledMap]):
-    """The maps of one example by site, in the order of the model; a layer's number is as good as its site.
+    """The maps of one example by site, in the order of the model. A layer's number can be used instead of its site.
 
     Attributes:
-        id: The user's own.
-        about: What was said of it when it was written.
+        id: Id of the example.
+        about: Facts that were stored with the example.
     """
 
     def __init__(self, maps: Maps, entry: Mapping[str, Any]) -> None:
@@ -66,11 +66,13 @@ class Maps(Mapping[str, Example]):
     """Examples by id, in the order in which they were written.
 
     Attributes:
-        folder, model, checkpoint, about: Where they are and where they come from.
-        layers: The sites of the model, by number.
-        heads: "each", or "mean" where heads were averaged.
-        cut: Bytes that a budget left out, by site. A site's largest recording counts.
-        silent: Why a site has no map.
+        folder: Path of the folder.
+        model, checkpoint: Name of the model, and path of its checkpoint.
+        about: Other facts about the maps.
+        layers: Sites of the model, by number.
+        heads: "each", or "mean" if heads were averaged.
+        cut: Sites that the budget left out, with the size in bytes of the largest map of each.
+        silent: Sites without a map, with the reason for each.
         scores: The truth score, and every measure by layer and head.
     """
 
@@ -115,9 +117,10 @@ class Maps(Mapping[str, Example]):
         return len(self._examples)
 
     def to_pandas(self, examples: Sequence[str] | None = None, layers: Sequence[int] | None = None) -> pd.DataFrame:
-        """One row for each example, layer, head and pair; the columns are those of `zoo.maps.frames.frames`.
+        """Returns a table with one row for each example, layer, head and pair.
 
-        Everything is in memory at once: `examples` and `layers` choose, and `tables.write` streams.
+        The columns are example and those of `zoo.maps.frames.frames`. The whole table is in memory: select `examples`
+        and `layers`, or write pieces with `zoo.maps.frames.write`.
         """
         import pandas as pd
 
@@ -157,7 +160,7 @@ class Maps(Mapping[str, Example]):
 
     @contextmanager
     def _damage(self, what: str) -> Iterator[None]:
-        """Errors in the form of the content name this part of the folder."""
+        """Turns a MalformedError into a DataError that names this part of the folder."""
         try:
             yield
         except MalformedError as error:

@@ -1,7 +1,7 @@
-"""Files that may be replaced in a folder of maps: those that are still as its index says they were written.
+"""Finds the files in a folder of maps that may be replaced: those whose content has the digest in the index.
 
-An index may be a stranger's, and list what a user has put there: a name alone is no proof. Links are not written
-through.
+A name in the index is not enough: an index from elsewhere may list files that the user has put there. Nothing is
+written through links.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def digest(path: Path) -> str:
 
 
 def unchanged(index: Path) -> set[str]:
-    """The files that an index describes and that are as it describes them."""
+    """Returns the files whose content has the digest that the index lists."""
     folder = index.parent
     listed = read_json(index).get("digests", {})
     if not isinstance(listed, dict):
@@ -33,7 +33,7 @@ def unchanged(index: Path) -> set[str]:
 
 
 def check_free(folder: Path, name: str, own: Collection[str]) -> None:
-    """Refuses to write where there is a link, or a file that is not among `own`."""
+    """Raises a DataError if the path has a link, or is a file that is not among `own`."""
     path = folder / name
     link = next((each for each in (path, *path.parents[: len(Path(name).parts) - 1]) if each.is_symlink()), None)
     if link is not None:

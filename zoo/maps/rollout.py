@@ -1,4 +1,4 @@
-"""Attention of all layers multiplied: how much of each input reaches each output, through residual connections too."""
+"""Attention rollout: the product of the attention of all layers, with residual connections."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from torch import Tensor
 
 
 def rollout(layers: Iterable[Float[Tensor, "b n n"]]) -> Float[Tensor, "b n n"]:
-    """A~_L ... A~_1, A~ = .5 A + .5 I with rows that sum to 1 (Abnar & Zuidema 2020, eq. 1 and section 3).
+    """Computes A~_L ... A~_1, where A~ = .5 A + .5 I with rows that sum to 1 (Abnar & Zuidema 2020, eq. 1, section 3).
 
     Args:
-        layers: A of each layer, the first one first: its weights averaged over the heads. One is in memory at a time
-            where they come from a generator.
+        layers: A of each layer, from the first to the last: its weights, averaged over the heads. If this is a
+            generator, one layer is in memory at a time.
     """
 
     def with_residual(weights: Tensor) -> Tensor:
-        mixed = 0.5 * weights + 0.5 * torch.eye(weights.shape[-1], device=weights.device)
-        return mixed / mixed.sum(-1, keepdim=True)
+        total = 0.5 * weights + 0.5 * torch.eye(weights.shape[-1], device=weights.device)
+        return total / total.sum(-1, keepdim=True)
 
     return reduce(lambda product, each: each @ product, map(with_residual, layers))
 
 
 def gradient_rollout(layers: Iterable[Float[Tensor, "b n n"]]) -> Float[Tensor, "b n n"]:
-    """(I + A_L) ... (I + A_1) (Chefer et al. 2021, eq. 6).
+    """Computes (I + A_L) ... (I + A_1) (Chefer et al. 2021, eq. 6).
 
     Args:
-        layers: A = mean over heads of relu(gradient * weights) of each layer (eq. 5), the first one first.
+        layers: A of each layer, from the first to the last: the mean over heads of relu(gradient * weights) (eq. 5).
     """
     with_residual = (weights + torch.eye(weights.shape[-1], device=weights.device) for weights in layers)
     return reduce(lambda product, each: each @ product, with_residual)

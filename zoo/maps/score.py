@@ -1,20 +1,20 @@
-"""How well a map agrees with gold attention: measures in 0..1, of tensors.
+"""Measures of the agreement of a map with gold attention, from 0 to 1.
 
-Dense weights have their keys last, (..., k), and gold the same shape or one that broadcasts to it. Edges are a list of
-pairs, weights (e,) and gold (e,), and `query` says whose each is. A pair that is not `permitted` does not count. Where
-there is nothing to measure (no gold among the permitted pairs) a measure is None: it never invents a figure.
+Dense weights have the shape (..., k), with keys last, and gold has the same shape or broadcasts to it. Edges are given
+as a list of pairs, weights (e,) and gold (e,), and `query` has the query of each pair. Pairs that are not `permitted`
+are ignored. A measure is None if no permitted pair is gold.
 
-| measure              | what it asks                                                         | best |
+| measure              | question                                                             | best |
 |----------------------|----------------------------------------------------------------------|------|
 | edge_auc             | does a gold pair outweigh another, of any query?                     | 1    |
 | edge_auc_per_target  | does a gold edge outweigh another of the same target?                | 1    |
 | pointing_accuracy    | is the heaviest key of a query gold?                                 | 1    |
 | mass_on_gold         | how much of a query's weight lies on gold?                           | 1    |
-| alignment_error      | AER: which links differ from those that a person drew?               | 0    |
+| alignment_error      | AER: which links differ from those of a human annotator?             | 0    |
 
-The truth score of a graph is `edge_auc` over its edges without self-loops. It compares weights across targets, so a
-model is asked to make gold edges heavy everywhere, and weights that shrink with the number of neighbours cost it
-something; the mean over the targets of their own AUC, where that cannot matter, stands beside it.
+The truth score of a graph is `edge_auc` over its edges without self-loops. It compares weights of different targets, so
+that weights that shrink with the number of neighbours lower it. `edge_auc_per_target`, which is reported with it,
+compares weights of the same target only.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from zoo.maps.labelled import LabelledMap
 def edge_auc(
     weights: Float[Tensor, "..."], gold: Bool[Tensor, "..."], permitted: Bool[Tensor, "..."] | None = None
 ) -> float | None:
-    """Area under the ROC curve: the probability that a gold pair outweighs one that is not; ties count half."""
+    """Computes the area under the ROC curve: the probability that a gold pair outweighs another; ties count half."""
     w, g, _ = _listed(weights, gold, permitted, None)
     return _average(_auc(w, g, torch.zeros_like(w, dtype=torch.int64)))
 
@@ -45,7 +45,7 @@ def edge_auc_per_target(
     target: Int[Tensor, " e"],
     permitted: Bool[Tensor, " e"] | None = None,
 ) -> float | None:
-    """The mean AUC over the targets that have edges of both kinds."""
+    """Computes the mean AUC over the targets that have both gold edges and others."""
     w, g, t = _listed(weights, gold, permitted, target)
     return _average(_auc(w, g, t))
 
@@ -57,10 +57,10 @@ def pointing(
     *,
     query: Int[Tensor, " e"] | None = None,
 ) -> Float[Tensor, " n"]:
-    """For each query with gold: 1 where its heaviest key is gold, 0 where not.
+    """Returns for each query with gold 1 if its key of greatest weight is gold, else 0.
 
-    Among keys of the same greatest weight the share that is gold counts, so that equal weights score as chance would.
-    A query without any weight points nowhere: 0.
+    If several keys have the greatest weight, the value is the share of them that is gold, so that equal weights score
+    as chance does. The value of a query whose weights are all 0 is 0.
     """
     w, g, q = _listed(weights, gold, permitted, query)
     return _at_queries_with_gold(_links(w, q), g, q)
@@ -73,7 +73,7 @@ def pointing_accuracy(
     *,
     query: Int[Tensor, " e"] | None = None,
 ) -> float | None:
-    """The mean of `pointing`."""
+    """Computes the mean of `pointing`."""
     return _average(pointing(weights, gold, permitted, query=query))
 
 
@@ -84,7 +84,7 @@ def gold_mass(
     *,
     query: Int[Tensor, " e"] | None = None,
 ) -> Float[Tensor, " n"]:
-    """For each query with gold: the sum of its weights there, as they are and not divided by anything."""
+    """Returns for each query with gold the sum of its weights on gold, without normalisation."""
     w, g, q = _listed(weights, gold, permitted, query)
     return _at_queries_with_gold(w, g, q)
 
@@ -96,7 +96,7 @@ def mass_on_gold(
     *,
     query: Int[Tensor, " e"] | None = None,
 ) -> float | None:
-    """The mean of `gold_mass`."""
+    """Computes the mean of `gold_mass`."""
     return _average(gold_mass(weights, gold, permitted, query=query))
 
 
@@ -108,7 +108,7 @@ def alignment_counts(
     possible: Bool[Tensor, "..."] | None = None,
     query: Int[Tensor, " e"] | None = None,
 ) -> tuple[float, float]:
-    """|A ∩ S| + |A ∩ P| and |A| + |S|, which add up over the examples of a corpus: AER = 1 - first / second."""
+    """Returns |A ∩ S| + |A ∩ P| and |A| + |S|. After summing both over a corpus, AER = 1 - first / second."""
     w, s, q = _listed(weights, sure, permitted, query)
     p = s if possible is None else s | _listed(weights, possible, permitted, query)[1]
     links = _links(w, q)
@@ -123,10 +123,10 @@ def alignment_error(
     possible: Bool[Tensor, "..."] | None = None,
     query: Int[Tensor, " e"] | None = None,
 ) -> float | None:
-    """Alignment error rate (Och & Ney 2003, section 6.1), 0 is best.
+    """Computes the alignment error rate (Och & Ney 2003, section 6.1); 0 is best.
 
-    AER = 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|), where the alignment A links each query with its heaviest key (a tie is
-    one link, shared), S are the sure links, and P, which contains S, the possible ones.
+    AER = 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|), where the alignment A links each query to its key of greatest weight (a
+    tie is one link, shared), S are the sure links, and P the possible links, which include S.
     """
     agreed, total = alignment_counts(weights, sure, permitted, possible=possible, query=query)
     has_sure = bool(_listed(weights, sure, permitted, query)[1].any())
@@ -134,12 +134,12 @@ def alignment_error(
 
 
 def truth(found: LabelledMap, head: int | None = None) -> dict[str, float | None]:
-    """The measures that fit a map, for one head or the average of all; empty where gold is not known."""
+    """Computes the measures that fit a map, for one head or the mean of all; empty if the map has no gold."""
     pairs = found.pairs(head)
     if pairs.gold is None:
         return {}
     w, g, q = pairs.weights, pairs.gold, pairs.query
-    if found.is_gate:  # places do not compete for what a gate lets through, so that no mass is shared out
+    if found.is_gate:  # a gate's values are not normalised, so there is no mass
         return {"pointing_accuracy": pointing_accuracy(w, g, query=q)}
     if not found.has_edges:
         return {
@@ -163,7 +163,7 @@ class Pointing:
         self._points: list[float] = []
 
     def add(self, weights: Float[Tensor, "b k"], gold: Bool[Tensor, "b k"]) -> list[float]:
-        """`pointing` of each example of a batch; NaN where it has no gold, which does not count."""
+        """Returns `pointing` of each example of a batch; NaN for an example without gold, which is not counted."""
         has_gold = gold.any(-1).tolist()
         found = iter(pointing(weights, gold).tolist())
         by_example = [next(found) if has else math.nan for has in has_gold]
@@ -171,12 +171,12 @@ class Pointing:
         return by_example
 
     def truth(self) -> dict[str, float | None]:
-        """The mean over the examples with gold; empty where there was none."""
+        """Returns the mean over the examples with gold; empty if there are none."""
         return {"pointing_accuracy": sum(self._points) / len(self._points)} if self._points else {}
 
 
 class Tally:
-    """The measures of many maps: for each layer and head their means over the examples that they apply to."""
+    """The measures of many maps: means for each layer and head over the examples that have the measure."""
 
     def __init__(self) -> None:
         self._sums: dict[tuple[int, int], dict[str, tuple[float, int]]] = {}
@@ -195,17 +195,17 @@ class Tally:
         for (layer, head), sums in sorted(self._sums.items()):
             means = {measure: total / count if count else None for measure, (total, count) in sums.items()}
             examples = max(count for _, count in sums.values())
-            place = {"layer": layer, "site": layers[layer], "head": "mean" if head == MEAN else head}
-            rows.append({**place, "examples": examples, **means})
+            source = {"layer": layer, "site": layers[layer], "head": "mean" if head == MEAN else head}
+            rows.append({**source, "examples": examples, **means})
         return rows
 
 
 def _listed(
     weights: Tensor, gold: Tensor, permitted: Tensor | None, query: Tensor | None
 ) -> tuple[Float[Tensor, " p"], Bool[Tensor, " p"], Int[Tensor, " p"]]:
-    """The permitted pairs one after another: their weights, gold and queries.
+    """Returns the weights, gold and queries of the permitted pairs as flat tensors.
 
-    On the CPU, which has double precision and sums in a fixed order on every machine.
+    They are on the CPU, which has double precision and sums in a fixed order.
     """
     gold = gold.to(weights.device).expand(weights.shape).bool()
     if query is None:
@@ -223,7 +223,7 @@ def _listed(
 
 
 def _links(w: Float[Tensor, " p"], query: Int[Tensor, " p"]) -> Float[Tensor, " p"]:
-    """One link for each query, to its heaviest key; shared where several are equally heavy, none where all are 0."""
+    """Links each query to its key of greatest weight. Equal keys share the link; if all weights are 0 there is none."""
     queries = _count(query)
     heaviest = w.new_zeros(queries).scatter_reduce(0, query, w, "amax")
     is_top = ((w == heaviest[query]) & (w > 0)).to(w.dtype)
@@ -233,16 +233,16 @@ def _links(w: Float[Tensor, " p"], query: Int[Tensor, " p"]) -> Float[Tensor, " 
 def _at_queries_with_gold(
     values: Float[Tensor, " p"], gold: Bool[Tensor, " p"], query: Int[Tensor, " p"]
 ) -> Float[Tensor, " n"]:
-    """The sum of the values at the gold pairs of each query that has any."""
+    """Sums the values of the gold pairs of each query that has any."""
     queries = _count(query)
     total = values.new_zeros(queries).index_add(0, query[gold], values[gold])
     return total[torch.bincount(query[gold], minlength=queries) > 0]
 
 
 def _auc(w: Float[Tensor, " p"], gold: Bool[Tensor, " p"], group: Int[Tensor, " p"]) -> Float[Tensor, " n"]:
-    """The AUC of each group that has both kinds, by the ranks of its gold pairs (Mann and Whitney's U)."""
+    """Computes the AUC of each group with both gold pairs and others, by the Mann-Whitney U statistic."""
     order = w.argsort(stable=True)
-    order = order[group[order].argsort(stable=True)]  # by group, and by weight within
+    order = order[group[order].argsort(stable=True)]  # by group, then by weight
     w, gold, group = w[order], gold[order], group[order]
     starts_tie = torch.ones_like(gold)
     starts_tie[1:] = (w[1:] != w[:-1]) | (group[1:] != group[:-1])

@@ -1,7 +1,7 @@
 """The part of `zoo maps` and `zoo evaluate --worst` that a domain supplies; `zoo.maps.export` does the rest.
 
-A `MapSource` names what can be drawn, and yields tables over all examples and the few examples that are written with
-their maps, pictures and words. A `Task` returns one from `Task.maps`.
+A `MapSource` names everything that can be drawn. It yields tables over all examples, and the few examples that are
+written with their maps, pictures and words. A `Task` returns one from `Task.maps`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _SEARCHED = 10_000
-"""Among so many names at most the one that was meant is searched for."""
+"""Maximum number of names that are searched for one similar to an unknown name."""
 _ESCAPED, _NUMBERED = 100, 60
-"""Characters of an example's name in the name of its picture."""
+"""Maximum number of characters of an example's name in the file name of its picture, without and with a number."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class MapOptions:
     """The options of `zoo maps`.
 
     Args:
-        heads: Each head, or their average alone.
-        layers: Sites to write, by number or pattern; None: all.
-        budget: Bytes that the maps of one example may take.
-        ids: What to draw and describe; None: typical examples.
-        pictures: How many of these.
-        table_format: Of tables: csv or parquet.
-        overwrite: Replace the maps that are in the folder.
+        heads: Whether each head is written, or only their mean.
+        layers: Numbers or name patterns of the sites to write. Default: all.
+        budget: Maximum number of bytes of the maps of one example.
+        ids: Ids of the examples to draw and describe. Default: typical examples.
+        pictures: Number of typical examples.
+        table_format: File format of tables.
+        overwrite: If True, maps in the folder are replaced.
     """
 
     heads: Heads = "each"
@@ -59,7 +59,7 @@ class MapOptions:
 
 @dataclass(frozen=True, eq=False)
 class NamedMap:
-    """The map of one site, with what `zoo.maps.labelled` must be told of it."""
+    """The map of one site, with the arguments that `zoo.maps.labelled` takes for it."""
 
     found: AttentionMap
     axis_labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -69,12 +69,12 @@ class NamedMap:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table of the folder.
+    """A table that is written to the folder.
 
     Args:
-        name: Of its file, without the ending.
-        frames: Its rows, piece by piece.
-        figure: A picture of it, `pictures/NAME.png`.
+        name: Name of the file, without the suffix.
+        frames: Rows of the table, in pieces.
+        figure: Picture of the table, written to `pictures/NAME.png`.
     """
 
     name: str
@@ -83,10 +83,10 @@ class Table:
 
 
 class MappedExample(ABC):
-    """One example that is written: its maps, and what is drawn and said of it.
+    """One example that is written with its maps, pictures and words.
 
     Attributes:
-        found: What was recorded of it.
+        found: Recording of the example.
     """
 
     found: Recording
@@ -94,49 +94,49 @@ class MappedExample(ABC):
     @property
     @abstractmethod
     def id(self) -> str:
-        """Its name."""
+        """Id of the example."""
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """Facts to store with it (its label, the prediction), in plain types."""
+        """Facts that are stored with the example, such as its label and the prediction, in plain types."""
         return {}
 
     @property
     @abstractmethod
     def words(self) -> Sequence[str]:
-        """Lines of words.txt."""
+        """Lines of words.txt on this example."""
 
     @abstractmethod
     def maps(self) -> Iterable[NamedMap]:
-        """Those of `found` with their names, and others that were computed from it."""
+        """Yields the maps of `found` with their labels, and maps that are computed from them."""
 
     @abstractmethod
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
-        """Pictures, each with the name of its file, which `picture_name` makes.
+        """Yields pictures, each with its file name from `picture_name`.
 
         Args:
-            made: The maps as they were written, by site.
-            number: Of the example, from 1.
+            made: Maps that were written, by site.
+            number: Number of the example, from 1.
         """
 
     def tables(self, made: Mapping[str, LabelledMap]) -> Iterator[Table]:
-        """Tables to which this example adds rows."""
+        """Yields tables to which this example adds rows."""
         return iter(())
 
 
 class MapSource(ABC):
     """The maps of one model on one data set.
 
-    `export` reads `tables`, then `examples`, then `truth`, so that one pass over the data can serve all of them.
+    `export` reads `tables`, then `examples`, then `truth`, so that one pass over the data can compute all of them.
 
     Args:
-        net: Whose sites are recorded.
-        options: What is asked for.
+        net: The net whose sites are recorded.
+        options: The options of the command.
 
     Attributes:
-        noun: What is drawn: "picture", "user", "node".
-        is_one_example: Whether all that can be drawn is in one example, as the nodes of a graph are.
-        scored: Names of maps that are no site of the net, as of the scored one.
+        noun: Noun for an element of `names`: "picture", "user", "node".
+        is_one_example: True if all `names` are in one example, as the nodes of a graph are.
+        scored: Names of maps that are not sites of the net, such as the scored map.
     """
 
     noun: ClassVar[str]
@@ -149,10 +149,10 @@ class MapSource(ABC):
 
     @cached_property
     def chosen(self) -> list[int]:
-        """Positions in `names` of what is drawn: the ids that were asked for, in their order, else typical examples.
+        """Positions in `names` of the requested ids, in their order, or of typical examples if no ids are given.
 
         Raises:
-            DataError: An id is not there.
+            DataError: There is no such id.
         """
         if self.options.ids is None:
             return self.typical(self.options.pictures)
@@ -165,10 +165,10 @@ class MapSource(ABC):
 
     @contextmanager
     def recording(self, *, implied: bool = False) -> Iterator[Recording]:
-        """Records the sites that are written, within the budget; the report names what that leaves out.
+        """Records the sites that are written, within the budget; the report lists the maps that the budget left out.
 
-        The scored map and tables may need other sites of the same pass: they have a recording of their own, around or
-        within this one, and share its arrays.
+        The scored map and tables may need other sites of the same pass. They use a second recording, around or inside
+        this one, which shares its arrays.
         """
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "the budget of")
@@ -177,41 +177,41 @@ class MapSource(ABC):
 
     @abstractmethod
     def names(self) -> Sequence[str]:
-        """All that can be drawn."""
+        """Returns the ids of everything that can be drawn."""
 
     def typical(self, count: int) -> list[int]:
-        """Positions in `names` of what is drawn when no ids are given; by default the first ones."""
+        """Returns positions in `names` of at most `count` typical examples; by default the first ones."""
         return list(range(len(self.names())))[:count]
 
     @abstractmethod
     def examples(self) -> Iterator[MappedExample]:
-        """The examples that are written, with one recording each."""
+        """Yields the examples that are written, each with its recording."""
 
     def tables(self) -> Iterator[Table]:
-        """Tables over all examples, each read to its end before the next is asked for."""
+        """Yields tables over all examples. Each table is read to its end before the next one is requested."""
         return iter(())
 
     def truth(self) -> Mapping[str, float | None]:
-        """The scored map against gold attention, by measure; empty where no gold is known."""
+        """Returns the agreement of the scored map with gold attention, by measure; empty if no gold is known."""
         return {}
 
     @property
     def truth_of(self) -> str:
-        """Of which examples and of which map `truth` is: "test pictures, rollout"."""
+        """The examples and the map that `truth` is computed from: "test pictures, rollout"."""
         return f"{self.noun}s"
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """Facts for index.json, besides the names of the model and the data."""
+        """Facts for index.json, in addition to the names of the model and the data."""
         return {}
 
     def summary(self, out: str) -> list[str]:
-        """The first lines of the report: how much of what is in the folder `out`."""
+        """Returns the first lines of the report: the contents of the folder `out`."""
         return [f"maps and drawings of {len(self.chosen)} {self.noun}{'s' * (len(self.chosen) != 1)}"]
 
     @abstractmethod
     def looks(self) -> list[str]:
-        """In words, where the scored map looks in each of `chosen`."""
+        """Describes the scored map of each element of `chosen` in words."""
 
 
 def check_layers(net: nn.Module, layers: Sequence[int | str] | None) -> None:
@@ -224,7 +224,7 @@ def check_layers(net: nn.Module, layers: Sequence[int | str] | None) -> None:
 
 
 def one_a_label(labels: Sequence[int], is_typical: Sequence[bool] | None = None) -> list[int]:
-    """Positions in the order in which typical examples are taken: the first of each label, then the second."""
+    """Returns positions of typical examples in order: the first one of each label, then the second ones, and so on."""
     seen: dict[int, int] = {}
     ranked = []
     for position, label in enumerate(labels):
@@ -235,9 +235,10 @@ def one_a_label(labels: Sequence[int], is_typical: Sequence[bool] | None = None)
 
 
 def picture_name(name: str, number: int | None = None) -> str:
-    """The name of an example as that of its picture's file, without the ending.
+    """Returns the file name of an example's picture, without the suffix.
 
-    The number in front tells namesakes apart; without one, characters that a file's name should not have are escaped.
+    The number at the start distinguishes examples with similar names. Without a number, characters that do not belong
+    in a file name are escaped.
     """
     if number is None:
         return "".join(c if c.isalnum() or c in "-_" else f"%{ord(c):02x}" for c in name)[:_ESCAPED]

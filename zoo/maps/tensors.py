@@ -1,6 +1,7 @@
-"""A safetensors file written array by array: the library writes only what is in memory all at once.
+"""Writes a safetensors file array by array; the library itself needs all arrays in memory.
 
-The format: eight bytes with the header's length; the header, JSON: name -> dtype, shape, place; the arrays, gapless.
+The format: eight bytes with the length of the header; the header in JSON, name -> dtype, shape, offsets; the arrays
+without gaps.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ _CHUNK = 1 << 20
 
 
 class TensorFile:
-    """Collects arrays in temporary files beside `path`; `close` puts the one file together.
+    """Collects arrays in temporary files next to `path`, which `close` joins to one file.
 
-    Arrays wait in one file for each size of their numbers, the largest first in the end, because readers need every
-    array to lie at a multiple of that size. What is known of them waits on the disk, too.
+    There is one temporary file for each element size. They are joined by descending size, so that each array begins at
+    a multiple of its element size, as readers require. The entries of the header are in a temporary file too.
     """
 
     def __init__(self, path: Path) -> None:
@@ -53,13 +54,13 @@ class TensorFile:
         start = stream.tell()
         stream.write(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
         entry = [name, DTYPES[tensor.dtype], list(tensor.shape), size, start, stream.tell()]
-        self._header_bytes += len(json.dumps(entry)) + 60  # what the names of its fields take, and longer numbers
+        self._header_bytes += len(json.dumps(entry)) + 60  # for the names of the fields, and longer numbers
         if self._header_bytes > _HEADER_LIMIT:
             raise DataError(f"{self.path}: too many arrays for one file; write fewer examples to a folder")
         self._entries.write(json.dumps(entry) + "\n")
 
     def close(self) -> None:
-        """Writes the file, to the disk, and removes the parts."""
+        """Writes the file, flushes it to the disk, and removes the temporary files."""
         sizes = sorted(self._streams, reverse=True)
         shifts, total = {}, 0
         for size in sizes:
@@ -85,7 +86,7 @@ class TensorFile:
         self._part("entries").unlink()
 
     def abandon(self) -> None:
-        """Closes the parts and leaves them where they are."""
+        """Closes the temporary files without removing them."""
         self._open.close()
 
     def _header(self, shifts: dict[int, int]) -> Iterator[str]:
@@ -93,8 +94,8 @@ class TensorFile:
         self._entries.seek(0)
         for number, line in enumerate(self._entries):
             name, dtype, shape, size, start, stop = json.loads(line)
-            place = [start + shifts[size], stop + shifts[size]]
-            value = {"dtype": dtype, "shape": shape, "data_offsets": place}
+            offsets = [start + shifts[size], stop + shifts[size]]
+            value = {"dtype": dtype, "shape": shape, "data_offsets": offsets}
             yield f"{', ' if number else ''}{json.dumps(name)}: {json.dumps(value)}"
         yield "}"
 
@@ -103,5 +104,5 @@ class TensorFile:
 
 
 def storable(weights: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
-    """Weights as they are stored: fp32, fp16 and bf16 as such, fp64 as fp32."""
+    """Converts weights to the dtype in which they are stored: fp64 to fp32; others stay."""
     return weights.float() if weights.dtype == torch.float64 else weights

@@ -1,4 +1,4 @@
-"""A map said in words: "node 17 attends to 4 (.62) and, less, to 9 (.21)"."""
+"""Describes a map in words: "node 17 attends to 4 (.62) and, less, to 9 (.21)"."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from collections.abc import Sequence
 from zoo.maps.labelled import LabelledMap
 
 _NAMED = 3
-"""At most so many keys are named."""
+"""Maximum number of keys that a sentence names."""
 _AMONG = {"node": "neighbour"}
 
 
 def describe(
     found: LabelledMap, query: str | int, *, head: int | None = None, noun: str | None = None, among: str | None = None
 ) -> str:
-    """A sentence on what one query of a map attends to.
+    """Returns a sentence about the keys to which one query of a map attends.
 
     Args:
-        query: Its label, or its position.
-        head: One head; None for the average of all.
-        noun: What the query is: "node", "word", "item"; by default what the map says.
-        among: What the keys are; by default neighbours for a node, else what the map says, or the same as the query.
+        found: The map.
+        query: Label or index of the query.
+        head: Number of a head. Default: the mean of all heads.
+        noun: Noun for the query: "node", "word", "item". Default: the noun of the map.
+        among: Noun for a key. Default: the noun of the map, "neighbour" for a node, or the noun of the query.
     """
     if found.is_gate:
         raise ValueError(f"{found.site} is a gate, which no query asks for")
@@ -55,14 +56,17 @@ def sentence(
     noun: str = "node",
     among: str | None = None,
 ) -> str:
-    """Where one query attends, as a person would say it who does not want to exaggerate.
+    """Returns a sentence about the keys to which a query attends.
 
-    Keys are named that have a good part of the greatest weight. When not even that one stands out (a third above an
-    equal share, and .05), the query attends to nothing in particular.
+    It names the keys whose weight is a large part of the greatest one. If the greatest weight is less than a third
+    above an equal share, or below .05, the query attends to nothing in particular.
 
     Args:
-        itself: Which of the keys is the query itself.
-        noun, among: What the query is, and what the keys are.
+        query: Label of the query.
+        keys: Labels of the keys.
+        weights: Weight of each key.
+        itself: Index of the key that is the query itself, if there is one.
+        noun, among: Nouns for the query and for a key.
     """
     among = among or _AMONG.get(noun, noun)
     who = f"{noun} {_quoted(query)} attends to"
@@ -100,7 +104,7 @@ def _crowd(count: int, itself: int | None, among: str) -> str:
 
 
 def _names(labels: Sequence[str]) -> list[str]:
-    """Labels that can be told apart: of a word that stands there twice, which one."""
+    """Returns distinct labels: a label that occurs several times gets a number."""
     times, seen, names = Counter(labels), Counter[str](), []
     for label in labels:
         seen[label] += 1
@@ -114,14 +118,14 @@ def _quoted(label: str) -> str:
 
 
 def number(weight: float) -> str:
-    """Two decimals, without the zero in front."""
+    """Formats a weight with two decimals and no leading zero."""
     if 0 < weight < 0.005:
         return "<.01"
     return f"{weight:.2f}".removeprefix("0")
 
 
 def _ceiling(weight: float) -> str:
-    """Rounded up, so that "none above" is true; the margin is for what binary fractions add."""
+    """Formats a weight rounded up, so that "none above" is true; the margin allows for floating-point error."""
     return number(math.ceil(weight * 100 - 1e-4) / 100)
 
 

@@ -1,1 +1,1 @@
-"""Here so that `recommendation_cases` can be imported by the tests of every room."""
+"""Exists so that the tests of every folder can import `recommendation_cases`."""

@@ -1,4 +1,4 @@
-"""Small batches of users, by lists."""
+"""Small batches of users, made from lists."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ Lists = Sequence[Sequence[int]]
 
 
 def data_of(log: Log, **options: Any) -> HistoryData:
-    """The data of a log, composed as a configuration composes it."""
+    """Returns the data module of a log, composed as from a configuration."""
     made = dataset(HistoryData)(lambda: HistorySource(lambda: log))
     return made(**({"max_epochs": 1, "batch_size": 3, "length": 4} | options))
 
@@ -31,7 +31,7 @@ def users(
     names: Sequence[str] | None = None,
     ids: Sequence[str] | None = None,
 ) -> Histories:
-    """A batch of these users; what they have seen is what is in their windows, unless it is given."""
+    """Returns a batch of these users; by default they have seen the items in their windows."""
     flat = [sorted(set(each)) for each in (windows if seen is None else seen)]
     return Histories(
         items=numbers(item for window in windows for item in window),

@@ -1,4 +1,4 @@
-"""A run of each model on the shop that stands in the repository, made once for all tests that need a checkpoint."""
+"""A run of each model on the sample data of a shop, made once for all tests that need a checkpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SAMPLES = Path(__file__).resolve().parents[3] / "data" / "samples" / "recommenda
 
 @functools.cache
 def checkpoint(model: str = "sasrec", *options: str) -> Path:
-    """The best weights of a short training. Ids and titles of the items are those of `titles.csv`."""
+    """Returns the best checkpoint of a short training. Ids and titles of the items are those of `titles.csv`."""
     folder = Path(tempfile.mkdtemp(prefix="zoo-test-"))
     data = [f"data.table={SAMPLES}/interactions.csv", f"data.titles={SAMPLES}/titles.csv"]
     few = [

@@ -1,4 +1,4 @@
-"""Losses against loops in double precision, with the same draws."""
+"""Losses, compared with loops in double precision that have the same draws."""
 
 import math
 from fractions import Fraction
@@ -40,7 +40,7 @@ class Case:
         return Unseen.of(self.batch).draw(self.users, count).tolist()
 
     def agrees(self, found: Tensor, expected: Tensor) -> None:
-        """Value and gradients; the loss is scaled, as the mean over targets scales it."""
+        """Compares value and gradients; the loss is divided by the number of targets."""
         torch.testing.assert_close(found.double(), expected.double(), rtol=1e-5, atol=1e-6)
         ours = torch.autograd.grad(found * 0.3, (self.hidden, self.items))
         theirs = torch.autograd.grad(expected * 0.3, (self.hidden, self.items))
@@ -52,7 +52,7 @@ def log_sigmoid(x: Tensor) -> Tensor:
 
 
 def binary(case: Case, negatives: list[list[int]], beta: float = 1.0) -> Tensor:
-    """The definition, a target and a negative at a time."""
+    """Computes the definition, one target and one negative at a time."""
     hidden, items = case.hidden.double(), case.items.double()
     total = torch.zeros((), dtype=torch.float64)
     for x, target, drawn in zip(hidden, TARGETS, negatives, strict=True):

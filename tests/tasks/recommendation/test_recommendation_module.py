@@ -1,4 +1,4 @@
-"""Training and evaluation of a model of the next item, against sums written as loops."""
+"""Training and evaluation of next-item prediction, compared with loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`zoo predict` for recommenders, as a user runs it, and its options where they have no use."""
+"""`zoo predict` for recommenders, as a user runs it, and its refusal of options that do not apply."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_unknown_items_three_ways(cli: Any) -> None:
     refused = cli("predict", checkpoint(), "--history", history, "--unknown", "row")
     assert refused.code == 2
     assert "rare=unknown" in refused.err
-    # Items of fewer than nine users share a row, and an unknown one is taken for it; it is never recommended.
+    # Items of fewer than nine users share a row, to which an unknown item is mapped; it is never recommended.
     lumped = checkpoint("sasrec", "data.min_item_users=6", "data.rare=unknown")
     done = cli("predict", lumped, "--history", history, "--unknown", "row", "--top", 100)
     assert done.code == 0, done.err
@@ -192,7 +192,7 @@ def test_the_checkpoint_is_found_behind_the_options(cli: Any) -> None:
 
 
 def test_histories_in_buckets(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As they come out where a loader makes batches by length."""
+    """The order is that of the input, even if the loader makes batches by length."""
     lines = [f"user {number},{'|'.join(['honey', 'butter', 'soap'][: 1 + number % 3])}" for number in range(40)]
     Path("histories.csv").write_text("\n".join(["user,history", *lines]))
     best = checkpoint()

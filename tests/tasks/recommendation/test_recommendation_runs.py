@@ -1,4 +1,4 @@
-"""Runs as a user starts them: trained, continued, by two processes, as a sweep, fine-tuned with other items."""
+"""Runs as a user starts them: training, continuing, two processes, a sweep, and fine-tuning with other items."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RANDOM = ["loss=bce", "loss.negatives=2", "model.net.dropout=0.2", "attention.dr
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with everything random in it: dropout and sampled negatives."""
+    """A run with all kinds of randomness: dropout and sampled negatives."""
     from zoo.commandline.cli import main
 
     folder = tmp_path_factory.mktemp("sasrec")
@@ -40,7 +40,7 @@ def test_a_run_leaves_its_figures_and_their_protocol(trained: Path) -> None:
 
 @pytest.mark.parametrize("after", [1, 3, 4])
 def test_an_interrupted_run_is_continued_exactly(trained: Path, cli: Any, after: int) -> None:
-    """Stopped after some of its six steps, it ends with the weights of the run that went through."""
+    """A run that is stopped within its six steps ends with the weights of an uninterrupted run."""
     assert same_run(stopped_and_continued(cli, [*TINY, *RANDOM], after), trained)
 
 
@@ -58,7 +58,7 @@ def test_a_sweep_over_losses(tmp_path: Path) -> None:
 
 
 def test_fine_tuning_keeps_items_by_their_ids(trained: Path, cli: Any, tmp_path: Path) -> None:
-    """Own users of items that the model knows in part."""
+    """The user's own files have items of which the model knows some."""
     best = trained / "checkpoints" / "best.ckpt"
     known = checkpoint.read(best)["zoo"]["data"]["items"]
     names = [*known[5:15], "scarf", "hat"]

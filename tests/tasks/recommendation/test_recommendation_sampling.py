@@ -1,4 +1,4 @@
-"""Negatives: exactly what a user has not chosen, all equally likely."""
+"""Negatives: exactly the items that a user has not chosen, all equally likely."""
 
 import pytest
 import torch
@@ -40,7 +40,7 @@ def test_draws_are_uniform_over_what_a_user_has_not_seen():
 
 
 def test_large_numbers_of_items_are_all_drawn_equally():
-    """A float32 number in 0..1 times the number of items would miss items from 2^24 on."""
+    """With float32 random numbers in 0..1, items from 2^24 on could not all be drawn."""
     items = 50_000_000
     unseen = Unseen(numbers([7]), numbers([1]), items)
     torch.manual_seed(1)
@@ -85,7 +85,7 @@ def test_items_are_drawn_by_the_shape_of_their_counts(shape, weights):
 
 
 def is_drawn_from(drawn: Tensor, chances: Tensor) -> bool:
-    """Chi-square, at four standard deviations; what has no chance must not occur."""
+    """Chi-square test at four standard deviations; items with probability 0 must not occur."""
     found = drawn.bincount(minlength=len(chances)).double()
     possible = chances > 0
     expected = chances[possible].double() * len(drawn)

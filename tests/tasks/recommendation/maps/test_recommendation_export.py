@@ -65,7 +65,7 @@ def _history(items: torch.Tensor) -> Histories:
 
 
 def test_gold_is_scored(cli: Any, tmp_path: Path) -> None:
-    """As the run does; by occlusion, which needs no attention."""
+    """The truth score equals that of the run; by occlusion, which needs no attention."""
     few = ["data.users=40", "data.items=40", "data.reach=5", "data.shortest=10", "data.longest=12", "data.length=12"]
     tiny = ["model.net.dim=8", "model.explain=occlusion", "data.max_epochs=1", "logger=csv", "threads=1"]
     assert cli("train", "model=sasrec", *few, *tiny, "run_dir=run").code == 0

@@ -1,4 +1,4 @@
-"""Averages by distance against loops, and pictures that hold what they should."""
+"""Means by distance, compared with loops, and the content of pictures."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_by_distance_against_loops() -> None:
 
 
 def test_by_distance_of_candidates() -> None:
-    """The last item of a history lies one position back from what may follow it."""
+    """The last item of a history is one position before a candidate."""
     lengths = torch.tensor([2, 3])
     batch = Histories(
         items=torch.zeros(5, dtype=torch.int64),
@@ -85,7 +85,7 @@ def test_a_session_names_its_items() -> None:
         "A title that is much too long…  3",
     ]
     assert [label.get_color() for label in labels] == [draw.INK, draw.GOLD, draw.INK]
-    figure.canvas.draw()  # dollars are no mathematics
+    figure.canvas.draw()  # dollar signs are not parsed as mathematics
     written = {text.get_text() for text in figure.axes[1].texts}
     assert written == {"-1.00", "+2.00"}
     assert ".50" in {text.get_text() for text in figure.axes[0].texts}

@@ -1,4 +1,4 @@
-"""What weighed on a recommendation, against passes of single users and loops over positions."""
+"""The scored maps, compared with passes of single users and loops over positions."""
 
 from __future__ import annotations
 

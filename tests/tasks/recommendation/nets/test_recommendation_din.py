@@ -1,4 +1,4 @@
-"""DIN and its task: against loops written from the formulas, and against what must not matter."""
+"""DIN and its task, compared with loops written from the formulas, and invariances."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def din(activation=nn.PReLU, attend=None, **options):
 
 
 def histories(lists, held_out=None, split="train", items=ITEMS):
-    """A packed batch of these users; in training each item is the target of the one before it."""
+    """Returns a packed batch of these users; in training each item is the target of the one before it."""
     packed = [item for one in lists for item in one]
     targets = [item for one in lists for item in [*one[1:], -1]]
     seen = [sorted(set(one)) for one in lists]
@@ -70,13 +70,13 @@ def histories(lists, held_out=None, split="train", items=ITEMS):
 
 
 class Loop:
-    """The formulas, one pair and one candidate at a time, with the statistics of the batch given."""
+    """The formulas, computed for one pair and one candidate at a time."""
 
     def __init__(self, net, training):
         self.net, self.training = net, training
 
     def activated(self, module, rows):
-        """PReLU or Dice (section 5.2) of rows that are given one by one."""
+        """Applies PReLU or Dice (section 5.2) to a list of rows."""
         if isinstance(module, nn.PReLU):
             slope = module.weight
             return [torch.where(row > 0, row, slope * row) for row in rows]
@@ -94,7 +94,7 @@ class Loop:
         return mean, sum((row - mean) ** 2 for row in rows) / len(rows)
 
     def logits(self, examples):
-        """Of (candidate, history) pairs."""
+        """Computes the logits of pairs (candidate, history)."""
         net, unit = self.net, self.net.attend.score
         table = net.items.weight
         pairs = [(v, e) for v, history in examples for e in history]
@@ -133,7 +133,7 @@ EXAMPLES = [(7, [3, 1, 4]), (0, [3, 1, 4]), (3, LISTS[0]), (8, [9]), (2, [2]), (
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize("activation", [nn.PReLU, Dice])
 def test_logits_and_gradients_are_those_of_the_formulas(activation, training):
-    """In training the statistics are of real pairs alone: 3 + 3 + 5 + 1 + 1 + 3 of them."""
+    """In training the statistics are computed over the 3 + 3 + 5 + 1 + 1 + 3 real pairs only."""
     net = din(activation).train(training)
     expected = Loop(net, training).logits(EXAMPLES)
     found = net(histories(LISTS), CANDIDATES)
@@ -169,7 +169,7 @@ def test_a_batch_is_its_users_one_by_one():
 
 
 def test_what_comes_after_a_history_is_not_seen():
-    """Neither the candidate's own position nor a later one, nor another user's."""
+    """A logit depends neither on the candidate's own position or a later one, nor on another user."""
     net = din(Dice)
     found = net(histories(LISTS), CANDIDATES)
     changed = net(histories([[3, 1, 4, 0, 0], [9], [2, 11, 11]]), CANDIDATES)
@@ -282,7 +282,7 @@ def test_a_batch_that_teaches_nothing_has_no_gradient():
 
 @pytest.mark.parametrize("scale", [0.3, 5.0])
 def test_click_metrics_against_all_pairs(scale):
-    """With ties, and with a batch whose logits all lie between 0 and 1."""
+    """The cases have ties, and a batch whose logits are all between 0 and 1."""
     torch.manual_seed(0)
     metrics, positives, negatives, users = ClickMetrics(), [], [], []
     for _ in range(3):
@@ -371,7 +371,7 @@ def test_a_map_is_of_the_held_out_item_or_of_the_best():
 
 
 def test_a_trained_net_finds_the_partner_in_the_history():
-    """Item i + 6 follows a history that holds item i: the weights for it are to lie there."""
+    """Item i + 6 follows a history that holds item i, which must get the weight of this candidate."""
     module = ranker(items=12, negatives=2, net=partial(DIN, attend=attention(Dice, (16,)), dim=16, hidden=(32,)))
     optimizer = torch.optim.Adam(module.parameters(), lr=0.03)
 

@@ -1,4 +1,4 @@
-"""SASRec: the loops of the authors' code, torch's own layers, users one by one, no future, every mechanism."""
+"""SASRec, compared with loops as in the authors' code, torch's layers and single users; causality; every mechanism."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ REFUSED = {
 
 @pytest.fixture(autouse=True)
 def _several_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short as they are, these users are of more than one group."""
+    """These short histories are in more than one group."""
     monkeypatch.setattr(packing, "_CALL", 150)
 
 
 def sasrec(**options: Any) -> SASRec:
-    """In float64, with norms and biases that matter."""
+    """Returns a net in float64, with norms and biases that are not trivial."""
     torch.manual_seed(1)
     given = {"attend": SOFTMAX, "dim": 8, "heads": 2, "layers": 2, "hidden": 6, "items": ITEMS, "length": LENGTH}
     net = SASRec(**(given | options)).double().eval()
@@ -80,7 +80,7 @@ def alone(batch: Histories) -> list[Histories]:
 
 
 def by_loops(net: SASRec, items: list[int]) -> Tensor:
-    """One user as in the authors' code: a window that is padded in front, masks, and one product after the other."""
+    """Computes one user as in the authors' code: a window that is padded at the start, and masks."""
     weights, dim, heads = dict(net.named_parameters()), net.items.embedding_dim, 2
     pad = LENGTH - len(items)
     rows = [torch.zeros(dim).double()] * pad
@@ -135,7 +135,7 @@ def test_loops_of_the_authors_code() -> None:
 
 
 def padded(net: SASRec, batch: Histories) -> tuple[Tensor, Tensor]:
-    """Inputs (b, length, dim) with the padding behind, and which are real."""
+    """Returns inputs (b, length, dim) with padding at the end, and the mask of real positions."""
     real = torch.arange(LENGTH) < batch.lengths[:, None]
     items = torch.zeros_like(real, dtype=torch.long).masked_scatter(real, batch.items)
     at = (LENGTH - batch.lengths[:, None] + torch.arange(LENGTH)).clamp(max=LENGTH - 1)
@@ -192,7 +192,7 @@ def mechanism(path: Path) -> Any:
 
 @pytest.mark.parametrize("path", ATTENTION, ids=lambda path: path.stem)
 def test_every_mechanism(path: Path) -> None:
-    """A batch is its users one by one, a later item changes nothing before it, `last` is the last; or it is refused."""
+    """A batch equals its single users, later items have no effect, and `last` is the last row; or it is refused."""
     if path.stem in REFUSED:
         with pytest.raises(ValueError, match=REFUSED[path.stem]):
             sasrec(attend=mechanism(path))
@@ -223,7 +223,7 @@ def gradients_or_zeros(net: nn.Module, output: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize("relative", [Rotary, ALiBi, partial(T5Bias, causal=True, buckets=6, distance=9), Shaw])
 @pytest.mark.parametrize("norm", ["paper", "pre"])
 def test_relative_positions(relative: Any, norm: str) -> None:
-    """Where a user's items stand in a batch and what comes later does not matter; their distances do."""
+    """Positions in the batch and later items have no effect; distances between items have one."""
     net, batch = sasrec(position=None, relative=relative, norm=norm), histories()
     output = net(batch)
     torch.testing.assert_close(net.last(batch), output[batch.last], **EXACT)

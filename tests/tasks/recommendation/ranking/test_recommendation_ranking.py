@@ -1,4 +1,4 @@
-"""Ranks, lists and figures against loops over users and items."""
+"""Ranks, lists and metrics, compared with loops over users and items."""
 
 import math
 
@@ -18,7 +18,7 @@ from zoo.tasks.recommendation.ranking.protocol import Protocol
 
 
 def by_hand(scores, held_out, excluded, *, items=None):
-    """(rank, items best first) of a user, an item at a time; equal scores are better than the held-out item's."""
+    """Returns a user's rank and items, best first; an item with the held-out item's score counts as better."""
     allowed = [i for i in range(len(scores) if items is None else items) if i == held_out or i not in excluded]
     better = [i for i in allowed if i != held_out and scores[i] >= scores[held_out]]
     order = sorted(allowed, key=lambda i: -scores[i])
@@ -31,7 +31,7 @@ def of(scores):
 
 @st.composite
 def batches(draw):
-    """(scores, batch); scores of few values have many ties."""
+    """Generates scores with many ties, and a batch."""
     items, count = draw(st.integers(1, 9)), draw(st.integers(1, 4))
     an_item = st.integers(0, items - 1)
     windows = draw(st.lists(st.lists(an_item, min_size=1, max_size=4), min_size=count, max_size=count))
@@ -44,7 +44,7 @@ def batches(draw):
 
 
 def chosen(batch):
-    """The set of each user's items that full ranking leaves out."""
+    """Returns the set of each user's items that full ranking leaves out."""
     found = [set() for _ in batch.ids]
     for owners, items in ((batch.users, batch.items), (batch.seen_users, batch.seen)):
         for user, item in zip(owners.tolist(), items.tolist(), strict=True):
@@ -153,7 +153,7 @@ def test_the_row_of_unknown_items_is_neither_ranked_nor_recommended():
 
 
 def sampled():
-    """Fifty users of forty items, each with some seen."""
+    """Returns fifty users and forty items, of which each user has seen some."""
     torch.manual_seed(3)
     seen = [torch.randperm(40)[: 1 + user % 30].tolist() for user in range(50)]
     held_out = torch.randint(40, (50,)).tolist()
@@ -199,7 +199,7 @@ def test_candidates_do_not_depend_on_the_batch_and_do_on_the_split_and_seed():
 
 
 def test_candidates_are_uniform_outside_the_items_of_training():
-    """Chi-square over many users, each with item 0 and one other seen."""
+    """Chi-square test over many users, each of whom has seen item 0 and one other item."""
     count, items = 400, 12
     seen = [[0, 1 + user % 11] for user in range(count)]
     batch = users(seen, items=items, seen=seen, held_out=[5] * count)
@@ -216,7 +216,7 @@ def test_candidates_are_uniform_outside_the_items_of_training():
 
 
 def test_the_numbers_are_splitmix64():
-    """The authors' C routine, by Python's integers."""
+    """Compares with the authors' C routine, written with Python integers."""
     from zoo.tasks.recommendation.ranking.protocol import _numbers
 
     seed, expected, state = hashed_seed(0, "test", "u"), [], hashed_seed(0, "test", "u")
