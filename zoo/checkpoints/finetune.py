@@ -13,7 +13,7 @@ from torch import Tensor
 from zoo.attention import sites
 from zoo.checkpoints import checkpoint
 from zoo.errors import CheckpointError
-from zoo.tasks.contract import Task
+from zoo.tasks.contract import Task, TaskData
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,20 @@ def origin(module: Task, name: Path | str) -> Mapping[str, Any]:
 def is_published(name: Path | str) -> bool:
     """Whether `init` names published weights instead of a file."""
     return ":" in str(name) and not Path(name).exists()
+
+
+def keep(data: TaskData, name: Path | str | None, resumed: Mapping[str, Any] | None = None) -> None:
+    """Lets data that is not read yet keep what the checkpoint that a run starts from has of it, such as a tokeniser.
+
+    Args:
+        name: The checkpoint, or weights that were published elsewhere, of which nothing is kept; None: none.
+        resumed: The content of the checkpoint that the run continues.
+    """
+    content = resumed
+    if content is None and name is not None and not is_published(name):
+        content = checkpoint.read(name)
+    if content is not None:
+        data.continuing(content["zoo"]["data"])
 
 
 @torch.no_grad()

@@ -49,6 +49,8 @@ class Examples:
         entries: The examples, or indices from which `collate` makes them.
         collate: Makes a batch of a list of entries.
         lengths: Length of each entry, to make batches of similar length. Default: batches ignore lengths.
+        max_tokens: Largest number of tokens in a batch, where each entry counts as much as the longest. Default: no
+            limit.
         augment: Changes an entry at random.
         shared: If True, each process gets its part of a batch; if False, the whole batch.
     """
@@ -56,6 +58,7 @@ class Examples:
     entries: Sequence[Any]
     collate: Callable[[list[Any]], Any]
     lengths: Sequence[int] | None = None
+    max_tokens: int | None = None
     augment: Callable[[Any], Any] | None = None
     shared: bool = True
 

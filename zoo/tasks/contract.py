@@ -243,6 +243,9 @@ class TaskData(pl.LightningDataModule, ABC):
         self.trained = state
         self._content = None
 
+    def continuing(self, state: Mapping[str, Any]) -> None:
+        """Keeps what training from a checkpoint keeps of its data, such as a tokeniser; before the data is read."""
+
     @abstractmethod
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> Any:
         """Returns the source of the user's own examples for a model that was trained on this data."""
@@ -311,6 +314,7 @@ class TaskData(pl.LightningDataModule, ABC):
             collate=examples.collate,
             batch_size=batch_size or max(1, len(examples.entries)),
             lengths=examples.lengths,
+            max_tokens=examples.max_tokens,
             augment=examples.augment,
             num_workers=self.batching.num_workers,
             shared=examples.shared,

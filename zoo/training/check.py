@@ -25,7 +25,7 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
 from zoo.checkpoints import checkpoint
-from zoo.checkpoints.finetune import origin, transplant
+from zoo.checkpoints.finetune import keep, origin, transplant
 from zoo.composing import build, config, schema
 from zoo.data.tables import collecting
 from zoo.errors import ConfigError, ProblemsError, ZooError, bounded, visible
@@ -112,6 +112,7 @@ def _read(composed: Mapping[str, Any]) -> tuple[TaskData | None, list[str]]:
         try:
             data: TaskData | None = build.build(composed["data"], "data")
             assert data is not None
+            keep(data, composed["init"])
             data.prepare_data()
             data.setup("fit")
         except ConfigError:  # listed with the options already, unless the constructor alone finds it

@@ -19,7 +19,7 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from zoo import printing
 from zoo.attention.kernels.processor import PROCESSOR
 from zoo.checkpoints import checkpoint
-from zoo.checkpoints.finetune import origin, transplant
+from zoo.checkpoints.finetune import keep, origin, transplant
 from zoo.composing import schema
 from zoo.composing.build import build
 from zoo.data.loader import deaths_explained
@@ -199,6 +199,7 @@ def _prepared(config: dict[str, Any], run_dir: Path, resumed: Mapping[str, Any] 
     pl.seed_everything(seed, workers=True, verbose=False)
     data = build(config["data"], "data")
     data.order_seed = seed
+    keep(data, config["init"], resumed)
     joining.first(data.prepare_data)  # one process downloads and writes derived files
     data.setup()
     config["threads"] = threads or data.threads() or torch.get_num_threads()

@@ -16,8 +16,8 @@ from zoo.checkpoints import finetune
 from zoo.composing import config
 from zoo.composing.build import build
 from zoo.errors import ConfigError
+from zoo.tasks.calibration import CalibrationError
 from zoo.tasks.vision.batch import Images
-from zoo.tasks.vision.calibration import CalibrationError
 from zoo.tasks.vision.data.sources import planted_glimpse
 from zoo.tasks.vision.module import ImageClassifier
 from zoo.training.check import try_batch

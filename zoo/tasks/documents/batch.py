@@ -14,6 +14,8 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from zoo.attention.kernels.kept import for_later
+from zoo.tasks.documents.labels import LabelSet
+from zoo.tasks.ranges import ranges
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +28,9 @@ class Document:
         id: Its name.
         gold_words: Which words decide the label, in the order of the text; None where that is not known.
         gold_sentences: Which sentences do.
+        split: train, val or test, or "" where it is in none.
+        spelled: The words of each sentence as they stand in the text; None where nobody is to read them.
+        planted: The place of a word that was put into the text, in the order of the text.
     """
 
     sentences: Sequence[Sequence[int]]
@@ -33,6 +38,9 @@ class Document:
     id: str
     gold_words: Sequence[bool] | None = None
     gold_sentences: Sequence[bool] | None = None
+    split: str = ""
+    spelled: Sequence[Sequence[str]] | None = None
+    planted: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +55,10 @@ class Documents:
         ids: Of the documents.
         gold_words: Which words decide the label; None where that is not known of all documents.
         gold_sentences: Which sentences do.
+        splits: Of the documents; "" where one is in none.
+        label_set: The labels that there are.
+        spelled: All words as they stand in the texts.
+        planted: Which words were put into the texts; None where none were.
     """
 
     words: Int[Tensor, " w"]
@@ -56,9 +68,13 @@ class Documents:
     ids: tuple[str, ...]
     gold_words: Bool[Tensor, " w"] | None = None
     gold_sentences: Bool[Tensor, " s"] | None = None
+    splits: tuple[str, ...] = ()
+    label_set: LabelSet | None = None
+    spelled: tuple[str, ...] | None = None
+    planted: Bool[Tensor, " w"] | None = None
 
     @classmethod
-    def of(cls, documents: Sequence[Document]) -> Documents:
+    def of(cls, documents: Sequence[Document], label_set: LabelSet | None = None) -> Documents:
         """Collates documents, in their order."""
         sentences = [sentence for document in documents for sentence in document.sentences]
         counts = _numbers([len(document.sentences) for document in documents])
@@ -74,6 +90,10 @@ class Documents:
             ids=tuple(document.id for document in documents),
             gold_words=_gold([document.gold_words for document in documents]),
             gold_sentences=_gold([document.gold_sentences for document in documents]),
+            splits=tuple(document.split for document in documents),
+            label_set=label_set,
+            spelled=_spelled([document.spelled for document in documents]),
+            planted=_planted(documents),
         )
 
     def __len__(self) -> int:
@@ -99,6 +119,31 @@ class Documents:
         """How many words each document has."""
         return for_later(lambda: torch.bincount(self.word_documents, minlength=len(self)))
 
+    def some(self, numbers: Sequence[int]) -> Documents:
+        """Some of the documents as a batch of their own, in this order."""
+        chosen = torch.tensor(numbers, dtype=torch.int64, device=self.words.device)
+        words = ranges((self.text_lengths.cumsum(0) - self.text_lengths)[chosen], self.text_lengths[chosen])
+        counts = self.document_lengths[chosen]
+        sentences = ranges((self.document_lengths.cumsum(0) - self.document_lengths)[chosen], counts)
+        return Documents(
+            words=self.words[words],
+            sentences=_owners(self.sentence_lengths[sentences]),
+            documents=_owners(counts),
+            labels=self.labels[chosen],
+            ids=tuple(self.ids[number] for number in numbers),
+            gold_words=None if self.gold_words is None else self.gold_words[words],
+            gold_sentences=None if self.gold_sentences is None else self.gold_sentences[sentences],
+            splits=tuple(self.splits[number] for number in numbers) if self.splits else (),
+            label_set=self.label_set,
+            spelled=None if self.spelled is None else tuple(self.spelled[word] for word in words.tolist()),
+            planted=None if self.planted is None else self.planted[words],
+        )
+
+    def without_planted(self) -> Documents:
+        """With the unknown word, the first of the vocabulary, in place of words that were put into the texts."""
+        assert self.planted is not None
+        return replace(self, words=self.words.masked_fill(self.planted, 0))
+
     def to(self, device: torch.device | str) -> Documents:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         moved: dict[str, Any] = {name: each.to(device) for name, each in values.items() if isinstance(each, Tensor)}
@@ -111,7 +156,7 @@ def _numbers(values: Sequence[int]) -> Int[Tensor, " n"]:
 
 def _owners(lengths: Int[Tensor, " n"]) -> Int[Tensor, " total"]:
     """The number of the range to which each row belongs, where one range follows the other."""
-    return torch.arange(len(lengths)).repeat_interleave(lengths)
+    return torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths)
 
 
 def _gold(parts: Sequence[Sequence[bool] | None]) -> Bool[Tensor, " n"] | None:
@@ -119,3 +164,22 @@ def _gold(parts: Sequence[Sequence[bool] | None]) -> Bool[Tensor, " n"] | None:
     if not known or len(known) < len(parts):
         return None
     return torch.from_numpy(np.array(list(chain.from_iterable(known)), dtype=bool))
+
+
+def _spelled(parts: Sequence[Sequence[Sequence[str]] | None]) -> tuple[str, ...] | None:
+    known = [part for part in parts if part is not None]
+    if not known or len(known) < len(parts):
+        return None
+    return tuple(word for part in known for sentence in part for word in sentence)
+
+
+def _planted(documents: Sequence[Document]) -> Bool[Tensor, " n"] | None:
+    if all(document.planted is None for document in documents):
+        return None
+    parts = []
+    for document in documents:
+        part = torch.zeros(sum(map(len, document.sentences)), dtype=torch.bool)
+        if document.planted is not None:
+            part[document.planted] = True
+        parts.append(part)
+    return torch.cat(parts)

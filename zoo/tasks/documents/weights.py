@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from jaxtyping import Float
-from torch import Tensor
+from collections.abc import Mapping
+from typing import Any
 
-from zoo.attention import AttentionMap, EdgeSupport
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from zoo.attention import AttentionMap, EdgeSupport, record
+from zoo.tasks.documents.batch import Documents
+from zoo.tasks.packing import Packing
+
+Found = Mapping[str, AttentionMap]
 
 
 def weights_of(found: AttentionMap) -> Float[Tensor, " n"]:
@@ -26,6 +34,66 @@ def effective_weights(words: AttentionMap, sentences: AttentionMap) -> Float[Ten
     of_sentence = weights_of(sentences)
     found = words.weights.squeeze(1) * of_sentence.index_select(0, support.target)
     return found.new_zeros(support.pattern.shape[1]).index_copy(0, support.source.long(), found)
+
+
+def sites_of(net: nn.Module) -> list[str]:
+    """The sites whose maps the weights of words are made of."""
+    sites: Mapping[str, str] | None = getattr(net, "SITES", None)
+    return [str(net.class_site)] if sites is None else list(sites.values())
+
+
+def word_weights(net: Any, found: Found, batch: Documents) -> Float[Tensor, " w"] | None:
+    """The weight of each word in its document, from what was recorded of a batch; None if attention has no weights.
+
+    Args:
+        net: The net.
+        found: Maps of a pass over the batch; of `LongDocument`, over texts that its encoder packs into one group.
+        batch: The batch.
+    """
+    maps = [found[site] for site in sites_of(net) if site in found]
+    if len(maps) < len(sites_of(net)):
+        return None
+    if len(maps) == 2:
+        return effective_weights(*maps)
+    if maps[0].has_edges:
+        return weights_of(maps[0])
+    (group,) = Packing(batch.text_lengths + 1, causal=False).groups
+    rows = maps[0].dense().mean(1)[:, 0, 1:]
+    lengths = batch.text_lengths.tolist()
+    by_document = {number: row[: lengths[number]] for number, row in zip(group.sequences, rows, strict=True)}
+    return torch.cat([by_document[number] for number in range(len(batch))])
+
+
+def together(net: nn.Module, batch: Documents) -> list[list[int]]:
+    """The documents of a batch in groups, each of which `word_weights` takes at a time."""
+    if hasattr(net, "SITES"):
+        return [list(range(len(batch)))]
+    return [list(group.sequences) for group in Packing(batch.text_lengths + 1, causal=False).groups]
+
+
+@torch.no_grad()
+def looked_at(net: Any, batch: Documents) -> tuple[Float[Tensor, "b classes"], Float[Tensor, " w"] | None]:
+    """The logits of a batch, and the weight of each word in its document; None if attention has no weights."""
+    groups = together(net, batch)
+    logits: dict[int, Tensor] = {}
+    weights: dict[int, Tensor] = {}
+    for numbers in groups:
+        part = batch if len(groups) == 1 else batch.some(numbers)
+        order = range(len(batch)) if len(groups) == 1 else numbers
+        with record(net, layers=sites_of(net)) as found:
+            logits |= dict(zip(order, net(part), strict=True))
+        of_words = word_weights(net, found, part)
+        if of_words is not None:
+            weights |= dict(zip(order, torch.split(of_words, part.text_lengths.tolist()), strict=True))
+    of_all = torch.stack([logits[number] for number in range(len(batch))])
+    if len(weights) < len(batch):
+        return of_all, None
+    return of_all, torch.cat([weights[number] for number in range(len(batch))])
+
+
+def sentence_weights(weights: Float[Tensor, " w"], batch: Documents) -> Float[Tensor, " s"]:
+    """The weight of each sentence in its document: the sum over its words."""
+    return weights.new_zeros(len(batch.documents)).index_add(0, batch.sentences, weights)
 
 
 def _edges(found: AttentionMap) -> EdgeSupport:

@@ -18,9 +18,9 @@ from zoo.attention.ranges import Count, NotNegative, Rate
 from zoo.errors import ConfigError
 from zoo.maps.score import pointing
 from zoo.maps.source import MapOptions
+from zoo.tasks.calibration import CalibrationError
 from zoo.tasks.contract import Invariance, Published, Task
 from zoo.tasks.vision.batch import Images
-from zoo.tasks.vision.calibration import CalibrationError
 from zoo.tasks.vision.costs import gate_costs
 from zoo.tasks.vision.maps.map_source import PictureMaps
 from zoo.tasks.vision.maps.scored import How, Look, gold_cells, heat, look, refusal, usual

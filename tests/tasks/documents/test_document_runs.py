@@ -1,0 +1,102 @@
+"""Runs as a user starts them: trained, continued, by two processes, as a sweep, fine-tuned, used afterwards."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_cases import command, figures, finished, same_run, stopped_and_continued, two_equal_one
+
+from zoo.checkpoints import checkpoint
+
+DATA = ["data.reviews=60", "data.sentences=4", "data.words=6", "data.batch_size=12"]
+SMALL = ["model.net.dim=8", "model.net.hidden=4", "model.net.context=8"]
+TINY = ["model=han", *DATA, *SMALL, "data.max_epochs=2", "trainer=cpu", "logger=csv"]
+CHANGED = [
+    "data.augmentation.word_dropout=0.1",
+    "data.augmentation.shuffle=3",
+    "data.shortcut=0.9",
+    "data.max_tokens=300",
+    "model.smoothing=0.1",
+    "model.class_weights=balanced",
+]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with everything random in it: dropout, words left unknown and moved, planted words."""
+    from zoo.commandline.cli import main
+
+    folder = tmp_path_factory.mktemp("han")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["train", *TINY, *CHANGED, "run_dir=run"]) == 0
+    return folder / "run"
+
+
+def test_a_run_leaves_its_figures_and_the_confusion_matrix(trained: Path) -> None:
+    found = figures(trained)
+    metrics = ("accuracy", "f1_macro", "f1_micro", "calibration_error", "accuracy_without_shortcut", "shortcut_weight")
+    for name in metrics:
+        assert 0 <= found[f"test/{name}"] <= 1
+    assert found["test/f1_micro"] == pytest.approx(found["test/accuracy"])
+    assert 0 <= found["truth/sentence_pointing"] <= 1
+    assert 0 <= found["truth/word_pointing"] <= 1
+    with open(trained / "test_confusion.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["label / prediction"] for row in rows] == ["awful", "poor", "good", "superb"]
+    assert sum(int(value) for row in rows for name, value in row.items() if name != "label / prediction") == 12
+
+
+@pytest.mark.parametrize("after", [1, 4])
+def test_an_interrupted_run_is_continued_exactly(trained: Path, cli: Any, after: int) -> None:
+    assert same_run(stopped_and_continued(cli, [*TINY, *CHANGED], after), trained)
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_figures_of_one(cli: Any, tmp_path: Path) -> None:
+    two_equal_one(cli, [*TINY, "model.net.dropout=0"], tmp_path)
+
+
+@pytest.mark.slow
+def test_a_sweep_over_seeds(tmp_path: Path) -> None:
+    finished(command("-m", *TINY, "seed=0,1", "paths.runs=runs"), tmp_path)
+    (summary,) = tmp_path.rglob("summary.csv")
+    with summary.open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert row["n"] == "2"
+
+
+@pytest.mark.parametrize("model", ["han_transformer", "flat_attention", "long_document"])
+def test_the_other_models_train(model: str, cli: Any) -> None:
+    done = cli("train", f"model={model}", *DATA, "model.net.dim=8", "data.max_epochs=1", "trainer=cpu", "run_dir=run")
+    assert done.code == 0, done.err
+    assert 0 <= figures(Path("run"))["truth/word_pointing"] <= 1
+
+
+def test_fine_tuning_keeps_words_by_name_and_the_tokeniser(cli: Any) -> None:
+    """From reviews in subwords to texts of the user's own, of other labels."""
+    subwords = ["data.tokeniser=subwords", "data.subwords=300"]
+    done = cli("train", *TINY, *subwords, "data.max_epochs=1", "run_dir=first")
+    assert done.code == 0, done.err
+    rows = [
+        f"{'the food was good' if n % 2 else 'a bus was late'} {n},{'nice' if n % 2 else 'good'}" for n in range(20)
+    ]
+    Path("own.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    start = ["init=first/checkpoints/best.ckpt", "data=text_table", "data.table=own.csv", "data.max_epochs=1"]
+    done = cli("train", *start, "trainer=cpu", "run_dir=own")
+    assert done.code == 0, done.err
+    before, after = (checkpoint.read(f"{run}/checkpoints/best.ckpt")["zoo"]["data"] for run in ("first", "own"))
+    assert after["tokeniser"] == before["tokeniser"]
+    assert after["labels"] == ["good", "nice"]
+    assert set(after["tokens"]) <= {*before["tokeniser"]["pieces"], "<unk>"}
+    resumed = cli("train", "resume=own/checkpoints/last.ckpt", "data.max_epochs=2")
+    assert resumed.code == 0, resumed.err
+
+
+def test_the_preflight_finds_nothing(cli: Any) -> None:
+    done = cli("train", *TINY, "check=true")
+    assert done.code == 0, done.err
+    assert "do not depend on other documents of the batch" in done.out

@@ -1,0 +1,70 @@
+"""What `zoo predict` says: the label of each text, and the sentences and words that weighed most."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jaxtyping import Float
+from torch import Tensor
+
+from zoo.errors import ConfigError
+from zoo.maps.words import number
+from zoo.tasks.documents.batch import Documents
+from zoo.tasks.documents.weights import looked_at, sentence_weights
+
+if TYPE_CHECKING:
+    from zoo.tasks.documents.module import DocumentClassifier
+
+_SENTENCES, _WORDS = 2, 5
+"""At most so many are named."""
+_LONGEST = 120
+
+
+def answers(module: DocumentClassifier, batch: Documents, *, explain: bool = False) -> dict[str, list[Any]]:
+    """id, label where it is known, prediction, probability, and on request sentences and words.
+
+    Args:
+        module: What classifies.
+        batch: The texts.
+        explain: Whether the sentences and words are named that weighed most.
+    """
+    columns = module.predict_step(batch)
+    del columns["split"], columns["loss"]
+    if not any(columns["label"]):
+        del columns["label"]
+    if explain:
+        _, weights = looked_at(module.net, batch)
+        if weights is None:
+            raise ConfigError("--explain: this model has no map of its words: its attention has no weights")
+        said = [heaviest(weights, batch, document) for document in range(len(batch))]
+        columns["sentences"] = [sentences for sentences, _ in said]
+        columns["words"] = [words for _, words in said]
+    return columns
+
+
+def heaviest(weights: Float[Tensor, " w"], batch: Documents, document: int) -> tuple[str, str]:
+    """The sentences and words of a document that weigh most: 'The food was not superb. .82; ...' and 'food .31; ...'.
+
+    Named are those with a quarter of the greatest weight or more; a word that stands there twice, with the sum.
+    """
+    assert batch.spelled is not None
+    of_sentences = sentence_weights(weights, batch)
+    texts: dict[int, list[str]] = {}
+    words: dict[str, float] = {}
+    mine = (batch.word_documents == document).nonzero().flatten().tolist()
+    owners, values = batch.sentences.tolist(), weights.tolist()
+    for word in mine:
+        texts.setdefault(owners[word], []).append(batch.spelled[word])
+        words[batch.spelled[word]] = words.get(batch.spelled[word], 0.0) + values[word]
+    sentences = {sentence: float(of_sentences[sentence]) for sentence in texts}
+    named = [f"{_shortened(' '.join(texts[each]))} {number(value)}" for each, value in _most(sentences, _SENTENCES)]
+    return "; ".join(named), "; ".join(f"{word} {number(value)}" for word, value in _most(words, _WORDS))
+
+
+def _most(weights: dict[Any, float], count: int) -> list[tuple[Any, float]]:
+    ranked = sorted(weights.items(), key=lambda each: -each[1])[:count]
+    return [(what, value) for what, value in ranked if value >= ranked[0][1] / 4]
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

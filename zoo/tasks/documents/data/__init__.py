@@ -1,0 +1,1 @@
+"""Documents as they are read, and the batches that are made of them."""

@@ -1,0 +1,108 @@
+"""Random changes of training texts: words left unknown, moved a little, or put in other words."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from zoo.attention.ranges import Natural, Share
+from zoo.data.lines import read_lines
+from zoo.data.records import Fault
+from zoo.data.tables import check_is_file, message
+from zoo.errors import ConfigError, DataError
+from zoo.tasks.documents.batch import Document
+from zoo.text import Tokeniser, Vocabulary
+
+
+@dataclass(frozen=True, kw_only=True)
+class Augmentation:
+    """How training texts are changed; by default they are not.
+
+    Args:
+        word_dropout: The probability that a word becomes an unknown one (Iyyer et al. 2015, section 3).
+        shuffle: Words move within their sentence by fewer than so many places (Lample et al. 2018, section 2.3);
+            0 and 1: not at all.
+        synonyms: A file with a word and its synonyms on each line, separated by tabs; null: none.
+        synonym_rate: The probability that a word with synonyms becomes one of them.
+    """
+
+    word_dropout: Share = 0.0
+    shuffle: Natural = 0
+    synonyms: str | None = None
+    synonym_rate: Share = 0.1
+
+
+class Augmented:
+    """Changes a document, by the generator of `random`, which the loader seeds for each document and epoch."""
+
+    def __init__(self, augmentation: Augmentation, vocabulary: Vocabulary, tokeniser: Tokeniser) -> None:
+        self.augmentation = augmentation
+        self.unknown: int = vocabulary.unknown
+        self.synonyms: Mapping[int, Sequence[int]] = {}
+        if augmentation.synonyms is not None:
+            if tokeniser.state()["kind"] != "words":
+                raise ConfigError("data.augmentation.synonyms are of words: choose data.tokeniser=words")
+            self.synonyms = _numbered(read_synonyms(Path(augmentation.synonyms)), vocabulary)
+
+    def __call__(self, document: Document) -> Document:
+        changed, gold, start = [], [], 0
+        for sentence in document.sentences:
+            order = self._moved(len(sentence))
+            changed.append([self._said(sentence[place]) for place in order])
+            if document.gold_words is not None:
+                gold += [document.gold_words[start + place] for place in order]
+            if document.planted is not None and start <= document.planted < start + len(sentence):
+                document = replace(document, planted=start + order.index(document.planted - start))
+            start += len(sentence)
+        return replace(document, sentences=changed, gold_words=None if document.gold_words is None else gold)
+
+    def _moved(self, length: int) -> list[int]:
+        if self.augmentation.shuffle < 2:
+            return list(range(length))
+        keys = [place + random.uniform(0, self.augmentation.shuffle) for place in range(length)]
+        return sorted(range(length), key=keys.__getitem__)
+
+    def _said(self, word: int) -> int:
+        if word in self.synonyms and random.random() < self.augmentation.synonym_rate:
+            word = random.choice(self.synonyms[word])
+        if self.augmentation.word_dropout and random.random() < self.augmentation.word_dropout:
+            return self.unknown
+        return word
+
+
+def read_synonyms(path: Path) -> dict[str, list[str]]:
+    """The synonyms of each word.
+
+    Raises:
+        DataError: The file cannot be read, has none, or a line has no synonym or a word that has some already.
+    """
+    check_is_file(path)
+    found: dict[str, list[str]] = {}
+    for number, text in read_lines(path):
+        if isinstance(text, Fault):
+            raise DataError(message(path, number, None, *text))
+        word, *others = [part.strip() for part in text.split("\t")]
+        if not word and not any(others):
+            continue
+        if not word or not others or not all(others):
+            raise DataError(
+                message(path, number, None, "the line is not a word and its synonyms", "Separate them by tabs.")
+            )
+        if word in found:
+            raise DataError(message(path, number, None, f"{word!r} has synonyms already", "Put them on one line."))
+        found[word] = others
+    if not found:
+        raise DataError(f"{path}: there is no word with synonyms in it.")
+    return found
+
+
+def _numbered(synonyms: Mapping[str, Sequence[str]], vocabulary: Vocabulary) -> dict[int, list[int]]:
+    """Those that the vocabulary has."""
+    found = {}
+    for word, others in synonyms.items():
+        known = [each for each in others if each in vocabulary]
+        if word in vocabulary and known:
+            found[vocabulary.numbers([word])[0]] = vocabulary.numbers(known)
+    return found

@@ -1,0 +1,189 @@
+"""Texts as every reader gives them: labels and splits in memory, a text read when it is asked for."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from zoo.data.splits import NONE, TEST, TRAIN, VAL, stratified
+from zoo.data.tables import message, parse_number
+from zoo.errors import DataError, nearest, some_of
+from zoo.tasks.documents.labels import Targets
+
+SPLITS = ("train", "val", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """Texts with their labels.
+
+    Args:
+        texts: By number: a text, or its sentences where these are known. What is no list reads them from files.
+        ids: A name for each.
+        targets: How many labels a text has, and whether they are numbers.
+        label_names: The labels, in order.
+        labels: The number of each text's, -1 where it is not known; of several labels, whether each applies.
+        splits: `TRAIN`, `VAL`, `TEST` or `NONE` of `zoo.data.splits`.
+        gold_words: For each text which of its words, between white space, decide the label; None: not known.
+        gold_sentences: Likewise for its sentences.
+    """
+
+    texts: Sequence[Any]
+    ids: Sequence[str]
+    targets: Targets
+    label_names: tuple[str, ...]
+    labels: Int[np.ndarray, " n"] | Bool[np.ndarray, "n c"]
+    splits: Int[np.ndarray, " n"]
+    gold_words: Sequence[Bool[np.ndarray, " _"]] | None = None
+    gold_sentences: Sequence[Bool[np.ndarray, " _"]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.splits)
+
+    def numbers(self, split: str) -> Int[np.ndarray, " k"]:
+        """The texts of a split; of `all`, every one."""
+        return np.arange(len(self)) if split == "all" else np.flatnonzero(self.splits == SPLITS.index(split))
+
+    @cached_property
+    def is_labelled(self) -> Bool[np.ndarray, " n"]:
+        """Whether a text's labels are known."""
+        return np.ones(len(self), dtype=bool) if self.targets == "multi" else self.labels >= 0
+
+    def counts(self) -> tuple[int, ...]:
+        """How many training texts have each label."""
+        labels = self.labels[self.splits == TRAIN]
+        if self.targets == "multi":
+            return tuple(labels.sum(0).tolist())
+        return tuple(np.bincount(labels[labels >= 0], minlength=len(self.label_names)).tolist())
+
+
+@dataclass
+class Gathered:
+    """Texts of the user's own as a reader finds them, one after another.
+
+    Args:
+        source: The file or folder, for messages.
+        targets: How many labels a text has, and whether they are numbers.
+        known: The labels of a trained model: a text may then have none, and no other.
+    """
+
+    source: Path
+    targets: Targets
+    known: Sequence[str] | None = None
+    ids: list[str] = field(default_factory=list)
+    splits: list[int] = field(default_factory=list)
+    places: list[int | None] = field(default_factory=list)
+    """The line of each text, for messages."""
+    _numbers: dict[str, int] = field(default_factory=dict)
+    _labels: list[tuple[int, ...]] = field(default_factory=list)
+
+    def add(
+        self, id: str, label: str | None, split: int, line: int | None, refuse: Callable[[str, str], DataError]
+    ) -> None:
+        """Adds a text.
+
+        Args:
+            label: As it is written; None where there is no column of labels.
+            refuse: Makes the error of a label, from what is wrong and how to mend it.
+        """
+        names = self._read(label, refuse)
+        if split == NONE and self.known is not None and names is not None:
+            split = TEST
+        self._labels.append(
+            () if names is None else tuple(self._numbers.setdefault(n, len(self._numbers)) for n in names)
+        )
+        self.ids.append(id)
+        self.splits.append(split)
+        self.places.append(line)
+
+    def corpus(self, texts: Sequence[Any], split_seed: int) -> Corpus:
+        """The texts, after the rules between them; those in no split are split 60/20/20 where all are."""
+        if self.known is None and not self.ids:
+            raise DataError(f"{self.source}: there is no text.")
+        found = list(self._numbers)
+        names = tuple(self.known) if self.known is not None else self._sorted(found)
+        order = {name: place for place, name in enumerate(names)}
+        moved = [order[name] for name in found]
+        if self.targets == "multi":
+            labels: np.ndarray = np.zeros((len(self.ids), len(names)), dtype=bool)
+            for row, each in enumerate(self._labels):
+                labels[row, [moved[number] for number in each]] = True
+        else:
+            labels = np.array([moved[each[0]] if each else -1 for each in self._labels], dtype=np.int64)
+        splits = np.array(self.splits, dtype=np.int64)
+        corpus = Corpus(texts, self.ids, self.targets, names, labels, splits)
+        if self.known is not None:
+            return corpus
+        if (splits == NONE).all():
+            kinds = np.zeros(len(splits), dtype=np.int64) if self.targets == "multi" else labels
+            corpus = replace(corpus, splits=stratified(kinds, split_seed))
+        self._check(corpus)
+        return corpus
+
+    def _read(self, label: str | None, refuse: Callable[[str, str], DataError]) -> list[str] | None:
+        """The labels that are written; None: not known."""
+        if label is None or (not label and self.known is not None):
+            return None
+        if self.targets == "multi":
+            names = [name for name in (part.strip() for part in label.split(";")) if name]
+            repeated = [name for name, count in Counter(names).items() if count > 1]
+            if repeated:
+                raise refuse(f"{repeated[0]!r} is named more than once", "Name each label once.")
+        elif not label:
+            raise refuse("the cell is empty", "Fill it in.")
+        else:
+            names = [self._number(label, refuse)] if self.targets == "ordinal" else [label]
+        strange = [name for name in names if self.known is not None and name not in self.known]
+        if self.known is not None and strange:
+            what = f"{strange[0]!r} is not one of the {len(self.known)} labels that the model was trained on"
+            raise refuse(what, nearest(strange[0], self.known))
+        return names
+
+    @staticmethod
+    def _number(label: str, refuse: Callable[[str, str], DataError]) -> str:
+        try:
+            return f"{parse_number(label):g}"
+        except ValueError as error:
+            raise refuse(str(error), "Write a number, such as 4, or leave out data.targets=ordinal.") from None
+
+    def _sorted(self, names: list[str]) -> tuple[str, ...]:
+        return tuple(sorted(names, key=float if self.targets == "ordinal" else str))
+
+    def _check(self, corpus: Corpus) -> None:
+        names = corpus.label_names
+        if len(names) < 2:
+            found = f"{names[0]!r} is the only label" if names else "no text has a label"
+            raise DataError(f"{self.source}: {found}. Give two labels at least.")
+        missing = [
+            name for name, split in zip(SPLITS, (TRAIN, VAL, TEST), strict=True) if not (corpus.splits == split).any()
+        ]
+        if missing:
+            raise DataError(f"{self.source}: no text is in {missing[0]!r}. Give more texts, or a column of splits.")
+        for name, count in zip(corpus.label_names, corpus.counts(), strict=True):
+            if not count:
+                number = self._numbers[name]
+                row = next(row for row, each in enumerate(self._labels) if number in each)
+                where = SPLITS[int(corpus.splits[row])] if corpus.splits[row] != NONE else "no split"
+                what = f"the label {name!r} is seen in {where}, and never in train"
+                raise DataError(message(self.source, self.places[row], None, what, "Put a text with it into train."))
+        if self.targets != "multi":
+            labels = corpus.labels
+            lacking = [
+                name
+                for number, name in enumerate(corpus.label_names)
+                if not all(((labels == number) & (corpus.splits == part)).any() for part in (VAL, TEST))
+            ]
+            if lacking:
+                warn(f"{self.source}: {some_of(lacking)} not in every split, for want of texts.")
+
+
+def warn(text: str) -> None:
+    warnings.warn(text, UserWarning, stacklevel=2)

@@ -1,0 +1,280 @@
+"""Documents as the trainer takes them: batches of texts, by a budget of words."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from jaxtyping import Int
+
+from zoo.attention.ranges import Count, Share
+from zoo.errors import ConfigError
+from zoo.forms import Where
+from zoo.tasks.batches import Batching, Examples
+from zoo.tasks.command_options import CommandOption
+from zoo.tasks.contract import TaskData
+from zoo.tasks.documents.batch import Document, Documents
+from zoo.tasks.documents.data.augmentation import Augmentation, Augmented
+from zoo.tasks.documents.data.corpus import SPLITS, Corpus
+from zoo.tasks.documents.data.encoding import Splitting, counted, numbered
+from zoo.tasks.documents.data.files import Reading, read_texts_at, texts_as_written
+from zoo.tasks.documents.labels import LabelSet
+from zoo.text import TOKENISER, VOCABULARY, Characters, Subwords, Tokeniser, Vocabulary, Words
+
+_LIMIT = Where("a whole number from 1, or nothing", lambda value: value is None or (type(value) is int and value > 0))
+_TARGETS = Where("single, multi or ordinal", lambda value: value in ("single", "multi", "ordinal"))
+_PLANTED = "shortcut-{}"
+"""Of each label a word that no tokeniser makes of a text."""
+
+
+Kind = Literal["words", "characters", "subwords"]
+
+
+@dataclass(frozen=True)
+class DocumentSource:
+    """Where texts come from.
+
+    Args:
+        read: Reads them.
+        reading: How files are read that the user gives to a trained model.
+    """
+
+    read: Callable[[], Corpus]
+    reading: Reading = field(default_factory=Reading)
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """What was read.
+
+    Args:
+        corpus: The texts.
+        splitting: How they become tokens.
+        vocabulary: The numbers of tokens.
+        lengths: Tokens of each text.
+    """
+
+    corpus: Corpus
+    splitting: Splitting
+    vocabulary: Vocabulary
+    lengths: Int[np.ndarray, " n"]
+
+
+class DocumentData(TaskData):
+    """Batches of texts. Texts become tokens when a batch is made of them; labels and lengths alone are in memory.
+
+    Args:
+        source: Where the texts come from.
+        batching: How they become batches.
+        tokeniser: What texts are split into; subwords are learned from the training split.
+        lower: Whether texts are read in small letters.
+        subwords: The most subwords.
+        language: The code of the language, such as en or de, for the ends of sentences.
+        min_count: Tokens that are rarer in training are unknown.
+        max_vocabulary: The most tokens, the most frequent ones; null: all.
+        max_sentences: Longer texts are cut after so many sentences, and counted; null: none is.
+        max_words: Longer texts are cut after so many tokens, and counted; null: none is.
+        max_tokens: The most tokens of a batch, each text counting as much as the longest; null: no limit.
+        augmentation: Changes training texts at random.
+        shortcut: Puts into every text a word that stands for a label: in training for the text's own with this
+            probability, elsewhere for any. 0: none.
+    """
+
+    written = CommandOption(name="text", metavar="TEXT", is_repeated=True, help="a text to classify; repeatable")
+
+    source: DocumentSource
+
+    def __init__(
+        self,
+        source: DocumentSource,
+        batching: Batching,
+        *,
+        tokeniser: Kind = "words",
+        lower: bool = True,
+        subwords: Count = 8000,
+        language: str = "en",
+        min_count: Count = 1,
+        max_vocabulary: Count | None = None,
+        max_sentences: Count | None = None,
+        max_words: Count | None = None,
+        max_tokens: Count | None = None,
+        augmentation: Augmentation | None = None,
+        shortcut: Share = 0.0,
+    ) -> None:
+        super().__init__(source, batching)
+        made = _tokeniser(tokeniser, lower=lower, subwords=subwords)
+        self.splitting = Splitting(made, language, max_sentences, max_words)
+        self.min_count = min_count
+        self.max_vocabulary = max_vocabulary
+        self.max_tokens = max_tokens
+        self.augmentation = augmentation
+        self.shortcut = shortcut
+        self.on_bad_row = source.reading.on_bad_row
+        self._keeps_tokeniser = False
+
+    def read(self) -> Content:
+        corpus = self.source.read()
+        if self.shortcut and corpus.targets == "multi":
+            raise ConfigError(
+                "data.shortcut plants a word for a text's one label, and these have several; leave it out"
+            )
+        splitting, counts = self.splitting, Counter[str]()
+        if self.trained is None and not self._keeps_tokeniser:
+            learned = splitting.tokeniser.fit(_plain(corpus.texts[number]) for number in corpus.numbers("train"))
+            splitting = self.splitting = replace(splitting, tokeniser=learned)
+        lengths, cut = np.zeros(len(corpus), dtype=np.int32), 0
+        learns = np.zeros(len(corpus), dtype=bool) if self.trained is not None else corpus.splits == 0
+        for number, text in enumerate(corpus.texts):
+            sentences, was_cut = splitting(text)
+            lengths[number] = max(1, sum(len(each.names) for each in sentences))
+            cut += was_cut
+            if learns[number]:
+                counts.update(counted(sentences))
+        if cut:
+            most = {"max_sentences": splitting.max_sentences, "max_words": splitting.max_words}
+            said = " and ".join(f"data.{name}={value}" for name, value in most.items() if value is not None)
+            warnings.warn(f"{cut:,} of {len(corpus):,} texts are cut by {said}.", UserWarning, stacklevel=2)
+        if self.trained is not None:
+            return Content(corpus, splitting, Vocabulary.from_state(self.trained["tokens"]), lengths)
+        if self.shortcut:
+            counts.update({_PLANTED.format(label): len(corpus) * 1000 for label in corpus.label_names})
+        vocabulary = Vocabulary.counted(
+            counts, specials=("unknown",), min_count=self.min_count, max_size=self.max_vocabulary
+        )
+        return Content(corpus, splitting, vocabulary, lengths)
+
+    @property
+    def label_set(self) -> LabelSet:
+        """The labels, which all batches share."""
+        corpus = self.content.corpus
+        return LabelSet(corpus.label_names, corpus.targets, corpus.counts(), int((corpus.splits == 0).sum()))
+
+    def names(self, content: Content) -> Mapping[str, Sequence[str]]:
+        return {"tokens": content.vocabulary.names, "labels": content.corpus.label_names}
+
+    def sizes(self) -> dict[str, int]:
+        return {"words": len(self.content.vocabulary), "classes": len(self.content.corpus.label_names)}
+
+    form: ClassVar[Mapping[str, Any]] = {
+        "tokens": VOCABULARY,
+        "labels": [str],
+        "targets": _TARGETS,
+        "tokeniser": TOKENISER,
+        "language": str,
+        "max_sentences": _LIMIT,
+        "max_words": _LIMIT,
+    }
+
+    def state(self) -> dict[str, Any]:
+        """Vocabulary, labels and tokeniser, for a checkpoint."""
+        return {**super().state(), "targets": self.content.corpus.targets, **self.splitting.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Reads the data with a checkpoint's vocabulary, tokeniser and limits instead of its own."""
+        super().restore(state)
+        self.splitting = Splitting.from_state(state)
+
+    def continuing(self, state: Mapping[str, Any]) -> None:
+        if "tokeniser" in state:
+            kept = Splitting.from_state({**self.splitting.state(), "tokeniser": state["tokeniser"]})
+            self.splitting, self._keeps_tokeniser = kept, True
+
+    def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> DocumentSource:
+        """The user's own texts: tables, text files and folders of them."""
+        reading = replace(self.source.reading, on_bad_row=self.on_bad_row, targets=state["targets"])
+        return DocumentSource(partial(read_texts_at, paths, reading, state["labels"]), reading)
+
+    def text_source(self, texts: Sequence[str], state: dict[str, Any]) -> DocumentSource:
+        return DocumentSource(partial(texts_as_written, texts, state["targets"], state["labels"]), self.source.reading)
+
+    def emptiness(self, split: str) -> str:
+        return "Give texts with a label there"
+
+    def examples(self, split: str, *, training: bool = False) -> Examples:
+        """The texts of one split in their order; in training they are augmented, if that is asked for."""
+        content: Content = self.content
+        numbers = content.corpus.numbers(split)
+        if split in SPLITS:
+            numbers = numbers[content.corpus.is_labelled[numbers]]
+        augmented = None
+        if training and self.augmentation is not None:
+            augmented = Augmented(self.augmentation, content.vocabulary, self.splitting.tokeniser)
+        return Examples(
+            entries=_Encoded(content, numbers, 0.0 if self.is_input else self.shortcut, spelled=not training),
+            collate=partial(Documents.of, label_set=self.label_set),
+            lengths=content.lengths[numbers].tolist(),
+            augment=augmented,
+            max_tokens=self.max_tokens,
+        )
+
+
+class _Encoded(Sequence[Document]):
+    """Some texts of a corpus, by number, as a batch takes them."""
+
+    def __init__(self, content: Content, numbers: Int[np.ndarray, " k"], shortcut: float, *, spelled: bool) -> None:
+        self.content = content
+        self.numbers = numbers
+        self.shortcut = shortcut
+        self.spelled = spelled
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, place: Any) -> Any:
+        number, corpus, vocabulary = int(self.numbers[place]), self.content.corpus, self.content.vocabulary
+        gold = None if corpus.gold_words is None else corpus.gold_words[number]
+        sentences, _ = self.content.splitting(corpus.texts[number], gold)
+        marks = corpus.gold_sentences
+        split = int(corpus.splits[number])
+        label: Any = corpus.labels[number]
+        document = Document(
+            sentences=numbered(vocabulary, sentences),
+            label=label.tolist(),
+            id=corpus.ids[number],
+            gold_words=None if gold is None else [each for sentence in sentences for each in sentence.gold or ()],
+            gold_sentences=None if marks is None else marks[number][: len(sentences)].tolist(),
+            split=SPLITS[split] if split >= 0 else "",
+            spelled=([each.spelled for each in sentences] or [[""]]) if self.spelled else None,
+        )
+        return document if not self.shortcut else self._with_shortcut(document, number)
+
+    def _with_shortcut(self, document: Document, number: int) -> Document:
+        """With a word somewhere that stands for a label: for its own, or for any."""
+        draw, names = random.Random(number), self.content.corpus.label_names
+        agrees = document.split == "train" and draw.random() < self.shortcut
+        name = names[document.label] if agrees else draw.choice(names)  # type: ignore[index]
+        sentence = draw.randrange(len(document.sentences))
+        at = draw.randrange(len(document.sentences[sentence]) + 1)
+        place = sum(map(len, document.sentences[:sentence])) + at
+        (word,) = self.content.vocabulary.numbers([_PLANTED.format(name)])
+        gold = document.gold_words
+        return replace(
+            document,
+            sentences=_inserted(document.sentences, sentence, at, word),
+            gold_words=None if gold is None else [*gold[:place], False, *gold[place:]],
+            spelled=None if document.spelled is None else _inserted(document.spelled, sentence, at, f"<{name}>"),
+            planted=place,
+        )
+
+
+def _inserted(parts: Sequence[Sequence[Any]], part: int, at: int, what: Any) -> list[Sequence[Any]]:
+    found = list(parts)
+    found[part] = [*found[part][:at], what, *found[part][at:]]
+    return found
+
+
+def _tokeniser(kind: Kind, *, lower: bool, subwords: int) -> Tokeniser:
+    if kind == "subwords":
+        return Subwords(size=subwords, lower=lower)
+    return Words(lower=lower) if kind == "words" else Characters(lower=lower)
+
+
+def _plain(text: str | Sequence[str]) -> str:
+    return text if isinstance(text, str) else " ".join(text)

@@ -1,0 +1,117 @@
+"""From texts to the numbers of their words: sentences, tokens, the vocabulary."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool
+
+from zoo.text import Tokeniser, Vocabulary, sentence_spans, tokeniser_from_state
+from zoo.text.markup import without_markup
+from zoo.text.tokens import NO_WORD
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """The tokens of a sentence.
+
+    Args:
+        names: As in the vocabulary.
+        spelled: As they stand in the text.
+        gold: Which decide the label, where that is known.
+    """
+
+    names: Sequence[str]
+    spelled: Sequence[str]
+    gold: Sequence[bool] | None = None
+
+
+@dataclass(frozen=True)
+class Splitting:
+    """How a text becomes sentences of tokens.
+
+    Args:
+        tokeniser: Splits sentences into tokens.
+        language: The code of the language, for the ends of sentences.
+        max_sentences: So many sentences of a text are read; None: all.
+        max_words: So many tokens of a text are read; None: all.
+    """
+
+    tokeniser: Tokeniser
+    language: str = "en"
+    max_sentences: int | None = None
+    max_words: int | None = None
+
+    def __call__(
+        self, text: str | Sequence[str], gold: Bool[np.ndarray, " _"] | None = None
+    ) -> tuple[list[Sentence], bool]:
+        """The sentences of a text, and whether it was cut.
+
+        Args:
+            text: A text, perhaps with HTML, or its sentences.
+            gold: Which of its words, between white space, decide the label.
+        """
+        found = self._of_text(text) if isinstance(text, str) else self._of_sentences(text, gold)
+        return self._cut([sentence for sentence in found if sentence.names])
+
+    def _of_text(self, text: str) -> Iterator[Sentence]:
+        plain = without_markup(text).text
+        tokens = self.tokeniser.encode(plain)
+        starts = [start for start, _ in tokens.spans]
+        for start, end in sentence_spans(plain, self.language):
+            first, last = bisect_left(starts, start), bisect_left(starts, end)
+            yield Sentence(tokens.names[first:last], [plain[a:b] for a, b in tokens.spans[first:last]])
+
+    def _of_sentences(self, sentences: Sequence[str], gold: Bool[np.ndarray, " _"] | None) -> Iterator[Sentence]:
+        words = 0
+        for sentence in sentences:
+            tokens = self.tokeniser.encode(sentence)
+            marks = None if gold is None else [word != NO_WORD and bool(gold[words + word]) for word in tokens.words]
+            yield Sentence(tokens.names, [sentence[a:b] for a, b in tokens.spans], marks)
+            words += len(sentence.split())
+
+    def _cut(self, sentences: list[Sentence]) -> tuple[list[Sentence], bool]:
+        kept = sentences[: self.max_sentences]
+        if self.max_words is None:
+            return kept, len(kept) < len(sentences)
+        left, found = self.max_words, []
+        for each in kept:
+            gold = None if each.gold is None else each.gold[:left]
+            found.append(each if len(each.names) <= left else Sentence(each.names[:left], each.spelled[:left], gold))
+            left -= len(found[-1].names)
+            if not left:
+                break
+        return found, sum(len(each.names) for each in found) < sum(len(each.names) for each in sentences)
+
+    def state(self) -> dict[str, Any]:
+        """In plain types, for the checkpoint."""
+        return {
+            "tokeniser": self.tokeniser.state(),
+            "language": self.language,
+            "max_sentences": self.max_sentences,
+            "max_words": self.max_words,
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Splitting:
+        return cls(
+            tokeniser_from_state(state["tokeniser"]), state["language"], state["max_sentences"], state["max_words"]
+        )
+
+
+def counted(sentences: Iterable[Sentence]) -> Counter[str]:
+    """How often each token occurs."""
+    found: Counter[str] = Counter()
+    for each in sentences:
+        found.update(each.names)
+    return found
+
+
+def numbered(vocabulary: Vocabulary, sentences: Sequence[Sentence]) -> list[list[int]]:
+    """The numbers of the tokens; a text without any is one unknown token."""
+    return [vocabulary.numbers(each.names) for each in sentences] or [[vocabulary.unknown]]

@@ -1,0 +1,308 @@
+"""The user's own texts: tables, folders of text files. `data/README.md` describes the formats."""
+
+from __future__ import annotations
+
+import unicodedata
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from zoo.data.json_lines import JSONTable
+from zoo.data.lines import Lines
+from zoo.data.records import NUL
+from zoo.data.splits import NONE
+from zoo.data.tables import OnBadRow, Row, RowError, Table, collected, message, read_table, skip_hint
+from zoo.errors import DataError, some_of
+from zoo.tasks.documents.data.corpus import SPLITS, Corpus, Gathered, warn
+from zoo.tasks.documents.labels import Targets
+from zoo.text.markup import without_markup
+
+MOST_CHARACTERS = 1_000_000
+_TABLES = (".csv", ".tsv", ".tab", ".jsonl")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How the user's own texts are read.
+
+    Args:
+        text: The name of the column of texts.
+        label: Likewise of labels.
+        id: Likewise of names; None: the numbers of lines.
+        split: Likewise of splits, where there is such a column.
+        targets: How many labels a text has, and whether they are numbers.
+        on_bad_row: Whether a bad text is an error, or left out and counted.
+        most_characters: A longer text is a bad one.
+    """
+
+    text: str = "text"
+    label: str = "label"
+    id: str | None = None
+    split: str = "split"
+    targets: Targets = "single"
+    on_bad_row: OnBadRow = "error"
+    most_characters: int = MOST_CHARACTERS
+
+
+class TextError(RowError):
+    """A text file that cannot be read."""
+
+
+class _LineTexts(Sequence[str]):
+    """The texts of a JSONL file, read from it when they are asked for; eight bytes a text are in memory."""
+
+    def __init__(self, table: JSONTable, lines: Lines, numbers: Sequence[int], column: str) -> None:
+        self.table, self.lines, self.numbers, self.column = table, lines, array("q", numbers), column
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self.table.row(self.lines, self.numbers[number]).text(self.column)
+
+
+class _FileTexts(Sequence[str]):
+    """The texts of files, read when they are asked for."""
+
+    def __init__(self, paths: Sequence[Path], most: int) -> None:
+        self.paths, self.most = paths, most
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, number: Any) -> Any:
+        return read_text(self.paths[number], self.most)
+
+
+class _Joined(Sequence[str]):
+    """The texts of several sources, one after another."""
+
+    def __init__(self, parts: Sequence[Sequence[str]]) -> None:
+        self.parts = parts
+        self.ends = np.cumsum([len(part) for part in parts])
+
+    def __len__(self) -> int:
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    def __getitem__(self, number: Any) -> Any:
+        part = int(np.searchsorted(self.ends, range(len(self))[number], side="right"))
+        return self.parts[part][number - (int(self.ends[part - 1]) if part else 0)]
+
+
+def read_text_table(path: Path, reading: Reading, *, cache: Path | None, split_seed: int) -> Corpus:
+    """Reads a table of texts and labels: CSV, TSV or JSONL.
+
+    Args:
+        path: The table.
+        reading: The names of the columns, and what is left out.
+        cache: The folder for the index of a JSONL file, whose texts are then not held in memory; None: they are.
+        split_seed: The seed of the split, where the table has no column of splits.
+    """
+    gathered = Gathered(path, reading.targets)
+    texts = _table(path, reading, gathered, cache=cache, needs_label=True)
+    return gathered.corpus(texts, split_seed)
+
+
+def read_text_folder(folder: Path, reading: Reading, *, split_seed: int) -> Corpus:
+    """Reads a folder of text files, a folder a class, perhaps within train, val and test."""
+    if not folder.is_dir():
+        what = "this is a file, where a folder belongs" if folder.exists() else "the folder does not exist"
+        raise DataError(message(folder, None, None, what, f"Check the path, which is taken from {Path.cwd()}."))
+    inside = _folders(folder)
+    parts: list[tuple[Path, int]] = [(folder, NONE)]
+    if inside and {each.name for each in inside} <= set(SPLITS):
+        parts = [(each, SPLITS.index(each.name)) for each in inside]
+        if {split for _, split in parts} != {0, 1, 2}:
+            missing = next(name for name in SPLITS if not (folder / name).is_dir())
+            raise DataError(
+                message(folder, None, None, f"there is no folder {missing!r}", "Add it, or have classes alone.")
+            )
+    gathered, found, others = Gathered(folder, reading.targets), list[Path](), list[Path]()
+    skipped: list[str] = []
+    for part, split in parts:
+        loose = [each for each in _files(part, others) if each.parent == part]
+        others += loose
+        for each in _folders(part):
+            label = unicodedata.normalize("NFC", each.name)
+            for path in _files(each, others):
+                refuse = _refusal(path)
+                try:
+                    read_text(path, reading.most_characters)
+                    gathered.add(path.relative_to(folder).as_posix(), label, split, None, refuse)
+                except TextError as error:
+                    _skip(error, reading, skipped)
+                    continue
+                found.append(path)
+    if skipped:
+        warn(f"{folder}: skipped {len(skipped):,} bad texts. The first: {skipped[0]}")
+    if others:
+        names = [each.relative_to(folder).as_posix() for each in others]
+        warn(f"{folder}: {some_of(names)} left out; a text is a file that ends in .txt, in the folder of its class.")
+    if not found:
+        raise DataError(message(folder, None, None, "no folder in it has a .txt file", "Put each class into a folder."))
+    return gathered.corpus(_FileTexts(found, reading.most_characters), split_seed)
+
+
+def read_texts_at(paths: Sequence[Path], reading: Reading, known: Sequence[str]) -> Corpus:
+    """Texts for a trained model: tables, whose labels may be missing, text files, and folders with all in them.
+
+    A file in a folder that is named like one of the model's labels has this label, and is of the test split.
+    """
+    gathered = Gathered(paths[0], reading.targets, known)
+    parts: list[Sequence[str]] = []
+    for path in paths:
+        kind = Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
+        if path.is_file() and kind in _TABLES:
+            parts.append(_table(path, reading, gathered, cache=None, needs_label=False))
+            continue
+        others: list[Path] = []
+        files = _files(path, others) if path.is_dir() else [path]
+        if path.is_dir() and not files:
+            raise DataError(message(path, None, None, "no .txt file is in this folder", "Name tables by themselves."))
+        for file in files:
+            read_text(file, reading.most_characters)
+            label = unicodedata.normalize("NFC", file.parent.name)
+            named = label if reading.targets != "multi" and label in known else None
+            gathered.add(str(file), named, NONE, None, _refusal(file))
+        parts.append(_FileTexts(files, reading.most_characters))
+    return gathered.corpus(_Joined(parts), 0)
+
+
+def texts_as_written(texts: Sequence[str], targets: Targets, known: Sequence[str]) -> Corpus:
+    """Texts of the command line, or lines of standard input."""
+    gathered = Gathered(Path("--text"), targets, known)
+    for number, text in enumerate(texts, start=1):
+        if not without_markup(text).text.strip():
+            raise DataError(f"text {number} is empty. Write a text.")
+        if "\0" in text:
+            raise DataError(f"text {number}: {NUL.what}. {NUL.remedy}")
+        gathered.add(f"text {number}", None, NONE, None, _refusal(Path("--text")))
+    return gathered.corpus(list(texts), 0)
+
+
+def read_text(path: Path, most: int) -> str:
+    """The text of a file.
+
+    Raises:
+        TextError: The file is not UTF-8, empty, too long, or has NUL characters.
+    """
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise TextError(
+            message(path, None, None, f"the file cannot be read ({error.strerror})", "Check it.")
+        ) from error
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        what = f"byte 0x{raw[error.start]:02x} is not UTF-8 text"
+        raise TextError(message(path, line, None, what, f"Save the file as UTF-8. {skip_hint('files')}")) from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise TextError(message(path, line, None, NUL.what, f"{NUL.remedy} {skip_hint('files')}"))
+    problem = _problem(text, most)
+    if problem is not None:
+        raise TextError(message(path, None, None, problem[0], f"{problem[1]} {skip_hint('files')}"))
+    return text
+
+
+def _table(path: Path, reading: Reading, gathered: Gathered, *, cache: Path | None, needs_label: bool) -> Sequence[str]:
+    """Adds the rows of a table; returns their texts."""
+    named = [reading.text, *([reading.label] if needs_label else []), *([reading.id] if reading.id else [])]
+    kind = Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
+    table: Table
+    if kind == ".jsonl":
+        table = JSONTable(path, required=named, on_bad_row=reading.on_bad_row)
+    else:
+        table = read_table(path, required=named, on_bad_row=reading.on_bad_row)
+    lines = Lines(path, cache) if isinstance(table, JSONTable) and cache is not None else None
+    texts, numbers = list[str](), array("q")
+    seen: dict[str, int] = {}
+    for row, text, id in table.parse(_row_reader(table, reading, gathered, seen)):
+        if lines is None:
+            texts.append(text)
+        numbers.append(row)
+        seen[id] = row
+    if table.skipped:
+        warn(table.report())
+    unused = [name for name in table.columns if name not in (*named, reading.label, reading.split)]
+    if unused:
+        warn(f"{path}: {some_of(unused)} not used; a text has a label, and perhaps an id and a split.")
+    if lines is not None:
+        assert isinstance(table, JSONTable)
+        return _LineTexts(table, lines, numbers, reading.text)
+    return texts
+
+
+def _row_reader(
+    table: Table, reading: Reading, gathered: Gathered, seen: dict[str, int]
+) -> Callable[[Row], tuple[int, str, str]]:
+    has_label, has_split = reading.label in table.columns, reading.split in table.columns
+
+    def read(row: Row) -> tuple[int, str, str]:
+        text = row.text(reading.text)
+        problem = _problem(text, reading.most_characters) if text else None
+        if problem is not None:
+            raise row.error(reading.text, *problem)
+        id = str(row.line) if reading.id is None else row.text(reading.id)
+        if reading.id is not None and id in seen:
+            raise row.error(reading.id, f"{id!r} is the name of line {seen[id]} too", "Give each text its own.")
+        label = row.text(reading.label, empty=True) if has_label else None
+        split = row.choice(reading.split, SPLITS, empty=gathered.known is not None) if has_split else ""
+        if row.is_bad:
+            raise row.error(None, "a cell is bad", "")  # listed already
+        gathered.add(
+            id,
+            label,
+            SPLITS.index(split) if split else NONE,
+            row.line,
+            lambda what, how: row.error(reading.label, what, how),
+        )
+        return row.line, text, id
+
+    return read
+
+
+def _problem(text: str, most: int) -> tuple[str, str] | None:
+    """Why something is no text to read."""
+    if len(text) > most:
+        what = f"the text has {len(text):,} characters, and {most:,} are the most"
+        return what, "Part it, or raise data.most_characters."
+    if not without_markup(text).text.strip():
+        return "the text is empty", "Fill it in."
+    return None
+
+
+def _skip(error: TextError, reading: Reading, skipped: list[str]) -> None:
+    if reading.on_bad_row == "skip":
+        skipped.append(str(error).removesuffix(skip_hint("files")).rstrip())
+        return
+    with collected():
+        raise error
+
+
+def _refusal(path: Path) -> Callable[[str, str], DataError]:
+    return lambda what, how: TextError(message(path, None, None, what, how))
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(each for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
+
+
+def _files(folder: Path, others: list[Path]) -> list[Path]:
+    """The text files in a folder and below, in the order of their names; `others` gets the other ones."""
+    inside: Iterator[Path] = chain.from_iterable(
+        _files(each, others) if each.is_dir() else [each]
+        for each in sorted(folder.iterdir())
+        if not each.name.startswith(".")
+    )
+    found: list[Path] = []
+    for each in inside:
+        (found if each.suffix.lower() == ".txt" else others).append(each)
+    return found

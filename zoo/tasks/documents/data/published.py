@@ -1,0 +1,138 @@
+"""IMDB, 20 Newsgroups and Yelp, as they were published; the validation split is taken from the training texts."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import tarfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+import numpy as np
+
+from zoo.data.download import expect, find_published
+from zoo.data.splits import TEST, TRAIN, VAL
+from zoo.errors import ConfigError, DataError
+from zoo.tasks.documents.data.corpus import Corpus
+from zoo.tasks.documents.labels import Targets
+
+_IMDB_AT = "https://ai.stanford.edu/~amaas/data/sentiment"
+_NEWSGROUPS_AT = "http://qwone.com/~jason/20Newsgroups"
+_YELP_AT = "https://s3.amazonaws.com/fast-ai-nlp"
+_LARGEST = 1 << 22
+"""Bytes of a file in an archive; the longest of these sets has fewer."""
+_SEED = 0
+"""Of the validation split: always the same texts."""
+
+Texts = Iterator[tuple[str, str, int, bytes]]
+"""Name, label, split and content of each text."""
+
+
+def read_imdb(folders: Sequence[Path], *, targets: Targets, validation: int) -> Corpus:
+    """imdb/aclImdb_v1.tar.gz: `aclImdb/{train,test}/{pos,neg}/NUMBER_RATING.txt`; 25,000 texts in each part."""
+    archive = _archive(folders, "imdb", "aclImdb_v1.tar.gz", _IMDB_AT)
+    name = re.compile(r"aclImdb/(train|test)/(pos|neg)/(\d+_(\d+))\.txt")
+
+    def texts() -> Texts:
+        for path, content in _members(archive):
+            if found := name.fullmatch(path):
+                part, kind, number, rating = found.groups()
+                label = rating if targets == "ordinal" else kind
+                yield f"{part}/{kind}/{number}", label, TRAIN if part == "train" else TEST, content
+
+    return _corpus(texts(), archive, targets, validation, lambda raw: raw.decode("utf-8"))
+
+
+def read_newsgroups(folders: Sequence[Path], *, validation: int) -> Corpus:
+    """newsgroups20/20news-bydate.tar.gz: `20news-bydate-{train,test}/GROUP/NUMBER`; headers are left out."""
+    archive = _archive(folders, "newsgroups20", "20news-bydate.tar.gz", _NEWSGROUPS_AT)
+    name = re.compile(r"(?:\./)?20news-bydate-(train|test)/([^/]+)/([^/]+)")
+
+    def texts() -> Texts:
+        for path, content in _members(archive):
+            if found := name.fullmatch(path):
+                part, group, number = found.groups()
+                yield f"{part}/{group}/{number}", group, TRAIN if part == "train" else TEST, content
+
+    return _corpus(texts(), archive, "single", validation, _without_header)
+
+
+def read_yelp(folders: Sequence[Path], *, targets: Targets, validation: int) -> Corpus:
+    r"""yelp/yelp_review_full_csv.tgz: train.csv and test.csv, rows of `"stars","text"`, with \n and doubled quotes."""
+    archive = _archive(folders, "yelp", "yelp_review_full_csv.tgz", _YELP_AT)
+
+    def texts() -> Texts:
+        for path, file in _files(archive):
+            if PurePosixPath(path).name not in ("train.csv", "test.csv"):
+                continue
+            part = PurePosixPath(path).stem
+            rows = csv.reader(io.TextIOWrapper(file, encoding="utf-8", newline=""), strict=True)
+            for number, row in enumerate(rows, start=1):
+                good = len(row) == 2 and row[0] in ("1", "2", "3", "4", "5")
+                expect(good, archive, f"row {number} of {part}.csv is not stars and a text")
+                text = row[1].replace("\\n", "\n").replace('\\"', '"')
+                yield f"{part} {number}", row[0], TRAIN if part == "train" else TEST, text.encode()
+
+    return _corpus(texts(), archive, targets, validation, lambda raw: raw.decode("utf-8"))
+
+
+def _archive(folders: Sequence[Path], folder: str, name: str, source: str) -> Path:
+    paths, _ = find_published([name], [each / folder for each in folders], source=source)
+    return paths[name]
+
+
+def _corpus(texts: Texts, archive: Path, targets: Targets, validation: int, decoded: Callable[[bytes], str]) -> Corpus:
+    try:
+        found = [(id, label, split, decoded(raw)) for id, label, split, raw in texts]
+    except (tarfile.TarError, EOFError, OSError, zlib.error, UnicodeDecodeError, csv.Error) as error:
+        what = f"{archive}: the archive is damaged or cut short ({error})"
+        raise DataError(f"{what}. Remove it, and it will be downloaded again.") from error
+    ids, cells, parts, read = (list(column) for column in zip(*sorted(found), strict=True)) if found else ([],) * 4
+    splits = np.array(parts, dtype=np.int64)
+    for part, name in ((TRAIN, "training"), (TEST, "test")):
+        expect((splits == part).any(), archive, f"it has no {name} texts")
+    names = tuple(sorted(set(cells), key=float if targets == "ordinal" else str))
+    number = {name: place for place, name in enumerate(names)}
+    labels = np.array([number[cell] for cell in cells], dtype=np.int64)
+    known = set(labels[splits == TRAIN].tolist())
+    expect(len(names) > 1 and known == set(range(len(names))), archive, "some label has no training text")
+    return Corpus(read, ids, targets, names, labels, _with_validation(splits, labels, validation))
+
+
+def _with_validation(splits: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
+    """Takes training texts for validation, the same share of every label and always the same texts."""
+    train = np.flatnonzero(splits == TRAIN)
+    if not 0 < count < len(train):
+        raise ConfigError(f"data.validation={count}: write a whole number from 1 to {len(train) - 1:,}")
+    order = train[np.random.default_rng(_SEED).permutation(len(train))]
+    ranked = order[np.argsort(labels[order], kind="stable")]
+    chosen = ranked[np.arange(count) * len(ranked) // count]
+    splits = splits.copy()
+    splits[chosen] = VAL
+    return splits
+
+
+def _files(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    """The files of an archive, one after another, without unpacking it."""
+    with tarfile.open(archive, "r|gz") as opened:
+        for member in opened:
+            file = opened.extractfile(member) if member.isfile() else None
+            if file is not None:
+                yield member.name, file
+
+
+def _members(archive: Path) -> Iterator[tuple[str, bytes]]:
+    """The files of an archive with their content."""
+    for name, file in _files(archive):
+        content = file.read(_LARGEST + 1)
+        expect(len(content) <= _LARGEST, archive, f"{name} has more than {_LARGEST:,} bytes")
+        yield name, content
+
+
+def _without_header(raw: bytes) -> str:
+    """A message without what stands before its first blank line (latin-1, as in the original)."""
+    _, _, body = raw.decode("latin-1").replace("\r\n", "\n").partition("\n\n")
+    return body.replace("\0", " ")

@@ -1,0 +1,118 @@
+"""The data sets of texts that can be named in a configuration; their options are its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from zoo.attention.ranges import Count, Seed
+from zoo.data.tables import OnBadRow
+from zoo.tasks.datasets import dataset
+from zoo.tasks.documents.data.corpus import Corpus
+from zoo.tasks.documents.data.document_data import DocumentData, DocumentSource
+from zoo.tasks.documents.data.files import MOST_CHARACTERS, Reading, read_text_folder, read_text_table
+from zoo.tasks.documents.data.published import read_imdb, read_newsgroups, read_yelp
+from zoo.tasks.documents.labels import Targets
+from zoo.tasks.documents.planted import Reviews, plant
+
+
+@dataset(DocumentData, generator=plant)
+def planted_reviews(generate: Callable[[], Reviews]) -> DocumentSource:
+    """Generated reviews whose class one phrase in one sentence decides: see `planted.plant`."""
+    return DocumentSource(lambda: _corpus(generate()))
+
+
+@dataset(DocumentData)
+def imdb(
+    *, root: str, cache: str | None = None, targets: Literal["single", "ordinal"] = "single", validation: Count = 2500
+) -> DocumentSource:
+    """Film reviews (Maas et al. 2011) with the official test set; `ordinal`: the eight ratings 1-4 and 7-10."""
+    return DocumentSource(partial(read_imdb, _places(root, cache), targets=targets, validation=validation))
+
+
+@dataset(DocumentData)
+def newsgroups20(*, root: str, cache: str | None = None, validation: Count = 1000) -> DocumentSource:
+    """20 Newsgroups (Lang 1995), the version by date, with its test set; headers are left out."""
+    return DocumentSource(partial(read_newsgroups, _places(root, cache), validation=validation))
+
+
+@dataset(DocumentData)
+def yelp(
+    *,
+    root: str,
+    cache: str | None = None,
+    targets: Literal["single", "ordinal"] = "ordinal",
+    validation: Count = 10_000,
+) -> DocumentSource:
+    """Yelp reviews with one to five stars (Zhang et al. 2015) with the official test set."""
+    return DocumentSource(partial(read_yelp, _places(root, cache), targets=targets, validation=validation))
+
+
+@dataset(DocumentData)
+def text_table(
+    *,
+    table: str,
+    text: str = "text",
+    label: str = "label",
+    id: str | None = None,
+    split: str = "split",
+    targets: Targets = "single",
+    on_bad_row: OnBadRow = "error",
+    most_characters: Count = MOST_CHARACTERS,
+    split_seed: Seed = 0,
+    cache: str | None = None,
+) -> DocumentSource:
+    """The user's own texts, a table with a row for each: see data/README.md."""
+    reading = Reading(
+        text=text,
+        label=label,
+        id=id,
+        split=split,
+        targets=targets,
+        on_bad_row=on_bad_row,
+        most_characters=most_characters,
+    )
+    index = None if cache is None else Path(cache)
+    return DocumentSource(partial(read_text_table, Path(table), reading, cache=index, split_seed=split_seed), reading)
+
+
+@dataset(DocumentData)
+def text_folder(
+    *,
+    folder: str,
+    targets: Literal["single", "ordinal"] = "single",
+    on_bad_row: OnBadRow = "error",
+    most_characters: Count = MOST_CHARACTERS,
+    split_seed: Seed = 0,
+) -> DocumentSource:
+    """The user's own texts, a folder a class: see data/README.md."""
+    reading = Reading(targets=targets, on_bad_row=on_bad_row, most_characters=most_characters)
+    return DocumentSource(partial(read_text_folder, Path(folder), reading, split_seed=split_seed), reading)
+
+
+def _corpus(reviews: Reviews) -> Corpus:
+    """Generated reviews as sentences of words."""
+    words = [reviews.vocabulary[number] for number in reviews.words.tolist()]
+    ends = reviews.sentence_lengths.cumsum()
+    sentences = [" ".join(words[end - size : end]) for end, size in zip(ends, reviews.sentence_lengths, strict=True)]
+    last = reviews.review_lengths.cumsum()
+    first = last - reviews.review_lengths
+    bounds = np.concatenate([[0], ends])
+    return Corpus(
+        texts=[sentences[start:end] for start, end in zip(first, last, strict=True)],
+        ids=[f"review {number}" for number in range(1, len(reviews.labels) + 1)],
+        targets="single",
+        label_names=tuple(reviews.classes),
+        labels=reviews.labels,
+        splits=reviews.splits,
+        gold_words=[reviews.gold_words[bounds[start] : bounds[end]] for start, end in zip(first, last, strict=True)],
+        gold_sentences=[reviews.gold_sentences[start:end] for start, end in zip(first, last, strict=True)],
+    )
+
+
+def _places(root: str, cache: str | None) -> list[Path]:
+    return [Path(root)] if cache is None else [Path(root), Path(cache)]

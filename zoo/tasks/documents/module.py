@@ -1,0 +1,324 @@
+"""Classification of documents: loss and metrics of one label, of several, and of ratings; which words weighed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torchmetrics import Metric
+from torchmetrics.classification import (
+    MulticlassConfusionMatrix,
+    MulticlassF1Score,
+    MultilabelF1Score,
+)
+
+from zoo.attention import AttentionMap, EdgeSupport
+from zoo.attention.ranges import Count, Positive, Rate
+from zoo.errors import ConfigError, nearest
+from zoo.maps.score import pointing
+from zoo.tasks.calibration import CalibrationError
+from zoo.tasks.command_options import CommandOption
+from zoo.tasks.contract import Invariance, Task
+from zoo.tasks.documents.answers import answers
+from zoo.tasks.documents.batch import Documents
+from zoo.tasks.documents.labels import LabelSet
+from zoo.tasks.documents.weights import looked_at, sentence_weights
+from zoo.training import ranks
+from zoo.training.optimisation import Optimisation
+
+if TYPE_CHECKING:
+    pass
+
+SCORED = "words x sentences"
+"""The name of the scored map."""
+
+
+class DocumentClassifier(Task):
+    """Cross-entropy of a document's label, or of each label for itself where it may have several.
+
+    Of several labels, accuracy is the share of documents all of whose labels are right. Ratings are labels too; their
+    mean absolute error is that of the median of the predicted distribution, which has the least.
+
+    Args:
+        net: `(words, classes) -> Module`, from a batch of documents to one logit a label.
+        optimisation: Optimiser, schedule, frozen layers and rates.
+        words, classes: From the data.
+        smoothing: Of single labels in training: this share is spread evenly over all.
+        class_weights: How much the loss of each label counts: `balanced`, the inverse of how often it occurs; or by
+            name, 1 for those that are not named. Of several labels, that of documents with the label.
+    """
+
+    primary = "val/accuracy"
+    primary_mode = "max"
+    headline = ("accuracy", "f1_macro", "mae", "calibration_error", "loss")
+
+    def __init__(
+        self,
+        *,
+        net: Callable[..., nn.Module],
+        optimisation: Optimisation,
+        words: Count,
+        classes: Count,
+        smoothing: Rate = 0.0,
+        class_weights: Literal["balanced"] | Mapping[str, Positive] | None = None,
+    ) -> None:
+        super().__init__(optimisation=optimisation)
+        self.net = net(words=words, classes=classes)
+        self.smoothing = smoothing
+        self.class_weights = class_weights
+        self.classes = classes
+        kinds: dict[str, Any] = {"single": MulticlassF1Score, "multi": MultilabelF1Score}
+        self.f1 = nn.ModuleDict(
+            {
+                f"{kind}_{average}": made(max(2, classes), average=average)
+                for kind, made in kinds.items()
+                for average in ("macro", "micro")
+            }
+        )
+        self.confusion = MulticlassConfusionMatrix(max(2, classes))
+        self.calibration = CalibrationError()
+        self.val_loss, self.val_accuracy, self.val_mae = (ranks.MeanOfTargets() for _ in range(3))
+        self.test_loss, self.test_accuracy, self.test_mae = (ranks.MeanOfTargets() for _ in range(3))
+        self.sentence_pointing, self.word_pointing = (ranks.MeanOfTargets() for _ in range(2))
+        self.shortcut_weight, self.without_shortcut = (ranks.MeanOfTargets() for _ in range(2))
+        self._confusion: list[dict[str, Any]] = []
+        self._labels: LabelSet | None = None
+
+    @classmethod
+    def mode_of(cls, metric: str) -> Literal["min", "max"] | None:
+        return "min" if metric.endswith("mae") else super().mode_of(metric)
+
+    def forward(self, batch: Documents) -> Float[Tensor, "b classes"]:
+        logits: Tensor = self.net(batch)
+        return logits
+
+    def training_step(self, batch: Documents, batch_idx: int) -> Tensor:
+        losses = self._losses(self(batch), batch, training=True)
+        loss = ranks.mean_loss(losses.sum(), len(batch))
+        self.log("train/loss", loss, on_step=True, on_epoch=False, batch_size=len(batch), sync_dist=ranks.world() > 1)
+        return loss
+
+    def validation_step(self, batch: Documents, batch_idx: int) -> None:
+        logits = self(batch)
+        self.val_loss.update(self._losses(logits, batch))
+        self.val_accuracy.update(_is_right(logits, batch))
+        metrics: dict[str, Metric] = {"val/loss": self.val_loss, "val/accuracy": self.val_accuracy}
+        if _labels(batch).targets == "ordinal":
+            self.val_mae.update(_distance(logits, batch))
+            metrics["val/mae"] = self.val_mae
+        self.log_dict(metrics, on_step=False, on_epoch=True, batch_size=len(batch))
+
+    def test_step(self, batch: Documents, batch_idx: int) -> None:
+        """Every metric of a batch, whichever split it is of; `run` names them after it."""
+        logits, weights = looked_at(self.net, batch)
+        self._labels = labels = _labels(batch)
+        targets = labels.targets
+        kind = "multi" if targets == "multi" else "single"
+        self.test_loss.update(self._losses(logits, batch))
+        self.test_accuracy.update(_is_right(logits, batch))
+        metrics: dict[str, Metric] = {"test/loss": self.test_loss, "test/accuracy": self.test_accuracy}
+        for average in ("macro", "micro"):
+            found: Any = self.f1[f"{kind}_{average}"]
+            found.update(logits.sigmoid() if kind == "multi" else logits, batch.labels.long())
+            metrics[f"test/f1_{average}"] = found
+        if kind == "multi":  # each label is a choice of two
+            each = logits.flatten()
+            self.calibration.update(torch.stack([torch.zeros_like(each), each], 1), batch.labels.flatten().long())
+        else:
+            self.calibration.update(logits, batch.labels)
+            self.confusion.update(logits, batch.labels)
+        metrics["test/calibration_error"] = self.calibration
+        if targets == "ordinal":
+            self.test_mae.update(_distance(logits, batch))
+            metrics["test/mae"] = self.test_mae
+        metrics |= self._truth(batch, weights) | self._shortcut(batch, weights)
+        self.log_dict(metrics, on_step=False, on_epoch=True, batch_size=len(batch))
+
+    def on_test_epoch_start(self) -> None:
+        self.confusion.reset()
+
+    def on_test_epoch_end(self) -> None:
+        self._confusion = []
+        if self._labels is None or self._labels.targets == "multi":
+            return
+        names, counts = self._labels.names, self.confusion.compute().tolist()  # here, where all processes are
+        self._confusion = [
+            {"label / prediction": name, **dict(zip(names, row, strict=True))}
+            for name, row in zip(names, counts, strict=True)
+        ]
+
+    def tables(self) -> dict[str, list[dict[str, Any]]]:
+        """The confusion matrix of the last split that was evaluated: a row a label, a column a prediction."""
+        return {"confusion": self._confusion} if self._confusion else {}
+
+    def explain(self, batch: Documents) -> AttentionMap:
+        """The scored map: of each document, the weight of each word, times that of its sentence in a hierarchy."""
+        _, weights = looked_at(self.net, batch)
+        if weights is None:
+            raise ConfigError("this model has no map of its words: its attention has no weights")
+        return scored_map(weights, batch)
+
+    predict_options = (CommandOption(name="explain", kind=None, help="the sentences and words that weighed most"),)
+
+    def answering(self, *, explain: bool = False) -> Callable[[Any], dict[str, list[Any]]]:
+        """`zoo predict`: the label of each text and, on request, what weighed."""
+        return lambda batch: answers(self, batch, explain=explain)
+
+    def predict_step(self, batch: Documents, batch_idx: int = 0) -> dict[str, list[Any]]:
+        """One column a key, one entry a document; `loss` is None where the label is not known."""
+        logits = self(batch)
+        known = _known(batch)
+        losses = self._losses(logits, batch, known=known).tolist()
+        return {
+            "id": list(batch.ids),
+            "split": list(batch.splits),
+            "label": _named(batch, known),
+            **predicted(logits, batch),
+            "loss": [value if is_known else None for value, is_known in zip(losses, known.tolist(), strict=True)],
+        }
+
+    def invariants(self, batch: Documents) -> Sequence[Invariance]:
+        """A document's output is its own: the other documents of the batch do not matter."""
+        if len(batch) < 2:
+            return ()
+        return (Invariance("other documents of the batch", batch.some([0]), lambda out: out[:1]),)
+
+    def vocabularies(self) -> dict[str, dict[str, int]]:
+        """Vectors of words are matched by the tokens, rows of the last layer by the labels."""
+        return {
+            "tokens": {"net.vectors.table.weight": 0},
+            "labels": {"net.head.weight": 0, "net.head.bias": 0},
+        }
+
+    def stages(self) -> list[str]:
+        parts = [name for name, _ in self.net.named_children() if name not in ("dropout", "head")]
+        return [f"net.{name}" for name in (*parts, "head")]
+
+    def _losses(
+        self, logits: Tensor, batch: Documents, *, training: bool = False, known: Tensor | None = None
+    ) -> Float[Tensor, " b"]:
+        """Of each document. The weights of labels and smoothing are those of training."""
+        labels = _labels(batch)
+        weights = self._weights(labels).to(logits.device) if training and self.class_weights is not None else None
+        if labels.targets == "multi":
+            each = F.binary_cross_entropy_with_logits(
+                logits, batch.labels.to(logits.dtype), pos_weight=weights, reduction="none"
+            )
+            return each.mean(1)
+        smoothing = self.smoothing if training else 0.0
+        targets = batch.labels if known is None else batch.labels.clamp(min=0)
+        return F.cross_entropy(logits, targets, weight=weights, reduction="none", label_smoothing=smoothing)
+
+    def _weights(self, labels: LabelSet) -> Float[Tensor, " classes"]:
+        if self.class_weights == "balanced":
+            return labels.balanced()
+        assert isinstance(self.class_weights, Mapping)
+        for name in self.class_weights:
+            if str(name) not in labels.names:
+                raise ConfigError(
+                    f"model.class_weights: there is no label {name!r}. {nearest(str(name), labels.names)}"
+                )
+        given = {str(name): value for name, value in self.class_weights.items()}
+        return torch.tensor([float(given.get(name, 1.0)) for name in labels.names])
+
+    def _truth(self, batch: Documents, weights: Tensor | None) -> dict[str, Metric]:
+        if batch.gold_words is None or batch.gold_sentences is None or weights is None:
+            return {}
+        sentences, words = points(weights, batch)
+        self.sentence_pointing.update(sentences)
+        self.word_pointing.update(words)
+        return {"truth/sentence_pointing": self.sentence_pointing, "truth/word_pointing": self.word_pointing}
+
+    def _shortcut(self, batch: Documents, weights: Tensor | None) -> dict[str, Metric]:
+        """The weight on planted words, and the accuracy where an unknown word stands in their place."""
+        if batch.planted is None:
+            return {}
+        metrics: dict[str, Metric] = {"test/accuracy_without_shortcut": self.without_shortcut}
+        self.without_shortcut.update(_is_right(self(batch.without_planted()), batch))
+        if weights is not None:
+            self.shortcut_weight.update(weights[batch.planted])
+            metrics["test/shortcut_weight"] = self.shortcut_weight
+        return metrics
+
+
+def scored_map(weights: Float[Tensor, " w"], batch: Documents) -> AttentionMap:
+    """The weights of words as a map: a query a document, whose keys are its words."""
+    support = EdgeSupport.from_groups(batch.word_documents, len(batch))
+    return AttentionMap(SCORED, weights[:, None], EdgeSupport.axes, support, (0,))
+
+
+def points(weights: Float[Tensor, " w"], batch: Documents) -> tuple[Float[Tensor, " n"], Float[Tensor, " m"]]:
+    """Of each document, whether the heaviest sentence is gold; of each gold sentence, whether its heaviest word is."""
+    assert batch.gold_words is not None
+    assert batch.gold_sentences is not None
+    sentences = pointing(sentence_weights(weights, batch), batch.gold_sentences, query=batch.documents)
+    inside = batch.gold_sentences[batch.sentences]
+    return sentences, pointing(weights, batch.gold_words, inside, query=batch.sentences)
+
+
+def predicted(logits: Float[Tensor, "b classes"], batch: Documents) -> dict[str, list[Any]]:
+    """What is predicted of each document, and how probable it is."""
+    labels = _labels(batch)
+    if labels.targets == "multi":
+        chances = logits.float().sigmoid()
+        ranked = chances.topk(min(5, chances.shape[1]))
+        return {
+            "prediction": [
+                "; ".join(name for name, p in zip(labels.names, row, strict=True) if p > 0.5)
+                for row in chances.tolist()
+            ],
+            "probability": chances.maximum(1.0 - chances).prod(1).tolist(),
+            "labels": [
+                "; ".join(f"{labels.names[at]} {p:.4f}" for at, p in zip(places, values, strict=True))
+                for places, values in zip(ranked.indices.tolist(), ranked.values.tolist(), strict=True)
+            ],
+        }
+    probability, best = logits.float().softmax(-1).max(-1)
+    found: dict[str, list[Any]] = {
+        "prediction": [labels.names[at] for at in best.tolist()],
+        "probability": probability.tolist(),
+    }
+    if labels.targets == "ordinal":
+        found["median"] = [labels.names[at] for at in _median(logits).tolist()]
+    return found
+
+
+def _labels(batch: Documents) -> LabelSet:
+    assert batch.label_set is not None
+    return batch.label_set
+
+
+def _known(batch: Documents) -> Tensor:
+    """Which documents have a label that is known."""
+    if _labels(batch).targets == "multi":
+        return torch.tensor([bool(split) for split in batch.splits])
+    return batch.labels >= 0
+
+
+def _named(batch: Documents, known: Tensor) -> list[str]:
+    names = _labels(batch).names
+    if _labels(batch).targets == "multi":
+        rows = zip(batch.labels.tolist(), known.tolist(), strict=True)
+        return ["; ".join(n for n, is_so in zip(names, row, strict=True) if is_so) if has else "" for row, has in rows]
+    return [names[label] if label >= 0 else "" for label in batch.labels.tolist()]
+
+
+def _is_right(logits: Tensor, batch: Documents) -> Float[Tensor, " b"]:
+    if _labels(batch).targets == "multi":
+        return ((logits > 0) == batch.labels).all(1).float()
+    return (logits.argmax(-1) == batch.labels).float()
+
+
+def _median(logits: Tensor) -> Tensor:
+    """The least label whose cumulative probability reaches a half."""
+    reached = logits.float().softmax(-1).cumsum(-1) >= 0.5
+    return torch.where(reached.any(-1), reached.int().argmax(-1), logits.shape[-1] - 1)
+
+
+def _distance(logits: Tensor, batch: Documents) -> Float[Tensor, " b"]:
+    values = _labels(batch).values.to(logits.device)
+    return (values[_median(logits)] - values[batch.labels]).abs()
