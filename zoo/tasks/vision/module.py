@@ -23,7 +23,7 @@ from zoo.tasks.contract import Invariance, Published, Task
 from zoo.tasks.vision.batch import Images
 from zoo.tasks.vision.costs import gate_costs
 from zoo.tasks.vision.maps.map_source import PictureMaps
-from zoo.tasks.vision.maps.scored import How, Look, gold_cells, heat, look, refusal, usual
+from zoo.tasks.vision.maps.scored import Explanation, How, default_map, explanation, gold_cells, heat, refusal
 from zoo.tasks.vision.nets.picture_net import PictureNet, TokenNet
 from zoo.tasks.vision.nets.pretrained import published
 from zoo.training import ranks
@@ -46,8 +46,8 @@ class ImageClassifier(Task):
         mixup: Alpha of mixup (Zhang et al. 2018); 0 for none.
         cutmix: Alpha of CutMix (Yun et al. 2019); 0 for none. With both, each batch uses one of them at random.
         channels_last: If True, the net uses this memory format, which is faster for convolutions.
-        explain: Method of the scored map, see `maps.scored`. Default: that of `usual`; without one (attention that has
-            no weights) the model has no map.
+        explain: Method of the scored map, see `maps.scored`. Default: that of `default_map`. If the net has none, such
+            as with attention that has no weights, the model has no map.
     """
 
     primary = "val/accuracy"
@@ -85,7 +85,7 @@ class ImageClassifier(Task):
         why_not = None if explain is None else refusal(self.net, explain)
         if why_not:
             raise ConfigError(f"model.explain={explain}: {why_not}")
-        self._how = usual(self.net) if explain is None else explain
+        self._how = default_map(self.net) if explain is None else explain
         self.smoothing = smoothing
         self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
         self.mix = _mixing(mixup, cutmix, classes)
@@ -160,9 +160,9 @@ class ImageClassifier(Task):
             raise ConfigError("this model has no map of where it looks: its attention has no weights, and no class map")
         return self._how
 
-    def look(self, pixels: Float[Tensor, "b c h w"]) -> Look:
+    def explanation(self, pixels: Float[Tensor, "b c h w"]) -> Explanation:
         """Computes logits and the scored map in one pass."""
-        return look(self.net, self._in_memory_format(pixels), self.explain_by)
+        return explanation(self.net, self._in_memory_format(pixels), self.explain_by)
 
     def heat(self, batch: Images) -> Float[Tensor, "b r c"]:
         """Computes the scored map on the net's grid of cells."""

@@ -22,7 +22,7 @@ from zoo.attention import (
     SqueezeExcitation,
     record,
 )
-from zoo.tasks.vision.maps.scored import gold_cells, heat, refusal, usual
+from zoo.tasks.vision.maps.scored import default_map, gold_cells, heat, refusal
 from zoo.tasks.vision.nets.cct import CCT
 from zoo.tasks.vision.nets.resnet import ResNet
 from zoo.tasks.vision.nets.swin import Swin
@@ -215,7 +215,7 @@ def test_saliency_is_the_slope_at_each_pixel(kind: str) -> None:
 
 
 def test_the_class_map_is_usual_where_there_are_spatial_gates() -> None:
-    assert usual(ResNet(**SIZES, depth=8, gate=CBAM)) == "cam"
+    assert default_map(ResNet(**SIZES, depth=8, gate=CBAM)) == "cam"
 
 
 def test_a_picture_without_evidence_has_no_heat() -> None:

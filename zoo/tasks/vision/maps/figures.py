@@ -1,4 +1,4 @@
-"""Pictures of where a net looks: heat laid over the photo, small multiples of layers and heads, gates by class."""
+"""Draws heat maps over photos, small multiples of layers and heads, and channel gates by class."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure
 
 Box = tuple[float, float, float, float]
-"""Top, left, height and width, in pixels of a picture."""
+"""Top, left, height and width in pixels of a picture."""
 
 _LONGEST = 640
-"""Pixels of a photo's longer side in a picture; more are not seen there."""
+"""Maximum number of pixels along the longer side of a drawn photo; more would not be visible."""
 _STRONGEST = 0.8
-"""Opacity of the greatest heat: the photo is seen through it."""
+"""Opacity of the maximum heat, so that the photo remains visible."""
 _ACROSS = 6
 _MOST = 12
 _CELL = 1.35
@@ -38,7 +38,7 @@ _LAYERS = 4
 
 @dataclass(frozen=True, eq=False)
 class Panels:
-    """Small pictures of the same photo, each with a heat of its own."""
+    """A row of small copies of the photo, each with a heat map."""
 
     title: str
     names: Sequence[str]
@@ -51,21 +51,22 @@ def sheet(
     *,
     title: str,
     name: str,
-    said: str = "",
+    description: str = "",
     seen: Box | None = None,
     panels: Sequence[Panels] = (),
 ) -> Figure:
-    """One example: the photo, the photo under the scored heat, and smaller ones of layers and heads.
+    """Draws one example: the photo, the photo with the scored map, and small ones with layers and heads.
 
-    Of more than twelve panels twelve at equal distances are drawn.
+    Of a row with more than twelve panels, twelve at equal distances are drawn.
 
     Args:
-        picture: As the file has it. Its gold is framed.
-        heat: Over the part of the picture that the net sees.
-        title: What was predicted, and what it is.
-        name: What the heat is: "rollout".
-        said: Where it lies, in words.
-        seen: That part; None for all of it.
+        picture: The picture as the file has it. Its gold is framed.
+        heat: The scored map, over the part of the picture that the net sees.
+        title: The prediction and the label.
+        name: Name of the scored map, such as "rollout".
+        description: A sentence on the map.
+        seen: The part of the picture that the net sees. Default: all.
+        panels: Rows of small pictures.
     """
     from matplotlib.figure import Figure
 
@@ -77,7 +78,7 @@ def sheet(
     figure = Figure(figsize=(8.6, sum(heights) + 0.75), layout="constrained", facecolor="white")
     figure.suptitle(draw.short(title, 80), fontsize=13, color=draw.INK, fontweight="bold", parse_math=False)
     parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
-    _pair(parts[0], picture, heat, name=name, said=said, seen=seen)
+    _pair(parts[0], picture, heat, name=name, description=description, seen=seen)
     for part, group, count in zip(parts[1:], groups, rows, strict=True):
         part.suptitle(group.title, fontsize=10, color=draw.QUIET, x=0.012, ha="left", parse_math=False)
         for axes in (cells := part.subplots(count, _ACROSS, squeeze=False).flatten()):
@@ -89,7 +90,7 @@ def sheet(
 
 
 def overlay(axes: Axes, picture: Picture, heat: Float[Tensor, "r c"] | None, *, seen: Box | None = None) -> Any:
-    """The photo, in grey under the heat, and a frame around its gold; the heat's image, for a colour bar."""
+    """Draws the photo, grey under heat, with a frame around gold; returns the heat's image, for its colour bar."""
     height, width = picture.pixels.shape[1:]
     pixels = _small(picture.pixels)
     extent = (0.0, float(width), float(height), 0.0)
@@ -105,7 +106,7 @@ def overlay(axes: Axes, picture: Picture, heat: Float[Tensor, "r c"] | None, *, 
 
 
 def colours() -> Any:
-    """From transparent to opaque, and to the eye evenly from dark to light: matplotlib's viridis."""
+    """Returns matplotlib's viridis with opacity that rises with the value."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
 
@@ -115,15 +116,15 @@ def colours() -> Any:
 
 
 def upsampled(heat: Float[Tensor, "r c"], size: tuple[int, int]) -> Float[Tensor, "h w"]:
-    """Bilinear, each place's value at its middle."""
+    """Interpolates a heat map bilinearly, with the value of each cell at its centre."""
     return F.interpolate(heat.float()[None, None], size=size, mode="bilinear", align_corners=False)[0, 0]
 
 
 def gate_figure(table: pd.DataFrame) -> Figure:
-    """Mean gates by class: a panel a layer, a row a class, a column a channel; those that differ most between classes.
+    """Draws mean gates, with a panel for each layer, a row for each class, and the channels that differ most by class.
 
     Args:
-        table: layer, site, channel, class, mean, sd, n; as `GateTable` makes it.
+        table: The table of `GateTable.frame`: layer, site, channel, class, mean, sd, n.
     """
     from matplotlib.figure import Figure
 
@@ -156,8 +157,8 @@ def gate_figure(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def _pair(figure: SubFigure, picture: Picture, heat: Tensor, *, name: str, said: str, seen: Box | None) -> None:
-    """The photo, and beside it the photo with its heat."""
+def _pair(figure: SubFigure, picture: Picture, heat: Tensor, *, name: str, description: str, seen: Box | None) -> None:
+    """Draws the photo beside the photo with its heat."""
     plain, hot = figure.subplots(1, 2)
     overlay(plain, picture, None)
     image = overlay(hot, picture, heat, seen=seen)
@@ -166,12 +167,12 @@ def _pair(figure: SubFigure, picture: Picture, heat: Tensor, *, name: str, said:
     hot.set_title(name, fontsize=10, color=draw.QUIET, parse_math=False)
     if image is not None:
         _bar(figure, image, [hot], "share of the heat")
-    if said:
-        figure.supxlabel(said, fontsize=10.5, color=draw.INK, parse_math=False)
+    if description:
+        figure.supxlabel(description, fontsize=10.5, color=draw.INK, parse_math=False)
 
 
 def _lay(axes: Axes, heat: Tensor, seen: Box, size: tuple[int, int]) -> Any:
-    """Heat over the part of a picture that the net saw. Equal heat everywhere has the colour of the middle."""
+    """Draws heat over the part of a picture that the net saw. Uniform heat has the middle colour."""
     top, left, tall, wide = seen
     fine = [max(1, round(_LONGEST / 2 * side / max(tall, wide))) for side in (tall, wide)]
     greatest = max(float(heat.max()), 2 * float(heat.mean())) or 1.0
@@ -186,7 +187,7 @@ def _lay(axes: Axes, heat: Tensor, seen: Box, size: tuple[int, int]) -> Any:
 
 
 def _frame(axes: Axes, gold: Bool[Tensor, "h w"]) -> None:
-    """The outline of gold pixels, on a white one, so that it is seen on any photo."""
+    """Draws the outline of gold pixels, with a white border that is visible on any photo."""
     from matplotlib.collections import LineCollection
 
     padded = np.pad(gold.cpu().numpy(), 1)
@@ -199,7 +200,7 @@ def _frame(axes: Axes, gold: Bool[Tensor, "h w"]) -> None:
 
 
 def _runs(marked: np.ndarray) -> list[tuple[int, int, int]]:
-    """Row, start and end of each run of marked cells."""
+    """Returns the row, start and end of each run of marked cells."""
     edges = np.diff(np.pad(marked.astype(np.int8), ((0, 0), (1, 1))), axis=1)
     starts, ends = np.argwhere(edges == 1), np.argwhere(edges == -1)
     return [(int(row), int(start), int(end)) for (row, start), (_, end) in zip(starts, ends, strict=True)]
@@ -214,7 +215,7 @@ def _bar(figure: Figure | SubFigure, image: Any, axes: Sequence[Axes], label: st
 
 
 def _shown(pixels: Shaped[Tensor, "c h w"], *, is_grey: bool) -> np.ndarray:
-    """Pixels as they are drawn: three channels in colour, or their brightness, which leaves colour to the heat."""
+    """Returns pixels for drawing, in colour or, if colour is reserved for the heat, in grey."""
     if len(pixels) not in (1, 3):
         pixels = pixels.float().mean(0, keepdim=True)
     if len(pixels) == 1 or is_grey:
@@ -225,7 +226,7 @@ def _shown(pixels: Shaped[Tensor, "c h w"], *, is_grey: bool) -> np.ndarray:
 
 
 def _small(pixels: Shaped[Tensor, "c h w"]) -> Shaped[Tensor, "c h2 w2"]:
-    """A photo that is much larger than it is drawn, smaller."""
+    """Downsamples a photo that is larger than `_LONGEST`."""
     factor = _LONGEST / max(pixels.shape[1:])
     if factor >= 1:
         return pixels
@@ -239,7 +240,7 @@ def _thinned(group: Panels) -> Panels:
 
 
 def _spread(count: int, most: int) -> list[int]:
-    """At most so many numbers below `count`, at equal distances, with the first and the last."""
+    """Returns at most `most` numbers below `count`, at equal distances, including the first and the last."""
     if count <= most:
         return list(range(count))
     return [round(at * (count - 1) / (most - 1)) for at in range(most)]

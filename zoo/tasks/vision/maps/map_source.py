@@ -1,4 +1,4 @@
-"""The maps of pictures: where the model looks at all of a split, and some of them drawn."""
+"""Maps of pictures: a table of all pictures of a split, and drawings of some."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zoo.maps.words import number
 from zoo.tasks.vision.batch import Images, Picture, collate
 from zoo.tasks.vision.maps.figures import Panels, gate_figure, sheet
 from zoo.tasks.vision.maps.naming import heads_over_picture, named_maps, scored_map
-from zoo.tasks.vision.maps.scored import Look
+from zoo.tasks.vision.maps.scored import Explanation
 from zoo.tasks.vision.maps.survey import Survey
 from zoo.tasks.vision.maps.words import where_it_looks
 from zoo.tasks.vision.nets.picture_net import TokenNet
@@ -33,8 +33,11 @@ if TYPE_CHECKING:
 
 
 class PictureMaps(MapSource):
-    """`places` has a row for each picture of the test split, or of the user's own; `gates` the mean channel gates of
-    each class; `heat` the scored map of those that are drawn."""
+    """Maps of the pictures of a split, and tables.
+
+    The table `places` has a row for each picture of the split, `gates` the mean channel gates of each class, and `heat`
+    the scored maps of the pictures that are drawn.
+    """
 
     noun = "picture"
 
@@ -64,8 +67,8 @@ class PictureMaps(MapSource):
         for which in self.chosen:
             batch = self._batch(which)
             with torch.inference_mode(), self.recording() as found:
-                look = self.module.look(batch.pixels)
-            yield _OnePicture(self.module, self.data, self.pictures[which], batch, found, look)
+                explanation = self.module.explanation(batch.pixels)
+            yield _OnePicture(self.module, self.data, self.pictures[which], batch, found, explanation)
 
     def truth(self) -> dict[str, float | None]:
         return self._survey.truth()
@@ -92,7 +95,7 @@ class PictureMaps(MapSource):
         return f"{'test ' * (self.split == 'test')}picture{'s' * (len(self._survey) != 1)}"
 
     def _batch(self, which: int) -> Images:
-        """One picture as the net takes it."""
+        """Returns a batch of one preprocessed picture."""
         seen = self.data.preprocessing
         names = self.pictures.label_names
         return collate([seen(self.pictures[which])], mean=seen.mean, std=seen.std, label_names=names)
@@ -100,22 +103,22 @@ class PictureMaps(MapSource):
 
 @dataclass(frozen=True, eq=False)
 class _OnePicture(MappedExample):
-    """One picture, what the model says of it, and what was recorded meanwhile."""
+    """One picture with the prediction, the scored map and the recording of one pass."""
 
     module: ImageClassifier
     data: ImageData
     picture: Picture
     batch: Images
     found: Recording
-    look: Look
+    explanation: Explanation
 
     @property
     def heat(self) -> Float[Tensor, "r c"]:
-        return self.look.heat[0].cpu()
+        return self.explanation.heat[0].cpu()
 
     @property
     def probabilities(self) -> Float[Tensor, " classes"]:
-        return self.look.logits[0].float().softmax(-1)
+        return self.explanation.logits[0].float().softmax(-1)
 
     @property
     def id(self) -> str:
@@ -135,17 +138,17 @@ class _OnePicture(MappedExample):
         return float(self.probabilities.max())
 
     @property
-    def said(self) -> str:
+    def description(self) -> str:
         return where_it_looks(self.heat, self.module.explain_by)
 
     @property
     def title(self) -> str:
-        said = f"predicted {self.prediction} ({number(self.probability)})"
-        return f"{said}, is {self.label}" if self.label else said
+        prediction = f"predicted {self.prediction} ({number(self.probability)})"
+        return f"{prediction}, is {self.label}" if self.label else prediction
 
     @property
     def size(self) -> tuple[int, int]:
-        """Height and width of what the net was given."""
+        """Height and width of the net's input."""
         return self.batch.pixels.shape[2], self.batch.pixels.shape[3]
 
     @property
@@ -154,7 +157,7 @@ class _OnePicture(MappedExample):
 
     @property
     def words(self) -> list[str]:
-        return [f"{self.id}: {self.title}; {self.said}"]
+        return [f"{self.id}: {self.title}; {self.description}"]
 
     def maps(self) -> Iterator[NamedMap]:
         gold, how = self.batch.gold, self.module.explain_by
@@ -169,7 +172,7 @@ class _OnePicture(MappedExample):
             self.heat,
             title=self.title,
             name=self.module.explain_by.replace("_", " "),
-            said=self.said,
+            description=self.description,
             seen=self.data.preprocessing.seen(height, width),
             panels=self._panels(),
         )
@@ -179,7 +182,7 @@ class _OnePicture(MappedExample):
         yield Table("heat", [self._rows()])
 
     def _panels(self) -> list[Panels]:
-        """Each layer, averaged over its heads; each head of the last layer that has several."""
+        """Returns rows of panels: each layer, averaged over its heads, and each head of the last layer with several."""
         net = self.module.net
         layer = {site: at for at, site in enumerate(sites(net))}
         maps = {site: heads_over_picture(net, each, self.size) for site, each in self.found.items()}
@@ -205,7 +208,7 @@ class _OnePicture(MappedExample):
         return made
 
     def _rows(self) -> pd.DataFrame:
-        """id, row, column, heat."""
+        """Returns a table of the scored map: id, row, column, heat."""
         import pandas as pd
 
         rows, columns = self.heat.shape
@@ -220,5 +223,5 @@ class _OnePicture(MappedExample):
 
 
 def _block(site: str) -> str:
-    """The block that a gate belongs to."""
+    """Returns the name of the block that a gate belongs to."""
     return site.removeprefix("gates.").removesuffix(".spatial").removesuffix(".gate")

@@ -1,4 +1,4 @@
-"""Recorded maps over the cells of a picture, with names."""
+"""Names the cells and tokens of recorded maps, and converts maps to the cells of a picture."""
 
 from __future__ import annotations
 
@@ -19,38 +19,40 @@ from zoo.tasks.vision.nets.windows import Windows
 def named_maps(
     net: PictureNet, found: Mapping[str, AttentionMap], size: tuple[int, int], gold: Bool[Tensor, "1 h w"] | None = None
 ) -> Iterator[NamedMap]:
-    """Each map of a recording of one picture.
+    """Yields the maps of a recording of one picture, with names.
 
-    Patches are called r2c5, rows and columns counted from 1; what stands in front of them is `class`, `register 1` ...
-    The windows of a Swin become one map over the picture, as edges between its cells. Gold is that of the class token,
-    of sequence pooling and of spatial gates; other queries have none.
+    The names of patches are r2c5, with rows and columns counted from 1; those of tokens in front of them are `class`,
+    `register 1` and so on. The windows of a Swin become one map with edges between the cells of the picture. The class
+    token, sequence pooling and spatial gates have gold; other queries have none.
 
     Args:
-        size: Height and width of the picture that the net was given.
-        gold: Its pixels where attention belongs.
+        net: The net.
+        found: The recording.
+        size: Height and width of the net's input.
+        gold: True at its pixels that determine the label.
     """
     for site, each in found.items():
         yield _named(net, site, each, size, gold)
 
 
 def scored_map(found: AttentionMap, grid: tuple[int, int], gold: Bool[Tensor, "1 h w"] | None = None) -> NamedMap:
-    """The map that an ImageClassifier is scored by: one query, the picture."""
+    """Names the scored map, whose only query is the picture."""
     labels = {"query": ["picture"], "key": cell_names(grid)}
     marks = None if gold is None else gold_cells(gold, grid)
     return NamedMap(found, labels, {"query": "picture", "key": "place"}, marks)
 
 
 def cell_names(grid: tuple[int, int]) -> list[str]:
-    """The names of the cells of a grid, in reading order."""
+    """Returns the names of the cells of a grid, row by row."""
     rows, columns = grid
     return [f"r{row}c{column}" for row in range(1, rows + 1) for column in range(1, columns + 1)]
 
 
 def heads_over_picture(net: PictureNet, found: AttentionMap, size: tuple[int, int]) -> Float[Tensor, "n r c"] | None:
-    """One site's weights over the cells of one picture, a map a head.
+    """Returns one site's weights over the cells of one picture, with a map for each head.
 
-    Of the class token, where there is one; of sequence pooling; else the mean of what all cells give each cell. Of a
-    spatial gate its values. None for channel gates, which are of no cell.
+    The query is the class token or that of sequence pooling; without either, the map is the mean over all queries. For
+    a spatial gate it is the gate. Channel gates have no cells, for which the result is None.
     """
     if found.axes == ("batch", "height", "width"):
         return found.weights.float().cpu()
@@ -76,11 +78,12 @@ def heads_over_picture(net: PictureNet, found: AttentionMap, size: tuple[int, in
 
 
 def reassembled(found: AttentionMap, windows: Windows, index: int = 0) -> AttentionMap:
-    """The maps of a picture's windows as one of edges between its cells; padding and its weights are left out.
+    """Joins the maps of a picture's windows to one map with edges between its cells, without those of padding.
 
     Args:
-        found: Weights (b * windows, heads, cells, cells).
-        index: Which picture of the batch.
+        found: The map of all windows, with weights (b * windows, heads, cells, cells).
+        windows: The windows of a picture.
+        index: Index of the picture in the batch.
     """
     if found.axes != ("batch", "head", "query", "key"):
         raise ValueError(f"{found.site} has the axes {', '.join(found.axes)}, and not one map a window")
@@ -131,5 +134,5 @@ def _tokens(net: TokenNet, size: tuple[int, int]) -> list[str]:
 
 
 def _windows(net: PictureNet, site: str, size: tuple[int, int]) -> Windows | None:
-    """How a site cuts the map of a picture into windows; None where it does not."""
+    """Returns the windows of a site, or None if it has none."""
     return net.windows(list(sites(net)).index(site), *size) if isinstance(net, GridNet) else None

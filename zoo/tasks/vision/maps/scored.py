@@ -1,6 +1,6 @@
-"""Heat over a picture: how much each cell of a net's grid has to do with what the net says.
+"""Heat maps: how much each cell of a net's grid contributes to the net's output, by one of these methods.
 
-| how              | what it is                                                       | nets                          |
+| method           | definition                                                       | nets                          |
 |------------------|------------------------------------------------------------------|-------------------------------|
 | rollout          | attention of all layers multiplied (Abnar & Zuidema 2020)        | tokens of one grid: ViT, CCT  |
 | gradient_rollout | the same, weighted by the gradient of a class (Chefer et al. 2021) | the same                    |
@@ -32,55 +32,58 @@ from zoo.tasks.vision.nets.picture_net import GridNet, PictureNet, TokenNet
 How = Literal[
     "rollout", "gradient_rollout", "class_attention", "pooling", "spatial_gate", "cam", "gradient_cam", "saliency"
 ]
-# Weights at a time: 256 MB of fp32 for the maps of all layers.
+# Maximum number of weights in memory: 256 MB of float32 for the maps of all layers.
 _NUMBERS = 1 << 26
 
 
-class Look(NamedTuple):
+class Explanation(NamedTuple):
     """The results of one pass over pictures.
 
     Args:
-        logits: Of the classes.
-        heat: Where the net looked, on its own grid of cells; none is negative, and each picture sums to 1.
+        logits: Logits of the classes.
+        heat: Non-negative heat on the net's grid of cells; the sum over the cells of each picture is 1.
     """
 
     logits: Float[Tensor, "b classes"]
     heat: Float[Tensor, "b r c"]
 
 
-def look(
+def explanation(
     net: PictureNet, pixels: Float[Tensor, "b ch h w"], how: How, *, classes: Int[Tensor, " b"] | None = None
-) -> Look:
-    """Passes over a batch, with the scored map of the same pass; maps that need a gradient take a backward pass too.
+) -> Explanation:
+    """Computes logits and heat in one forward pass, and for methods with gradients one backward pass.
 
-    A picture without any heat (no cell speaks for the class of a CAM, say) is 0 everywhere.
+    The heat of a picture may be 0 everywhere: a CAM is, if no cell is evidence for the class.
 
     Args:
-        how: See the table above. `refusal` says beforehand what a net cannot give.
-        classes: Of what class, for maps that are of one; the predicted one if not given.
+        net: The net.
+        pixels: A batch of normalised pictures.
+        how: The method, see the table above. It must be one that `refusal` accepts for this net.
+        classes: The class of each picture whose evidence is computed, for methods that have one. Default: the predicted
+            class.
     """
     why_not = refusal(net, how)
     if why_not:
         raise ValueError(f"{how}: {why_not}")
-    found = _METHODS[how].look(net, pixels, classes)
+    found = _METHODS[how].explain(net, pixels, classes)
     heat = found.heat.detach()
     total = heat.sum((1, 2), keepdim=True)
-    return Look(found.logits.detach(), heat / total.masked_fill(total == 0.0, 1.0))
+    return Explanation(found.logits.detach(), heat / total.masked_fill(total == 0.0, 1.0))
 
 
 def heat(
     net: PictureNet, pixels: Float[Tensor, "b ch h w"], how: How, *, classes: Int[Tensor, " b"] | None = None
 ) -> Float[Tensor, "b r c"]:
-    """Where a net looks: see `look`. So many pictures at a time that the maps of all layers fit into memory."""
-    size, parts = at_once(net, pixels), []
+    """Computes heat as `explanation` does, for as many pictures at a time as memory allows."""
+    size, parts = pictures_at_once(net, pixels), []
     for start in range(0, len(pixels), size):
         of = None if classes is None else classes[start : start + size]
-        parts.append(look(net, pixels[start : start + size], how, classes=of).heat)
+        parts.append(explanation(net, pixels[start : start + size], how, classes=of).heat)
     return torch.cat(parts)
 
 
-def at_once(net: PictureNet, pixels: Float[Tensor, "b ch h w"]) -> int:
-    """So many pictures that the maps of all layers fit into memory."""
+def pictures_at_once(net: PictureNet, pixels: Float[Tensor, "b ch h w"]) -> int:
+    """Returns the number of pictures whose maps of all layers fit into memory."""
     if not isinstance(net, TokenNet):
         return max(1, len(pixels))
     rows, columns = net.grid(pixels.shape[2], pixels.shape[3])
@@ -89,7 +92,7 @@ def at_once(net: PictureNet, pixels: Float[Tensor, "b ch h w"]) -> int:
 
 
 def refusal(net: PictureNet, how: str) -> str | None:
-    """Why a net cannot give this map, in one sentence; None where it can."""
+    """Returns why a method is not defined for a net, or None if it is."""
     if how not in _METHODS:
         return f"there is no such map, write one of {', '.join(get_args(How))}"
     why_not = _METHODS[how].refusal(net)
@@ -99,19 +102,20 @@ def refusal(net: PictureNet, how: str) -> str | None:
     return f"{why_not}; write {' or '.join(others)}" if others else why_not
 
 
-def usual(net: PictureNet) -> How | None:
-    """The map that says most of a net: rollout, or that of a class; None if it has none of them.
+def default_map(net: PictureNet) -> How | None:
+    """Returns the default method for a net: rollout, or a class activation map; None if it has neither.
 
-    A spatial gate says less than the class map of its net: much that it lets through does not count.
+    A spatial gate explains less than the class activation map of the same net: it also opens for features that do not
+    contribute to the class.
     """
     order: tuple[How, ...] = ("rollout", "cam", "gradient_cam")
     return next((how for how in order if refusal(net, how) is None), None)
 
 
 def gold_cells(gold: Bool[Tensor, "b h w"], grid: tuple[int, int]) -> Bool[Tensor, "b r*c"]:
-    """Which cells of a grid are gold: those with at least half the gold pixels, by share, of the cell with most.
+    """Returns the gold cells of a grid: those whose share of gold pixels is at least half the greatest share.
 
-    A picture that the grid does not divide is shared out by area, as adaptive pooling does.
+    Cells that share pixels, because the grid does not divide the picture, are as in adaptive pooling.
     """
     share = F.adaptive_avg_pool2d(gold.float(), grid).flatten(1)
     most = share.amax(1, keepdim=True)
@@ -119,19 +123,19 @@ def gold_cells(gold: Bool[Tensor, "b h w"], grid: tuple[int, int]) -> Bool[Tenso
 
 
 class _Method(NamedTuple):
-    look: Callable[[Any, Tensor, Tensor | None], Look]
+    explain: Callable[[Any, Tensor, Tensor | None], Explanation]
     refusal: Callable[[PictureNet], str | None]
 
 
-def _rollout(net: TokenNet, pixels: Tensor, classes: Tensor | None) -> Look:
+def _rollout(net: TokenNet, pixels: Tensor, classes: Tensor | None) -> Explanation:
     with torch.no_grad(), record(net, implied=True) as maps:
         logits = net(pixels)
     product = rollout(maps[site].dense().float().mean(1) for site in _layers(net))
     pooled = None if net.pool_site is None else maps[net.pool_site].weights.float().mean(1)
-    return Look(logits, _read_out(net, product, pooled, pixels))
+    return Explanation(logits, _read_out(net, product, pooled, pixels))
 
 
-def _gradient_rollout(net: TokenNet, pixels: Tensor, classes: Tensor | None) -> Look:
+def _gradient_rollout(net: TokenNet, pixels: Tensor, classes: Tensor | None) -> Explanation:
     with _gradients(pixels) as pixels:
         with record(net, grad=True) as maps:
             logits = net(pixels)
@@ -142,32 +146,34 @@ def _gradient_rollout(net: TokenNet, pixels: Tensor, classes: Tensor | None) -> 
         for (site, each), gradient in zip(found.items(), gradients, strict=True)
     }
     product = gradient_rollout(relevant[site] for site in _layers(net))
-    return Look(logits, _read_out(net, product, None if net.pool_site is None else relevant[net.pool_site], pixels))
+    return Explanation(
+        logits, _read_out(net, product, None if net.pool_site is None else relevant[net.pool_site], pixels)
+    )
 
 
-def _class_attention(net: TokenNet, pixels: Tensor, classes: Tensor | None) -> Look:
+def _class_attention(net: TokenNet, pixels: Tensor, classes: Tensor | None) -> Explanation:
     last = _layers(net)[-1]
     with torch.no_grad(), record(net, layers=[last], implied=True) as maps:
         logits = net(pixels)
-    return Look(logits, _of_cells(net, maps[last].dense().float().mean(1)[:, 0], pixels))
+    return Explanation(logits, _of_cells(net, maps[last].dense().float().mean(1)[:, 0], pixels))
 
 
-def _pooling_weights(net: TokenNet, pixels: Tensor, classes: Tensor | None) -> Look:
+def _pooling_weights(net: TokenNet, pixels: Tensor, classes: Tensor | None) -> Explanation:
     assert net.pool_site is not None
     with torch.no_grad(), record(net, layers=[net.pool_site]) as maps:
         logits = net(pixels)
-    return Look(logits, _of_cells(net, maps[net.pool_site].weights.float().mean((1, 2)), pixels))
+    return Explanation(logits, _of_cells(net, maps[net.pool_site].weights.float().mean((1, 2)), pixels))
 
 
-def _spatial_gate(net: PictureNet, pixels: Tensor, classes: Tensor | None) -> Look:
-    """Of the last block, whose cells the head averages; what earlier gates let through, later ones see."""
+def _spatial_gate(net: PictureNet, pixels: Tensor, classes: Tensor | None) -> Explanation:
+    """Returns the gate of the last block, whose cells the head averages; it includes the effect of earlier gates."""
     last = _spatial_gates(net)[-1]
     with torch.no_grad(), record(net, layers=[last]) as maps:
         logits = net(pixels)
-    return Look(logits, maps[last].weights.float())
+    return Explanation(logits, maps[last].weights.float())
 
 
-def _cam(net: PictureNet, pixels: Tensor, classes: Tensor | None) -> Look:
+def _cam(net: PictureNet, pixels: Tensor, classes: Tensor | None) -> Explanation:
     """relu(sum_k w_ck f_k(cell)) (Zhou et al. 2016, eq. 2): the sum over cells, without the ReLU, is the logit."""
     with torch.no_grad():
         features = net.features(pixels).float()
@@ -178,10 +184,10 @@ def _cam(net: PictureNet, pixels: Tensor, classes: Tensor | None) -> Look:
         by_class = torch.einsum("bdrc,kd->bkrc", features, net.head.weight.float())
         logits = by_class.mean((2, 3)) + (0.0 if net.head.bias is None else net.head.bias.float())
         of = logits.argmax(-1) if classes is None else classes
-        return Look(logits, by_class[torch.arange(len(of), device=of.device), of].relu())
+        return Explanation(logits, by_class[torch.arange(len(of), device=of.device), of].relu())
 
 
-def _gradient_cam(net: PictureNet, pixels: Tensor, classes: Tensor | None) -> Look:
+def _gradient_cam(net: PictureNet, pixels: Tensor, classes: Tensor | None) -> Explanation:
     """relu(sum_k a_k f_k(cell)), a_k the mean over cells of the logit's gradient (Selvaraju et al. 2017, eq. 1-2)."""
     found: list[Tensor] = []
     assert net.last_map is not None
@@ -190,20 +196,20 @@ def _gradient_cam(net: PictureNet, pixels: Tensor, classes: Tensor | None) -> Lo
             logits = net(pixels)
         (gradient,) = torch.autograd.grad(_score(logits, classes), found)
     weights = gradient.float().mean((2, 3), keepdim=True)
-    return Look(logits, (weights * found[0].detach().float()).sum(1).relu())
+    return Explanation(logits, (weights * found[0].detach().float()).sum(1).relu())
 
 
-def _saliency(net: GridNet, pixels: Tensor, classes: Tensor | None) -> Look:
+def _saliency(net: GridNet, pixels: Tensor, classes: Tensor | None) -> Explanation:
     """max_channels |gradient of the logit at a pixel| (Simonyan et al. 2014, section 3.1), its mean over each cell.
 
-    Where windows cover a whole map, what was seen in one cell is found in all of them: evidence by cell then says
-    little, but which pixels it depends on is still to be seen.
+    If a window covers the whole map, the features of a cell depend on all cells, so that a class activation map says
+    little. The gradient still shows which pixels the logit depends on.
     """
     with _gradients(pixels) as pixels:
         logits = net(pixels)
         (gradient,) = torch.autograd.grad(_score(logits, classes), pixels)
     grid = net.grid(pixels.shape[2], pixels.shape[3])
-    return Look(logits, F.adaptive_avg_pool2d(gradient.float().abs().amax(1), grid))
+    return Explanation(logits, F.adaptive_avg_pool2d(gradient.float().abs().amax(1), grid))
 
 
 _METHODS: dict[str, _Method] = {
@@ -223,13 +229,13 @@ _METHODS: dict[str, _Method] = {
 
 @contextmanager
 def _gradients(pixels: Tensor) -> Iterator[Tensor]:
-    """Pixels with gradients, wherever this is called from: parameters may be frozen, and gradients switched off."""
+    """Yields pixels that require gradients, with gradients enabled even if the caller has disabled them."""
     with torch.inference_mode(False), torch.enable_grad():
         yield pixels.detach().clone().requires_grad_(True)
 
 
 def _score(logits: Float[Tensor, "b classes"], classes: Int[Tensor, " b"] | None) -> Float[Tensor, ""]:
-    """The sum of the logits of these classes, or of the predicted ones."""
+    """Returns the sum of the logits of these classes, or of the predicted ones."""
     of = logits.argmax(-1) if classes is None else classes.clone()
     return logits.gather(1, of[:, None]).sum()
 
@@ -257,7 +263,7 @@ def _refused_sites(net: PictureNet, names: Sequence[str], kinds: tuple[type, ...
 
 
 def _layers(net: TokenNet) -> list[str]:
-    """The sites at which tokens attend to each other, in order."""
+    """Returns the sites at which tokens attend to each other, in order."""
     return [site for site in sites(net) if site != net.pool_site]
 
 
@@ -268,7 +274,7 @@ def _spatial_gates(net: PictureNet) -> list[str]:
 def _read_out(
     net: TokenNet, product: Float[Tensor, "b n n"], pooled: Float[Tensor, "b 1 n"] | None, pixels: Tensor
 ) -> Float[Tensor, "b r c"]:
-    """Of the cells, what the head reads: the pooled tokens, the class token, or the mean of the cells."""
+    """Returns the heat of the head's input: the pooled tokens, the class token, or the mean of the cells."""
     if pooled is not None:
         tokens = (pooled @ product)[:, 0]
     else:

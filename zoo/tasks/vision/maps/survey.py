@@ -1,4 +1,4 @@
-"""Where a model looks at all pictures of a split, batch by batch."""
+"""Tables of the heat maps and channel gates of all pictures of a split, computed batch by batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from zoo.attention import ChannelGate, EfficientChannel, SqueezeExcitation, record, sites
 from zoo.maps.score import Pointing
 from zoo.tasks.vision.batch import Images
-from zoo.tasks.vision.maps.scored import Look, at_once, gold_cells
+from zoo.tasks.vision.maps.scored import Explanation, gold_cells, pictures_at_once
 from zoo.tasks.vision.maps.tables import GateTable
 from zoo.tasks.vision.maps.words import Region, region
 
@@ -24,11 +24,15 @@ _CHANNEL_GATES = (SqueezeExcitation, EfficientChannel, ChannelGate)
 
 
 class Survey:
-    """One pass; memory does not grow with the number of pictures, except for one number each.
+    """One pass over a split, which needs memory for one batch and one number for each picture.
+
+    Args:
+        module: The model.
+        data: The data set.
+        split: Name of the split.
 
     Attributes:
-        gates: Channel gates by class, filled while `frames` is read: by label, and by prediction where that is not
-            known.
+        gates: Channel gates by label, or by prediction if the label is unknown. Reading `frames` fills it.
     """
 
     def __init__(self, module: ImageClassifier, data: ImageData, split: str) -> None:
@@ -41,17 +45,23 @@ class Survey:
         return self._count
 
     def frames(self) -> Iterator[pd.DataFrame]:
-        """id, split, label, prediction, probability, where it looks: a rectangle, its share, whether that is gold."""
+        """Yields the table `places`, with a row for each picture.
+
+        Its columns are id, split, label, prediction, probability, and the region with the most heat: top, left, bottom,
+        right, share, where and, if gold is known, points_at_gold.
+        """
         import pandas as pd
 
         module = self.module
         for batch in self.data.loader(self.split):
             with torch.inference_mode():
-                look = self._look(batch)
-                said = module.predicted(batch, look.logits)
-            heat = look.heat.cpu()
+                explanation = self._explanation(batch)
+                predictions = module.predicted(batch, explanation.logits)
+            heat = explanation.heat.cpu()
             boxes = [region(each) for each in heat]
-            columns: dict[str, Any] = {key: said[key] for key in ("id", "split", "label", "prediction", "probability")}
+            columns: dict[str, Any] = {
+                key: predictions[key] for key in ("id", "split", "label", "prediction", "probability")
+            }
             for name in ("top", "left", "bottom", "right"):
                 columns[name] = pd.array([None if box is None else getattr(box, name) for box in boxes], dtype="Int64")
             columns["share"] = [0.0 if box is None else box.share for box in boxes]
@@ -62,19 +72,19 @@ class Survey:
             yield pd.DataFrame(columns)
 
     def truth(self) -> dict[str, float | None]:
-        """The scores over all pictures that have gold, once `frames` has been read."""
+        """Returns the scores over all pictures with gold, after `frames` has been read."""
         return self._pointing.truth()
 
-    def _look(self, batch: Images) -> Look:
-        """One pass, or as many as memory asks for, each with its channel gates."""
-        net, looks = self.module.net, []
+    def _explanation(self, batch: Images) -> Explanation:
+        """Computes logits and heat, and adds channel gates, in as many passes as memory requires."""
+        net, parts = self.module.net, []
         gates = [site for site in sites(net) if isinstance(net.get_submodule(site), _CHANNEL_GATES)]
-        size = at_once(net, batch.pixels)
+        size = pictures_at_once(net, batch.pixels)
         for pixels, labels in zip(torch.split(batch.pixels, size), torch.split(batch.labels, size), strict=True):
             with record(net, layers=gates) as found:
-                looks.append(self.module.look(pixels))
-            self.gates.add(found, torch.where(labels >= 0, labels, looks[-1].logits.argmax(-1)))
-        return Look(*(torch.cat(parts) for parts in zip(*looks, strict=True)))
+                parts.append(self.module.explanation(pixels))
+            self.gates.add(found, torch.where(labels >= 0, labels, parts[-1].logits.argmax(-1)))
+        return Explanation(*(torch.cat(part) for part in zip(*parts, strict=True)))
 
 
 def _where(box: Region | None) -> str:

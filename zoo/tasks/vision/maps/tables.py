@@ -1,4 +1,4 @@
-"""Channel gates by class: the mean gate of each channel of each layer, over as many pictures as there are."""
+"""Channel gates by class: mean and standard deviation of each channel in each layer."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class GateTable:
-    """Mean and standard deviation, batch by batch: memory is that of one table, however many pictures there are.
+    """Accumulates mean and standard deviation batch by batch; its memory does not grow with the number of pictures.
 
     Args:
-        classes: Their names, in order.
+        classes: Name of each class.
     """
 
     def __init__(self, classes: Sequence[str]) -> None:
@@ -29,18 +29,23 @@ class GateTable:
         self._squares: dict[str, Tensor] = {}
 
     def add(self, found: Mapping[str, AttentionMap], of: Int[Tensor, " b"]) -> None:
-        """The channel gates of a recording of pictures of these classes; other maps are left aside."""
+        """Adds the channel gates of a recording; other maps are ignored.
+
+        Args:
+            found: The recording of a batch of pictures.
+            of: Index of the class of each picture.
+        """
         for site, each in found.items():
             if each.axes == ("batch", "channel"):
                 self._add(site, each.weights.detach().double().cpu(), of.cpu())
 
     def frame(self, layers: Sequence[str]) -> pd.DataFrame:
-        """layer, site, channel, class, mean, sd, n: a row a layer, channel and class that has pictures.
+        """Returns the table: layer, site, channel, class, mean, sd, n, for each class that has pictures.
 
-        The standard deviation is that of a sample, and NaN for one picture.
+        The standard deviation is that of a sample; it is NaN for one picture.
 
         Args:
-            layers: All sites of the model, by which layers are numbered.
+            layers: All sites of the model, which number the layers.
         """
         import pandas as pd
 
@@ -62,7 +67,7 @@ class GateTable:
         return pd.concat(parts[1:] or parts, ignore_index=True)
 
     def _add(self, site: str, gates: Float[Tensor, "b c"], of: Int[Tensor, " b"]) -> None:
-        """Chan et al. 1983: means and sums of squared deviations of two groups, joined."""
+        """Adds a batch to the means and the sums of squared deviations (Chan et al. 1983)."""
         shape = (len(self.classes), gates.shape[1])
         if site not in self._means:
             self._counts[site] = torch.zeros(len(self.classes), dtype=torch.float64)

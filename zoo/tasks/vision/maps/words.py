@@ -1,4 +1,4 @@
-"""Where the heat over a picture lies, as a rectangle of cells and in words."""
+"""Describes a heat map by a rectangle of cells and in words."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _WHAT = {
 
 @dataclass(frozen=True)
 class Region:
-    """The rectangle around the greatest heat.
+    """The rectangle around the maximum of a heat map.
 
     Args:
-        top, left, bottom, right: Rows and columns, both ends included, counted from 1.
-        share: Of all heat.
-        grid: Rows and columns of the whole.
+        top, left, bottom, right: First and last row and column, counted from 1.
+        share: Share of the total heat.
+        grid: Numbers of rows and columns of the heat map.
     """
 
     top: int
@@ -36,20 +36,20 @@ class Region:
 
     @property
     def where(self) -> str:
-        """Which ninth of the picture its middle is in: "top right"."""
+        """The ninth of the picture that holds the centre of the rectangle, such as "top right"."""
         down = _third((self.top + self.bottom - 1) / 2 / self.grid[0], ("top", "", "bottom"))
         across = _third((self.left + self.right - 1) / 2 / self.grid[1], ("left", "", "right"))
         return f"{down} {across}".strip() or "in the middle"
 
     @property
     def stands_out(self) -> bool:
-        """Whether it has a half more than its share by area."""
+        """True if the share of heat is more than 1.5 times the share of the area."""
         rows, columns = self.bottom - self.top + 1, self.right - self.left + 1
         return self.share > 1.5 * rows * columns / (self.grid[0] * self.grid[1])
 
 
 def region(heat: Float[Tensor, "r c"]) -> Region | None:
-    """Around the hottest place and those joined to it that have half its heat; None where there is no heat at all."""
+    """Returns the rectangle of the hottest cell and connected cells with at least half its heat; None without heat."""
     heat = heat.detach().float().cpu()
     if not heat.max() > 0:
         return None
@@ -67,7 +67,7 @@ def region(heat: Float[Tensor, "r c"]) -> Region | None:
 
 
 def where_it_looks(heat: Float[Tensor, "r c"], how: str) -> str:
-    """As in "looks at rows 3-4, columns 5-6 (.61 of its attention), top right"."""
+    """Returns words such as "looks at rows 3-4, columns 5-6 (.61 of its attention), top right"."""
     found = region(heat)
     what = _WHAT.get(how, "of its attention")
     if found is None:
@@ -79,7 +79,7 @@ def where_it_looks(heat: Float[Tensor, "r c"], how: str) -> str:
 
 
 def _joined(hot: Bool[Tensor, "r c"], start: int) -> Bool[Tensor, "r c"]:
-    """The cells that can be reached from one through neighbours, also at corners."""
+    """Returns the hot cells that are connected to one, also diagonally."""
     reached = torch.zeros_like(hot)
     reached.view(-1)[start] = True
     for _ in range(hot.numel()):
