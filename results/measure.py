@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("experiment", help="the folder under results/")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 0 to N-1")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="the first seed")
-    parser.add_argument("overrides", nargs="+", help="of train.py, after --")
+    parser.add_argument("overrides", nargs="+", help="arguments of train.py, after --")
     options = parser.parse_args()
     for seed in range(options.first, options.first + options.seeds):
         found = _run([*options.overrides, f"seed={seed}"])

@@ -60,9 +60,9 @@ def planted() -> Iterator[str]:
 
 
 def _seconds(runs: Sequence[Mapping[str, Any]]) -> str:
-    """Returns the seconds of training; on a shared machine, the processor time of the whole command, if known."""
+    """Returns the seconds of training, or the CPU time of the whole command if it was measured on a shared machine."""
     if "cpu_seconds" in runs[0]:
-        return f"{statistics.mean(run['cpu_seconds'] for run in runs):.0f}, of one processor, all in all"
+        return f"{statistics.mean(run['cpu_seconds'] for run in runs):.0f} (CPU time of the whole command)"
     return f"{statistics.mean(run['seconds'] for run in runs):.0f}" if "wall_seconds" in runs[0] else ""
 
 

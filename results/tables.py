@@ -210,7 +210,7 @@ KINDS_OF_ATTENTION = {
 
 
 def attention_lengths() -> Iterator[str]:
-    """Milliseconds and MiB of each mechanism by length, with the peer's time as a multiple; of each its last run."""
+    """Makes the table of time and memory of each mechanism by length, from its last run, with ratios to the peer."""
     runs = read_runs("benchmark-attention")
     kinds = {kind: (run, measured) for run in runs for kind, measured in run["kinds"].items()}
     lengths = max((list(measured["ms"]) for _, measured in kinds.values()), key=len)
@@ -300,7 +300,7 @@ def main(arguments: Sequence[str]) -> int:
             if "--check" not in arguments:
                 path.write_text(new, encoding="utf-8")
     if stale and "--check" in arguments:
-        print(f"not what results/ says: {', '.join(stale)}; run python results/tables.py")
+        print(f"tables differ from results/: {', '.join(stale)}; run python results/tables.py")
         return 1
     return 0
 
