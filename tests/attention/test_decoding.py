@@ -70,6 +70,7 @@ REFUSED = {
     "degree": "Degree works on EdgeSupport only",
     "dilated": "SlidingWindow depends on the positions of queries and keys",
     "fourier": "FourierMixer replaces self-attention",
+    "global_window": "SlidingWindow depends on the positions of queries and keys",
     "linear": "LinearAttention has no weights over a source",
     "linformer": "Linformer has no weights",
     "performer": "Performer has no weights",
@@ -176,12 +177,38 @@ def test_hypotheses_take_their_state_with_them(name: str) -> None:
     block, x, (source, seen) = decoder(mechanism(name)), draw(3, STEPS, DIM), padded()
     beams = torch.tensor([2, 0, 0, 1])
     _, state = block.step(x[:, :2], block.start(source, seen))
-    moved = state.reorder(beams)
+    moved = state.select(beams)
     assert isinstance(moved, DecoderState)
     rest, after = block.step(x[beams, 2:4], moved)
-    last, _ = block.step(x[beams, 4:], after.reorder(torch.arange(4)))
+    last, _ = block.step(x[beams, 4:], after.select(torch.arange(4)))
     whole = block(x, source, source_support=seen)
     torch.testing.assert_close(torch.cat([rest, last], 1), whole[beams, 2:], **EXACT)
+
+
+@every_mechanism
+@pytest.mark.parametrize("begun", [False, True])
+def test_hypotheses_of_a_sentence_share_its_keys(name: str, begun: bool) -> None:
+    """Steps of several hypotheses equal those of as many sentences with copied keys, through two selections."""
+    block, x, (source, seen) = decoder(mechanism(name)), draw(3, STEPS, 4, DIM), padded()
+    shared = block.start(source, seen)
+    copied, held = shared, 1
+    selections = [[[0] * 4] * 3, [[3, 3, 0], [1, 2, 0], [0, 0, 0]]]
+    for number in range(STEPS):
+        if number in (int(begun), 3):
+            beams = torch.tensor(selections.pop(0))
+            copied = copied.select((torch.arange(3)[:, None] * held + beams).flatten())
+            shared, held = shared.reorder(beams), beams.shape[1]
+        if number == 4:
+            kept = torch.tensor([2, 0])
+            copied = copied.select((kept[:, None] * held + torch.arange(held)).flatten())
+            shared, x = shared.select(kept), x[kept]
+        rows = x[:, number, :held].flatten(0, 1)[:, None]
+        expected, copied = block.step(rows, copied)
+        found, shared = block.step(rows, shared)
+        torch.testing.assert_close(found, expected, **EXACT)
+        assert len(shared.cross.key) == len(x)
+    with pytest.raises(ValueError, match="share a source go on by one position at a time, not by 2"):
+        block.step(rows.repeat(1, 2, 1), shared)
 
 
 @every_remembering
@@ -483,9 +510,9 @@ def test_a_mixer_in_a_decoder() -> None:
     x, (source, seen) = draw(3, STEPS, DIM), padded()
     whole, beams = block(x, source, source_support=seen), torch.tensor([1, 1, 2])
     _, state = block.step(x[:, :3], block.start(source, seen))
-    rest, _ = block.step(x[beams, 3:], state.reorder(beams))
+    rest, _ = block.step(x[beams, 3:], state.select(beams))
     torch.testing.assert_close(rest, whole[beams, 3:], **EXACT)
-    assert block.start(source, seen).reorder(beams).own is None
+    assert block.start(source, seen).select(beams).own is None
 
 
 def test_scores_with_positions_of_their_own_are_refused() -> None:

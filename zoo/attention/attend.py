@@ -231,6 +231,11 @@ class Attend(nn.Module):
         return any(getattr(part, "remembers", False) for part in (self.score, self.normalise))
 
     @property
+    def numbers_queries(self) -> bool:
+        """True if the result of a query may depend on its number among the queries, through a position or a window."""
+        return self.position is not None or self.restrict is not None
+
+    @property
     def batchable(self) -> bool:
         """True if several queries can be computed at once, False if they are computed one after another."""
         return all(getattr(part, "batchable", True) for part in (self.score, self.normalise))

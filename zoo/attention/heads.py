@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -15,6 +16,7 @@ from zoo.attention.factories import sized
 from zoo.attention.kernels.products import Linear
 from zoo.attention.memory import Memory, of_numbers
 from zoo.attention.positions.relative import Position
+from zoo.attention.state import AttentionState
 from zoo.attention.supports.dense import DenseSupport
 
 
@@ -140,21 +142,25 @@ class MultiHead(nn.Module):
         return self.out(_joined(context)), state
 
     def look(
-        self, query: Float[Tensor, "b q d"], memory: Memory, first: int = 0
+        self, query: Float[Tensor, "b q d"], memory: Memory, first: int = 0, *, side_by_side: bool = False
     ) -> tuple[Float[Tensor, "b q d"], Memory]:
         """Computes attention from the next queries of a decoder to its source.
 
         Args:
             first: Number of queries before these.
+            side_by_side: If True, the queries do not follow each other: each is the next one of its own hypothesis, and
+                the hypotheses of a sentence share its keys.
 
         Returns:
             The output at these queries, and the memory with their attention state.
         """
         query = _split(self.query(query), self.heads)
         memory = memory.at_step(first)
-        context, state = self.attend.read(
-            query, memory, None, self._begun(query, memory.key, memory.support, memory.attention)
-        )
+        state = self._begun(query, memory.key, memory.support, memory.attention)
+        if side_by_side:
+            context, state = self._side_by_side(query, memory, state)
+        else:
+            context, state = self.attend.read(query, memory, None, state)
         return self.out(_joined(context)), replace(memory, attention=state)
 
     def forward(
@@ -197,6 +203,24 @@ class MultiHead(nn.Module):
         """Computes `forward` without its projections, for queries, keys and values that are already projected."""
         split = _split(query, self.heads), _split(key, self.key_heads), _split(value, self.key_heads)
         return _joined(self.attend(*split, support)[0])
+
+    def _side_by_side(
+        self, query: Float[Tensor, "b h w e"], memory: Memory, state: AttentionState | None
+    ) -> tuple[Float[Tensor, "b h w e"], AttentionState | None]:
+        """Reads the memory for one query of each hypothesis: in one call, unless queries are told apart by number."""
+        batch, _, hypotheses, _ = query.shape
+        if state is not None and state.rows != hypotheses:  # nothing has been attended to: all begin alike
+            state = state.of_rows(torch.zeros(batch, hypotheses, dtype=torch.long, device=query.device))
+        if not self.attend.numbers_queries:
+            return self.attend.read(query, memory, None, state)
+        contexts, states = [], []
+        for number in range(hypotheses):
+            row = torch.full((batch, 1), number, device=query.device)
+            own = None if state is None else state.of_rows(row)
+            context, own = self.attend.read(query[:, :, number : number + 1], memory, None, own)
+            contexts.append(context)
+            states += [] if own is None else [own]
+        return torch.cat(contexts, 2), AttentionState.joined(states) if states else None
 
     def _begun(self, query: Tensor, key: Tensor, support: DenseSupport, state: Any) -> Any:
         """Returns the state, or the initial state if none is given and the mechanism needs one."""

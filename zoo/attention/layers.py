@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
@@ -14,6 +15,7 @@ from zoo.attention.dropout import Dropout
 from zoo.attention.kernels.products import Linear
 from zoo.attention.memory import Memory
 from zoo.attention.ranges import Count, Rate
+from zoo.attention.state import of_flat_beams
 from zoo.attention.supports.dense import DenseSupport
 
 
@@ -171,11 +173,21 @@ class DecoderState:
     """Prepared keys and values of the source, and the attention state of the queries so far."""
     position: int
     """Number of target positions so far."""
+    hypotheses: int = 1
+    """Number of hypotheses of each sentence: rows of the target, sentence by sentence, which share its source."""
 
-    def reorder(self, beams: Int[Tensor, " beams"]) -> DecoderState:
-        """Returns the state of the selected hypotheses, in the order of their indices `beams`."""
-        own = None if self.own is None else self.own.reorder(beams)
-        return DecoderState(own, self.cross.reorder(beams), self.position)
+    def reorder(self, beams: Int[Tensor, "b w"]) -> DecoderState:
+        """Returns the state of the selected hypotheses of each sentence; the keys of the source are not copied."""
+        own = None if self.own is None else self.own.reorder(of_flat_beams(beams, self.hypotheses))
+        return DecoderState(own, self.cross.of_rows(beams), self.position, beams.shape[1])
+
+    def select(self, sentences: Int[Tensor, " s"]) -> DecoderState:
+        """Returns the state of the selected sentences, with all their hypotheses."""
+        own = self.own
+        if own is not None:
+            rows = torch.arange(self.hypotheses, device=sentences.device) + sentences.unsqueeze(1) * self.hypotheses
+            own = own.reorder(rows.flatten())
+        return replace(self, own=own, cross=self.cross.reorder(sentences))
 
 
 class DecoderBlock(nn.Module):
@@ -242,23 +254,32 @@ class DecoderBlock(nn.Module):
         """Computes the positions of the causal pass that follow those in `state`.
 
         Args:
+            x: With several hypotheses in the state, each is a row of its own, sentence by sentence, at one position.
             state: State returned by `start` or by the previous step.
             support: Causal support from these positions to all positions so far, including these. Default: no mask.
 
         Returns:
             The output at these positions, and the state after them.
         """
+        if state.hypotheses > 1 and x.shape[1] != 1:
+            raise ValueError(f"hypotheses that share a source go on by one position at a time, not by {x.shape[1]}")
         y, own = self.mixer.step(self.mixed.before(x), state.own, support)
-        y, cross = self._attend(self.mixed.after(x, y), state.cross, state.position)
-        return y, DecoderState(own, cross, state.position + x.shape[1])
+        y = self.mixed.after(x, y)
+        if state.hypotheses == 1:
+            y, cross = self._attend(y, state.cross, state.position)
+        else:
+            beside = y.reshape(-1, state.hypotheses, y.shape[2])
+            beside, cross = self._attend(beside, state.cross, state.position, side_by_side=True)
+            y = beside.view(y.shape)
+        return y, replace(state, own=own, cross=cross, position=state.position + x.shape[1])
 
     def _prepared(self, source: Tensor | Memory, support: DenseSupport | None) -> Memory:
         if not isinstance(source, Memory):
             return self.prepare(source, support)
         return source if support is None else source.cleaned(support)
 
-    def _attend(self, x: Tensor, source: Memory, first: int) -> tuple[Tensor, Memory]:
-        y, source = self.cross.look(self.crossed.before(x), source, first)
+    def _attend(self, x: Tensor, source: Memory, first: int, *, side_by_side: bool = False) -> tuple[Tensor, Memory]:
+        y, source = self.cross.look(self.crossed.before(x), source, first, side_by_side=side_by_side)
         return _feed(self, self.crossed.after(x, y)), source
 
 

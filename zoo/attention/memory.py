@@ -72,6 +72,10 @@ class Memory:
         key, value = self.key.index_select(0, beams), self.value.index_select(0, beams)
         return Memory(key, value, self.support.reorder(beams), attention)
 
+    def of_rows(self, beams: Int[Tensor, "b r"]) -> Memory:
+        """Returns the memory with the attention of the selected hypotheses of each sentence; they share its keys."""
+        return self if self.attention is None else replace(self, attention=self.attention.of_rows(beams))
+
 
 def of_numbers(x: Float[Tensor, "b g n d"], support: DenseSupport) -> Float[Tensor, "b g n d"]:
     """Sets NaN and infinity at forbidden positions to zero; finite values stay, as later queries may see them."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from jaxtyping import Float, Int
+import torch
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -63,6 +65,33 @@ class AttentionState:
         """Returns the state of the selected hypotheses, in the order of their indices `beams`."""
         alignment = None if self.alignment is None else self.alignment.index_select(0, beams)
         return AttentionState(self.weights.index_select(0, beams), self.total.index_select(0, beams), alignment)
+
+    def of_rows(self, beams: Int[Tensor, "b w"]) -> AttentionState:
+        """Returns the state whose rows are the selected hypotheses of each sentence, which share its keys."""
+        parts = (self.weights, self.total, self.alignment)
+        rows = (None if x is None else of_beams(x.transpose(1, 2), beams).transpose(1, 2) for x in parts)
+        return AttentionState(*rows)  # type: ignore[arg-type]
+
+    @classmethod
+    def joined(cls, states: Sequence[AttentionState]) -> AttentionState:
+        """Returns the state with the rows of all these."""
+        parts = ([getattr(state, part) for state in states] for part in ("weights", "total", "alignment"))
+        return cls(*(None if part[0] is None else torch.cat(part, 2) for part in parts))  # type: ignore[arg-type]
+
+
+def of_beams(x: Shaped[Tensor, "b w *d"], beams: Int[Tensor, "b v"]) -> Shaped[Tensor, "b v *d"]:
+    """Selects hypotheses of each sentence: row j of sentence i becomes `x[i, beams[i, j]]`."""
+    return x[torch.arange(len(beams), device=x.device).unsqueeze(1), beams]
+
+
+def of_flat_beams(beams: Int[Tensor, "b v"], hypotheses: int) -> Int[Tensor, " rows"]:
+    """Returns the same selection as indices of rows, if all hypotheses of all sentences are rows, sentence by sentence.
+
+    Args:
+        hypotheses: Number of hypotheses of each sentence before the selection.
+    """
+    first = torch.arange(len(beams), device=beams.device) * hypotheses
+    return (first.unsqueeze(1) + beams).flatten()
 
 
 @dataclass(frozen=True, eq=False)
