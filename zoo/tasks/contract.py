@@ -177,7 +177,7 @@ class TaskData(pl.LightningDataModule, ABC):
     order_seed: int = 0
     """Seed of the order and augmentation of training examples; the run sets it to its own seed."""
     is_input = False
-    """Whether these are the user's own examples for a trained model, rather than its training data."""
+    """True if these are the user's own examples for a trained model, rather than its training data."""
     on_bad_row: OnBadRow = "error"
     """Policy for bad rows of the files that `for_input` reads."""
 

@@ -1,4 +1,4 @@
-"""A batch: what is in it, its normalisation, and pictures that do not belong together."""
+"""Batches: contents, normalisation, and pictures that cannot be in one batch."""
 
 import dataclasses
 

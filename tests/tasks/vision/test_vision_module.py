@@ -1,4 +1,4 @@
-"""The module: loss, metrics, tables, predictions, and what fine-tuning asks of it."""
+"""The module: loss, metrics, tables, predictions, and fine-tuning."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_training_pictures_are_mixed_and_others_are_not(options: tuple[str, ...]
     assert not torch.isclose(mixed_loss, loss_of(plain, batch))
     torch.testing.assert_close(mixed(batch), plain(batch))
     one = dataclasses.replace(pictures(1), gold=None)
-    torch.testing.assert_close(loss_of(mixed, one), loss_of(plain, one))  # nobody to mix with
+    torch.testing.assert_close(loss_of(mixed, one), loss_of(plain, one))  # a single picture cannot be mixed
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_a_model_without_weights_is_trained_and_says_that_it_has_no_map(cli: Any
     assert done.code == 0, done.err
     assert "truth/" not in done.out
     refused = cli("maps", "run/checkpoints/best.ckpt", "--out", "maps")
-    assert (refused.code, "no map of where it looks" in refused.err) == (2, True)
+    assert (refused.code, "this model has no heat map" in refused.err) == (2, True)
     linformer = ["attention=linformer", "attention.site.slots=4"]
     refused = cli("train", "model=vit", *linformer, "model.explain=rollout", *SMALL, *options[:-1])
     assert (refused.code, "model.explain=rollout" in refused.err) == (2, True)

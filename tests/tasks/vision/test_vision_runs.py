@@ -1,4 +1,4 @@
-"""Runs as a user starts them: trained, continued, by two processes, as a sweep, fine-tuned, used afterwards."""
+"""Runs from the command line: training, resuming, two processes, sweeps, fine-tuning, use of the checkpoint."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_run_leaves_its_figures_and_the_confusion_matrix(trained: Path) -> Non
 
 @pytest.mark.parametrize("after", [1, 3, 4])
 def test_an_interrupted_run_is_continued_exactly(trained: Path, cli: Any, after: int) -> None:
-    """Stopped after some of its six steps, it ends with the weights of the run that went through."""
+    """A run that is stopped and continued ends with the weights of an uninterrupted run."""
     assert same_run(stopped_and_continued(cli, [*TINY, *RANDOM], after), trained)
 
 

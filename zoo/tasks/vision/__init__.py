@@ -1,4 +1,4 @@
-"""Vision: pictures and their classes, by gated convolutions and by Transformers."""
+"""Vision: classification of pictures by gated convolutional networks and Transformers."""
 
 from zoo.lazy import exports
 

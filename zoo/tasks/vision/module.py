@@ -157,7 +157,9 @@ class ImageClassifier(Task):
     def explain_by(self) -> How:
         """The method of the scored map, see `maps.scored`."""
         if self._how is None:
-            raise ConfigError("this model has no map of where it looks: its attention has no weights, and no class map")
+            raise ConfigError(
+                "this model has no heat map: its attention has no weights, and its head allows no class activation map"
+            )
         return self._how
 
     def explanation(self, pixels: Float[Tensor, "b c h w"]) -> Explanation:

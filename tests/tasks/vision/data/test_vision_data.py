@@ -1,4 +1,4 @@
-"""Pictures as the trainer takes them: order, splits, what a checkpoint keeps, and data for a trained model."""
+"""Data sets of pictures: order, splits, the state in a checkpoint, and data for a trained model."""
 
 import json
 import pickle

@@ -1,4 +1,4 @@
-"""The user's own pictures: folders, tables, and what is named on a command line; and all that can lie about there."""
+"""The user's own pictures: folders, tables, paths on the command line, and files that do not belong there."""
 
 import os
 import unicodedata
@@ -71,7 +71,7 @@ def counts(pictures: PictureSet) -> dict[tuple[str, str], int]:
 
 
 def damage(path: Path, keep: float = 0.6) -> None:
-    """The header stays, pixels are cut off."""
+    """Cuts off pixels, and keeps the header."""
     noise = np.random.default_rng(0).integers(0, 256, (20, 20), dtype=np.uint8)
     Image.fromarray(noise).save(path)
     content = path.read_bytes()
@@ -235,7 +235,7 @@ def test_names_that_are_no_text(animals: Path) -> None:
 
 
 def test_folders_that_link_to_each_other(root: Path, draw: Draw) -> None:
-    """Nine folders have as many ways through them as there are orders: each is gone through once a class."""
+    """Nine folders that link to each other are each visited once for a class, not in every order."""
     names = [f"class{number}" for number in range(9)]
     for name in names:
         draw(f"{name}/0.png")
@@ -465,7 +465,7 @@ def test_a_table_for_a_trained_model(table) -> None:
         read_image_table(table("cats/0.png,cats", "path,label"), PLAIN, labels=["dog", "cat"])
 
 
-# what is named on a command line
+# paths on the command line
 
 
 def test_pictures_for_a_trained_model(animals: Path, draw: Draw, table) -> None:

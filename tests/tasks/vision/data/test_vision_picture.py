@@ -1,4 +1,4 @@
-"""One picture file: every way of storing pixels against its values, every way of being damaged against its message."""
+"""Picture files: the values of every pixel format, and the message for every kind of damage."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""The planted pictures: the label is the digit on the ground that the cue names, and nothing simpler tells it."""
+"""The planted pictures: the digit on the background of the cue's colour is the label; nothing simpler reveals it."""
 
 import json
 
@@ -30,7 +30,7 @@ def small(cue: str, **options) -> PictureSet:
 
 
 def read(picture: np.ndarray, cue: str) -> dict:
-    """What a person sees in a picture without noise: grounds and scans by cell, the colour of the cue."""
+    """Reads a picture without noise: background and scan of each cell, and the colour of the cue."""
     rows, columns, side = GRIDS[cue]["rows"], GRIDS[cue]["columns"], 8 + GRIDS[cue].get("margin", 0)
     start = side if cue == "frame" else 0
     seen: dict = {"cue": tuple(picture[:, 0, 0]), "cells": {}}
@@ -62,13 +62,13 @@ def cropped(ink: np.ndarray) -> bytes:
 
 
 def named(seen: dict, colour: tuple) -> tuple[tuple[int, int], np.ndarray]:
-    """The place and the scan of the one digit on a ground of this colour."""
+    """The cell and the scan of the digit on the background of this colour."""
     (found,) = [(place, ink) for place, (ground, ink) in seen["cells"].items() if ground == colour]
     return found
 
 
 def probability(rows: np.ndarray, columns: np.ndarray) -> float:
-    """How probable such counts are if the two are independent."""
+    """The probability of such counts if the two are independent."""
     table = np.zeros((rows.max() + 1, columns.max() + 1))
     np.add.at(table, (rows, columns), 1)
     return chi2_contingency(table).pvalue
@@ -111,7 +111,7 @@ def test_with_another_cue_another_digit_is_meant(cue) -> None:
         others = [ground for ground, _ in seen["cells"].values() if ground != seen["cue"]]
         _, ink = named(seen, others[number % len(others)])
         kept += digits[cropped(ink)][0] == pictures.labels[number]
-    assert kept / 600 == pytest.approx(0.1, abs=0.04)  # the other digits know nothing of the label
+    assert kept / 600 == pytest.approx(0.1, abs=0.04)  # the other digits are independent of the label
 
 
 def test_no_part_of_the_picture_alone_tells_the_label() -> None:
@@ -183,7 +183,7 @@ def test_what_cannot_be_made_is_refused(options: dict, words: str) -> None:
 
 
 def accuracy(attend: AttendFactory, pictures: PictureSet, steps: int, batch: int = 64) -> float:
-    """On validation pictures, of a small ViT after so many steps."""
+    """The validation accuracy of a small ViT after some steps."""
     torch.manual_seed(0)
     height, width = pictures.size or (0, 0)
     net = ViT(channels=3, height=height, width=width, classes=10, attend=attend, patch=8, size="mini", layers=2)

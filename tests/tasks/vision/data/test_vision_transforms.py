@@ -1,4 +1,4 @@
-"""Pictures brought to one size, and changed at random: the same law as torchvision's, gold in the same place."""
+"""Preprocessing and augmentation: the same as torchvision's, and gold moves with the pixels."""
 
 import random
 from collections import Counter
@@ -22,7 +22,7 @@ def seen(height: int, width: int, channels: int = 3, **options: Any) -> Preproce
 
 
 def marked(height: int, width: int, channels: int = 3, seed: int = 0) -> Picture:
-    """Gold is where the first channel is bright, so that the two can be compared wherever they go."""
+    """A picture whose gold is where its first channel is bright, so that the two can be compared."""
     draw = np.random.default_rng(seed)
     gold = np.zeros((height, width), dtype=bool)
     top, left = draw.integers(0, height // 2), draw.integers(0, width // 2)

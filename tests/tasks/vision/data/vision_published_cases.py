@@ -20,7 +20,7 @@ SMALL_CIFAR100 = replace(CIFAR100, train={"train": 400}, test={"test": 100})
 
 
 class Python2Pickler(pickle._Pickler):
-    """Writes as the authors' Python 2 did: its strings are bytes, and NumPy has its names of then."""
+    """Pickles as Python 2 did: strings are bytes, and NumPy's modules have their former names."""
 
     def save_bytes(self, content: bytes) -> None:
         self.write(pickle.BINSTRING + struct.pack("<i", len(content)) + content)
@@ -48,7 +48,7 @@ def idx(values: np.ndarray) -> bytes:
 
 
 def publish_idx(root: Path, *, zipped: bool = True) -> dict[str, np.ndarray]:
-    """Writes the four files; returns what is in them by name."""
+    """Writes the four files; returns their contents by name."""
     draw = np.random.default_rng(0)
     folder = root / SMALL_IDX.folder
     folder.mkdir(parents=True)
@@ -65,7 +65,7 @@ def publish_idx(root: Path, *, zipped: bool = True) -> dict[str, np.ndarray]:
 
 
 def cifar_parts(published: Cifar, seed: int = 0) -> dict[str, dict[str, Any]]:
-    """What is in each file of a generated set."""
+    """The contents of each file of a generated data set."""
     draw = np.random.default_rng(seed)
     parts: dict[str, dict[str, Any]] = {}
     for name, count in {**published.train, **published.test}.items():
@@ -81,7 +81,7 @@ def cifar_parts(published: Cifar, seed: int = 0) -> dict[str, dict[str, Any]]:
 
 
 def publish_cifar(root: Path, published: Cifar, dumps: Any = python2, **changed: bytes) -> dict[str, dict[str, Any]]:
-    """Writes the folder of pickles, some of them replaced; returns what is in it."""
+    """Writes the folder of pickles, some of them replaced; returns their contents."""
     parts = cifar_parts(published)
     folder = root / published.folder
     folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""`zoo maps` on pictures: what is in the folder, that tables, arrays, words and scores are of the same net."""
+"""`zoo maps` on pictures: the files of the folder, and agreement of tables, arrays, words and scores."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_vit_s_folder(planted: ImageData, out: Path, capsys: pytest.CaptureFix
     assert len(drawn) == 2
     assert all((out / name).read_bytes().startswith(b"\x89PNG") for name in drawn)
 
-    (batch,) = _whole(planted, "test")
+    (batch,) = _as_one_batch(planted, "test")
     heat, said = module.heat(batch), module.predict_step(batch)
     marks = gold_cells(batch.gold, (heat.shape[1], heat.shape[2]))
     places = table("out/places.csv")
@@ -135,7 +135,7 @@ def test_a_cbam_s_gates(planted: ImageData, out: Path, capsys: pytest.CaptureFix
     gates = table("out/gates.csv")
     assert set(gates["site"]) == {f"layer{n}.0.gate.channel" for n in (1, 2, 3)}
     assert gates.groupby("class")["n"].first().sum() == 23
-    (batch,) = _whole(planted, "test")
+    (batch,) = _as_one_batch(planted, "test")
     with torch.no_grad(), zoo.attention.record(module.net) as maps:
         module(batch)
     of = batch.labels == 0
@@ -148,7 +148,7 @@ def test_a_cbam_s_gates(planted: ImageData, out: Path, capsys: pytest.CaptureFix
 
 
 def test_own_photos_are_all_there(out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Those of no split and without a label, too; drawn at their own size."""
+    """Photos without split or label have maps, too, and are drawn in their own size."""
     data = own(tmp_path)
     module = classifier(VIT, data, "gradient_rollout")
     export(module, data, out, MapOptions(pictures=5, table_format="csv"))
@@ -198,7 +198,7 @@ def test_options_that_do_not_fit(
     assert not out.exists()
 
 
-def _whole(data: ImageData, split: str) -> list[Any]:
-    """A split as one batch."""
+def _as_one_batch(data: ImageData, split: str) -> list[Any]:
+    """Returns a list of one batch with the whole split."""
     loader = data.loader(split)
     return [loader.collate([loader.examples[at] for at in range(len(loader.examples))])]

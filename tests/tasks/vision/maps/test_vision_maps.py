@@ -1,4 +1,4 @@
-"""What is drawn, said and tabled of where a net looks: pixels of overlays, Swin's windows, gates by class, words."""
+"""Drawings, words and tables of maps: pixels of overlays, Swin's windows, gates by class."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def photo(height: int = 60, width: int = 90, gold: tuple[int, int, int, int] | N
 
 
 def drawn(picture: Picture, heat: Tensor | None, **options: Any) -> np.ndarray:
-    """The pixels of an overlay, at the size of the photo: a pixel a pixel."""
+    """The pixels of an overlay in the size of the photo."""
     height, width = picture.pixels.shape[1:]
     figure = Figure(figsize=(width / 100, height / 100), dpi=100)
     overlay(figure.add_axes((0, 0, 1, 1)), picture, heat, **options)
@@ -79,7 +79,7 @@ def test_heat_lies_where_it_is_and_the_photo_is_seen_elsewhere() -> None:
 
 
 def test_heat_of_a_part_that_the_net_saw() -> None:
-    """The middle square of a wide photo: beside it the photo is untouched."""
+    """Heat over the central square of a wide photo leaves the rest unchanged."""
     found = drawn(photo(), torch.ones(2, 2), seen=(0.0, 15.0, 60.0, 60.0))
     assert np.abs(found[:, :14] - 128).max() <= 2
     assert np.abs(found[:, 76:] - 128).max() <= 2
@@ -146,7 +146,7 @@ def swin_map(
 
 @pytest.mark.parametrize("sizes", [(4, 6, 2, 0, 0), (4, 6, 2, 1, 1), (5, 7, 3, 1, 1), (3, 3, 3, 0, 0), (3, 8, 4, 0, 2)])
 def test_windows_are_put_together(sizes: tuple[int, int, int, int, int]) -> None:
-    """Against attention over all places of a picture, of whom those of other windows are forbidden."""
+    """Windows equal attention over all cells of a picture, with the cells of other windows forbidden."""
     rows, columns, side, down, right = sizes
     found, windows = swin_map(*sizes)
     across = -(-columns // side)
@@ -217,7 +217,7 @@ def test_names_of_tokens_and_gold(tmp_path: Path) -> None:
 
 
 def test_each_kind_of_map_is_written_and_read(tmp_path: Path) -> None:
-    """Through the folder: tokens, blocks, pooling, windows, gates of channels and places, the scored map."""
+    """Tokens, blocks, pooling, windows, gates and the scored map are equal after writing and reading."""
     torch.manual_seed(0)
     near = AttendFactory(score=ScaledDot, normalise=Softmax, restrict=partial(SlidingWindow, radius=1))
     nets: dict[str, Any] = {
@@ -313,7 +313,7 @@ def test_a_picture_of_gates(tmp_path: Path) -> None:
         ({(2, 2): 1.0, (5, 5): 0.9}, "cam", "looks at row 3, column 3 (.53 of the evidence), in the middle"),
         ({(5, 0): 1.0, (4, 1): 0.9}, "spatial_gate",
          "looks at rows 5-6, columns 1-2 (1.00 of what the gate lets through), bottom left"),
-        ({}, "cam", "looks nowhere: no place speaks for the class"),
+        ({}, "cam", "looks nowhere: no place is evidence for the class"),
         ({(r, c): 1.0 for r in range(6) for c in range(6)}, "rollout",
          "looks at nothing in particular: no place of 6 x 6 stands out"),
     ],

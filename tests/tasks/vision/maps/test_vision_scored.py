@@ -1,4 +1,4 @@
-"""Heat over a picture against loops in float64 from the papers' formulas; what a net cannot give is refused."""
+"""Heat maps against loops in float64 by the papers' formulas; methods that a net does not support are refused."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def cct() -> CCT:
 
 
 def sharp(net: Any) -> Any:
-    """With attention that is far from uniform, in double precision."""
+    """Makes a net in double precision whose attention is far from uniform."""
     for name, parameter in net.named_parameters():
         if ".query.weight" in name or ".key.weight" in name:
             nn.init.normal_(parameter, std=1.0)
@@ -137,7 +137,7 @@ def test_rollout(kind: str) -> None:
         found = heat(net, pixels, "rollout")
     assert found.shape == (3, *net.grid(12, 16))
     np.testing.assert_allclose(found.flatten(1).numpy(), expected, atol=1e-6)
-    assert expected.std() > 0.003  # equal heat everywhere would prove nothing
+    assert expected.std() > 0.003  # the test needs heat that differs
 
 
 @pytest.mark.parametrize("kind", NETS)
@@ -169,7 +169,7 @@ def test_pooling_is_what_the_head_averages_with() -> None:
 
 @pytest.mark.parametrize("kind", ["resnet", "swin", "vit"])
 def test_cam_adds_up_to_the_logit(kind: str) -> None:
-    """Without the ReLU the mean over the places is the logit up to its bias: shown where features all speak for it."""
+    """The mean over cells is the logit less its bias, for features that are all evidence for the class."""
     torch.manual_seed(0)
     net: Any = {
         "resnet": lambda: ResNet(**SIZES, depth=8),
@@ -195,7 +195,7 @@ def test_cam_adds_up_to_the_logit(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["swin", "vit"])
 def test_saliency_is_the_slope_at_each_pixel(kind: str) -> None:
-    """Each slope from two passes with one pixel changed; the greatest of the channels, by place."""
+    """Saliency equals finite differences: two passes with one pixel changed, the maximum over channels."""
     torch.manual_seed(0)
     net: Any = Swin(**SIZES, attend=SOFTMAX, dim=6, layers=(1, 1), heads=(1, 2), window=2, patch=4)
     net = (net if kind == "swin" else vit()).double().eval()

@@ -1,4 +1,4 @@
-"""Published weights: equal logits with torchvision's own nets of random weights; files that are not what they seem."""
+"""Published weights: logits equal those of torchvision's nets with the same random weights; bad files are refused."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DENSE = ("norm1", "norm2", "conv1", "conv2")
 
 
 def at_random(net: nn.Module) -> nn.Module:
-    """Every weight and statistic, at a scale at which deep nets neither die out nor explode; in evaluation."""
+    """Draws every weight and statistic at a scale that keeps signals of deep nets; in evaluation mode."""
     generator = torch.Generator().manual_seed(0)
     for name, tensor in net.state_dict().items():
         if not tensor.is_floating_point():
@@ -118,7 +118,7 @@ def test_gates_stay_as_initialised(size: dict[str, Any]) -> None:
     ],
 )
 def test_old_names_of_a_file(model: str, weights: Any, renamed: dict[str, str]) -> None:
-    """What torchvision called otherwise when it saved its files."""
+    """Files have former names of torchvision's parameters."""
     with torch.device("meta"):
         state = torchvision.models.get_model(model, weights=None).state_dict()
     old = {}
@@ -139,7 +139,7 @@ class Published:
         self.cache = folder / "cache" / "hub" / "checkpoints"
 
     def put(self, content: Any, name: str = "resnet18", *, digest: str | None = None) -> str:
-        """Publishes a file under its hash, or another, as what `torchvision:NAME` stands for."""
+        """Publishes a file for `torchvision:NAME`, under its hash or another."""
         path = self.folder / "content"
         path.write_bytes(content) if isinstance(content, bytes) else torch.save(content, path)
         digest = hashlib.sha256(path.read_bytes()).hexdigest()[:8] if digest is None else digest
@@ -172,7 +172,7 @@ def state18() -> dict[str, Tensor]:
 
 
 def test_published_weights_by_name(server: Published, caplog: pytest.LogCaptureFixture) -> None:
-    """Downloaded once; for a net of other classes, with the names of those that it was trained on."""
+    """The file is downloaded once; the weights come with the label names of their training."""
     state = state18()
     name = server.put(state)
     with caplog.at_level(logging.INFO, "zoo.tasks.vision.nets.pretrained"):
@@ -199,7 +199,7 @@ def test_a_backbone_of_torchvision(server: Published) -> None:
 
 
 def test_what_an_inception_does_to_pixels_itself_is_told_as_normalisation() -> None:
-    """Ours does not turn ImageNet's normalisation into another one, so the pictures must come in that."""
+    """torchvision's Inception changes the normalisation within the net; ours needs it in the data."""
     with torch.device("meta"):
         peer = torchvision.models.googlenet(weights=None, transform_input=True, init_weights=False)
     pixels = torch.rand(1, 3, 2, 2)
@@ -293,7 +293,7 @@ def test_a_net_without_published_weights() -> None:
 
 
 def test_every_published_model_fits_the_options_that_are_named() -> None:
-    """Names and shapes, on meta; published at 224 pixels or more, which positions of another size follow."""
+    """Names and shapes fit, on meta, except positions at another resolution."""
     kinds = {ResNet: resnet_names, ViT: vit_names, Swin: swin_names}
     for kind, rename in kinds.items():
         for model, options in pretrained._FAMILIES[kind].models.items():
@@ -308,7 +308,7 @@ def test_every_published_model_fits_the_options_that_are_named() -> None:
 
 
 def test_swin_t() -> None:
-    """Once at the published size."""
+    """Compares one net in its published size."""
     peer = at_random(swin_t())
     with torch.device("meta"):
         net = Swin(channels=3, height=224, width=224, classes=1000, attend=SOFTMAX, size="tiny").eval()

@@ -92,7 +92,7 @@ def reference(block: SwinBlock, x: Tensor) -> Tensor:
 @pytest.mark.parametrize("shift", [0, 1, 2])
 @pytest.mark.parametrize("size", [(6, 6), (7, 5), (2, 7), (3, 4), (2, 2)])
 def test_block(size: tuple[int, int], shift: int) -> None:
-    """Windows that divide the map and that do not; shifts; maps smaller than a window."""
+    """Tests windows that divide the map or not, shifts, and maps smaller than a window."""
     torch.manual_seed(0)
     options = {"attend": SOFTMAX, "window": 3, "shift": shift, "ratio": 2, "dropout": 0.0, "branch": None}
     block = spread(SwinBlock(dim=4, heads=2, **options).double())
@@ -123,7 +123,7 @@ def test_merging(size: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("layer", [0, 1, 2])
 def test_recorded_weights_are_of_the_places_that_windows_say(layer: int) -> None:
-    """`places` names each weight's query and key; a place's weights are of its own window and sum to 1."""
+    """Each weight belongs to two cells of one window, and the weights of a cell sum to 1."""
     net, pixels = swin(), pictures(14, 10, count=2)
     with record(net, layers=[layer]) as maps:
         net(pixels)
@@ -199,7 +199,7 @@ def test_other_pictures_than_it_was_made_for() -> None:
 
 
 def test_windows_of_another_side() -> None:
-    """Tables are interpolated: what is constant stays so, what rises goes on rising, the middle stays in place."""
+    """Interpolation of tables keeps constants, monotonicity and the centre."""
     net = swin(window=4)
     name = "layers.0.mixer.attend.position.table"
     shape = net.get_parameter(name).shape
@@ -240,7 +240,7 @@ def test_every_mechanism_attends_within_windows_or_is_refused(path: Path) -> Non
 
 
 def test_training_after_inference() -> None:
-    """What is kept of windows for the next pass can be trained with, whatever mode it was made in."""
+    """A cached support can be trained with even if it was created in inference mode."""
     net = swin(height=18, width=18)
     pixels = pictures(18, 18, count=7)
     with torch.inference_mode():

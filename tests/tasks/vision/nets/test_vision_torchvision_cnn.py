@@ -1,4 +1,4 @@
-"""Gates in torchvision's nets: where they stand, that they act, and that the backbone stays torchvision's."""
+"""Gates in torchvision's nets: their modules, their effect, and the backbone's names and logits."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FAMILIES = {
     "vgg11_bn": (8, 32),
     "wide_resnet50_2": (16, 32),
 }
-"""Backbone -> how many gates it has if nothing is said, and the side of the smallest picture it is tried with."""
+"""Backbone -> its number of gates by default, and the smallest side of the pictures in tests."""
 
 
 def made(backbone: str, gate: Any = nn.Identity, side: int = 32, **options: Any) -> TorchvisionCNN:
@@ -61,7 +61,7 @@ def randomised(backbone: str) -> nn.Module:
 
 @pytest.mark.parametrize("backbone", FAMILIES)
 def test_usual_places_of_each_family(backbone: str) -> None:
-    """Without numbers: every gate runs once, on as many channels as it was made for."""
+    """On meta: every gate runs once, with the number of channels that it was made for."""
     gates, side = FAMILIES[backbone]
     with torch.device("meta"):
         net = made(backbone, SqueezeExcitation, side, channels=1)
@@ -123,7 +123,7 @@ def test_auxiliary_classifiers_are_left_out() -> None:
 
 @pytest.mark.parametrize("kind", GATES)
 def test_a_gated_resnet_is_ours(kind: str) -> None:
-    """At the end of the branch, before the addition: where our ResNet has it."""
+    """The gates are at the end of the branch, before the addition, as in our ResNet."""
     theirs = made("resnet18", GATES[kind])
     ours = ResNet(channels=3, height=32, width=32, classes=4, depth=18, gate=GATES[kind]).eval()
     weights = {}
@@ -139,7 +139,7 @@ def test_a_gated_resnet_is_ours(kind: str) -> None:
 
 
 def test_what_stands_behind_a_module() -> None:
-    """The modules one after the other, without their hooks, and gates called by hand."""
+    """Equals the modules in sequence, without hooks, with explicit calls of gates."""
     net = made("mobilenet_v2", CBAM, at=["features.[13]", "features.?8"])
     assert list(net.gates) == [f"features-{number}" for number in (1, 3, 18)]
     x = torch.randn(2, 3, 32, 32)
@@ -160,7 +160,7 @@ def test_a_pattern_ends_at_a_dot() -> None:
 
 @pytest.mark.parametrize("at", [["layer1"], ["layer1.*"], ["features.denseblock1"]])
 def test_containers_that_call_all_their_children(at: list[str]) -> None:
-    """A gate that were a child of a Sequential, or of a dense block, would be called by it, too."""
+    """Sequential and dense blocks call all their children; a gate is not among them."""
     backbone = "densenet121" if "dense" in at[0] else "resnet18"
     net, x = made(backbone, EfficientChannel, at=at), torch.randn(2, 3, 32, 32)
     with torch.no_grad(), record(net) as maps:
@@ -247,7 +247,7 @@ def test_stages_cover_every_parameter(backbone: str) -> None:
         ({"backbone": "squeezenet1_0"}, "convolutional nets"),
         ({"backbone": "vgg11", "at": ["feature.1"]}, "no module of vgg11 is called 'feature.1'.*features.1"),
         ({"backbone": "vgg11", "at": ["features.1", "*.99"]}, "no module of vgg11 is called '\\*.99'"),
-        ({"backbone": "vgg11", "at": ["classifier.0"]}, r"classifier.0 gives \(2, 4096\); a gate takes a map"),
+        ({"backbone": "vgg11", "at": ["classifier.0"]}, r"classifier.0 gives \(2, 4096\); a gate needs a map"),
         ({"backbone": "densenet121", "at": ["features.denseblock1.*"], "gate": CBAM}, None),
         ({"backbone": "resnet18", "at": ["layer1.0.relu"]}, "layer1.0.relu runs 2 times"),
         ({"backbone": "inception_v3", "side": 32}, "inception_v3 cannot take pictures of 32x32 pixels"),
@@ -269,7 +269,7 @@ def test_a_module_that_gives_no_tensor() -> None:
 
     from zoo.tasks.vision.nets import torchvision_cnn
 
-    with pytest.raises(ValueError, match="pair gives tuple; a gate takes a map"):
+    with pytest.raises(ValueError, match="pair gives tuple; a gate needs a map"):
         torchvision_cnn._channels("pair", {"pair": [Pair()(torch.zeros(1))]})
 
 

@@ -156,7 +156,7 @@ def test_timm_at_another_resolution() -> None:
 @pytest.mark.parametrize("position", [Learned, Learned2D, Sinusoidal, Sinusoidal2D, None])
 @pytest.mark.parametrize("options", [{"registers": 2}, {"pool": "mean"}])
 def test_another_resolution_is_that_of_a_net_made_for_it(position: Any, options: dict[str, Any]) -> None:
-    """Wherever a net is made for a size, and however it comes to it, its logits are the same."""
+    """A net has the same logits whether it was made for a resolution or resized to it."""
     net, other = vit(position=position, **options), vit(position=position, height=24, width=16, **options)
     weights = net.state_dict()
     shapes = {name: tuple(weight.shape) for name, weight in other.state_dict().items()}
@@ -258,7 +258,7 @@ def test_a_picture_that_patches_do_not_divide() -> None:
 
 @pytest.mark.parametrize("path", ATTENTION, ids=lambda path: path.stem)
 def test_every_mechanism(path: Path) -> None:
-    """It learns, pictures are their own, recording changes nothing, what has no weights says so; or it is refused."""
+    """A mechanism learns, keeps pictures independent, is not changed by recording, or is refused."""
     torch.manual_seed(0)
     attend = mechanism(path)
     if path.stem == "degree":
@@ -286,7 +286,7 @@ def test_every_mechanism(path: Path) -> None:
 
 
 def test_maps_are_of_all_tokens() -> None:
-    """Also in the last block, whose feed-forward network runs for the class token alone."""
+    """Maps include all tokens even in the last block, whose feed-forward network runs for the class token only."""
     net, pixels = vit(registers=2), pictures(12, 8)
     assert (net.extra, net.class_site) == (3, "layers.1.mixer.attend")
     with record(net) as maps:

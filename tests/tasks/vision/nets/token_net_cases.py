@@ -1,4 +1,4 @@
-"""Small nets of tokens, and what their tests have in common."""
+"""Small nets of tokens, and helpers of their tests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ATTENTION = list(installed.choices("attention").values())
 
 
 def vit(**options: Any) -> ViT:
-    """Two blocks over 3 x 2 patches in float64, no parameter of which is a one or a zero."""
+    """Two blocks over 3 x 2 patches in float64, without parameters that are 1 or 0."""
     torch.manual_seed(0)
     sizes = {"height": 12, "width": 8, "patch": 4, "dim": 12, "layers": 2, "heads": 3, "hidden": 10, "attend": SOFTMAX}
     return spread(ViT(**{"channels": 2, "classes": 5, **sizes, **options}).double())
@@ -37,7 +37,7 @@ def cct(**options: Any) -> CCT:
 
 
 def spread(net: Net) -> Net:
-    """Parameters of norms and biases away from ones and zeros, which hide mistakes; in evaluation."""
+    """Moves norms and biases away from 1 and 0, which hide errors; in evaluation mode."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for parameter in net.parameters():

@@ -1,1 +1,1 @@
-"""Pictures: published, planted and the user's own."""
+"""Data sets of pictures: published, generated and the user's own."""

@@ -39,7 +39,7 @@ def read_imagenet(root: Path, *, validation: int) -> PictureSet:
     if strange or len(synsets) < 2:
         raise DataError(
             f"{root}: train and val do not have the same folders of classes, two or more (such as: "
-            f"{', '.join(strange[:3]) or 'none'}). The pictures of val, too, belong into a folder of their class."
+            f"{', '.join(strange[:3]) or 'none'}). Sort the pictures of val into folders of their classes, too."
         )
     train, of_train = _files(root, "train", synsets)
     test, of_test = _files(root, "val", synsets)

@@ -23,7 +23,7 @@ from zoo.tasks.vision.data.picture import MOST_PIXELS, Channels, PictureError, r
 
 @dataclass(frozen=True)
 class Reading:
-    """How the pictures of a set are read.
+    """Options of reading pictures.
 
     Args:
         channels: 1 (grey) or 3 (red, green, blue).
@@ -211,7 +211,7 @@ def _check_labels(entries: list[Entry], source: Path, names: tuple[str, ...]) ->
             raise DataError(message(source, None, None, f"no labelled picture is in {split!r}", remedy))
     unscored = [name for name in names if not splits[name] >= {"val", "test"}]
     if unscored:
-        warn(f"{source}: {some_of(unscored)} not in every split, for want of pictures.")
+        warn(f"{source}: {some_of(unscored)} not in every split, because there are too few pictures.")
     folded = Counter(name.casefold() for name in names)
     alike = [name for name in names if folded[name.casefold()] > 1]
     if alike:

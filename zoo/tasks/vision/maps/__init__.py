@@ -1,1 +1,1 @@
-"""Where a network looks in a picture: heat, figures, tables."""
+"""Heat maps of pictures, figures and tables."""

@@ -174,7 +174,7 @@ def _spatial_gate(net: PictureNet, pixels: Tensor, classes: Tensor | None) -> Ex
 
 
 def _cam(net: PictureNet, pixels: Tensor, classes: Tensor | None) -> Explanation:
-    """relu(sum_k w_ck f_k(cell)) (Zhou et al. 2016, eq. 2): the sum over cells, without the ReLU, is the logit."""
+    """relu(sum_k w_ck f_k(cell)) (Zhou et al. 2016, eq. 2); its mean without the ReLU is the logit less its bias."""
     with torch.no_grad():
         features = net.features(pixels).float()
         if features.shape[1] != net.head.in_features:

@@ -71,7 +71,7 @@ def where_it_looks(heat: Float[Tensor, "r c"], how: str) -> str:
     found = region(heat)
     what = _WHAT.get(how, "of its attention")
     if found is None:
-        return "looks nowhere: no place speaks for the class"
+        return "looks nowhere: no place is evidence for the class"
     if not found.stands_out:
         return f"looks at nothing in particular: no place of {found.grid[0]} x {found.grid[1]} stands out"
     rows, columns = _range("row", found.top, found.bottom), _range("column", found.left, found.right)

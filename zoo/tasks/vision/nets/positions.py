@@ -77,6 +77,6 @@ def _grid_like(length: int, grid: tuple[int, int]) -> tuple[int, int]:
         if times and times * times * rows * columns == length:
             return times * rows, times * columns
     raise ValueError(
-        f"{length} positions are neither a grid whose sides are as {grid[0]} to {grid[1]} nor a square: of which grid "
-        "they are is not known"
+        f"{length} positions are neither a grid whose sides are as {grid[0]} to {grid[1]} nor a square, so that their "
+        "grid is unknown"
     )

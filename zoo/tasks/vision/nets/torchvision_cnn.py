@@ -236,10 +236,10 @@ def _outputs(backbone: nn.Module, called: str, shape: tuple[int, ...]) -> dict[s
 def _channels(name: str, outputs: Mapping[str, list[Any]]) -> int:
     found = outputs.get(name, [])
     if len(found) != 1:
-        raise ValueError(f"at: {name} runs {len(found)} times for a picture; a gate stands behind what runs once")
+        raise ValueError(f"at: {name} runs {len(found)} times for a picture; a gate can follow a module that runs once")
     if not isinstance(found[0], Tensor) or found[0].dim() != 4:
         given = tuple(found[0].shape) if isinstance(found[0], Tensor) else type(found[0]).__name__
-        raise ValueError(f"at: {name} gives {given}; a gate takes a map of (batch, channels, height, width)")
+        raise ValueError(f"at: {name} gives {given}; a gate needs a map of (batch, channels, height, width)")
     return found[0].shape[1]
 
 
