@@ -301,7 +301,9 @@ def test_a_stranger_s_index_removes_nothing_inside_either(tmp_path: Path) -> Non
     assert not (folder / "pictures" / "a.png").exists()
     for name in ("thesis.txt", "words.txt", "pictures/holiday.png"):
         with (
-            pytest.raises(DataError, match=f"{name}: is not of the maps that are there, or was changed since"),
+            pytest.raises(
+                DataError, match=f"{name}: does not belong to the maps, or was changed since they were written"
+            ),
             Writer(folder, model="new", overwrite=True) as writer,
         ):
             writer.file(name)
@@ -398,7 +400,7 @@ def damaged(tmp_path: Path, name: str, content: bytes | None) -> Path:
         ("index.json", None, "there are no maps, index.json is missing"),
         ("index.json", b'{"kind": "attention ', "is damaged"),
         ("index.json", b"\xff\xfe", "is damaged"),
-        ("index.json", b'{"weight_map": {}}', "not that of a folder of maps"),
+        ("index.json", b'{"weight_map": {}}', "does not describe a folder of maps"),
         ("index.json", b'{"kind": "attention maps", "format": 2}', "format 2, and this version reads up to 1"),
         ("index.json", b'{"kind": "attention maps", "format": 1}', "is damaged: it lacks model"),
         ("maps.safetensors", None, "maps.safetensors is missing"),

@@ -182,7 +182,7 @@ def test_steps_over_edges() -> None:
     assert pairs.queries == 15
     assert torch.equal(pairs.weights, steps[:, :, 1].flatten())
     other = EdgeSupport.from_edges(random_edges(5, 9, seed=3), 5, self_loops=True)
-    with pytest.raises(ValueError, match="same edges"):
+    with pytest.raises(ValueError, match="different edges at different steps"):
         labelled(AttentionMap("a", steps, ("step", "edge", "head"), [one.support, one.support, other], one.heads), {})
 
 
@@ -215,9 +215,7 @@ def test_a_key_without_weight_is_there_all_the_same() -> None:
 
 def test_what_is_not_of_pairs_is_refused() -> None:
     found = AttentionMap("site", torch.ones(2, 3, 4), ("batch", "head", "query"), DenseSupport(), (0, 1, 2))
-    with pytest.raises(
-        ValueError, match="site has the axes batch, head, query: labels are for queries and keys, edges"
-    ):
+    with pytest.raises(ValueError, match="site has the axes batch, head, query: only queries, keys, edges, channels"):
         labelled(found, {})
 
 

@@ -69,7 +69,7 @@ def table(found: LabelledMap) -> pd.DataFrame:
     from zoo.maps.frames import query_columns
 
     if found.is_gate:
-        raise ValueError(f"{found.site} is a gate, whose values are no distribution")
+        raise ValueError(f"{found.site} is a gate, whose values are not a distribution")
     parts = []
     for head in found.heads:
         pairs = found.pairs(head)

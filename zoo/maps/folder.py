@@ -174,7 +174,7 @@ class Writer:
         """Returns the path at which to write another file of the folder, such as a picture; it is moved at the end."""
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or name in (INDEX, ARRAYS, SCORES) or name.endswith(".part"):
-            raise ValueError(f"{name!r} is not a name for a file inside the folder")
+            raise ValueError(f"{name!r} cannot be the name of another file inside the folder")
         replacing.check_free(self.folder, path.as_posix(), self._own)
         unfinished = self._work / path
         unfinished.parent.mkdir(parents=True, exist_ok=True)
@@ -235,7 +235,7 @@ class Writer:
             return self._current
         self._end()
         if example_id in self._ids:
-            raise ValueError(f"example {example_id!r} was written before; its maps belong one after the other")
+            raise ValueError(f"example {example_id!r} was written before; add all maps of an example in succession")
         self._ids.add(example_id)
         self._current = {"id": example_id, "about": {}, "maps": []}
         return self._current
@@ -274,7 +274,7 @@ class Writer:
 
 def _check_free(folder: Path, overwrite: bool) -> None:
     if folder.exists() and not folder.is_dir():
-        raise DataError(f"{folder}: is a file; maps are written into a folder")
+        raise DataError(f"{folder}: is a file. Maps are written to a folder; give another path.")
     names = [path.name for path in folder.iterdir()] if folder.exists() else []
     if not names:
         return

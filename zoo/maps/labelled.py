@@ -106,7 +106,7 @@ class LabelledMap:
     def is_self_loop(self) -> Bool[Tensor, " e"]:
         """Mask of the edges that are self-loops."""
         if self.source is None or self.target is None:
-            raise ValueError(f"{self.site} has a dense map; edges alone can be self-loops")
+            raise ValueError(f"{self.site} has a dense map; only edges can be self-loops")
         return (self.source == self.target) & self.attends_to_itself
 
     def position(self, axis: str, label: str) -> int:

@@ -90,15 +90,15 @@ def _kind(found: AttentionMap) -> tuple[Callable[..., LabelledMap], set[str]]:
     if found.axes in (("batch", "channel"), ("batch", "height", "width")):
         return _gate, set(found.axes[1:])
     axes = ", ".join(found.axes)
-    raise ValueError(f"{found.site} has the axes {axes}: labels are for queries and keys, edges, channels or places")
+    raise ValueError(f"{found.site} has the axes {axes}: only queries, keys, edges, channels and positions have labels")
 
 
 def _edges(found: AttentionMap, labels: Labels, gold: Tensor | None, index: int) -> LabelledMap:
     if index:
-        raise ValueError(f"{found.site} has edges and no batch, so there is no example {index} in it")
+        raise ValueError(f"{found.site} has edges and no batch axis, so index_in_batch must be 0, not {index}")
     first, *others = found.steps()
     if any(other.support is not first.support for other in others):
-        raise ValueError(f"{found.site} attends over other edges at each step; one map has the same edges at all")
+        raise ValueError(f"{found.site} has different edges at different steps, which cannot be one map")
     pairs = first.layout.pairs()
     assert pairs is not None
     target, source = pairs.cpu()

@@ -80,11 +80,11 @@ class Maps(Mapping[str, Example]):
         self.folder = folder
         index = _read_json(folder / INDEX)
         if not isinstance(index, dict) or index.get("kind") != KIND:
-            raise DataError(f"{folder}: its {INDEX} is not that of a folder of maps")
+            raise DataError(f"{folder}: its {INDEX} does not describe a folder of maps")
         if not isinstance(index.get("format"), int) or index["format"] > FORMAT:
             raise DataError(
                 f"{folder}: the maps have format {index.get('format')}, and this version reads up to {FORMAT}. "
-                "Update attention-zoo, or write them anew."
+                "Update attention-zoo, or write the maps again."
             )
         with self._damage(f"its {INDEX}"):
             expect(index, form.INDEX, "it")
@@ -100,7 +100,7 @@ class Maps(Mapping[str, Example]):
         self.scores: dict[str, Any] = _read_json(folder / SCORES)
         with self._damage(f"its {INDEX}"):
             if len(self._examples) != len(index["examples"]):
-                raise MalformedError("two examples have one id")
+                raise MalformedError("two examples have the same id")
             expect(self.scores, dict, SCORES)
         self._arrays = _open_arrays(folder / ARRAYS)
 
@@ -143,7 +143,9 @@ class Maps(Mapping[str, Example]):
     def _read(self, site: str, entry: Mapping[str, Any]) -> LabelledMap:
         with self._damage(f"the map of {site}"):
             if not all(number < len(self._labels) for number in entry["labels"].values()):
-                raise MalformedError(f"its labels are no. {list(entry['labels'].values())} of {len(self._labels)}")
+                raise MalformedError(
+                    f"it has the labels {list(entry['labels'].values())}, and there are {len(self._labels)}"
+                )
             arrays = {part: self._array(name) for part, name in entry["arrays"].items() if part in form.PARTS}
             expect(arrays, {"weights": Tensor}, "it")
             found = LabelledMap(
@@ -181,7 +183,7 @@ def _read_json(path: Path) -> Any:
         return read_json(path)
     except FileNotFoundError:
         unfinished = any(path.parent.glob(f"{UNFINISHED}*")) if path.parent.is_dir() else False
-        what = "the maps there were not finished" if unfinished else "there are no maps"
+        what = "the maps were not finished" if unfinished else "there are no maps"
         raise DataError(f"{path.parent}: {what}, {path.name} is missing. `zoo maps` writes them.") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
@@ -193,7 +195,7 @@ def _open_arrays(path: Path) -> Any:
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
-        raise DataError(f"{path.parent}: there are no whole maps, {path.name} is missing")
+        raise DataError(f"{path.parent}: the maps are incomplete, {path.name} is missing")
     try:
         return safe_open(path, framework="pt")
     except (SafetensorError, OSError) as error:

@@ -42,7 +42,8 @@ def check_free(folder: Path, name: str, own: Collection[str]) -> None:
         )
     if path.exists() and name not in own:
         raise DataError(
-            f"{path}: is not of the maps that are there, or was changed since. Move it away, or give another folder."
+            f"{path}: does not belong to the maps, or was changed since they were written. Move it away, or give "
+            "another folder."
         )
 
 

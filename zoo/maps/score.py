@@ -2,7 +2,7 @@
 
 Dense weights have the shape (..., k), with keys last, and gold has the same shape or broadcasts to it. Edges are given
 as a list of pairs, weights (e,) and gold (e,), and `query` has the query of each pair. Pairs that are not `permitted`
-are ignored. A measure is None if no permitted pair is gold.
+are ignored. A measure that is undefined, for example because no permitted pair is gold, is None.
 
 | measure              | question                                                             | best |
 |----------------------|----------------------------------------------------------------------|------|

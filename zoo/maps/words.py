@@ -26,7 +26,7 @@ def describe(
         among: Noun for a key. Default: the noun of the map, "neighbour" for a node, or the noun of the query.
     """
     if found.is_gate:
-        raise ValueError(f"{found.site} is a gate, which no query asks for")
+        raise ValueError(f"{found.site} is a gate, which has no queries")
     axis = found.query_axes[-1]
     position = found.position(axis, query) if isinstance(query, str) else query
     if not 0 <= position < len(found.labels[axis]):

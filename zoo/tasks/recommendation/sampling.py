@@ -65,8 +65,8 @@ class Unseen:
         if len(self.left) and int(self.left.min()) < 1:
             raise DataError(
                 f"user {int(self.left.argmin())} of a batch has chosen all {self.items:,} items, so that there is no "
-                "negative to draw; leave such users out (fewer items for each, or more items), train with "
-                "losses.FullSoftmax and rank the whole catalogue, neither of which draws any"
+                "negative to draw; leave such users out, or train with loss=softmax and rank all items "
+                "(model.protocol.negatives=null), which needs no negatives"
             )
 
     def has_seen(self, users: Int[Tensor, "..."], items: Int[Tensor, "..."]) -> Bool[Tensor, "..."]:

@@ -85,8 +85,8 @@ def test_a_bad_row_is_named_or_skipped_and_counted(tmp_path: Path, columns: dict
     ("columns", "said"),
     [
         ({"user": ["a"], "thing": ["x"]}, "column 'item': the table does not have it"),
-        ({"user": [1.5], "item": ["x"]}, "column 'user': its type is double, where texts or whole numbers belong"),
-        ({"user": ["a"], "item": ["x"], "timestamp": [True]}, "its type is bool, where numbers, .* or dates belong"),
+        ({"user": [1.5], "item": ["x"]}, "column 'user': its type is double, but it must have texts or whole numbers"),
+        ({"user": ["a"], "item": ["x"], "timestamp": [True]}, "type is bool, but it must have numbers, .* or dates"),
         ({"user": pa.array([], pa.string()), "item": pa.array([], pa.string())}, "the table has no rows"),
     ],
 )

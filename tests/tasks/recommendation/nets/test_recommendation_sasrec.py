@@ -323,7 +323,7 @@ def test_dropout_is_of_training() -> None:
     [
         ({"norm": "post"}, "norm is 'paper' or 'pre', got 'post'"),
         ({"layers": 0}, "layers must be 1 or more, got 0"),
-        ({"time_buckets": 1}, "time_buckets is 0, or 2 and more"),
+        ({"time_buckets": 1}, "time_buckets must be 0 or at least 2"),
         ({"heads": 3}, "dim=8 is not divisible by heads=3"),
     ],
 )

@@ -129,7 +129,7 @@ def test_a_score_that_is_no_finite_number_is_refused(memory, negatives, value):
     batch = users([[0], [1]], items=4, held_out=[3, 2])
     scores = torch.zeros(2, 4)
     scores[1, 2 if value == math.inf else 3] = value
-    with pytest.raises(ValueError, match="not a finite number"):
+    with pytest.raises(ValueError, match="NaN or infinite"):
         Protocol(negatives=negatives, memory=memory).rank(of(scores), batch, lists=False)
 
 
@@ -257,7 +257,7 @@ def test_coverage_is_the_share_of_items_in_a_list_of_anybody():
     metrics.reset()
     metrics.update(numbers([0]), numbers([5, 6]).view(1, 2))
     assert metrics.compute()["coverage@2"] == pytest.approx(2 / 8)
-    with pytest.raises(ValueError, match="coverage is measured of lists"):
+    with pytest.raises(ValueError, match="coverage is measured of lists of items"):
         metrics.update(numbers([0]))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from zoo.data.compressed import open_bytes
 from zoo.data.tables import Table
-from zoo.tasks.recommendation.data.interactions import Gathered, IrregularError
+from zoo.tasks.recommendation.data.interactions import InteractionCollector, IrregularError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,17 +25,17 @@ _QUOTED = {
 """A well-formed quoted cell without a line break."""
 
 
-def add_columns(table: Table, gathered: Gathered, columns: Sequence[str | None]) -> None:
+def add_columns(table: Table, collector: InteractionCollector, columns: Sequence[str | None]) -> None:
     """Adds all rows of a table.
 
     Args:
         table: A table of which only the header was read.
-        gathered: Collects the rows.
+        collector: Collects the rows.
         columns: Names of the columns of users, items, times and ratings; None for a column that is absent.
 
     Raises:
         IrregularError: The file has a part that may be invalid, or that only `zoo.data.tables` can read. Discard
-            `gathered`, and read the file from the beginning with `zoo.data.tables`.
+            `collector`, and read the file from the beginning with `zoo.data.tables`.
     """
     used = [name for name in columns if name is not None]
     kinds: dict[str, Any] = dict.fromkeys(used, object)
@@ -53,7 +53,7 @@ def add_columns(table: Table, gathered: Gathered, columns: Sequence[str | None])
             if len(frame) != rows:
                 raise IrregularError
             found: list[Any] = [None if name is None else _column(frame[name]) for name in columns]
-            gathered.add(*found)
+            collector.add(*found)
             total += rows
     if not total:
         raise IrregularError

@@ -10,7 +10,7 @@ from pathlib import Path
 from zoo.data.tables import OnBadRow, Row, Table, read_table
 from zoo.errors import ConfigError, DataError, some_of
 from zoo.tasks.recommendation.data.columns import add_columns
-from zoo.tasks.recommendation.data.interactions import Clock, Gathered, Interactions, IrregularError
+from zoo.tasks.recommendation.data.interactions import Clock, InteractionCollector, Interactions, IrregularError
 from zoo.tasks.recommendation.data.parquet import ParquetTable
 
 _TIMESTAMP = "timestamp"
@@ -86,22 +86,22 @@ def interactions_of(table: Table, reading: Reading) -> Interactions:
     """Reads the interactions of an open table."""
     time = reading.timestamp or (_TIMESTAMP if _TIMESTAMP in table.columns else None)
     columns = reading.user, reading.item, time, None if reading.min_rating is None else reading.rating
-    gathered = Gathered(reading.min_rating)
+    collector = InteractionCollector(reading.min_rating)
     try:
         if isinstance(table, ParquetTable):
             table.use(columns)
-            table.add_columns(gathered)
+            table.add_columns(collector)
         else:
-            add_columns(table, gathered, columns)
+            add_columns(table, collector, columns)
     except IrregularError:
-        gathered = Gathered(reading.min_rating)
-        for row in table.parse(_row_reader(gathered.clock, columns)):
-            gathered.add_row(*row)
-    found = gathered.finish()
+        collector = InteractionCollector(reading.min_rating)
+        for row in table.parse(_row_reader(collector.clock, columns)):
+            collector.add_row(*row)
+    found = collector.finish()
     say_unused(
         table, columns, "an interaction has a user, an item, perhaps a timestamp, and with data.min_rating a rating"
     )
-    _say_low(table, gathered, len(found.items), reading)
+    _say_low(table, collector, len(found.items), reading)
     return found
 
 
@@ -132,13 +132,13 @@ def _row_reader(clock: Clock, columns: Columns) -> Callable[[Row], tuple[str, st
     return read
 
 
-def _say_low(table: Table, gathered: Gathered, count: int, reading: Reading) -> None:
-    if not gathered.low:
+def _say_low(table: Table, collector: InteractionCollector, count: int, reading: Reading) -> None:
+    if not collector.low:
         return
     least = f"a {reading.rating} below data.min_rating={reading.min_rating:g}"
     if not count:
-        raise DataError(f"{table.path}: all {gathered.low:,} interactions have {least}. Lower it.")
-    _warn(f"{table.path}: {gathered.low:,} of {gathered.low + count:,} interactions have {least}, and are left out.")
+        raise DataError(f"{table.path}: all {collector.low:,} interactions have {least}. Lower it.")
+    _warn(f"{table.path}: {collector.low:,} of {collector.low + count:,} interactions have {least}, and are left out.")
 
 
 def _titles(path: Path, names: Sequence[str], reading: Reading) -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 from zoo.data.tables import Row, Table, collecting, message
 from zoo.errors import DataError, nearest
 from zoo.tasks.recommendation.data.files import Reading, interactions_of, is_parquet, open_table, say_unused
-from zoo.tasks.recommendation.data.interactions import Gathered, Interactions, Vocabulary
+from zoo.tasks.recommendation.data.interactions import InteractionCollector, Interactions, Vocabulary
 from zoo.tasks.recommendation.data.log import Duplicates, Log, make_log
 from zoo.tasks.recommendation.data.parquet import ParquetTable
 
@@ -81,12 +81,12 @@ def _read(path: Path, reading: Reading) -> Interactions:
     table = _open(path, reading)
     if HISTORY not in table.columns:
         return interactions_of(table, reading)
-    gathered = Gathered()
+    collector = InteractionCollector()
     for user, items in table.parse(_row_reader(reading, _separator(table))):
         for item in items:
-            gathered.add_row(user, item)
+            collector.add_row(user, item)
     say_unused(table, (reading.user, HISTORY), "a row has a user and a history")
-    return gathered.finish()
+    return collector.finish()
 
 
 def _open(path: Path, reading: Reading) -> Table:

@@ -223,7 +223,7 @@ class HistoryData(TaskData):
         if self.is_input and self.split == "time" and self._measured.times is None:
             warnings.warn(
                 "the model was measured on a later part of its data, and these histories have no times: the last items "
-                "of users are held out instead, which gives other figures",
+                "of users are held out instead, so that metrics cannot be compared with those of the checkpoint",
                 UserWarning,
                 stacklevel=2,
             )

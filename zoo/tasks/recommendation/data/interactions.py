@@ -53,7 +53,7 @@ class IrregularError(Exception):
     """The fast reader cannot read a part of a file. The slow reader then reads it, or finds the error in it."""
 
 
-class Gathered:
+class InteractionCollector:
     """Collects interactions while a file is read, in blocks or row by row.
 
     Args:

@@ -97,8 +97,8 @@ def make_log(
     actions, shared = _core(actions, min_user_items, min_item_users, len(item_names), rare)
     if not len(actions.users):
         raise DataError(
-            f"no user is left: data.min_user_items={min_user_items} and data.min_item_users={min_item_users} leave out "
-            "all; lower them"
+            f"no user is left: data.min_user_items={min_user_items} and data.min_item_users={min_item_users} leave all "
+            "users out; lower them"
         )
     if len(actions.users) < len(users):
         log.info(
@@ -143,13 +143,13 @@ def renumbered(
         offer = nearest(strange[0], [*vocabulary, *filter(None, titles or ())]) if len(vocabulary) <= _COMPARED else ""
         raise DataError(
             f"{some_of(strange)} not among the {len(vocabulary):,} items that the model knows. {offer} "
-            "unknown=skip leaves such items out; unknown=row takes them for one, where the model was trained with "
-            "rare=unknown."
+            "unknown=skip leaves such items out; unknown=row maps them to the row of unknown items, if the model was "
+            "trained with rare=unknown."
         )
     if strange and unknown == "row":
         if UNKNOWN not in known:
             raise ConfigError(
-                "unknown=row: the model has no row for unknown items, which data.rare=unknown gives it in training; "
+                "unknown=row: the model has no row for unknown items, as it was not trained with data.rare=unknown; "
                 "choose unknown=skip"
             )
         number[number < 0] = known[UNKNOWN]

@@ -10,7 +10,7 @@ import numpy as np
 
 from zoo.data.tables import OnBadRow, Row, RowError, Table
 from zoo.errors import DataError, ZooError, nearest
-from zoo.tasks.recommendation.data.interactions import Coded, Column, Gathered, IrregularError
+from zoo.tasks.recommendation.data.interactions import Coded, Column, InteractionCollector, IrregularError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,15 +80,15 @@ class ParquetTable(Table):
         said = str(super().error(line, column, what, remedy))
         return RowError(said.replace(f"{self.path}, line ", f"{self.path}, row ", 1))
 
-    def add_columns(self, gathered: Gathered) -> None:
+    def add_columns(self, collector: InteractionCollector) -> None:
         """Adds all rows, a batch of columns at a time.
 
         Raises:
-            IrregularError: A value may be invalid. Discard `gathered`, and read the table row by row.
+            IrregularError: A value may be invalid. Discard `collector`, and read the table row by row.
         """
         for batch in _batches(self.path, [name for name in self._used if name is not None]):
             user, item, time, rating = (None if name is None else batch.column(name) for name in self._used)
-            gathered.add(_coded(user), _coded(item), _moments(time), _numbers(rating))
+            collector.add(_coded(user), _coded(item), _moments(time), _numbers(rating))
 
 
 def _opened(path: Path) -> tuple[pa.Schema, int]:
@@ -132,7 +132,7 @@ def _check(path: Path, name: str, kind: pa.DataType, kinds: Any) -> None:
 
     holds, fits = kinds(pa.types, kind.value_type if pa.types.is_dictionary(kind) else kind)
     if not fits:
-        raise DataError(f"{path}, column {name!r}: its type is {kind}, where {holds} belong. Convert it.")
+        raise DataError(f"{path}, column {name!r}: its type is {kind}, but it must have {holds}. Convert it.")
 
 
 def _ids(types: Any, kind: pa.DataType) -> tuple[str, bool]:

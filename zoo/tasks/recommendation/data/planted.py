@@ -93,7 +93,7 @@ def _check(users: int, items: int, reach: int, shortest: int, longest: int, nois
     check_numbers(users * longest + items, f"data.users={users}, data.longest={longest} and data.items={items}")
     if not 1 <= reach <= items:
         raise ConfigError(
-            f"data.reach={reach}: write a whole number from 1 to data.items={items}, so that one points so far."
+            f"data.reach={reach}: write a whole number from 1 to data.items={items}, so that an item has each distance."
         )
     if shortest < reach + 3:  # the item before the two held-out ones may have the largest distance
         raise ConfigError(

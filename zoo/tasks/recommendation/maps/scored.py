@@ -8,8 +8,8 @@
 | occlusion | fall of an item's score when another item replaces the past item               | an item     |
 
 Attention does not depend on the item that is recommended, so that all recommendations to a user have the same map.
-Occlusion measures the effect on one item's score. It works without attention, for any mixer, and costs a pass for each
-past item.
+Occlusion measures the effect on one item's score. It works without attention, for any mixer, and costs two passes for
+each past item.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def influence(net: nn.Module, batch: Histories, how: How) -> Float[Tensor, " n"]
     if why_not:
         raise ValueError(f"{how}: {why_not}")
     if how == "occlusion":
-        raise ValueError("occlusion is of an item: see occlusion()")
+        raise ValueError("occlusion needs the items to explain: call occlusion()")
     shares = torch.zeros(len(batch.items), device=batch.items.device)
     for group in Packing(batch.lengths, causal=True).groups:
         users = torch.tensor(group.sequences, device=batch.items.device)

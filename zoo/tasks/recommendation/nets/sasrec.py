@@ -67,7 +67,7 @@ class SASRec(nn.Module):
                 raise ValueError(f"{name} must be 1 or more, got {number}")
         if time_buckets < 0 or time_buckets == 1:
             raise ValueError(
-                f"time_buckets is 0, or 2 and more (the first item has one of its own), got {time_buckets}"
+                f"time_buckets must be 0 or at least 2, as the first item has a bucket of its own, got {time_buckets}"
             )
         self.length = length
         self.items = nn.Embedding(items, dim)

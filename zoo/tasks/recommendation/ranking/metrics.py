@@ -49,7 +49,7 @@ class RankMetrics(Metric):
         if not self.lists:
             return
         if top is None:
-            raise ValueError("coverage is measured of lists, and there are none")
+            raise ValueError("coverage is measured of lists of items, but top is None")
         for row, k in enumerate(self.ks):
             listed = top[:, :k]
             self.shown[row, listed[listed >= 0]] = 1

@@ -58,7 +58,7 @@ class Protocol:
         if self.seen not in ("leave_out", "rank"):
             raise ConfigError(f"model.protocol.seen={self.seen}: write leave_out or rank")
         if self.memory < 1:
-            raise ConfigError(f"model.protocol.memory={self.memory}: write bytes, such as {MEMORY}")
+            raise ConfigError(f"model.protocol.memory={self.memory}: write a number of bytes from 1, such as {MEMORY}")
 
     def describe(self, items: int) -> str:
         """Returns a line that describes the ranking of a catalogue of `items` items; it is stored with the metrics."""

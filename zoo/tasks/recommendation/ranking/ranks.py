@@ -131,7 +131,7 @@ def scores_of(score: Score, wanted: Int[Tensor, "b c"]) -> Float[Tensor, "b c"]:
 def refuse_nan(scores: Float[Tensor, "b k"], own: Float[Tensor, " b"]) -> None:
     """Raises a ValueError if a score is NaN or the score of a held-out item is not finite."""
     if bool(scores.isnan().any()) or not bool(own.isfinite().all()):
-        raise ValueError("a score is not a finite number, so that nothing can be ranked; look at the model's weights")
+        raise ValueError("a score is NaN or infinite, so that items cannot be ranked; check the model's weights")
 
 
 def _block(users: int, items: int, memory: int) -> int:
