@@ -176,6 +176,17 @@ def test_a_task_without_maps_says_so(cli: Any, opened: Any, command: list[Any]) 
     assert not Path("maps").exists()
 
 
+def test_a_source_that_leaves_nothing_out_says_so(cli: Any, opened: Any) -> None:
+    opened(Toy())
+    done = cli("maps", CHECKPOINT, "--out", "maps", "--faithfulness")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        "zoo: there is no --faithfulness for sentences: SentenceMaps does not say how probable an answer is without "
+        "some of its inputs\n"
+    )
+    assert not Path("maps").exists()
+
+
 def test_a_sentence_that_is_not_there(cli: Any, opened: Any) -> None:
     opened(Toy())
     done = cli("maps", CHECKPOINT, "--out", "maps", "--ids", "secnd")

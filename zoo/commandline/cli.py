@@ -262,6 +262,14 @@ def argument_parser(own: Sequence[CommandOption] = (), model: str = "") -> argpa
     mapping.add_argument("--ids", help="examples to draw and describe, separated by commas")
     mapping.add_argument("--pictures", type=int, default=4, metavar="N", help="pictures to draw if no ids are given")
     mapping.add_argument("--format", choices=("csv", "parquet"), default="csv", help="of tables")
+    mapping.add_argument(
+        "--faithfulness",
+        type=int,
+        nargs="?",
+        const=100,
+        metavar="N",
+        help="measure whether the scored map says what answers depend on, for N examples (100) or those of --ids",
+    )
     mapping.add_argument("--overwrite", action="store_true", help="replace the maps that are in --out")
     mapping.set_defaults(command=_command("maps"))
     for command in (evaluating, predicting, mapping):

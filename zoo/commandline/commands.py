@@ -72,6 +72,8 @@ def predict(options: argparse.Namespace) -> None:
 
 def maps(options: argparse.Namespace) -> None:
     """Writes the folder of attention maps that docs/architecture.md describes."""
+    if options.faithfulness is not None and options.faithfulness < 1:
+        raise ConfigError(f"--faithfulness={options.faithfulness}: write how many examples, 1 or more")
     module, data = _opened(options)
     asked = MapOptions(
         heads=options.heads,
@@ -81,6 +83,7 @@ def maps(options: argparse.Namespace) -> None:
         pictures=options.pictures,
         table_format=options.format,
         overwrite=options.overwrite,
+        faithfulness=options.faithfulness,
     )
     export(module, data, options.out, asked)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from itertools import chain
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 from zoo.attention import sites
 from zoo.errors import visible
 from zoo.maps import frames
+from zoo.maps.faithfulness_table import Faithfulness
 from zoo.maps.folder import Writer
 from zoo.maps.labelled import LabelledMap
 from zoo.maps.source import MapOptions, MappedExample, MapSource, Table, check_layers
@@ -32,6 +34,10 @@ def export(module: Task, data: TaskData, out: Path, options: MapOptions) -> None
     names = list(sites(source.net))
     check_layers(source.net, options.layers)
     _ = source.chosen  # raises an error for an unknown id before anything is written
+    count = options.faithfulness
+    measured = None if count is None else Faithfulness(source, count)
+    if measured is not None and measured.announcement:
+        print(measured.announcement, file=sys.stderr)
     words: list[str] = []
     notes = _Notes()
     with Writer(
@@ -45,6 +51,9 @@ def export(module: Task, data: TaskData, out: Path, options: MapOptions) -> None
     ) as writer:
         for table in source.tables():
             _write_table(writer, table, options.table_format)
+        if measured is not None:
+            _write_table(writer, Table("faithfulness", measured.frames()), options.table_format)
+            writer.faithfulness = measured.means()
         rows: dict[str, list[Iterable[pd.DataFrame]]] = {}
         count = 0
         for count, example in enumerate(source.examples(), start=1):
@@ -65,6 +74,8 @@ def export(module: Task, data: TaskData, out: Path, options: MapOptions) -> None
     for measure, value in writer.truth.items():
         if value is not None:
             print(f"truth/{measure} {value:.4f} ({source.truth_of})")
+    for line in () if measured is None else measured.lines():
+        print(line)
     for line in words:
         print(visible(line))
 

@@ -58,6 +58,7 @@ class Writer:
 
     Attributes:
         truth: Truth score by measure, for `scores.json`; set by the caller.
+        faithfulness: Means of the measures of faithfulness, for `scores.json`; set by the caller. Default: none.
     """
 
     def __init__(
@@ -73,6 +74,7 @@ class Writer:
     ) -> None:
         self.folder = Path(folder)
         self.truth: dict[str, float | None] = {}
+        self.faithfulness: list[dict[str, Any]] = []
         self._overwrite = overwrite
         self._heads: Heads = heads
         self._facts = {"model": model, "checkpoint": checkpoint, "heads": heads, "about": dict(about or {})}
@@ -186,6 +188,8 @@ class Writer:
             self._end()
             self._arrays.close()
             scores = {"format": FORMAT, "truth": self.truth, "maps": self._tally.rows(self._layers)}
+            if self.faithfulness:
+                scores["faithfulness"] = self.faithfulness
             _write_json(self._work / SCORES, scores)
             paths = [path for path in self._work.rglob("*") if path.is_file() and not path.name.endswith(".part")]
             files = [*sorted(path.relative_to(self._work).as_posix() for path in paths), INDEX]

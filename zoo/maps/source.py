@@ -23,6 +23,7 @@ from zoo.errors import ConfigError, DataError, nearest
 from zoo.maps.frames import Format
 from zoo.maps.labelled import LabelledMap
 from zoo.maps.labelling import Heads
+from zoo.maps.occludable import Occludable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,6 +47,8 @@ class MapOptions:
         pictures: Number of typical examples.
         table_format: File format of tables.
         overwrite: If True, maps in the folder are replaced.
+        faithfulness: Number of examples whose faithfulness is measured; with `ids` it is measured for these. Default:
+            it is not measured.
     """
 
     heads: Heads = "each"
@@ -55,6 +58,7 @@ class MapOptions:
     pictures: int = 4
     table_format: Format = "csv"
     overwrite: bool = False
+    faithfulness: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,6 +186,17 @@ class MapSource(ABC):
     def typical(self, count: int) -> list[int]:
         """Returns positions in `names` of at most `count` typical examples; by default the first ones."""
         return list(range(len(self.names())))[:count]
+
+    def measured(self, count: int) -> list[int]:
+        """Returns positions in `names` of at most `count` examples whose faithfulness is measured by default."""
+        return self.typical(count)
+
+    def occludable(self, position: int) -> Occludable:
+        """Returns the example at a position in `names` as inputs that can be left out, for `--faithfulness`."""
+        raise ConfigError(
+            f"there is no --faithfulness for {self.noun}s: {type(self).__name__} does not say how probable an answer "
+            "is without some of its inputs"
+        )
 
     @abstractmethod
     def examples(self) -> Iterator[MappedExample]:

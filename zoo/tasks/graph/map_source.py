@@ -14,6 +14,8 @@ from zoo.maps.export import sized
 from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, Table, one_a_label, picture_name
 from zoo.tasks.graph.batch import Data
 from zoo.tasks.graph.figures import neighbourhood
+from zoo.tasks.graph.graph import TEST
+from zoo.tasks.graph.occlusion import OccludableNode
 from zoo.tasks.graph.tables import edges, entropies
 
 if TYPE_CHECKING:
@@ -45,6 +47,15 @@ class GraphMaps(MapSource):
         degrees = self.batch.support.degrees.tolist()
         order = one_a_label(self.batch.y.tolist(), [degree > 2 for degree in degrees])
         return order[:count]
+
+    def measured(self, count: int) -> list[int]:
+        """Returns nodes like `typical`, but only of the test split, unless it is empty."""
+        is_test = self.batch.split == TEST
+        found = self.typical(len(self.batch.y))
+        return [node for node in found if is_test[node] or not is_test.any()][:count]
+
+    def occludable(self, position: int) -> OccludableNode:
+        return OccludableNode(self.module, self.batch, position)
 
     def examples(self) -> Iterator[MappedExample]:
         with torch.inference_mode(), self.module.recording() as scored, self.recording() as found:

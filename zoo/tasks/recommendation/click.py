@@ -135,6 +135,14 @@ class CandidateRanker(Recommender):
             self.net(batch, after_histories(batch, items))
         return candidate_shares(found, batch, items.shape[1])
 
+    def asked_about(self, batch: Histories) -> Int[Tensor, " b"]:
+        return self._wanted(batch, recommended(self, batch, 1).top)
+
+    def log_probability(self, batch: Histories, items: Int[Tensor, " b"]) -> Float[Tensor, " b"]:
+        """Computes the log probability that the user chooses the item."""
+        logits: Tensor = self.net(batch, after_histories(batch, items[:, None]))
+        return F.logsigmoid(logits.double())
+
     def groups(self, batch: Histories) -> list[list[int]]:
         return [list(range(len(batch)))]
 

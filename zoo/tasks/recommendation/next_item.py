@@ -86,6 +86,15 @@ class NextItem(Recommender):
         assert self.how is not None
         return influence(self.net, batch, self.how)
 
+    def asked_about(self, batch: Histories) -> Int[Tensor, " b"]:
+        """Returns the item that is recommended first."""
+        return recommended(self, batch, 1).top[:, 0].clamp(min=0)
+
+    def log_probability(self, batch: Histories, items: Int[Tensor, " b"]) -> Float[Tensor, " b"]:
+        """Computes the log softmax over all items; only cross-entropy calibrates it."""
+        scores = self.score(self.encode(batch), torch.arange(self.item_count, device=items.device))
+        return scores.double().log_softmax(-1).gather(1, items[:, None])[:, 0]
+
     def groups(self, batch: Histories) -> list[list[int]]:
         return [list(group.sequences) for group in Packing(batch.lengths, causal=True).groups]
 

@@ -95,6 +95,14 @@ class Recommender(Task):
             also: A second recording of the same pass, for example of other sites.
         """
 
+    @abstractmethod
+    def asked_about(self, batch: Histories) -> Int[Tensor, " b"]:
+        """Returns the item of each user that the scored map explains."""
+
+    @abstractmethod
+    def log_probability(self, batch: Histories, items: Int[Tensor, " b"]) -> Float[Tensor, " b"]:
+        """Computes the log probability of one item for each user in float64."""
+
     def weights(self, batch: Histories, items: Int[Tensor, "b k"]) -> Float[Tensor, "n k"]:
         """Computes the share of each position in the score of each of its user's items, by attention.
 

@@ -118,7 +118,7 @@ def test_mean_and_rollout_by_loops(batch: Histories) -> None:
 
 
 def test_occlusion_by_loops(batch: Histories, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scored_maps, "_ROWS", 20)  # many pieces
+    monkeypatch.setattr(scored_maps, "ROWS", 20)  # many pieces
     net = net_of()
     items = torch.randint(ITEMS, (len(LENGTHS), 3), generator=torch.Generator().manual_seed(1))
     found = occlusion(partial(scored, net), batch, items)

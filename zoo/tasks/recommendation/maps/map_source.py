@@ -17,6 +17,7 @@ from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, Tabl
 from zoo.tasks.recommendation.answers import because
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.maps.figures import Bars, Panel, distance_figure, session
+from zoo.tasks.recommendation.maps.occlusion import OccludableHistory
 from zoo.tasks.recommendation.maps.passes import RecordedPass
 from zoo.tasks.recommendation.maps.scored import by_user, gold_positions, map_name, occlusion, some_users
 from zoo.tasks.recommendation.maps.survey import Survey
@@ -88,6 +89,9 @@ class UserMaps(MapSource):
         ending = self.options.table_format
         how_far = f", how far back attention looks in by_distance.{ending}" if self._has_distances else ""
         return [f"{self._survey.users:,} users in users.{ending}{how_far}, in {out}", *super().summary(out)]
+
+    def occludable(self, position: int) -> OccludableHistory:
+        return OccludableHistory(self.module, self._loader.collate([position]))
 
     def looks(self) -> list[str]:
         return [self._record(self._loader.collate([number])).looks for number in self.chosen]

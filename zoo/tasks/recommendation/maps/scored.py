@@ -39,7 +39,7 @@ _REPLACEMENTS = 2
 On planted sessions the two greatest values are at the last item and at the item that it selects for .99 of the users
 with one replacement, and for all users with two (with an average embedding: .79; with the item removed: .61).
 """
-_ROWS = 2**15
+ROWS = 2**15
 """Positions of histories with a replaced item that are in one batch."""
 
 
@@ -89,15 +89,28 @@ def occlusion(score: ScoreOf, batch: Histories, items: Int[Tensor, "b k"]) -> Fl
     """
     before = score(batch, items)
     falls = before.new_zeros(len(batch.items), items.shape[1])
-    *others, spare = replacements(batch.catalogue.counts).to(items.device)
     for positions in _pieces(batch):
         users = batch.users[positions]
-        for other in others:
-            # The spare one is used where the item itself would be its replacement.
-            instead = torch.where(batch.items[positions] == other, spare, other)
-            fall = before[users] - score(_replaced(batch, users, positions, instead), items[users])
-            falls[positions] += fall / len(others)
+        copies = copies_of(batch, users)
+        keep = torch.ones_like(copies.items, dtype=torch.bool)
+        keep[copies.starts + positions - batch.starts[users]] = False
+        replaced = left_out(copies, keep)
+        for each in replaced:
+            falls[positions] += (before[users] - score(each, items[users])) / len(replaced)
     return falls
+
+
+def copies_of(batch: Histories, users: Int[Tensor, " k"]) -> Histories:
+    """Returns the histories of these users, who may be repeated, without the items that they have seen."""
+    return some_users(replace(batch, seen=batch.seen[:0], seen_lengths=torch.zeros_like(batch.seen_lengths)), users)
+
+
+def left_out(batch: Histories, keep: Bool[Tensor, " n"]) -> list[Histories]:
+    """Returns the histories with other items instead of those that are not kept, once for each replacement."""
+    *others, spare = replacements(batch.catalogue.counts).to(batch.items.device)
+    # The spare one is used where the item itself would be its replacement.
+    instead = [torch.where(batch.items == other, spare, other) for other in others]
+    return [replace(batch, items=torch.where(keep, batch.items, items)) for items in instead]
 
 
 def occluded(score: ScoreOf, batch: Histories, items: Int[Tensor, "b 1"]) -> Float[Tensor, " n"]:
@@ -200,21 +213,11 @@ def gold_positions(batch: Histories) -> Bool[Tensor, " n"] | None:
 
 
 def _pieces(batch: Histories) -> Iterator[Int[Tensor, " m"]]:
-    """Yields all positions in pieces, such that the histories of a piece's users have about `_ROWS` rows in total."""
+    """Yields all positions in pieces, such that the histories of a piece's users have about `ROWS` rows in total."""
     costs = batch.lengths[batch.users]
-    piece = (costs.cumsum(0) - costs) // _ROWS
+    piece = (costs.cumsum(0) - costs) // ROWS
     for number in torch.unique(piece).tolist():
         yield (piece == number).nonzero().flatten()
-
-
-def _replaced(
-    batch: Histories, users: Int[Tensor, " m"], positions: Int[Tensor, " m"], item: Int[Tensor, " m"]
-) -> Histories:
-    """Returns the histories of these users, each with another item at one position."""
-    some = some_users(replace(batch, seen=batch.seen[:0], seen_lengths=torch.zeros_like(batch.seen_lengths)), users)
-    items = some.items.clone()
-    items[some.starts + positions - batch.starts[users]] = item
-    return replace(some, items=items)
 
 
 def replacements(counts: Int[Tensor, " items"]) -> Int[Tensor, " c"]:

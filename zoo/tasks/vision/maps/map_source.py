@@ -19,6 +19,7 @@ from zoo.maps.words import number
 from zoo.tasks.vision.batch import Images, Picture, collate
 from zoo.tasks.vision.maps.figures import Panels, gate_figure, sheet
 from zoo.tasks.vision.maps.naming import heads_over_picture, named_maps, scored_map
+from zoo.tasks.vision.maps.occlusion import OccludablePicture
 from zoo.tasks.vision.maps.scored import Explanation
 from zoo.tasks.vision.maps.survey import Survey
 from zoo.tasks.vision.maps.words import where_it_looks
@@ -85,6 +86,9 @@ class PictureMaps(MapSource):
         gates = ", channel gates by class" if self._has_gates else ""
         shown = f"{len(self._survey):,} {self._of} in places.{self.options.table_format}{gates}, in {out}"
         return [shown, *super().summary(out)]
+
+    def occludable(self, position: int) -> OccludablePicture:
+        return OccludablePicture(self.module, self._batch(position))
 
     def looks(self) -> list[str]:
         how = self.module.explain_by

@@ -1,0 +1,77 @@
+"""Measures of how well a ranking of inputs says which of them an answer depends on.
+
+m(x) is the probability of the answer, r the first inputs of the ranking, and x \\ r the example without them.
+
+| measure           | definition                                    | best |
+|-------------------|-----------------------------------------------|------|
+| kendall_tau       | agreement of two rankings                     | 1    |
+| comprehensiveness | m(x) - m(x \\ r) (DeYoung et al. 2020, eq. 1) | 1    |
+| sufficiency       | m(x) - m(r) (DeYoung et al. 2020, eq. 2)      | 0    |
+
+Comprehensiveness and sufficiency are means over several shares of the inputs, without the empty share that the paper
+also counts in its AOPC. Both depend on how certain a model is: compare rankings of one model, not models.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
+"""Shares of the inputs in ERASER (DeYoung et al. 2020)."""
+_PAIRS = 1 << 22
+"""Maximum number of pairs of inputs that are compared at once."""
+
+
+def kendall_tau(first: Float[Tensor, " n"], second: Float[Tensor, " n"]) -> float | None:
+    """Computes Kendall's tau-b: sum_ij s(a_i - a_j) s(b_i - b_j) / sqrt(sum_ij s(a_i - a_j)^2 sum_ij s(b_i - b_j)^2).
+
+    s is the sign, which is 0 for ties (Kendall 1945). Returns None if all values of one ranking are equal.
+    """
+    first, second = (x.detach().cpu().double() for x in (first, second))
+    agreed = of_first = of_second = 0
+    for rows in torch.split(torch.arange(len(first)), max(1, _PAIRS // max(1, len(first)))):
+        a = (first[rows, None] > first).int() - (first[rows, None] < first).int()
+        b = (second[rows, None] > second).int() - (second[rows, None] < second).int()
+        agreed += int((a * b).sum())
+        of_first += int(a.abs().sum())
+        of_second += int(b.abs().sum())
+    return agreed / math.sqrt(of_first * of_second) if of_first and of_second else None
+
+
+def ranked(values: Float[Tensor, " n"], generator: torch.Generator) -> Int[Tensor, " n"]:
+    """Sorts inputs from the greatest value to the least; inputs with equal values are in random order."""
+    shuffled = torch.randperm(len(values), generator=generator)
+    return shuffled[values.detach().cpu()[shuffled].argsort(descending=True, stable=True)]
+
+
+def first_inputs(order: Int[Tensor, " n"], shares: Sequence[float] = SHARES) -> Bool[Tensor, "s n"]:
+    """Returns which inputs are the first of a ranking, for each share of the inputs, rounded up."""
+    chosen = torch.zeros(len(shares), len(order), dtype=torch.bool)
+    for row, share in zip(chosen, shares, strict=True):
+        row[order[: math.ceil(share * len(order) - 1e-9)]] = True
+    return chosen
+
+
+def comprehensiveness(whole: Float[Tensor, ""], without: Float[Tensor, " s"]) -> float:
+    """Returns the mean fall of the answer's probability without the first inputs of a ranking.
+
+    Args:
+        whole: m(x).
+        without: m(x \\ r) for each share.
+    """
+    return float((whole - without).double().mean())
+
+
+def sufficiency(whole: Float[Tensor, ""], alone: Float[Tensor, " s"]) -> float:
+    """Returns the mean fall of the answer's probability with only the first inputs of a ranking.
+
+    Args:
+        whole: m(x).
+        alone: m(r) for each share.
+    """
+    return float((whole - alone).double().mean())

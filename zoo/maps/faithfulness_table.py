@@ -1,0 +1,206 @@
+"""The table of `zoo maps --faithfulness`: whether answers depend on the inputs that the scored map ranks first."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from zoo.errors import DataError
+from zoo.maps.faithfulness import comprehensiveness, first_inputs, kendall_tau, ranked, sufficiency
+from zoo.maps.occludable import Occludable, frozen, has_weights, uniform
+from zoo.maps.words import number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from zoo.maps.source import MapSource
+
+MAP, GRADIENT, RANDOM = "map", "gradient", "random"
+_DRAWS = 5
+"""Number of random rankings of an example, which are averaged."""
+_MANY = 20_000
+"""Number of variants from which the cost is announced."""
+_AT_ONCE = 256
+"""Number of rows in one piece of the table."""
+
+
+class Measured(NamedTuple):
+    """A measure of one example; its names are the columns of the table.
+
+    Args:
+        id: Id of the example.
+        inputs: Number of its inputs.
+        ranking: Ranking of the inputs: by the scored map (`map`), by the `gradient`, or `random`.
+        measure: `comprehensiveness` and `sufficiency` of the ranking; its agreement with other rankings,
+            `kendall_tau_gradient`, `kendall_tau_frozen_gradient` and `kendall_tau_leave_one_out`; or
+            `fall_with_uniform_weights`, the fall of the answer's probability, which belongs to no ranking.
+        value: Value; None if it is not defined, as the agreement with equal weights.
+    """
+
+    id: str
+    inputs: int
+    ranking: str
+    measure: str
+    value: float | None
+
+
+class Faithfulness:
+    """Measures the scored map of some examples against what their answers depend on.
+
+    Args:
+        source: Source of the examples.
+        count: Number of examples; if ids are given, these are measured instead.
+
+    Raises:
+        ConfigError: The source does not say how an example is scored without some of its inputs.
+        DataError: No example has at least two inputs.
+    """
+
+    def __init__(self, source: MapSource, count: int) -> None:
+        self.source = source
+        self.chosen = source.chosen if source.options.ids is not None else source.measured(count)
+        self.rows: list[Measured] = []
+        first = next(self._examples(), None)
+        if first is None:
+            raise DataError(f"--faithfulness: no {source.noun} has two inputs or more, of which one could be left out")
+        self.noun, self.variants = first[1].noun, _variants(len(first[1].attention))
+
+    @property
+    def announcement(self) -> str | None:
+        """Says how many variants of examples the net will be given; None if they are few."""
+        if self.variants * len(self.chosen) < _MANY:
+            return None
+        said = f"about {self.variants:,} variants of each of {len(self.chosen):,} {self.source.noun}s"
+        return f"faithfulness passes {said} through the net; --faithfulness=N takes fewer"
+
+    def frames(self) -> Iterator[pd.DataFrame]:
+        """Yields the table in pieces and collects it in `rows`."""
+        import pandas as pd
+
+        found = self._measured()
+        while piece := list(islice(found, _AT_ONCE)):
+            self.rows += piece
+            yield pd.DataFrame(piece, columns=list(Measured._fields)).astype({"value": float})
+
+    def means(self) -> list[dict[str, Any]]:
+        """Returns mean, standard error and number of examples of each ranking and measure."""
+        values: dict[tuple[str, str], list[float]] = {}
+        for row in self.rows:
+            of = values.setdefault((row.ranking, row.measure), [])
+            of += [] if row.value is None else [row.value]
+        return [
+            {"ranking": ranking, "measure": measure, **_mean(of), "examples": len(of)}
+            for (ranking, measure), of in values.items()
+        ]
+
+    def lines(self) -> list[str]:
+        """Returns the lines of the report: the means, and a sentence on what they say."""
+        found = {(each["ranking"], each["measure"]): each for each in self.means()}
+
+        def said(ranking: str, measure: str) -> str:
+            each = found[ranking, measure]
+            if each["mean"] is None:
+                return "not measured"
+            error = "" if each["standard_error"] is None else f" ± {each['standard_error']:.3f}"
+            return f"{each['mean']:.3f}{error}"
+
+        def compared(measure: str) -> str:
+            return ", ".join(f"{ranking} {said(ranking, measure)}" for ranking in (MAP, GRADIENT, RANDOM))
+
+        count = len({row.id for row in self.rows})
+        lines = [
+            f"faithfulness over {count} {self.source.noun}{'s' * (count != 1)} (mean ± standard error)",
+            f"  comprehensiveness (more is better): {compared('comprehensiveness')}",
+            f"  sufficiency (less is better): {compared('sufficiency')}",
+        ]
+        taus = {"kendall_tau_gradient": "the gradient", "kendall_tau_leave_one_out": "leaving out one input"}
+        agreement = [f"{said(MAP, measure)} with {what}" for measure, what in taus.items()]
+        lines.append(f"  Kendall's tau of the map: {', '.join(agreement)}")
+        if ("", "fall_with_uniform_weights") in found:
+            fall = said("", "fall_with_uniform_weights")
+            lines.append(f"  with uniform weights at all sites the answer's probability falls by {fall}")
+        return [*lines, self._verdict()]
+
+    def _verdict(self) -> str:
+        """Compares map and random rankings: their paired difference must exceed two standard errors."""
+        values: dict[str, dict[str, float]] = {}
+        for row in self.rows:
+            if row.measure == "comprehensiveness" and row.value is not None:
+                values.setdefault(row.id, {})[row.ranking] = row.value
+        difference = _mean([each[MAP] - each[RANDOM] for each in values.values()])
+        mean, error = difference["mean"], difference["standard_error"]
+        left_out = f"{self.noun}s that the map ranks first"
+        if mean is None or error is None:
+            return f"whether leaving out the {left_out} costs more than chance cannot be said of one example"
+        if mean > 2 * error:
+            return f"the answer depends on the {left_out}: without them it falls by {number(mean)} more than at random"
+        return f"the map does not say what the answer depends on: the {left_out} matter no more than random ones"
+
+    def _examples(self) -> Iterator[tuple[str, Occludable]]:
+        names = self.source.names()
+        for position in self.chosen:
+            example = self.source.occludable(position)
+            if len(example.attention) > 1:
+                yield names[position], example
+
+    def _measured(self) -> Iterator[Measured]:
+        controls = has_weights(self.source.net)
+        for name, example in self._examples():
+            generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+            for ranking, measure, value in _measures(example, generator):
+                yield Measured(name, len(example.attention), ranking, measure, value)
+            if controls:
+                with frozen(self.source.net):
+                    agreed = kendall_tau(example.attention, example.gradient())
+                yield Measured(name, len(example.attention), MAP, "kendall_tau_frozen_gradient", agreed)
+                whole = torch.ones(1, len(example.attention), dtype=torch.bool)
+                before = example.score(whole)
+                with uniform(self.source.net):
+                    fall = float(before - example.score(whole))
+                yield Measured(name, len(example.attention), "", "fall_with_uniform_weights", fall)
+
+
+def _measures(example: Occludable, generator: torch.Generator) -> Iterator[tuple[str, str, float | None]]:
+    """Yields (ranking, measure, value) of one example. Every distinct variant is passed through the net once."""
+    attention, gradient = example.attention.detach().cpu(), example.gradient().cpu()
+    inputs = len(attention)
+    orders = [(MAP, ranked(attention, generator)), (GRADIENT, ranked(gradient, generator))]
+    orders += [(RANDOM, torch.randperm(inputs, generator=generator)) for _ in range(_DRAWS)]
+    tops = [first_inputs(order) for _, order in orders]
+    all_but_one = ~torch.eye(inputs, dtype=torch.bool)
+    keep = torch.cat([torch.ones(1, inputs, dtype=torch.bool), all_but_one, *(~top for top in tops), *tops])
+    distinct, which = torch.unique(keep, dim=0, return_inverse=True)
+    scores = example.score(distinct).detach().cpu()[which]
+    shares = len(tops[0])
+    whole, one_left_out, rest = scores[0], scores[1 : 1 + inputs], scores[1 + inputs :].view(2, len(tops), shares)
+
+    for measure, of, found in (
+        ("comprehensiveness", comprehensiveness, rest[0]),
+        ("sufficiency", sufficiency, rest[1]),
+    ):
+        for ranking in (MAP, GRADIENT, RANDOM):
+            values = [of(whole, each) for (name, _), each in zip(orders, found, strict=True) if name == ranking]
+            yield ranking, measure, sum(values) / len(values)
+    change = (whole - one_left_out).abs()
+    yield MAP, "kendall_tau_gradient", kendall_tau(attention, gradient)
+    yield MAP, "kendall_tau_leave_one_out", kendall_tau(attention, change)
+    yield GRADIENT, "kendall_tau_leave_one_out", kendall_tau(gradient, change)
+
+
+def _variants(inputs: int) -> int:
+    """Returns the maximum number of variants of an example."""
+    return 1 + inputs + 2 * (2 + _DRAWS) * len(first_inputs(torch.arange(inputs)))
+
+
+def _mean(values: Sequence[float]) -> dict[str, float | None]:
+    if not values:
+        return {"mean": None, "standard_error": None}
+    found: Tensor = torch.tensor(values, dtype=torch.float64)
+    error = float(found.std()) / math.sqrt(len(values)) if len(values) > 1 else None
+    return {"mean": float(found.mean()), "standard_error": error}

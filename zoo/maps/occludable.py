@@ -1,0 +1,110 @@
+"""Examples whose inputs can be left out, and controls of the net's attention."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from zoo.attention import Attend, Uniform
+from zoo.attention.state import Aligned
+
+
+class Occludable(ABC):
+    """One example, whose answer can be scored without some of its inputs.
+
+    Attributes:
+        noun: Name of an input: "word", "cell", "neighbour".
+        attention: Value of the scored map for each input.
+    """
+
+    noun: ClassVar[str]
+    attention: Float[Tensor, " n"]
+
+    @abstractmethod
+    def score(self, keep: Bool[Tensor, "v n"]) -> Float[Tensor, " v"]:
+        """Computes the probability of the whole example's answer for variants that keep only some of its inputs.
+
+        Variants are passed through the net in batches of bounded size. The result is in float64, because a certain
+        model differs in the last digits only.
+        """
+
+    @abstractmethod
+    def gradient(self) -> Float[Tensor, " n"]:
+        """Computes |sum_d x_d ∂ log m / ∂x_d| for each input x, the gradient of the answer times the input."""
+
+
+def gradient_at_rows(
+    log_probability: Callable[[], Float[Tensor, ""]], table: nn.Module, numbers: Int[Tensor, "*n"]
+) -> Float[Tensor, "*n"]:
+    """Computes `Occludable.gradient` if inputs are rows of a table of embeddings.
+
+    Args:
+        log_probability: Computes log m in one pass.
+        table: Table that the pass calls with `numbers`, with this very tensor.
+        numbers: Row of each input.
+    """
+    found: list[Tensor] = []
+
+    def begin_here(module: nn.Module, given: tuple[Tensor, ...], out: Tensor) -> Tensor | None:
+        if given[0] is not numbers:
+            return None
+        found.append(out.detach().requires_grad_())
+        return found[-1]
+
+    handle = table.register_forward_hook(begin_here)
+    try:
+        with torch.enable_grad():
+            (gradient,) = torch.autograd.grad(log_probability(), found)
+    finally:
+        handle.remove()
+    return (gradient.double() * found[0].detach()).sum(-1).abs()
+
+
+def has_weights(net: nn.Module) -> bool:
+    """Returns True if the net has attention that `uniform` and `frozen` change."""
+    return any(isinstance(module, Attend) for module in net.modules())
+
+
+def uniform(net: nn.Module) -> AbstractContextManager[None]:
+    """Gives all attention of a trained net uniform weights while it is open.
+
+    Wiegreffe & Pinter 2019 (section 3.2) train a model with uniform weights instead; that is `attention=uniform`.
+    """
+    return _normalised(net, lambda normalise: Uniform())
+
+
+def frozen(net: nn.Module) -> AbstractContextManager[None]:
+    """Makes attention weights constants for the gradient while it is open (Jain & Wallace 2019, section 4.1)."""
+    return _normalised(net, _Frozen)
+
+
+class _Frozen(nn.Module):
+    def __init__(self, normalise: nn.Module) -> None:
+        super().__init__()
+        self.normalise = normalise
+        for name in ("draw", "start"):
+            if hasattr(normalise, name):
+                setattr(self, name, getattr(normalise, name))
+
+    def forward(self, *given: Tensor) -> Tensor | Aligned:
+        found = self.normalise(*given)
+        return Aligned(*(x.detach() for x in found)) if isinstance(found, Aligned) else found.detach()
+
+
+@contextmanager
+def _normalised(net: nn.Module, changed: Callable[[nn.Module], nn.Module]) -> Iterator[None]:
+    """Replaces the normalisers of all sites while it is open."""
+    found = [(module, module.normalise) for module in net.modules() if isinstance(module, Attend)]
+    try:
+        for site, normalise in found:
+            site.normalise = changed(normalise).train(normalise.training)
+        yield
+    finally:
+        for site, normalise in found:
+            site.normalise = normalise
