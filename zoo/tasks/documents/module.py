@@ -16,25 +16,36 @@ from torchmetrics.classification import (
     MultilabelF1Score,
 )
 
-from zoo.attention import AttentionMap, EdgeSupport
+from zoo.attention import AttentionMap
 from zoo.attention.ranges import Count, Positive, Rate
 from zoo.errors import ConfigError, nearest
-from zoo.maps.score import pointing
+from zoo.maps.source import MapOptions
 from zoo.tasks.calibration import CalibrationError
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import Invariance, Task
 from zoo.tasks.documents.answers import answers
 from zoo.tasks.documents.batch import Documents
 from zoo.tasks.documents.labels import LabelSet
-from zoo.tasks.documents.weights import looked_at, sentence_weights
+from zoo.tasks.documents.maps.map_source import DocumentMaps
+from zoo.tasks.documents.maps.scored import (
+    distance,
+    has_label,
+    is_right,
+    label_names,
+    labels_of,
+    points,
+    predicted,
+    scored_map,
+)
+from zoo.tasks.documents.weights import looked_at
 from zoo.training import ranks
 from zoo.training.optimisation import Optimisation
 
 if TYPE_CHECKING:
-    pass
+    from zoo.tasks.documents.data.document_data import DocumentData
 
-SCORED = "words x sentences"
-"""The name of the scored map."""
+if TYPE_CHECKING:
+    pass
 
 
 class DocumentClassifier(Task):
@@ -105,21 +116,21 @@ class DocumentClassifier(Task):
     def validation_step(self, batch: Documents, batch_idx: int) -> None:
         logits = self(batch)
         self.val_loss.update(self._losses(logits, batch))
-        self.val_accuracy.update(_is_right(logits, batch))
+        self.val_accuracy.update(is_right(logits, batch))
         metrics: dict[str, Metric] = {"val/loss": self.val_loss, "val/accuracy": self.val_accuracy}
-        if _labels(batch).targets == "ordinal":
-            self.val_mae.update(_distance(logits, batch))
+        if labels_of(batch).targets == "ordinal":
+            self.val_mae.update(distance(logits, batch))
             metrics["val/mae"] = self.val_mae
         self.log_dict(metrics, on_step=False, on_epoch=True, batch_size=len(batch))
 
     def test_step(self, batch: Documents, batch_idx: int) -> None:
         """Every metric of a batch, whichever split it is of; `run` names them after it."""
         logits, weights = looked_at(self.net, batch)
-        self._labels = labels = _labels(batch)
+        self._labels = labels = labels_of(batch)
         targets = labels.targets
         kind = "multi" if targets == "multi" else "single"
         self.test_loss.update(self._losses(logits, batch))
-        self.test_accuracy.update(_is_right(logits, batch))
+        self.test_accuracy.update(is_right(logits, batch))
         metrics: dict[str, Metric] = {"test/loss": self.test_loss, "test/accuracy": self.test_accuracy}
         for average in ("macro", "micro"):
             found: Any = self.f1[f"{kind}_{average}"]
@@ -133,7 +144,7 @@ class DocumentClassifier(Task):
             self.confusion.update(logits, batch.labels)
         metrics["test/calibration_error"] = self.calibration
         if targets == "ordinal":
-            self.test_mae.update(_distance(logits, batch))
+            self.test_mae.update(distance(logits, batch))
             metrics["test/mae"] = self.test_mae
         metrics |= self._truth(batch, weights) | self._shortcut(batch, weights)
         self.log_dict(metrics, on_step=False, on_epoch=True, batch_size=len(batch))
@@ -162,6 +173,9 @@ class DocumentClassifier(Task):
             raise ConfigError("this model has no map of its words: its attention has no weights")
         return scored_map(weights, batch)
 
+    def maps(self, data: DocumentData, options: MapOptions) -> DocumentMaps:
+        return DocumentMaps(self, data, options)
+
     predict_options = (CommandOption(name="explain", kind=None, help="the sentences and words that weighed most"),)
 
     def answering(self, *, explain: bool = False) -> Callable[[Any], dict[str, list[Any]]]:
@@ -171,12 +185,12 @@ class DocumentClassifier(Task):
     def predict_step(self, batch: Documents, batch_idx: int = 0) -> dict[str, list[Any]]:
         """One column a key, one entry a document; `loss` is None where the label is not known."""
         logits = self(batch)
-        known = _known(batch)
+        known = has_label(batch)
         losses = self._losses(logits, batch, known=known).tolist()
         return {
             "id": list(batch.ids),
             "split": list(batch.splits),
-            "label": _named(batch, known),
+            "label": label_names(batch, known),
             **predicted(logits, batch),
             "loss": [value if is_known else None for value, is_known in zip(losses, known.tolist(), strict=True)],
         }
@@ -202,7 +216,7 @@ class DocumentClassifier(Task):
         self, logits: Tensor, batch: Documents, *, training: bool = False, known: Tensor | None = None
     ) -> Float[Tensor, " b"]:
         """Of each document. The weights of labels and smoothing are those of training."""
-        labels = _labels(batch)
+        labels = labels_of(batch)
         weights = self._weights(labels).to(logits.device) if training and self.class_weights is not None else None
         if labels.targets == "multi":
             each = F.binary_cross_entropy_with_logits(
@@ -238,87 +252,8 @@ class DocumentClassifier(Task):
         if batch.planted is None:
             return {}
         metrics: dict[str, Metric] = {"test/accuracy_without_shortcut": self.without_shortcut}
-        self.without_shortcut.update(_is_right(self(batch.without_planted()), batch))
+        self.without_shortcut.update(is_right(self(batch.without_planted()), batch))
         if weights is not None:
             self.shortcut_weight.update(weights[batch.planted])
             metrics["test/shortcut_weight"] = self.shortcut_weight
         return metrics
-
-
-def scored_map(weights: Float[Tensor, " w"], batch: Documents) -> AttentionMap:
-    """The weights of words as a map: a query a document, whose keys are its words."""
-    support = EdgeSupport.from_groups(batch.word_documents, len(batch))
-    return AttentionMap(SCORED, weights[:, None], EdgeSupport.axes, support, (0,))
-
-
-def points(weights: Float[Tensor, " w"], batch: Documents) -> tuple[Float[Tensor, " n"], Float[Tensor, " m"]]:
-    """Of each document, whether the heaviest sentence is gold; of each gold sentence, whether its heaviest word is."""
-    assert batch.gold_words is not None
-    assert batch.gold_sentences is not None
-    sentences = pointing(sentence_weights(weights, batch), batch.gold_sentences, query=batch.documents)
-    inside = batch.gold_sentences[batch.sentences]
-    return sentences, pointing(weights, batch.gold_words, inside, query=batch.sentences)
-
-
-def predicted(logits: Float[Tensor, "b classes"], batch: Documents) -> dict[str, list[Any]]:
-    """What is predicted of each document, and how probable it is."""
-    labels = _labels(batch)
-    if labels.targets == "multi":
-        chances = logits.float().sigmoid()
-        ranked = chances.topk(min(5, chances.shape[1]))
-        return {
-            "prediction": [
-                "; ".join(name for name, p in zip(labels.names, row, strict=True) if p > 0.5)
-                for row in chances.tolist()
-            ],
-            "probability": chances.maximum(1.0 - chances).prod(1).tolist(),
-            "labels": [
-                "; ".join(f"{labels.names[at]} {p:.4f}" for at, p in zip(places, values, strict=True))
-                for places, values in zip(ranked.indices.tolist(), ranked.values.tolist(), strict=True)
-            ],
-        }
-    probability, best = logits.float().softmax(-1).max(-1)
-    found: dict[str, list[Any]] = {
-        "prediction": [labels.names[at] for at in best.tolist()],
-        "probability": probability.tolist(),
-    }
-    if labels.targets == "ordinal":
-        found["median"] = [labels.names[at] for at in _median(logits).tolist()]
-    return found
-
-
-def _labels(batch: Documents) -> LabelSet:
-    assert batch.label_set is not None
-    return batch.label_set
-
-
-def _known(batch: Documents) -> Tensor:
-    """Which documents have a label that is known."""
-    if _labels(batch).targets == "multi":
-        return torch.tensor([bool(split) for split in batch.splits])
-    return batch.labels >= 0
-
-
-def _named(batch: Documents, known: Tensor) -> list[str]:
-    names = _labels(batch).names
-    if _labels(batch).targets == "multi":
-        rows = zip(batch.labels.tolist(), known.tolist(), strict=True)
-        return ["; ".join(n for n, is_so in zip(names, row, strict=True) if is_so) if has else "" for row, has in rows]
-    return [names[label] if label >= 0 else "" for label in batch.labels.tolist()]
-
-
-def _is_right(logits: Tensor, batch: Documents) -> Float[Tensor, " b"]:
-    if _labels(batch).targets == "multi":
-        return ((logits > 0) == batch.labels).all(1).float()
-    return (logits.argmax(-1) == batch.labels).float()
-
-
-def _median(logits: Tensor) -> Tensor:
-    """The least label whose cumulative probability reaches a half."""
-    reached = logits.float().softmax(-1).cumsum(-1) >= 0.5
-    return torch.where(reached.any(-1), reached.int().argmax(-1), logits.shape[-1] - 1)
-
-
-def _distance(logits: Tensor, batch: Documents) -> Float[Tensor, " b"]:
-    values = _labels(batch).values.to(logits.device)
-    return (values[_median(logits)] - values[batch.labels]).abs()

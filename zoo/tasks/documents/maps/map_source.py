@@ -1,0 +1,250 @@
+"""The maps of documents: which sentences and words weighed in all of a split, and some documents drawn as pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from zoo.attention import AttentionMap, EdgeSupport
+from zoo.attention.observing.record import Recording
+from zoo.maps import LabelledMap
+from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, Table, one_a_label, picture_name
+from zoo.maps.words import number
+from zoo.tasks.documents.answers import heaviest
+from zoo.tasks.documents.batch import Documents
+from zoo.tasks.documents.maps.page import Line, page
+from zoo.tasks.documents.maps.scored import SCORED, points, predicted, scored_map
+from zoo.tasks.documents.weights import looked_at, sentence_weights
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from zoo.tasks.documents.data.document_data import DocumentData
+    from zoo.tasks.documents.module import DocumentClassifier
+
+
+class DocumentMaps(MapSource):
+    """`documents` has a row for each document of the test split, or of the user's own; `words` one for each word of
+    those that are drawn."""
+
+    noun = "document"
+
+    def __init__(self, module: DocumentClassifier, data: DocumentData, options: MapOptions) -> None:
+        super().__init__(module.net, options)
+        self.module, self.data = module, data
+        self.split = data.mapped_split
+        self.scored = [SCORED]
+        self._points: dict[str, list[float]] = {"sentence_pointing": [], "word_pointing": []}
+        self._count = 0
+
+    def names(self) -> list[str]:
+        return list(self.data.content.corpus.ids)
+
+    def typical(self, count: int) -> list[int]:
+        corpus = self.data.content.corpus
+        numbers = corpus.numbers(self.split)
+        labels = corpus.labels[numbers]
+        kinds = labels.argmax(1) if labels.ndim > 1 else labels
+        return [int(numbers[at]) for at in one_a_label(kinds.tolist())[:count]]
+
+    def tables(self) -> Iterator[Table]:
+        yield Table("documents", self._rows())
+
+    def examples(self) -> Iterator[MappedExample]:
+        every = self.data.examples("all")
+        for which in self.chosen:
+            batch = every.collate([every.entries[which]])
+            with torch.inference_mode(), self.recording() as found:
+                logits, weights = looked_at(self.net, batch)
+            yield _OneDocument(self.net, batch, found, logits, weights)
+
+    def truth(self) -> dict[str, float | None]:
+        return {name: sum(found) / len(found) for name, found in self._points.items() if found}
+
+    @property
+    def truth_of(self) -> str:
+        return f"{self.split} documents, {SCORED}"
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        return {"documents": len(self.data.examples(self.split).entries), "split": self.split}
+
+    def summary(self, out: str) -> list[str]:
+        of = "test documents" if self.split == "test" else "documents"
+        return [f"{self._count:,} {of} in documents.{self.options.table_format}, in {out}", *super().summary(out)]
+
+    def looks(self) -> list[str]:
+        return [example.said for example in self.examples() if isinstance(example, _OneDocument)]
+
+    def _rows(self) -> Iterator[pd.DataFrame]:
+        """id, split, label, prediction, probability, the heaviest sentence and words, whether they are gold."""
+        import pandas as pd
+
+        self._count = 0
+        for batch in self.data.loader(self.split):
+            with torch.inference_mode():
+                columns = self.module.predict_step(batch)
+                _, weights = looked_at(self.net, batch)
+            del columns["loss"]
+            self._count += len(batch)
+            if weights is not None:
+                said = [heaviest(weights, batch, document) for document in range(len(batch))]
+                columns["sentences"] = [sentences for sentences, _ in said]
+                columns["words"] = [words for _, words in said]
+                if batch.gold_words is not None and batch.gold_sentences is not None:
+                    for name, found in zip(self._points, points(weights, batch), strict=True):
+                        self._points[name] += found.tolist()
+            yield pd.DataFrame(columns)
+
+
+class _OneDocument(MappedExample):
+    """One document, what is predicted of it, and what was recorded meanwhile."""
+
+    def __init__(
+        self, net: Any, batch: Documents, found: Recording, logits: Tensor, weights: Float[Tensor, " w"] | None
+    ) -> None:
+        self.net, self.batch, self.found, self.weights = net, batch, found, weights
+        self._predicted = predicted(logits, batch)
+
+    @property
+    def id(self) -> str:
+        return self.batch.ids[0]
+
+    @property
+    def label(self) -> str:
+        labels, names = self.batch.labels[0], self._names
+        if labels.dim():
+            return "; ".join(name for name, applies in zip(names, labels.tolist(), strict=True) if applies)
+        return names[int(labels)] if int(labels) >= 0 else ""
+
+    @property
+    def title(self) -> str:
+        said = f"predicted {self._predicted['prediction'][0]} ({number(self._predicted['probability'][0])})"
+        return f"{said}, is {self.label}" if self.label else said
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        return {"label": self.label, **{name: column[0] for name, column in self._predicted.items()}}
+
+    @property
+    def said(self) -> str:
+        """The heaviest sentences and words."""
+        if self.weights is None:
+            return "no map: this attention has no weights"
+        sentences, words = heaviest(self.weights, self.batch, 0)
+        return f"{words}; in: {sentences}"
+
+    @property
+    def words(self) -> list[str]:
+        return [f"{self.id}: {self.title}; {self.said}"]
+
+    @cached_property
+    def spelled(self) -> list[list[str]]:
+        """The words of each sentence."""
+        assert self.batch.spelled is not None
+        found: list[list[str]] = [[] for _ in self.batch.documents]
+        for sentence, word in zip(self.batch.sentences.tolist(), self.batch.spelled, strict=True):
+            found[sentence].append(word)
+        return found
+
+    def maps(self) -> Iterator[NamedMap]:
+        words = list(self.batch.spelled or ())
+        for found in self.found.values():
+            named = self._named(found, words)
+            if named is not None:
+                yield named
+        if self.weights is not None:
+            gold = None if self.batch.gold_words is None else self.batch.gold_words.cpu()
+            labels = {"source": words, "target": [self.id]}
+            yield NamedMap(scored_map(self.weights, self.batch), labels, _NOUNS["words"], gold)
+
+    def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
+        if self.weights is not None:
+            yield picture_name(self.id, number), page(self._lines(), title=f"{self.id}: {self.title}")
+
+    def tables(self, made: Mapping[str, LabelledMap]) -> Iterator[Table]:
+        if self.weights is not None:
+            yield Table("words", [self._table()])
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        assert self.batch.label_set is not None
+        return self.batch.label_set.names
+
+    def _named(self, found: AttentionMap, words: list[str]) -> NamedMap | None:
+        """A map with its names; None for those of many sequences at once, as of words within sentences."""
+        batch, texts = self.batch, [" ".join(sentence) for sentence in self.spelled]
+        if isinstance(found.support, EdgeSupport):
+            of_words = found.support.pattern.shape[1] == len(words) and found.site.startswith("words.")
+            sources = words if of_words else texts
+            in_sentences = of_words and found.support.pattern.shape[0] == len(texts) and "sentences" in self._levels
+            gold = batch.gold_words if of_words else batch.gold_sentences
+            marks = None if gold is None else gold.cpu()[found.support.source.long().cpu()]
+            labels = {"source": sources, "target": texts if in_sentences else [self.id]}
+            kind = "sentences" if not of_words else "words in sentences" if in_sentences else "words"
+            return NamedMap(found, labels, _NOUNS[kind], marks)
+        if "step" in found.axes or found.axes[0] != "batch" or len(found.weights) != 1:
+            return None
+        is_long = "sentences" not in self._levels
+        if not is_long and found.site.startswith("words.") and len(texts) > 1:
+            return None
+        names = [f"<{self.id}>", *words] if is_long else words if found.site.startswith("words.") else texts
+        noun = "word" if is_long or names is words else "sentence"
+        return NamedMap(found, {"query": names, "key": names}, {"query": noun, "key": noun})
+
+    @property
+    def _levels(self) -> Mapping[str, str]:
+        return getattr(self.net, "SITES", {})
+
+    def _parts(self) -> list[tuple[float, list[float], list[bool], bool]]:
+        """Of each sentence: its weight, those of its words in the document, and what is gold."""
+        assert self.weights is not None
+        batch, lengths = self.batch, self.batch.sentence_lengths.tolist()
+        of_sentences = sentence_weights(self.weights, batch).tolist()
+        gold = batch.gold_words if batch.gold_words is not None else torch.zeros(len(batch.words), dtype=torch.bool)
+        marks = batch.gold_sentences.tolist() if batch.gold_sentences is not None else [False] * len(lengths)
+        words, golds = torch.split(self.weights.cpu(), lengths), torch.split(gold.cpu(), lengths)
+        each = zip(of_sentences, words, golds, marks, strict=True)
+        return [(weight, words.tolist(), golden.tolist(), mark) for weight, words, golden, mark in each]
+
+    def _lines(self) -> list[Line]:
+        return [
+            Line(words, weight, [_in_sentence(value, weight) for value in values], golden, mark)
+            for words, (weight, values, golden, mark) in zip(self.spelled, self._parts(), strict=True)
+        ]
+
+    def _table(self) -> pd.DataFrame:
+        """id, sentence, word, text, weight_in_sentence, sentence_weight, weight and, where it is known, gold."""
+        import pandas as pd
+
+        rows = []
+        for at, (words, (weight, values, golden, _)) in enumerate(zip(self.spelled, self._parts(), strict=True), 1):
+            for place, (word, value, is_gold) in enumerate(zip(words, values, golden, strict=True), start=1):
+                row = {
+                    "id": self.id,
+                    "sentence": at,
+                    "word": place,
+                    "text": word,
+                    "weight_in_sentence": _in_sentence(value, weight),
+                    "sentence_weight": weight,
+                    "weight": value,
+                }
+                rows.append(row if self.batch.gold_words is None else {**row, "gold": is_gold})
+        return pd.DataFrame(rows)
+
+
+_NOUNS = {
+    "words": {"source": "word", "target": "document"},
+    "words in sentences": {"source": "word", "target": "sentence"},
+    "sentences": {"source": "sentence", "target": "document"},
+}
+
+
+def _in_sentence(weight: float, of_sentence: float) -> float:
+    return weight / of_sentence if of_sentence else 0.0
