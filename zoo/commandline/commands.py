@@ -7,7 +7,7 @@ import csv
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TextIO
@@ -17,10 +17,10 @@ import torch
 from zoo import printing
 from zoo.checkpoints import checkpoint
 from zoo.checkpoints.strangers import modest_data
-from zoo.composing.build import build
+from zoo.composing.build import build, made_by
 from zoo.data.download import confined
 from zoo.data.loader import Loader, deaths_explained
-from zoo.data.pipes import as_files
+from zoo.data.pipes import arriving, as_files
 from zoo.data.tables import advising
 from zoo.disk import is_stream, whole_file
 from zoo.errors import CheckpointError, ConfigError, DataError
@@ -32,6 +32,8 @@ from zoo.tasks.contract import EXAMPLE, Task, TaskData
 from zoo.terminal import shown
 from zoo.training import evaluation
 from zoo.training.trainer import evaluation_trainer
+
+_STANDARD_INPUT = Path("-")
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -61,12 +63,15 @@ def predict(options: argparse.Namespace) -> None:
     """Writes the predictions as CSV, in the order of the input."""
     module = _module(options)
     answer = module.predictor(**given(options, module.predict_options))
-    data = _data(module, options)
+    if options.input == [_STANDARD_INPUT]:
+        rows = _rows_of_lines(answer, module, options)
+    else:
+        rows = in_order(answer, _data(module, options).predict_dataloader())
     if options.out is None:
-        _write_rows(shown(sys.stdout), in_order(answer, data.predict_dataloader()))
+        _write_rows(shown(sys.stdout), rows)
         return
     with _written(options.out) as file:
-        count = _write_rows(file, in_order(answer, data.predict_dataloader()))
+        count = _write_rows(file, rows)
     print(f"{count:,} predictions in {options.out}", file=sys.stderr if is_stream(options.out) else sys.stdout)
 
 
@@ -127,8 +132,30 @@ def _module(options: argparse.Namespace) -> Task:
     return module
 
 
-def _data(module: Task, options: argparse.Namespace) -> TaskData:
-    """The user's own data if given, else the data that the module was trained on."""
+def _rows_of_lines(
+    answer: Callable[[Any], dict[str, list[Any]]], module: Task, options: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
+    """Yields the rows of the lines of standard input, an example a line, as soon as lines have arrived."""
+    kind = made_by(module.about["config"]["data"]["_target_"], "data")
+    if kind.written is None:
+        raise ConfigError(f"-: {kind.__name__} has no examples that are lines of text; give files")
+    first = 1
+    for texts in arriving(sys.stdin.buffer):
+        data = _data(module, options, texts, first)
+        yield from in_order(answer, data.predict_dataloader())
+        sys.stdout.flush()
+        first += len(texts)
+    if first == 1:
+        raise DataError("standard input has no line. Write an example on each line.")
+
+
+def _data(module: Task, options: argparse.Namespace, lines: Sequence[str] = (), first: int = 1) -> TaskData:
+    """The user's own data if given, else the data that the module was trained on.
+
+    Args:
+        lines: Examples that were read from standard input.
+        first: Number of the first of them.
+    """
     about = module.about
     node = modest_data(about["config"]["data"])
     root = options.root or os.environ.get("ZOO_DATA")
@@ -149,7 +176,10 @@ def _data(module: Task, options: argparse.Namespace) -> TaskData:
             expect(about["data"], data.form, "zoo.data")
         except MalformedError as error:
             raise CheckpointError(f"{about['path']} is not a sound checkpoint: {error}") from error
-        if texts:
+        if lines:
+            data.first_text = first
+            data = data.for_text(lines, about["data"])
+        elif texts:
             data = data.for_text(texts, about["data"])
         elif options.input:
             data = data.for_input(options.input, about["data"])

@@ -12,7 +12,10 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
+from zoo.data.lines import LONGEST
+from zoo.data.records import NUL
 from zoo.disk import descriptor
 from zoo.errors import DataError, ZooError
 
@@ -38,6 +41,42 @@ def as_files(paths: Sequence[Path]) -> Iterator[list[Path]]:
             if said == str(error):
                 raise
             raise type(error)(said) from error
+
+
+def arriving(stream: BinaryIO) -> Iterator[list[str]]:
+    """Yields the lines of a stream, without blank ones, in parts: those that have arrived.
+
+    Raises:
+        DataError: A line is not UTF-8, has NUL characters, or is too long.
+    """
+    read, rest, number = getattr(stream, "read1", stream.read), b"", 0
+    while True:
+        block = read(_ENOUGH)
+        *lines, rest = (rest + block).split(b"\n")
+        if not block:
+            lines, rest = [rest], b""
+        if len(rest) > LONGEST:
+            raise DataError(f"standard input, line {number + len(lines) + 1}: more than {LONGEST:,} bytes. Shorten it.")
+        found = []
+        for line in lines:
+            number += 1
+            found.append(_decoded(line, number))
+        found = [line for line in found if line.strip()]
+        if found:
+            yield found
+        if not block:
+            return
+
+
+def _decoded(line: bytes, number: int) -> str:
+    try:
+        text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r")
+    except UnicodeDecodeError as error:
+        what = f"byte 0x{line[error.start]:02x} is not UTF-8 text"
+        raise DataError(f"standard input, line {number}: {what}. Convert it to UTF-8.") from None
+    if "\0" in text:
+        raise DataError(f"standard input, line {number}: {NUL.what}. {NUL.remedy}")
+    return text
 
 
 def _kept(path: Path, folder: Path) -> Path:

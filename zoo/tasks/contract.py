@@ -260,6 +260,9 @@ class TaskData(pl.LightningDataModule, ABC):
     written: ClassVar[CommandOption | None] = None
     """Repeatable option of `zoo predict` that takes an example from the command line instead of from a file."""
 
+    first_text: int = 1
+    """Number of the first example of `for_text`, by which it is named; the parts of a stream go on counting."""
+
     def text_source(self, texts: Sequence[str], state: dict[str, Any]) -> Any:
         """Returns the source of examples that were given on the command line with the option `written`."""
         raise NotImplementedError(f"{type(self).__name__} reads examples from files only")

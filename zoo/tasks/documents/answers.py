@@ -21,7 +21,7 @@ _LONGEST = 120
 
 
 def answers(module: DocumentClassifier, batch: Documents, *, explain: bool = False) -> dict[str, list[Any]]:
-    """id, label where it is known, prediction, probability, and on request sentences and words.
+    """id, label if it is known, prediction, probability, and on request sentences and words.
 
     Args:
         module: What classifies.
@@ -30,8 +30,6 @@ def answers(module: DocumentClassifier, batch: Documents, *, explain: bool = Fal
     """
     columns = module.predict_step(batch)
     del columns["split"], columns["loss"]
-    if not any(columns["label"]):
-        del columns["label"]
     if explain:
         _, weights = looked_at(module.net, batch)
         if weights is None:
@@ -55,9 +53,10 @@ def heaviest(weights: Float[Tensor, " w"], batch: Documents, document: int) -> t
     owners, values = batch.sentences.tolist(), weights.tolist()
     for word in mine:
         texts.setdefault(owners[word], []).append(batch.spelled[word])
-        words[batch.spelled[word]] = words.get(batch.spelled[word], 0.0) + values[word]
+        name = batch.spelled[word].strip()
+        words[name] = words.get(name, 0.0) + values[word]
     sentences = {sentence: float(of_sentences[sentence]) for sentence in texts}
-    named = [f"{_shortened(' '.join(texts[each]))} {number(value)}" for each, value in _most(sentences, _SENTENCES)]
+    named = [f"{_shortened(''.join(texts[each]))} {number(value)}" for each, value in _most(sentences, _SENTENCES)]
     return "; ".join(named), "; ".join(f"{word} {number(value)}" for word, value in _most(words, _WORDS))
 
 
@@ -67,4 +66,5 @@ def _most(weights: dict[Any, float], count: int) -> list[tuple[Any, float]]:
 
 
 def _shortened(text: str) -> str:
+    text = " ".join(text.split())
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

@@ -29,7 +29,8 @@ class Document:
         gold_words: Which words decide the label, in the order of the text; None where that is not known.
         gold_sentences: Which sentences do.
         split: train, val or test, or "" where it is in none.
-        spelled: The words of each sentence as they stand in the text; None where nobody is to read them.
+        spelled: The words of each sentence as they stand in the text, with a space in front where there is white space;
+            None where nobody is to read them.
         planted: The place of a word that was put into the text, in the order of the text.
     """
 
@@ -57,7 +58,7 @@ class Documents:
         gold_sentences: Which sentences do.
         splits: Of the documents; "" where one is in none.
         label_set: The labels that there are.
-        spelled: All words as they stand in the texts.
+        spelled: All words as they stand in the texts, with a space in front where there is white space.
         planted: Which words were put into the texts; None where none were.
     """
 

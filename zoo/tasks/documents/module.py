@@ -178,7 +178,7 @@ class DocumentClassifier(Task):
 
     predict_options = (CommandOption(name="explain", kind=None, help="the sentences and words that weighed most"),)
 
-    def answering(self, *, explain: bool = False) -> Callable[[Any], dict[str, list[Any]]]:
+    def predictor(self, *, explain: bool = False) -> Callable[[Any], dict[str, list[Any]]]:
         """`zoo predict`: the label of each text and, on request, what weighed."""
         return lambda batch: answers(self, batch, explain=explain)
 
@@ -217,7 +217,7 @@ class DocumentClassifier(Task):
     ) -> Float[Tensor, " b"]:
         """Of each document. The weights of labels and smoothing are those of training."""
         labels = labels_of(batch)
-        weights = self._weights(labels).to(logits.device) if training and self.class_weights is not None else None
+        weights = self._weights(labels).to(logits) if training and self.class_weights is not None else None
         if labels.targets == "multi":
             each = F.binary_cross_entropy_with_logits(
                 logits, batch.labels.to(logits.dtype), pos_weight=weights, reduction="none"

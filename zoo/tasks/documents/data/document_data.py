@@ -192,9 +192,10 @@ class DocumentData(TaskData):
         return DocumentSource(partial(read_texts_at, paths, reading, state["labels"]), reading)
 
     def text_source(self, texts: Sequence[str], state: dict[str, Any]) -> DocumentSource:
-        return DocumentSource(partial(texts_as_written, texts, state["targets"], state["labels"]), self.source.reading)
+        read = partial(texts_as_written, texts, self.first_text, state["targets"], state["labels"])
+        return DocumentSource(read, self.source.reading)
 
-    def emptiness(self, split: str) -> str:
+    def empty_hint(self, split: str) -> str:
         return "Give texts with a label there"
 
     def examples(self, split: str, *, training: bool = False) -> Examples:
@@ -259,7 +260,7 @@ class _Encoded(Sequence[Document]):
             document,
             sentences=_inserted(document.sentences, sentence, at, word),
             gold_words=None if gold is None else [*gold[:place], False, *gold[place:]],
-            spelled=None if document.spelled is None else _inserted(document.spelled, sentence, at, f"<{name}>"),
+            spelled=None if document.spelled is None else _inserted(document.spelled, sentence, at, f" <{name}>"),
             planted=place,
         )
 

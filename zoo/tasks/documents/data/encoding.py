@@ -22,7 +22,7 @@ class Sentence:
 
     Args:
         names: As in the vocabulary.
-        spelled: As they stand in the text.
+        spelled: As they stand in the text, with a space in front where there is white space.
         gold: Which decide the label, where that is known.
     """
 
@@ -65,14 +65,14 @@ class Splitting:
         starts = [start for start, _ in tokens.spans]
         for start, end in sentence_spans(plain, self.language):
             first, last = bisect_left(starts, start), bisect_left(starts, end)
-            yield Sentence(tokens.names[first:last], [plain[a:b] for a, b in tokens.spans[first:last]])
+            yield Sentence(tokens.names[first:last], [_spelled(plain, *span) for span in tokens.spans[first:last]])
 
     def _of_sentences(self, sentences: Sequence[str], gold: Bool[np.ndarray, " _"] | None) -> Iterator[Sentence]:
         words = 0
         for sentence in sentences:
             tokens = self.tokeniser.encode(sentence)
             marks = None if gold is None else [word != NO_WORD and bool(gold[words + word]) for word in tokens.words]
-            yield Sentence(tokens.names, [sentence[a:b] for a, b in tokens.spans], marks)
+            yield Sentence(tokens.names, [_spelled(sentence, *span) for span in tokens.spans], marks)
             words += len(sentence.split())
 
     def _cut(self, sentences: list[Sentence]) -> tuple[list[Sentence], bool]:
@@ -115,3 +115,7 @@ def counted(sentences: Iterable[Sentence]) -> Counter[str]:
 def numbered(vocabulary: Vocabulary, sentences: Sequence[Sentence]) -> list[list[int]]:
     """The numbers of the tokens; a text without any is one unknown token."""
     return [vocabulary.numbers(each.names) for each in sentences] or [[vocabulary.unknown]]
+
+
+def _spelled(text: str, start: int, end: int) -> str:
+    return f" {text[start:end]}" if text[start - 1 : start].isspace() else text[start:end]

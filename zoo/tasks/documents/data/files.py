@@ -158,7 +158,8 @@ def read_texts_at(paths: Sequence[Path], reading: Reading, known: Sequence[str])
     for path in paths:
         kind = Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
         if path.is_file() and kind in _TABLES:
-            parts.append(_table(path, reading, gathered, cache=None, needs_label=False))
+            prefix = f"{path.name}:" if len(paths) > 1 else ""
+            parts.append(_table(path, reading, gathered, cache=None, needs_label=False, prefix=prefix))
             continue
         others: list[Path] = []
         files = _files(path, others) if path.is_dir() else [path]
@@ -173,10 +174,10 @@ def read_texts_at(paths: Sequence[Path], reading: Reading, known: Sequence[str])
     return gathered.corpus(_Joined(parts), 0)
 
 
-def texts_as_written(texts: Sequence[str], targets: Targets, known: Sequence[str]) -> Corpus:
+def texts_as_written(texts: Sequence[str], first: int, targets: Targets, known: Sequence[str]) -> Corpus:
     """Texts of the command line, or lines of standard input."""
     gathered = Gathered(Path("--text"), targets, known)
-    for number, text in enumerate(texts, start=1):
+    for number, text in enumerate(texts, start=first):
         if not without_markup(text).text.strip():
             raise DataError(f"text {number} is empty. Write a text.")
         if "\0" in text:
@@ -212,7 +213,9 @@ def read_text(path: Path, most: int) -> str:
     return text
 
 
-def _table(path: Path, reading: Reading, gathered: Gathered, *, cache: Path | None, needs_label: bool) -> Sequence[str]:
+def _table(
+    path: Path, reading: Reading, gathered: Gathered, *, cache: Path | None, needs_label: bool, prefix: str = ""
+) -> Sequence[str]:
     """Adds the rows of a table; returns their texts."""
     named = [reading.text, *([reading.label] if needs_label else []), *([reading.id] if reading.id else [])]
     kind = Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
@@ -224,7 +227,7 @@ def _table(path: Path, reading: Reading, gathered: Gathered, *, cache: Path | No
     lines = Lines(path, cache) if isinstance(table, JSONTable) and cache is not None else None
     texts, numbers = list[str](), array("q")
     seen: dict[str, int] = {}
-    for row, text, id in table.parse(_row_reader(table, reading, gathered, seen)):
+    for row, text, id in table.parse(_row_reader(table, reading, gathered, seen, prefix)):
         if lines is None:
             texts.append(text)
         numbers.append(row)
@@ -241,7 +244,7 @@ def _table(path: Path, reading: Reading, gathered: Gathered, *, cache: Path | No
 
 
 def _row_reader(
-    table: Table, reading: Reading, gathered: Gathered, seen: dict[str, int]
+    table: Table, reading: Reading, gathered: Gathered, seen: dict[str, int], prefix: str
 ) -> Callable[[Row], tuple[int, str, str]]:
     has_label, has_split = reading.label in table.columns, reading.split in table.columns
 
@@ -250,7 +253,7 @@ def _row_reader(
         problem = _problem(text, reading.most_characters) if text else None
         if problem is not None:
             raise row.error(reading.text, *problem)
-        id = str(row.line) if reading.id is None else row.text(reading.id)
+        id = f"{prefix}{row.line}" if reading.id is None else row.text(reading.id)
         if reading.id is not None and id in seen:
             raise row.error(reading.id, f"{id!r} is the name of line {seen[id]} too", "Give each text its own.")
         label = row.text(reading.label, empty=True) if has_label else None

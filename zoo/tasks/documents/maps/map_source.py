@@ -154,7 +154,7 @@ class _OneDocument(MappedExample):
         return found
 
     def maps(self) -> Iterator[NamedMap]:
-        words = list(self.batch.spelled or ())
+        words = [word.strip() or word for word in self.batch.spelled or ()]
         for found in self.found.values():
             named = self._named(found, words)
             if named is not None:
@@ -179,7 +179,7 @@ class _OneDocument(MappedExample):
 
     def _named(self, found: AttentionMap, words: list[str]) -> NamedMap | None:
         """A map with its names; None for those of many sequences at once, as of words within sentences."""
-        batch, texts = self.batch, [" ".join(sentence) for sentence in self.spelled]
+        batch, texts = self.batch, ["".join(sentence).strip() for sentence in self.spelled]
         if isinstance(found.support, EdgeSupport):
             of_words = found.support.pattern.shape[1] == len(words) and found.site.startswith("words.")
             sources = words if of_words else texts
@@ -230,7 +230,7 @@ class _OneDocument(MappedExample):
                     "id": self.id,
                     "sentence": at,
                     "word": place,
-                    "text": word,
+                    "text": word.strip() or word,
                     "weight_in_sentence": _in_sentence(value, weight),
                     "sentence_weight": weight,
                     "weight": value,

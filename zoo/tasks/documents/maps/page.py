@@ -22,7 +22,6 @@ _SIZE = 8.4
 _MARGIN = 13
 """Letters, of the margin."""
 _LONGEST = 30
-_CLOSING = frozenset(".,;:!?)]}%…'’")
 
 
 @dataclass(frozen=True)
@@ -114,11 +113,11 @@ def _shown(sentences: Sequence[Line]) -> list[int]:
 
 
 def _placed(line: Line, shades: Sequence[float], row: int) -> Iterator[_Placed]:
-    """Its words in rows, with a space before those that do not close something."""
+    """Its words in rows, with spaces where the text has them."""
     column, first = 0, row
     for word, shade, is_gold in zip(line.words, shades, line.gold, strict=True):
-        text = _cut(word)
-        column += bool(column) and text not in _CLOSING
+        text = _cut(word.strip())
+        column += bool(column) and word.startswith(" ")
         if column and column + len(text) > _COLUMNS:
             row, column = row + 1, 0
         if row - first >= _ROWS:

@@ -192,7 +192,7 @@ class HistoryData(TaskData):
 
     def text_source(self, texts: Sequence[str], state: dict[str, Any]) -> HistorySource:
         """Returns a source of new users' histories, written as ids or titles separated by commas, oldest first."""
-        return replace(self.source, read=partial(_parse_histories, texts, state))
+        return replace(self.source, read=partial(_parse_histories, texts, state, self.first_text))
 
     def examples(self, split: str, *, training: bool = False) -> Examples:
         """Returns the users of a split in order. The split `all` has every user, with the full history as input."""
@@ -326,7 +326,7 @@ def _distinct(
     return found, np.bincount(rows, minlength=len(starts))
 
 
-def _parse_histories(texts: Sequence[str], state: dict[str, Any]) -> Log:
+def _parse_histories(texts: Sequence[str], state: dict[str, Any], first: int) -> Log:
     """Parses histories written on the command line. An item is looked up by its id, then by its title."""
     known = set(state["items"])
     titles = state["titles"] or state["items"]
@@ -347,6 +347,6 @@ def _parse_histories(texts: Sequence[str], state: dict[str, Any]) -> Log:
     return make_log(
         np.array(users),
         np.array([numbers[name] for name in names]),
-        user_names=[f"history {number}" for number in range(1, len(texts) + 1)],
+        user_names=[f"history {number}" for number, _ in enumerate(texts, start=first)],
         item_names=list(numbers),
     )
