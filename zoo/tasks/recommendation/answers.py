@@ -52,8 +52,8 @@ def answers(
         "score": found.scores[real].tolist(),
     }
     if why is not None:
-        said = because(batch, contributions(module, batch, found.top.clamp(min=0), why), is_share=why == "attention")
-        columns["because"] = [said[user][rank] for user, rank in real.nonzero().tolist()]
+        reasons = because(batch, contributions(module, batch, found.top.clamp(min=0), why), is_share=why == "attention")
+        columns["because"] = [reasons[user][rank] for user, rank in real.nonzero().tolist()]
     return columns
 
 
@@ -87,12 +87,12 @@ def because(batch: Histories, values: Float[Tensor, "n k"], *, is_share: bool) -
         values: Contribution of each position to each of its user's items, such as `contributions` computes.
         is_share: Whether the values are shares of 1.
     """
-    said = []
+    reasons = []
     for start, stop in zip(batch.starts.tolist(), batch.ends.tolist(), strict=True):
         items, index = torch.unique(batch.items[start:stop], return_inverse=True)
         sums = values.new_zeros(len(items), values.shape[1]).index_add(0, index, values[start:stop])
-        said.append([_named(batch.catalogue, items.tolist(), each.tolist(), is_share=is_share) for each in sums.T])
-    return said
+        reasons.append([_named(batch.catalogue, items.tolist(), each.tolist(), is_share=is_share) for each in sums.T])
+    return reasons
 
 
 def checked(why: str | None, *, has_attention: bool) -> Why | None:

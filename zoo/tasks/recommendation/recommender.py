@@ -207,10 +207,10 @@ class Recommender(Task):
 
     def protocol(self) -> str:
         """Returns the protocol of the test metrics as a phrase."""
-        said = self.ranking.describe(self.item_count)
+        described = self.ranking.describe(self.item_count)
         if self.ranking.negatives is None or not self.test_ranks.lists:
-            return said
-        return f"{said}; full_: {replace(self.ranking, negatives=None).describe(self.item_count)}"
+            return described
+        return f"{described}; full_: {replace(self.ranking, negatives=None).describe(self.item_count)}"
 
     def ranked(self, batch: Histories, *, lists: bool = True, user: Any = None) -> Ranked:
         """Computes the rank of each held-out item, and the best items.

@@ -140,13 +140,13 @@ def _bars(
     if not bars:
         return
     cells: Any = figure.subplots(1, len(bars), sharey=True, squeeze=False)[0]
-    places = np.arange(len(shown))
+    rows = np.arange(len(shown))
     for axes, each in zip(cells, bars, strict=True):
         values = each.values.detach().float().cpu()[shown].numpy()
         colours = [
             draw.GOLD if gold[at] else UP if value >= 0 else DOWN for at, value in zip(shown, values, strict=True)
         ]
-        axes.barh(places, values, color=colours, height=0.72)
+        axes.barh(rows, values, color=colours, height=0.72)
         axes.axvline(0, color=draw.QUIET, linewidth=0.8)
         alike = [other.values for other in bars if other.unit == each.unit]
         _write_values(axes, values, torch.cat(alike), is_signed=not each.unit.startswith("share"))
@@ -154,7 +154,7 @@ def _bars(
         axes.set_xlabel(each.unit, fontsize=8.5, color=draw.QUIET)
         _plain(axes)
         axes.set_xticks([])
-    cells[0].set_yticks(places, labels=[f"{_named(titles[at])}  {at + 1}" for at in shown], fontsize=8.5)
+    cells[0].set_yticks(rows, labels=[f"{_named(titles[at])}  {at + 1}" for at in shown], fontsize=8.5)
     _colour_labels(cells[0].get_yticklabels(), shown, gold)
     cells[0].set_ylim(len(shown) - 0.4, -0.6)
     rest = f"the {len(shown)} of {len(titles)} items that weigh most, " if len(shown) < len(titles) else ""
@@ -165,14 +165,14 @@ def _write_values(axes: Axes, values: np.ndarray, alike: Float[Tensor, " m"], *,
     """Writes the value at the end of each visible bar. Charts with the same unit have the same scale."""
     low, high = min(0.0, float(alike.min())), max(0.0, float(alike.max()))
     span = (high - low) or 1.0
-    for place, value in enumerate(values.tolist()):
+    for row, value in enumerate(values.tolist()):
         if abs(value) < 0.04 * span:
             continue
         text = f"{value:+.2f}" if is_signed else number(value)
         side = "left" if value >= 0 else "right"
         axes.text(
             value + (0.02 if value >= 0 else -0.02) * span,
-            place,
+            row,
             text,
             ha=side,
             va="center",
@@ -225,8 +225,8 @@ def _named(title: str) -> str:
     return draw.short(title, _LONGEST)
 
 
-def _colour_labels(labels: Sequence[Any], places: Sequence[int], gold: Tensor) -> None:
-    for text, at in zip(labels, places, strict=True):
+def _colour_labels(labels: Sequence[Any], items: Sequence[int], gold: Tensor) -> None:
+    for text, at in zip(labels, items, strict=True):
         text.set(color=draw.GOLD if gold[at] else draw.INK, fontweight="bold" if gold[at] else "normal")
         text.set_parse_math(False)
 

@@ -106,7 +106,7 @@ class DIN(nn.Module):
         return found
 
     def _of_shared(self, batch: Histories, items: Int[Tensor, " i"]) -> Float[Tensor, "b i"]:
-        past, place = torch.unique(batch.items, return_inverse=True)
+        past, index = torch.unique(batch.items, return_inverse=True)
         key = prepared(self.attend.score, self.items(past)[None, None])
         found = self.items.weight.new_empty(len(batch), len(items))
         for start in range(0, len(items), _TABLE // len(past) + 1):
@@ -114,7 +114,7 @@ class DIN(nn.Module):
             parts = self.items(some)[None, None].split(_PAIRS // len(past) + 1, 2)
             table = torch.cat([self.attend.score(part, key, DenseSupport(), None) for part in parts], 2)[0, 0]
             for users, rows, at in _blocks(batch, len(some)):
-                scores = table[at[0, :, None], place[rows][:, None]].unsqueeze(1)
+                scores = table[at[0, :, None], index[rows][:, None]].unsqueeze(1)
                 weights = self.attend.normalise(scores, DenseSupport(), None)
                 context = weights.to(table.dtype) @ self.items(batch.items[rows]).unsqueeze(1)
                 which = some[at].expand(len(users), -1).flatten()
