@@ -30,3 +30,9 @@ def _drawn() -> Iterator[str]:
         if opened := re.match(r" {4}(zoo/[\w/]*)(.*)", line):
             folder, line = opened[1], opened[2]
         yield from (f"{folder}{name}" for name in re.findall(r"\w+\.py\b", line))
+
+
+def test_files_of_tests_have_different_names() -> None:
+    """pytest imports them by their bare names, and cannot collect two of one name."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))
