@@ -173,10 +173,10 @@ def test_help_explains_what_a_file_takes_from_its_bases() -> None:
         line.split("=")[0].strip(): line for line in options.described(["model=vit", "data=cifar10", "trainer=ddp"])
     }
     assert said["data.validation"].endswith("held out for validation, the same share of every class")
-    assert said["data.eval_examples"].endswith("in the evaluation at the end; null: all")
-    assert said["data.augmentation.rand_augment"].endswith("operations of RandAugment (Cubuk et al. 2020) a picture")
-    assert said["data.mean"].endswith("of the 50,000 training pictures, by channel")
-    assert said["trainer.devices"].endswith("processes on a node")
+    assert said["data.eval_examples"].endswith("that the final evaluation reads; null: all")
+    assert said["data.augmentation.rand_augment"].endswith("RandAugment operations per picture (Cubuk et al. 2020)")
+    assert said["data.mean"].endswith("of the 50,000 training pictures, per channel")
+    assert said["trainer.devices"].endswith("processes per node")
 
 
 @pytest.mark.parametrize(
