@@ -54,11 +54,13 @@ def test_evaluate_predict_and_maps(trained: Path, cli: Any) -> None:
     assert cli("predict", best, "--out", "said.csv").code == 0
     with Path("said.csv").open(newline="") as file:
         assert [row["id"] for row in csv.DictReader(file)] == [str(number) for number in range(600)]
-    done = cli("maps", best, "--out", "maps", "--ids", "7,3")
+    done = cli("maps", best, "--out", "maps", "--ids", "7,3", "--faithfulness")
     assert done.code == 0, done.err
     assert "truth/pointing_accuracy 1.0000" in done.out
     maps = zoo.maps.load("maps")
     assert list(maps) == ["7", "3"]
+    assert "faithfulness over 2 questions" in done.out
+    assert "the answer depends on the facts that the map ranks first" in done.out
     assert sorted(path.name for path in Path("maps/pictures").iterdir()) == ["1_7.png", "2_3.png"]
 
 

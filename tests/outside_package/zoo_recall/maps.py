@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import inference_mode
+import torch
+from torch import Tensor
 
 from zoo.attention.observing.record import Recording
 from zoo.maps import LabelledMap, draw, labelled, words
+from zoo.maps.occludable import Occludable, gradient_at_rows
 from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, picture_name
 from zoo_recall.data import Facts, RecallData
 
@@ -29,9 +31,12 @@ class RecallMaps(MapSource):
     def examples(self) -> Iterator[MappedExample]:
         for which in self.chosen:
             batch = self.data.batch([self.data.content[1][which]])
-            with inference_mode(), self.recording() as found:
+            with torch.inference_mode(), self.recording() as found:
                 self.module(batch)
             yield MappedQuestion(found, batch)
+
+    def occludable(self, position: int) -> Occludable:
+        return OccludableQuestion(self.module, self.data.batch([self.data.content[1][position]]))
 
     def truth(self) -> dict[str, float]:
         batches = self.data.loader("all")
@@ -64,3 +69,31 @@ class MappedQuestion(MappedExample):
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Any]]:
         for each in made.values():
             yield picture_name(self.id, number), draw.heat_map(each)
+
+
+class OccludableQuestion(Occludable):
+    """A question whose inputs are the facts."""
+
+    noun = "fact"
+
+    def __init__(self, module: Any, batch: Facts) -> None:
+        self.module, self.batch = module, batch
+        self.attention = module.explain(batch).weights[0, 0, 0]
+        self.answer = int(self._log_probabilities(batch.is_fact)[0].argmax())
+
+    def score(self, keep: Tensor) -> Tensor:
+        return self._log_probabilities(keep)[:, self.answer].detach().exp()
+
+    def gradient(self) -> Tensor:
+        """Adds up key and value of each fact."""
+
+        def passed() -> Tensor:
+            return self._log_probabilities(self.batch.is_fact)[0, self.answer]
+
+        return gradient_at_rows(passed, self.module.net.words, self.batch.facts)[0].sum(-1)
+
+    def _log_probabilities(self, is_fact: Tensor) -> Tensor:
+        count = len(is_fact)
+        facts = self.batch.facts if count == 1 else self.batch.facts.expand(count, -1, -1)
+        variants = replace(self.batch, facts=facts, is_fact=is_fact, question=self.batch.question.expand(count, -1))
+        return self.module(variants).double().log_softmax(-1)
