@@ -114,7 +114,7 @@ class Task(pl.LightningModule, ABC):
 
     @abstractmethod
     def predict_step(self, batch: Any, batch_idx: int = 0) -> dict[str, list[Any]]:
-        """Returns the columns of `predictions.csv`, with one entry for each example.
+        """Returns the predictions of a batch as columns, with one entry for each example.
 
         They are: id, split, label, prediction, probability or score, loss.
         """

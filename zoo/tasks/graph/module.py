@@ -147,7 +147,7 @@ class NodeClassifier(Task):
         return {site: batch.gold if hop.edges is None else batch.gold[hop.edges]}
 
     def predict_step(self, batch: Data, batch_idx: int = 0) -> dict[str, list[Any]]:
-        """Returns the columns of predictions.csv, one entry for each node; `loss` is None if the label is unknown."""
+        """Returns predictions as columns, with one entry for each node; `loss` is None if the label is unknown."""
         probabilities = self(batch).float().softmax(-1)
         probability, predicted = probabilities.max(-1)
         loss = F.nll_loss(probabilities.clamp(min=1e-12).log(), batch.y.clamp(min=0), reduction="none")

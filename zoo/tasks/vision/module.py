@@ -185,7 +185,7 @@ class ImageClassifier(Task):
         return PictureMaps(self, data, options)
 
     def predict_step(self, batch: Images, batch_idx: int = 0) -> dict[str, list[Any]]:
-        """Returns the columns of predictions.csv, an entry for each picture; `loss` is None if the label is unknown."""
+        """Returns predictions as columns, with one entry for each picture; `loss` is None if the label is unknown."""
         return self.predicted(batch, self(batch))
 
     def predicted(self, batch: Images, logits: Float[Tensor, "b classes"]) -> dict[str, list[Any]]:
