@@ -261,7 +261,7 @@ class TaskData(pl.LightningDataModule, ABC):
     """Repeatable option of `zoo predict` that takes an example from the command line instead of from a file."""
 
     first_text: int = 1
-    """Number of the first example of `for_text`, by which it is named; the parts of a stream go on counting."""
+    """Number of the first example of `for_text`, for its name; each part of a stream continues the numbering."""
 
     def text_source(self, texts: Sequence[str], state: dict[str, Any]) -> Any:
         """Returns the source of examples that were given on the command line with the option `written`."""
