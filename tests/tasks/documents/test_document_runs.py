@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_cases import command, figures, finished, same_run, stopped_and_continued, two_equal_one
+from run_cases import ROOT, command, figures, finished, same_run, stopped_and_continued, two_equal_one
 
 from zoo.checkpoints import checkpoint
 
@@ -100,3 +100,19 @@ def test_the_preflight_finds_nothing(cli: Any) -> None:
     done = cli("train", *TINY, "check=true")
     assert done.code == 0, done.err
     assert "do not depend on other documents of the batch" in done.out
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        ["data=text_table", "data.table={}/reviews.csv", "data.augmentation.synonyms={}/synonyms.tsv"],
+        ["data=text_table", "data.table={}/tickets.jsonl", "data.id=id", "data.targets=multi"],
+        ["data=text_folder", "data.folder={}/letters"],
+    ],
+)
+def test_the_samples(own: list[str], cli: Any) -> None:
+    samples = ROOT / "data" / "samples" / "documents"
+    given = [each.format(samples) for each in own]
+    done = cli("train", "model=han", *SMALL, *given, "data.max_epochs=1", "trainer=cpu", "run_dir=run")
+    assert done.code == 0, done.err
+    assert "accuracy" in done.out

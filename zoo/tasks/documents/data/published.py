@@ -73,7 +73,7 @@ def read_yelp(folders: Sequence[Path], *, targets: Targets, validation: int) -> 
             for number, row in enumerate(rows, start=1):
                 good = len(row) == 2 and row[0] in ("1", "2", "3", "4", "5")
                 expect(good, archive, f"row {number} of {part}.csv is not stars and a text")
-                text = row[1].replace("\\n", "\n").replace('\\"', '"')
+                text = row[1].replace("\\n", "\n")
                 yield f"{part} {number}", row[0], TRAIN if part == "train" else TEST, text.encode()
 
     return _corpus(texts(), archive, targets, validation, lambda raw: raw.decode("utf-8"))
@@ -117,7 +117,7 @@ def _with_validation(splits: np.ndarray, labels: np.ndarray, count: int) -> np.n
 
 def _files(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
     """The files of an archive, one after another, without unpacking it."""
-    with tarfile.open(archive, "r|gz") as opened:
+    with tarfile.open(archive, "r:gz") as opened:
         for member in opened:
             file = opened.extractfile(member) if member.isfile() else None
             if file is not None:
