@@ -12,12 +12,12 @@ import torch
 from scipy.stats import kendalltau
 from torch import Tensor, nn
 
-from zoo.attention import Attend, DenseSupport, MultiHead, ScaledDot, Softmax, record
+from zoo.attention import Attend, DenseSupport, EdgeSupport, MultiHead, ScaledDot, SlidingWindow, Softmax, record
 from zoo.attention.normalisers.hard import HardReinforce
 from zoo.errors import DataError
 from zoo.maps.faithfulness import SHARES, comprehensiveness, first_inputs, kendall_tau, ranked, sufficiency
 from zoo.maps.faithfulness_table import Faithfulness
-from zoo.maps.occludable import Occludable, frozen, gradient_at_rows, has_weights, uniform
+from zoo.maps.occludable import Occludable, frozen, gradient_at_rows, has_weights, permuted, uniform
 from zoo.maps.source import MapOptions
 
 
@@ -173,7 +173,7 @@ def test_many_variants_are_announced() -> None:
     words = Words(torch.ones_like, inputs=9000)
     said = Faithfulness(words, 5).announcement  # type: ignore[arg-type]
     assert said == (
-        "faithfulness passes about 9,071 variants of each of 5 sentences through the net; --faithfulness=N takes fewer"
+        "faithfulness passes about 9,091 variants of each of 5 sentences through the net; --faithfulness=N takes fewer"
     )
 
 
@@ -212,6 +212,37 @@ def test_frozen_weights_are_constants_to_the_gradient() -> None:
     by_hand = net.out((found.weights @ value).transpose(1, 2).flatten(2))
     torch.testing.assert_close(gradient, torch.autograd.grad(by_hand.sum(), x)[0])
     assert not torch.allclose(gradient, torch.autograd.grad(net(x)[0].sum(), x)[0])
+
+
+@pytest.mark.parametrize("kind", ["dense", "masked", "window", "edges"])
+def test_permuted_weights_stay_with_their_query(kind: str) -> None:
+    """In every layout each query keeps its weights, at keys that it may see, and heads differ."""
+    torch.manual_seed(0)
+    site = Attend(ScaledDot(), Softmax(), restrict=SlidingWindow(radius=2) if kind == "window" else None)
+    x = torch.randn(1, 2, 9, 4, dtype=torch.float64)
+    support: Any = DenseSupport(torch.rand(1, 1, 9, 9) < 0.6) if kind == "masked" else DenseSupport()
+    if kind == "edges":
+        x, support = x[0].transpose(0, 1), EdgeSupport.from_edges(torch.randint(9, (2, 40)), 9)
+
+    def weights() -> Tensor:
+        with record(site) as maps:
+            site(x, x, x, support)
+        (found,) = maps.values()
+        if kind != "edges":
+            return found.dense()
+        laid = torch.zeros(1, 2, 9, 40, dtype=torch.float64)
+        laid[0, :, found.support.target.long(), torch.arange(40)] = found.weights.t()  # type: ignore[union-attr]
+        return laid
+
+    before = weights()
+    with permuted(site, torch.Generator().manual_seed(0)):
+        first, second = weights(), weights()
+    assert torch.equal(weights(), before)
+    for each in (first, second):
+        torch.testing.assert_close(each.sort(-1).values, before.sort(-1).values)
+        assert torch.equal(each > 0, before > 0)
+        assert not torch.equal(each, before)
+    assert not torch.equal(first, second)
 
 
 def test_hard_attention_stays_hard_when_it_is_frozen() -> None:

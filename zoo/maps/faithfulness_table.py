@@ -9,11 +9,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from zoo.errors import DataError
 from zoo.maps.faithfulness import comprehensiveness, first_inputs, kendall_tau, ranked, sufficiency
-from zoo.maps.occludable import Occludable, frozen, has_weights, uniform
+from zoo.maps.occludable import Occludable, frozen, has_weights, permuted, uniform
 from zoo.maps.words import number
 
 if TYPE_CHECKING:
@@ -24,10 +24,16 @@ if TYPE_CHECKING:
 MAP, GRADIENT, RANDOM = "map", "gradient", "random"
 _DRAWS = 5
 """Number of random rankings of an example, which are averaged."""
+_PERMUTATIONS = 20
+"""Number of permutations of the weights, of whose changes the median is taken."""
 _MANY = 20_000
 """Number of variants from which the cost is announced."""
 _AT_ONCE = 256
 """Number of rows in one piece of the table."""
+
+
+_Value = tuple[str, str, float | None]
+"""Ranking, measure and value."""
 
 
 class Measured(NamedTuple):
@@ -38,8 +44,9 @@ class Measured(NamedTuple):
         inputs: Number of its inputs.
         ranking: Ranking of the inputs: by the scored map (`map`), by the `gradient`, or `random`.
         measure: `comprehensiveness` and `sufficiency` of the ranking; its agreement with other rankings,
-            `kendall_tau_gradient`, `kendall_tau_frozen_gradient` and `kendall_tau_leave_one_out`; or
-            `fall_with_uniform_weights`, the fall of the answer's probability, which belongs to no ranking.
+            `kendall_tau_gradient`, `kendall_tau_frozen_gradient` and `kendall_tau_leave_one_out`; or what other weights
+            do to the answer's probability, which belongs to no ranking: `fall_with_uniform_weights` and
+            `change_with_permuted_weights`.
         value: Value; None if it is not defined, as the agreement with equal weights.
     """
 
@@ -123,8 +130,9 @@ class Faithfulness:
         agreement = [f"{said(MAP, measure)} with {what}" for measure, what in taus.items()]
         lines.append(f"  Kendall's tau of the map: {', '.join(agreement)}")
         if ("", "fall_with_uniform_weights") in found:
-            fall = said("", "fall_with_uniform_weights")
-            lines.append(f"  with uniform weights at all sites the answer's probability falls by {fall}")
+            fall, change = said("", "fall_with_uniform_weights"), said("", "change_with_permuted_weights")
+            lines.append(f"  with uniform attention weights the answer's probability falls by {fall}")
+            lines.append(f"  with permuted attention weights it changes by {change}")
         return [*lines, self._verdict()]
 
     def _verdict(self) -> str:
@@ -139,7 +147,8 @@ class Faithfulness:
         if mean is None or error is None:
             return f"whether leaving out the {left_out} costs more than chance cannot be said of one example"
         if mean > 2 * error:
-            return f"the answer depends on the {left_out}: without them it falls by {number(mean)} more than at random"
+            fall = f"without them its probability falls by {number(mean)} more than without random ones"
+            return f"the answer depends on the {left_out}: {fall}"
         return f"the map does not say what the answer depends on: the {left_out} matter no more than random ones"
 
     def _examples(self) -> Iterator[tuple[str, Occludable]]:
@@ -150,23 +159,16 @@ class Faithfulness:
                 yield names[position], example
 
     def _measured(self) -> Iterator[Measured]:
-        controls = has_weights(self.source.net)
         for name, example in self._examples():
             generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
-            for ranking, measure, value in _measures(example, generator):
+            found = list(_measures(example, generator))
+            if has_weights(self.source.net):
+                found += _controls(self.source.net, example, generator)
+            for ranking, measure, value in found:
                 yield Measured(name, len(example.attention), ranking, measure, value)
-            if controls:
-                with frozen(self.source.net):
-                    agreed = kendall_tau(example.attention, example.gradient())
-                yield Measured(name, len(example.attention), MAP, "kendall_tau_frozen_gradient", agreed)
-                whole = torch.ones(1, len(example.attention), dtype=torch.bool)
-                before = example.score(whole)
-                with uniform(self.source.net):
-                    fall = float(before - example.score(whole))
-                yield Measured(name, len(example.attention), "", "fall_with_uniform_weights", fall)
 
 
-def _measures(example: Occludable, generator: torch.Generator) -> Iterator[tuple[str, str, float | None]]:
+def _measures(example: Occludable, generator: torch.Generator) -> Iterator[_Value]:
     """Yields (ranking, measure, value) of one example. Every distinct variant is passed through the net once."""
     attention, gradient = example.attention.detach().cpu(), example.gradient().cpu()
     inputs = len(attention)
@@ -193,9 +195,21 @@ def _measures(example: Occludable, generator: torch.Generator) -> Iterator[tuple
     yield GRADIENT, "kendall_tau_leave_one_out", kendall_tau(gradient, change)
 
 
+def _controls(net: nn.Module, example: Occludable, generator: torch.Generator) -> Iterator[_Value]:
+    """Yields what becomes of one example if the weights of the net's attention are changed."""
+    whole = torch.ones(_PERMUTATIONS, len(example.attention), dtype=torch.bool)
+    before = example.score(whole[:1])
+    with frozen(net):
+        yield MAP, "kendall_tau_frozen_gradient", kendall_tau(example.attention, example.gradient())
+    with uniform(net):
+        yield "", "fall_with_uniform_weights", float(before - example.score(whole[:1]))
+    with permuted(net, generator):
+        yield "", "change_with_permuted_weights", float((before - example.score(whole)).abs().quantile(0.5))
+
+
 def _variants(inputs: int) -> int:
     """Returns the maximum number of variants of an example."""
-    return 1 + inputs + 2 * (2 + _DRAWS) * len(first_inputs(torch.arange(inputs)))
+    return 1 + _PERMUTATIONS + inputs + 2 * (2 + _DRAWS) * len(first_inputs(torch.arange(inputs)))
 
 
 def _mean(values: Sequence[float]) -> dict[str, float | None]:

@@ -12,7 +12,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from zoo.attention import Attend, Uniform
-from zoo.attention.state import Aligned
+from zoo.attention.state import Aligned, AttentionState
+from zoo.attention.supports.support import Support
 
 
 class Occludable(ABC):
@@ -67,7 +68,7 @@ def gradient_at_rows(
 
 
 def has_weights(net: nn.Module) -> bool:
-    """Returns True if the net has attention that `uniform` and `frozen` change."""
+    """Returns True if the net has attention that `uniform`, `frozen` and `permuted` change."""
     return any(isinstance(module, Attend) for module in net.modules())
 
 
@@ -81,20 +82,43 @@ def uniform(net: nn.Module) -> AbstractContextManager[None]:
 
 def frozen(net: nn.Module) -> AbstractContextManager[None]:
     """Makes attention weights constants for the gradient while it is open (Jain & Wallace 2019, section 4.1)."""
-    return _normalised(net, _Frozen)
+    return _normalised(net, lambda normalise: _Changed(normalise, lambda weights, support: weights.detach()))
 
 
-class _Frozen(nn.Module):
-    def __init__(self, normalise: nn.Module) -> None:
+def permuted(net: nn.Module, generator: torch.Generator) -> AbstractContextManager[None]:
+    """Permutes the weights of each query among its keys while it is open (Jain & Wallace 2019, algorithm 2).
+
+    Every head and every example has permutations of its own.
+    """
+
+    def of_row(weights: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None) -> Float[Tensor, "... k"]:
+        is_key = torch.ones_like(weights, dtype=torch.bool) if permitted is None else permitted.expand(weights.shape)
+        noise = torch.rand(weights.shape, generator=generator).to(weights.device)
+        drawn = noise.masked_fill(~is_key, 2.0).argsort(-1)  # keys come first, in random order
+        in_order = is_key.logical_not().int().argsort(stable=True, dim=-1)
+        moved = torch.zeros_like(weights).scatter(-1, in_order, weights.gather(-1, drawn))
+        return moved.masked_fill(~is_key, 0.0)
+
+    return _normalised(
+        net, lambda normalise: _Changed(normalise, lambda weights, support: support.by_row(of_row, weights))
+    )
+
+
+class _Changed(nn.Module):
+    """A normaliser whose weights are changed."""
+
+    def __init__(self, normalise: nn.Module, change: Callable[[Tensor, Support], Tensor]) -> None:
         super().__init__()
-        self.normalise = normalise
+        self.normalise, self.change = normalise, change
         for name in ("draw", "start"):
             if hasattr(normalise, name):
                 setattr(self, name, getattr(normalise, name))
 
-    def forward(self, *given: Tensor) -> Tensor | Aligned:
-        found = self.normalise(*given)
-        return Aligned(*(x.detach() for x in found)) if isinstance(found, Aligned) else found.detach()
+    def forward(self, scores: Tensor, support: Support, state: AttentionState | None = None) -> Tensor | Aligned:
+        found = self.normalise(scores, support, state)
+        if isinstance(found, Aligned):
+            return Aligned(*(self.change(weights, support) for weights in found))
+        return self.change(found, support)
 
 
 @contextmanager

@@ -136,6 +136,7 @@ def test_attention_of_a_planted_graph_is_faithful_and_uniform_weights_are_not(
     assert ours["mean"] > chance["mean"] + 2 * (ours["standard_error"] + chance["standard_error"])
     assert means["map", "sufficiency"]["mean"] < means["random", "sufficiency"]["mean"]
     assert means["", "fall_with_uniform_weights"]["mean"] > 0.1
+    assert means["", "change_with_permuted_weights"]["mean"] > 0.05
     assert "the answer depends on the neighbours that the map ranks first" in said
     assert rows.id.nunique() > 150
     first = rows[(rows.ranking == "map") & (rows.measure == "comprehensiveness")]
@@ -146,6 +147,7 @@ def test_attention_of_a_planted_graph_is_faithful_and_uniform_weights_are_not(
     ours, chance = (means[ranking, "comprehensiveness"] for ranking in ("map", "random"))
     assert abs(ours["mean"] - chance["mean"]) < 2 * (ours["standard_error"] + chance["standard_error"])
     assert means["", "fall_with_uniform_weights"]["mean"] == 0.0
+    assert means["", "change_with_permuted_weights"]["mean"] < 1e-6
     assert rows[rows.measure == "kendall_tau_gradient"].value.isna().all()
     assert "the map does not say what the answer depends on" in said
 
