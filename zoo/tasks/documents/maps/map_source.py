@@ -15,8 +15,10 @@ from zoo.attention.observing.record import Recording
 from zoo.maps import LabelledMap
 from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, Table, one_a_label, picture_name
 from zoo.maps.words import number
+from zoo.tasks.batches import Examples
 from zoo.tasks.documents.answers import heaviest
 from zoo.tasks.documents.batch import Documents
+from zoo.tasks.documents.maps.occlusion import OccludableDocument
 from zoo.tasks.documents.maps.page import Line, page
 from zoo.tasks.documents.maps.scored import SCORED, points, predicted, scored_map
 from zoo.tasks.documents.weights import looked_at, sentence_weights
@@ -57,12 +59,14 @@ class DocumentMaps(MapSource):
         yield Table("documents", self._rows())
 
     def examples(self) -> Iterator[MappedExample]:
-        every = self.data.examples("all")
         for which in self.chosen:
-            batch = every.collate([every.entries[which]])
+            batch = self._batch(which)
             with torch.inference_mode(), self.recording() as found:
                 logits, weights = looked_at(self.net, batch)
             yield _OneDocument(self.net, batch, found, logits, weights)
+
+    def occludable(self, position: int) -> OccludableDocument:
+        return OccludableDocument(self.module, self._batch(position))
 
     def truth(self) -> dict[str, float | None]:
         return {name: sum(found) / len(found) for name, found in self._points.items() if found}
@@ -81,6 +85,15 @@ class DocumentMaps(MapSource):
 
     def looks(self) -> list[str]:
         return [example.said for example in self.examples() if isinstance(example, _OneDocument)]
+
+    @cached_property
+    def _examples(self) -> Examples:
+        return self.data.examples("all")
+
+    def _batch(self, position: int) -> Documents:
+        """Returns a batch of one document."""
+        found: Documents = self._examples.collate([self._examples.entries[position]])
+        return found
 
     def _rows(self) -> Iterator[pd.DataFrame]:
         """id, split, label, prediction, probability, the heaviest sentence and words, whether they are gold."""

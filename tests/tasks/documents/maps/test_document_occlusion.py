@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pandas as pd
 import pytest
 import torch
 from document_cases import CLASSES, NETS, WORDS, made
+from document_run_cases import checkpoint
 from torch import Tensor, nn
 
 from zoo.tasks.documents.batch import Document, Documents
@@ -73,3 +75,13 @@ def test_the_gradient_is_that_of_scaled_words(name: str) -> None:
     for word in range(10):
         slope = (passed(word, 1 + 1e-5) - passed(word, 1 - 1e-5)) / 2e-5
         assert gradient[word].item() == pytest.approx(abs(slope), rel=1e-3, abs=1e-8)
+
+
+@pytest.mark.parametrize("model", ["han", "long_document"])
+def test_documents_by_the_command(cli: Any, model: str) -> None:
+    done = cli("maps", checkpoint(model), "--out", "maps", "--pictures", 0, "--faithfulness", 2)
+    assert done.code == 0, done.err
+    assert "faithfulness over 2 documents (mean ± standard error)" in done.out
+    rows = pd.read_csv("maps/faithfulness.csv", keep_default_na=False)
+    assert set(rows.ranking) == {"map", "gradient", "random", ""}
+    assert rows.id.nunique() == 2
