@@ -1,0 +1,17 @@
+"""From a decoder to texts: greedy and beam search, sampling, ensembles, and the forced pass that maps come from."""
+
+from zoo.lazy import exports
+
+__getattr__, __all__ = exports(
+    __name__,
+    {
+        "beam": ["BeamSearch", "greedy"],
+        "constraints": ["Constraints"],
+        "decoder": ["Decoder"],
+        "ensemble": ["Ensemble", "mean_log_probability", "mean_probability"],
+        "forced": ["forced"],
+        "hypothesis": ["Hypothesis"],
+        "ranking": ["AverageLength", "GNMTLength", "NoLength", "Ranking"],
+        "sampling": ["Sampling"],
+    },
+)

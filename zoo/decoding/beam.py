@@ -1,0 +1,109 @@
+"""Beam search and greedy search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from zoo.attention.ranges import Count
+from zoo.decoding.constraints import ANYTHING, Constraints
+from zoo.decoding.decoder import Decoder
+from zoo.decoding.hypothesis import Hypothesis
+from zoo.decoding.ranking import BY_PROBABILITY, Ranking
+from zoo.decoding.search import Candidates, search
+
+
+@dataclass(frozen=True)
+class BeamSearch:
+    """Keeps the `width` most probable hypotheses of each sentence, of one length, and ranks those that have ended.
+
+    A hypothesis that ends keeps its place in the beam, so that one place is greedy search under every ranking. The
+    search of a sentence stops when all places are taken, when the largest length is reached, or when no hypothesis that
+    goes on can be ranked among the `best` (`Ranking.bound`): the result is the same as without that last rule. A
+    sentence that has stopped leaves the batch. If nothing has ended, the result has the best unfinished hypotheses.
+
+    Nothing depends on the other sentences of a batch.
+
+    Args:
+        width: Number of hypotheses that are kept.
+        best: Number of hypotheses that are returned for each sentence, if there are as many.
+        ranking: Rule that ranks hypotheses that have ended.
+        constraints: Tokens that are forbidden.
+    """
+
+    width: Count = 5
+    best: Count = 1
+    ranking: Ranking = BY_PROBABILITY
+    constraints: Constraints = ANYTHING
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.best <= self.width:
+            raise ValueError(f"best must be from 1 to width={self.width}, got {self.best}")
+
+    def __call__(
+        self,
+        decoder: Decoder[Any, Any],
+        source: Any,
+        begin: Int[Tensor, " b"],
+        *,
+        end: int,
+        longest: int | Sequence[int] | Int[Tensor, " b"],
+    ) -> list[list[Hypothesis]]:
+        """Returns the best hypotheses of each sentence, best first.
+
+        Args:
+            decoder: Decoder in evaluation mode.
+            source: Argument of `decoder.start`.
+            begin: First token that the decoder reads for each sentence.
+            end: Token that ends a hypothesis.
+            longest: Largest number of tokens, the end included; for all sentences, or for each.
+        """
+        return search(
+            decoder,
+            decoder.start(source),
+            begin,
+            self._choose,
+            end=end,
+            longest=longest,
+            width=self.width,
+            best=self.best,
+            ranking=self.ranking,
+            constraints=self.constraints,
+        )
+
+    def _choose(
+        self,
+        total: Float[Tensor, "b w"],
+        logits: Float[Tensor, "b w v"],
+        normaliser: Float[Tensor, "b w 1"],
+        sentences: Int[Tensor, " b"],
+    ) -> Candidates:
+        # the best of all continuations are among the best of each hypothesis
+        logit, token = logits.topk(min(self.width, logits.shape[2]), -1)
+        log_probability = (total.unsqueeze(2) + (logit - normaliser).clamp(max=0.0)).flatten(1)
+        log_probability, index = log_probability.topk(min(self.width, log_probability.shape[1]), 1)
+        origin = index.div(token.shape[2], rounding_mode="floor")
+        return Candidates(log_probability, origin, token.flatten(1).gather(1, index))
+
+
+def greedy(
+    decoder: Decoder[Any, Any],
+    source: Any,
+    begin: Int[Tensor, " b"],
+    *,
+    end: int,
+    longest: int | Sequence[int] | Int[Tensor, " b"],
+    constraints: Constraints = ANYTHING,
+) -> list[Hypothesis]:
+    """Takes the most probable token at every step: `BeamSearch` with one place.
+
+    Args:
+        decoder, source, begin, end, longest: See `BeamSearch.__call__`.
+        constraints: Tokens that are forbidden.
+    """
+    alone = BeamSearch(width=1, constraints=constraints)
+    return [each for [each] in alone(decoder, source, begin, end=end, longest=longest)]

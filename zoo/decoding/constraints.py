@@ -1,0 +1,61 @@
+"""Tokens that a hypothesis may not go on with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from zoo.attention.ranges import Count, Natural
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """Forbids tokens. The probabilities of the others stay as they are.
+
+    Args:
+        shortest: Smallest number of tokens before the end.
+        unrepeated: Number n of tokens in a row that may not occur twice in a hypothesis. Default: all may.
+        never: Tokens that are never generated, padding for example.
+    """
+
+    shortest: Natural = 0
+    unrepeated: Count | None = None
+    never: Sequence[int] = ()
+
+    def __post_init__(self) -> None:
+        if self.shortest < 0:
+            raise ValueError(f"shortest must be 0 or more, got {self.shortest}")
+        if self.unrepeated is not None and self.unrepeated < 1:
+            raise ValueError(f"unrepeated must be 1 or more, or None, got {self.unrepeated}")
+
+    def applied(
+        self, logits: Float[Tensor, "b w v"], history: Int[Tensor, "b w t"], end: int
+    ) -> Float[Tensor, "b w v"]:
+        """Returns the logits of the next tokens with minus infinity at those that are forbidden.
+
+        Args:
+            history: The tokens so far.
+        """
+        never = [*self.never, *([end] if history.shape[2] < self.shortest else [])]
+        if never:
+            at = torch.tensor(never, device=logits.device)
+            logits = logits.index_fill(2, at, -torch.inf)
+        if self.unrepeated is not None and history.shape[2] >= self.unrepeated:
+            logits = logits.masked_fill(_repeating(history, self.unrepeated, logits.shape[2]), -torch.inf)
+        return logits
+
+
+ANYTHING = Constraints()
+
+
+def _repeating(history: Int[Tensor, "b w t"], count: int, vocabulary: int) -> Bool[Tensor, "b w v"]:
+    """Marks the tokens that would end a run of `count` tokens which the history has already."""
+    runs = history.unfold(2, count, 1)
+    begun = history[..., history.shape[2] - count + 1 :].unsqueeze(2)
+    same = (runs[..., :-1] == begun).all(-1)
+    found = torch.zeros(*history.shape[:2], vocabulary, dtype=torch.long, device=history.device)
+    return found.scatter_add(2, runs[..., -1], same.long()) > 0

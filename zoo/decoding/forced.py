@@ -1,0 +1,55 @@
+"""The forced pass: a decoder reads given texts, for their probabilities and for maps of their attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from zoo.decoding.decoder import Decoder
+
+
+def forced(
+    decoder: Decoder[Any, Any], source: Any, begin: Int[Tensor, " b"], targets: Sequence[Sequence[int]]
+) -> Float[Tensor, "b n"]:
+    """Returns the log-probability of every target token, and zero behind the last one of a sentence.
+
+    Maps, alignments and explanations are recorded here: `with record(model): forced(...)`. A recording of a search has
+    the rows of hypotheses that were given up, in an order that changes from step to step.
+
+    Gradients pass through. A decoder with `whole` computes all steps at once, and a site then records one map for all
+    target positions; otherwise it records one for each step.
+
+    Args:
+        decoder, source, begin: See `BeamSearch.__call__`.
+        targets: The tokens of each sentence, with the end: `Hypothesis.target(end)`.
+    """
+    if len(targets) != len(begin):
+        raise ValueError(f"there are {len(begin)} sentences and {len(targets)} targets: give one for each sentence")
+    longest = max(map(len, targets), default=0)
+    # a sentence goes on reading its first token behind its last one; these steps are computed and not used
+    rows = [[*each, *[-1] * (longest - len(each))] for each in targets]
+    tokens = torch.tensor(rows, dtype=torch.long, device=begin.device).view(len(begin), longest)
+    is_real = tokens >= 0
+    read = torch.cat([begin.unsqueeze(1), tokens[:, :-1]], 1)[:, :longest]
+    read = torch.where(read >= 0, read, begin.unsqueeze(1))
+    if not longest:
+        return torch.zeros(tokens.shape, device=begin.device)
+    logits = _logits(decoder, source, read)
+    logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+    log_probability = logits.log_softmax(-1).gather(2, tokens.clamp(min=0).unsqueeze(2)).squeeze(2)
+    return log_probability.where(is_real, log_probability.new_zeros(()))
+
+
+def _logits(decoder: Decoder[Any, Any], source: Any, read: Int[Tensor, "b n"]) -> Float[Tensor, "b n v"]:
+    whole = getattr(decoder, "whole", None)
+    if whole is not None:
+        return whole(source, read)  # type: ignore[no-any-return]
+    state, steps = decoder.start(source), []
+    for number in range(read.shape[1]):
+        logits, state = decoder.step(read[:, number : number + 1], state)
+        steps.append(logits)
+    return torch.cat(steps, 1)

@@ -1,0 +1,93 @@
+"""Rules that rank hypotheses of different lengths, and the bound that says when a search may stop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from zoo.attention.ranges import NotNegative
+
+_LEAST_COVERED = 1e-12
+
+
+class LengthRule(Protocol):
+    """Divides a log-probability. It is positive and never falls as the length grows, which `Ranking.bound` needs."""
+
+    def __call__(self, length: Float[Tensor, "..."]) -> Float[Tensor, "..."]: ...
+
+
+@dataclass(frozen=True)
+class NoLength:
+    """1: hypotheses are ranked by their probability, which favours short ones."""
+
+    def __call__(self, length: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        return length.new_ones(length.shape)
+
+
+@dataclass(frozen=True)
+class AverageLength:
+    """The number of tokens: hypotheses are ranked by the mean log-probability of a token."""
+
+    def __call__(self, length: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        return length.clamp(min=1.0)
+
+
+@dataclass(frozen=True)
+class GNMTLength:
+    """((5 + length) / 6)^alpha (Wu et al. 2016, eq. 14).
+
+    Args:
+        alpha: 0.2 in the paper with its coverage penalty; 0.6 is usual without one.
+    """
+
+    alpha: NotNegative = 0.6
+
+    def __post_init__(self) -> None:
+        if not self.alpha >= 0.0:
+            raise ValueError(f"alpha must be 0 or more, got {self.alpha}")
+
+    def __call__(self, length: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+        return ((5.0 + length) / 6.0) ** self.alpha
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """log P(Y | X) / length(|Y|) + coverage sum_k log min(c_k, 1), with c_k the total weight of place k of the source.
+
+    The rule of Wu et al. 2016 (eq. 14). |Y| counts the end. The search keeps the hypotheses of the highest probability;
+    the rule ranks those that have ended.
+
+    Args:
+        length: The divisor.
+        coverage: beta, weight of the coverage penalty (0.2 in the paper). Default: none.
+    """
+
+    length: LengthRule = NoLength()
+    coverage: NotNegative = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.coverage >= 0.0:
+            raise ValueError(f"coverage must be 0 or more, got {self.coverage}")
+
+    def score(
+        self, log_probability: Float[Tensor, " n"], length: int, covered: Float[Tensor, "n k"] | None
+    ) -> Float[Tensor, " n"]:
+        """Returns the scores of hypotheses of one length; `covered` is needed with a coverage penalty alone."""
+        score = log_probability / self.length(log_probability.new_tensor(float(length)))
+        if self.coverage == 0.0:
+            return score
+        assert covered is not None
+        return score + self.coverage * covered.to(score).clamp(_LEAST_COVERED, 1.0).log().sum(-1)
+
+    def bound(self, log_probability: Float[Tensor, " n"], longest: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
+        """Returns the highest score that a hypothesis can reach by further tokens.
+
+        No token raises the probability, no length divides it by more than the largest, and no penalty is above zero.
+        """
+        return log_probability / self.length(longest.to(log_probability))
+
+
+BY_PROBABILITY = Ranking()

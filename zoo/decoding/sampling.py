@@ -1,0 +1,118 @@
+"""Texts drawn at random from the distribution of a decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from zoo.attention.ranges import Count, Positive, PositiveShare
+from zoo.decoding.constraints import ANYTHING, Constraints
+from zoo.decoding.decoder import Decoder
+from zoo.decoding.hypothesis import Hypothesis
+from zoo.decoding.ranking import BY_PROBABILITY
+from zoo.decoding.search import Candidates, search
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Draws tokens from softmax(logits / temperature), cut to the most probable ones.
+
+    Every sentence has a generator of its own: what is drawn depends on its seed, and on nothing else in the batch. A
+    draw does not depend on the number of draws.
+
+    Args:
+        draws: Number of hypotheses for each sentence.
+        temperature: Below 1 the probable tokens are drawn more often, above 1 the improbable ones.
+        top_k: Number of tokens, the most probable ones, that may be drawn. Default: all.
+        top_p: The fewest tokens that have this probability together may be drawn (Holtzman et al. 2020, eq. 2-3).
+            Applied after `top_k`. Default: all.
+        constraints: Tokens that are forbidden.
+    """
+
+    draws: Count = 1
+    temperature: Positive = 1.0
+    top_k: Count | None = None
+    top_p: PositiveShare = 1.0
+    constraints: Constraints = ANYTHING
+
+    def __post_init__(self) -> None:
+        if self.draws < 1:
+            raise ValueError(f"draws must be 1 or more, got {self.draws}")
+        if not self.temperature > 0.0:
+            raise ValueError(f"temperature must be above 0, got {self.temperature}: for the best token use greedy")
+        if self.top_k is not None and self.top_k < 1:
+            raise ValueError(f"top_k must be 1 or more, or None, got {self.top_k}")
+        if not 0.0 < self.top_p <= 1.0:
+            raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p}")
+
+    def __call__(
+        self,
+        decoder: Decoder[Any, Any],
+        source: Any,
+        begin: Int[Tensor, " b"],
+        *,
+        end: int,
+        longest: int | Sequence[int] | Int[Tensor, " b"],
+        seeds: Sequence[int],
+    ) -> list[list[Hypothesis]]:
+        """Returns the hypotheses of each sentence in the order of their draws; scores are log-probabilities.
+
+        Args:
+            decoder, source, begin, end, longest: See `BeamSearch.__call__`.
+            seeds: Seed of each sentence.
+        """
+        if len(seeds) != len(begin):
+            raise ValueError(f"there are {len(begin)} sentences and {len(seeds)} seeds: give one for each sentence")
+        copies = torch.arange(len(begin), device=begin.device).repeat_interleave(self.draws)
+        limits = torch.as_tensor(longest, device=begin.device).expand(len(begin))
+        generators = [torch.Generator().manual_seed(_mixed(seed, draw)) for seed in seeds for draw in range(self.draws)]
+
+        def choose(total: Tensor, logits: Tensor, normaliser: Tensor, sentences: Tensor) -> Candidates:
+            numbers = [torch.rand((), dtype=torch.float64, generator=generators[each]) for each in sentences.tolist()]
+            token = self._drawn(logits[:, 0], torch.stack(numbers).to(logits.device)).unsqueeze(1)
+            log_probability = total + (logits[:, 0].gather(1, token) - normaliser[:, 0]).clamp(max=0.0)
+            return Candidates(log_probability, torch.zeros_like(token), token)
+
+        found = search(
+            decoder,
+            decoder.select(decoder.start(source), copies),
+            begin[copies],
+            choose,
+            end=end,
+            longest=limits[copies],
+            width=1,
+            best=1,
+            ranking=BY_PROBABILITY,
+            constraints=self.constraints,
+        )
+        drawn = [each for [each] in found]
+        return [drawn[first : first + self.draws] for first in range(0, len(drawn), self.draws)]
+
+    def _drawn(self, logits: Float[Tensor, "b v"], numbers: Float[Tensor, " b"]) -> Int[Tensor, " b"]:
+        """Returns the tokens at which the cumulative probability exceeds the numbers.
+
+        Probabilities are added in the order of the vocabulary: sorted by size, equal ones could change places.
+        """
+        probabilities = (logits.double() / self.temperature).softmax(-1).nan_to_num()
+        if self.top_k is not None and self.top_k < probabilities.shape[1]:
+            least = probabilities.topk(self.top_k, -1).values[:, -1:]
+            probabilities = probabilities.where(probabilities >= least, 0.0)
+        if self.top_p < 1.0:
+            ordered = probabilities.sort(-1, descending=True).values
+            before = ordered.cumsum(-1) - ordered
+            enough = before < self.top_p * ordered.sum(-1, keepdim=True)
+            least = ordered.gather(1, enough.sum(-1, keepdim=True).clamp(min=1) - 1)
+            probabilities = probabilities.where(probabilities >= least, 0.0)
+        cumulative = probabilities.cumsum(-1)
+        found = torch.searchsorted(cumulative, numbers.unsqueeze(1) * cumulative[:, -1:], right=True)
+        return found.squeeze(1).clamp(max=logits.shape[1] - 1)
+
+
+def _mixed(seed: int, draw: int) -> int:
+    """Returns a seed for a draw: a multiple of an odd number close to the golden ratio of 2^63 is added."""
+    return (seed + draw * 0x4F1BBCDCBFA53E0B) % 2**63

@@ -1,0 +1,182 @@
+"""The loop that beam search, greedy search and sampling share: what differs is how candidates are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from zoo.attention.state import of_beams
+from zoo.decoding.constraints import Constraints
+from zoo.decoding.decoder import Decoder, covered
+from zoo.decoding.hypothesis import Hypothesis
+from zoo.decoding.ranking import Ranking
+
+
+class Candidates(NamedTuple):
+    """Hypotheses with one more token, best first."""
+
+    log_probability: Float[Tensor, "b c"]
+    """Minus infinity where there is no candidate."""
+    origin: Int[Tensor, "b c"]
+    """Number of the hypothesis that goes on."""
+    token: Int[Tensor, "b c"]
+
+
+class Choose(Protocol):
+    """Chooses candidates for each sentence.
+
+    Args:
+        total: Log-probabilities of the hypotheses; minus infinity where a sentence has fewer than others.
+        logits: Logits of the next tokens, minus infinity at forbidden ones.
+        normaliser: Logarithm of the sum of the exponentials of the logits before tokens were forbidden.
+        sentences: Numbers of the sentences that are left.
+    """
+
+    def __call__(
+        self,
+        total: Float[Tensor, "b w"],
+        logits: Float[Tensor, "b w v"],
+        normaliser: Float[Tensor, "b w 1"],
+        sentences: Int[Tensor, " b"],
+    ) -> Candidates: ...
+
+
+@torch.no_grad()
+def search(
+    decoder: Decoder[Any, Any],
+    state: Any,
+    begin: Int[Tensor, " b"],
+    choose: Choose,
+    *,
+    end: int,
+    longest: int | Sequence[int] | Int[Tensor, " b"],
+    width: int,
+    best: int,
+    ranking: Ranking,
+    constraints: Constraints,
+) -> list[list[Hypothesis]]:
+    """Extends the hypotheses of every sentence until none of them can change its result; see `BeamSearch`."""
+    limits = torch.as_tensor(longest, device=begin.device).expand(len(begin))
+    if len(limits) and int(limits.min()) < 1:
+        raise ValueError(f"longest must be 1 or more, got {int(limits.min())}")
+    found = Found(len(begin), best, ranking, decoder)
+    sentences = torch.arange(len(begin), device=begin.device)
+    places = torch.full_like(sentences, width)
+    tokens, history = begin.unsqueeze(1), begin.new_empty(len(begin), 1, 0)
+    total = torch.zeros(len(begin), 1, dtype=torch.float64, device=begin.device)
+    length = 0
+    while len(sentences):
+        length += 1
+        logits, after = decoder.step(tokens, state)
+        logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+        normaliser = logits.logsumexp(-1, keepdim=True)
+        if not normaliser.isfinite().all():
+            raise ValueError(f"the decoder's logits have no probabilities at step {length}: they are NaN or infinite")
+        chosen = choose(total, constraints.applied(logits, history, end), normaliser, sentences)
+        # a hypothesis that ends keeps its place in the beam; the others go on
+        in_beam = torch.arange(chosen.token.shape[1], device=places.device) < places.unsqueeze(1)
+        exists = in_beam & (chosen.log_probability > -torch.inf)
+        ends, lives = exists & (chosen.token == end), exists & (chosen.token != end)
+        places = places - ends.sum(1)
+        found.add(chosen, ends, history, sentences, after, length, ended=True)
+        # the best that a sentence can still reach
+        reach = chosen.log_probability.masked_fill(~lives, -torch.inf).amax(1)
+        is_last, is_stuck = limits == length, ~lives.any(1)
+        done = is_last | is_stuck | (ranking.bound(reach, limits) <= found.least(sentences))
+        if done.any():
+            nothing = found.nothing(sentences)
+            found.add(chosen, lives & (is_last & nothing).unsqueeze(1), history, sentences, after, length, ended=False)
+            stuck = (total > -torch.inf) & (is_stuck & nothing).unsqueeze(1)
+            before = Candidates(total, _numbers(total), tokens)
+            found.add(before, stuck, history[..., :-1], sentences, state, length - 1, ended=False)
+            left = (~done).nonzero().squeeze(1)
+            chosen = Candidates(*(each[left] for each in chosen))
+            sentences, places, limits, lives, history = (x[left] for x in (sentences, places, limits, lives, history))
+            if len(left):
+                after = decoder.select(after, left)
+        if len(sentences):
+            chosen, is_same = _narrowed(chosen, lives, total.shape[1])
+            state = after if is_same else decoder.reorder(after, chosen.origin)
+            total, tokens = chosen.log_probability, chosen.token
+            history = torch.cat([of_beams(history, chosen.origin), tokens.unsqueeze(2)], 2)
+    return [found.best_of(number) for number in range(len(begin))]
+
+
+class Found:
+    """The hypotheses that have been found for each sentence, and the score that another one must beat."""
+
+    def __init__(self, sentences: int, best: int, ranking: Ranking, decoder: Decoder[Any, Any]) -> None:
+        self.best, self.ranking, self.decoder = best, ranking, decoder
+        self.hypotheses: list[list[Hypothesis]] = [[] for _ in range(sentences)]
+        self._least = [-torch.inf] * sentences
+
+    def add(
+        self,
+        candidates: Candidates,
+        which: Bool[Tensor, "b c"],
+        history: Int[Tensor, "b w t"],
+        sentences: Int[Tensor, " b"],
+        state: Any,
+        length: int,
+        *,
+        ended: bool,
+    ) -> None:
+        """Adds some of the candidates.
+
+        Args:
+            which: The candidates to add.
+            history: The tokens before the last.
+            state: State of the decoder after the step that made the candidates; `origin` numbers its hypotheses.
+            length: Number of tokens, the last included.
+        """
+        rows, columns = which.nonzero(as_tuple=True)
+        if not len(rows):
+            return
+        origin, log_probability = candidates.origin[rows, columns], candidates.log_probability[rows, columns]
+        weights = covered(self.decoder, state)[rows, origin] if self.ranking.coverage else None
+        scores = self.ranking.score(log_probability, length, weights)
+        tokens = history[rows, origin]
+        if not ended and length:
+            tokens = torch.cat([tokens, candidates.token[rows, columns].unsqueeze(1)], 1)
+        each = zip(sentences[rows].tolist(), tokens.tolist(), scores.tolist(), log_probability.tolist(), strict=True)
+        for sentence, text, score, log_p in each:
+            self.hypotheses[sentence].append(Hypothesis(tuple(text), score, log_p, ended))
+            if len(self.hypotheses[sentence]) >= self.best:
+                self._least[sentence] = self.best_of(sentence)[-1].score
+
+    def best_of(self, sentence: int) -> list[Hypothesis]:
+        """Returns the best hypotheses of a sentence; of equal scores the one that was found first."""
+        return sorted(self.hypotheses[sentence], key=lambda each: -each.score)[: self.best]
+
+    def least(self, sentences: Int[Tensor, " b"]) -> Float[Tensor, " b"]:
+        """Returns the lowest score among the best of each sentence; minus infinity if there are too few."""
+        scores = [self._least[number] for number in sentences.tolist()]
+        return torch.tensor(scores, dtype=torch.float64, device=sentences.device)
+
+    def nothing(self, sentences: Int[Tensor, " b"]) -> Bool[Tensor, " b"]:
+        """Marks the sentences for which nothing has been found."""
+        empty = [not self.hypotheses[number] for number in sentences.tolist()]
+        return torch.tensor(empty, dtype=torch.bool, device=sentences.device)
+
+
+def _narrowed(chosen: Candidates, lives: Bool[Tensor, "b c"], hypotheses: int) -> tuple[Candidates, bool]:
+    """Keeps the candidates that go on, in as many columns as the sentence with most of them needs.
+
+    Returns:
+        The candidates, and True if they are the hypotheses that there were, in the same order.
+    """
+    columns = int(lives.sum(1).max())
+    order = (~lives).to(torch.uint8).argsort(stable=True, dim=1)[:, :columns]
+    lives = lives.gather(1, order)
+    log_probability, origin, token = (each.gather(1, order) for each in chosen)
+    origin = torch.where(lives, origin, 0)
+    kept = Candidates(log_probability.masked_fill(~lives, -torch.inf), origin, token)
+    return kept, columns == hypotheses and bool((origin == _numbers(origin)).all())
+
+
+def _numbers(x: Tensor) -> Int[Tensor, "b w"]:
+    return torch.arange(x.shape[1], device=x.device).expand(x.shape)
