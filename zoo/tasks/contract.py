@@ -127,6 +127,9 @@ class Task(pl.LightningModule, ABC):
         """Returns lines on the cost of parts of the model, for the report of the preflight."""
         return ()
 
+    def begin(self, data: Any) -> None:
+        """Initialises weights from the data of a new run, such as word vectors; those of a checkpoint come later."""
+
     predict_options: ClassVar[Sequence[CommandOption]] = ()
     """Options of `zoo predict` for this model; those that are given are keyword arguments of `predictor`."""
 

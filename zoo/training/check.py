@@ -143,6 +143,7 @@ def _built(composed: Mapping[str, Any], data: TaskData) -> tuple[Task | None, li
     try:
         module: Task = build.build(composed["model"], "model", **data.sizes())
         penalise(module, composed["penalty"])
+        module.begin(data)
         if composed["init"] is not None:
             transplant(module, data.state(), origin(module, composed["init"]), composed["init"])
         if composed["resume"] not in (None, "auto"):

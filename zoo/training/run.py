@@ -207,6 +207,8 @@ def _prepared(config: dict[str, Any], run_dir: Path, resumed: Mapping[str, Any] 
     module = _module(config, data)
     if resumed is not None:
         checkpoint.compare(module, resumed["state_dict"], config["resume"])
+    if resumed is None:
+        module.begin(data)
     if config["init"] is not None and resumed is None:
         report = transplant(module, data.state(), origin(module, config["init"]), config["init"])
         if ranks.is_first():

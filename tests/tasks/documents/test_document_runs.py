@@ -57,7 +57,7 @@ def test_an_interrupted_run_is_continued_exactly(trained: Path, cli: Any, after:
 
 @pytest.mark.slow
 def test_two_processes_give_the_figures_of_one(cli: Any, tmp_path: Path) -> None:
-    two_equal_one(cli, [*TINY, "model.net.dropout=0"], tmp_path)
+    two_equal_one(cli, [*TINY, "model.net.dropout=0.0"], tmp_path)
 
 
 @pytest.mark.slow
@@ -116,3 +116,20 @@ def test_the_samples(own: list[str], cli: Any) -> None:
     done = cli("train", "model=han", *SMALL, *given, "data.max_epochs=1", "trainer=cpu", "run_dir=run")
     assert done.code == 0, done.err
     assert "accuracy" in done.out
+
+
+def test_word_vectors_of_a_file(cli: Any) -> None:
+    """Words start from them; a file of another width, and one without any of the words, are refused."""
+    Path("vectors.txt").write_text("food 1 2 3 4 5 6 7 8\nelsewhere 1 1 1 1 1 1 1 1\n")
+    still = [*TINY, "model.vectors=vectors.txt", "optimisation.freeze=[net.vectors]", "data.max_epochs=1"]
+    done = cli("train", *still, "run_dir=run")
+    assert done.code == 0, done.err
+    assert "vectors.txt: vectors of 1 of" in done.err
+    content = checkpoint.read("run/checkpoints/best.ckpt")
+    row = content["zoo"]["data"]["tokens"].index("food")
+    assert content["state_dict"]["net.vectors.table.weight"][row].tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
+    for content, message in (("food 1 2\n", "line 1: the word has 2 numbers, not 8"), ("elsewhere" + " 1" * 8, "none of the")):
+        Path("vectors.txt").write_text(content)
+        for more in (["run_dir=other"], ["check=true"]):
+            done = cli("train", *still, *more)
+            assert (done.code, message in done.err) == (2, True)

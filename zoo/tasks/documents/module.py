@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -37,7 +38,9 @@ from zoo.tasks.documents.maps.scored import (
     predicted,
     scored_map,
 )
+from zoo.tasks.documents.nets.words import WordVectors
 from zoo.tasks.documents.weights import looked_at
+from zoo.text import read_vectors
 from zoo.training import ranks
 from zoo.training.optimisation import Optimisation
 
@@ -58,6 +61,7 @@ class DocumentClassifier(Task):
         net: `(words, classes) -> Module`, from a batch of documents to one logit a label.
         optimisation: Optimiser, schedule, frozen layers and rates.
         words, classes: From the data.
+        vectors: Text file of word vectors that training starts from. Words that it does not have start as without it.
         smoothing: Of single labels in training: this share is spread evenly over all.
         class_weights: How much the loss of each label counts: `balanced`, the inverse of how often it occurs; or by
             name, 1 for those that are not named. Of several labels, that of documents with the label.
@@ -74,11 +78,13 @@ class DocumentClassifier(Task):
         optimisation: Optimisation,
         words: Count,
         classes: Count,
+        vectors: str | None = None,
         smoothing: Rate = 0.0,
         class_weights: Literal["balanced"] | Mapping[str, Positive] | None = None,
     ) -> None:
         super().__init__(optimisation=optimisation)
         self.net = net(words=words, classes=classes)
+        self.vectors = vectors
         self.smoothing = smoothing
         self.class_weights = class_weights
         self.classes = classes
@@ -106,6 +112,20 @@ class DocumentClassifier(Task):
     def forward(self, batch: Documents) -> Float[Tensor, "b classes"]:
         logits: Tensor = self.net(batch)
         return logits
+
+    def begin(self, data: DocumentData) -> None:
+        """Takes the word vectors of a file."""
+        if self.vectors is None:
+            return
+        table: WordVectors = self.net.vectors  # type: ignore[assignment]
+        words, width = data.content.vocabulary.names, table.table.weight.shape[1]
+        found = read_vectors(self.vectors, words, dim=width)
+        row = {word: number for number, word in enumerate(found.words)}
+        known = torch.tensor([word in row for word in words])
+        vectors = torch.from_numpy(found.vectors)[torch.tensor([row.get(word, 0) for word in words])]
+        table.start_from(vectors, known)
+        if ranks.is_first():
+            print(f"zoo: {self.vectors}: vectors of {len(row):,} of {len(words):,} tokens", file=sys.stderr)
 
     def training_step(self, batch: Documents, batch_idx: int) -> Tensor:
         losses = self._losses(self(batch), batch, training=True)
