@@ -271,6 +271,19 @@ def test_most_steps_copy_nothing() -> None:
     assert len(places) < 8
 
 
+def test_a_reordered_memory_has_place_for_more() -> None:
+    """Beams that change at every step copy what they keep once, and append in place."""
+    layer, beams = layer_of(), torch.tensor([1, 0])
+    with torch.no_grad():
+        _, memory = layer.step(draw(2, 6, 24))
+        _, memory = layer.step(draw(2, 1, 24), memory)
+        for _ in range(4):
+            moved = memory.reorder(beams)
+            place = moved.key.data_ptr()
+            _, memory = layer.step(draw(2, 1, 24), moved)
+            assert memory.key.data_ptr() == place
+
+
 def test_a_memory_outlives_inference_mode() -> None:
     layer, x = layer_of(), draw(2, 5, 24)
     with torch.inference_mode():

@@ -77,19 +77,21 @@ class RecurrentState(NamedTuple):
 class Recurrent(nn.Module):
     """Bahdanau et al. 2015: a GRU whose last state attends; the context goes into the cell and the output."""
 
-    def __init__(self, attend: Any = Additive, dim: int = 8, words: int = WORDS) -> None:
+    def __init__(self, score: Any = Additive, dim: int = 8, words: int = WORDS, tracks: bool = True) -> None:
         super().__init__()
+        self.tracks = tracks
         self.words = nn.Embedding(words, dim)
         self.cell = nn.GRUCell(2 * dim, dim)
-        self.attention = MultiHead(dim=dim, heads=1, attend=AttendFactory(score=attend, normalise=Softmax))
+        self.attention = MultiHead(dim=dim, heads=1, attend=AttendFactory(score=score, normalise=Softmax))
         self.out = nn.Linear(2 * dim, words)
 
     def start(self, source: Source) -> RecurrentState:
         memory = self.attention.prepare(source.x, DenseSupport.from_key_mask(source.real))
         nothing = source.x.new_zeros(len(source.x), 1, source.x.shape[2])
-        # a state to begin with, so that the total weight of each key is tracked with every score
-        state = self.attention.attend.start(nothing.unsqueeze(1), memory.key, memory.support)
-        return RecurrentState(nothing, nothing, replace(memory, attention=state))
+        if self.tracks:  # with a state to begin with, the total weight of each key is tracked with every score
+            state = self.attention.attend.start(nothing.unsqueeze(1), memory.key, memory.support)
+            memory = replace(memory, attention=state)
+        return RecurrentState(nothing, nothing, memory)
 
     def step(self, tokens: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         read = torch.cat([self.words(tokens), state.context], -1)

@@ -11,6 +11,7 @@ import torch
 from decoder_cases import BEGIN, END, KINDS, Table, begins, made, sources, table
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.flop_counter import FlopCounterMode
 
 from zoo.attention import record
 from zoo.decoding import (
@@ -131,6 +132,20 @@ def test_places_of_ended_hypotheses_are_not_computed() -> None:
     [found] = BeamSearch(width=4, best=4)(decoder, torch.arange(1), begins(1), end=END, longest=6)
     assert decoder.rows == [(1, 1), (1, 4), *[(1, 3)] * 4]
     assert [each.tokens for each in found] == [(2,)]
+
+
+def test_the_cost_is_linear_in_the_length_of_the_text() -> None:
+    decoder, source, search = (
+        made("recurrent"),
+        sources(LENGTHS),
+        BeamSearch(width=4, constraints=Constraints(never=(END,))),
+    )
+    products = []
+    for longest in (10, 20, 30):
+        with FlopCounterMode(display=False) as counter:
+            search(decoder, source, begins(6), end=END, longest=longest)
+        products.append(counter.get_total_flops())
+    assert products[2] - products[1] == products[1] - products[0] > 0
 
 
 @given(seed=st.integers(0, 2**31), count=st.integers(1, 3), shortest=st.integers(0, 6))
