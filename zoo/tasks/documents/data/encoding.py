@@ -13,7 +13,7 @@ from jaxtyping import Bool
 
 from zoo.text import Tokeniser, Vocabulary, sentence_spans, tokeniser_from_state
 from zoo.text.markup import without_markup
-from zoo.text.tokens import NO_WORD
+from zoo.text.tokens import NO_WORD, Span
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,20 @@ class Sentence:
 
     Args:
         names: As in the vocabulary.
-        spelled: As they stand in the text, with a space in front where there is white space.
+        text: The text that the sentence is in.
+        spans: Where the tokens stand in it.
         gold: Which decide the label, where that is known.
     """
 
     names: Sequence[str]
-    spelled: Sequence[str]
+    text: str
+    spans: Sequence[Span]
     gold: Sequence[bool] | None = None
+
+    def spelled(self) -> list[str]:
+        """Returns the tokens as they stand in the text, with a space in front where there is white space."""
+        text = self.text
+        return [f" {text[a:b]}" if text[a - 1 : a].isspace() else text[a:b] for a, b in self.spans]
 
 
 @dataclass(frozen=True)
@@ -65,14 +72,14 @@ class Splitting:
         starts = [start for start, _ in tokens.spans]
         for start, end in sentence_spans(plain, self.language):
             first, last = bisect_left(starts, start), bisect_left(starts, end)
-            yield Sentence(tokens.names[first:last], [_spelled(plain, *span) for span in tokens.spans[first:last]])
+            yield Sentence(tokens.names[first:last], plain, tokens.spans[first:last])
 
     def _of_sentences(self, sentences: Sequence[str], gold: Bool[np.ndarray, " _"] | None) -> Iterator[Sentence]:
         words = 0
         for sentence in sentences:
             tokens = self.tokeniser.encode(sentence)
             marks = None if gold is None else [word != NO_WORD and bool(gold[words + word]) for word in tokens.words]
-            yield Sentence(tokens.names, [_spelled(sentence, *span) for span in tokens.spans], marks)
+            yield Sentence(tokens.names, sentence, tokens.spans, marks)
             words += len(sentence.split())
 
     def _cut(self, sentences: list[Sentence]) -> tuple[list[Sentence], bool]:
@@ -81,8 +88,10 @@ class Splitting:
             return kept, len(kept) < len(sentences)
         left, found = self.max_words, []
         for each in kept:
-            gold = None if each.gold is None else each.gold[:left]
-            found.append(each if len(each.names) <= left else Sentence(each.names[:left], each.spelled[:left], gold))
+            if len(each.names) > left:
+                gold = None if each.gold is None else each.gold[:left]
+                each = Sentence(each.names[:left], each.text, each.spans[:left], gold)
+            found.append(each)
             left -= len(found[-1].names)
             if not left:
                 break
@@ -115,7 +124,3 @@ def counted(sentences: Iterable[Sentence]) -> Counter[str]:
 def numbered(vocabulary: Vocabulary, sentences: Sequence[Sentence]) -> list[list[int]]:
     """The numbers of the tokens; a text without any is one unknown token."""
     return [vocabulary.numbers(each.names) for each in sentences] or [[vocabulary.unknown]]
-
-
-def _spelled(text: str, start: int, end: int) -> str:
-    return f" {text[start:end]}" if text[start - 1 : start].isspace() else text[start:end]
