@@ -5,8 +5,12 @@
 The decoders are those of the tests: recurrent ones with additive and dot attention, and a Transformer of three layers,
 over sources of various lengths with padding. No text ends before its largest length, so that every side makes as many
 tokens. `loop` searches one sentence after another. `copied` keeps a copy of the source's keys for every hypothesis; its
-texts are the same. The last figures are the time per token of texts of growing length: it stays the same for recurrent
-decoders, and a Transformer reads all positions so far. The sides alternate; the output has medians.
+texts are the same.
+
+`alone` is one step of the attention site: with shared keys, with keys that are copied at every step, and with keys that
+were repeated once, as if no hypothesis ever changed places. The last figures are the time per token of texts of growing
+length: it stays the same for recurrent decoders, and a Transformer reads all positions so far. The sides alternate; the
+output has medians.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ sys.path.insert(0, str(CHECKOUT / "tests" / "decoding"))
 from decoder_cases import END, Recurrent, Source, Transformer, begins  # noqa: E402
 from filing import command, file  # noqa: E402
 
-from zoo.attention import Additive, Dot  # noqa: E402
+from zoo.attention import Additive, AttendFactory, DenseSupport, Dot, MultiHead, Softmax  # noqa: E402
 from zoo.attention.state import of_flat_beams  # noqa: E402
 from zoo.decoding import BeamSearch, Constraints  # noqa: E402
 from zoo.training.allocator import keep_freed_memory  # noqa: E402
@@ -78,7 +82,10 @@ def main() -> None:
         "dot": Recurrent(Dot, options.dim, options.words, tracks=False),
         "transformer": Transformer(None, options.dim, options.words, layers=3),
     }
-    result: dict[str, Any] = {"ms_per_token": {}, "by_length": {}}
+    result: dict[str, Any] = {"alone": {}, "ms_per_token": {}, "by_length": {}}
+    for score in (Additive, Dot):
+        ms = result["alone"][score.__name__] = alone(score, source, options)
+        print(f"{score.__name__} alone: " + ", ".join(f"{side} {each:.3f} ms" for side, each in ms.items()))
     for name, decoder in decoders.items():
         decoder.eval()
         ms = result["ms_per_token"][name] = measured(decoder, source, options)
@@ -106,6 +113,24 @@ def measured(decoder: Any, source: Source, options: argparse.Namespace) -> dict[
     assert found[0] == found[1] == found[2], "the sides have made different texts"
     ms = interleaved(sides, options.repeats)
     return {side: each / options.sentences / options.longest for side, each in ms.items()}
+
+
+@torch.no_grad()
+def alone(score: Any, source: Source, options: argparse.Namespace) -> dict[str, float]:
+    """Returns the CPU time of one step of a site, for the hypotheses of all sentences, in milliseconds."""
+    layer = MultiHead(dim=options.dim, heads=1, attend=AttendFactory(score=score, normalise=Softmax)).eval()
+    memory = layer.prepare(source.x, DenseSupport.from_key_mask(source.real))
+    query = torch.randn(options.sentences, options.width, options.dim)
+    rows, beams = query.view(-1, 1, options.dim), torch.randint(options.width, query.shape[:2])
+    repeated = memory.reorder(torch.arange(options.sentences).repeat_interleave(options.width))
+    flat = of_flat_beams(beams, options.width)
+    sides = {
+        "shared": lambda: layer.look(query, memory.of_rows(beams), side_by_side=True)[0],
+        "copied": lambda: layer.look(rows, repeated.reorder(flat))[0],
+        "repeated": lambda: layer.look(rows, repeated)[0],
+    }
+    torch.testing.assert_close(sides["shared"](), sides["repeated"]().view(query.shape))
+    return interleaved(sides, 5 * options.repeats)
 
 
 def by_length(decoder: Any, source: Source, options: argparse.Namespace) -> dict[int, float]:
