@@ -14,7 +14,8 @@ import torch
 from document_cases import DOT, made, texts
 from torch.nn import functional as F
 
-from zoo.errors import ConfigError, DataError
+from zoo.errors import CheckpointError, ConfigError, DataError
+from zoo.forms import expect
 from zoo.tasks.batches import Batching
 from zoo.tasks.documents import HAN, Augmentation, DocumentClassifier, DocumentData, planted_reviews
 from zoo.tasks.documents.batch import Document, Documents
@@ -237,3 +238,20 @@ def test_augmentation(tmp_path: Path) -> None:
         path.write_text(content)
         with pytest.raises(DataError, match=message):
             read_synonyms(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tokens": ["good", "bad"]}, "the first of its tokens is not <unk>"),
+        ({"labels": ["a", "a"]}, "a label twice"),
+        ({"targets": "ordinal"}, "'awful' is not a number"),
+        ({"tokeniser": {"kind": "regex", "lower": True}}, "the tokeniser.kind is 'regex'"),
+    ],
+)
+def test_a_damaged_state_is_refused(change: dict[str, Any], message: str) -> None:
+    made_of = data({})
+    state = made_of.state()
+    expect(state, DocumentData.form, "zoo.data")
+    with pytest.raises(CheckpointError, match=message):
+        made_of.restore({**state, **change})

@@ -15,7 +15,8 @@ import numpy as np
 from jaxtyping import Int
 
 from zoo.attention.ranges import Count, Share
-from zoo.errors import ConfigError
+from zoo.data.tables import parse_number
+from zoo.errors import CheckpointError, ConfigError
 from zoo.forms import Where
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.command_options import CommandOption
@@ -30,6 +31,7 @@ from zoo.text import TOKENISER, VOCABULARY, Characters, Subwords, Tokeniser, Voc
 
 _LIMIT = Where("a whole number from 1, or nothing", lambda value: value is None or (type(value) is int and value > 0))
 _TARGETS = Where("single, multi or ordinal", lambda value: value in ("single", "multi", "ordinal"))
+_UNKNOWN = Vocabulary([], specials=("unknown",)).names[0]
 _PLANTED = "shortcut-{}"
 """Of each label a word that no tokeniser makes of a text."""
 
@@ -178,6 +180,7 @@ class DocumentData(TaskData):
 
     def restore(self, state: dict[str, Any]) -> None:
         """Reads the data with a checkpoint's vocabulary, tokeniser and limits instead of its own."""
+        _check_state(state)
         super().restore(state)
         self.splitting = Splitting.from_state(state)
 
@@ -269,6 +272,19 @@ def _inserted(parts: Sequence[Sequence[Any]], part: int, at: int, what: Any) -> 
     found = list(parts)
     found[part] = [*found[part][:at], what, *found[part][at:]]
     return found
+
+
+def _check_state(state: Mapping[str, Any]) -> None:
+    """Refuses a state of the right form whose tokens or labels no training could have written."""
+    if state["tokens"][:1] != [_UNKNOWN]:
+        raise CheckpointError(f"the checkpoint is damaged: the first of its tokens is not {_UNKNOWN}")
+    if len(set(state["labels"])) < len(state["labels"]):
+        raise CheckpointError("the checkpoint is damaged: it has a label twice")
+    for label in state["labels"] if state["targets"] == "ordinal" else ():
+        try:
+            parse_number(label)
+        except ValueError as error:
+            raise CheckpointError(f"the checkpoint is damaged: of its labels, {error}") from error
 
 
 def _tokeniser(kind: Kind, *, lower: bool, subwords: int) -> Tokeniser:
