@@ -96,10 +96,10 @@ def by_hand(decoder: Any, source: Any, limit: int, width: int, alpha: float) -> 
 def test_states_follow_their_hypotheses(kind: str) -> None:
     decoder, source = made(kind, seed=1), sources(LENGTHS)
     search = BeamSearch(width=3, ranking=Ranking(length=GNMTLength(alpha=0.9)))
-    found = search(decoder, source, begins(6), end=END, longest=6)
+    found = search(decoder, source, begins(6), end=END, longest=5)
     with torch.no_grad():
         for number, [hypothesis] in enumerate(found):
-            text, score = by_hand(decoder, source[[number]], 6, 3, 0.9)
+            text, score = by_hand(decoder, source[[number]], 5, 3, 0.9)
             assert hypothesis.target(END) == text
             assert hypothesis.score == pytest.approx(score, abs=1e-9)
 
@@ -113,6 +113,32 @@ def test_more_hypotheses_begin_with_the_best(kind: str) -> None:
         scores = [each.score for each in found]
         assert scores == sorted(scores, reverse=True)
         assert len({each.tokens for each in found}) == len(found)
+
+
+def test_sums_are_not_of_half_precision() -> None:
+    half, single = table(2, 6, 5, 0), table(2, 6, 5, 0)
+    half.logits = half.logits.bfloat16()
+    single.logits = half.logits.float()
+    found, expected = (
+        BeamSearch(width=3, best=3)(each, torch.arange(2), begins(2), end=END, longest=6) for each in (half, single)
+    )
+    assert found == expected
+
+
+@given(
+    seed=st.integers(0, 2**31),
+    which=st.lists(st.integers(0, 5), min_size=1, max_size=8),
+    width=st.integers(1, 5),
+    data=st.data(),
+)
+def test_the_company_of_a_sentence_changes_nothing(seed: int, which: list[int], width: int, data: Any) -> None:
+    decoder, search = table(6, 7, 6, seed), BeamSearch(width=width, best=data.draw(st.integers(1, width)))
+    limits = [1 + (seed + number) % 7 for number in range(6)]
+    together = search(decoder, torch.arange(6), begins(6), end=END, longest=limits)
+    longest = [limits[number] for number in which]
+    assert search(decoder, torch.tensor(which), begins(len(which)), end=END, longest=longest) == [
+        together[number] for number in which
+    ]
 
 
 def test_finished_sentences_are_not_computed() -> None:
