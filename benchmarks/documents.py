@@ -36,7 +36,7 @@ from zoo.attention import AttendFactory, Dot, Softmax
 from zoo.tasks.documents import HAN
 from zoo.tasks.documents.batch import Documents
 from zoo.training.allocator import keep_freed_memory
-from zoo.training.run import commit_of_checkout
+from zoo.training.provenance import commit_of_checkout
 
 OURS = "ours"
 PEERS: dict[str, tuple[Form, bool]] = {

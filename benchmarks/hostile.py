@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(CHECKOUT / "tests" / "run"))
+sys.path[:0] = [str(CHECKOUT / "tests"), str(CHECKOUT / "tests" / "checkpoints")]
 
 from conftest import TINY  # noqa: E402
 from filing import file  # noqa: E402

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import documents
 import recommendation
 from domains import domains
 from measured import RESULTS, on_processor, read_runs, shown_command, spread, with_runs
@@ -282,6 +283,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "benchmark-recommendation": recommendation.benchmark,
     "recommendation-scale": recommendation.scale,
     "ml-1m": recommendation.ml_1m,
+    "planted-documents": documents.planted,
     "trust": trust,
     "attention-positions": attention_positions,
     "attention-lengths": attention_lengths,
