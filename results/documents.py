@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from measured import read_runs, shown_command, spread, with_runs
+from measured import on_processor, read_runs, shown_command, spread, with_runs
 
 PLANTED = {"han-planted_reviews": "HAN", "han-planted_reviews-uniform": "HAN, uniform (control)"}
 
@@ -26,6 +26,20 @@ def planted() -> Iterator[str]:
             f"`{shown_command(runs[0])}`",
         ]
         yield f"| {' | '.join(cells)} |"
+
+
+def benchmark() -> Iterator[str]:
+    """Makes the table of a training step of HAN against padded implementations."""
+    (found,) = read_runs("benchmark-documents")
+    clock = "CPU time" if found["clock"] == "processor" else "wall clock"
+    yield f"| implementation | training step, ms of {clock} | peak memory, MiB | x ours |"
+    yield "|---|---|---|---|"
+    for name, milliseconds in found["step_ms"].items():
+        ratio = found["ratio"].get(name, 1.0)
+        yield f"| {name} | {milliseconds:.0f} | {found['peak_mib'][name]:.0f} | {ratio:.2f} |"
+    yield ""
+    yield f"`{found['command']}`: {found['documents']} documents, {found['sentences']:,} sentences, {found['words']:,} words"
+    yield f"in a batch; {found['threads']} thread{on_processor(found)}."
 
 
 _TRUTH = ("truth/sentence_pointing", "truth/word_pointing")

@@ -13,7 +13,7 @@ def domains() -> Iterator[str]:
     columns = ["domain", "`model=`", "planted data: test (uniform attention)", "its map", "published data, test"]
     yield f"| {' | '.join([*columns, 'training step, peer / ours'])} |"
     yield "|---|---|---|---|---|---|"
-    for row in (_graphs(), _vision(), _recommendation()):
+    for row in (_graphs(), _vision(), _recommendation(), _documents()):
         yield f"| {' | '.join(row)} |"
     yield ""
     yield "Ratios of speed hold for the processor of their run: it stands beside the full tables."
@@ -56,6 +56,19 @@ def _recommendation() -> list[str]:
         f"pointing {_mean('sasrec-planted_sessions', 'truth/pointing_accuracy'):.3f}",
         f"MovieLens-1M: HR@10 among 100 {_mean('sasrec_ml1m', 'test/hr@10'):.4f} (paper .8245)",
         f"{ratio:.1f} (padded batches)",
+    ]
+
+
+def _documents() -> list[str]:
+    (speed,) = read_runs("benchmark-documents")
+    fastest = min(speed["ratio"].values())
+    return [
+        "[documents](docs/documents.md)",
+        "`han`, `han_transformer`, `flat_attention`, `long_document`",
+        f"accuracy {_planted('han-planted_reviews', 'test/accuracy')}",
+        f"sentence pointing {_mean('han-planted_reviews', 'truth/sentence_pointing'):.3f}",
+        "not measured",
+        f"{fastest:.1f} (HAN, flattened and packed)",
     ]
 
 

@@ -284,6 +284,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "recommendation-scale": recommendation.scale,
     "ml-1m": recommendation.ml_1m,
     "planted-documents": documents.planted,
+    "benchmark-documents": documents.benchmark,
     "trust": trust,
     "attention-positions": attention_positions,
     "attention-lengths": attention_lengths,
