@@ -38,8 +38,9 @@ def benchmark() -> Iterator[str]:
         ratio = found["ratio"].get(name, 1.0)
         yield f"| {name} | {milliseconds:.0f} | {found['peak_mib'][name]:.0f} | {ratio:.2f} |"
     yield ""
-    yield f"`{found['command']}`: {found['documents']} documents, {found['sentences']:,} sentences, {found['words']:,} words"
-    yield f"in a batch; {found['threads']} thread{on_processor(found)}."
+    sizes = f"{found['documents']} documents, {found['sentences']:,} sentences, {found['words']:,} words"
+    yield f"`{found['command']}`:"
+    yield f"{sizes} in a batch; {found['threads']} thread{on_processor(found)}."
 
 
 _TRUTH = ("truth/sentence_pointing", "truth/word_pointing")
