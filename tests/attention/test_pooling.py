@@ -32,6 +32,7 @@ POOLS = [
     "additive",
     "concat",
     "cosine",
+    "dot",
     "entmax",
     "gat",
     "gatv2",

@@ -12,10 +12,12 @@ there: in it the phrase is diluted to a part in two hundred, beside ten others l
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from jaxtyping import Bool, Int
 
+from zoo.attention.ranges import Count, Seed, Share
 from zoo.data.generated import check_numbers
 from zoo.data.splits import stratified
 from zoo.errors import ConfigError
@@ -68,7 +70,12 @@ class Reviews:
 
 
 def plant(
-    *, reviews: int = 800, sentences: int = 30, words: int = 20, distractors: float = 0.3, seed: int = 0
+    *,
+    reviews: Annotated[int, ">= 4"] = 800,
+    sentences: Count = 30,
+    words: Annotated[int, ">= 5"] = 20,
+    distractors: Share = 0.3,
+    seed: Seed = 0,
 ) -> Reviews:
     """Generates reviews; the same arguments give the same reviews.
 
