@@ -9,14 +9,15 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zoo import __version__
-from zoo.checkpoints import strangers
 from zoo.composing import config, installed
 from zoo.composing.groups import GROUPS, LISTED
 from zoo.errors import ConfigError, InterruptedRunError, ZooError, bounded, nearest, visible
-from zoo.tasks.command_options import CommandOption
+
+if TYPE_CHECKING:
+    from zoo.tasks.command_options import CommandOption
 
 _OF_CHECKPOINTS = ("evaluate", "predict", "maps")
 _VALUED_FLAGS = ("--cfg", "-c", "--info", "-i", "--package", "-p")
@@ -164,7 +165,7 @@ def _with_recipe(overrides: list[str]) -> list[str]:
         origin = str(last) if "run_dir" in keys and last.exists() else None
     if origin in (None, "null") or keys & {"model", "experiment"}:
         return overrides
-    from zoo.checkpoints import checkpoint
+    from zoo.checkpoints import checkpoint, strangers
     from zoo.checkpoints.finetune import is_published
     from zoo.composing import build
 
