@@ -1,0 +1,57 @@
+"""A language as a model knows it: how its texts become numbers, and numbers texts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from zoo.errors import CheckpointError
+from zoo.text import Tokeniser, Tokens, Vocabulary, tokeniser_from_state
+from zoo.text.vocabulary import Special
+
+SPECIALS: tuple[Special, ...] = ("pad", "unknown", "begin", "end")
+"""The special tokens of every vocabulary of a text that is written or read by a generating model."""
+PAD, UNKNOWN, BEGIN, END = range(4)
+
+
+@dataclass(frozen=True, eq=False)
+class Language:
+    """A tokeniser and the vocabulary of its tokens."""
+
+    tokeniser: Tokeniser
+    vocabulary: Vocabulary
+
+    def __len__(self) -> int:
+        return len(self.vocabulary)
+
+    @classmethod
+    def learned(
+        cls, tokeniser: Tokeniser, counts: Counter[str], *, min_count: int = 1, max_size: int | None = None
+    ) -> Language:
+        """Makes the language of counted tokens."""
+        vocabulary = Vocabulary.counted(counts, specials=SPECIALS, min_count=min_count, max_size=max_size)
+        return cls(tokeniser, vocabulary)
+
+    @classmethod
+    def from_state(cls, tokeniser: dict[str, Any], tokens: Sequence[str]) -> Language:
+        """Restores a language from the states of its tokeniser and its vocabulary.
+
+        Raises:
+            CheckpointError: The states are not those of a language.
+        """
+        vocabulary = Vocabulary.from_state(list(tokens))
+        if vocabulary.names[: len(SPECIALS)] != Vocabulary([], SPECIALS).names:
+            raise CheckpointError("the checkpoint is damaged: a vocabulary does not begin with its special tokens")
+        return cls(tokeniser_from_state(tokeniser), vocabulary)
+
+    def encode(self, text: str) -> tuple[Tokens, list[int]]:
+        """Splits a text, and returns its tokens with their numbers."""
+        tokens = self.tokeniser.encode(text)
+        return tokens, self.vocabulary.numbers(tokens.names)
+
+    def text(self, numbers: Iterable[int]) -> str:
+        """Joins tokens to a text. Special tokens are left out, except the unknown token."""
+        text: str = self.tokeniser.decode(self.vocabulary.tokens(numbers))
+        return text

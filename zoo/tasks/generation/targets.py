@@ -1,0 +1,61 @@
+"""The texts that a model learns to write, as one padded batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from zoo.attention.kernels.kept import for_later
+from zoo.tasks.batches import moved
+from zoo.tasks.generation.language import BEGIN, END, PAD
+
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """The tokens of each text with the end, and padding behind it.
+
+    Args:
+        tokens: The targets of the steps of a decoder.
+        lengths: Number of tokens of each text, with the end.
+    """
+
+    tokens: Int[Tensor, "b n"]
+    lengths: Int[Tensor, " b"]
+
+    @classmethod
+    def of(cls, texts: Sequence[Sequence[int]]) -> Targets:
+        """Makes a batch of texts, which are given without their ends."""
+        return cls(*padded([[*text, END] for text in texts]))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @cached_property
+    def is_real(self) -> Bool[Tensor, "b n"]:
+        """Mask of the steps that are not padding."""
+        return for_later(lambda: real(self.lengths, self.tokens.shape[1]))
+
+    @cached_property
+    def read(self) -> Int[Tensor, "b n"]:
+        """The tokens that a decoder reads at each step: the begin, then the texts without their last tokens."""
+        return for_later(lambda: torch.cat([torch.full_like(self.tokens[:, :1], BEGIN), self.tokens[:, :-1]], 1))
+
+    def to(self, device: torch.device | str) -> Targets:
+        return moved(self, device)
+
+
+def padded(rows: Sequence[Sequence[int]]) -> tuple[Int[Tensor, "b n"], Int[Tensor, " b"]]:
+    """Returns rows of tokens as a matrix, and their lengths."""
+    longest = max(map(len, rows), default=0)
+    tokens = torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows], dtype=torch.long)
+    return tokens.view(len(rows), longest), torch.tensor([len(row) for row in rows], dtype=torch.long)
+
+
+def real(lengths: Int[Tensor, " b"], longest: int) -> Bool[Tensor, "b n"]:
+    """Returns the mask of the places that are not padding."""
+    return torch.arange(longest, device=lengths.device) < lengths.unsqueeze(1)

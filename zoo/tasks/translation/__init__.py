@@ -1,0 +1,5 @@
+"""Translation: texts in another language, or shorter, and the words that each word was made of."""
+
+from zoo.lazy import exports
+
+__getattr__, __all__ = exports(__name__, {})

@@ -1,0 +1,1 @@
+"""Texts with their translations: sources, and batches of them."""
