@@ -36,7 +36,7 @@ class Group(NamedTuple):
 GROUPS = {
     "model": Group(
         "what to train",
-        ("zoo.tasks.", "zoo.attention.", "torch.nn.", "torchvision.models.", *_OPTIMISATION),
+        ("zoo.tasks.", "zoo.attention.", "zoo.decoding.", "torch.nn.", "torchvision.models.", *_OPTIMISATION),
         is_open=True,
     ),
     "data": Group("what to train it on", ("zoo.tasks.",), is_open=True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 from jaxtyping import Float, Int
@@ -17,6 +18,9 @@ class GeneratingNet(nn.Module):
     attends to its source.
     """
 
+    encoder: nn.Module
+    """Everything that reads the source. The queries of its sites are places of the source, those of all other sites are
+    steps of the text."""
     head: nn.Module
     """The output layer: (t,d) -> logits (t,v)."""
     align: str | None
@@ -30,6 +34,13 @@ class GeneratingNet(nn.Module):
         """Returns the logits of all steps: `features`, then `head`."""
         logits: Tensor = self.head(self.features(source, tokens))
         return logits
+
+    @abstractmethod
+    def vocabularies(self) -> Mapping[str, Mapping[str, int]]:
+        """Returns vocabulary ("target_tokens", and that of the source if it has one) -> parameter -> axis.
+
+        The axis has one entry for each token; see `Task.vocabularies`.
+        """
 
     @abstractmethod
     def start(self, source: Any) -> Any: ...
