@@ -27,8 +27,8 @@ from zoo.attention import (
 from zoo.tasks.documents import HAN, FlatAttention, HANTransformer, LongDocument
 from zoo.tasks.documents.batch import Document, Documents
 from zoo.tasks.documents.nets.levels import Level
-from zoo.tasks.documents.nets.recurrent import Recurrent
 from zoo.tasks.documents.weights import effective_weights, weights_of
+from zoo.tasks.recurrent import Recurrent
 
 
 def annotated(x: Tensor, layer: nn.GRU) -> Tensor:

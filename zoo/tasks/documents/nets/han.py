@@ -14,8 +14,8 @@ from zoo.attention.ranges import Count, Rate
 from zoo.tasks.documents.batch import Documents
 from zoo.tasks.documents.nets.encoder import Encoder
 from zoo.tasks.documents.nets.levels import Level
-from zoo.tasks.documents.nets.recurrent import Recurrent
 from zoo.tasks.documents.nets.words import WordVectors
+from zoo.tasks.recurrent import Recurrent
 
 _SOFTMAX = AttendFactory(score=ScaledDot, normalise=Softmax)
 _SITES = {"words": "words.pool.attend", "sentences": "sentences.pool.attend"}

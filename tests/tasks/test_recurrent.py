@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from zoo.tasks.documents.nets.recurrences import Steps, shifted
-from zoo.tasks.documents.nets.recurrent import Recurrent, packed
+from zoo.tasks.recurrences import Steps, shifted
+from zoo.tasks.recurrent import Recurrent, packed
 
 LENGTHS = torch.tensor([3, 1, 7, 4, 7])
 OWNERS = torch.arange(5).repeat_interleave(LENGTHS)
@@ -77,7 +77,7 @@ def test_pytorchs_module_on_the_same_rows(kind: Literal["gru", "lstm"], monkeypa
     """Where a device has a fused one: the same states, in the same order of rows."""
     net, x = drawn(kind, layers=2)
     before = net(x, OWNERS, LENGTHS)
-    monkeypatch.setattr("zoo.tasks.documents.nets.recurrent._goes_by_steps", lambda x: False)
+    monkeypatch.setattr("zoo.tasks.recurrent._goes_by_steps", lambda x: False)
     torch.testing.assert_close(net(x, OWNERS, LENGTHS), before, rtol=0.0, atol=1e-12)
     steps = Steps.of(OWNERS, LENGTHS, 2)
     of_one = Recurrent(dim=4, hidden=3, kind=kind).double()

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import PackedSequence
 from zoo.attention.dropout import Dropout
 from zoo.attention.kernels.precision import at_least_single
 from zoo.attention.ranges import Count, Rate
-from zoo.tasks.documents.nets.recurrences import GRU, LSTM, Cell, Steps, recurrence
+from zoo.tasks.recurrences import GRU, LSTM, Cell, Steps, recurrence
 
 Kind = Literal["gru", "lstm"]
 _CELLS: dict[str, type[Cell]] = {"gru": GRU, "lstm": LSTM}
