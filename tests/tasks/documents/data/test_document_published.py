@@ -109,6 +109,19 @@ def test_without_a_network(tmp_path: Path, name: str, read: Any, monkeypatch: py
         read(tmp_path)
 
 
+@pytest.mark.parametrize(("name", "read"), READERS)
+def test_a_download_must_be_the_published_file(
+    tmp_path: Path, name: str, read: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Answer(io.BytesIO):
+        status, headers = 200, {"Content-Length": "5"}
+
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: Answer(b"other"))
+    with pytest.raises(DataError, match="is not the expected file"):
+        read(tmp_path)
+    assert not (tmp_path / name).exists()
+
+
 @pytest.mark.real
 @pytest.mark.skipif(not REAL or not (Path(REAL) / "imdb").is_dir(), reason="needs imdb/ in $ZOO_DATA")
 def test_the_published_reviews() -> None:

@@ -22,6 +22,11 @@ from zoo.tasks.documents.labels import Targets
 _IMDB_AT = "https://ai.stanford.edu/~amaas/data/sentiment"
 _NEWSGROUPS_AT = "http://qwone.com/~jason/20Newsgroups"
 _YELP_AT = "https://s3.amazonaws.com/fast-ai-nlp"
+_SHA256 = {
+    "aclImdb_v1.tar.gz": "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
+    "20news-bydate.tar.gz": "8f1b2514ca22a5ade8fbb9cfa5727df95fa587f4c87b786e15c759fa66d95610",
+    "yelp_review_full_csv.tgz": "56006b0a17a370f1e366504b1f2c3e3754e4a3dda17d3e718a885c552869a559",
+}
 _LARGEST = 1 << 22
 """Bytes of a file in an archive; the longest of these sets has fewer."""
 _SEED = 0
@@ -80,7 +85,7 @@ def read_yelp(folders: Sequence[Path], *, targets: Targets, validation: int) -> 
 
 
 def _archive(folders: Sequence[Path], folder: str, name: str, source: str) -> Path:
-    paths, _ = find_published([name], [each / folder for each in folders], source=source)
+    paths, _ = find_published([name], [each / folder for each in folders], source=source, sha256=_SHA256)
     return paths[name]
 
 
