@@ -76,6 +76,21 @@ def test_it_goes_on_at_the_very_batch(num_workers: int, lengths: list[int] | Non
     assert list(first) == epochs[2]  # whose pass through epoch 1 was given up
 
 
+def test_waiting_is_the_time_that_batches_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+
+    def slowly(examples: list[int]) -> list[int]:
+        clock[0] += 2.0
+        return examples
+
+    each = loader(collate=slowly)
+    for _ in each:
+        clock[0] += 5.0  # the reader's own time
+    assert each.take_waited() == 2.0 * len(each)
+    assert each.take_waited() == 0.0
+
+
 def test_what_is_drawn_for_an_example_leaves_the_generators_alone() -> None:
     each = loader(augment=noisy)
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[union-attr]

@@ -92,7 +92,7 @@ def compared(one: str | Path, other: str | Path) -> None:
     assert (Path(one) / "metrics.csv").read_bytes() == (Path(other) / "metrics.csv").read_bytes()
     words = [json.loads((Path(each) / "metrics.json").read_text()) for each in (one, other)]
     for word in words:
-        for key in ("seconds", "samples_per_second", "command"):
+        for key in ("seconds", "data_wait", "samples_per_second", "command"):
             word.pop(key)
     assert words[0] == words[1]
 

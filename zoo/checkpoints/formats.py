@@ -138,6 +138,7 @@ _CONTINUED = {
     "callbacks": {
         "Keeper": {"best_scores": {str: float}, "waited": COUNT, "seconds": float, "best_step": (COUNT, None)},
         "Average?": {"updates": COUNT},
+        "Waiting?": {"seconds": float},
     },
     "trained?": {str: Tensor},
     "optimizer_states": [{"state": {int: {str: ANY}}, "param_groups": [{"params": [COUNT]}]}],

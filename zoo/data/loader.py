@@ -7,6 +7,7 @@ import hashlib
 import random
 import re
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -93,6 +94,7 @@ class Loader:
         self.epoch = 0
         self.position = 0
         """The number of batches of this epoch that have been yielded."""
+        self._waited = 0.0
         self._goes_on = False
         self._fixed: list[list[int]] | None = None
         self._count: int | None = None
@@ -121,10 +123,15 @@ class Loader:
         self._goes_on = False
         epoch, first = self.epoch, self.position
         shares = self._shares(epoch)[first:]
-        made = zip(shares, self._made(epoch, shares), strict=True)
+        made = zip(shares, self._timed(self._made(epoch, shares)), strict=True)
         for position, (numbers, batch) in enumerate(made, start=first + 1):
             self.epoch, self.position = epoch, position
             yield numbers, batch
+
+    def take_waited(self) -> float:
+        """Returns for how many seconds batches have been waited for since the last call."""
+        waited, self._waited = self._waited, 0.0
+        return waited
 
     def sample(self, count: int) -> Loader:
         """A loader of `count` of the examples in their order, drawn by the two numbers alone."""
@@ -220,6 +227,17 @@ class Loader:
     def _tokens(self, number: int) -> int:
         assert self.lengths is not None
         return max(1, int(self.lengths[number]))  # nothing at all is padded too
+
+    def _timed(self, batches: Iterator[Any]) -> Iterator[Any]:
+        while True:
+            asked = time.monotonic()
+            try:
+                batch = next(batches)
+            except StopIteration:
+                return
+            finally:
+                self._waited += time.monotonic() - asked
+            yield batch
 
     def _made(self, epoch: int, shares: list[list[int]]) -> Iterator[Any]:
         maker = _Maker(self.examples, self.collate, self.augment, self.seed)

@@ -31,6 +31,7 @@ from zoo.training import joining, launch, ranks, resume, run_directory
 from zoo.training.allocator import keep_freed_memory
 from zoo.training.callbacks.keeper import Keeper
 from zoo.training.callbacks.stopping import Interruption
+from zoo.training.callbacks.waiting import Waiting
 from zoo.training.evaluation import empty_splits, evaluate, has_examples, protocol, write_rows
 from zoo.training.penalising import penalise
 from zoo.training.provenance import commit_of_checkout, versions
@@ -118,7 +119,10 @@ def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None
 
 def _conclude(config: dict[str, Any], run_dir: Path, trainer: pl.Trainer, module: Task, data: Any) -> dict[str, Any]:
     """Evaluates the best weights, writes metrics.json, and prints the result."""
-    seconds = next(each for each in trainer.callbacks if isinstance(each, Keeper)).seconds  # type: ignore[attr-defined]
+    seconds, waited = (
+        next(each for each in trainer.callbacks if isinstance(each, kind)).seconds  # type: ignore[attr-defined]
+        for kind in (Keeper, Waiting)
+    )
     best = run_dir / "checkpoints" / "best.ckpt"
     content = checkpoint.read(best)
     epochs = trainer.current_epoch
@@ -134,6 +138,7 @@ def _conclude(config: dict[str, Any], run_dir: Path, trainer: pl.Trainer, module
         **protocol(module, data, sampled),
         "parameters": sum(p.numel() for p in module.parameters()),
         "seconds": round(seconds, 3),
+        "data_wait": round(waited / seconds, 4),
         "epochs": epochs,
         "best_epoch": content["epoch"],
         "samples_per_second": round(epochs * data.train_size() / seconds, 1),

@@ -22,6 +22,7 @@ from zoo.training.callbacks.reporting import reporters
 from zoo.training.callbacks.stopping import Interruption, NanGuard
 from zoo.training.callbacks.thawing import Thaw
 from zoo.training.callbacks.unused import Unused
+from zoo.training.callbacks.waiting import Waiting
 
 T = TypeVar("T")
 
@@ -39,7 +40,7 @@ def run_trainer(config: Mapping[str, Any], run_dir: Path, max_epochs: int, about
             **trainer_options(config),
             max_epochs=max_epochs,
             # Keeper is the last to be told of an exception: the others have then done their part
-            callbacks=[NanGuard(), Interruption(), Thaw(), Unused(), *shown, *reporters(), *callbacks],
+            callbacks=[NanGuard(), Interruption(), Thaw(), Unused(), Waiting(), *shown, *reporters(), *callbacks],
             logger=loggers,
             plugins=[checkpoint.AtomicCheckpointIO(), *joining.plugins()],
             default_root_dir=run_dir,
