@@ -111,8 +111,8 @@ class Words:
     def measured(self, count: int) -> list[int]:
         return list(range(5))[:count]
 
-    def occludable(self, position: int) -> Occludable:
-        return self.found[position]
+    def occludable(self, position: int) -> list[Occludable]:
+        return [self.found[position]]
 
 
 def measured(words: Any, count: int = 3) -> tuple[Faithfulness, pd.DataFrame]:
@@ -124,7 +124,7 @@ def test_an_example_whose_answer_is_known() -> None:
     """The map is what the answer depends on: tau is 1, and the falls are those of a loop over shares."""
     words = Words(lambda w: w / w.sum())
     found, rows = measured(words)
-    assert list(rows.columns) == ["id", "inputs", "ranking", "measure", "value"]
+    assert list(rows.columns) == ["id", "left_out", "inputs", "ranking", "measure", "value"]
     assert sorted(set(rows.id)) == ["a", "b", "c"]
     value = rows.set_index(["id", "ranking", "measure"])["value"]
     for name, example in zip("abc", words.found, strict=False):
@@ -154,6 +154,7 @@ def test_a_map_of_something_else(attention: Any, tau: float | None) -> None:
     assert agreed.isna().all() if tau is None else (agreed == tau).all()
     means = {(each["ranking"], each["measure"]): each["mean"] for each in found.means()}
     assert means["map", "kendall_tau_gradient"] == tau
+    assert any("not defined, since the map's values are equal" in line for line in found.lines()) == (tau is None)
     assert found.lines()[-1].startswith("the map does not say what the answer depends on")
 
 
@@ -161,6 +162,38 @@ def test_the_table_does_not_depend_on_what_else_is_measured() -> None:
     _, few = measured(Words(torch.ones_like), 1)
     _, more = measured(Words(torch.ones_like), 4)
     pd.testing.assert_frame_equal(few, more[more.id == "a"])
+
+
+class Pairs(Weighed):
+    """Two words at a time."""
+
+    noun = "pair"
+
+
+class WordsAndPairs(Words):
+    """Examples with two kinds of inputs; the first has one pair alone."""
+
+    def occludable(self, position: int) -> list[Occludable]:
+        (words,) = super().occludable(position)
+        w = words.w.view(-1, 2).sum(1)[: 1 if position == 0 else None]
+        return [words, Pairs(w, -w)]
+
+
+def test_two_kinds_of_inputs() -> None:
+    """Each has rows, a part of the report and a verdict of its own."""
+    found, rows = measured(WordsAndPairs(lambda w: w))
+    counts = rows.groupby(["left_out", "id"]).inputs.first()
+    assert counts["word"].to_dict() == {"a": 20, "b": 20, "c": 20}
+    assert counts["pair"].to_dict() == {"b": 10, "c": 10}
+    _, words = measured(Words(lambda w: w))
+    pd.testing.assert_frame_equal(rows[rows.left_out == "word"].reset_index(drop=True), words)
+    tau = rows[rows.measure == "kendall_tau_gradient"].set_index(["id", "left_out"])["value"]
+    assert tau["b", "word"] == 1.0
+    assert tau["b", "pair"] == -1.0
+    lines = found.lines()
+    assert [line for line in lines if line.startswith(" leaving out")] == [" leaving out words:", " leaving out pairs:"]
+    assert lines[-2].startswith("the answer depends on the words that the map ranks first")
+    assert lines[-1].startswith("the map does not say what the answer depends on: the pairs that")
 
 
 def test_one_input_cannot_be_left_out() -> None:

@@ -19,7 +19,7 @@ from zoo.checkpoints import checkpoint
 from zoo.checkpoints.strangers import modest_data
 from zoo.composing.build import build, made_by
 from zoo.data.download import confined
-from zoo.data.loader import Loader, deaths_explained
+from zoo.data.loader import deaths_explained
 from zoo.data.pipes import arriving, as_files
 from zoo.data.tables import advising
 from zoo.disk import is_stream, whole_file
@@ -28,7 +28,8 @@ from zoo.forms import MalformedError, expect
 from zoo.maps.export import export
 from zoo.maps.source import MapOptions
 from zoo.tasks.command_options import given
-from zoo.tasks.contract import EXAMPLE, Task, TaskData
+from zoo.tasks.contract import Task, TaskData
+from zoo.tasks.rows import in_order
 from zoo.terminal import shown
 from zoo.training import evaluation
 from zoo.training.trainer import evaluation_trainer
@@ -193,29 +194,6 @@ def _data(module: Task, options: argparse.Namespace, lines: Sequence[str] = (), 
 def _answers(answer: Callable[[Any], dict[str, list[Any]]], batches: Iterable[Any]) -> Iterator[dict[str, list[Any]]]:
     for batch in batches:
         yield answer(batch)
-
-
-@torch.inference_mode()
-def in_order(answer: Callable[[Any], dict[str, list[Any]]], loader: Loader) -> Iterator[dict[str, Any]]:
-    """Yields the rows of each example in the order of the examples.
-
-    A loader that makes batches by length takes examples from a part of the order, so that few rows have to wait for
-    those before them.
-    """
-    waiting: dict[int, list[dict[str, Any]]] = {}
-    following = iter(sorted(loader.order(0)))
-    number = next(following, None)
-    for numbers, batch in loader.numbered():
-        columns = answer(batch)
-        count = len(next(iter(columns.values())))
-        alone = range(count) if len(numbers) > 1 else [0] * count
-        for at in numbers:
-            waiting[at] = []
-        for place, *row in zip(columns.pop(EXAMPLE, alone), *columns.values(), strict=True):
-            waiting[numbers[place]].append(dict(zip(columns, row, strict=True)))
-        while number in waiting:
-            yield from waiting.pop(number)
-            number = next(following, None)
 
 
 def _write_rows(file: TextIO, rows: Iterator[dict[str, Any]]) -> int:

@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from zoo.maps.source import MapSource
 
 MAP, GRADIENT, RANDOM = "map", "gradient", "random"
+_FROZEN = "kendall_tau_frozen_gradient"
+_UNIFORM, _PERMUTED = "fall_with_uniform_weights", "change_with_permuted_weights"
+_TAUS = {
+    "kendall_tau_gradient": "the gradient",
+    _FROZEN: "the gradient at constant weights",
+    "kendall_tau_leave_one_out": "leaving out one input",
+}
+"""Measures of agreement, and the ranking that the map is compared with."""
 _DRAWS = 5
 """Number of random rankings of an example, which are averaged."""
 _PERMUTATIONS = 20
@@ -41,7 +49,8 @@ class Measured(NamedTuple):
 
     Args:
         id: Id of the example.
-        inputs: Number of its inputs.
+        left_out: Kind of input that is left out, such as `word`; "" if nothing is.
+        inputs: Number of its inputs of this kind.
         ranking: Ranking of the inputs: by the scored map (`map`), by the `gradient`, or `random`.
         measure: `comprehensiveness` and `sufficiency` of the ranking; its agreement with other rankings,
             `kendall_tau_gradient`, `kendall_tau_frozen_gradient` and `kendall_tau_leave_one_out`; or what other weights
@@ -51,6 +60,7 @@ class Measured(NamedTuple):
     """
 
     id: str
+    left_out: str
     inputs: int
     ranking: str
     measure: str
@@ -76,7 +86,7 @@ class Faithfulness:
         first = next(self._examples(), None)
         if first is None:
             raise DataError(f"--faithfulness: no {source.noun} has two inputs or more, of which one could be left out")
-        self.noun, self.variants = first[1].noun, _variants(len(first[1].attention))
+        self.variants = _PERMUTATIONS + sum(_variants(len(each.attention)) for each in first[1])
 
     @property
     def announcement(self) -> str | None:
@@ -96,54 +106,60 @@ class Faithfulness:
             yield pd.DataFrame(piece, columns=list(Measured._fields)).astype({"value": float})
 
     def means(self) -> list[dict[str, Any]]:
-        """Returns mean, standard error and number of examples of each ranking and measure."""
-        values: dict[tuple[str, str], list[float]] = {}
+        """Returns mean, standard error and number of examples of each kind of input, ranking and measure."""
+        values: dict[tuple[str, str, str], list[float]] = {}
         for row in self.rows:
-            of = values.setdefault((row.ranking, row.measure), [])
+            of = values.setdefault((row.left_out, row.ranking, row.measure), [])
             of += [] if row.value is None else [row.value]
         return [
-            {"ranking": ranking, "measure": measure, **_mean(of), "examples": len(of)}
-            for (ranking, measure), of in values.items()
+            {"left_out": kind, "ranking": ranking, "measure": measure, **_mean(of), "examples": len(of)}
+            for (kind, ranking, measure), of in values.items()
         ]
 
     def lines(self) -> list[str]:
-        """Returns the lines of the report: the means, and a sentence on what they say."""
-        found = {(each["ranking"], each["measure"]): each for each in self.means()}
+        """Returns the lines of the report: the means, and for each kind of input a sentence on what they say."""
+        found = {(each["left_out"], each["ranking"], each["measure"]): each for each in self.means()}
+        kinds = list(dict.fromkeys(row.left_out for row in self.rows if row.left_out))
 
-        def said(ranking: str, measure: str) -> str:
-            each = found[ranking, measure]
+        def said(kind: str, ranking: str, measure: str) -> str:
+            each = found[kind, ranking, measure]
             if each["mean"] is None:
                 return "not measured"
             error = "" if each["standard_error"] is None else f" ± {each['standard_error']:.3f}"
             return f"{each['mean']:.3f}{error}"
 
-        def compared(measure: str) -> str:
-            return ", ".join(f"{ranking} {said(ranking, measure)}" for ranking in (MAP, GRADIENT, RANDOM))
+        def compared(kind: str, measure: str) -> str:
+            return ", ".join(f"{ranking} {said(kind, ranking, measure)}" for ranking in (MAP, GRADIENT, RANDOM))
+
+        def agreement(kind: str) -> str:
+            taus = [name for name in _TAUS if (kind, MAP, name) in found]
+            if all(found[kind, MAP, name]["mean"] is None for name in taus):
+                return "not defined, since the map's values are equal"
+            return ", ".join(f"{said(kind, MAP, name)} with {_TAUS[name]}" for name in taus)
 
         count = len({row.id for row in self.rows})
-        lines = [
-            f"faithfulness over {count} {self.source.noun}{'s' * (count != 1)} (mean ± standard error)",
-            f"  comprehensiveness (more is better): {compared('comprehensiveness')}",
-            f"  sufficiency (less is better): {compared('sufficiency')}",
-        ]
-        taus = {"kendall_tau_gradient": "the gradient", "kendall_tau_leave_one_out": "leaving out one input"}
-        agreement = [f"{said(MAP, measure)} with {what}" for measure, what in taus.items()]
-        lines.append(f"  Kendall's tau of the map: {', '.join(agreement)}")
-        if ("", "fall_with_uniform_weights") in found:
-            fall, change = said("", "fall_with_uniform_weights"), said("", "change_with_permuted_weights")
-            lines.append(f"  with uniform attention weights the answer's probability falls by {fall}")
-            lines.append(f"  with permuted attention weights it changes by {change}")
-        return [*lines, self._verdict()]
+        lines = [f"faithfulness over {count} {self.source.noun}{'s' * (count != 1)} (mean ± standard error)"]
+        for kind in kinds:
+            lines += [f" leaving out {kind}s:"] if len(kinds) > 1 else []
+            lines += [
+                f"  comprehensiveness (more is better): {compared(kind, 'comprehensiveness')}",
+                f"  sufficiency (less is better): {compared(kind, 'sufficiency')}",
+                f"  Kendall's tau of the map: {agreement(kind)}",
+            ]
+        if ("", "", _UNIFORM) in found:
+            lines.append(f"  with uniform attention weights the answer's probability falls by {said('', '', _UNIFORM)}")
+            lines.append(f"  with permuted attention weights it changes by {said('', '', _PERMUTED)}")
+        return [*lines, *(self._verdict(kind) for kind in kinds)]
 
-    def _verdict(self) -> str:
+    def _verdict(self, kind: str) -> str:
         """Compares map and random rankings: their paired difference must exceed two standard errors."""
         values: dict[str, dict[str, float]] = {}
         for row in self.rows:
-            if row.measure == "comprehensiveness" and row.value is not None:
+            if row.left_out == kind and row.measure == "comprehensiveness" and row.value is not None:
                 values.setdefault(row.id, {})[row.ranking] = row.value
         difference = _mean([each[MAP] - each[RANDOM] for each in values.values()])
         mean, error = difference["mean"], difference["standard_error"]
-        left_out = f"{self.noun}s that the map ranks first"
+        left_out = f"{kind}s that the map ranks first"
         if mean is None or error is None:
             return f"whether leaving out the {left_out} costs more than chance cannot be said of one example"
         if mean > 2 * error:
@@ -151,21 +167,28 @@ class Faithfulness:
             return f"the answer depends on the {left_out}: {fall}"
         return f"the map does not say what the answer depends on: the {left_out} matter no more than random ones"
 
-    def _examples(self) -> Iterator[tuple[str, Occludable]]:
+    def _examples(self) -> Iterator[tuple[str, list[Occludable]]]:
+        """Yields id and kinds of inputs of the examples that have two inputs or more."""
         names = self.source.names()
         for position in self.chosen:
-            example = self.source.occludable(position)
-            if len(example.attention) > 1:
-                yield names[position], example
+            kinds = [each for each in self.source.occludable(position) if len(each.attention) > 1]
+            if kinds:
+                yield names[position], kinds
 
     def _measured(self) -> Iterator[Measured]:
-        for name, example in self._examples():
+        has_attention = has_weights(self.source.net)
+        for name, kinds in self._examples():
             generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
-            found = list(_measures(example, generator))
-            if has_weights(self.source.net):
-                found += _controls(self.source.net, example, generator)
-            for ranking, measure, value in found:
-                yield Measured(name, len(example.attention), ranking, measure, value)
+            for example in kinds:
+                found = list(_measures(example, generator))
+                if has_attention:
+                    with frozen(self.source.net):
+                        found.append((MAP, _FROZEN, kendall_tau(example.attention, example.gradient())))
+                for row in found:
+                    yield Measured(name, example.noun, len(example.attention), *row)
+                if has_attention and example is kinds[0]:
+                    for row in _controls(self.source.net, example, generator):
+                        yield Measured(name, "", len(example.attention), *row)
 
 
 def _measures(example: Occludable, generator: torch.Generator) -> Iterator[_Value]:
@@ -196,20 +219,18 @@ def _measures(example: Occludable, generator: torch.Generator) -> Iterator[_Valu
 
 
 def _controls(net: nn.Module, example: Occludable, generator: torch.Generator) -> Iterator[_Value]:
-    """Yields what becomes of one example if the weights of the net's attention are changed."""
+    """Yields what becomes of the answer to one example if the weights of the net's attention are changed."""
     whole = torch.ones(_PERMUTATIONS, len(example.attention), dtype=torch.bool)
     before = example.score(whole[:1])
-    with frozen(net):
-        yield MAP, "kendall_tau_frozen_gradient", kendall_tau(example.attention, example.gradient())
     with uniform(net):
-        yield "", "fall_with_uniform_weights", float(before - example.score(whole[:1]))
+        yield "", _UNIFORM, float(before - example.score(whole[:1]))
     with permuted(net, generator):
-        yield "", "change_with_permuted_weights", float((before - example.score(whole)).abs().quantile(0.5))
+        yield "", _PERMUTED, float((before - example.score(whole)).abs().quantile(0.5))
 
 
 def _variants(inputs: int) -> int:
-    """Returns the maximum number of variants of an example."""
-    return 1 + _PERMUTATIONS + inputs + 2 * (2 + _DRAWS) * len(first_inputs(torch.arange(inputs)))
+    """Returns the maximum number of variants of an example without some of its inputs."""
+    return 1 + inputs + 2 * (2 + _DRAWS) * len(first_inputs(torch.arange(inputs)))
 
 
 def _mean(values: Sequence[float]) -> dict[str, float | None]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -24,7 +23,7 @@ class Occludable(ABC):
         attention: Value of the scored map for each input.
     """
 
-    noun: ClassVar[str]
+    noun: str
     attention: Float[Tensor, " n"]
 
     @abstractmethod
@@ -41,14 +40,18 @@ class Occludable(ABC):
 
 
 def gradient_at_rows(
-    log_probability: Callable[[], Float[Tensor, ""]], table: nn.Module, numbers: Int[Tensor, "*n"]
-) -> Float[Tensor, "*n"]:
-    """Computes `Occludable.gradient` if inputs are rows of a table of embeddings.
+    log_probability: Callable[[], Float[Tensor, ""]],
+    table: nn.Module,
+    numbers: Int[Tensor, "*n"],
+    inputs: Int[Tensor, " n"] | None = None,
+) -> Float[Tensor, "*m"]:
+    """Computes `Occludable.gradient` if inputs consist of rows of a table of embeddings.
 
     Args:
         log_probability: Computes log m in one pass.
         table: Table that the pass calls with `numbers`, with this very tensor.
-        numbers: Row of each input.
+        numbers: Rows.
+        inputs: Input that each row is part of; without gaps. Default: each row is an input.
     """
     found: list[Tensor] = []
 
@@ -64,7 +67,10 @@ def gradient_at_rows(
             (gradient,) = torch.autograd.grad(log_probability(), found)
     finally:
         handle.remove()
-    return (gradient.double() * found[0].detach()).sum(-1).abs()
+    product = (gradient.double() * found[0].detach()).sum(-1)
+    if inputs is not None:
+        product = product.new_zeros(int(inputs.max()) + 1).index_add(0, inputs, product)
+    return product.abs()
 
 
 def has_weights(net: nn.Module) -> bool:

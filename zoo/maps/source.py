@@ -191,8 +191,12 @@ class MapSource(ABC):
         """Returns positions in `names` of at most `count` examples whose faithfulness is measured by default."""
         return self.typical(count)
 
-    def occludable(self, position: int) -> Occludable:
-        """Returns the example at a position in `names` as inputs that can be left out, for `--faithfulness`."""
+    def occludable(self, position: int) -> Sequence[Occludable]:
+        """Returns the example at a position in `names` as inputs that can be left out, for `--faithfulness`.
+
+        If an example has inputs of several kinds, such as words and sentences, there is one element for each kind, in
+        the same order for every example.
+        """
         raise ConfigError(
             f"there is no --faithfulness for {self.noun}s: {type(self).__name__} does not say how probable an answer "
             "is without some of its inputs"

@@ -35,8 +35,8 @@ class RecallMaps(MapSource):
                 self.module(batch)
             yield MappedQuestion(found, batch)
 
-    def occludable(self, position: int) -> Occludable:
-        return OccludableQuestion(self.module, self.data.batch([self.data.content[1][position]]))
+    def occludable(self, position: int) -> list[Occludable]:
+        return [OccludableQuestion(self.module, self.data.batch([self.data.content[1][position]]))]
 
     def truth(self) -> dict[str, float]:
         batches = self.data.loader("all")

@@ -54,8 +54,8 @@ class GraphMaps(MapSource):
         found = self.typical(len(self.batch.y))
         return [node for node in found if is_test[node] or not is_test.any()][:count]
 
-    def occludable(self, position: int) -> OccludableNode:
-        return OccludableNode(self.module, self.batch, position)
+    def occludable(self, position: int) -> list[OccludableNode]:
+        return [OccludableNode(self.module, self.batch, position)]
 
     def examples(self) -> Iterator[MappedExample]:
         with torch.inference_mode(), self.module.recording() as scored, self.recording() as found:

@@ -65,6 +65,17 @@ def test_own_texts_without_gold(cli: Any) -> None:
     assert "truth" not in done.out
 
 
+def test_documents_are_in_the_order_of_the_input(cli: Any) -> None:
+    """Batches are of similar length."""
+    lengths = [(number * 37) % 11 + 1 for number in range(80)]
+    texts = [f"food {'was ' * length}good." for length in lengths]
+    Path("own.csv").write_text("text,label\n" + "".join(f"{text},\n" for text in texts))
+    done = cli("maps", checkpoint("han", "data.eval_batch_size=4"), "own.csv", "--out", "maps", "--pictures", 0)
+    assert done.code == 0, done.err
+    assert pd.read_csv("maps/documents.csv").id.tolist() == list(range(2, 82))
+    assert done.out.startswith("80 documents in documents.csv")
+
+
 def texts_of(figure: Any) -> list[str]:
     return [each.get_text() for each in figure.axes[0].texts]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pandas as pd
@@ -11,6 +13,7 @@ from document_cases import CLASSES, NETS, WORDS, made
 from document_run_cases import checkpoint
 from torch import Tensor, nn
 
+import zoo.maps
 from zoo.tasks.documents.batch import Document, Documents
 from zoo.tasks.documents.labels import LabelSet
 from zoo.tasks.documents.maps import occlusion
@@ -45,15 +48,54 @@ def test_words_left_out(name: str, targets: Any, monkeypatch: pytest.MonkeyPatch
     keep = torch.rand(7, 10, generator=torch.Generator().manual_seed(0)) < 0.5
     keep[0] = True
     keep[1] = torch.arange(10) == 3  # a sentence of one word, and nothing else
-    answer = ours(batch)[0].argmax()
+    whole = ours(batch)[0].detach()
     for row, score in zip(keep.tolist(), found.score(keep), strict=True):
         left = iter(row)
         sentences = [[word for word in sentence if next(left)] for sentence in TEXT]
         logits = ours(document([each for each in sentences if each], targets))[0].detach()
-        expected = logits.sigmoid() if targets == "multi" else logits.softmax(-1)
-        torch.testing.assert_close(score, expected[answer], rtol=0, atol=1e-9)
+        if targets == "multi":  # all decisions together
+            expected = torch.where(whole > 0, logits.sigmoid(), 1 - logits.sigmoid()).prod()
+        else:
+            expected = logits.softmax(-1)[whole.argmax()]
+        torch.testing.assert_close(score, expected, rtol=0, atol=1e-9)
     with pytest.raises(ValueError, match="at least one word"):
         found.score(torch.zeros(1, 10, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("name", ["HAN", "FlatAttention", "LongDocument"])
+def test_sentences_left_out(name: str) -> None:
+    """A sentence is all of its words: the sum of their weights, of their gradients, and none of them is left."""
+    ours, batch = module(name), document(TEXT, "single")
+    words, found = OccludableDocument(ours, batch), OccludableDocument(ours, batch, "sentence")
+    starts = [0, 3, 4, 8, 10]
+    by_loop = [float(words.attention[a:b].sum()) for a, b in pairwise(starts)]
+    assert found.attention.tolist() == pytest.approx(by_loop, abs=1e-9)
+    keep = torch.tensor([[True, True, True, True], [False, True, False, True], [True, False, False, False]])
+    whole = ours(batch)[0].argmax()
+    for row, score in zip(keep.tolist(), found.score(keep), strict=True):
+        left = [sentence for sentence, kept in zip(TEXT, row, strict=True) if kept]
+        expected = ours(document(left, "single"))[0].softmax(-1)[whole].detach()
+        torch.testing.assert_close(score, expected, rtol=0, atol=1e-9)
+    by_step = [slope_of_scaled(ours, batch, range(a, b), found.answer) for a, b in pairwise(starts)]
+    assert found.gradient().tolist() == pytest.approx(by_step, rel=1e-3, abs=1e-8)
+    with pytest.raises(ValueError, match="at least one sentence"):
+        found.score(torch.zeros(1, 4, dtype=torch.bool))
+
+
+def slope_of_scaled(ours: DocumentClassifier, batch: Documents, words: Sequence[int], answer: Any) -> float:
+    """The change of log m if the vectors of some words are scaled, by central differences."""
+
+    def passed(scale: float) -> float:
+        def scaled(table: nn.Module, given: tuple[Tensor, ...], out: Tensor) -> Tensor:
+            return out * torch.ones(len(out), 1, dtype=out.dtype).index_fill(0, torch.tensor(words), scale)
+
+        table: Any = ours.net.vectors.table  # type: ignore[union-attr]
+        handle = table.register_forward_hook(scaled)
+        value = ours(batch)[0].log_softmax(-1)[answer].item()
+        handle.remove()
+        return value
+
+    return abs(passed(1 + 1e-5) - passed(1 - 1e-5)) / 2e-5
 
 
 @pytest.mark.parametrize("name", ["HAN", "FlatAttention, average", "LongDocument"])
@@ -61,20 +103,9 @@ def test_the_gradient_is_that_of_scaled_words(name: str) -> None:
     ours, batch = module(name), document(TEXT, "single")
     found = OccludableDocument(ours, batch)
     gradient = found.gradient()
-
-    def passed(word: int, scale: float) -> float:
-        def scaled(table: nn.Module, given: tuple[Tensor, ...], out: Tensor) -> Tensor:
-            return out * torch.ones(len(out), 1, dtype=out.dtype).index_fill(0, torch.tensor([word]), scale)
-
-        table: Any = ours.net.vectors.table  # type: ignore[union-attr]
-        handle = table.register_forward_hook(scaled)
-        value = ours(batch)[0].log_softmax(-1)[found.answer].item()
-        handle.remove()
-        return value
-
     for word in range(10):
-        slope = (passed(word, 1 + 1e-5) - passed(word, 1 - 1e-5)) / 2e-5
-        assert gradient[word].item() == pytest.approx(abs(slope), rel=1e-3, abs=1e-8)
+        slope = slope_of_scaled(ours, batch, [word], found.answer)
+        assert gradient[word].item() == pytest.approx(slope, rel=1e-3, abs=1e-8)
 
 
 @pytest.mark.parametrize("model", ["han", "long_document"])
@@ -85,3 +116,23 @@ def test_documents_by_the_command(cli: Any, model: str) -> None:
     rows = pd.read_csv("maps/faithfulness.csv", keep_default_na=False)
     assert set(rows.ranking) == {"map", "gradient", "random", ""}
     assert rows.id.nunique() == 2
+    assert set(rows.left_out) == {"word", "sentence", ""}
+    assert set(rows[rows.left_out == ""].measure) == {"fall_with_uniform_weights", "change_with_permuted_weights"}
+    assert (rows.groupby(["id", "left_out"]).inputs.first().unstack().eval("sentence < word")).all()
+    means = zoo.maps.load("maps").scores["faithfulness"]
+    assert {each["left_out"] for each in means} == {"word", "sentence", ""}
+    for said in ("leaving out words:", "leaving out sentences:", "the gradient at constant weights"):
+        assert said in done.out
+
+
+def test_measured_documents_are_spread_over_the_split(cli: Any) -> None:
+    """The first ones of a published set are of one label and of few subjects."""
+    rows = []
+    for count in (3, 12, 100):
+        done = cli("maps", checkpoint(), "--out", "maps", "--pictures", 0, "--faithfulness", count, "--overwrite")
+        assert done.code == 0, done.err
+        rows.append(list(dict.fromkeys(pd.read_csv("maps/faithfulness.csv").id)))
+    few, all_of_them, no_more = rows
+    assert len(all_of_them) == 12
+    assert no_more == all_of_them == list(pd.read_csv("maps/documents.csv").id)
+    assert few == all_of_them[::4]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,6 +23,7 @@ from zoo.tasks.documents.maps.occlusion import OccludableDocument
 from zoo.tasks.documents.maps.page import Line, page
 from zoo.tasks.documents.maps.scored import SCORED, points, predicted, scored_map
 from zoo.tasks.documents.weights import looked_at, sentence_weights
+from zoo.tasks.rows import in_order
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,8 +67,15 @@ class DocumentMaps(MapSource):
                 logits, weights = looked_at(self.net, batch)
             yield _OneDocument(self.net, batch, found, logits, weights)
 
-    def occludable(self, position: int) -> OccludableDocument:
-        return OccludableDocument(self.module, self._batch(position))
+    def measured(self, count: int) -> list[int]:
+        """Returns documents at equal distances in the split, since published sets are sorted by label and subject."""
+        numbers = self.data.content.corpus.numbers(self.split)
+        count = min(count, len(numbers))
+        return [int(numbers[place * len(numbers) // count]) for place in range(count)]
+
+    def occludable(self, position: int) -> list[OccludableDocument]:
+        batch = self._batch(position)
+        return [OccludableDocument(self.module, batch, noun) for noun in ("word", "sentence")]
 
     def truth(self) -> dict[str, float | None]:
         return {name: sum(found) / len(found) for name, found in self._points.items() if found}
@@ -96,24 +105,27 @@ class DocumentMaps(MapSource):
         return found
 
     def _rows(self) -> Iterator[pd.DataFrame]:
-        """id, split, label, prediction, probability, the heaviest sentence and words, whether they are gold."""
+        """id, split, label, prediction, probability, the heaviest sentences and words, in the order of the split."""
         import pandas as pd
 
         self._count = 0
-        for batch in self.data.loader(self.split):
-            with torch.inference_mode():
-                columns = self.module.predict_step(batch)
-                _, weights = looked_at(self.net, batch)
-            del columns["loss"]
-            self._count += len(batch)
-            if weights is not None:
-                said = [heaviest(weights, batch, document) for document in range(len(batch))]
-                columns["sentences"] = [sentences for sentences, _ in said]
-                columns["words"] = [words for _, words in said]
-                if batch.gold_words is not None and batch.gold_sentences is not None:
-                    for name, found in zip(self._points, points(weights, batch), strict=True):
-                        self._points[name] += found.tolist()
-            yield pd.DataFrame(columns)
+        rows = in_order(self._columns, self.data.loader(self.split))
+        while piece := list(islice(rows, _AT_ONCE)):
+            self._count += len(piece)
+            yield pd.DataFrame(piece)
+
+    def _columns(self, batch: Documents) -> dict[str, list[Any]]:
+        columns = self.module.predict_step(batch)
+        _, weights = looked_at(self.net, batch)
+        del columns["loss"]
+        if weights is not None:
+            said = [heaviest(weights, batch, document) for document in range(len(batch))]
+            columns["sentences"] = [sentences for sentences, _ in said]
+            columns["words"] = [words for _, words in said]
+            if batch.gold_words is not None and batch.gold_sentences is not None:
+                for name, found in zip(self._points, points(weights, batch), strict=True):
+                    self._points[name] += found.tolist()
+        return columns
 
 
 class _OneDocument(MappedExample):
@@ -252,6 +264,8 @@ class _OneDocument(MappedExample):
         return pd.DataFrame(rows)
 
 
+_AT_ONCE = 256
+"""Number of rows in one piece of the table of documents."""
 _NOUNS = {
     "words": {"source": "word", "target": "document"},
     "words in sentences": {"source": "word", "target": "sentence"},

@@ -1,9 +1,9 @@
-"""Documents without some of their words."""
+"""Documents without some of their words or sentences."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from zoo.maps.occludable import Occludable, gradient_at_rows
 from zoo.tasks.documents.batch import Documents
+from zoo.tasks.documents.weights import sentence_weights
 
 if TYPE_CHECKING:
     from zoo.tasks.documents.module import DocumentClassifier
@@ -21,40 +22,48 @@ _WORDS = 2**16
 
 
 class OccludableDocument(Occludable):
-    """A document whose inputs are its words. Words are removed, and sentences without words with them.
+    """A document whose inputs are its words or its sentences. They are removed, and sentences without words with them.
 
-    If documents can have several labels, the answer is the most probable one.
+    If documents can have several labels, the answer is all decisions together, as in `zoo predict`.
 
     Args:
         module: Classifier.
         batch: Batch of one document.
+        noun: Inputs: each `word`, or each `sentence`, whose weight is the sum over its words.
     """
 
-    noun = "word"
-
-    def __init__(self, module: DocumentClassifier, batch: Documents) -> None:
-        self.module = module
-        self.attention = module.explain(batch).weights[:, 0]
-        with torch.no_grad():
-            self.answer = int(module(batch)[0].argmax())
+    def __init__(
+        self, module: DocumentClassifier, batch: Documents, noun: Literal["word", "sentence"] = "word"
+    ) -> None:
+        self.module, self.noun = module, noun
+        of_words = module.explain(batch).weights[:, 0]
+        self.attention = of_words if noun == "word" else sentence_weights(of_words, batch)
+        self.inputs = torch.arange(len(of_words), device=of_words.device) if noun == "word" else batch.sentences
         assert batch.label_set is not None
         self.has_several = batch.label_set.targets == "multi"
+        with torch.no_grad():
+            logits = module(batch)[0]
+        self.answer = logits > 0 if self.has_several else logits.argmax()
         self.batch = replace(batch, gold_words=None, gold_sentences=None, spelled=None, planted=None)
 
     @torch.no_grad()
     def score(self, keep: Bool[Tensor, "v n"]) -> Float[Tensor, " v"]:
         if not keep.any(1).all():
-            raise ValueError("a variant of a document must keep at least one word")
+            raise ValueError(f"a variant of a document must keep at least one {self.noun}")
         parts = torch.split(keep.to(self.batch.words.device), max(1, _WORDS // len(self.batch.words)))
-        return torch.cat([self._log_probability(self._copies(part)).exp() for part in parts])
+        return torch.cat([self._log_probability(self._copies(part[:, self.inputs])).exp() for part in parts])
 
     def gradient(self) -> Float[Tensor, " n"]:
         net: Any = self.module.net
-        return gradient_at_rows(lambda: self._log_probability(self.batch).sum(), net.vectors.table, self.batch.words)
+        return gradient_at_rows(
+            lambda: self._log_probability(self.batch).sum(), net.vectors.table, self.batch.words, self.inputs
+        )
 
     def _log_probability(self, batch: Documents) -> Float[Tensor, " b"]:
-        logits = self.module(batch).double()
-        return (F.logsigmoid(logits) if self.has_several else logits.log_softmax(-1))[:, self.answer]
+        logits: Tensor = self.module(batch).double()
+        if self.has_several:
+            return F.logsigmoid(torch.where(self.answer, logits, -logits)).sum(-1)
+        return logits.log_softmax(-1)[:, self.answer]
 
     def _copies(self, keep: Bool[Tensor, "v n"]) -> Documents:
         """Returns a document for each variant."""

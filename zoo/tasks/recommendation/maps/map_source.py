@@ -90,8 +90,8 @@ class UserMaps(MapSource):
         how_far = f", how far back attention looks in by_distance.{ending}" if self._has_distances else ""
         return [f"{self._survey.users:,} users in users.{ending}{how_far}, in {out}", *super().summary(out)]
 
-    def occludable(self, position: int) -> OccludableHistory:
-        return OccludableHistory(self.module, self._loader.collate([position]))
+    def occludable(self, position: int) -> list[OccludableHistory]:
+        return [OccludableHistory(self.module, self._loader.collate([position]))]
 
     def looks(self) -> list[str]:
         return [self._record(self._loader.collate([number])).looks for number in self.chosen]

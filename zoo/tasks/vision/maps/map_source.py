@@ -87,8 +87,8 @@ class PictureMaps(MapSource):
         shown = f"{len(self._survey):,} {self._of} in places.{self.options.table_format}{gates}, in {out}"
         return [shown, *super().summary(out)]
 
-    def occludable(self, position: int) -> OccludablePicture:
-        return OccludablePicture(self.module, self._batch(position))
+    def occludable(self, position: int) -> list[OccludablePicture]:
+        return [OccludablePicture(self.module, self._batch(position))]
 
     def looks(self) -> list[str]:
         how = self.module.explain_by

@@ -1,4 +1,4 @@
-"""`zoo predict` writes the examples in the order of the input, whichever batches a loader makes of them."""
+"""Rows are in the order of the examples, whichever batches a loader makes of them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from zoo.commandline import commands
 from zoo.data.loader import POOL, Loader
 from zoo.tasks.contract import EXAMPLE
+from zoo.tasks.rows import in_order
 
 LENGTHS = [(number * 37) % 101 for number in range(1000)]
 
@@ -19,7 +19,7 @@ def bucketed(**options: Any) -> Loader:
 
 
 def written(answer: Any, loader: Loader) -> list[Any]:
-    return [row["number"] for row in commands.in_order(answer, loader)]
+    return [row["number"] for row in in_order(answer, loader)]
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 3}, {"batch_size": 7, "shuffle": True}, {"batch_size": 1}])
@@ -50,5 +50,5 @@ def test_no_more_wait_than_a_loader_sorts_together() -> None:
         taken.extend(batch)
         return {"number": batch}
 
-    rows: Iterator[dict[str, Any]] = commands.in_order(answer, bucketed(batch_size=2))
+    rows: Iterator[dict[str, Any]] = in_order(answer, bucketed(batch_size=2))
     assert max(len(taken) - count for count, _ in enumerate(rows)) <= 2 * POOL
