@@ -52,6 +52,14 @@ def check_steps(site: nn.Module) -> None:
             raise ValueError(f"{type(part).__name__} {reason}")
 
 
+def check_padding(mixer: nn.Module) -> None:
+    """Refuses, at start-up, a mixer whose result for a sequence depends on the length of its batch."""
+    for part in mixer.modules():
+        reason = getattr(part, "not_padded", None)
+        if reason is not None:
+            raise ValueError(f"{type(part).__name__} {reason}")
+
+
 def check_across(site: nn.Module, user: str) -> None:
     """Refuses, at start-up, a mechanism that cannot attend from one sequence to another."""
     for part in site.modules():

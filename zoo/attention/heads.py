@@ -108,6 +108,11 @@ class MultiHead(nn.Module):
         support = DenseSupport() if support is None else support
         return self.attend.prepare(*self._projected(_cleaned(source, support)), support)
 
+    def tracked(self, memory: Memory) -> Memory:
+        """Returns the memory of a source with the state before the first query, so that `look` sums up all weights."""
+        nothing = memory.key.new_zeros(len(memory.key), self.heads, 1, 1)
+        return replace(memory, attention=self.attend.start(nothing, memory.key, memory.support))
+
     def extend(self, memory: Memory, source: Float[Tensor, "b k s"], support: DenseSupport | None = None) -> Memory:
         """Appends the positions of `source` to the memory.
 

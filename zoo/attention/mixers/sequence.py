@@ -123,6 +123,8 @@ class FourierMixer(nn.Module):
         length: Length of the longest sequence under a causal support. Default: causal supports are refused.
     """
 
+    not_padded = "transforms the padded length, so that the result of a sequence would change with its batch"
+
     def __init__(self, *, length: Count | None = None) -> None:
         super().__init__()
         if length is not None and length < 1:

@@ -2,4 +2,4 @@
 
 from zoo.lazy import exports
 
-__getattr__, __all__ = exports(__name__, {})
+__getattr__, __all__ = exports(__name__, {"nets.transformer_translator": ["TransformerTranslator"]})
