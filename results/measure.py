@@ -1,6 +1,7 @@
 """Runs one configuration with several seeds, each in its own process, and stores the results.
 
 python results/measure.py gat_cora --seeds 20 -- experiment=gat_cora
+python results/measure.py flat_attention_imdb --seeds 1 --faithfulness 200 -- experiment=flat_attention_imdb
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ def main() -> None:
     parser.add_argument("experiment", help="the folder under results/")
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 0 to N-1")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="the first seed")
+    parser.add_argument("--faithfulness", type=int, metavar="N", help="measure it too, with N examples")
     parser.add_argument("overrides", nargs="+", help="arguments of train.py, after --")
     options = parser.parse_args()
     for seed in range(options.first, options.first + options.seeds):
-        found = _run([*options.overrides, f"seed={seed}"])
+        found = _run([*options.overrides, f"seed={seed}"], options.faithfulness)
         path = RESULTS / options.experiment / f"{seed}.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
@@ -34,15 +36,28 @@ def main() -> None:
         print(f"{path.parent.name}/{path.name}: {first} {found[first]:.4f}, {found['seconds']} s")
 
 
-def _run(overrides: list[str]) -> dict[str, object]:
+def _run(overrides: list[str], faithfulness: int | None) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         started, used = time.monotonic(), _cpu_seconds()
         command = [sys.executable, "train.py", *overrides, f"run_dir={folder}/run"]
         subprocess.run(command, cwd=RESULTS.parent, check=True, capture_output=True)
         spent = {"wall_seconds": time.monotonic() - started, "cpu_seconds": _cpu_seconds() - used}
         found = json.loads((Path(folder) / "run" / "metrics.json").read_text(encoding="utf-8"))
+        if faithfulness is not None:
+            found["faithfulness"] = _faithfulness(Path(folder), faithfulness)
     shown = shlex.join(["python", "train.py", *overrides])
     return {**found, "command": shown, **{name: round(value, 1) for name, value in spent.items()}}
+
+
+def _faithfulness(folder: Path, count: int) -> dict[str, object]:
+    """Measures the best weights of a run: the command, and the means by kind of input, ranking and measure."""
+    shown = ["zoo", "maps", "BEST", "--pictures=0", f"--faithfulness={count}"]
+    best = str(folder / "run" / "checkpoints" / "best.ckpt")
+    given = [best if word == "BEST" else word for word in shown]
+    command = [sys.executable, "-m", *given, "--out", str(folder / "maps")]
+    subprocess.run(command, cwd=RESULTS.parent, check=True, capture_output=True)
+    scores = json.loads((folder / "maps" / "scores.json").read_text(encoding="utf-8"))
+    return {"command": shlex.join(shown), "means": scores["faithfulness"]}
 
 
 def _cpu_seconds() -> float:
