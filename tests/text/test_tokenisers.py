@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from zoo.errors import CheckpointError, ConfigError, DataError
 from zoo.text import Characters, Subwords, Tokeniser, Tokens, Words, tokeniser_from_state
 from zoo.text.tokens import NO_WORD
+from zoo.text.words import WORD
 
 CORPUS = [
     "Ein Hund läuft über die Straße, und ein Mann ruft: „Komm!“",
@@ -60,6 +61,11 @@ def test_all_kinds_agree_on_words(text: str) -> None:
     expected = Words().encode(text).spans
     assert Characters().encode(text).word_spans() == expected
     assert SUBWORDS.encode(text).word_spans() == expected
+
+
+@given(text=st.text(st.characters(max_codepoint=127)))
+def test_ascii_text_has_the_words_of_the_pattern(text: str) -> None:
+    assert Words().encode(text).spans == [each.span() for each in regex.finditer(WORD, text)]
 
 
 @given(text=TEXT)

@@ -33,6 +33,11 @@ class Augmentation:
     synonyms: str | None = None
     synonym_rate: Share = 0.1
 
+    @property
+    def changes(self) -> bool:
+        """Whether any change has been asked for."""
+        return bool(self.word_dropout) or self.shuffle > 1 or self.synonyms is not None
+
 
 class Augmented:
     """Changes a document, by the generator of `random`, which the loader seeds for each document and epoch."""

@@ -208,7 +208,7 @@ class DocumentData(TaskData):
         if split in SPLITS:
             numbers = numbers[content.corpus.is_labelled[numbers]]
         augmented = None
-        if training and self.augmentation is not None:
+        if training and self.augmentation is not None and self.augmentation.changes:
             augmented = Augmented(self.augmentation, content.vocabulary, self.splitting.tokeniser)
         return Examples(
             entries=_Encoded(content, numbers, 0.0 if self.is_input else self.shortcut, spelled=not training),
