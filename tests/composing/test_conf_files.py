@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
 import inspect
-from collections.abc import Iterator, Mapping
+import operator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +16,15 @@ import pytorch_lightning as pl
 import torch
 from conf_cases import with_bases
 from omegaconf import DictConfig, ListConfig, OmegaConf
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from zoo.attention import sites
+from zoo.checkpoints import checkpoint
 from zoo.composing import build, config, installed
 from zoo.composing.groups import GIVEN, LISTED, MECHANISMS
 from zoo.composing.options import files_of
-from zoo.errors import ConfigError
+from zoo.errors import CheckpointError, ConfigError
 from zoo.training.trainer import trainer_options
 
 FILES = sorted(path for folder in installed.folders() for path in folder.rglob("*.yaml"))
@@ -29,6 +35,9 @@ MODEL = "gat"
 PLACEHOLDER = "given"
 SIZES = {"channels": 3, "height": 224, "width": 224}
 """Sizes that cannot be 8."""
+ENORMOUS = 1_000_000
+MOST_OPERATIONS, MOST_BYTES = 20_000, 2**24
+"""Limits of refusing a checkpoint: operations of torch, and the memory of one tensor."""
 
 
 def combinations() -> list[dict[str, str]]:
@@ -70,6 +79,32 @@ def leaves(node: Any, prefix: str = "") -> Iterator[str]:
             yield from leaves(value, f"{prefix}{key}.")
     elif prefix:
         yield prefix.rstrip(".")
+
+
+class Limited(TorchDispatchMode):
+    """Fails the test at an operation too many, or at a tensor too large."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operations = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        self.operations += 1
+        if self.operations > MOST_OPERATIONS:
+            pytest.fail(f"more than {MOST_OPERATIONS} operations, the last {func}")
+        for each in tree_leaves(made):
+            if isinstance(each, torch.Tensor) and not each.is_meta and each.untyped_storage().nbytes() > MOST_BYTES:
+                pytest.fail(f"{func} made a tensor of {tuple(each.shape)}")
+        return made
+
+
+def numbers(node: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yields the place of every whole number."""
+    for key, value in node.items() if isinstance(node, Mapping) else enumerate(node) if isinstance(node, list) else ():
+        if type(value) is int:
+            yield (*above, key)
+        yield from numbers(value, (*above, key))
 
 
 def test_there_are_files() -> None:
@@ -137,6 +172,39 @@ def test_every_mechanism_is_in_every_model_or_refused_in_a_sentence(model: str, 
     node = chosen[group]
     part = node.get("score", node.get("site", node.get("mixer", node)))
     assert part["_target_"].rpartition(".")[2] in {type(each).__name__ for each in module.modules()}
+
+
+def refused_or_built(chosen: Mapping[str, Any], options: Iterable[tuple[Any, ...]], told: Iterable[str] = ()) -> None:
+    """Enlarges each option of a model, and each size that it is told, in a checkpoint."""
+    known = sizes(chosen["model"])
+    weights = {
+        name: torch.zeros(each.shape, dtype=each.dtype) for name, each in built(chosen["model"]).state_dict().items()
+    }
+    about = {"config": chosen, "sizes": known, "data": {}}
+    for place in [*(("config", "model", *each) for each in options), *(("sizes", each) for each in told)]:
+        enlarged = copy.deepcopy(about)
+        functools.reduce(operator.getitem, place[:-1], enlarged)[place[-1]] = ENORMOUS
+        with Limited(), contextlib.suppress(CheckpointError):
+            checkpoint.module_of({"zoo": enlarged, "state_dict": weights}, "a checkpoint")
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_number_in_a_checkpoint_costs_nothing(model: str) -> None:
+    chosen = composed(f"model={model}")
+    refused_or_built(chosen, numbers(chosen["model"]), sizes(chosen["model"]))
+
+
+@pytest.mark.parametrize(("group", "name"), [(g, name) for g in MECHANISMS for name in config.options(g)])
+def test_a_number_of_a_mechanism_in_a_checkpoint_costs_nothing(group: str, name: str) -> None:
+    for model in MODELS:
+        if composed(f"model={model}")["names"][group] is None:
+            continue
+        chosen = composed(f"model={model}", f"{group}={name}")
+        with contextlib.suppress(ConfigError):
+            built(chosen["model"])
+            refused_or_built(chosen, set(numbers(chosen["model"])) - set(numbers(composed(f"model={model}")["model"])))
+            return
+    pytest.fail(f"no model takes {name}")
 
 
 @pytest.mark.parametrize("choice", combinations(), ids=lambda choice: " ".join(choice.values()))

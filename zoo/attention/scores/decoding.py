@@ -17,9 +17,10 @@ from torch.nn import functional as F
 
 from zoo.attention.checks import check_widths
 from zoo.attention.factories import sized
+from zoo.attention.initialisation import glorot_
 from zoo.attention.kernels.precision import at_least_single
 from zoo.attention.ranges import Count, NotNegative
-from zoo.attention.scores.pairwise import glorot_, prepared
+from zoo.attention.scores.pairwise import prepared
 from zoo.attention.state import AttentionState
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.support import Support
@@ -59,9 +60,8 @@ class LocationAware(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        for head in (*self.filters, *self.from_filters):
-            nn.init.xavier_uniform_(head)
-        glorot_(self.vector)
+        for each in (self.filters, self.from_filters, self.vector):
+            glorot_(each)
         nn.init.zeros_(self.bias)
 
     def forward(

@@ -33,6 +33,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention.checks import check_widths
+from zoo.attention.initialisation import glorot_
 from zoo.attention.kernels.precision import at_least_single
 from zoo.attention.ranges import Count, NotNegative, Positive
 from zoo.attention.state import AttentionState
@@ -159,8 +160,7 @@ class Concat(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        for head in self.weight:
-            nn.init.xavier_uniform_(head)
+        glorot_(self.weight)
         glorot_(self.vector)
 
     def prepare(self, key: Float[Tensor, "x g *k d"]) -> Float[Tensor, "x h *k d"]:
@@ -351,12 +351,6 @@ def prepared(score: nn.Module, key: Float[Tensor, "..."]) -> Float[Tensor, "..."
     """Calls the `prepare` of a score on keys; returns them unchanged if the score has none."""
     prepare: Callable[[Tensor], Tensor] | None = getattr(score, "prepare", None)
     return key if prepare is None else prepare(key)
-
-
-def glorot_(vectors: Float[Tensor, "h d"]) -> None:
-    """Initialises the vector of each head as a layer from d inputs to one output (Glorot & Bengio 2010)."""
-    for head in range(len(vectors)):
-        nn.init.xavier_uniform_(vectors[head : head + 1])
 
 
 def _mapped(x: Float[Tensor, "x g *n d"], weight: Float[Tensor, "h e d"]) -> Float[Tensor, "x h *n e"]:

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
+from zoo.attention.initialisation import glorot_
 from zoo.attention.kernels.precision import at_least_single, wide
 from zoo.attention.ranges import Count, Natural
-from zoo.attention.scores.pairwise import glorot_
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.support import (
     KeyFunction,
@@ -209,8 +209,7 @@ class LocalP(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        for head in self.weight:
-            nn.init.xavier_uniform_(head)
+        glorot_(self.weight)
         glorot_(self.vector)
 
     def forward(

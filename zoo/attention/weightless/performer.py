@@ -68,6 +68,8 @@ class Performer(KernelAttention):
     @torch.no_grad()
     def _draw(self, seed: int) -> None:
         self.seed.fill_(seed)
+        if self.directions.is_meta:  # the decompositions would not be on `meta`
+            return
         generator = torch.Generator("cpu").manual_seed(seed)
         heads, count, width = self.directions.shape
         self.directions.copy_(_orthogonal(heads, count, width, generator))

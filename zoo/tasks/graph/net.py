@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.attention import Attend, EdgeSupport, dropout
+from zoo.attention.initialisation import glorot_
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.graph.features import SparseFeatures
 from zoo.tasks.graph.field import Field, Hop, full_field
@@ -43,9 +44,10 @@ class Projection(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialises each head as a layer of its own (Glorot & Bengio 2010), as in the code of GAT's authors."""
-        for head in range(self.weight.shape[1]):
-            nn.init.xavier_uniform_(self.weight[:, head])
+        """Initialises each head as a layer of its own, as in the code of GAT's authors."""
+        features, heads, dim = self.weight.shape
+        with torch.no_grad():
+            self.weight.copy_(glorot_(self.weight.new_empty(heads, features, dim)).transpose(0, 1))
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
