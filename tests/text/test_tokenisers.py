@@ -68,6 +68,20 @@ def test_ascii_text_has_the_words_of_the_pattern(text: str) -> None:
     assert Words().encode(text).spans == [each.span() for each in regex.finditer(WORD, text)]
 
 
+@given(text=st.text(st.characters(exclude_categories=["Cs", "Cn", "Cf"])), which=st.integers(0, 4))
+def test_tokens_without_their_text_belong_to_the_same_words(text: str, which: int) -> None:
+    tokens = kinds()[which].encode(text)
+    assert kinds()[which].words(tokens.names) == tokens.words
+
+
+def test_words_of_tokens_that_no_text_has() -> None:
+    """Half of a character is a word of its own; the beginning of a word and an unknown token are in one."""
+    assert SUBWORDS.words(["Ġd", "o", "g", "Ã", "Ġ", "Ġ", "."]) == [0, 0, 0, 1, NO_WORD, 2, 2]
+    assert SUBWORDS.words(["Ġl", "Ã", "¤", "u"]) == [0, 0, 0, 0]
+    assert Words().words(["a", "<unk>"]) == [0, 1]
+    assert Characters().words(["a", " ", "b", "c", "."]) == [0, NO_WORD, 1, 1, 2]
+
+
 @given(text=TEXT)
 def test_characters_and_subwords_lose_nothing(text: str) -> None:
     for each in (Characters(), SUBWORDS):

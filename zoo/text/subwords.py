@@ -10,22 +10,30 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Self
 
 import regex
 
 from zoo.errors import CheckpointError, ConfigError, DataError
 from zoo.text.tokens import NO_WORD, Span, Tokens
-from zoo.text.words import WORD
+from zoo.text.words import WORD, words_of
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 _BYTES = 256
 _LARGEST = 1 << 20
+_SAME = (*range(33, 127), *range(161, 173), *range(174, 256))
+_LETTERS = {chr(byte): byte for byte in _SAME} | {
+    chr(_BYTES + number): byte for number, byte in enumerate(sorted({*range(_BYTES)}.difference(_SAME)))
+}
+"""The byte that each letter of a piece stands for."""
 _SPACES = regex.compile(r"\s*")
 # A word includes the one space before it.
-_PARTS = "|".join([*(f" ?{kind}" for kind in WORD.split("|")), r"\s+(?!\S)", r"\s+"])
+_WORDS = "|".join(f" ?{kind}" for kind in WORD.split("|"))
+_PARTS = "|".join([_WORDS, r"\s+(?!\S)", r"\s+"])
+_SPACED_WORD = regex.compile(_WORDS)
 
 
 class Subwords:
@@ -83,6 +91,15 @@ class Subwords:
         from tokenizers.decoders import ByteLevel
 
         return str(ByteLevel().decode(list(names))).removeprefix(" ")
+
+    def words(self, names: Sequence[str]) -> list[int]:
+        pieces = [bytes(map(_LETTERS.__getitem__, name)) for name in names]
+        text = b"".join(pieces).decode("utf-8", "surrogateescape")
+        sizes = [len(character.encode("utf-8", "surrogateescape")) for character in text]
+        character = [number for number, size in enumerate(sizes) for _ in range(size)]
+        ends = accumulate(map(len, pieces), initial=0)
+        spans = ((character[start], character[end - 1] + 1) for start, end in pairwise(ends))
+        return words_of((each.span() for each in _SPACED_WORD.finditer(text)), spans, len(text))
 
     def state(self) -> dict[str, Any]:
         return {"kind": "subwords", "lower": self.lower, "pieces": list(self.pieces), "merges": list(self._merges)}

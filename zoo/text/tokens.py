@@ -50,6 +50,12 @@ class Tokeniser(Protocol):
     def decode(self, names: Sequence[str]) -> str:
         """Joins tokens to a text."""
 
+    def words(self, names: Sequence[str]) -> list[int]:
+        """Returns the number of each token's word, from 0, or `NO_WORD`, in the text that `decode` makes of them.
+
+        Of the tokens that `encode` returns, these are `Tokens.words`.
+        """
+
     def state(self) -> dict[str, Any]:
         """Returns what `from_state` needs, in plain types, for the checkpoint."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
 from typing import Any, ClassVar, Self
 
 import regex
@@ -64,6 +65,9 @@ class Words(_Unlearned):
             parts.append(name)
         return "".join(parts)
 
+    def words(self, names: Sequence[str]) -> list[int]:
+        return list(range(len(names)))
+
 
 class Characters(_Unlearned):
     """Splits texts into characters, including white space. `decode` restores the text, except for case if `lower`.
@@ -83,6 +87,18 @@ class Characters(_Unlearned):
 
     def decode(self, names: Sequence[str]) -> str:
         return "".join(names)
+
+    def words(self, names: Sequence[str]) -> list[int]:
+        ends = [*accumulate(map(len, names), initial=0)]
+        return words_of(_word_spans("".join(names)), pairwise(ends), ends[-1])
+
+
+def words_of(words: Iterable[Span], spans: Iterable[Span], length: int) -> list[int]:
+    """Returns the number of the first word that each span has a part of, or `NO_WORD`, in a text of this length."""
+    owner = [NO_WORD] * length
+    for number, (start, end) in enumerate(words):
+        owner[start:end] = [number] * (end - start)
+    return [next((word for word in owner[start:end] if word != NO_WORD), NO_WORD) for start, end in spans]
 
 
 def _word_spans(text: str) -> list[Span]:
