@@ -5,15 +5,32 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from zoo.errors import CheckpointError
 from zoo.text import Tokeniser, Tokens, Vocabulary, tokeniser_from_state
+from zoo.text.tokens import NO_WORD
 from zoo.text.vocabulary import Special
 
 SPECIALS: tuple[Special, ...] = ("pad", "unknown", "begin", "end")
 """The special tokens of every vocabulary of a text that is written or read by a generating model."""
 PAD, UNKNOWN, BEGIN, END = range(4)
+
+
+class Spelled(NamedTuple):
+    """The words of a text, and the number of each token's word, or `NO_WORD`."""
+
+    words: Sequence[str]
+    owners: Sequence[int]
+
+    @classmethod
+    def of_pieces(cls, pieces: Sequence[str], owners: Sequence[int]) -> Spelled:
+        """Joins tokens, as they stand in a text, to words."""
+        words = [""] * (max(owners, default=NO_WORD) + 1)
+        for piece, owner in zip(pieces, owners, strict=True):
+            if owner != NO_WORD:
+                words[owner] += piece
+        return cls(words, owners)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,3 +72,13 @@ class Language:
         """Joins tokens to a text. Special tokens are left out, except the unknown token."""
         text: str = self.tokeniser.decode(self.vocabulary.tokens(numbers))
         return text
+
+    def spelled(self, numbers: Iterable[int]) -> Spelled:
+        """Returns the words of tokens, none of which is special except the unknown token."""
+        names = self.vocabulary.tokens(numbers)
+        owners = self.tokeniser.words(names)
+        parts: list[list[str]] = [[] for _ in range(max(owners, default=NO_WORD) + 1)]
+        for name, owner in zip(names, owners, strict=True):
+            if owner != NO_WORD:
+                parts[owner].append(name)
+        return Spelled([self.tokeniser.decode(each).strip() for each in parts], owners)

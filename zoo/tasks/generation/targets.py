@@ -45,6 +45,15 @@ class Targets:
         """The tokens that a decoder reads at each step: the begin, then the texts without their last tokens."""
         return for_later(lambda: torch.cat([torch.full_like(self.tokens[:, :1], BEGIN), self.tokens[:, :-1]], 1))
 
+    def some(self, numbers: Int[Tensor, " s"]) -> Targets:
+        """Returns some of the texts, without the padding that none of them needs."""
+        return Targets(*some_rows(self.tokens, self.lengths, numbers))
+
+    def texts(self) -> list[list[int]]:
+        """Returns the tokens of each text, without the end."""
+        rows = zip(self.tokens.tolist(), self.lengths.tolist(), strict=True)
+        return [tokens[: length - 1] for tokens, length in rows]
+
     def to(self, device: torch.device | str) -> Targets:
         return moved(self, device)
 
@@ -59,3 +68,11 @@ def padded(rows: Sequence[Sequence[int]]) -> tuple[Int[Tensor, "b n"], Int[Tenso
 def real(lengths: Int[Tensor, " b"], longest: int) -> Bool[Tensor, "b n"]:
     """Returns the mask of the places that are not padding."""
     return torch.arange(longest, device=lengths.device) < lengths.unsqueeze(1)
+
+
+def some_rows(
+    tokens: Int[Tensor, "b n"], lengths: Int[Tensor, " b"], numbers: Int[Tensor, " s"]
+) -> tuple[Int[Tensor, "s m"], Int[Tensor, " s"]]:
+    """Returns some rows of a padded matrix, without the padding that none of them needs, and their lengths."""
+    lengths = lengths[numbers]
+    return tokens[numbers, : int(lengths.max()) if len(lengths) else 0], lengths

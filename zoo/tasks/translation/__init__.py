@@ -2,4 +2,10 @@
 
 from zoo.lazy import exports
 
-__getattr__, __all__ = exports(__name__, {"nets.transformer_translator": ["TransformerTranslator"]})
+__getattr__, __all__ = exports(
+    __name__,
+    {
+        "nets.transformer_translator": ["TransformerTranslator"],
+        "translator": ["Translator"],
+    },
+)

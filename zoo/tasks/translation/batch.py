@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -14,7 +14,7 @@ from zoo.attention import DenseSupport
 from zoo.attention.kernels.kept import for_later
 from zoo.tasks.batches import moved
 from zoo.tasks.generation.language import Language
-from zoo.tasks.generation.targets import Targets, padded, real
+from zoo.tasks.generation.targets import Targets, padded, real, some_rows
 
 Link = tuple[int, int]
 """A target token and the source token that it was made of, each by its place in its text."""
@@ -97,8 +97,7 @@ class Source:
 
     def some(self, numbers: Int[Tensor, " s"]) -> Source:
         """Returns some of the texts, without the padding that none of them needs."""
-        lengths = self.lengths[numbers]
-        return Source(self.tokens[numbers, : int(lengths.max()) if len(lengths) else 0], lengths)
+        return Source(*some_rows(self.tokens, self.lengths, numbers))
 
     def to(self, device: torch.device | str) -> Source:
         return moved(self, device)
@@ -148,6 +147,27 @@ class Pairs:
     def to(self, device: torch.device | str) -> Pairs:
         return moved(self, device)
 
+    def some(self, numbers: Sequence[int]) -> Pairs:
+        """Returns some of the pairs, without the padding that none of them needs."""
+        chosen = torch.tensor(numbers, device=self.source.lengths.device)
+        source, targets = self.source.some(chosen), None if self.targets is None else self.targets.some(chosen)
+        gold = None
+        if self.gold is not None and targets is not None:
+            gold = self.gold[chosen, : targets.tokens.shape[1], : source.tokens.shape[1]]
+        return replace(
+            self,
+            source=source,
+            targets=targets,
+            ids=tuple(self.ids[number] for number in numbers),
+            splits=tuple(self.splits[number] for number in numbers),
+            gold=gold,
+            written=None if self.written is None else tuple(self.written[number] for number in numbers),
+        )
+
+    def with_targets(self, targets: Targets) -> Pairs:
+        """Returns the pairs with other translations, whose alignment is not known."""
+        return replace(self, targets=targets, gold=None)
+
     def _with_gold(self, links: Sequence[Sequence[Link] | None]) -> Pairs:
         known = [each for each in links if each is not None]
         if self.targets is None or len(known) < len(self):
@@ -156,4 +176,4 @@ class Pairs:
         at = [(number, target, source) for number, each in enumerate(known) for target, source in each]
         if at:
             gold[tuple(torch.tensor(at).T)] = True
-        return Pairs(self.source, self.targets, self.ids, self.splits, gold, self.languages, self.written)
+        return replace(self, gold=gold)

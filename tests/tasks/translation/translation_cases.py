@@ -1,0 +1,108 @@
+"""A small translator and small pairs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from zoo.attention import Additive, AttendFactory, Memory, MultiHead, Softmax
+from zoo.attention.state import of_beams
+from zoo.tasks.generation.language import Language
+from zoo.tasks.generation.net import GeneratingNet
+from zoo.tasks.translation import Translator
+from zoo.tasks.translation.batch import Languages, Pair, Pairs, Source, Written
+from zoo.text import Words
+from zoo.training import Optimisation
+
+SOURCES = ["ein hund läuft .", "zwei kleine hunde laufen dort", "hund", "ein mann und ein hund"]
+TARGETS = ["a dog runs .", "two small dogs run there", "dog", "a man and a dog"]
+
+
+def languages() -> Languages:
+    counts = [Counter(" ".join(texts).split()) for texts in (SOURCES, TARGETS)]
+    return Languages(*(Language.learned(Words(), count) for count in counts))
+
+
+def pair(number: int, of: Languages, *, links: Any = "diagonal") -> Pair:
+    source, target = SOURCES[number], TARGETS[number]
+    tokens, numbers = of.source.encode(source)
+    if links == "diagonal":
+        links = [(place, place) for place in range(len(target.split()))]
+    written = Written(source, [target], [source[a:b] for a, b in tokens.spans], tokens.words)
+    return Pair(numbers, of.target.encode(target)[1], f"pair {number}", "test", links, written)
+
+
+def pairs(which: Sequence[int] = range(4), **options: Any) -> Pairs:
+    of = languages()
+    return Pairs.of([pair(number, of, **options) for number in which], of)
+
+
+class State(NamedTuple):
+    hidden: Tensor
+    memory: Memory
+
+
+class Small(GeneratingNet):
+    """A GRU that attends to embedded words."""
+
+    align = "attend.attend"
+
+    def __init__(self, *, source_words: int, target_words: int, dim: int = 8) -> None:
+        super().__init__()
+        self.encoder = nn.Embedding(source_words, dim)
+        self.embed = nn.Embedding(target_words, dim)
+        self.attend = MultiHead(dim=dim, heads=1, attend=AttendFactory(score=Additive, normalise=Softmax))
+        self.cell = nn.GRUCell(2 * dim, dim)
+        self.dropout = nn.Dropout(0.1)
+        self.head = nn.Linear(2 * dim, target_words)
+
+    def features(self, source: Source, read: Tensor) -> Tensor:
+        state, steps = self.start(source), []
+        for number in range(read.shape[1]):
+            features, state = self._step(read[:, number : number + 1], state)
+            steps.append(features)
+        return torch.cat(steps, 1)
+
+    def vocabularies(self) -> Mapping[str, Mapping[str, int]]:
+        target = {"embed.weight": 0, "head.weight": 0, "head.bias": 0}
+        return {"source_tokens": {"encoder.weight": 0}, "target_tokens": target}
+
+    def start(self, source: Source) -> State:
+        x = self.encoder(source.tokens)
+        memory = self.attend.prepare(x, source.support)
+        hidden = (x * source.is_real.unsqueeze(-1)).sum(1, keepdim=True) / source.lengths.view(-1, 1, 1)
+        tracked = self.attend.attend.start(hidden.unsqueeze(1), memory.key, memory.support)
+        return State(hidden, replace(memory, attention=tracked))
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        features, state = self._step(tokens, state)
+        return self.head(self.dropout(features)), state
+
+    def reorder(self, state: State, beams: Tensor) -> State:
+        return State(of_beams(state.hidden, beams), state.memory.of_rows(beams))
+
+    def select(self, state: State, sentences: Tensor) -> State:
+        return State(state.hidden[sentences], state.memory.reorder(sentences))
+
+    def covered(self, state: State) -> Tensor:
+        assert state.memory.attention is not None
+        return state.memory.attention.total[:, 0].masked_fill(~state.memory.support.permitted[:, 0], 1.0)
+
+    def _step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        context, memory = self.attend.look(state.hidden, state.memory, side_by_side=True)
+        x = torch.cat([self.embed(tokens), context], -1)
+        hidden = self.cell(x.flatten(0, 1), state.hidden.flatten(0, 1)).view_as(state.hidden)
+        return torch.cat([hidden, context], -1), State(hidden, memory)
+
+
+def translator(net: Any = Small, **options: Any) -> Translator:
+    torch.default_generator.manual_seed(0)
+    of = languages()
+    optimisation = Optimisation(optimizer=torch.optim.Adam)
+    sizes = {"source_words": len(of.source), "target_words": len(of.target)}
+    return Translator(net=net, optimisation=optimisation, **sizes, **options).double()

@@ -1,0 +1,74 @@
+"""How a model writes texts on its own: by search, or at random."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from zoo.attention.ranges import Count, NotNegative
+from zoo.data.loader import hashed_seed
+from zoo.decoding import BeamSearch, Hypothesis, Sampling
+from zoo.tasks.generation.language import BEGIN, END, PAD
+from zoo.tasks.generation.net import GeneratingNet
+
+
+@dataclass(frozen=True)
+class Longest:
+    """The largest number of tokens of a text, its end included: factor times the length of its source, plus constant.
+
+    Args:
+        factor: Share of the length of the source.
+        constant: Tokens that every text may have.
+    """
+
+    factor: NotNegative = 1.5
+    constant: Count = 10
+
+    def __call__(self, lengths: Int[Tensor, " b"]) -> Int[Tensor, " b"]:
+        return (lengths * self.factor).long() + self.constant
+
+
+@dataclass(frozen=True)
+class Writing:
+    """A way to write the texts of a batch. Padding and the begin are never written.
+
+    Args:
+        search: Beam search, greedy search if its width is 1, or sampling.
+        longest: Limit of lengths.
+        seed: Seed of samples. What is drawn for an example depends on this seed and its name alone.
+    """
+
+    search: BeamSearch | Sampling
+    longest: Longest
+    seed: int = 0
+
+    def __call__(self, net: GeneratingNet, source: Any, ids: Sequence[str]) -> list[list[Hypothesis]]:
+        """Returns the hypotheses of each example, best first.
+
+        Args:
+            net: The net, in evaluation mode.
+            source: What is read, with `lengths`.
+            ids: Names of the examples.
+        """
+        given = self.search.constraints
+        search = replace(self.search, constraints=replace(given, never=(*given.never, PAD, BEGIN)))
+        begin = begins(source)
+        limits = self.longest(source.lengths)
+        if isinstance(search, Sampling):
+            seeds = [hashed_seed("writing", self.seed, name) for name in ids]
+            return search(net, source, begin, end=END, longest=limits, seeds=seeds)
+        return search(net, source, begin, end=END, longest=limits)
+
+    def greedy(self) -> Writing:
+        """Returns greedy search with the same limits and constraints."""
+        return replace(self, search=BeamSearch(width=1, constraints=self.search.constraints))
+
+
+def begins(source: Any) -> Int[Tensor, " b"]:
+    """Returns the first token that a decoder reads, for each example."""
+    return torch.full_like(source.lengths, BEGIN)
