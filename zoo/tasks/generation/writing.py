@@ -12,7 +12,9 @@ from torch import Tensor
 
 from zoo.attention.ranges import Count, NotNegative
 from zoo.data.loader import hashed_seed
-from zoo.decoding import BeamSearch, Hypothesis, Sampling
+from zoo.decoding.beam import BeamSearch
+from zoo.decoding.hypothesis import Hypothesis
+from zoo.decoding.sampling import Sampling
 from zoo.tasks.generation.language import BEGIN, END, PAD
 from zoo.tasks.generation.net import GeneratingNet
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from zoo.decoding import Hypothesis
+from zoo.decoding.hypothesis import Hypothesis
 from zoo.maps.score import alignment_counts, pointing
 from zoo.tasks.generation.alignment import Forced, by_word, heaviest_links, links_by_word
 from zoo.tasks.generation.language import Spelled

@@ -12,7 +12,8 @@ from torch.nn import functional as F
 
 from zoo.attention import AttentionMap, DenseSupport, sites
 from zoo.attention.ranges import Count, Rate
-from zoo.decoding import BeamSearch, Hypothesis
+from zoo.decoding.beam import BeamSearch
+from zoo.decoding.hypothesis import Hypothesis
 from zoo.errors import ConfigError
 from zoo.tasks.contract import Invariance, Task
 from zoo.tasks.generation.alignment import Forced, read_again
