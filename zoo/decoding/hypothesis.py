@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -17,6 +18,10 @@ class Hypothesis:
     """Natural logarithm of the probability of the tokens, the end included if there is one."""
     ended: bool
     """False if the largest length was reached, or nothing more was allowed, before the end."""
+
+    @property
+    def probability(self) -> float:
+        return math.exp(self.log_probability)
 
     def target(self, end: int) -> tuple[int, ...]:
         """Returns the tokens, the end included if the hypothesis has ended: the targets of its steps."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from zoo.attention import Additive, AttendFactory, Memory, MultiHead, Softmax
 from zoo.attention.state import of_beams
-from zoo.tasks.generation.language import Language
+from zoo.tasks.generation.language import END, Language
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.translation import Translator
 from zoo.tasks.translation.batch import Languages, Pair, Pairs, Source, Written
@@ -98,6 +98,28 @@ class Small(GeneratingNet):
         x = torch.cat([self.embed(tokens), context], -1)
         hidden = self.cell(x.flatten(0, 1), state.hidden.flatten(0, 1)).view_as(state.hidden)
         return torch.cat([hidden, context], -1), State(hidden, memory)
+
+
+class Knowing(Small):
+    """Writes what it is told."""
+
+    texts: tuple[list[int], ...] = ()
+
+    def start(self, source: Any) -> Any:
+        self.at, self.rows = 0, torch.arange(len(source))
+        return super().start(source)
+
+    def select(self, state: Any, sentences: Tensor) -> Any:
+        self.rows = self.rows[sentences]
+        return super().select(state, sentences)
+
+    def step(self, tokens: Tensor, state: Any) -> Any:
+        logits, state = super().step(tokens, state)
+        sure = torch.full_like(logits, -20.0)
+        for row, text in enumerate(self.rows.tolist()):
+            sure[row, :, [*self.texts[text], END][min(self.at, len(self.texts[text]))]] = 20.0
+        self.at += 1
+        return sure, state
 
 
 def translator(net: Any = Small, **options: Any) -> Translator:

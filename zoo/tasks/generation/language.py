@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -71,6 +71,15 @@ class Language:
     def text(self, numbers: Iterable[int]) -> str:
         """Joins tokens to a text. Special tokens are left out, except the unknown token."""
         text: str = self.tokeniser.decode(self.vocabulary.tokens(numbers))
+        return text
+
+    def text_with(self, numbers: Sequence[int], replaced: Mapping[int, str]) -> str:
+        """Joins tokens to a text, with some of them replaced by words, by their places."""
+        names: list[str] = []
+        for place, number in enumerate(numbers):
+            known = self.vocabulary.tokens([number])
+            names += self.tokeniser.encode(replaced[place]).names if place in replaced else known
+        text: str = self.tokeniser.decode(names)
         return text
 
     def spelled(self, numbers: Iterable[int]) -> Spelled:

@@ -66,6 +66,11 @@ class Writing:
             return search(net, source, begin, end=END, longest=limits, seeds=seeds)
         return search(net, source, begin, end=END, longest=limits)
 
+    @property
+    def count(self) -> int:
+        """The largest number of texts for each example."""
+        return self.search.draws if isinstance(self.search, Sampling) else self.search.best
+
     def greedy(self) -> Writing:
         """Returns greedy search with the same limits and constraints."""
         return replace(self, search=BeamSearch(width=1, constraints=self.search.constraints))

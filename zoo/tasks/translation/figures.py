@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torchmetrics import Metric
 
@@ -136,7 +136,10 @@ class Figures(nn.Module):
         self._update("test/uncovered", [missed, sum(is_word)])
         self._update("test/reordered", reordered(heaviest_links(weights)))
 
-    def _aligned(self, weights: Float[Tensor, "words places"], gold: Tensor) -> None:
+    def _aligned(self, weights: Float[Tensor, "words places"], gold: Bool[Tensor, "words places"]) -> None:
+        """Of the words that have an origin: the weights of the others must lie somewhere too."""
+        has_gold = gold.any(1)
+        weights, gold = weights[has_gold], gold[has_gold]
         self._update("truth/pointing", pointing(weights, gold))
         self._update("truth/one_off", one_off(weights, gold))
         self._update("truth/alignment_error", alignment_counts(weights, gold))
@@ -163,7 +166,7 @@ def gold_links(batch: Pairs, number: int, target: Spelled, source: Spelled) -> s
     return links_by_word(found, target.owners, source.owners)
 
 
-def gold_of(links: Iterable[tuple[int, int]], weights: Float[Tensor, "words places"]) -> Tensor:
+def gold_of(links: Iterable[tuple[int, int]], weights: Float[Tensor, "words places"]) -> Bool[Tensor, "words places"]:
     """Returns links as a mask."""
     gold = torch.zeros(weights.shape, dtype=torch.bool, device=weights.device)
     for to, of in links:
@@ -171,14 +174,12 @@ def gold_of(links: Iterable[tuple[int, int]], weights: Float[Tensor, "words plac
     return gold
 
 
-def one_off(weights: Float[Tensor, "words places"], gold: Tensor) -> Float[Tensor, " n"]:
-    """Returns for each target word with gold 1 if its heaviest source word is not gold and the one beside it is."""
+def one_off(weights: Float[Tensor, "words places"], gold: Bool[Tensor, "words places"]) -> Float[Tensor, " n"]:
+    """Returns for each target word 1 if its heaviest source word is not gold and one beside it is, else 0."""
     beside = torch.zeros_like(gold)
     beside[:, 1:] |= gold[:, :-1]
     beside[:, :-1] |= gold[:, 1:]
-    has_gold = gold.any(1)
-    at = weights[has_gold].argmax(1, keepdim=True)
-    return (beside[has_gold] & ~gold[has_gold]).gather(1, at).squeeze(1).double()
+    return (beside & ~gold).gather(1, weights.argmax(1, keepdim=True)).squeeze(1).double()
 
 
 def reordered(links: Sequence[tuple[int, int]]) -> tuple[int, int]:

@@ -15,14 +15,17 @@ from zoo.attention.ranges import Count, Rate
 from zoo.decoding.beam import BeamSearch
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.errors import ConfigError
+from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import Invariance, Task
 from zoo.tasks.generation.alignment import Forced, read_again
 from zoo.tasks.generation.language import END
 from zoo.tasks.generation.net import GeneratingNet
+from zoo.tasks.generation.options import WRITING_OPTIONS, chosen
 from zoo.tasks.generation.scheduled import ScheduledSampling, partly_free
 from zoo.tasks.generation.scores import corpus_score
 from zoo.tasks.generation.targets import Targets
 from zoo.tasks.generation.writing import Longest, Writing
+from zoo.tasks.translation.answers import answers
 from zoo.tasks.translation.batch import Pairs
 from zoo.tasks.translation.figures import Figures
 from zoo.text import BLEU, CHRF
@@ -151,16 +154,32 @@ class Translator(Task):
             "split": list(batch.splits),
             "label": label,
             "prediction": [texts[0] for texts in self._texts(batch, written)],
-            "probability": [_probability(best) for best, *_ in written],
+            "probability": [best.probability for best, *_ in written],
             "score": [best.score for best, *_ in written],
             "loss": losses,
         }
+
+    predict_options = (
+        *WRITING_OPTIONS,
+        CommandOption(name="alignments", kind=None, help="which word each word was made of: 0-0 1-2, source first"),
+        CommandOption(name="replace-unknown", kind=None, help="unknown words become the source word attended to most"),
+    )
+
+    def predictor(
+        self, *, alignments: bool = False, replace_unknown: bool = False, **how: Any
+    ) -> Callable[[Any], dict[str, list[Any]]]:
+        """`zoo predict`: the translations of each text."""
+        writing = chosen(self.writing, **how)
+        asked = [name for name, is_on in (("alignments", alignments), ("replace-unknown", replace_unknown)) if is_on]
+        if asked and self.net.align is None:
+            raise ConfigError(f"--{asked[0]}: this model has no attention to its source")
+        return lambda batch: answers(self, batch, writing, alignments=alignments, replace_unknown=replace_unknown)
 
     def protocol(self) -> str:
         search = self.writing.search
         assert isinstance(search, BeamSearch)
         ranking = search.ranking
-        parts = [f"beam {search.width}", f"length {_described(ranking.length)}", f"coverage {ranking.coverage:g}"]
+        parts = [f"beam {search.width}", f"length {ranking.length}", f"coverage {ranking.coverage:g}"]
         constraints = search.constraints
         parts += [f"shortest {constraints.shortest}"] * bool(constraints.shortest)
         parts += [f"no {constraints.unrepeated} tokens twice"] * (constraints.unrepeated is not None)
@@ -232,12 +251,3 @@ def references(batch: Pairs) -> list[Sequence[str]]:
     """Returns the given translations of each text as people wrote them."""
     assert batch.written is not None
     return [each.references for each in batch.written]
-
-
-def _probability(hypothesis: Hypothesis) -> float:
-    return float(torch.tensor(hypothesis.log_probability, dtype=torch.float64).exp())
-
-
-def _described(rule: object) -> str:
-    """'GNMTLength(alpha=0.6)' for a rule of lengths."""
-    return repr(rule)
