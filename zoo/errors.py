@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 
 _LISTED = 30
@@ -104,6 +105,11 @@ def some_of(names: Sequence[str]) -> str:
     shown = ", ".join(repr(name) for name in names[:5])
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return f"{shown}{more} {'is' if len(names) == 1 else 'are'}"
+
+
+def warn(text: str) -> None:
+    """Warns of something that was left out or is not as it should be, and does not stop the run."""
+    warnings.warn(text, UserWarning, stacklevel=2)
 
 
 class InterruptedRunError(ZooError):

@@ -1,4 +1,4 @@
-"""Chooses the examples that are held out, where the user does not."""
+"""Names of splits, and the choice of the examples that are held out where the user does not choose."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import numpy as np
 from jaxtyping import Int
 
 TRAIN, VAL, TEST, NONE = 0, 1, 2, -1
+SPLITS = ("train", "val", "test")
+"""The names of `TRAIN`, `VAL` and `TEST`."""
 _SHARE = 0.2
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
@@ -30,7 +31,7 @@ class Targets:
     @classmethod
     def of(cls, texts: Sequence[Sequence[int]]) -> Targets:
         """Makes a batch of texts, which are given without their ends."""
-        return cls(*padded([[*text, END] for text in texts]))
+        return cls(*padded(texts, last=[END]))
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -58,11 +59,19 @@ class Targets:
         return moved(self, device)
 
 
-def padded(rows: Sequence[Sequence[int]]) -> tuple[Int[Tensor, "b n"], Int[Tensor, " b"]]:
-    """Returns rows of tokens as a matrix, and their lengths."""
-    longest = max(map(len, rows), default=0)
-    tokens = torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows], dtype=torch.long)
-    return tokens.view(len(rows), longest), torch.tensor([len(row) for row in rows], dtype=torch.long)
+def padded(rows: Sequence[Sequence[int]], last: Sequence[int] = ()) -> tuple[Int[Tensor, "b n"], Int[Tensor, " b"]]:
+    """Returns rows of tokens as a matrix, and their lengths.
+
+    Args:
+        rows: The rows, as lists or arrays.
+        last: Tokens that follow each row.
+    """
+    lengths = np.array([len(row) + len(last) for row in rows], dtype=np.int64)
+    tokens = np.full((len(rows), lengths.max(initial=0)), PAD, dtype=np.int64)
+    for place, (row, end) in enumerate(zip(rows, lengths.tolist(), strict=True)):
+        tokens[place, : len(row)] = row
+        tokens[place, len(row) : end] = last
+    return torch.from_numpy(tokens), torch.from_numpy(lengths)
 
 
 def real(lengths: Int[Tensor, " b"], longest: int) -> Bool[Tensor, "b n"]:

@@ -5,6 +5,8 @@ from zoo.lazy import exports
 __getattr__, __all__ = exports(
     __name__,
     {
+        "data.pair_data": ["PairData"],
+        "data.sources": ["multi30k", "planted_translation", "text_pairs"],
         "nets.transformer_translator": ["TransformerTranslator"],
         "translator": ["Translator"],
     },

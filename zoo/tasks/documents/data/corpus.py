@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,12 +12,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int
 
-from zoo.data.splits import NONE, TEST, TRAIN, VAL, stratified
+from zoo.data.splits import NONE, SPLITS, TEST, TRAIN, VAL, stratified
 from zoo.data.tables import message, parse_number
-from zoo.errors import DataError, nearest, some_of
+from zoo.errors import DataError, nearest, some_of, warn
 from zoo.tasks.documents.labels import Targets
-
-SPLITS = ("train", "val", "test")
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +180,3 @@ class Gathered:
             ]
             if lacking:
                 warn(f"{self.source}: {some_of(lacking)} not in every split, for want of texts.")
-
-
-def warn(text: str) -> None:
-    warnings.warn(text, UserWarning, stacklevel=2)

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Int
 
 from zoo.attention.ranges import Count, Share
+from zoo.data.splits import SPLITS
 from zoo.data.tables import parse_number
 from zoo.errors import CheckpointError, ConfigError
 from zoo.forms import Where
@@ -23,7 +24,7 @@ from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import TaskData
 from zoo.tasks.documents.batch import Document, Documents
 from zoo.tasks.documents.data.augmentation import Augmentation, Augmented
-from zoo.tasks.documents.data.corpus import SPLITS, Corpus
+from zoo.tasks.documents.data.corpus import Corpus
 from zoo.tasks.documents.data.encoding import Splitting, counted, numbered
 from zoo.tasks.documents.data.files import Reading, read_texts_at, texts_as_written
 from zoo.tasks.documents.labels import LabelSet

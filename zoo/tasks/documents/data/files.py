@@ -10,15 +10,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from zoo.data.json_lines import JSONTable
 from zoo.data.lines import Lines
+from zoo.data.on_demand import ColumnTexts, JoinedTexts
 from zoo.data.records import NUL
-from zoo.data.splits import NONE
+from zoo.data.splits import NONE, SPLITS
 from zoo.data.tables import OnBadRow, Row, RowError, Table, collected, message, read_table, skip_hint
-from zoo.errors import DataError, some_of
-from zoo.tasks.documents.data.corpus import SPLITS, Corpus, Gathered, warn
+from zoo.errors import DataError, some_of, warn
+from zoo.tasks.documents.data.corpus import Corpus, Gathered
 from zoo.tasks.documents.labels import Targets
 from zoo.text.markup import without_markup
 
@@ -53,19 +52,6 @@ class TextError(RowError):
     """A text file that cannot be read."""
 
 
-class _LineTexts(Sequence[str]):
-    """The texts of a JSONL file, read from it when they are asked for; eight bytes a text are in memory."""
-
-    def __init__(self, table: JSONTable, lines: Lines, numbers: Sequence[int], column: str) -> None:
-        self.table, self.lines, self.numbers, self.column = table, lines, array("q", numbers), column
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, number: Any) -> Any:
-        return self.table.row(self.lines, self.numbers[number]).text(self.column)
-
-
 class _FileTexts(Sequence[str]):
     """The texts of files, read when they are asked for."""
 
@@ -77,21 +63,6 @@ class _FileTexts(Sequence[str]):
 
     def __getitem__(self, number: Any) -> Any:
         return read_text(self.paths[number], self.most)
-
-
-class _Joined(Sequence[str]):
-    """The texts of several sources, one after another."""
-
-    def __init__(self, parts: Sequence[Sequence[str]]) -> None:
-        self.parts = parts
-        self.ends = np.cumsum([len(part) for part in parts])
-
-    def __len__(self) -> int:
-        return int(self.ends[-1]) if len(self.ends) else 0
-
-    def __getitem__(self, number: Any) -> Any:
-        part = int(np.searchsorted(self.ends, range(len(self))[number], side="right"))
-        return self.parts[part][number - (int(self.ends[part - 1]) if part else 0)]
 
 
 def read_text_table(path: Path, reading: Reading, *, cache: Path | None, split_seed: int) -> Corpus:
@@ -171,7 +142,7 @@ def read_texts_at(paths: Sequence[Path], reading: Reading, known: Sequence[str])
             named = label if reading.targets != "multi" and label in known else None
             gathered.add(str(file), named, NONE, None, _refusal(file))
         parts.append(_FileTexts(files, reading.most_characters))
-    return gathered.corpus(_Joined(parts), 0)
+    return gathered.corpus(JoinedTexts(parts), 0)
 
 
 def texts_as_written(texts: Sequence[str], first: int, targets: Targets, known: Sequence[str]) -> Corpus:
@@ -239,7 +210,7 @@ def _table(
         warn(f"{path}: {some_of(unused)} not used; a text has a label, and perhaps an id and a split.")
     if lines is not None:
         assert isinstance(table, JSONTable)
-        return _LineTexts(table, lines, numbers, reading.text)
+        return ColumnTexts(table, lines, numbers, reading.text)
     return texts
 
 

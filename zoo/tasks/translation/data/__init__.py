@@ -1,1 +1,1 @@
-"""Texts with their translations: sources, and batches of them."""
+"""Pairs of texts as they are read, and the batches that are made of them."""

@@ -12,8 +12,6 @@ from jaxtyping import Bool, Int, UInt8
 
 from zoo.tasks.vision.batch import Picture
 
-SPLITS = ("train", "val", "test")
-
 
 @dataclass(frozen=True, eq=False)
 class PictureSet:

@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from zoo.data.splits import SPLITS
 from zoo.data.tables import Row, Table, message, read_table
-from zoo.errors import DataError, some_of
-from zoo.tasks.vision.data.dataset import SPLITS, PictureSet
+from zoo.errors import DataError, some_of, warn
+from zoo.tasks.vision.data.dataset import PictureSet
 from zoo.tasks.vision.data.folders import Walk, by_folder_names, check_folder, class_folders
 from zoo.tasks.vision.data.listing import (
     Entry,
@@ -20,7 +21,6 @@ from zoo.tasks.vision.data.listing import (
     split_up,
     usable,
     verified,
-    warn,
     warn_of_animated,
 )
 from zoo.tasks.vision.data.picture import PictureError

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from zoo.data.splits import SPLITS
 from zoo.data.tables import message
-from zoo.errors import DataError
-from zoo.tasks.vision.data.dataset import SPLITS
-from zoo.tasks.vision.data.listing import Entry, counted, warn
+from zoo.errors import DataError, warn
+from zoo.tasks.vision.data.listing import Entry, counted
 from zoo.tasks.vision.data.picture import SUFFIXES
 
 _SPLIT_NAMES = {"training": "train", "valid": "val", "validation": "val", "dev": "val", "testing": "test"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,10 +13,10 @@ import numpy as np
 from jaxtyping import UInt8
 from torch import Tensor
 
-from zoo.data.splits import NONE, stratified
+from zoo.data.splits import NONE, SPLITS, stratified
 from zoo.data.tables import OnBadRow, collected, is_collecting, message, skip_hint
-from zoo.errors import ConfigError, DataError, nearest, some_of
-from zoo.tasks.vision.data.dataset import SPLITS, PictureSet
+from zoo.errors import ConfigError, DataError, nearest, some_of, warn
+from zoo.tasks.vision.data.dataset import PictureSet
 from zoo.tasks.vision.data.picture import MOST_PIXELS, Channels, PictureError, read_header, read_picture
 
 
@@ -164,10 +163,6 @@ def warn_of_animated(source: Path, names: list[str]) -> None:
     if names:
         have = "has more frames or pages" if len(names) == 1 else "have more frames or pages"
         warn(f"{source}: {counted(len(names), 'file')} {have} than one, the first is read (such as {names[0]}).")
-
-
-def warn(text: str) -> None:
-    warnings.warn(text, UserWarning, stacklevel=2)
 
 
 def counted(number: int, one: str, many: str = "") -> str:

@@ -21,8 +21,9 @@ from sklearn.datasets import load_digits
 
 from zoo.attention.ranges import Count, Natural, Seed
 from zoo.data.generated import check_numbers
+from zoo.data.splits import SPLITS
 from zoo.errors import ConfigError
-from zoo.tasks.vision.data.dataset import SPLITS, PictureSet
+from zoo.tasks.vision.data.dataset import PictureSet
 
 Cue = Literal["frame", "cell"]
 

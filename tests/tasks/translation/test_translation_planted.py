@@ -1,0 +1,137 @@
+"""The planted translations: a dictionary and an order, and the gold alignment says which word became which."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from zoo.data.splits import TEST, TRAIN, VAL
+from zoo.errors import ConfigError
+from zoo.tasks.translation.planted import (
+    ADJECTIVES,
+    ADVERBS,
+    ARTICLES,
+    CONJUNCTIONS,
+    NOUNS,
+    PARTICLES,
+    PREPOSITIONS,
+    SILENT,
+    STEMS,
+    VERBS,
+    Sentences,
+    plant,
+)
+
+CONTENT = {*NOUNS, *ADJECTIVES, *VERBS, *STEMS, *PARTICLES, *ADVERBS}
+
+
+@pytest.fixture(scope="module")
+def sentences() -> Sentences:
+    return plant(pairs=2000, held_out=100)
+
+
+def test_equal_arguments_give_equal_sentences_and_the_languages_are_always_the_same(sentences: Sentences) -> None:
+    same, other = plant(pairs=2000, held_out=100), plant(pairs=2000, held_out=100, seed=1)
+    assert (sentences.sources, sentences.targets, sentences.links) == (same.sources, same.targets, same.links)
+    assert sentences.sources != other.sources
+    assert dictionary(sentences) == dictionary(other)
+
+
+def dictionary(sentences: Sentences) -> dict[tuple[str, ...], set[tuple[str, ...]]]:
+    """Linked words of the source -> the words that they become."""
+    found: dict[tuple[str, ...], set[tuple[str, ...]]] = defaultdict(set)
+    for source, target, links in zip(sentences.sources, sentences.targets, sentences.links, strict=True):
+        sides = source.split(), target.split()
+        by_target: dict[int, list[int]] = defaultdict(list)
+        for word, origin in links:
+            by_target[word].append(origin)
+        by_origin: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for word, origins in by_target.items():
+            by_origin[tuple(origins)].append(word)
+        for origins, words in by_origin.items():
+            found[tuple(sides[0][place] for place in origins)].add(tuple(sides[1][place] for place in words))
+    return dict(found)
+
+
+def test_sizes_and_splits(sentences: Sentences) -> None:
+    assert [(sentences.splits == part).sum() for part in (TRAIN, VAL, TEST)] == [2000, 100, 100]
+    lengths = Counter(len(source.split()) for source in sentences.sources)
+    assert sorted(lengths) == list(range(4, 25))
+    assert min(lengths.values()) > 60
+    words = [{word for text in texts for word in text.split()} for texts in (sentences.sources, sentences.targets)]
+    assert [200 <= len(each) <= 400 for each in words] == [True, True]
+    assert not words[0] & words[1]
+
+
+def test_a_word_becomes_the_same_words_wherever_it_stands(sentences: Sentences) -> None:
+    found = dictionary(sentences)
+    assert all(len(translations) == 1 for translations in found.values())
+    written = Counter(word for translations in found.values() for words in translations for word in words)
+    assert set(written.values()) == {1}, "and no two become the same"
+    assert Counter(map(len, found)) == {1: len(CONTENT) - len(STEMS) - len(PARTICLES), 2: len(STEMS) * len(PARTICLES)}
+    assert {len(words) for translations in found.values() for words in translations} == {1, 2}
+
+
+def test_content_words_have_an_origin_and_others_none(sentences: Sentences) -> None:
+    functions = {*ARTICLES, *(word for text in sentences.targets for word in text.split())} - {
+        word for translations in dictionary(sentences).values() for words in translations for word in words
+    }
+    assert len(functions) == len(ARTICLES) + len(PREPOSITIONS) + len(CONJUNCTIONS)
+    for source, target, links in zip(sentences.sources, sentences.targets, sentences.links, strict=True):
+        of_source, of_target = source.split(), target.split()
+        assert {place for place, word in enumerate(of_target) if word not in functions} == {word for word, _ in links}
+        assert {place for place, word in enumerate(of_source) if word in CONTENT} == {origin for _, origin in links}
+        content = [word for word in of_source if word in CONTENT and word not in PARTICLES]
+        assert len(set(content)) == len(content), "a word that is there twice has no clear place"
+
+
+def test_articles_agree_with_the_noun_behind_them(sentences: Sentences) -> None:
+    articles: dict[str, set[str]] = defaultdict(set)
+    for target in sentences.targets:
+        words = target.split()
+        for place, word in enumerate(words):
+            if word in ARTICLES:
+                articles[words[place + 1]].add(word)
+    assert len(articles) == len(NOUNS)
+    assert all(len(each) == 1 for each in articles.values())
+    assert {article for each in articles.values() for article in each} == set(ARTICLES)
+
+
+def test_words_are_reordered_and_some_are_silent(sentences: Sentences) -> None:
+    crossing = total = silent = 0
+    for source, links in zip(sentences.sources, sentences.links, strict=True):
+        origins = [origin for _, origin in links]
+        crossing += sum(after < before for before, after in pairwise(origins))
+        total += len(origins) - 1
+        silent += any(word in SILENT for word in source.split())
+    assert 0.2 < crossing / total < 0.5
+    assert silent > 500
+
+
+def test_the_verb_ends_its_clause() -> None:
+    found = plant(pairs=50, held_out=1, longest=5)
+    for source, links in zip(found.sources, found.links, strict=True):
+        verb = next(place for place, word in enumerate(source.split()) if word in {*VERBS, *STEMS})
+        assert max(links)[1] == verb or (max(links)[1] == verb + 1 and source.split()[verb + 1] in PARTICLES)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"longest": 3}, "data.longest=3: write a whole number from 4 to 30"),
+        ({"longest": 31}, "data.longest=31: write a whole number from 4 to 30"),
+        ({"pairs": 100_000_000}, "data.pairs=100000000, held_out=400 and longest=24 make 2,400,019,200 numbers"),
+    ],
+)
+def test_options_that_cannot_be(options: dict[str, int], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        plant(**options)
+
+
+def test_the_longest_sentences_that_can_be() -> None:
+    found = plant(pairs=500, held_out=1, longest=30)
+    assert max(len(source.split()) for source in found.sources) == 30
+    np.testing.assert_array_equal(found.splits, [*[TRAIN] * 500, VAL, TEST])

@@ -1,0 +1,301 @@
+"""Pairs of texts as the trainer takes them: batches by a budget of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from zoo.attention.ranges import Count
+from zoo.data.splits import NONE, SPLITS, TRAIN
+from zoo.errors import CheckpointError, warn
+from zoo.tasks.batches import Batching, Examples
+from zoo.tasks.command_options import CommandOption
+from zoo.tasks.contract import TaskData
+from zoo.tasks.generation.language import Language
+from zoo.tasks.translation.batch import Languages, Pair, Pairs, Written
+from zoo.tasks.translation.data.corpus import Corpus, Rows, RowsInMaking
+from zoo.tasks.translation.data.encoding import Encoder, counted, linked
+from zoo.tasks.translation.data.files import Reading, read_pairs_at, texts_as_written
+from zoo.text import TOKENISER, VOCABULARY, Characters, Subwords, Tokeniser, Words
+
+Kind = Literal["words", "characters", "subwords"]
+
+
+@dataclass(frozen=True)
+class PairSource:
+    """Where pairs come from.
+
+    Args:
+        read: Reads them.
+        reading: How files are read that the user gives to a trained model.
+    """
+
+    read: Callable[[], Corpus]
+    reading: Reading = field(default_factory=Reading)
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """What was read.
+
+    Args:
+        corpus: The texts; training pairs that are left out are in no split.
+        languages: The language that is read and the one that is written.
+        sources: The tokens of each source.
+        targets: The tokens of each target, without the end; None: not known.
+        links: Links of tokens; None: not known.
+    """
+
+    corpus: Corpus
+    languages: Languages
+    sources: Rows
+    targets: Rows | None
+    links: Rows | None
+
+    @property
+    def lengths(self) -> Int[np.ndarray, " n"]:
+        """The tokens of the longer side of each pair, with the end of a target."""
+        lengths = self.sources.lengths
+        return lengths if self.targets is None else np.maximum(lengths, self.targets.lengths + 1)
+
+
+class PairData(TaskData):
+    """Batches of texts and their translations. The numbers of all tokens are in memory, and texts where they were read.
+
+    Args:
+        source: Where the pairs come from.
+        batching: How they become batches.
+        tokeniser: What texts are split into; subwords are learned from the training split.
+        lower: Whether texts are read and written in small letters.
+        subwords: The most subwords of a language.
+        joint: Whether both languages have one tokeniser and one vocabulary.
+        min_count: Words and characters that are rarer in training are unknown.
+        max_vocabulary: The most tokens of a language, the most frequent ones; null: all.
+        max_length: Training pairs with more tokens in a text are left out, and counted; null: none is.
+        max_ratio: Training pairs one of whose texts has more than so many times the tokens of the other are left out,
+            and counted; null: none is.
+        max_tokens: The most tokens of a batch, each pair counting as much as the longest text; null: no limit.
+    """
+
+    written = CommandOption(name="text", metavar="TEXT", is_repeated=True, help="a text to translate; repeatable")
+
+    source: PairSource
+
+    def __init__(
+        self,
+        source: PairSource,
+        batching: Batching,
+        *,
+        tokeniser: Kind = "words",
+        lower: bool = False,
+        subwords: Count = 8000,
+        joint: bool = False,
+        min_count: Count = 1,
+        max_vocabulary: Annotated[int, "> 4"] | None = None,
+        max_length: Count | None = None,
+        max_ratio: Annotated[float, ">= 1"] | None = None,
+        max_tokens: Count | None = None,
+    ) -> None:
+        super().__init__(source, batching)
+        made = _tokeniser(tokeniser, lower=lower, subwords=subwords)
+        self.tokenisers = made, made
+        self.joint = joint
+        self.min_count = min_count
+        self.max_vocabulary = max_vocabulary
+        self.max_length = max_length
+        self.max_ratio = max_ratio
+        self.max_tokens = max_tokens
+        self.on_bad_row = source.reading.on_bad_row
+        self._keeps_tokenisers = False
+
+    def read(self) -> Content:
+        corpus = self.source.read()
+        if self.trained is None and not self._keeps_tokenisers:
+            self.tokenisers = self._learned(corpus)
+        numbers: dict[str, int] = {}
+        source = Encoder(self.tokenisers[0], numbers)
+        target = Encoder(self.tokenisers[1], numbers if self.joint else {})
+        links = None if corpus.links is None else RowsInMaking(width=2)
+        for number in range(len(corpus)):
+            text = corpus.sources[number]
+            tokens = source.add(text)
+            if corpus.targets is not None:
+                translation = corpus.targets[number]
+                translated = target.add(translation)
+                if links is not None and corpus.links is not None:
+                    links.append(linked(corpus.links[number], translation, translated, text, tokens))
+        encoders = [source] if corpus.targets is None else [source, target]
+        if not self.is_input:
+            corpus = self._filtered(corpus, *encoders)
+        languages = self._languages(encoders, corpus.splits == TRAIN)
+        return Content(
+            corpus,
+            languages,
+            source.encoded(languages.source),
+            None if corpus.targets is None else target.encoded(languages.target),
+            None if links is None else links.made(),
+        )
+
+    def names(self, content: Content) -> Mapping[str, Sequence[str]]:
+        languages = content.languages
+        return {
+            "source_tokens": languages.source.vocabulary.names,
+            "target_tokens": languages.target.vocabulary.names,
+        }
+
+    def sizes(self) -> dict[str, int]:
+        languages = self.content.languages
+        return {"source_words": len(languages.source), "target_words": len(languages.target)}
+
+    form: ClassVar[Mapping[str, Any]] = {
+        "source_tokens": VOCABULARY,
+        "target_tokens": VOCABULARY,
+        "source_tokeniser": TOKENISER,
+        "target_tokeniser": TOKENISER,
+        "joint": bool,
+    }
+
+    def state(self) -> dict[str, Any]:
+        """Vocabularies and tokenisers, for a checkpoint."""
+        languages: Languages = self.content.languages
+        return {
+            **super().state(),
+            "source_tokeniser": languages.source.tokeniser.state(),
+            "target_tokeniser": languages.target.tokeniser.state(),
+            "joint": self.joint,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Reads the data with a checkpoint's vocabularies and tokenisers instead of its own."""
+        languages = _languages(state)
+        super().restore(state)
+        self.joint = state["joint"]
+        self.tokenisers = languages.source.tokeniser, languages.target.tokeniser
+
+    def continuing(self, state: Mapping[str, Any]) -> None:
+        if "source_tokeniser" in state:
+            languages = _languages(state)
+            self.tokenisers = languages.source.tokeniser, languages.target.tokeniser
+            self._keeps_tokenisers = True
+
+    def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> PairSource:
+        """The user's own texts: tables, and text files with a text on each line."""
+        reading = replace(self.source.reading, on_bad_row=self.on_bad_row)
+        return PairSource(partial(read_pairs_at, paths, reading), reading)
+
+    def text_source(self, texts: Sequence[str], state: dict[str, Any]) -> PairSource:
+        return PairSource(partial(texts_as_written, texts, self.first_text), self.source.reading)
+
+    def empty_hint(self, split: str) -> str:
+        return "Give pairs of texts there"
+
+    def examples(self, split: str, *, training: bool = False) -> Examples:
+        """The pairs of one split in their order."""
+        content: Content = self.content
+        numbers = content.corpus.numbers(split)
+        return Examples(
+            entries=_Encoded(content, numbers, written=not training),
+            collate=partial(Pairs.of, languages=content.languages),
+            lengths=content.lengths[numbers].tolist(),
+            max_tokens=self.max_tokens,
+        )
+
+    def _learned(self, corpus: Corpus) -> tuple[Tokeniser, Tokeniser]:
+        """The tokenisers, learned from the training texts."""
+        assert corpus.targets is not None
+        train, (source, target) = corpus.numbers("train"), self.tokenisers
+        if self.joint:
+            both = source.fit(texts[number] for texts in (corpus.sources, corpus.targets) for number in train)
+            return both, both
+        sides = (source, corpus.sources), (target, corpus.targets)
+        first, second = (each.fit(texts[number] for number in train) for each, texts in sides)
+        return first, second
+
+    def _languages(self, encoders: Sequence[Encoder], learns: Bool[np.ndarray, " n"]) -> Languages:
+        if self.trained is not None:
+            return _languages(self.trained)
+        sides = [encoders] if self.joint else [[each] for each in encoders]
+        made = [self._language(each, learns) for each in sides]
+        return Languages(made[0], made[-1])
+
+    def _language(self, encoders: Sequence[Encoder], learns: Bool[np.ndarray, " n"]) -> Language:
+        tokeniser, counts = encoders[0].tokeniser, counted(encoders, learns)
+        least = self.min_count
+        if isinstance(tokeniser, Subwords):
+            counts.update(tokeniser.pieces)  # every text can be written, also with pieces that training lacks
+            least = 1
+        return Language.learned(tokeniser, counts, min_count=least, max_size=self.max_vocabulary)
+
+    def _filtered(self, corpus: Corpus, source: Encoder, target: Encoder) -> Corpus:
+        """Without the training pairs that are too long or too uneven, which are counted."""
+        lengths = np.stack([source.texts.lengths, target.texts.lengths])
+        longer, shorter = lengths.max(0), np.maximum(lengths.min(0), 1)
+        for name, most, is_over in (
+            ("max_length", self.max_length, longer > (self.max_length or np.inf)),
+            ("max_ratio", self.max_ratio, longer > shorter * (self.max_ratio or np.inf)),
+        ):
+            is_over &= corpus.splits == TRAIN
+            if is_over.any():
+                count, total = int(is_over.sum()), int((corpus.splits == TRAIN).sum())
+                said = f"{count:,} of {total:,} training pairs are left out by data.{name}={most}."
+                warn(said)
+                corpus = replace(corpus, splits=np.where(is_over, NONE, corpus.splits))
+        return corpus
+
+
+class _Encoded(Sequence[Pair]):
+    """Some pairs of a corpus, by number, as a batch takes them."""
+
+    def __init__(self, content: Content, numbers: Int[np.ndarray, " k"], *, written: bool) -> None:
+        self.content = content
+        self.numbers = numbers
+        self.written = written
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, place: Any) -> Any:
+        number, content = int(self.numbers[place]), self.content
+        split = int(content.corpus.splits[number])
+        return Pair(
+            source=content.sources[number],
+            target=None if content.targets is None else content.targets[number],
+            id=content.corpus.ids[number],
+            split=SPLITS[split] if split != NONE else "",
+            links=None if content.links is None else content.links[number].tolist(),
+            written=self._written(number) if self.written else None,
+        )
+
+    def _written(self, number: int) -> Written:
+        corpus = self.content.corpus
+        text = corpus.sources[number]
+        tokens = self.content.languages.source.tokeniser.encode(text)
+        return Written(
+            source=text,
+            references=[] if corpus.targets is None else [corpus.targets[number]],
+            pieces=[text[start:end] for start, end in tokens.spans] or [text],
+            words=tokens.words or [0],
+        )
+
+
+def _languages(state: Mapping[str, Any]) -> Languages:
+    """The languages of a checkpoint."""
+    sides = [(state[f"{side}_tokeniser"], state[f"{side}_tokens"]) for side in ("source", "target")]
+    source = Language.from_state(*sides[0])
+    if not state["joint"]:
+        return Languages(source, Language.from_state(*sides[1]))
+    if sides[0] != sides[1]:
+        raise CheckpointError("the checkpoint is damaged: its languages have one vocabulary, and it has two")
+    return Languages(source, source)
+
+
+def _tokeniser(kind: Kind, *, lower: bool, subwords: int) -> Tokeniser:
+    if kind == "subwords":
+        return Subwords(size=subwords, lower=lower)
+    return Words(lower=lower) if kind == "words" else Characters(lower=lower)

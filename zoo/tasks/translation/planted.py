@@ -1,0 +1,217 @@
+"""Sentences and their translations into an invented language, so that it is known which word each word is made of.
+
+    indeed black blue hedgehog kisses rich dragonfly near bag
+    lo gifeze fusin vikolu tilamor nevope le kite la sizos le koduvon logiko soku
+
+The source is English without articles; the other language is invented, one word for each content word except for:
+
+- order: adjectives follow their noun, the adverb and the place stand before the object, the verb ends the clause;
+- one to many: some nouns become two words;
+- many to one: a verb and its particle ("take up") become one word, and no particle is translated alone;
+- silent words, which are not translated ("just", "indeed");
+- words made of nothing: every noun has an article that agrees with it.
+
+No content word occurs twice in a sentence, so that each word has a clear origin. Function words (articles,
+prepositions, conjunctions) have no gold origin.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Annotated
+
+import numpy as np
+from jaxtyping import Int
+
+from zoo.attention.ranges import Count, Seed
+from zoo.data.generated import check_numbers
+from zoo.data.splits import TEST, TRAIN, VAL
+from zoo.errors import ConfigError
+
+_NOUNS = """
+dog cat horse cow bird fish bear wolf mouse snake spider butterfly dragonfly hedgehog squirrel beetle frog rabbit lion
+tiger man woman child baker doctor farmer soldier sailor painter singer teacher student king queen neighbour stranger
+uncle aunt brother sister house tower bridge castle church garden forest river lake mountain island village street
+kitchen cellar window door table chair lamp candle mirror carpet bottle glass cup plate knife spoon box basket bag
+hammer rope wheel boat wagon bicycle letter book newspaper picture coin ring crown coat hat shoe apple pear cherry bread
+cheese honey egg flower tree stone
+"""
+_ADJECTIVES = """
+old young big small long short tall thin heavy light warm cold hot dry wet clean dirty new rich poor strong weak brave
+clever silent loud happy sad angry hungry tired red green blue yellow black white grey brown golden round square sharp
+soft hard smooth empty full broken wooden
+"""
+_VERBS = """
+sees hears finds follows carries paints washes sells buys steals hides loves hates fears wakes feeds draws eats visits
+watches chases helps thanks calls kisses forgets remembers describes admires cleans touches greets catches repairs
+weighs measures
+"""
+STEMS, PARTICLES = ("takes", "turns", "brings", "sets", "puts", "lets", "pulls", "throws"), ("up", "off", "out")
+"""A stem and a particle are a verb with a meaning of its own."""
+_ADVERBS = """
+slowly quickly gladly secretly often never always quietly today yesterday tomorrow soon carefully proudly suddenly
+finally again alone outside everywhere
+"""
+NOUNS, ADJECTIVES, VERBS, ADVERBS = (each.split() for each in (_NOUNS, _ADJECTIVES, _VERBS, _ADVERBS))
+PREPOSITIONS = ("near", "behind", "under", "above", "with", "without", "beside", "before")
+CONJUNCTIONS = ("and", "but", "because", "while")
+ARTICLES = ("le", "la", "lo")
+SILENT = ("just", "indeed", "well", "simply")
+_SHORTEST = 4
+_LONGEST_CLAUSE = 9
+_TWO_WORDS = 5
+"""One noun of so many becomes two words."""
+
+Link = tuple[int, int]
+"""A word of the translation and the word of the source that it is made of, by their places."""
+Written = list[tuple[str, tuple[int, ...]]]
+"""Words of a translation, each with the places in the source that it is made of."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sentences:
+    """Generated sentences and their translations.
+
+    Args:
+        sources: The sentences: words between spaces.
+        targets: Their translations.
+        links: The gold alignment of each pair.
+        splits: `TRAIN`, `VAL` or `TEST` of `zoo.data.splits`.
+    """
+
+    sources: list[str]
+    targets: list[str]
+    links: list[list[Link]]
+    splits: Int[np.ndarray, " n"]
+
+
+def plant(
+    *,
+    pairs: Count = 8000,
+    held_out: Count = 400,
+    longest: Annotated[int, ">= 4", "<= 30"] = 24,
+    seed: Seed = 0,
+) -> Sentences:
+    """Generates pairs of sentences; the same arguments give the same pairs.
+
+    Args:
+        pairs: Number of training pairs.
+        held_out: Number of pairs of the validation split, and of the test split.
+        longest: The most words of a source sentence. All lengths from 4 to this are equally frequent.
+        seed: Seed of the generator. The languages do not depend on it.
+    """
+    if not _SHORTEST <= longest <= 30:
+        raise ConfigError(f"data.longest={longest}: write a whole number from {_SHORTEST} to 30.")
+    total = pairs + 2 * held_out
+    check_numbers(total * longest, f"data.pairs={pairs}, held_out={held_out} and longest={longest}")
+    draw = random.Random(seed)
+    found = [_sentence(draw, draw.randint(_SHORTEST, longest)) for _ in range(total)]
+    return Sentences(
+        sources=[" ".join(source) for source, _ in found],
+        targets=[" ".join(word for word, _ in target) for _, target in found],
+        links=[[(at, place) for at, (_, places) in enumerate(target) for place in places] for _, target in found],
+        splits=np.repeat([TRAIN, VAL, TEST], [pairs, held_out, held_out]),
+    )
+
+
+class _Words:
+    """Content words of one sentence, each drawn at most once."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self.nouns = iter(draw.sample(NOUNS, 30))
+        self.adjectives = iter(draw.sample(ADJECTIVES, 40))
+        self.verbs = iter(draw.sample(VERBS, 10))
+        self.stems = iter(draw.sample(STEMS, 8))
+        self.adverbs = iter(draw.sample(ADVERBS, 10))
+
+
+def _sentence(draw: random.Random, length: int) -> tuple[list[str], Written]:
+    """Returns a sentence of so many words, and its translation."""
+    words = _Words(draw)
+    source: list[str] = []
+    target: Written = []
+    left = length
+    while left:
+        is_last = left <= _LONGEST_CLAUSE and (left < 2 * _SHORTEST or draw.random() < 0.5)
+        size = left if is_last else draw.randint(_SHORTEST - 1, min(_LONGEST_CLAUSE, left - _SHORTEST))
+        _clause(draw, words, size, source, target)
+        left -= size
+        if left:
+            source.append(draw.choice(CONJUNCTIONS))
+            target.append((_TRANSLATED[source[-1]], ()))
+            left -= 1
+    return source, target
+
+
+def _clause(draw: random.Random, words: _Words, size: int, source: list[str], target: Written) -> None:
+    """Appends a clause of so many source words, and its translation."""
+    extras = ["subject"] * 2 + ["object"] * 2 + ["adverb", "silent", "particle", "place"]
+    draw.shuffle(extras)
+    left, chosen = size - 3, list[str]()
+    for each in extras:
+        cost = 2 if each == "place" else 1
+        if cost <= left:
+            chosen.append(each)
+            left -= cost
+    is_first = draw.random() < 0.5
+
+    def silent() -> None:
+        if "silent" in chosen:
+            source.append(draw.choice(SILENT))
+
+    def said(word: str) -> Written:
+        source.append(word)
+        return [(each, (len(source) - 1,)) for each in _TRANSLATED[word].split()]
+
+    def phrase(adjectives: int) -> Written:
+        described = [each for word in islice(words.adjectives, adjectives) for each in said(word)]
+        noun = next(words.nouns)
+        return [(_ARTICLE[noun], ()), *said(noun), *described]
+
+    if is_first:
+        silent()
+    subject = phrase(chosen.count("subject"))
+    if not is_first:
+        silent()
+    verb = _verb(draw, words, source) if "particle" in chosen else said(next(words.verbs))
+    thing = phrase(chosen.count("object"))
+    place: Written = []
+    if "place" in chosen:
+        source.append(draw.choice(PREPOSITIONS))
+        place = [(_TRANSLATED[source[-1]], ()), *phrase(0)]
+    adverb = said(next(words.adverbs)) if "adverb" in chosen else []
+    target += [*subject, *adverb, *place, *thing, *verb]
+
+
+def _verb(draw: random.Random, words: _Words, source: list[str]) -> Written:
+    """Appends a stem and its particle."""
+    source += [next(words.stems), draw.choice(PARTICLES)]
+    return [(_TRANSLATED[" ".join(source[-2:])], (len(source) - 2, len(source) - 1))]
+
+
+def _invented() -> Iterator[str]:
+    """Yields words of two or three syllables, all different, always the same."""
+    draw, seen = random.Random(0), set[str]()
+    while True:
+        count = draw.choice((2, 2, 3))
+        word = "".join(draw.choice("bdfgklmnprstvz") + draw.choice("aeiou") for _ in range(count))
+        if word not in seen:
+            seen.add(word)
+            yield word + draw.choice(("", "", "n", "s", "r"))
+
+
+def _dictionary() -> tuple[dict[str, str], dict[str, str]]:
+    """Returns the translation of each word, and the article of each noun."""
+    words, translated = _invented(), dict[str, str]()
+    phrasal = [f"{stem} {particle}" for stem in STEMS for particle in PARTICLES]
+    for word in (*NOUNS, *ADJECTIVES, *VERBS, *phrasal, *ADVERBS, *PREPOSITIONS, *CONJUNCTIONS):
+        translated[word] = next(words)
+    for noun in NOUNS[::_TWO_WORDS]:
+        translated[noun] += f" {next(words)}"
+    return translated, {noun: random.Random(noun).choice(ARTICLES) for noun in NOUNS}
+
+
+_TRANSLATED, _ARTICLE = _dictionary()
