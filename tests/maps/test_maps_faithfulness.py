@@ -135,6 +135,7 @@ def test_an_example_whose_answer_is_known() -> None:
         alone = sum(whole - 1 / (1 + math.exp(-sum(order[:k]))) for k in counts) / len(counts)
         assert value[name, "map", "comprehensiveness"] == pytest.approx(without, abs=1e-12)
         assert value[name, "map", "sufficiency"] == pytest.approx(alone, abs=1e-12)
+        assert value[name, "", "probability"] == pytest.approx(whole, abs=1e-12)
         assert value[name, "gradient", "comprehensiveness"] == value[name, "map", "comprehensiveness"]
         assert value[name, "map", "kendall_tau_gradient"] == 1.0
         assert value[name, "map", "kendall_tau_leave_one_out"] == 1.0
@@ -144,7 +145,9 @@ def test_an_example_whose_answer_is_known() -> None:
     assert means["random", "sufficiency"]["mean"] == pytest.approx(own.mean())
     assert means["random", "sufficiency"]["standard_error"] == pytest.approx(own.sem())
     assert means["random", "sufficiency"]["examples"] == 3
-    assert found.lines()[-1].startswith("the answer depends on the words that the map ranks first: without them")
+    lines = found.lines()
+    assert lines[1].startswith("  probability of the answer: 1.000 ± 0.000")
+    assert lines[-1].startswith("the answer depends on the words that the map ranks first: without them")
 
 
 @pytest.mark.parametrize(("attention", "tau"), [(lambda w: -w, -1.0), (torch.ones_like, None)])
@@ -186,7 +189,7 @@ def test_two_kinds_of_inputs() -> None:
     assert counts["word"].to_dict() == {"a": 20, "b": 20, "c": 20}
     assert counts["pair"].to_dict() == {"b": 10, "c": 10}
     _, words = measured(Words(lambda w: w))
-    pd.testing.assert_frame_equal(rows[rows.left_out == "word"].reset_index(drop=True), words)
+    pd.testing.assert_frame_equal(rows[rows.left_out != "pair"].reset_index(drop=True), words)
     tau = rows[rows.measure == "kendall_tau_gradient"].set_index(["id", "left_out"])["value"]
     assert tau["b", "word"] == 1.0
     assert tau["b", "pair"] == -1.0

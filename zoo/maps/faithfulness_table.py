@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MAP, GRADIENT, RANDOM = "map", "gradient", "random"
 _FROZEN = "kendall_tau_frozen_gradient"
-_UNIFORM, _PERMUTED = "fall_with_uniform_weights", "change_with_permuted_weights"
+_WHOLE, _UNIFORM, _PERMUTED = "probability", "fall_with_uniform_weights", "change_with_permuted_weights"
 _TAUS = {
     "kendall_tau_gradient": "the gradient",
     _FROZEN: "the gradient at constant weights",
@@ -53,8 +53,8 @@ class Measured(NamedTuple):
         inputs: Number of its inputs of this kind.
         ranking: Ranking of the inputs: by the scored map (`map`), by the `gradient`, or `random`.
         measure: `comprehensiveness` and `sufficiency` of the ranking; its agreement with other rankings,
-            `kendall_tau_gradient`, `kendall_tau_frozen_gradient` and `kendall_tau_leave_one_out`; or what other weights
-            do to the answer's probability, which belongs to no ranking: `fall_with_uniform_weights` and
+            `kendall_tau_gradient`, `kendall_tau_frozen_gradient` and `kendall_tau_leave_one_out`; or of no ranking, the
+            `probability` of the answer, and what other weights do to it: `fall_with_uniform_weights` and
             `change_with_permuted_weights`.
         value: Value; None if it is not defined, as the agreement with equal weights.
     """
@@ -126,7 +126,7 @@ class Faithfulness:
             if each["mean"] is None:
                 return "not measured"
             error = "" if each["standard_error"] is None else f" ± {each['standard_error']:.3f}"
-            return f"{each['mean']:.3f}{error}"
+            return f"{each['mean']:z.3f}{error}"
 
         def compared(kind: str, measure: str) -> str:
             return ", ".join(f"{ranking} {said(kind, ranking, measure)}" for ranking in (MAP, GRADIENT, RANDOM))
@@ -139,6 +139,7 @@ class Faithfulness:
 
         count = len({row.id for row in self.rows})
         lines = [f"faithfulness over {count} {self.source.noun}{'s' * (count != 1)} (mean ± standard error)"]
+        lines.append(f"  probability of the answer: {said('', '', _WHOLE)}")
         for kind in kinds:
             lines += [f" leaving out {kind}s:"] if len(kinds) > 1 else []
             lines += [
@@ -186,8 +187,8 @@ class Faithfulness:
                         found.append((MAP, _FROZEN, kendall_tau(example.attention, example.gradient())))
                 for row in found:
                     yield Measured(name, example.noun, len(example.attention), *row)
-                if has_attention and example is kinds[0]:
-                    for row in _controls(self.source.net, example, generator):
+                if example is kinds[0]:
+                    for row in _whole(self.source.net, example, generator):
                         yield Measured(name, "", len(example.attention), *row)
 
 
@@ -218,10 +219,13 @@ def _measures(example: Occludable, generator: torch.Generator) -> Iterator[_Valu
     yield GRADIENT, "kendall_tau_leave_one_out", kendall_tau(gradient, change)
 
 
-def _controls(net: nn.Module, example: Occludable, generator: torch.Generator) -> Iterator[_Value]:
-    """Yields what becomes of the answer to one example if the weights of the net's attention are changed."""
+def _whole(net: nn.Module, example: Occludable, generator: torch.Generator) -> Iterator[_Value]:
+    """Yields m of one whole example, and what becomes of it if the weights of the net's attention are changed."""
     whole = torch.ones(_PERMUTATIONS, len(example.attention), dtype=torch.bool)
     before = example.score(whole[:1])
+    yield "", _WHOLE, float(before)
+    if not has_weights(net):
+        return
     with uniform(net):
         yield "", _UNIFORM, float(before - example.score(whole[:1]))
     with permuted(net, generator):

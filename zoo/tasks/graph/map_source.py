@@ -82,7 +82,9 @@ class GraphMaps(MapSource):
         return {"nodes": len(self.names())}
 
     def summary(self, out: str) -> list[str]:
-        return [f"{self._layers} layers, {len(self.names()):,} nodes, {len(self.chosen)} pictures in {out}"]
+        layers = f"{self._layers} layer{'s' * (self._layers != 1)}"
+        pictures = f"{len(self.chosen)} picture{'s' * (len(self.chosen) != 1)}"
+        return [f"{layers}, {len(self.names()):,} nodes, {pictures} in {out}"]
 
     def looks(self) -> list[str]:
         with torch.inference_mode(), self.module.recording() as scored:

@@ -117,7 +117,8 @@ def test_documents_by_the_command(cli: Any, model: str) -> None:
     assert set(rows.ranking) == {"map", "gradient", "random", ""}
     assert rows.id.nunique() == 2
     assert set(rows.left_out) == {"word", "sentence", ""}
-    assert set(rows[rows.left_out == ""].measure) == {"fall_with_uniform_weights", "change_with_permuted_weights"}
+    of_no_input = {"probability", "fall_with_uniform_weights", "change_with_permuted_weights"}
+    assert set(rows[rows.left_out == ""].measure) == of_no_input
     assert (rows.groupby(["id", "left_out"]).inputs.first().unstack().eval("sentence < word")).all()
     means = zoo.maps.load("maps").scores["faithfulness"]
     assert {each["left_out"] for each in means} == {"word", "sentence", ""}
