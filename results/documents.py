@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from measured import on_processor, read_runs, shown_command, spread, with_runs
 
-PLANTED = {"han-planted_reviews": "HAN", "han-planted_reviews-uniform": "HAN, uniform (control)"}
+PLANTED = {
+    "han-planted_reviews": "HAN",
+    "han-planted_reviews-uniform": "HAN, uniform (control)",
+    "flat_attention-planted_reviews": "flat attention, LSTM",
+    "flat_attention-planted_reviews-uniform": "flat attention, uniform (control)",
+}
+FLAT = {
+    "flat_attention_imdb": "BiLSTM",
+    "flat_attention_imdb-average": "average",
+    "flat_attention_imdb-uniform": "BiLSTM, uniform (control)",
+    "flat_attention_imdb-average-uniform": "average, uniform (control)",
+}
+PUBLISHED = {"flat_attention_imdb": "0.437", "flat_attention_imdb-average": "0.675"}
+"""Tau with gradients in Jain & Wallace 2019, table 2."""
 
 
 def planted() -> Iterator[str]:
@@ -26,6 +40,54 @@ def planted() -> Iterator[str]:
             f"`{shown_command(runs[0])}`",
         ]
         yield f"| {' | '.join(cells)} |"
+
+
+def agreement() -> Iterator[str]:
+    """Makes the table of Jain & Wallace: accuracy on IMDB, and how attention agrees with the importance of words."""
+    columns = ["encoder", "test accuracy", "F1", "tau with gradients", "published", "tau with leaving out a word"]
+    yield f"| {' | '.join([*columns, 'epochs (best)', 'CPU minutes', 'seeds', 'command'])} |"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
+    for experiment, name in with_runs(FLAT):
+        runs = read_runs(experiment)
+        cells = [
+            name,
+            spread([run["test/accuracy"] for run in runs]),
+            spread([run["test/f1_macro"] for run in runs]),
+            _faithfulness(runs, "word", "map", "kendall_tau_frozen_gradient"),
+            PUBLISHED.get(experiment, ""),
+            _faithfulness(runs, "word", "map", "kendall_tau_leave_one_out"),
+            ", ".join(f"{run['epochs']} ({run['best_epoch']})" for run in runs),
+            f"{statistics.mean(run['cpu_seconds'] for run in runs) / 60:.0f}",
+            ", ".join(str(run["seed"]) for run in runs),
+            f"`{shown_command(runs[0])}`",
+        ]
+        yield f"| {' | '.join(cells)} |"
+
+
+def faithfulness() -> Iterator[str]:
+    """Makes the table of what the answers of these models depend on, by words and by sentences."""
+    rankings = "map, gradient, random"
+    columns = ["encoder", "left out", f"comprehensiveness: {rankings}", f"sufficiency: {rankings}", "probability"]
+    yield f"| {' | '.join([*columns, 'falls with uniform weights', 'changes with permuted ones'])} |"
+    yield "|---|---|---|---|---|---|---|"
+    of_no_input = ("probability", "fall_with_uniform_weights", "change_with_permuted_weights")
+    for experiment, name in with_runs(FLAT):
+        runs = [run for run in read_runs(experiment) if "faithfulness" in run]
+        for kind in ("word", "sentence") if runs else ():
+            compared = [
+                ", ".join(_faithfulness(runs, kind, each, measure) for each in rankings.split(", "))
+                for measure in ("comprehensiveness", "sufficiency")
+            ]
+            controls = [_faithfulness(runs, "", "", measure) if kind == "word" else "" for measure in of_no_input]
+            yield f"| {' | '.join([name if kind == 'word' else '', f'{kind}s', *compared, *controls])} |"
+
+
+def _faithfulness(runs: Sequence[Mapping[str, Any]], left_out: str, ranking: str, measure: str) -> str:
+    """Returns a measure of faithfulness of some runs; an empty string if it was not measured, or is not defined."""
+    key = {"left_out": left_out, "ranking": ranking, "measure": measure}
+    means = [each for run in runs for each in run.get("faithfulness", {"means": []})["means"]]
+    values = [each["mean"] for each in means if key.items() <= each.items() and each["mean"] is not None]
+    return spread(values) if values else ""
 
 
 def benchmark() -> Iterator[str]:

@@ -284,6 +284,8 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "recommendation-scale": recommendation.scale,
     "ml-1m": recommendation.ml_1m,
     "planted-documents": documents.planted,
+    "flat-attention-imdb": documents.agreement,
+    "faithfulness-documents": documents.faithfulness,
     "benchmark-documents": documents.benchmark,
     "trust": trust,
     "attention-positions": attention_positions,
