@@ -78,6 +78,11 @@ def fetch(
     return destination
 
 
+def search_folders(root: str, cache: str | None) -> list[Path]:
+    """Returns the folders of `find_published`: that of data sets, and that of derived files if there is one."""
+    return [Path(root)] if cache is None else [Path(root), Path(cache)]
+
+
 def find_published(
     names: Iterable[str], folders: Sequence[Path], *, source: str, sha256: Mapping[str, str] | None = None
 ) -> tuple[dict[str, Path], list[Path]]:

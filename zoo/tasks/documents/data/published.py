@@ -5,17 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import re
-import tarfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import IO
 
 import numpy as np
 
 from zoo.data.download import expect, find_published
 from zoo.data.splits import TEST, TRAIN, VAL
-from zoo.errors import ConfigError, DataError
+from zoo.data.tarballs import contents, damage_named, opened_files
+from zoo.errors import ConfigError
 from zoo.tasks.documents.data.corpus import Corpus
 from zoo.tasks.documents.labels import Targets
 
@@ -42,7 +40,7 @@ def read_imdb(folders: Sequence[Path], *, targets: Targets, validation: int) -> 
     name = re.compile(r"aclImdb/(train|test)/(pos|neg)/(\d+_(\d+))\.txt")
 
     def texts() -> Texts:
-        for path, content in _members(archive):
+        for path, content in contents(archive, _LARGEST):
             if found := name.fullmatch(path):
                 part, kind, number, rating = found.groups()
                 label = rating if targets == "ordinal" else kind
@@ -57,7 +55,7 @@ def read_newsgroups(folders: Sequence[Path], *, validation: int) -> Corpus:
     name = re.compile(r"(?:\./)?20news-bydate-(train|test)/([^/]+)/([^/]+)")
 
     def texts() -> Texts:
-        for path, content in _members(archive):
+        for path, content in contents(archive, _LARGEST):
             if found := name.fullmatch(path):
                 part, group, number = found.groups()
                 yield f"{part}/{group}/{number}", group, TRAIN if part == "train" else TEST, content
@@ -70,7 +68,7 @@ def read_yelp(folders: Sequence[Path], *, targets: Targets, validation: int) -> 
     archive = _archive(folders, "yelp", "yelp_review_full_csv.tgz", _YELP_AT)
 
     def texts() -> Texts:
-        for path, file in _files(archive):
+        for path, file in opened_files(archive):
             if PurePosixPath(path).name not in ("train.csv", "test.csv"):
                 continue
             part = PurePosixPath(path).stem
@@ -90,11 +88,8 @@ def _archive(folders: Sequence[Path], folder: str, name: str, source: str) -> Pa
 
 
 def _corpus(texts: Texts, archive: Path, targets: Targets, validation: int, decoded: Callable[[bytes], str]) -> Corpus:
-    try:
+    with damage_named(archive):
         found = [(id, label, split, decoded(raw)) for id, label, split, raw in texts]
-    except (tarfile.TarError, EOFError, OSError, zlib.error, UnicodeDecodeError, csv.Error) as error:
-        what = f"{archive}: the archive is damaged or cut short ({error})"
-        raise DataError(f"{what}. Remove it, and it will be downloaded again.") from error
     ids, cells, parts, read = (list(column) for column in zip(*sorted(found), strict=True)) if found else ([],) * 4
     splits = np.array(parts, dtype=np.int64)
     for part, name in ((TRAIN, "training"), (TEST, "test")):
@@ -118,23 +113,6 @@ def _with_validation(splits: np.ndarray, labels: np.ndarray, count: int) -> np.n
     splits = splits.copy()
     splits[chosen] = VAL
     return splits
-
-
-def _files(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """The files of an archive, one after another, without unpacking it."""
-    with tarfile.open(archive, "r:gz") as opened:
-        for member in opened:
-            file = opened.extractfile(member) if member.isfile() else None
-            if file is not None:
-                yield member.name, file
-
-
-def _members(archive: Path) -> Iterator[tuple[str, bytes]]:
-    """The files of an archive with their content."""
-    for name, file in _files(archive):
-        content = file.read(_LARGEST + 1)
-        expect(len(content) <= _LARGEST, archive, f"{name} has more than {_LARGEST:,} bytes")
-        yield name, content
 
 
 def _without_header(raw: bytes) -> str:

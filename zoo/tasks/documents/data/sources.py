@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from zoo.attention.ranges import Count, Seed
+from zoo.data.download import search_folders
 from zoo.data.tables import OnBadRow
 from zoo.tasks.datasets import dataset
 from zoo.tasks.documents.data.corpus import Corpus
@@ -31,13 +32,13 @@ def imdb(
     *, root: str, cache: str | None = None, targets: Literal["single", "ordinal"] = "single", validation: Count = 2500
 ) -> DocumentSource:
     """Film reviews (Maas et al. 2011) with the official test set; `ordinal`: the eight ratings 1-4 and 7-10."""
-    return DocumentSource(partial(read_imdb, _places(root, cache), targets=targets, validation=validation))
+    return DocumentSource(partial(read_imdb, search_folders(root, cache), targets=targets, validation=validation))
 
 
 @dataset(DocumentData)
 def newsgroups20(*, root: str, cache: str | None = None, validation: Count = 1000) -> DocumentSource:
     """20 Newsgroups (Lang 1995), the version by date, with its test set; headers are left out."""
-    return DocumentSource(partial(read_newsgroups, _places(root, cache), validation=validation))
+    return DocumentSource(partial(read_newsgroups, search_folders(root, cache), validation=validation))
 
 
 @dataset(DocumentData)
@@ -49,7 +50,7 @@ def yelp(
     validation: Count = 10_000,
 ) -> DocumentSource:
     """Yelp reviews with one to five stars (Zhang et al. 2015) with the official test set."""
-    return DocumentSource(partial(read_yelp, _places(root, cache), targets=targets, validation=validation))
+    return DocumentSource(partial(read_yelp, search_folders(root, cache), targets=targets, validation=validation))
 
 
 @dataset(DocumentData)
@@ -112,7 +113,3 @@ def _corpus(reviews: Reviews) -> Corpus:
         gold_words=[reviews.gold_words[bounds[start] : bounds[end]] for start, end in zip(first, last, strict=True)],
         gold_sentences=[reviews.gold_sentences[start:end] for start, end in zip(first, last, strict=True)],
     )
-
-
-def _places(root: str, cache: str | None) -> list[Path]:
-    return [Path(root)] if cache is None else [Path(root), Path(cache)]

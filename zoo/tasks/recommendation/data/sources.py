@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from zoo.attention.ranges import AnyFloat, Count
+from zoo.data.download import search_folders
 from zoo.data.tables import OnBadRow
 from zoo.tasks.datasets import dataset
 from zoo.tasks.recommendation.data.baskets import fill
@@ -51,7 +52,7 @@ def published(
     `ml_1m` and `amazon_beauty_sasrec` are the files of the SASRec authors. `ml_1m_ratings` and `ml_100k` are ratings of
     GroupLens, and `amazon_beauty` are McAuley's reviews; these have times.
     """
-    folders = [Path(root)] if cache is None else [Path(root), Path(cache)]
+    folders = search_folders(root, cache)
     return HistorySource(partial(_READERS[name], folders))
 
 

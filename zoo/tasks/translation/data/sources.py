@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from zoo.attention.ranges import Count, Seed
+from zoo.data.download import search_folders
 from zoo.data.splits import SPLITS
 from zoo.data.tables import OnBadRow
 from zoo.errors import ConfigError
@@ -17,7 +18,7 @@ from zoo.tasks.datasets import dataset
 from zoo.tasks.translation.data.corpus import Corpus
 from zoo.tasks.translation.data.files import MOST_CHARACTERS, Aligned, Reading, read_pair_files, read_pair_table
 from zoo.tasks.translation.data.pair_data import PairData, PairSource
-from zoo.tasks.translation.data.published import read_multi30k
+from zoo.tasks.translation.data.published import read_iwslt14, read_multi30k
 from zoo.tasks.translation.planted import Sentences, plant
 
 Files = str | Mapping[str, str]
@@ -38,8 +39,13 @@ def multi30k(
     direction: Literal["de-en", "en-de", "fr-en", "en-fr", "de-fr", "fr-de"] = "de-en",
 ) -> PairSource:
     """Image captions (Elliott et al. 2016), with the test set of 2016."""
-    places = [Path(root)] if cache is None else [Path(root), Path(cache)]
-    return PairSource(partial(read_multi30k, places, direction))
+    return PairSource(partial(read_multi30k, search_folders(root, cache), direction))
+
+
+@dataset(PairData)
+def iwslt14(*, root: str, cache: str | None = None, direction: Literal["de-en", "en-de"] = "de-en") -> PairSource:
+    """Talks of TED (Cettolo et al. 2014), held out as by Ranzato et al. 2016."""
+    return PairSource(partial(read_iwslt14, search_folders(root, cache), direction))
 
 
 @dataset(PairData)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from zoo.attention.ranges import Count, Seed
+from zoo.data.download import search_folders
 from zoo.data.tables import OnBadRow
 from zoo.tasks.datasets import dataset
 from zoo.tasks.vision.data.dataset import PictureSet
@@ -31,7 +32,7 @@ def published(
     *, name: Literal["fashion_mnist", "cifar10", "cifar100"], root: str, cache: str | None = None, validation: Count
 ) -> PictureSource:
     """Fashion-MNIST, CIFAR-10 or CIFAR-100 with the official test set."""
-    folders = [Path(root)] if cache is None else [Path(root), Path(cache)]
+    folders = search_folders(root, cache)
     return PictureSource(partial(read_published, name, folders, validation=validation))
 
 
