@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import errno
 import functools
+import gc
 import json
+import multiprocessing
 import os
 import shutil
 import signal
@@ -125,6 +128,19 @@ def test_interrupted_before_any_batch(case: str, train: Any, monkeypatch: pytest
                 Path(each, "metrics.csv").write_text(lost.read_text() + "99,1")
         train(each, given, resume="auto")
         compared(each, "whole")
+
+
+@pytest.mark.parametrize("stops", [None, 6])
+def test_no_worker_outlives_its_run(stops: int | None, train: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Left to the garbage collector, each takes 5 s to end."""
+    monkeypatch.setattr(Progress, "on_train_batch_start", stopped_at(stops), raising=False)
+    gc.disable()
+    try:
+        with contextlib.suppress(InterruptedRunError):
+            train("run", CASES["workers"])
+        assert multiprocessing.active_children() == []
+    finally:
+        gc.enable()
 
 
 class KilledError(BaseException):
@@ -260,7 +276,7 @@ def test_a_run_that_is_under_way_is_left_alone(cli: Any, tiny: list[str], tiny_r
     assert "another process is at work on this run" in done.err
 
 
-def stopped_at(step: int) -> Callable[..., None]:
+def stopped_at(step: int | None) -> Callable[..., None]:
     def stop(self: Any, trainer: pl.Trainer, *_: Any) -> None:
         if trainer.global_step == step:
             os.kill(os.getpid(), signal.SIGTERM)

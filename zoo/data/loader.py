@@ -128,6 +128,13 @@ class Loader:
             self.epoch, self.position = epoch, position
             yield numbers, batch
 
+    def close(self) -> None:
+        """Ends the worker processes; another pass would start new ones.
+
+        The garbage collector would end them too, but closes their queues first, and then waits 5 s for each.
+        """
+        self._workers = None
+
     def take_waited(self) -> float:
         """Returns for how many seconds batches have been waited for since the last call."""
         waited, self._waited = self._waited, 0.0

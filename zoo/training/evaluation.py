@@ -22,6 +22,8 @@ def evaluate(trainer: pl.Trainer, module: Task, loader: Loader, split: str) -> d
         (found,) = trainer.test(module, dataloaders=loader, verbose=False)
     except SystemExit as error:  # Lightning's answer to Ctrl-C
         raise KeyboardInterrupt from error
+    finally:
+        loader.close()
     named = {key.replace("test/", f"{split}/"): value for key, value in found.items()}
     return {key: value for key, value in named.items() if split == "test" or not key.startswith("truth/")}
 

@@ -110,7 +110,12 @@ def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None
         warnings.warn(lack, UserWarning, stacklevel=2)
 
     with _saying_how_to_continue(run_dir):
-        trainer.fit(module, data, ckpt_path=config["resume"], weights_only=True)
+        try:
+            trainer.fit(module, data, ckpt_path=config["resume"], weights_only=True)
+        finally:
+            for loader in (trainer.train_dataloader, trainer.val_dataloaders):
+                if loader is not None:
+                    loader.close()
     with _saying_that_all_is_kept(run_dir):
         if any(isinstance(each, Interruption) and each.request.by for each in trainer.callbacks):  # type: ignore[attr-defined]
             raise InterruptedRunError
