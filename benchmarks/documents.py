@@ -59,13 +59,13 @@ def main() -> None:
     keep_freed_memory()
     batches = [_drawn(options.documents, seed) for seed in range(options.batches)]
     if options.peak:
-        print(_peak(options.peak, batches))
+        print(peak_memory(_training(_made(options.peak), batches)))
         return
     ours = _made(OURS)
     nets = {OURS: ours, **{name: _made(name) for name in PEERS}}
     difference = {name: _difference(ours, nets[name], batches[0]) for name in PEERS}
     clock = time.perf_counter if options.clock == "wall" else time.process_time
-    milliseconds = _interleaved({name: _training(net, batches) for name, net in nets.items()}, options.repeats, clock)
+    milliseconds = interleaved({name: _training(net, batches) for name, net in nets.items()}, options.repeats, clock)
     result = {
         "documents": options.documents,
         "sentences": round(statistics.mean(len(batch.documents) for batch in batches)),
@@ -170,7 +170,7 @@ def _training(net: nn.Module, batches: list[Documents]) -> Callable[[int], None]
     return run
 
 
-def _interleaved(runs: dict[str, Callable[[int], None]], repeats: int, clock: Callable[[], float]) -> dict[str, float]:
+def interleaved(runs: dict[str, Callable[[int], None]], repeats: int, clock: Callable[[], float]) -> dict[str, float]:
     """Returns median milliseconds; the networks take turns, so that other load on the machine affects them alike."""
     times: dict[str, list[float]] = {name: [] for name in runs}
     for turn in range(-2, repeats):
@@ -187,20 +187,19 @@ def _peak_of_process(name: str) -> float:
     return float(ran.stdout.split()[-1])
 
 
-def _peak(name: str, batches: list[Documents]) -> float:
-    """Returns the MiB that training adds to the memory of a process that already holds model and batches."""
-    run = _training(_made(name), batches)
+def peak_memory(run: Callable[[int], None]) -> float:
+    """Returns the MiB that five turns add to the memory of this process."""
     Path("/proc/self/clear_refs").write_text("5")  # reset the recorded peak (Linux)
-    before = _memory("VmRSS")
+    before = status("VmRSS")
     for turn in range(5):
         run(turn)
-    return round((_memory("VmHWM") - before) / 1024, 1)
+    return round((status("VmHWM") - before) / 1024, 1)
 
 
-def _memory(what: str) -> int:
-    """Returns a memory figure of this process in KiB, as reported by the kernel."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(what))
+def status(what: str, pid: int | str = "self", of: str = "status") -> int:
+    """Returns a memory figure of a process in KiB, as reported by the kernel."""
+    lines = Path(f"/proc/{pid}/{of}").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{what}:"))
 
 
 def _show(result: dict[str, Any]) -> None:
