@@ -35,6 +35,15 @@ def test_gold_is_framed() -> None:
     assert not draw.heat_map(by_hand([[0.6, 0.4]], "q", "a b")).axes[0].collections
 
 
+def test_totals_are_bars_below_their_columns() -> None:
+    axes = draw.heat_map(by_hand([[0.6, 0.4], [0.9, 0.1]], "p q", "a b"), totals="coverage").axes[0]
+    heights = [-bar.get_height() for bar in axes.patches]  # type: ignore[attr-defined]
+    assert heights == pytest.approx([2.0, 2.0 * 0.5 / 1.5])
+    assert [bar.get_x() + bar.get_width() / 2 for bar in axes.patches] == pytest.approx([0, 1])  # type: ignore[attr-defined]
+    assert "coverage" in [text.get_text() for text in axes.texts]
+    assert not draw.heat_map(by_hand([[0.6, 0.4]], "q", "a b")).axes[0].patches
+
+
 def test_long_axes_are_thinned(tmp_path: Path) -> None:
     figure = draw.heat_map(labelled(dense_map(batch=1, queries=3, keys=500), {}), head=1)
     assert 30 <= len(figure.axes[0].get_xticklabels()) <= 40

@@ -25,9 +25,13 @@ _FORBIDDEN = "#ececec"
 _MOST_LABELS = 40
 _MOST_NUMBERS = 100
 _CELL = 0.3
+_BAR = 2.0
+"""Height of the bars of totals, in cells."""
 
 
-def heat_map(found: LabelledMap, *, head: int | None = None, title: str | None = None) -> Figure:
+def heat_map(
+    found: LabelledMap, *, head: int | None = None, title: str | None = None, totals: str | None = None
+) -> Figure:
     """Draws a dense map: a row for each query (or step), a column for each key; darker cells have greater weights.
 
     Cells that are not permitted are grey, and gold cells are framed. A long axis shows only some of its labels.
@@ -36,6 +40,7 @@ def heat_map(found: LabelledMap, *, head: int | None = None, title: str | None =
         found: The map.
         head: Number of a head. Default: the mean of all heads.
         title: Title of the picture. Default: the site and the head.
+        totals: Name of the total weight of each key, which is drawn as bars below. Default: it is not drawn.
     """
     from matplotlib.figure import Figure
 
@@ -48,11 +53,13 @@ def heat_map(found: LabelledMap, *, head: int | None = None, title: str | None =
     cells = np.full(shape, np.nan, dtype=np.float32)
     cells[pairs.query.numpy(), pairs.key.numpy()] = pairs.weights.numpy()
 
-    figure = Figure(figsize=_size(shape), layout="constrained", facecolor="white")
+    figure = Figure(figsize=_size(shape, totals is not None), layout="constrained", facecolor="white")
     axes = figure.subplots()
     highest, is_above = _scale(cells)
     image = axes.imshow(cells, cmap=colours(), vmin=0, vmax=highest, aspect="equal" if max(shape) < 80 else "auto")
     _label(axes, found, shape)
+    if totals is not None:
+        _draw_totals(axes, np.nan_to_num(cells).sum(0), totals)
     if cells.size <= _MOST_NUMBERS:
         _write_numbers(axes, cells, highest)
     if found.gold is not None and found.gold.any():
@@ -102,9 +109,9 @@ def _scale(cells: np.ndarray) -> tuple[float, bool]:
     return (usual, True) if cells.size > _MOST_NUMBERS and 2 * usual < highest else (highest, False)
 
 
-def _size(shape: tuple[int, int]) -> tuple[float, float]:
+def _size(shape: tuple[int, int], has_totals: bool) -> tuple[float, float]:
     rows, columns = (min(max(n, 3) * _CELL, 10.0) for n in shape)
-    return columns + 2.6, rows + 1.9
+    return columns + 2.6, rows + 1.9 + (_BAR + 0.5) * _CELL * has_totals
 
 
 def _label(axes: Axes, found: LabelledMap, shape: tuple[int, int]) -> None:
@@ -140,6 +147,17 @@ def _write_numbers(axes: Axes, cells: np.ndarray, highest: float) -> None:
             number = f"{weight:.2f}".removeprefix("0")
             colour = "white" if weight > 0.55 * highest else INK
             axes.text(column, row, number, ha="center", va="center", fontsize=7, color=colour)
+
+
+def _draw_totals(axes: Axes, totals: np.ndarray, name: str) -> None:
+    """Draws a bar below each column, and a line at 1."""
+    rows = axes.get_ylim()[0]
+    ground, most = rows + _BAR + 0.4, max(1.0, float(totals.max(initial=0.0)))
+    axes.set_ylim(ground + 0.1, -0.5)
+    axes.bar(range(len(totals)), -totals * _BAR / most, 0.7, ground, color=_COLOURS[3])
+    axes.plot([-0.5, len(totals) - 0.5], [ground - _BAR / most] * 2, color=QUIET, linewidth=0.8, linestyle=":")
+    axes.text(len(totals) - 0.4, ground - _BAR / most, "1", va="center", fontsize=7, color=QUIET)
+    axes.text(-0.7, ground - _BAR / 2, name, ha="right", va="center", fontsize=8, color=QUIET)
 
 
 def _frame_gold(axes: Axes, gold: np.ndarray) -> None:

@@ -68,6 +68,10 @@ class Small(GeneratingNet):
             steps.append(features)
         return torch.cat(steps, 1)
 
+    @property
+    def inputs(self) -> nn.Module:
+        return self.encoder
+
     def vocabularies(self) -> Mapping[str, Mapping[str, int]]:
         target = {"embed.weight": 0, "head.weight": 0, "head.bias": 0}
         return {"source_tokens": {"encoder.weight": 0}, "target_tokens": target}

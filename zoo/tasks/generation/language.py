@@ -82,6 +82,12 @@ class Language:
         text: str = self.tokeniser.decode(names)
         return text
 
+    def pieces(self, numbers: Iterable[int]) -> list[str]:
+        """Returns each token as it is written, for labels; special tokens by their names."""
+        names = [self.vocabulary.names[number] for number in numbers]
+        specials = self.vocabulary.names[: len(SPECIALS)]
+        return [name if name in specials else self.tokeniser.decode([name]).strip() or name for name in names]
+
     def spelled(self, numbers: Iterable[int]) -> Spelled:
         """Returns the words of tokens, none of which is special except the unknown token."""
         names = self.vocabulary.tokens(numbers)

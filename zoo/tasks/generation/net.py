@@ -21,6 +21,9 @@ class GeneratingNet(nn.Module):
     encoder: nn.Module
     """Everything that reads the source. The queries of its sites are places of the source, those of all other sites are
     steps of the text."""
+    inputs: nn.Module
+    """Called once for a source; its output has a row for each place, before places meet: (b,k,d), or (t,d) without
+    padding. Gradients with respect to inputs are taken there."""
     head: nn.Module
     """The output layer: (t,d) -> logits (t,v)."""
     align: str | None

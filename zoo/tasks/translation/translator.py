@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from jaxtyping import Float
@@ -15,6 +15,7 @@ from zoo.attention.ranges import Count, Rate
 from zoo.decoding.beam import BeamSearch
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.errors import ConfigError
+from zoo.maps.source import MapOptions
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import Invariance, Task
 from zoo.tasks.generation.alignment import Forced, read_again
@@ -28,9 +29,13 @@ from zoo.tasks.generation.writing import Longest, Writing
 from zoo.tasks.translation.answers import answers
 from zoo.tasks.translation.batch import Pairs
 from zoo.tasks.translation.figures import Figures
+from zoo.tasks.translation.maps.map_source import TranslationMaps
 from zoo.text import BLEU, CHRF
 from zoo.training import ranks
 from zoo.training.optimisation import Optimisation
+
+if TYPE_CHECKING:
+    from zoo.tasks.translation.data.pair_data import PairData
 
 _SEARCH, _LONGEST = BeamSearch(), Longest()
 
@@ -139,6 +144,9 @@ class Translator(Task):
             raise ConfigError("this model has no map of its source: its attention has no weights")
         support = DenseSupport.from_key_mask(batch.source.is_real)
         return AttentionMap(f"net.{self.net.align}", found.unsqueeze(1), support.axes, support, heads=(-1,))
+
+    def maps(self, data: PairData, options: MapOptions) -> TranslationMaps:
+        return TranslationMaps(self, data, options)
 
     def predict_step(self, batch: Pairs, batch_idx: int = 0) -> dict[str, list[Any]]:
         """One column a key, one entry a text; the loss is that of a token, None where no translation is given."""

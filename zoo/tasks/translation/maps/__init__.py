@@ -1,1 +1,1 @@
-"""Maps of translations."""
+"""The words that translations were made of: heat maps, tables, and how much of a gradient arrives."""

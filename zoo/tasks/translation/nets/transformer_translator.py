@@ -81,6 +81,7 @@ class TransformerTranslator(GeneratingNet):
         self.target_words = None if shared != "none" else nn.Embedding(target_words, dim)
         self.position = None if position is None else sized(position, {"dim": dim})
         self.dropout = Dropout(dropout)
+        self.inputs = nn.Identity()
         self.encoder = TransformerEncoder(
             dim=dim,
             layers=layers,
@@ -137,7 +138,7 @@ class TransformerTranslator(GeneratingNet):
         return self.decoder.covered(state)
 
     def _encoded(self, source: Source) -> Float[Tensor, "b k d"]:
-        found: Tensor = self.encoder(self._embedded(source.tokens, self.source_words), source.support)
+        found: Tensor = self.encoder(self.inputs(self._embedded(source.tokens, self.source_words)), source.support)
         return found
 
     def _embedded(

@@ -1,0 +1,1 @@
+"""What the maps of models that write have in common."""

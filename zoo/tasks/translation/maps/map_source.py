@@ -1,0 +1,190 @@
+"""The maps of translations: all of a split as a table, and some of them drawn word by word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from zoo.maps import draw
+from zoo.maps.source import MapOptions, MappedExample, MapSource, Table
+from zoo.tasks.batches import Examples
+from zoo.tasks.generation.alignment import by_word, heaviest_links
+from zoo.tasks.generation.language import END
+from zoo.tasks.generation.maps.gradients import Reach, Reached, gradient_norms, reach_figure
+from zoo.tasks.rows import in_order
+from zoo.tasks.translation.batch import Pairs
+from zoo.tasks.translation.figures import Figures, reordered, spelled_source
+from zoo.tasks.translation.maps.example import ALIGNMENT, OF_REFERENCE, TranslatedPair
+from zoo.tasks.translation.maps.occlusion import OccludableText
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from zoo.tasks.translation.data.pair_data import PairData
+    from zoo.tasks.translation.translator import Translator
+
+_AT_ONCE = 256
+"""Rows of a piece of a table."""
+_GRADIENTS = 24
+"""Number of pairs whose gradients are measured."""
+
+
+class TranslationMaps(MapSource):
+    """`translations` has a row for each pair of the test split, or of the user's own texts; `alignments` one for each
+    word of those that are drawn; `gradients` one for each distance; `bleu_by_length` one for each class of lengths."""
+
+    noun = "text"
+
+    def __init__(self, module: Translator, data: PairData, options: MapOptions) -> None:
+        super().__init__(module.net, options)
+        self.module, self.data = module, data
+        self.split = data.mapped_split
+        self.scored = [ALIGNMENT, OF_REFERENCE]
+        self.figures = Figures(module.bleu, module.chrf)
+        self._count = 0
+
+    def names(self) -> list[str]:
+        return list(self.data.content.corpus.ids)
+
+    def typical(self, count: int) -> list[int]:
+        return self._spread(count)
+
+    def tables(self) -> Iterator[Table]:
+        yield Table("translations", self._rows())
+        lengths = self.figures.by_length() if self._is_known else []
+        if lengths:
+            yield _table("bleu_by_length", lengths, _length_figure(lengths))
+        if self._is_known:
+            reach = self._reach()
+            of = f"{self.module.about['model']}, attention={self.module.about['config']['names'].get('attention', '-')}"
+            yield _table("gradients", [row._asdict() for row in reach], reach_figure(reach, title=of))
+
+    def examples(self) -> Iterator[MappedExample]:
+        for which in self.chosen:
+            batch = self._batch(which)
+            best = [texts[0] for texts in self.module.translations(batch)]
+            with torch.inference_mode(), self.recording() as found:
+                of_best = self.module.forced(batch, best)
+            of_reference = None if batch.targets is None else self.module.forced_references(batch).weights
+            yield TranslatedPair(self.module.net, batch, found, best[0], of_best.weights, of_reference)
+
+    def occludable(self, position: int) -> list[OccludableText]:
+        return [OccludableText(self.module, self._batch(position))]
+
+    def truth(self) -> dict[str, float | None]:
+        found = {name: float(metric.compute()) for name, metric in self.figures.found().items()}
+        return {name.removeprefix("truth/"): value for name, value in found.items() if name.startswith("truth/")}
+
+    @property
+    def truth_of(self) -> str:
+        return f"{self.split} texts, {OF_REFERENCE}"
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        return {"texts": len(self.data.examples(self.split).entries), "split": self.split}
+
+    def summary(self, out: str) -> list[str]:
+        of = "test texts" if self.split == "test" else "texts"
+        return [f"{self._count:,} {of} in translations.{self.options.table_format}, in {out}", *super().summary(out)]
+
+    def looks(self) -> list[str]:
+        return [example.said for example in self.examples() if isinstance(example, TranslatedPair)]
+
+    @property
+    def _is_known(self) -> bool:
+        """Whether each text has a given translation."""
+        return self.data.content.targets is not None
+
+    @cached_property
+    def _examples(self) -> Examples:
+        return self.data.examples("all")
+
+    def _batch(self, position: int) -> Pairs:
+        """Returns a batch of one pair."""
+        found: Pairs = self._examples.collate([self._examples.entries[position]])
+        return found
+
+    def _spread(self, count: int) -> list[int]:
+        """Returns texts of the split at equal distances."""
+        numbers = self.data.content.corpus.numbers(self.split)
+        count = min(count, len(numbers))
+        return [int(numbers[place * len(numbers) // count]) for place in range(count)]
+
+    def _reach(self) -> list[Reach]:
+        reached = Reached()
+        for position in self._spread(_GRADIENTS):
+            batch = self._batch(position)
+            assert batch.targets is not None
+            norms = gradient_norms(self.module.net, batch.source, [*batch.targets.texts()[0], END])
+            reached.add(norms, None if batch.gold is None else batch.gold[0])
+        return reached.rows()
+
+    def _rows(self) -> Iterator[pd.DataFrame]:
+        import pandas as pd
+
+        self._count = 0
+        rows = in_order(self._columns, self.data.loader(self.split))
+        while piece := list(islice(rows, _AT_ONCE)):
+            self._count += len(piece)
+            yield pd.DataFrame(piece)
+
+    def _columns(self, batch: Pairs) -> dict[str, list[Any]]:
+        """Text, translation, its probability and numbers of words; of given translations their loss; of attention the
+        share of links that go back, and the least coverage of a word."""
+        assert batch.languages is not None
+        assert batch.written is not None
+        best = [texts[0] for texts in self.module.translations(batch)]
+        language, sources = batch.languages.target, [spelled_source(batch, number) for number in range(len(batch))]
+        words = [language.spelled(each.tokens) for each in best]
+        columns: dict[str, list[Any]] = {
+            "id": list(batch.ids),
+            "split": list(batch.splits),
+            "text": [each.source for each in batch.written],
+            "translation": [language.text(each.tokens) for each in best],
+            "score": [each.score for each in best],
+            "probability": [each.probability for each in best],
+            "ended": [each.ended for each in best],
+            "source_words": [len(each.words) for each in sources],
+            "words": [len(each.words) for each in words],
+        }
+        forced = self.module.forced(batch, best)
+        if batch.targets is not None:
+            references = self.module.forced_references(batch)
+            self.figures.add(batch, best, forced, references)
+            columns["reference"] = [each.references[0] for each in batch.written]
+            columns["loss"] = (-references.log_probability.double().sum(1) / batch.targets.lengths).tolist()
+        if forced.weights is not None:
+            pairs = zip(forced.weights, words, sources, strict=True)
+            merged = [by_word(weights, to.owners, of.owners) for weights, to, of in pairs]
+            back = [reordered(heaviest_links(weights)) for weights in merged]
+            columns["reordered"] = [count / links if links else None for count, links in back]
+            columns["least_covered"] = [float(weights.sum(0).min()) for weights in merged]
+        return columns
+
+
+def _table(name: str, rows: list[dict[str, Any]], figure: Figure) -> Table:
+    import pandas as pd
+
+    return Table(name, [pd.DataFrame(rows)], figure)
+
+
+def _length_figure(rows: list[dict[str, Any]]) -> Figure:
+    """Draws BLEU over classes of lengths."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.4, 3.2), layout="constrained", facecolor="white")
+    axes = figure.subplots()
+    places = range(len(rows))
+    axes.plot(places, [row["bleu"] for row in rows], marker="o", color="#3f78b5")
+    axes.set_xticks(places, labels=[row["source words"] for row in rows], fontsize=8, color=draw.INK)
+    axes.set_ylim(0, 102)
+    axes.set_xlabel("words of the source", color=draw.QUIET, fontsize=9)
+    axes.set_ylabel("BLEU", color=draw.QUIET, fontsize=9)
+    axes.tick_params(length=0, labelsize=8, labelcolor=draw.INK)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
