@@ -5,6 +5,7 @@ from zoo.lazy import exports
 __getattr__, __all__ = exports(
     __name__,
     {
+        "cooccurrence": ["corpus_vectors"],
         "error_rates": ["CER", "WER"],
         "markup": ["PlainText", "without_markup"],
         "overlap": ["BLEU", "CHRF"],

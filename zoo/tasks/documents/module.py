@@ -38,9 +38,10 @@ from zoo.tasks.documents.maps.scored import (
     predicted,
     scored_map,
 )
+from zoo.tasks.documents.nets.pairs import WordPairs
 from zoo.tasks.documents.nets.words import WordVectors
+from zoo.tasks.documents.vectors import initial_vectors
 from zoo.tasks.documents.weights import looked_at
-from zoo.text import read_vectors
 from zoo.training import ranks
 from zoo.training.optimisation import Optimisation
 
@@ -61,7 +62,8 @@ class DocumentClassifier(Task):
         net: `(words, classes) -> Module`, from a batch of documents to one logit a label.
         optimisation: Optimiser, schedule, frozen layers and rates.
         words, classes: From the data.
-        vectors: Text file of word vectors that training starts from. Words that it does not have start as without it.
+        vectors: Text file of word vectors that training starts from, or `corpus`: learned from the training texts, by
+            which words stand near each other. Words that have none start as without it.
         smoothing: Of single labels in training: this share is spread evenly over all.
         class_weights: How much the loss of each label counts: `balanced`, the inverse of how often it occurs; or by
             name, 1 for those that are not named. Of several labels, that of documents with the label.
@@ -114,18 +116,18 @@ class DocumentClassifier(Task):
         return logits
 
     def begin(self, data: DocumentData) -> None:
-        """Takes the word vectors of a file."""
+        """Takes the names of words where pairs of them have vectors, and the word vectors to start from."""
+        words = data.content.vocabulary.names
+        if isinstance(pairs := getattr(self.net, "pairs", None), WordPairs):
+            pairs.name(words)
         if self.vectors is None:
             return
         table: WordVectors = self.net.vectors  # type: ignore[assignment]
-        words, width = data.content.vocabulary.names, table.table.weight.shape[1]
-        found = read_vectors(self.vectors, words, dim=width)
-        row = {word: number for number, word in enumerate(found.words)}
-        known = torch.tensor([word in row for word in words])
-        vectors = torch.from_numpy(found.vectors)[torch.tensor([row.get(word, 0) for word in words])]
+        vectors, known = initial_vectors(self.vectors, data, table.table.embedding_dim)
         table.start_from(vectors, known)
         if ranks.is_first():
-            print(f"zoo: {self.vectors}: vectors of {len(row):,} of {len(words):,} tokens", file=sys.stderr)
+            count = int(known.sum())
+            print(f"zoo: {self.vectors}: vectors of {count:,} of {len(words):,} tokens", file=sys.stderr)
 
     def training_step(self, batch: Documents, batch_idx: int) -> Tensor:
         losses = self._losses(self(batch), batch, training=True)
@@ -224,7 +226,7 @@ class DocumentClassifier(Task):
     def vocabularies(self) -> dict[str, dict[str, int]]:
         """Vectors of words are matched by the tokens, rows of the last layer by the labels."""
         return {
-            "tokens": {"net.vectors.table.weight": 0},
+            "tokens": {name: 0 for name in ("net.vectors.table.weight", "net.pairs.codes") if name in self.state_dict()},
             "labels": {"net.head.weight": 0, "net.head.bias": 0},
         }
 

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from zoo.attention import Attend, AttendFactory, MixerFactory, Position, ScaledDot, Sinusoidal, Softmax
 from zoo.attention.dropout import Dropout
-from zoo.attention.ranges import Count, Rate
+from zoo.attention.ranges import Count, Natural, Rate
 from zoo.tasks.documents.batch import Documents
 from zoo.tasks.documents.nets.encoder import Encoder
 from zoo.tasks.documents.nets.levels import Level
+from zoo.tasks.documents.nets.pairs import WordPairs
 from zoo.tasks.documents.nets.words import WordVectors
 from zoo.tasks.recurrent import Recurrent
 
@@ -37,6 +38,9 @@ class HAN(nn.Module):
         cell: "gru", as in the paper, or "lstm".
         dropout: Of word vectors, of what one recurrent layer gives to the next, of sentence vectors and of the
             document's; the paper has none.
+        pairs: Width of the vectors of pairs of words (`WordPairs`), which the attentions read beside the encoders'
+            states: of words in sentences, then of sentences in the document. 0, as in the paper: none.
+        pair_dropout: Probability that a pair is left out in training.
     """
 
     SITES: ClassVar[dict[str, str]] = _SITES
@@ -54,22 +58,29 @@ class HAN(nn.Module):
         layers: Count = 1,
         cell: Literal["gru", "lstm"] = "gru",
         dropout: Rate = 0.0,
+        pairs: Natural = 0,
+        pair_dropout: Rate = 0.0,
     ) -> None:
         super().__init__()
         self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)
+        self.pairs = WordPairs(words=words, dim=pairs, dropout=pair_dropout) if pairs else None
         of_words, of_sentences = (
             Recurrent(dim=width, hidden=hidden, kind=cell, layers=layers, dropout=dropout)
             for width in (dim, 2 * hidden)
         )
-        self.words = Level(encoder=of_words, context=context, attend=attend)
-        self.sentences = Level(encoder=of_sentences, context=context, attend=attend)
+        self.words = Level(encoder=of_words, context=context, attend=attend, beside=pairs)
+        self.sentences = Level(encoder=of_sentences, context=context, attend=attend, beside=pairs)
         self.dropout = Dropout(dropout)
-        self.head = nn.Linear(of_sentences.width, classes)
+        self.head = nn.Linear(self.sentences.width, classes)
 
     def forward(self, batch: Documents) -> Float[Tensor, "b classes"]:
         """Logits of the classes (eq. 11, before the softmax)."""
-        sentences = self.words(self.vectors(batch.words), batch.sentences, batch.sentence_lengths)
-        documents = self.sentences(self.dropout(sentences), batch.documents, batch.document_lengths)
+        pairs = None if self.pairs is None else self.pairs(batch.words, batch.sentences)
+        sentences = self.words(self.vectors(batch.words), batch.sentences, batch.sentence_lengths, pairs)
+        sentences = self.dropout(sentences)
+        if pairs is not None:
+            sentences, pairs = sentences.split([self.words.encoder.width, pairs.shape[1]], 1)
+        documents = self.sentences(sentences, batch.documents, batch.document_lengths, pairs)
         return self.head(self.dropout(documents))  # type: ignore[no-any-return]
 
 

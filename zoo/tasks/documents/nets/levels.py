@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from zoo.attention import Attend, EdgeSupport, Pooling
-from zoo.attention.ranges import Count
+from zoo.attention.ranges import Count, Natural
 
 
 class Level(nn.Module):
@@ -19,17 +20,25 @@ class Level(nn.Module):
         encoder: `(rows, sequences, lengths) -> rows`, of width `encoder.width`: `Recurrent` or `Encoder`.
         context: Width of the hidden representation u that is compared with the context vector.
         attend: `(dim, heads) -> Attend`, called with the width of u and one head.
+        beside: Width of what attention reads beside the encoder's rows.
     """
 
     encoder: Any
 
-    def __init__(self, *, encoder: nn.Module, context: Count, attend: Callable[[int, int], Attend]) -> None:
+    def __init__(
+        self, *, encoder: nn.Module, context: Count, attend: Callable[[int, int], Attend], beside: Natural = 0
+    ) -> None:
         super().__init__()
         self.encoder = encoder
-        self.pool = Pooling(dim=self.encoder.width, hidden=context, attend=attend, over=EdgeSupport)
+        self.width = self.encoder.width + beside
+        self.pool = Pooling(dim=self.width, hidden=context, attend=attend, over=EdgeSupport)
 
     def forward(
-        self, x: Float[Tensor, "n d"], sequences: Int[Tensor, " n"], lengths: Int[Tensor, " s"]
+        self,
+        x: Float[Tensor, "n d"],
+        sequences: Int[Tensor, " n"],
+        lengths: Int[Tensor, " s"],
+        beside: Float[Tensor, "n f"] | None = None,
     ) -> Float[Tensor, "s e"]:
         """Reads packed sequences.
 
@@ -37,6 +46,8 @@ class Level(nn.Module):
             x: Rows of all sequences, one sequence after another.
             sequences: The number of each row's sequence.
             lengths: Number of rows of each sequence, one or more.
+            beside: Rows that the encoder does not see; attention reads [h_it; these].
         """
-        support = EdgeSupport.from_groups(sequences, len(lengths))
-        return self.pool(self.encoder(x, sequences, lengths), support).squeeze(1)  # type: ignore[no-any-return]
+        rows = self.encoder(x, sequences, lengths)
+        rows = rows if beside is None else torch.cat([rows, beside], 1)
+        return self.pool(rows, EdgeSupport.from_groups(sequences, len(lengths))).squeeze(1)  # type: ignore[no-any-return]

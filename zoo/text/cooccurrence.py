@@ -1,0 +1,85 @@
+"""Word vectors from the texts themselves: words that stand in similar company have similar vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32, Int
+from scipy import sparse
+
+_PART = 1 << 20
+"""Words of the texts that are counted at a time."""
+_SMOOTHING = 0.75
+
+
+def corpus_vectors(
+    texts: Iterable[Sequence[int]], *, words: int, dim: int, window: int = 5, seed: int = 0
+) -> Float32[np.ndarray, "words dim"]:
+    """Returns vectors of length 1, and zeros for words that have no company.
+
+    They are U sqrt(S) of the truncated SVD of the matrix of positive pointwise mutual information (Levy & Goldberg
+    2014, sections 3.2 and 4), with smoothed counts of contexts and nearer words counting more (Levy, Goldberg & Dagan
+    2015, section 3).
+
+    Args:
+        texts: The numbers of the words of each text, in order.
+        words: Size of the vocabulary.
+        dim: Width of a vector, less than `words`.
+        window: Distance up to which words keep company; at distance d they count (window - d + 1) / window.
+        seed: Of the approximate SVD (Halko et al. 2011).
+    """
+    from sklearn.utils.extmath import randomized_svd  # takes a second to import
+
+    if not 0 < dim < words:
+        raise ValueError(f"dim must be from 1 to {words - 1:,}, the number of words less one, got {dim}")
+    counts = sparse.csr_matrix((words, words), dtype=np.float32)
+    for part in _parts(texts):
+        counts = counts + _counted(*part, words, window)
+    left, weights, _ = randomized_svd(_information(counts), dim, n_iter=4, random_state=seed)
+    vectors = left * np.sqrt(weights)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    found: np.ndarray = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0).astype(np.float32)
+    return found
+
+
+def _parts(texts: Iterable[Sequence[int]]) -> Iterator[tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]]:
+    """Yields the words of some texts, and the number of each word's text."""
+    kept: list[Sequence[int]] = []
+    size = 0
+    for text in texts:
+        kept.append(text)
+        size += len(text)
+        if size >= _PART:
+            yield _joined(kept)
+            kept, size = [], 0
+    yield _joined(kept)
+
+
+def _joined(texts: Sequence[Sequence[int]]) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
+    lengths = [len(text) for text in texts]
+    words = np.fromiter(chain.from_iterable(texts), dtype=np.int64, count=sum(lengths))
+    return words, np.repeat(np.arange(len(texts)), lengths)
+
+
+def _counted(words: Int[np.ndarray, " n"], texts: Int[np.ndarray, " n"], size: int, window: int) -> Any:
+    """How often each two words stand near each other in one text, in either order."""
+    found = sparse.csr_matrix((size, size), dtype=np.float32)
+    for distance in range(1, min(window, len(words) - 1) + 1):
+        same = texts[:-distance] == texts[distance:]
+        places = words[:-distance][same], words[distance:][same]
+        near = np.full(int(same.sum()), (window - distance + 1) / window, dtype=np.float32)
+        found = found + sparse.coo_matrix((near, places), shape=(size, size)).tocsr()
+    return found + found.T
+
+
+def _information(counts: Any) -> Any:
+    """max(0, log p(word, context) / (p(word) p(context))) of each pair that occurs."""
+    of_words = np.asarray(counts.sum(1)).ravel()
+    of_contexts = of_words**_SMOOTHING
+    of_contexts = of_contexts / max(of_contexts.sum(), 1.0)
+    found = counts.tocoo()
+    information = np.log(found.data / (of_words[found.row] * of_contexts[found.col]))
+    return sparse.csr_matrix((np.maximum(information, 0.0).astype(np.float32), (found.row, found.col)), found.shape)
