@@ -14,7 +14,18 @@ import pytest
 import zoo.text
 
 FILES = sorted(Path(zoo.text.__file__).parent.glob("**/*.py"))
-LIBRARIES = {"tokenizers", "sentencex", "sacrebleu", "jiwer", "rapidfuzz", "regex", "numpy", "jaxtyping"}
+LIBRARIES = {
+    "tokenizers",
+    "sentencex",
+    "sacrebleu",
+    "jiwer",
+    "rapidfuzz",
+    "regex",
+    "numpy",
+    "jaxtyping",
+    "scipy",
+    "sklearn",
+}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)

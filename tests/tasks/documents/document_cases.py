@@ -20,6 +20,7 @@ WINDOW = AttendFactory(score=ScaledDot, normalise=Softmax, restrict=partial(Slid
 SMALL = {"words": WORDS, "classes": CLASSES}
 HIERARCHIES = {
     "HAN": lambda **options: HAN(**SMALL, **{"attend": DOT, "dim": 6, "hidden": 4, "context": 5} | options),
+    "HAN with pairs": lambda **options: HIERARCHIES["HAN"](**{"pairs": 3} | options),
     "HANTransformer": lambda **options: HANTransformer(
         **SMALL, **{"attend": DOT, "dim": 8, "layers": 2, "heads": 2, "hidden": 12, "context": 5} | options
     ),
@@ -37,7 +38,10 @@ NETS = {
 def made(name: str) -> nn.Module:
     """A net of random weights, in float64."""
     torch.default_generator.manual_seed(0)
-    return NETS[name]().double()
+    net = NETS[name]().double()
+    if getattr(net, "pairs", None) is not None:
+        nn.init.normal_(net.pairs.table.weight)  # they start at zero
+    return net
 
 
 def texts(count: int = 6, seed: int = 0) -> list[Document]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 from run_cases import ROOT, command, figures, finished, same_run, stopped_and_continued, two_equal_one
@@ -94,6 +95,32 @@ def test_fine_tuning_keeps_words_by_name_and_the_tokeniser(cli: Any) -> None:
     assert set(after["tokens"]) <= {*before["tokeniser"]["pieces"], "<unk>"}
     resumed = cli("train", "resume=own/checkpoints/last.ckpt", "data.max_epochs=2")
     assert resumed.code == 0, resumed.err
+
+
+def test_vectors_of_the_texts_and_of_pairs_of_words(cli: Any) -> None:
+    """Vectors are learned from the training texts; pairs are found by the names of words in another vocabulary."""
+    options = ["model.vectors=corpus", "model.net.pairs=3", "model.net.pair_dropout=0.5", "data.max_epochs=1"]
+    done = cli("train", *TINY, *options, "run_dir=first")
+    assert done.code == 0, done.err
+    assert "zoo: corpus: vectors of " in done.err
+    rows = [
+        f"{'the food was good' if n % 2 else 'a bus was late'} {n},{'nice' if n % 2 else 'good'}" for n in range(20)
+    ]
+    Path("own.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    start = ["init=first/checkpoints/best.ckpt", "data=text_table", "data.table=own.csv", "data.max_epochs=1"]
+    done = cli("train", *start, "optimizer.lr=1e-9", "trainer=cpu", "run_dir=own")
+    assert done.code == 0, done.err
+    before, after = (checkpoint.read(f"{run}/checkpoints/best.ckpt") for run in ("first", "own"))
+    for content in (before, after):
+        codes = content["state_dict"]["net.pairs.codes"].tolist()
+        assert codes == [crc32(word.encode()) for word in content["zoo"]["data"]["tokens"]]
+    table, kept = (content["state_dict"]["net.pairs.table.weight"] for content in (before, after))
+    assert table.any()
+    assert (table - kept).abs().max() < 1e-6
+    done = cli("predict", "own/checkpoints/best.ckpt", "--text", "The food was good.", "--explain")
+    assert done.code == 0, done.err
+    done = cli("train", *TINY, *options, "model.net.dim=500", "check=true")
+    assert (done.code, "vectors of 500 numbers cannot be learned for" in done.err) == (2, True)
 
 
 def test_the_preflight_finds_nothing(cli: Any) -> None:

@@ -226,7 +226,9 @@ class DocumentClassifier(Task):
     def vocabularies(self) -> dict[str, dict[str, int]]:
         """Vectors of words are matched by the tokens, rows of the last layer by the labels."""
         return {
-            "tokens": {name: 0 for name in ("net.vectors.table.weight", "net.pairs.codes") if name in self.state_dict()},
+            "tokens": {
+                name: 0 for name in ("net.vectors.table.weight", "net.pairs.codes") if name in self.state_dict()
+            },
             "labels": {"net.head.weight": 0, "net.head.bias": 0},
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import pytest
@@ -27,6 +28,7 @@ from zoo.attention import (
 from zoo.tasks.documents import HAN, FlatAttention, HANTransformer, LongDocument
 from zoo.tasks.documents.batch import Document, Documents
 from zoo.tasks.documents.nets.levels import Level
+from zoo.tasks.documents.nets.pairs import WordPairs
 from zoo.tasks.documents.weights import effective_weights, weights_of
 from zoo.tasks.recurrent import Recurrent
 
@@ -99,6 +101,19 @@ def by_pytorch(x: Tensor, encoder: nn.Module, seen: Tensor | None) -> Tensor:
     return encoder.norm(x)
 
 
+def with_pairs(rows: Tensor, net: nn.Module, sentence: Sequence[int]) -> Tensor:
+    """[h_t; the vector of words t - 1 and t], where pairs have vectors."""
+    if getattr(net, "pairs", None) is None:
+        return rows
+    found = [net.pairs.table.weight[pair_row(net.pairs, *pair)] for pair in zip([None, *sentence], sentence)]  # noqa: B905
+    return torch.cat([rows, torch.stack(found)], 1)
+
+
+def pair_row(pairs: WordPairs, before: int | None, word: int) -> int:
+    codes = pairs.codes.tolist()
+    return ((0 if before is None else codes[before]) * 0x2545F491 + codes[word] >> 8) % pairs.table.num_embeddings
+
+
 def by_loops(net: nn.Module, documents: list[Document]) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """A document, a sentence, a word at a time: logits, weights of words, weights of sentences."""
     encode = encoded if isinstance(net, HAN) else transformed
@@ -106,10 +121,12 @@ def by_loops(net: nn.Module, documents: list[Document]) -> tuple[Tensor, list[Te
     for document in documents:
         vectors = []
         for sentence in document.sentences:
-            vector, weights = attended(encode(net.vectors.table.weight[list(sentence)], net.words), net.words)
+            rows = encode(net.vectors.table.weight[list(sentence)], net.words)
+            vector, weights = attended(with_pairs(rows, net, sentence), net.words)
             vectors.append(vector)
             of_words.append(weights)
-        vector, weights = attended(encode(torch.stack(vectors), net.sentences), net.sentences)
+        states, pairs = torch.stack(vectors).tensor_split([net.words.encoder.width], 1)
+        vector, weights = attended(torch.cat([encode(states, net.sentences), pairs], 1), net.sentences)
         of_sentences.append(weights)
         logits.append(net.head.weight @ vector + net.head.bias)  # eq. 11
     return torch.stack(logits), of_words, of_sentences
