@@ -1,4 +1,4 @@
-"""Makes the table of planted reviews in docs/documents.md."""
+"""Makes the tables of documents in docs/documents.md."""
 
 from __future__ import annotations
 
@@ -22,24 +22,17 @@ FLAT = {
 }
 PUBLISHED = {"flat_attention_imdb": "0.437", "flat_attention_imdb-average": "0.675"}
 """Tau with gradients in Jain & Wallace 2019, table 2."""
+IMDB = {"han_imdb": "HAN, good or bad", "han_imdb_ratings": "HAN, eight ratings"}
 
 
 def planted() -> Iterator[str]:
     """Makes a table of accuracy and truth scores on planted reviews."""
-    yield "| model | test accuracy | sentence pointing | word pointing | parameters | seconds (CPU) | seeds | command |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for experiment, name in with_runs(PLANTED):
-        runs = read_runs(experiment)
-        cells = [
-            name,
-            *(spread([run[each] for run in runs]) for each in ("test/accuracy", *_TRUTH)),
-            f"{runs[0]['parameters']:,}",
-            f"{statistics.mean(run['seconds'] for run in runs):.0f} "
-            f"({statistics.mean(run['cpu_seconds'] for run in runs):.0f})",
-            ", ".join(str(run["seed"]) for run in runs),
-            f"`{shown_command(runs[0])}`",
-        ]
-        yield f"| {' | '.join(cells)} |"
+    return _of_runs(PLANTED, ("test accuracy", "sentence pointing", "word pointing"))
+
+
+def imdb() -> Iterator[str]:
+    """Makes a table of what was measured on IMDB's test reviews."""
+    return _of_runs(IMDB, ("test accuracy", "macro F1", "mean absolute error", "calibration error"))
 
 
 def agreement() -> Iterator[str]:
@@ -105,4 +98,30 @@ def benchmark() -> Iterator[str]:
     yield f"{sizes} in a batch; {found['threads']} thread{on_processor(found)}."
 
 
-_TRUTH = ("truth/sentence_pointing", "truth/word_pointing")
+_METRICS = {
+    "test accuracy": "test/accuracy",
+    "macro F1": "test/f1_macro",
+    "mean absolute error": "test/mae",
+    "calibration error": "test/calibration_error",
+    "sentence pointing": "truth/sentence_pointing",
+    "word pointing": "truth/word_pointing",
+}
+
+
+def _of_runs(experiments: Mapping[str, str], columns: Sequence[str]) -> Iterator[str]:
+    """Makes a row for each experiment; a metric that it does not have is an empty cell."""
+    yield f"| model | {' | '.join(columns)} | parameters | seconds (CPU) | seeds | command |"
+    yield "|---" * (len(columns) + 5) + "|"
+    for experiment, name in with_runs(experiments):
+        runs = read_runs(experiment)
+        metrics = [_METRICS[column] for column in columns]
+        cells = [
+            name,
+            *(spread([run[each] for run in runs]) if each in runs[0] else "" for each in metrics),
+            f"{runs[0]['parameters']:,}",
+            f"{statistics.mean(run['seconds'] for run in runs):.0f} "
+            f"({statistics.mean(run['cpu_seconds'] for run in runs):.0f})",
+            ", ".join(str(run["seed"]) for run in runs),
+            f"`{shown_command(runs[0])}`",
+        ]
+        yield f"| {' | '.join(cells)} |"

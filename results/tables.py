@@ -286,6 +286,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "planted-documents": documents.planted,
     "flat-attention-imdb": documents.agreement,
     "faithfulness-documents": documents.faithfulness,
+    "imdb": documents.imdb,
     "benchmark-documents": documents.benchmark,
     "trust": trust,
     "attention-positions": attention_positions,

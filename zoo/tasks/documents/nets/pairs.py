@@ -35,7 +35,8 @@ class WordPairs(nn.Module):
         super().__init__()
         if min(words, dim, rows) < 1:
             raise ValueError(f"words, dim and rows must be 1 or more, got {words}, {dim} and {rows}")
-        self.table = nn.Embedding.from_pretrained(torch.zeros(rows, dim), freeze=False)
+        self.table = nn.Embedding(rows, dim)
+        nn.init.zeros_(self.table.weight)
         self.dropout = dropout
         self.register_buffer("codes", torch.arange(1, words + 1))
 
@@ -64,4 +65,5 @@ class WordPairs(nn.Module):
         codes = self.codes[words]
         before = torch.zeros_like(codes)
         before[1:] = codes[:-1].masked_fill(sentences[1:] != sentences[:-1], 0)
-        return ((before * _FACTOR + codes) >> 8) % self.table.num_embeddings
+        found: Tensor = ((before * _FACTOR + codes) >> 8) % self.table.num_embeddings
+        return found
