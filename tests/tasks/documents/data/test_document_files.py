@@ -21,7 +21,7 @@ Write = Callable[..., Path]
 
 
 def table(path: Path, cache: Path | None = None, **options: Any) -> Corpus:
-    return read_text_table(path, Reading(**options), cache=cache, split_seed=0)
+    return read_text_table(path, Reading(**options, cache=cache), split_seed=0)
 
 
 def rows(count: int = 20, more: str = "") -> str:
@@ -193,6 +193,13 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path: Path, content: bytes, mess
     assert len(problems) == 1
 
 
+def test_a_folder_that_training_never_sees_is_named(tmp_path: Path) -> None:
+    names = [f"{part}__{kind}__t" for part in ("train", "val", "test") for kind in ("bad", "good")]
+    root = folder_of(tmp_path, **dict.fromkeys([*names, "test__odd__t"], "text"))
+    with pytest.raises(DataError, match=r"test/odd/t.txt: the label 'odd' is seen in test, and never in train"):
+        read_text_folder(root, Reading(), split_seed=0)
+
+
 def test_texts_for_a_trained_model(write: Write, tmp_path: Path) -> None:
     """A table without labels, a file in a folder named like a label, and one that is not."""
     root = folder_of(tmp_path / "more", good__a="a text", b="another")
@@ -204,6 +211,13 @@ def test_texts_for_a_trained_model(write: Write, tmp_path: Path) -> None:
     assert len(set(found.ids)) == 4
     both = read_texts_at([write("text\nx\n", "one.csv"), write("text\ny\n", "two.csv")], Reading(), ["bad", "good"])
     assert both.ids == ["one.csv:2", "two.csv:2"]
+
+
+def test_jsonl_for_a_trained_model_stays_in_the_file(write: Write, tmp_path: Path) -> None:
+    path = write(jsonl(), "own.jsonl")
+    found, held = (read_texts_at([path], Reading(cache=cache), ["bad", "good"]) for cache in (tmp_path, None))
+    assert not isinstance(found.texts.parts[0], list)
+    assert list(found.texts) == list(held.texts)
 
 
 def test_a_label_that_the_model_does_not_know_is_named(write: Write) -> None:

@@ -170,7 +170,9 @@ class Gathered:
                 row = next(row for row, each in enumerate(self._labels) if number in each)
                 where = SPLITS[int(corpus.splits[row])] if corpus.splits[row] != NONE else "no split"
                 what = f"the label {name!r} is seen in {where}, and never in train"
-                raise DataError(message(self.source, self.places[row], None, what, "Put a text with it into train."))
+                line = self.places[row]
+                file = self.source / self.ids[row] if line is None else self.source
+                raise DataError(message(file, line, None, what, "Put a text with it into train."))
         if self.targets != "multi":
             labels = corpus.labels
             lacking = [

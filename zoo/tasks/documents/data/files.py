@@ -37,6 +37,7 @@ class Reading:
         targets: How many labels a text has, and whether they are numbers.
         on_bad_row: Whether a bad text is an error, or left out and counted.
         most_characters: A longer text is a bad one.
+        cache: The folder for indices of JSONL files, whose texts are then not held in memory; None: they are.
     """
 
     text: str = "text"
@@ -46,6 +47,7 @@ class Reading:
     targets: Targets = "single"
     on_bad_row: OnBadRow = "error"
     most_characters: int = MOST_CHARACTERS
+    cache: Path | None = None
 
 
 class TextError(RowError):
@@ -65,17 +67,16 @@ class _FileTexts(Sequence[str]):
         return read_text(self.paths[number], self.most)
 
 
-def read_text_table(path: Path, reading: Reading, *, cache: Path | None, split_seed: int) -> Corpus:
+def read_text_table(path: Path, reading: Reading, *, split_seed: int) -> Corpus:
     """Reads a table of texts and labels: CSV, TSV or JSONL.
 
     Args:
         path: The table.
         reading: The names of the columns, and what is left out.
-        cache: The folder for the index of a JSONL file, whose texts are then not held in memory; None: they are.
         split_seed: The seed of the split, where the table has no column of splits.
     """
     gathered = Gathered(path, reading.targets)
-    texts = _table(path, reading, gathered, cache=cache, needs_label=True)
+    texts = _table(path, reading, gathered, needs_label=True)
     return gathered.corpus(texts, split_seed)
 
 
@@ -130,7 +131,7 @@ def read_texts_at(paths: Sequence[Path], reading: Reading, known: Sequence[str])
         kind = Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
         if path.is_file() and kind in _TABLES:
             prefix = f"{path.name}:" if len(paths) > 1 else ""
-            parts.append(_table(path, reading, gathered, cache=None, needs_label=False, prefix=prefix))
+            parts.append(_table(path, reading, gathered, needs_label=False, prefix=prefix))
             continue
         others: list[Path] = []
         files = _files(path, others) if path.is_dir() else [path]
@@ -184,9 +185,7 @@ def read_text(path: Path, most: int) -> str:
     return text
 
 
-def _table(
-    path: Path, reading: Reading, gathered: Gathered, *, cache: Path | None, needs_label: bool, prefix: str = ""
-) -> Sequence[str]:
+def _table(path: Path, reading: Reading, gathered: Gathered, *, needs_label: bool, prefix: str = "") -> Sequence[str]:
     """Adds the rows of a table; returns their texts."""
     named = [reading.text, *([reading.label] if needs_label else []), *([reading.id] if reading.id else [])]
     kind = Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
@@ -195,7 +194,7 @@ def _table(
         table = JSONTable(path, required=named, on_bad_row=reading.on_bad_row)
     else:
         table = read_table(path, required=named, on_bad_row=reading.on_bad_row)
-    lines = Lines(path, cache) if isinstance(table, JSONTable) and cache is not None else None
+    lines = Lines(path, reading.cache) if isinstance(table, JSONTable) and reading.cache is not None else None
     texts, numbers = list[str](), array("q")
     seen: dict[str, int] = {}
     for row, text, id in table.parse(_row_reader(table, reading, gathered, seen, prefix)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -32,13 +32,13 @@ def imdb(
     *, root: str, cache: str | None = None, targets: Literal["single", "ordinal"] = "single", validation: Count = 2500
 ) -> DocumentSource:
     """Film reviews (Maas et al. 2011) with the official test set; `ordinal`: the eight ratings 1-4 and 7-10."""
-    return DocumentSource(partial(read_imdb, search_folders(root, cache), targets=targets, validation=validation))
+    return _published(read_imdb, root, cache, targets=targets, validation=validation)
 
 
 @dataset(DocumentData)
 def newsgroups20(*, root: str, cache: str | None = None, validation: Count = 1000) -> DocumentSource:
     """20 Newsgroups (Lang 1995), the version by date, with its test set; headers are left out."""
-    return DocumentSource(partial(read_newsgroups, search_folders(root, cache), validation=validation))
+    return _published(read_newsgroups, root, cache, validation=validation)
 
 
 @dataset(DocumentData)
@@ -50,7 +50,7 @@ def yelp(
     validation: Count = 10_000,
 ) -> DocumentSource:
     """Yelp reviews with one to five stars (Zhang et al. 2015) with the official test set."""
-    return DocumentSource(partial(read_yelp, search_folders(root, cache), targets=targets, validation=validation))
+    return _published(read_yelp, root, cache, targets=targets, validation=validation)
 
 
 @dataset(DocumentData)
@@ -76,9 +76,9 @@ def text_table(
         targets=targets,
         on_bad_row=on_bad_row,
         most_characters=most_characters,
+        cache=None if cache is None else Path(cache),
     )
-    index = None if cache is None else Path(cache)
-    return DocumentSource(partial(read_text_table, Path(table), reading, cache=index, split_seed=split_seed), reading)
+    return DocumentSource(partial(read_text_table, Path(table), reading, split_seed=split_seed), reading)
 
 
 @dataset(DocumentData)
@@ -113,3 +113,8 @@ def _corpus(reviews: Reviews) -> Corpus:
         gold_words=[reviews.gold_words[bounds[start] : bounds[end]] for start, end in zip(first, last, strict=True)],
         gold_sentences=[reviews.gold_sentences[start:end] for start, end in zip(first, last, strict=True)],
     )
+
+
+def _published(read: Callable[..., Corpus], root: str, cache: str | None, **options: Any) -> DocumentSource:
+    reading = Reading(cache=None if cache is None else Path(cache))
+    return DocumentSource(partial(read, search_folders(root, cache), **options), reading)
