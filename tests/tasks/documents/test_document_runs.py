@@ -77,6 +77,18 @@ def test_the_other_models_train(model: str, cli: Any) -> None:
     assert 0 <= figures(Path("run"))["truth/word_pointing"] <= 1
 
 
+@pytest.mark.slow
+def test_a_long_document_finds_the_phrase_by_attention(cli: Any) -> None:
+    for name, more in (("own", []), ("uniform", ["attention=uniform"])):
+        done = cli("train", "model=long_document", *more, "trainer=cpu", "threads=1", f"run_dir={name}")
+        assert done.code == 0, done.err
+    own, uniform = figures(Path("own")), figures(Path("uniform"))
+    assert own["test/accuracy"] >= 0.95
+    assert own["truth/sentence_pointing"] >= 0.9
+    assert own["truth/word_pointing"] >= 0.9
+    assert uniform["test/accuracy"] <= own["test/accuracy"] - 0.1
+
+
 def test_fine_tuning_keeps_words_by_name_and_the_tokeniser(cli: Any) -> None:
     """From reviews in subwords to texts of the user's own, of other labels."""
     subwords = ["data.tokeniser=subwords", "data.subwords=300"]

@@ -79,6 +79,7 @@ def test_texts_of_jsonl_stay_in_the_file(write: Write, tmp_path: Path, zipped: b
 
 BAD = [
     pytest.param(rows(more="text,\n"), "line 22, column 'label': the cell is empty. Fill it in.", id="missing label"),
+    pytest.param(rows(more="text,\"['a', 'b']\"\n"), "line 22, column 'label': it is a list. Write several", id="list"),
     pytest.param(rows(more=",good\n"), "line 22, column 'text': the cell is empty. Fill it in.", id="missing text"),
     pytest.param(rows(more="<br /> ,good\n"), "line 22, column 'text': the text is empty", id="markup alone"),
     pytest.param(rows(more='"never closed,good\n'), "line 22: a quote opened in this row is never closed", id="quotes"),
@@ -120,6 +121,7 @@ def test_all_problems_are_collected(write: Write) -> None:
     ("more", "message"),
     [
         ('{"text": "x"}\n', "line 21, column 'label': the cell is empty"),
+        ('{"text": "x", "label": ["good", "bad"]}\n', "line 21, column 'label': it is a list"),
         ('{"text": "x", "label": "good"\n', "line 21: it is not JSON"),
         ('{"text": "x\\u0000", "label": "good"}\n', "line 21: it has NUL characters"),
         ('{"text": "%s", "label": "good"}\n' % ("x" * 5_000_000), "line 21, column 'text': the text has 5,000,000"),

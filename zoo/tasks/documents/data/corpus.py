@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -129,6 +130,8 @@ class Gathered:
         """The labels that are written; None: not known."""
         if label is None or (not label and self.known is not None):
             return None
+        if _is_list(label):
+            raise refuse("it is a list", 'Write several labels as "a; b", with data.targets=multi.')
         if self.targets == "multi":
             names = [name for name in (part.strip() for part in label.split(";")) if name]
             repeated = [name for name, count in Counter(names).items() if count > 1]
@@ -182,3 +185,11 @@ class Gathered:
             ]
             if lacking:
                 warn(f"{self.source}: {some_of(lacking)} not in every split, for want of texts.")
+
+
+def _is_list(label: str) -> bool:
+    """Whether this is a list as JSON or Python writes it."""
+    try:
+        return label.startswith("[") and isinstance(json.loads(label.replace("'", '"')), list)
+    except (ValueError, RecursionError):
+        return False
