@@ -14,7 +14,6 @@ from zoo.forms import ANY, COUNT, MalformedError, Where, expect, short
 
 FORMAT = 3
 
-_DEEPEST = 64
 _MOST_PARTS = 1_000_000
 _LEAST_LIMIT = 1 << 20
 _LEAVES = {str, int, float, bool, type(None), Tensor}
@@ -203,8 +202,8 @@ def _check_plain(node: Mapping[str, Any], root: str) -> None:
     while waiting:
         depth, each = waiting.pop()
         seen += 1
-        if depth > _DEEPEST:
-            raise MalformedError(f"{root} is nested more than {_DEEPEST} levels deep")
+        if depth > names.DEEPEST:
+            raise MalformedError(f"{root} is nested more than {names.DEEPEST} levels deep")
         if seen > _MOST_PARTS:
             raise MalformedError(f"{root} has more than {_MOST_PARTS:,} parts")
         if isinstance(each, Mapping):

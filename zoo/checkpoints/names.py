@@ -8,7 +8,8 @@ from typing import Any
 
 from zoo.forms import MalformedError
 
-_DEEPEST = 64
+DEEPEST = 64
+"""Levels of nesting that a checkpoint may have."""
 _MODULES = {
     "zoo.tasks.graph": "data module net",
     "zoo.tasks.vision": "cct data module resnet swin torchvision_cnn transforms vit",
@@ -23,8 +24,8 @@ _OLD = re.compile(rf"(?<![\w.])(?:{_PREFIX})(?=[A-Za-z]\w*(?![\w.]))")
 
 def renamed(node: Any, depth: int = 0) -> Any:
     """A configuration in which every part has its public name, also inside overrides."""
-    if depth > _DEEPEST:
-        raise MalformedError(f"a configuration is nested more than {_DEEPEST} levels deep")
+    if depth > DEEPEST:
+        raise MalformedError(f"a configuration is nested more than {DEEPEST} levels deep")
     if isinstance(node, str):
         return _OLD.sub(lambda found: _PUBLIC.get(found[0], "zoo.attention."), node)
     if isinstance(node, Mapping):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, ClassVar
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 _ERRORS = ("substitutions", "deletions", "insertions")
 
 
-class _ErrorRate:
+class _ErrorRate(ABC):
     """Errors divided by the size of the references: 0 is perfect, and many insertions give more than 1."""
 
     size = 4
@@ -40,8 +41,9 @@ class _ErrorRate:
     def signature(self) -> str:
         return f"{self.name}: {self.compared}, capitals and punctuation count; jiwer {version('jiwer')}"
 
+    @abstractmethod
     def _aligned(self, references: list[str], hypotheses: list[str]) -> WordOutput | CharacterOutput:
-        raise NotImplementedError
+        """Aligns the units of each pair of texts."""
 
 
 class WER(_ErrorRate):

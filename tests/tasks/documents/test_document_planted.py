@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.attention import AttendFactory, Constant, Uniform, record
+from zoo.composing import build
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import ConfigError
 from zoo.tasks.documents import HAN
@@ -99,16 +100,20 @@ def test_other_aspects_are_spoken_of_alike_and_say_nothing_of_the_class(reviews:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"reviews": 3}, "data.reviews=3: write a whole number from 4, one for each class"),
-        ({"sentences": 0}, "data.sentences=0: write a whole number from 1"),
-        ({"words": 4}, "data.words=4: write a whole number from 5, so that each sentence has its phrase"),
-        ({"distractors": 1.5}, "data.distractors=1.5: write a probability from 0 to 1"),
+        ({"reviews": 3}, "data.reviews=3 does not fit: it is to be a whole number of at least 4"),
+        ({"sentences": 0}, "data.sentences=0 does not fit: it is to be a whole number of at least 1"),
+        ({"words": 4}, "data.words=4 does not fit: it is to be a whole number of at least 5"),
+        (
+            {"distractors": 1.5},
+            "data.distractors=1.5 does not fit: .* a number of at least 0 and of at most 1",
+        ),
         ({"reviews": 10_000_000}, "data.reviews=10000000, sentences=30 and words=20 make 6,000,000,000 numbers"),
     ],
 )
-def test_options_that_cannot_be(options: dict[str, int], message: str) -> None:
+def test_options_that_cannot_be(options: dict[str, float], message: str) -> None:
+    node = {"_target_": "zoo.tasks.documents.planted_reviews", "max_epochs": 1, **options}
     with pytest.raises(ConfigError, match=message):
-        plant(**options)
+        build.build(node, "data").sizes()
 
 
 @pytest.mark.parametrize("options", [{"sentences": 1, "words": 5}, {"reviews": 4}, {"distractors": 0.0}])

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from zoo.attention.kernels.kept import for_later
 from zoo.tasks.documents.labels import LabelSet
-from zoo.tasks.ranges import ranges
+from zoo.tasks.ranges import owners, ranges
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,8 +85,8 @@ class Documents:
                 raise ValueError(f"document {document.id!r} must have a sentence, and a word in each of its sentences")
         return cls(
             words=_numbers(list(chain.from_iterable(sentences))),
-            sentences=_owners(lengths),
-            documents=_owners(counts),
+            sentences=owners(lengths, sum(map(len, sentences))),
+            documents=owners(counts, len(sentences)),
             labels=torch.tensor([document.label for document in documents]),
             ids=tuple(document.id for document in documents),
             gold_words=_gold([document.gold_words for document in documents]),
@@ -128,8 +128,8 @@ class Documents:
         sentences = ranges((self.document_lengths.cumsum(0) - self.document_lengths)[chosen], counts)
         return Documents(
             words=self.words[words],
-            sentences=_owners(self.sentence_lengths[sentences]),
-            documents=_owners(counts),
+            sentences=owners(self.sentence_lengths[sentences], len(words)),
+            documents=owners(counts, len(sentences)),
             labels=self.labels[chosen],
             ids=tuple(self.ids[number] for number in numbers),
             gold_words=None if self.gold_words is None else self.gold_words[words],
@@ -153,11 +153,6 @@ class Documents:
 
 def _numbers(values: Sequence[int]) -> Int[Tensor, " n"]:
     return torch.from_numpy(np.array(values, dtype=np.int64))
-
-
-def _owners(lengths: Int[Tensor, " n"]) -> Int[Tensor, " total"]:
-    """The number of the range to which each row belongs, where one range follows the other."""
-    return torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths)
 
 
 def _gold(parts: Sequence[Sequence[bool] | None]) -> Bool[Tensor, " n"] | None:

@@ -20,7 +20,6 @@ from jaxtyping import Bool, Int
 from zoo.attention.ranges import Count, Seed, Share
 from zoo.data.generated import check_numbers
 from zoo.data.splits import stratified
-from zoo.errors import ConfigError
 
 ASPECTS = ("food", "service", "room", "price", "view", "staff", "music", "parking", "garden", "breakfast")
 """What sentences are about; the first decides the class."""
@@ -86,7 +85,7 @@ def plant(
         distractors: Probability with which another sentence says something of another aspect.
         seed: Seed of the generator, and of the splits.
     """
-    _check(reviews, sentences, words, distractors)
+    check_numbers(reviews * sentences * words, f"data.reviews={reviews}, sentences={sentences} and words={words}")
     random = np.random.default_rng(seed)
     classes = list(OPINIONS)
     fillers = _FILLERS.split()
@@ -144,15 +143,3 @@ def plant(
 
 def _around(random: np.random.Generator, mean: int, count: int) -> Int[np.ndarray, " {count}"]:
     return random.integers(mean - mean // 4, mean + mean // 4 + 1, size=count)
-
-
-def _check(reviews: int, sentences: int, words: int, distractors: float) -> None:
-    if reviews < len(OPINIONS):
-        raise ConfigError(f"data.reviews={reviews}: write a whole number from {len(OPINIONS)}, one for each class.")
-    if sentences < 1:
-        raise ConfigError(f"data.sentences={sentences}: write a whole number from 1.")
-    if words - words // 4 < 4:
-        raise ConfigError(f"data.words={words}: write a whole number from 5, so that each sentence has its phrase.")
-    if not 0 <= distractors <= 1:
-        raise ConfigError(f"data.distractors={distractors}: write a probability from 0 to 1.")
-    check_numbers(reviews * sentences * words, f"data.reviews={reviews}, sentences={sentences} and words={words}")
