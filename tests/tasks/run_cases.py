@@ -1,4 +1,4 @@
-"""Checks of runs in every domain: exact resuming, and equal results with one and two processes."""
+"""A tiny configuration of every domain, and checks of its runs: exact resuming, equal results with two processes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -18,6 +18,85 @@ from zoo.sweeps import processes
 from zoo.training.callbacks.stopping import Interruption
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+class Domain(NamedTuple):
+    """Overrides of runs that take about a second.
+
+    Args:
+        tiny: What every run of the domain has.
+        random: Everything random that its training can have.
+        exact: What makes the figures of two processes those of one.
+        stops: Steps after which a run is stopped.
+    """
+
+    tiny: list[str]
+    random: list[str]
+    exact: Sequence[str] = ()
+    stops: Sequence[int] = (1, 3, 4)
+
+
+def domain(model: str, *options: str, epochs: int = 2) -> list[str]:
+    return [f"model={model}", *options, f"data.max_epochs={epochs}", "trainer=cpu", "logger=csv"]
+
+
+DOMAINS = {
+    "graph": Domain(
+        domain(
+            "gat",
+            *(
+                "data.nodes=240",
+                "data.classes=3",
+                "data.tags=4",
+                "data.trusted=2",
+                "data.distractors=2",
+                "data.width=12",
+            ),
+            *("model.net.dim=4", "model.net.heads=2", "data.batch_size=50"),
+        ),
+        random=["model.net.dropout=0.3", "attention.dropout=0.3"],
+    ),
+    "vision": Domain(
+        domain(
+            "vit",
+            *("data.train=96", "data.val=32", "data.test=40", "data.rows=2", "data.columns=2", "data.colours=4"),
+            *("model.net.dim=16", "model.net.layers=2", "model.net.heads=2", "model.net.hidden=16"),
+        ),
+        random=["model.net.dropout=0.1", "model.net.stochastic_depth=0.2", "model.mixup=0.8", "model.cutmix=1.0"],
+    ),
+    "recommendation": Domain(
+        domain(
+            "sasrec",
+            *("data.users=90", "data.items=40", "data.reach=4", "data.shortest=8", "data.longest=12"),
+            *("data.batch_size=32", "model.net.dim=16"),
+        ),
+        random=["loss=bce", "loss.negatives=2", "model.net.dropout=0.2", "attention.dropout=0.2"],
+    ),
+    "documents": Domain(
+        domain(
+            "han",
+            *("data.reviews=60", "data.sentences=4", "data.words=6", "data.batch_size=12"),
+            *("model.net.dim=8", "model.net.hidden=4", "model.net.context=8"),
+        ),
+        random=[
+            *("data.augmentation.word_dropout=0.1", "data.augmentation.shuffle=3", "data.shortcut=0.9"),
+            *("data.max_tokens=300", "model.smoothing=0.1", "model.class_weights=balanced"),
+        ],
+        exact=["model.net.dropout=0.0"],
+        stops=(1, 4),
+    ),
+    "translation": Domain(
+        domain(
+            "transformer_nmt",
+            *("data.pairs=60", "data.held_out=20", "data.longest=8", "data.batch_size=24"),
+            *("model.net.dim=16", "model.net.layers=1", "model.net.heads=2", "model.net.hidden=16"),
+        ),
+        random=["model.net.dropout=0.2", "attention.dropout=0.2"],
+        exact=["model.net.dropout=0.0"],
+        stops=(1, 4),
+    ),
+}
+"""What a domain names here is tested in `test_domain_runs.py`."""
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:

@@ -1,40 +1,26 @@
-"""Runs as a user starts them: trained, continued, by two processes, as a sweep, fine-tuned, used afterwards."""
+"""Runs beside those of every domain: figures, other models, fine-tuning, the samples."""
 
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import pytest
-from run_cases import ROOT, command, figures, finished, same_run, stopped_and_continued, two_equal_one
+from run_cases import DOMAINS, ROOT, figures
 
 from zoo.checkpoints import checkpoint
 
-DATA = ["data.reviews=60", "data.sentences=4", "data.words=6", "data.batch_size=12"]
-SMALL = ["model.net.dim=8", "model.net.hidden=4", "model.net.context=8"]
-TINY = ["model=han", *DATA, *SMALL, "data.max_epochs=2", "trainer=cpu", "logger=csv"]
-CHANGED = [
-    "data.augmentation.word_dropout=0.1",
-    "data.augmentation.shuffle=3",
-    "data.shortcut=0.9",
-    "data.max_tokens=300",
-    "model.smoothing=0.1",
-    "model.class_weights=balanced",
-]
+TINY = DOMAINS["documents"].tiny
+DATA = [each for each in TINY if each.startswith("data.")]
+SMALL = [each for each in TINY if each.startswith("model.net.")]
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with everything random in it: dropout, words left unknown and moved, planted words."""
-    from zoo.commandline.cli import main
-
-    folder = tmp_path_factory.mktemp("han")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        assert main(["train", *TINY, *CHANGED, "run_dir=run"]) == 0
-    return folder / "run"
+def trained(trained_on: Callable[[str], Path]) -> Path:
+    return trained_on("documents")
 
 
 def test_a_run_leaves_its_figures_and_the_confusion_matrix(trained: Path) -> None:
@@ -49,25 +35,6 @@ def test_a_run_leaves_its_figures_and_the_confusion_matrix(trained: Path) -> Non
         rows = list(csv.DictReader(file))
     assert [row["label / prediction"] for row in rows] == ["awful", "poor", "good", "superb"]
     assert sum(int(value) for row in rows for name, value in row.items() if name != "label / prediction") == 12
-
-
-@pytest.mark.parametrize("after", [1, 4])
-def test_an_interrupted_run_is_continued_exactly(trained: Path, cli: Any, after: int) -> None:
-    assert same_run(stopped_and_continued(cli, [*TINY, *CHANGED], after), trained)
-
-
-@pytest.mark.slow
-def test_two_processes_give_the_figures_of_one(cli: Any, tmp_path: Path) -> None:
-    two_equal_one(cli, [*TINY, "model.net.dropout=0.0"], tmp_path)
-
-
-@pytest.mark.slow
-def test_a_sweep_over_seeds(tmp_path: Path) -> None:
-    finished(command("-m", *TINY, "seed=0,1", "paths.runs=runs"), tmp_path)
-    (summary,) = tmp_path.rglob("summary.csv")
-    with summary.open(newline="") as file:
-        (row,) = csv.DictReader(file)
-    assert row["n"] == "2"
 
 
 @pytest.mark.parametrize("model", ["han_transformer", "flat_attention", "long_document"])

@@ -1,33 +1,23 @@
-"""Runs from the command line: training, resuming, two processes, sweeps, fine-tuning, use of the checkpoint."""
+"""Runs from the command line beside those of every domain: figures, fine-tuning, use of the checkpoint."""
 
 from __future__ import annotations
 
 import csv
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from run_cases import ROOT, command, figures, finished, same_run, stopped_and_continued, two_equal_one
+from run_cases import DOMAINS, ROOT, figures
 
 SAMPLES = ROOT / "data" / "samples" / "vision" / "pictures"
-DATA = ["data.train=96", "data.val=32", "data.test=40", "data.rows=2", "data.columns=2", "data.colours=4"]
-SMALL = ["model.net.dim=16", "model.net.layers=2", "model.net.heads=2", "model.net.hidden=16"]
-TINY = ["model=vit", *DATA, *SMALL, "data.max_epochs=2", "trainer=cpu", "logger=csv"]
-RANDOM = ["model.net.dropout=0.1", "model.net.stochastic_depth=0.2", "model.mixup=0.8", "model.cutmix=1.0"]
 OWN = ["data=image_folder", f"data.folder={SAMPLES}", "data.height=32", "data.width=32"]
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with everything random in it: dropout, mixing, stochastic depth."""
-    from zoo.commandline.cli import main
-
-    folder = tmp_path_factory.mktemp("vit")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        assert main(["train", *TINY, *RANDOM, "run_dir=run"]) == 0
-    return folder / "run"
+def trained(trained_on: Callable[[str], Path]) -> Path:
+    return trained_on("vision")
 
 
 def test_a_run_leaves_its_figures_and_the_confusion_matrix(trained: Path) -> None:
@@ -38,28 +28,6 @@ def test_a_run_leaves_its_figures_and_the_confusion_matrix(trained: Path) -> Non
         rows = list(csv.DictReader(file))
     assert [row["label / prediction"] for row in rows] == list("0123456789")
     assert sum(int(row[name]) for row in rows for name in "0123456789") == 40
-
-
-@pytest.mark.parametrize("after", [1, 3, 4])
-def test_an_interrupted_run_is_continued_exactly(trained: Path, cli: Any, after: int) -> None:
-    """A run that is stopped and continued ends with the weights of an uninterrupted run."""
-    assert same_run(stopped_and_continued(cli, [*TINY, *RANDOM], after), trained)
-
-
-@pytest.mark.slow
-def test_two_processes_give_the_figures_of_one(cli: Any, tmp_path: Path) -> None:
-    two_equal_one(cli, TINY, tmp_path)
-    one, two = ((tmp_path / run / "test_confusion.csv").read_text() for run in ("one", "two"))
-    assert two == one
-
-
-@pytest.mark.slow
-def test_a_sweep_over_seeds(tmp_path: Path) -> None:
-    finished(command("-m", *TINY, "seed=0,1", "paths.runs=runs"), tmp_path)
-    (summary,) = tmp_path.rglob("summary.csv")
-    with summary.open(newline="") as file:
-        (row,) = csv.DictReader(file)
-    assert row["n"] == "2"
 
 
 def test_fine_tuning_on_own_pictures_of_another_size(trained: Path, cli: Any) -> None:
@@ -77,7 +45,8 @@ def test_fine_tuning_on_own_pictures_of_another_size(trained: Path, cli: Any) ->
 
 def test_weights_of_another_kind_of_net_are_refused(trained: Path, cli: Any) -> None:
     best = trained / "checkpoints" / "best.ckpt"
-    done = cli("train", "model=se_resnet", f"init={best}", *DATA, "data.max_epochs=1", "trainer=cpu")
+    data = [each for each in DOMAINS["vision"].tiny if each.startswith("data.")]
+    done = cli("train", "model=se_resnet", f"init={best}", *data, "data.max_epochs=1", "trainer=cpu")
     assert done.code == 2
     assert "is of another model" in done.err
 
