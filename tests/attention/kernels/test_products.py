@@ -12,7 +12,7 @@ from zoo.attention.kernels.processor import Processor
 from zoo.attention.kernels.products import Linear, linear
 
 ZEN = Processor("", "AuthenticAMD", has_avx512=True, has_bf16=True, has_amx=False)
-LARGE, SMALL = (2, 300, 256), (2, 10, 256)
+LARGE, FEW, SMALL = (2, 300, 256), (4, 25, 256), (2, 10, 256)
 
 
 def drawn(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -37,16 +37,20 @@ def convolutions(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("has_bias", [True, False])
 @pytest.mark.parametrize("is_strided", [True, False])
-def test_equal_to_torch(convolutions: list[Tensor], threads: int, has_bias: bool, is_strided: bool) -> None:
-    x, weight = drawn(*LARGE), drawn(384, 256)
-    bias = drawn(384) if has_bias else None
+@pytest.mark.parametrize(("shape", "width"), [(LARGE, 384), (FEW, 3000)])
+def test_equal_to_torch(
+    convolutions: list[Tensor], shape: tuple[int, ...], width: int, threads: int, has_bias: bool, is_strided: bool
+) -> None:
+    """Many rows are convolved with the weight; with few rows the weight is, with them."""
+    x, weight = drawn(*shape), drawn(width, 256)
+    bias = drawn(width) if has_bias else None
     given = x.transpose(0, 1).contiguous().transpose(0, 1) if is_strided else x
     leaves = [x, weight, *([] if bias is None else [bias])]
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         found = linear(given, weight, bias)
-        assert len(convolutions) == 1
+        assert [each.shape[2] for each in convolutions] == [600 if width == 384 else 3000]
         expected = F.linear(x.double(), weight.double(), None if bias is None else bias.double())
         assert found.is_contiguous()
         torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-4)
