@@ -72,6 +72,7 @@ REFUSED = {
     "fourier": "FourierMixer replaces self-attention",
     "global_window": "SlidingWindow depends on the positions of queries and keys",
     "linear": "LinearAttention has no weights over a source",
+    "none": "MultiHead has nothing but attention to read with",
     "linformer": "Linformer has no weights",
     "performer": "Performer has no weights",
     "position_aware": "PositionAware depends on the distance between query and key",
@@ -115,6 +116,8 @@ REMEMBER = {
 ONE_BY_ONE = {name for name in REMEMBER if name.split(",")[0] in ("location", "coverage", "fertility")} | {
     "mocha, coverage"
 }
+DECODERS = ("coverage", "location")
+"""Files of conf/attention whose score depends on previous weights."""
 ADMITTED = MECHANISMS | {f"conf: {path.stem}": path for path in CONFIGS if path.stem not in REFUSED}
 every_mechanism = pytest.mark.parametrize("name", ADMITTED)
 every_remembering = pytest.mark.parametrize("name", sorted(REMEMBER))
@@ -290,7 +293,7 @@ def tensors() -> tuple[Tensor, Tensor, Tensor]:
 def test_whether_it_remembers(name: str) -> None:
     """The next query depends on what the queries before attended to, or does not."""
     attend, (query, key, value) = site(name), tensors()
-    assert attend.remembers == (name in REMEMBER or name in ("conf: monotonic", "conf: mocha"))
+    assert attend.remembers == (name in REMEMBER or name.removeprefix("conf: ") in ("monotonic", "mocha", *DECODERS))
     if attend.restrict is not None:
         return
     state = attend.start(query, key, DenseSupport())
@@ -304,7 +307,7 @@ def test_whether_it_remembers(name: str) -> None:
 def test_several_queries_are_steps(name: str) -> None:
     """In one call or one by one: the same contexts, the last weights, and a total that is their sum."""
     attend, (query, key, value) = site(name), tensors()
-    assert attend.batchable == (name not in ONE_BY_ONE)
+    assert attend.batchable == (name not in ONE_BY_ONE and name.removeprefix("conf: ") not in DECODERS)
     support = DenseSupport.from_key_mask(torch.arange(KEYS) < torch.tensor([[KEYS], [4]]))
     context, state = attend(query, key, value, support, attend.start(query, key, support))
     rows, one = [], attend.start(query, key, support)

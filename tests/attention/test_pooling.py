@@ -231,7 +231,7 @@ def test_what_cannot_pool_over_edges_is_refused_at_start_up() -> None:
     pooled = set(POOLS)
     for file in ATTENTION.glob("*.yaml"):
         if file.stem not in pooled:
-            with pytest.raises(ValueError, match=r"works on|depends on|replaces self-attention"):
+            with pytest.raises(ValueError, match=r"works on|depends on|replaces self-attention|attention=none"):
                 of_configuration(file.stem, 1)
 
 

@@ -53,6 +53,7 @@ from zoo.attention.scores.pairwise import (
     ScaledDot,
 )
 from zoo.attention.self_attention import MixerFactory, self_attention
+from zoo.attention.source import NoAttention, SourceAttention
 from zoo.attention.state import Aligned, AttentionState, LinearState
 from zoo.attention.supports.blocks import BlockSupport
 from zoo.attention.supports.dense import DenseSupport
@@ -136,6 +137,7 @@ __all__ = [
     "MonotonicChunkwise",
     "MultiHead",
     "NTKAware",
+    "NoAttention",
     "Normaliser",
     "Performer",
     "Pooled",
@@ -160,6 +162,7 @@ __all__ = [
     "SlidingWindow",
     "SmoothedSigmoid",
     "Softmax",
+    "SourceAttention",
     "SparsePattern",
     "Sparsemax",
     "SpatialGate",

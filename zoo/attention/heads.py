@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -16,23 +14,8 @@ from zoo.attention.factories import sized
 from zoo.attention.kernels.products import Linear
 from zoo.attention.memory import Memory, of_numbers
 from zoo.attention.positions.relative import Position
-from zoo.attention.state import AttentionState
+from zoo.attention.source import Unread, begun, look, tracked
 from zoo.attention.supports.dense import DenseSupport
-
-
-class Unread(nn.Module):
-    """Returns zeros that take no memory, in place of a projection that a mechanism does not use.
-
-    Args:
-        width: Width of the output.
-    """
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.width = width
-
-    def forward(self, x: Float[Tensor, "*b d"]) -> Float[Tensor, "*b {self.width}"]:
-        return x.new_zeros(()).expand(*x.shape[:-1], self.width)
 
 
 class MultiHead(nn.Module):
@@ -110,8 +93,7 @@ class MultiHead(nn.Module):
 
     def tracked(self, memory: Memory) -> Memory:
         """Returns the memory of a source with the state before the first query, so that `look` sums up all weights."""
-        nothing = memory.key.new_zeros(len(memory.key), self.heads, 1, 1)
-        return replace(memory, attention=self.attend.start(nothing, memory.key, memory.support))
+        return tracked(self.attend, memory, self.heads)
 
     def extend(self, memory: Memory, source: Float[Tensor, "b k s"], support: DenseSupport | None = None) -> Memory:
         """Appends the positions of `source` to the memory.
@@ -159,14 +141,9 @@ class MultiHead(nn.Module):
         Returns:
             The output at these queries, and the memory with their attention state.
         """
-        query = _split(self.query(query), self.heads)
-        memory = memory.at_step(first)
-        state = self._begun(query, memory.key, memory.support, memory.attention)
-        if side_by_side:
-            context, state = self._side_by_side(query, memory, state)
-        else:
-            context, state = self.attend.read(query, memory, None, state)
-        return self.out(_joined(context)), replace(memory, attention=state)
+        heads = _split(self.query(query), self.heads)
+        context, memory = look(self.attend, heads, memory, first, side_by_side=side_by_side)
+        return self.out(_joined(context)), memory
 
     def forward(
         self,
@@ -194,8 +171,8 @@ class MultiHead(nn.Module):
             seen = _cleaned(query if source is None else source, support)
             heads = _split(self.query(seen if source is None else query), self.heads)
             key, value = self._projected(seen)
-            begun = self._begun(heads, key, support, state) if source is None else state
-            context, after = self.attend(heads, key, value, support, begun)
+            first = begun(self.attend, heads, key, support, state) if source is None else state
+            context, after = self.attend(heads, key, value, support, first)
         return self.out(_joined(context)), None if state is None else after
 
     def between(
@@ -206,30 +183,9 @@ class MultiHead(nn.Module):
         support: DenseSupport,
     ) -> Float[Tensor, "b q d"]:
         """Computes `forward` without its projections, for queries, keys and values that are already projected."""
-        split = _split(query, self.heads), _split(key, self.key_heads), _split(value, self.key_heads)
-        return _joined(self.attend(*split, support)[0])
-
-    def _side_by_side(
-        self, query: Float[Tensor, "b h w e"], memory: Memory, state: AttentionState | None
-    ) -> tuple[Float[Tensor, "b h w e"], AttentionState | None]:
-        """Reads the memory for one query of each hypothesis: in one call, unless queries are told apart by number."""
-        batch, _, hypotheses, _ = query.shape
-        if state is not None and state.rows != hypotheses:  # nothing has been attended to: all begin alike
-            state = state.of_rows(torch.zeros(batch, hypotheses, dtype=torch.long, device=query.device))
-        if not self.attend.numbers_queries:
-            return self.attend.read(query, memory, None, state)
-        contexts, states = [], []
-        for number in range(hypotheses):
-            row = torch.full((batch, 1), number, device=query.device)
-            own = None if state is None else state.of_rows(row)
-            context, own = self.attend.read(query[:, :, number : number + 1], memory, None, own)
-            contexts.append(context)
-            states += [] if own is None else [own]
-        return torch.cat(contexts, 2), AttentionState.joined(states) if states else None
-
-    def _begun(self, query: Tensor, key: Tensor, support: DenseSupport, state: Any) -> Any:
-        """Returns the state, or the initial state if none is given and the mechanism needs one."""
-        return self.attend.start(query, key, support) if state is None and self.attend.remembers else state
+        heads, *source = _split(query, self.heads), _split(key, self.key_heads), _split(value, self.key_heads)
+        state = begun(self.attend, heads, source[0], support, None)
+        return _joined(self.attend(heads, *source, support, state)[0])
 
     def _projected(self, source: Float[Tensor, "b k s"]) -> tuple[Float[Tensor, "b g k d"], Float[Tensor, "b g k d"]]:
         return _split(self.key(source), self.key_heads), _split(self.value(source), self.key_heads)

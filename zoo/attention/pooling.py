@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from zoo.attention.attend import Attend
 from zoo.attention.checks import check_across
 from zoo.attention.factories import AttendFactory
-from zoo.attention.heads import MultiHead, Unread
+from zoo.attention.heads import MultiHead
 from zoo.attention.normalisers.soft import Softmax
 from zoo.attention.scores.pairwise import Dot
+from zoo.attention.source import Unread
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.edges import EdgeSupport
 

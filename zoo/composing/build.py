@@ -198,7 +198,7 @@ def _belongs(found: Any, target: str, place: str, is_root: bool) -> bool:
             return makes_data or (not is_root and inspect.isclass(found))
         case "attention" | "gate":
             return is_part
-        case "loss":
+        case "loss" | "decoder":
             return _is_a(found, torch.nn.Module)
         case "optimisation" | "optimizer" | "scheduler":
             return _is_a(found, Optimisation, Schedule)

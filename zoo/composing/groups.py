@@ -43,6 +43,7 @@ GROUPS = {
     "attention": Group("a mechanism of attention", ("zoo.attention.",), is_open=True, is_mechanism=True),
     "gate": Group("a gate of convolutional networks", ("zoo.attention.", "torch.nn."), is_open=True, is_mechanism=True),
     "loss": Group("a loss of models that take several", ("zoo.tasks.",), is_open=True, is_mechanism=True),
+    "decoder": Group("a recurrent decoder", ("zoo.tasks.", "torch.nn."), is_open=True, is_mechanism=True),
     "penalty": Group("losses on attention weights"),
     "optimizer": Group("an optimiser", _OPTIMISATION),
     "scheduler": Group("how the learning rate changes", _OPTIMISATION),

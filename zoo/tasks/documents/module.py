@@ -39,9 +39,9 @@ from zoo.tasks.documents.maps.scored import (
     scored_map,
 )
 from zoo.tasks.documents.nets.pairs import WordPairs
-from zoo.tasks.documents.nets.words import WordVectors
 from zoo.tasks.documents.vectors import initial_vectors
 from zoo.tasks.documents.weights import looked_at
+from zoo.tasks.vectors import WordVectors
 from zoo.training import ranks
 from zoo.training.optimisation import Optimisation
 

@@ -1,10 +1,12 @@
-"""What domains share whose models write texts: the target side of a batch, its language, and the net's interface."""
+"""For all domains whose models write texts: the target side of a batch, its language, decoders, a net."""
 
 from zoo.lazy import exports
 
 __getattr__, __all__ = exports(
     __name__,
     {
+        "decoders.bahdanau": ["Bahdanau"],
+        "decoders.luong": ["InputFeeding", "Luong"],
         "scheduled": ["ScheduledSampling"],
         "writing": ["Longest"],
     },

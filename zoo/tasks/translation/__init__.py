@@ -7,6 +7,8 @@ __getattr__, __all__ = exports(
     {
         "data.pair_data": ["PairData"],
         "data.sources": ["iwslt14", "multi30k", "planted_translation", "text_pairs"],
+        "nets.recurrent_encoder": ["RecurrentEncoder"],
+        "nets.recurrent_translator": ["RecurrentTranslator"],
         "nets.transformer_translator": ["TransformerTranslator"],
         "translator": ["Translator"],
     },

@@ -29,6 +29,7 @@ EXACT = {"rtol": 0.0, "atol": 1e-12}
 REFUSED = {
     "degree": "Degree works on EdgeSupport only; MultiHead attends over DenseSupport",
     "linformer": "Linformer mixes all positions before a query sees them, and so cannot be causal",
+    "none": "MultiHead has nothing but attention to read with",
     "local_p": "LocalP predicts a position in the whole source, whose length is unknown in causal attention",
 }
 

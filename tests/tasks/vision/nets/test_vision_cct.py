@@ -161,6 +161,10 @@ def test_every_mechanism(path: Path) -> None:
         with pytest.raises(ValueError, match="Degree works on EdgeSupport only; MultiHead attends over DenseSupport"):
             cct(attend=attend)
         return
+    if path.stem == "none":
+        with pytest.raises(ValueError, match="MultiHead has nothing but attention to read with"):
+            cct(attend=attend)
+        return
     net, pixels = cct(attend=attend), pictures(16, 12)
     net.train()(pixels).logsumexp(1).sum().backward()
     assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in net.parameters())

@@ -13,8 +13,8 @@ from zoo.attention.dropout import Dropout
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.documents.batch import Documents
 from zoo.tasks.documents.nets.levels import Level
-from zoo.tasks.documents.nets.words import WordVectors
 from zoo.tasks.recurrent import Recurrent
+from zoo.tasks.vectors import WordVectors
 
 
 class FlatAttention(nn.Module):

@@ -15,8 +15,8 @@ from zoo.tasks.documents.batch import Documents
 from zoo.tasks.documents.nets.encoder import Encoder
 from zoo.tasks.documents.nets.levels import Level
 from zoo.tasks.documents.nets.pairs import WordPairs
-from zoo.tasks.documents.nets.words import WordVectors
 from zoo.tasks.recurrent import Recurrent
+from zoo.tasks.vectors import WordVectors
 
 _SOFTMAX = AttendFactory(score=ScaledDot, normalise=Softmax)
 _SITES = {"words": "words.pool.attend", "sentences": "sentences.pool.attend"}

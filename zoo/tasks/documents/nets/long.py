@@ -13,7 +13,7 @@ from zoo.attention.dropout import Dropout
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.documents.batch import Documents
 from zoo.tasks.documents.nets.encoder import Encoder
-from zoo.tasks.documents.nets.words import WordVectors
+from zoo.tasks.vectors import WordVectors
 
 
 class LongDocument(nn.Module):

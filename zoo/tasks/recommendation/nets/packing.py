@@ -18,9 +18,14 @@ def mix_last(
     """Returns the last row of each user in the result of `mix_sequences`; if possible, it computes these queries only.
 
     Padding is then at the start, so that each query is at the last key. All rows are computed for attention that
-    restricts its support, which may count keys from the first one, and for mixers other than `MultiHead`.
+    restricts its support, which may count keys from the first one, for attention that depends on that of earlier
+    queries, and for mixers other than `MultiHead`.
     """
-    if not isinstance(mixer, MultiHead) or getattr(mixer.attend, "restrict", None) is not None:
+    if (
+        not isinstance(mixer, MultiHead)
+        or mixer.attend.remembers
+        or getattr(mixer.attend, "restrict", None) is not None
+    ):
         return mix_sequences(mixer, query, source, packing)[packing.last]
     queries = mixer.query(query[packing.last])
     parts = (packing.to_groups(x, front=True) for x in (mixer.key(source), mixer.value(source)))

@@ -26,7 +26,7 @@ class WordVectors(nn.Module):
         self.table = nn.Embedding(words, dim)
         self.dropout = Dropout(dropout)
 
-    def forward(self, words: Int[Tensor, " n"]) -> Float[Tensor, "n d"]:
+    def forward(self, words: Int[Tensor, "*n"]) -> Float[Tensor, "*n d"]:
         return self.dropout(self.table(words))  # type: ignore[no-any-return]
 
     @torch.no_grad()

@@ -1,0 +1,115 @@
+"""The decoder of Bahdanau et al. 2015: attention asks with the previous state, and its context enters the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from zoo.attention import Attend, SourceAttention
+from zoo.attention.dropout import Dropout
+from zoo.attention.ranges import Count, Rate
+from zoo.tasks.generation.decoders.cells import Kind
+from zoo.tasks.generation.decoders.first import FirstState
+from zoo.tasks.generation.decoders.products import asking
+from zoo.tasks.generation.decoders.stack import Stack
+from zoo.tasks.generation.decoders.state import Encoded, RecurrentState
+from zoo.tasks.vectors import WordVectors
+
+
+class Bahdanau(nn.Module):
+    """c_i = attend(s_{i-1}, h), s_i = f(s_{i-1}, [y_{i-1}; c_i]), t_i = maxout(U s_i + V y_{i-1} + C c_i).
+
+    Bahdanau et al. 2015, section 3.1 and appendix A.2. The output layer reads t_i. The paper's appendix reads s_{i-1}
+    there, its eq. 4 s_i, as here; f is PyTorch's GRU, whose reset gate acts after the product with the state. Attention
+    asks with the last layer, and the context enters the first.
+
+    Args:
+        words: Size of the vocabulary.
+        source_dim, summary_dim, key_dim: Widths of the states, the summary and the keys of the source.
+        attend: `(dim, heads) -> Attend`.
+        dim: Width of a word vector (620 in the paper).
+        hidden: Width of the state (1000 in the paper).
+        compared: Width in which states and keys are compared; None: as they are, and of one width.
+        out: Width of t (500 in the paper). Default: `hidden`.
+        cell: "gru" or "lstm".
+        layers: Number of layers.
+        readout: "maxout" of pairs, as in the paper, or "tanh".
+        dropout: Of word vectors and of what one layer gives to the next.
+        out_dropout: Of t.
+    """
+
+    def __init__(
+        self,
+        *,
+        words: Count,
+        source_dim: Count,
+        summary_dim: Count,
+        key_dim: Count,
+        attend: Callable[[int, int], Attend],
+        dim: Count = 256,
+        hidden: Count = 512,
+        compared: Count | None = 512,
+        out: Count | None = None,
+        cell: Kind = "gru",
+        layers: Count = 1,
+        readout: Literal["maxout", "tanh"] = "maxout",
+        dropout: Rate = 0.0,
+        out_dropout: Rate = 0.0,
+    ) -> None:
+        super().__init__()
+        if readout not in ("maxout", "tanh"):
+            raise ValueError(f"readout is 'maxout' or 'tanh', got {readout!r}")
+        self.width = hidden if out is None else out
+        self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)
+        self.attention = SourceAttention(
+            dim=hidden, source_dim=source_dim, attend=attend, hidden=compared, key_dim=key_dim
+        )
+        context = self.attention.width
+        self.first = FirstState(summary_dim=summary_dim, hidden=hidden, kind=cell, layers=layers)
+        self.stack = Stack(word_dim=dim, fed_dim=context, hidden=hidden, kind=cell, layers=layers, dropout=dropout)
+        self.is_maxout = readout == "maxout"
+        self.readout = nn.Linear(hidden + context + dim, self.width * (2 if self.is_maxout else 1))
+        self.dropout = Dropout(out_dropout)
+
+    def start(self, source: Encoded) -> RecurrentState:
+        """Returns the state before the first step."""
+        memory = self.attention.tracked(self.attention.prepare(source.states, source.support, source.keys))
+        return RecurrentState(self.first(source.summary), memory)
+
+    def features(self, source: Encoded, read: Int[Tensor, "b n"]) -> Float[Tensor, "b n {self.width}"]:
+        """Returns t of all steps."""
+        memory = self.attention.prepare(source.states, source.support, source.keys)
+        found, _ = self._advanced(read.t(), RecurrentState(self.first(source.summary), memory))
+        return found.transpose(0, 1)
+
+    def step(
+        self, tokens: Int[Tensor, "b w"], state: RecurrentState
+    ) -> tuple[Float[Tensor, "b w {self.width}"], RecurrentState]:
+        """Returns t of the next step of each hypothesis."""
+        found, state = self._advanced(tokens.view(1, -1), state)
+        return found.view(*tokens.shape, -1), state
+
+    def _advanced(
+        self, read: Int[Tensor, "n r"], state: RecurrentState
+    ) -> tuple[Float[Tensor, "n r {self.width}"], RecurrentState]:
+        """Computes steps; the hypotheses of all sentences are rows."""
+        words, sizes = self.vectors(read), state.top.shape[:2]
+        states = tuple(tuple(each.flatten(0, 1) for each in layer) for layer in state.layers)
+        loop, asked = self.stack.loop(words), asking(self.attention, *read.shape)
+        memory, position = state.memory, state.position
+        tops, contexts = [], []
+        for step in range(len(read)):
+            query = asked(step, states[-1][0]).view(*sizes, -1)
+            context, memory = self.attention.compare(query, memory, position + step, side_by_side=True)
+            contexts.append(context.flatten(0, 1))
+            states = loop.at(step, contexts[-1], states)
+            tops.append(states[-1][0])
+        # t_i, of all steps at once
+        found = self.readout(torch.cat([torch.stack(tops), torch.stack(contexts), words], -1))
+        found = torch.maximum(*found.unflatten(-1, (-1, 2)).unbind(-1)) if self.is_maxout else found.tanh()
+        layers = tuple(tuple(each.view(*sizes, -1) for each in layer) for layer in states)
+        return self.dropout(found), RecurrentState(layers, memory, position=position + len(read))

@@ -1,0 +1,185 @@
+"""The decoders of Luong et al. 2015: attention asks with the current state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from zoo.attention import Attend, Memory, SourceAttention
+from zoo.attention.dropout import Dropout
+from zoo.attention.ranges import Count, Rate
+from zoo.tasks.generation.decoders.cells import Kind
+from zoo.tasks.generation.decoders.first import FirstState
+from zoo.tasks.generation.decoders.products import Products, asking
+from zoo.tasks.generation.decoders.stack import Stack
+from zoo.tasks.generation.decoders.state import Encoded, RecurrentState
+from zoo.tasks.vectors import WordVectors
+
+
+class Luong(nn.Module):
+    """h_t = f(h_{t-1}, y_{t-1}), c_t = attend(h_t, h), t = tanh(W [c_t; h_t]) (Luong et al. 2015, section 3, eq. 5).
+
+    No step depends on a context, so training computes all states in one call, and all contexts in another. The first
+    state is `FirstState`; the paper's is the last state of the encoder.
+
+    Args:
+        words: Size of the vocabulary.
+        source_dim, summary_dim, key_dim: Widths of the states, the summary and the keys of the source.
+        attend: `(dim, heads) -> Attend`; the paper's are `dot`, `general`, `concat`, `local_m` and `local_p`.
+        dim: Width of a word vector.
+        hidden: Width of the state, and of t (1000 in the paper).
+        compared: Width to which states and keys are projected before they are compared; None, as in the paper: they
+            are compared as they are, and of one width.
+        cell: "lstm", as in the paper, or "gru".
+        layers: Number of layers (4 in the paper).
+        dropout: Of word vectors and of what one layer gives to the next.
+        out_dropout: Of t.
+    """
+
+    def __init__(
+        self,
+        *,
+        words: Count,
+        source_dim: Count,
+        summary_dim: Count,
+        key_dim: Count,
+        attend: Callable[[int, int], Attend],
+        dim: Count = 256,
+        hidden: Count = 512,
+        compared: Count | None = None,
+        cell: Kind = "lstm",
+        layers: Count = 1,
+        dropout: Rate = 0.0,
+        out_dropout: Rate = 0.0,
+    ) -> None:
+        super().__init__()
+        if cell not in ("gru", "lstm"):
+            raise ValueError(f"cell is 'gru' or 'lstm', got {cell!r}")
+        self.width = hidden
+        self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)
+        self.attention = SourceAttention(
+            dim=hidden, source_dim=source_dim, attend=attend, hidden=compared, key_dim=key_dim
+        )
+        self.first = FirstState(summary_dim=summary_dim, hidden=hidden, kind=cell, layers=layers)
+        made = nn.GRU if cell == "gru" else nn.LSTM
+        self.layers = made(dim, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
+        self.readout = nn.Linear(self.attention.width + hidden, hidden)
+        self.dropout = Dropout(out_dropout)
+
+    def start(self, source: Encoded) -> RecurrentState:
+        """Returns the state before the first step."""
+        memory = self.attention.tracked(self.attention.prepare(source.states, source.support, source.keys))
+        return RecurrentState(self.first(source.summary), memory)
+
+    def features(self, source: Encoded, read: Int[Tensor, "b n"]) -> Float[Tensor, "b n {self.width}"]:
+        """Returns t of all steps."""
+        hidden, _ = self._through(read, self.first(source.summary))
+        memory = self.attention.prepare(source.states, source.support, source.keys)
+        context, _ = self.attention.look(hidden, memory)
+        return self._read_out(context, hidden)
+
+    def step(
+        self, tokens: Int[Tensor, "b w"], state: RecurrentState
+    ) -> tuple[Float[Tensor, "b w {self.width}"], RecurrentState]:
+        """Returns t of the next step of each hypothesis."""
+        rows = tuple(tuple(each.flatten(0, 1).unsqueeze(1) for each in layer) for layer in state.layers)
+        hidden, layers = self._through(tokens.view(-1, 1), rows)
+        hidden = hidden.view(*tokens.shape, -1)
+        context, memory = self.attention.look(hidden, state.memory, state.position, side_by_side=True)
+        after = tuple(tuple(each.view(hidden.shape) for each in layer) for layer in layers)
+        return self._read_out(context, hidden), RecurrentState(after, memory, position=state.position + 1)
+
+    def _through(
+        self, read: Int[Tensor, "r n"], states: tuple[tuple[Float[Tensor, "r 1 d"], ...], ...]
+    ) -> tuple[Float[Tensor, "r n d"], tuple[tuple[Float[Tensor, "r d"], ...], ...]]:
+        """Returns the states of the last layer at all steps, and those of all layers after the last step."""
+        first = [torch.cat(part, 1).transpose(0, 1).contiguous() for part in zip(*states, strict=True)]
+        hidden, last = self.layers(self.vectors(read), first[0] if len(first) == 1 else tuple(first))
+        parts = (last,) if len(first) == 1 else last
+        return hidden, tuple(zip(*parts, strict=True))
+
+    def _read_out(self, context: Float[Tensor, "b n s"], hidden: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        return self.dropout(self.readout(torch.cat([context, hidden], -1)).tanh())  # type: ignore[no-any-return]
+
+
+class InputFeeding(nn.Module):
+    """`Luong`, with t of the step before as a second input of f (Luong et al. 2015, section 3.3).
+
+    Args:
+        words, source_dim, summary_dim, key_dim, attend, dim, hidden, compared, cell, layers, dropout: See `Luong`.
+        out_dropout: Of t, as the output layer reads it; the next step reads all of it.
+    """
+
+    def __init__(
+        self,
+        *,
+        words: Count,
+        source_dim: Count,
+        summary_dim: Count,
+        key_dim: Count,
+        attend: Callable[[int, int], Attend],
+        dim: Count = 256,
+        hidden: Count = 512,
+        compared: Count | None = None,
+        cell: Kind = "lstm",
+        layers: Count = 1,
+        dropout: Rate = 0.0,
+        out_dropout: Rate = 0.0,
+    ) -> None:
+        super().__init__()
+        self.width = hidden
+        self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)
+        self.attention = SourceAttention(
+            dim=hidden, source_dim=source_dim, attend=attend, hidden=compared, key_dim=key_dim
+        )
+        self.first = FirstState(summary_dim=summary_dim, hidden=hidden, kind=cell, layers=layers)
+        self.stack = Stack(word_dim=dim, fed_dim=hidden, hidden=hidden, kind=cell, layers=layers, dropout=dropout)
+        self.readout = nn.Linear(self.attention.width + hidden, hidden)
+        self.dropout = Dropout(out_dropout)
+
+    def start(self, source: Encoded) -> RecurrentState:
+        """Returns the state before the first step."""
+        memory = self.attention.tracked(self.attention.prepare(source.states, source.support, source.keys))
+        return self._begun(source, memory)
+
+    def features(self, source: Encoded, read: Int[Tensor, "b n"]) -> Float[Tensor, "b n {self.width}"]:
+        """Returns t of all steps."""
+        memory = self.attention.prepare(source.states, source.support, source.keys)
+        found, _ = self._advanced(read.t(), self._begun(source, memory))
+        return found.transpose(0, 1)
+
+    def step(
+        self, tokens: Int[Tensor, "b w"], state: RecurrentState
+    ) -> tuple[Float[Tensor, "b w {self.width}"], RecurrentState]:
+        """Returns t of the next step of each hypothesis."""
+        found, state = self._advanced(tokens.view(1, -1), state)
+        return found.view(*tokens.shape, -1), state
+
+    def _begun(self, source: Encoded, memory: Memory) -> RecurrentState:
+        layers = self.first(source.summary)
+        return RecurrentState(layers, memory, torch.zeros_like(layers[0][0]))
+
+    def _advanced(
+        self, read: Int[Tensor, "n r"], state: RecurrentState
+    ) -> tuple[Float[Tensor, "n r {self.width}"], RecurrentState]:
+        """Computes steps; the hypotheses of all sentences are rows."""
+        sizes, (steps, rows) = state.top.shape[:2], read.shape
+        states = tuple(tuple(each.flatten(0, 1) for each in layer) for layer in state.layers)
+        loop, asked = self.stack.loop(self.vectors(read)), asking(self.attention, steps, rows)
+        readout = Products(self.readout.bias.expand(steps, rows, -1), self.readout.weight)
+        assert state.fed is not None
+        memory, position, fed = state.memory, state.position, state.fed.flatten(0, 1)
+        found = []
+        for step in range(steps):
+            states = loop.at(step, fed, states)
+            top = states[-1][0]
+            query = asked(step, top).view(*sizes, -1)
+            context, memory = self.attention.compare(query, memory, position + step, side_by_side=True)
+            fed = readout.at(step, torch.cat([context.flatten(0, 1), top], -1)).tanh()
+            found.append(fed)
+        layers = tuple(tuple(each.view(*sizes, -1) for each in layer) for layer in states)
+        after = RecurrentState(layers, memory, fed.view(*sizes, -1), position + steps)
+        return self.dropout(torch.stack(found)), after

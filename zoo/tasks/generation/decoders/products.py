@@ -1,0 +1,63 @@
+"""Products with one weight at every step of a loop, whose gradient of the weight is one product over all steps.
+
+PyTorch's backward pass would multiply and add a whole weight at each step. Here a step's product has a constant weight
+and adds to a row of `base`; the gradient of `base` holds those of all steps, and gives the weight's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from zoo.attention import SourceAttention
+
+
+class Products:
+    """base_t + x_t W^T for t = 0, 1 ...
+
+    Args:
+        base: What is added at each step.
+        weight: W.
+    """
+
+    def __init__(self, base: Float[Tensor, "n b g"], weight: Float[Tensor, "g d"]) -> None:
+        self.inputs: list[Tensor] = []
+        self.keeps = torch.is_grad_enabled() and weight.requires_grad
+        if self.keeps:
+            base = _Later.apply(base, weight, self.inputs)
+        self.base = base.unbind(0)
+        self.weight = weight.detach().t()
+
+    def at(self, step: int, x: Float[Tensor, "b d"]) -> Float[Tensor, "b g"]:
+        """Computes the product of a step; steps are computed in their order."""
+        if self.keeps:
+            self.inputs.append(x.detach())
+        return torch.addmm(self.base[step], x, self.weight)
+
+
+def asking(attention: SourceAttention, steps: int, rows: int) -> Callable[[int, Tensor], Tensor]:
+    """Returns the function that makes the queries of a step of a state."""
+    weight = getattr(attention.query, "weight", None)
+    if weight is None:
+        return lambda step, state: attention.query(state)
+    return Products(weight.new_zeros(()).expand(steps, rows, len(weight)), weight).at
+
+
+class _Later(torch.autograd.Function):
+    """Returns `base`, and gives the gradient of the weight when those of all steps are known."""
+
+    @staticmethod
+    def forward(ctx: Any, base: Tensor, weight: Tensor, inputs: list[Tensor]) -> Tensor:
+        ctx.inputs = inputs
+        return base.view_as(base)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
+        steps = gradient[: len(ctx.inputs)].flatten(0, 1)
+        return gradient, steps.t() @ torch.cat(ctx.inputs), None

@@ -1,0 +1,74 @@
+"""The recurrent encoder of texts."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from zoo.attention.dropout import Dropout
+from zoo.attention.ranges import Count, Rate
+from zoo.tasks.generation.decoders.state import Encoded
+from zoo.tasks.recurrent import Kind, Recurrent
+from zoo.tasks.translation.batch import Source
+from zoo.tasks.vectors import WordVectors
+
+
+class RecurrentEncoder(nn.Module):
+    """[forward states; backward states] of each word (Bahdanau et al. 2015, section 3.2), of real words alone.
+
+    The summary is the forward state of the last word and the backward state of the first.
+
+    Args:
+        words: Size of the vocabulary.
+        dim: Width of a word vector.
+        hidden: Width of the state of one direction.
+        cell: "gru" or "lstm".
+        layers: Number of layers.
+        keys: What words are compared by: their "state", as in the paper; or "both", their state and their vector. A
+            state knows the words around it too, and a key of it alone may stand for a neighbour.
+        dropout: Of word vectors and of what one layer gives to the next.
+        out_dropout: Of states.
+    """
+
+    def __init__(
+        self,
+        *,
+        words: Count,
+        dim: Count = 256,
+        hidden: Count = 256,
+        cell: Kind = "gru",
+        layers: Count = 1,
+        keys: Literal["state", "both"] = "state",
+        dropout: Rate = 0.0,
+        out_dropout: Rate = 0.0,
+    ) -> None:
+        super().__init__()
+        if keys not in ("state", "both"):
+            raise ValueError(f"keys is 'state' or 'both', got {keys!r}")
+        self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)
+        self.recurrent = Recurrent(dim=dim, hidden=hidden, kind=cell, layers=layers, dropout=dropout)
+        self.dropout = Dropout(out_dropout)
+        self.width = self.summary_width = self.recurrent.width
+        self.has_vectors = keys == "both"
+        self.key_width = self.width + dim if self.has_vectors else self.width
+
+    def forward(self, source: Source) -> Encoded:
+        is_real, lengths = source.is_real, source.lengths
+        at = is_real.flatten().nonzero().squeeze(1)
+        vectors = self.vectors(source.tokens.flatten()[at])
+        rows = self.recurrent(vectors, at.div(is_real.shape[1], rounding_mode="floor"), lengths)
+        last = lengths.cumsum(0) - 1
+        forward, backward = rows.chunk(2, -1)
+        summary = torch.cat([forward[last], backward[last + 1 - lengths]], -1)
+        rows = self.dropout(rows)
+        states = _padded(rows, at, is_real.shape)
+        keys = torch.cat([states, _padded(vectors, at, is_real.shape)], -1) if self.has_vectors else None
+        return Encoded(states, source.support, summary, keys)
+
+
+def _padded(rows: Float[Tensor, "n d"], at: Int[Tensor, " n"], shape: torch.Size) -> Float[Tensor, "b k d"]:
+    """Returns rows at their places in a padded batch, and zeros elsewhere."""
+    return rows.new_zeros(shape.numel(), rows.shape[1]).index_copy(0, at, rows).view(*shape, -1)
