@@ -69,6 +69,8 @@ def show_fine_tuning(report: Report, origin: str) -> None:
         table.add_column(column)
     for each in report.vocabularies:
         table.add_row(each.vocabulary, *(_listed(names) for names in (each.kept, each.new, each.dropped)))
+    for name, is_kept in report.tokenisers.items():
+        table.add_row(name, *(("yes", "", "") if is_kept else ("", "yes", "")))
     console = terminal.console()
     console.print(table)
     said = f"{report.copied} weights copied"

@@ -28,11 +28,19 @@ class Matched:
 
 @dataclass(frozen=True)
 class Report:
-    """The result of copying weights: vocabularies, the number of copied weights, and the names of new ones."""
+    """The result of copying weights.
+
+    Args:
+        vocabularies: What became of their names.
+        copied: The number of copied weights.
+        initialised: The names of new weights.
+        tokenisers: The tokenisers of the data: name -> whether it is that of the checkpoint.
+    """
 
     vocabularies: tuple[Matched, ...]
     copied: int
     initialised: tuple[str, ...]
+    tokenisers: Mapping[str, bool]
 
 
 def origin(module: Task, name: Path | str) -> Mapping[str, Any]:
@@ -95,7 +103,8 @@ def transplant(module: Task, data: Mapping[str, Any], content: Mapping[str, Any]
     unknown, lacking = [n for n in old_weights if n not in own], [n for n in own if n not in old_weights]
     _check_same_model(module, unknown, lacking, path)
     matched = tuple(_match(vocabulary, old_data[vocabulary], data[vocabulary]) for vocabulary in module.vocabularies())
-    return Report(vocabularies=matched, copied=copied, initialised=tuple(initialised))
+    tokenisers = {name: old_data.get(name) == state for name, state in data.items() if name.endswith("tokeniser")}
+    return Report(matched, copied, tuple(initialised), tokenisers)
 
 
 def _check_same_model(module: Task, unknown: Sequence[str], lacking: Sequence[str], path: Path | str) -> None:

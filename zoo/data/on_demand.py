@@ -50,10 +50,10 @@ class LineTexts(Sequence[str]):
         return self.lines[self.numbers[number] - 1].strip()
 
 
-class JoinedTexts(Sequence[str]):
-    """The texts of several sources, one after another."""
+class Joined(Sequence[Any]):
+    """The entries of several sequences, one after another."""
 
-    def __init__(self, parts: Sequence[Sequence[str]]) -> None:
+    def __init__(self, parts: Sequence[Sequence[Any]]) -> None:
         self.parts = parts
         self.ends = np.cumsum([len(part) for part in parts])
 

@@ -7,12 +7,12 @@ __getattr__, __all__ = exports(
     {
         "cooccurrence": ["corpus_vectors"],
         "error_rates": ["CER", "WER"],
+        "kinds": ["TOKENISER", "new_tokeniser", "tokeniser_from_state"],
         "markup": ["PlainText", "without_markup"],
         "overlap": ["BLEU", "CHRF"],
         "rouge": ["ROUGE"],
         "scores": ["Perplexity", "Score", "added"],
         "sentences": ["sentence_spans"],
-        "stored": ["TOKENISER", "tokeniser_from_state"],
         "subwords": ["Subwords"],
         "tokens": ["Tokeniser", "Tokens"],
         "vectors": ["WordVectors", "read_vectors"],

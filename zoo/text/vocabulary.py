@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 from zoo.errors import CheckpointError, ConfigError, DataError, some_of
 from zoo.forms import Where
-from zoo.text.stored import check_state
+from zoo.text.kinds import check_state
 
 Special = Literal["pad", "unknown", "begin", "end"]
 

@@ -49,7 +49,8 @@ sees hears finds follows carries paints washes sells buys steals hides loves hat
 watches chases helps thanks calls kisses forgets remembers describes admires cleans touches greets catches repairs
 weighs measures
 """
-STEMS, PARTICLES = ("takes", "turns", "brings", "sets", "puts", "lets", "pulls", "throws"), ("up", "off", "out")
+STEMS = ["takes", "turns", "brings", "sets", "puts", "lets", "pulls", "throws"]
+PARTICLES = ("up", "off", "out")
 """A stem and a particle are a verb with a meaning of its own."""
 _ADVERBS = """
 slowly quickly gladly secretly often never always quietly today yesterday tomorrow soon carefully proudly suddenly
@@ -62,6 +63,10 @@ ARTICLES = ("le", "la", "lo")
 SILENT = ("just", "indeed", "well", "simply")
 _SHORTEST = 4
 _LONGEST_CLAUSE = 9
+_EVEN = 5
+"""The first word of a list is twice as frequent as the one so many places behind it."""
+_AT_ONCE, _MOST_DRAWN = 1024, 40
+"""Sentences whose words are drawn together, and the most words of a kind in one."""
 _TWO_WORDS = 5
 """One noun of so many becomes two words."""
 
@@ -108,7 +113,8 @@ def plant(
     total = pairs + 2 * held_out
     check_numbers(total * longest, f"data.pairs={pairs}, held_out={held_out} and longest={longest}")
     draw = random.Random(seed)
-    found = [_sentence(draw, draw.randint(_SHORTEST, longest)) for _ in range(total)]
+    words = _words(np.random.default_rng(seed))
+    found = [_sentence(draw, next(words), draw.randint(_SHORTEST, longest)) for _ in range(total)]
     return Sentences(
         sources=[" ".join(source) for source, _ in found],
         targets=[" ".join(word for word, _ in target) for _, target in found],
@@ -117,20 +123,35 @@ def plant(
     )
 
 
+@dataclass(frozen=True)
 class _Words:
-    """Content words of one sentence, each drawn at most once."""
+    """Content words of one sentence, each at most once."""
 
-    def __init__(self, draw: random.Random) -> None:
-        self.nouns = iter(draw.sample(NOUNS, 30))
-        self.adjectives = iter(draw.sample(ADJECTIVES, 40))
-        self.verbs = iter(draw.sample(VERBS, 10))
-        self.stems = iter(draw.sample(STEMS, 8))
-        self.adverbs = iter(draw.sample(ADVERBS, 10))
+    nouns: Iterator[str]
+    adjectives: Iterator[str]
+    verbs: Iterator[str]
+    stems: Iterator[str]
+    adverbs: Iterator[str]
 
 
-def _sentence(draw: random.Random, length: int) -> tuple[list[str], Written]:
+def _words(draw: np.random.Generator) -> Iterator[_Words]:
+    """Yields the words of sentence after sentence. The first words of each list are the most frequent."""
+    kinds = (NOUNS, ADJECTIVES, VERBS, STEMS, ADVERBS)
+    while True:
+        orders = [_orders(draw, len(kind)) for kind in kinds]
+        for rows in zip(*orders, strict=True):
+            yield _Words(*(map(kind.__getitem__, row) for kind, row in zip(kinds, rows, strict=True)))
+
+
+def _orders(draw: np.random.Generator, count: int) -> list[list[int]]:
+    """Draws orders of the numbers below `count`, in which the number n is early as often as its weight 1/(n+k) says."""
+    keys = draw.exponential(size=(_AT_ONCE, count)) * (np.arange(count) + _EVEN)
+    found: list[list[int]] = keys.argsort(1)[:, :_MOST_DRAWN].tolist()
+    return found
+
+
+def _sentence(draw: random.Random, words: _Words, length: int) -> tuple[list[str], Written]:
     """Returns a sentence of so many words, and its translation."""
-    words = _Words(draw)
     source: list[str] = []
     target: Written = []
     left = length

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from zoo.errors import CheckpointError, ConfigError
 from zoo.tasks.translation import PairData, planted_translation, text_pairs
 from zoo.tasks.translation.batch import Pairs
 
@@ -122,3 +124,62 @@ def test_aligned_files(write: Any, tmp_path: Path, cached: bool) -> None:
     assert isinstance(data.content.corpus.sources, list) != cached
     found = [written for batch in data.loader("all") for written in batch.written]
     assert sorted((each.source, each.references[0]) for each in found) == [(f"de {n}", f"en {n}") for n in range(10)]
+
+
+@pytest.mark.parametrize("kept", ["both", "source", "target", "none"])
+def test_fine_tuning_keeps_the_tokenisers_that_are_asked_for(kept: Any) -> None:
+    trained = planted(tokeniser="subwords", subwords=300).state()
+    other = planted(tokeniser="subwords", subwords=320, seed=1, kept_tokenisers=kept)
+    other.continuing(trained)
+    state = other.state()
+    for side in ("source", "target"):
+        assert (state[f"{side}_tokeniser"] == trained[f"{side}_tokeniser"]) == (kept in (side, "both"))
+
+
+def test_one_tokeniser_for_both_languages_is_kept_as_one() -> None:
+    joint = {"tokeniser": "subwords", "subwords": 300, "joint": True}
+    one, two = planted(**joint).state(), planted(tokeniser="subwords", subwords=300).state()
+    other = planted(**joint, seed=1)
+    other.continuing(one)
+    assert other.state()["source_tokeniser"] == other.state()["target_tokeniser"] == one["source_tokeniser"]
+    with pytest.raises(ConfigError, match=r"data.joint=true needs one tokeniser .* or give data.kept_tokenisers=none"):
+        planted(**joint).continuing(two)
+    with pytest.raises(ConfigError, match=r"data.joint=true needs one tokeniser"):
+        planted(**joint, kept_tokenisers="source").continuing(one)
+    planted(**joint, kept_tokenisers="none").continuing(two)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"source_tokens": ["a", "<pad>"]}, "tokens of no text among the others"),
+        ({"target_tokens": ["<pad>", "<unk>", "a"]}, "does not begin with its special tokens"),
+        ({"joint": True}, "its languages have one vocabulary, and it has two"),
+    ],
+)
+def test_a_damaged_state_is_refused(change: dict[str, Any], message: str) -> None:
+    data = planted()
+    with pytest.raises(CheckpointError, match=message):
+        data.restore(data.state() | change)
+
+
+def test_pieces_that_training_lacks_can_be_read_and_written_all_the_same() -> None:
+    data = planted(tokeniser="subwords", subwords=300, min_count=50)
+    assert set(data.content.languages.target.tokeniser.pieces) <= set(data.state()["target_tokens"])
+    (batch,) = data.for_text(["Größe 中 e\u0301"], data.state()).predict_dataloader()
+    assert batch.languages.source.text(batch.source.tokens[0].tolist()) == "Größe 中 e\u0301"
+
+
+def test_rare_words_and_the_most_tokens() -> None:
+    every, frequent, few = planted(), planted(min_count=5), planted(max_vocabulary=20)
+    assert few.sizes() == {"source_words": 20, "target_words": 20}
+    assert frequent.sizes()["source_words"] < every.sizes()["source_words"]
+    kept = set(frequent.state()["source_tokens"][4:])
+    counts = Counter(word for text in every.content.corpus.sources[:60] for word in text.split())
+    assert kept == {word for word, count in counts.items() if count >= 5}
+
+
+def test_what_is_no_word_is_a_token_all_the_same() -> None:
+    data = planted()
+    (batch,) = data.for_text(["\u200b"], data.state()).predict_dataloader()
+    assert batch.source.lengths.tolist() == [1]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Int
@@ -28,16 +28,14 @@ from zoo.tasks.documents.data.corpus import Corpus
 from zoo.tasks.documents.data.encoding import Splitting, counted, numbered
 from zoo.tasks.documents.data.files import Reading, read_texts_at, texts_as_written
 from zoo.tasks.documents.labels import LabelSet
-from zoo.text import TOKENISER, VOCABULARY, Characters, Subwords, Tokeniser, Vocabulary, Words
+from zoo.text import TOKENISER, VOCABULARY, Vocabulary, new_tokeniser
+from zoo.text.kinds import Kind
 
 _LIMIT = Where("a whole number from 1, or nothing", lambda value: value is None or (type(value) is int and value > 0))
 _TARGETS = Where("single, multi or ordinal", lambda value: value in ("single", "multi", "ordinal"))
 _UNKNOWN = Vocabulary([], specials=("unknown",)).names[0]
 _PLANTED = "shortcut-{}"
 """Of each label a word that no tokeniser makes of a text."""
-
-
-Kind = Literal["words", "characters", "subwords"]
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,7 @@ class DocumentData(TaskData):
         shortcut: Share = 0.0,
     ) -> None:
         super().__init__(source, batching)
-        made = _tokeniser(tokeniser, lower=lower, subwords=subwords)
+        made = new_tokeniser(tokeniser, lower=lower, subwords=subwords)
         self.splitting = Splitting(made, language, max_sentences, max_words)
         self.min_count = min_count
         self.max_vocabulary = max_vocabulary
@@ -286,12 +284,6 @@ def _check_state(state: Mapping[str, Any]) -> None:
             parse_number(label)
         except ValueError as error:
             raise CheckpointError(f"the checkpoint is damaged: of its labels, {error}") from error
-
-
-def _tokeniser(kind: Kind, *, lower: bool, subwords: int) -> Tokeniser:
-    if kind == "subwords":
-        return Subwords(size=subwords, lower=lower)
-    return Words(lower=lower) if kind == "words" else Characters(lower=lower)
 
 
 def _plain(text: str | Sequence[str]) -> str:

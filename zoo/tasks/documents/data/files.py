@@ -12,7 +12,7 @@ from typing import Any
 
 from zoo.data.json_lines import JSONTable
 from zoo.data.lines import Lines
-from zoo.data.on_demand import ColumnTexts, JoinedTexts
+from zoo.data.on_demand import ColumnTexts, Joined
 from zoo.data.records import NUL
 from zoo.data.splits import NONE, SPLITS
 from zoo.data.tables import OnBadRow, Row, RowError, Table, collected, message, read_table, skip_hint
@@ -143,7 +143,7 @@ def read_texts_at(paths: Sequence[Path], reading: Reading, known: Sequence[str])
             named = label if reading.targets != "multi" and label in known else None
             gathered.add(str(file), named, NONE, None, _refusal(file))
         parts.append(_FileTexts(files, reading.most_characters))
-    return gathered.corpus(JoinedTexts(parts), 0)
+    return gathered.corpus(Joined(parts), 0)
 
 
 def texts_as_written(texts: Sequence[str], first: int, targets: Targets, known: Sequence[str]) -> Corpus:

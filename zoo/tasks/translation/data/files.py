@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
@@ -13,39 +12,15 @@ import numpy as np
 
 from zoo.data.json_lines import JSONTable
 from zoo.data.lines import Lines, read_lines
-from zoo.data.on_demand import ColumnTexts, JoinedTexts, LineTexts
+from zoo.data.on_demand import ColumnTexts, Joined, LineTexts
 from zoo.data.records import NUL, Fault
-from zoo.data.splits import NONE, SPLITS, stratified
-from zoo.data.tables import OnBadRow, Row, RowError, Table, check_is_file, collected, message, read_table, skip_hint
+from zoo.data.splits import NONE, SPLITS
+from zoo.data.tables import Row, RowError, Table, check_is_file, collected, message, read_table, skip_hint
 from zoo.errors import DataError, some_of, warn
-from zoo.tasks.translation.data.corpus import Corpus, RowsInMaking
+from zoo.tasks.translation.data.corpus import Corpus
+from zoo.tasks.translation.data.found import Found, Reading
 
-MOST_CHARACTERS = 10_000
 _TABLES = (".csv", ".tsv", ".tab", ".jsonl")
-_LINK = re.compile(r"(\d{1,9})-(\d{1,9})")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reading:
-    """How the user's own pairs are read.
-
-    Args:
-        source: The name of the column of texts.
-        target: Likewise of their translations.
-        alignment: Likewise of links of words, where there is such a column.
-        id: Likewise of names; None: the numbers of lines.
-        split: Likewise of splits, where there is such a column.
-        on_bad_row: Whether a bad pair is an error, or left out and counted.
-        most_characters: A longer text is a bad one.
-    """
-
-    source: str = "source"
-    target: str = "target"
-    alignment: str = "alignment"
-    id: str | None = None
-    split: str = "split"
-    on_bad_row: OnBadRow = "error"
-    most_characters: int = MOST_CHARACTERS
 
 
 @dataclass(frozen=True)
@@ -67,70 +42,6 @@ class Aligned:
         return [path for path in (self.source, self.target, self.alignment) if path is not None]
 
 
-Refuse = Callable[[str, str, str], RowError]
-"""Makes the error of a bad pair, from the side (source, target, alignment), what is wrong and how to mend it."""
-
-
-@dataclass
-class _Found:
-    """Pairs as they are found, one after another.
-
-    Args:
-        reading: How they are read.
-        place: The file, for messages.
-        keeps_texts: Whether texts are kept in memory.
-    """
-
-    reading: Reading
-    place: Path
-    keeps_texts: bool = True
-    sources: list[str] = field(default_factory=list)
-    targets: list[str] = field(default_factory=list)
-    ids: list[str] = field(default_factory=list)
-    splits: list[int] = field(default_factory=list)
-    links: RowsInMaking = field(default_factory=lambda: RowsInMaking(width=2))
-
-    def add(self, texts: Mapping[str, str], id: str, split: int, refuse: Refuse) -> None:
-        """Adds a pair.
-
-        Args:
-            texts: Side -> text.
-            id: A name.
-            split: A number of `zoo.data.splits`.
-            refuse: Makes the error of a bad pair.
-        """
-        for side in ("source", "target"):
-            problem = _problem(texts[side], self.reading.most_characters) if side in texts else None
-            if problem is not None:
-                raise refuse(side, *problem)
-        links = _links(texts, refuse) if "alignment" in texts else []
-        self.ids.append(id)
-        self.splits.append(split)
-        self.links.append(links)
-        if self.keeps_texts:
-            self.sources.append(texts["source"])
-            self.targets.append(texts.get("target", ""))
-
-    def corpus(
-        self, sources: Sequence[str], targets: Sequence[str] | None, *, has_links: bool, split_seed: int | None
-    ) -> Corpus:
-        """The pairs; those in no split are split 60/20/20 where all are.
-
-        Args:
-            split_seed: The seed of the split; None: these are pairs for a trained model, which need no split.
-        """
-        splits = np.array(self.splits, dtype=np.int64)
-        if split_seed is not None:
-            if not self.ids:
-                raise DataError(f"{self.place}: there is no pair of texts.")
-            if (splits == NONE).all():
-                splits = stratified(np.zeros(len(splits), dtype=np.int64), split_seed)
-            missing = [name for number, name in enumerate(SPLITS) if not (splits == number).any()]
-            if missing:
-                raise DataError(f"{self.place}: no pair is in {missing[0]!r}. Give it pairs, or leave all splits out.")
-        return Corpus(sources, targets, self.ids, splits, self.links.made() if has_links else None)
-
-
 def read_pair_table(
     path: Path, reading: Reading, *, cache: Path | None, split_seed: int | None, needs_target: bool = True
 ) -> Corpus:
@@ -150,8 +61,8 @@ def read_pair_table(
     else:
         table = read_table(path, required=named, on_bad_row=reading.on_bad_row)
     lines = Lines(path, cache) if isinstance(table, JSONTable) and cache is not None else None
-    found = _Found(reading, path, keeps_texts=lines is None)
-    numbers = array("q", table.parse(_row_reader(table, reading, found)))
+    found = Found(reading, path, keeps_texts=lines is None)
+    numbers = array("q", table.parse(_row_reader(table, reading, found, is_input=split_seed is None)))
     if table.skipped:
         warn(table.report())
     unused = [name for name in table.columns if name not in (*named, *_columns(reading).values(), reading.split)]
@@ -183,7 +94,7 @@ def read_pair_files(
         split_seed: The seed of the split of files that have all pairs; None: a trained model's input.
     """
     place = next(iter(files.values())).source
-    found = _Found(reading, place, keeps_texts=cache is None)
+    found = Found(reading, place, keeps_texts=cache is None)
     on_demand: list[tuple[LineTexts, ...]] = []
     for split, aligned in files.items():
         prefix = f"{split} " if split else ""
@@ -192,14 +103,14 @@ def read_pair_files(
             on_demand.append(tuple(LineTexts(Lines(path, cache), numbers) for path in aligned.paths[:2]))
     sides: Sequence[Sequence[str]] = [found.sources, found.targets]
     if cache is not None:
-        sides = [JoinedTexts(parts) for parts in zip(*on_demand, strict=True)]
+        sides = [Joined(parts) for parts in zip(*on_demand, strict=True)]
     has_target = all(each.target is not None for each in files.values())
     has_links = all(each.alignment is not None for each in files.values())
     return found.corpus(sides[0], sides[1] if has_target else None, has_links=has_links, split_seed=split_seed)
 
 
 def read_pairs_at(paths: Sequence[Path], reading: Reading, references: Path | None = None) -> Corpus:
-    """Texts for a trained model: tables, whose translations may be missing, and text files with a text on each line.
+    """Texts for a trained model: tables, which may have no translations, and text files with a text on each line.
 
     Args:
         paths: The files.
@@ -228,7 +139,7 @@ def texts_as_written(texts: Sequence[str], first: int) -> Corpus:
     return Corpus([text.strip() for text in texts], None, ids, np.full(len(texts), NONE))
 
 
-def _row_reader(table: Table, reading: Reading, found: _Found) -> Callable[[Row], int]:
+def _row_reader(table: Table, reading: Reading, found: Found, *, is_input: bool) -> Callable[[Row], int]:
     """Returns a function that adds the pair of a row and returns its line."""
     columns = {side: name for side, name in _columns(reading).items() if name in table.columns}
     has_split, seen = reading.split in table.columns, dict[str, int]()
@@ -238,7 +149,7 @@ def _row_reader(table: Table, reading: Reading, found: _Found) -> Callable[[Row]
         id = str(row.line) if reading.id is None else row.text(reading.id)
         if reading.id is not None and id in seen:
             raise row.error(reading.id, f"{id!r} is the name of line {seen[id]} too", "Give each pair its own.")
-        split = row.choice(reading.split, SPLITS, empty=True) if has_split else ""
+        split = row.choice(reading.split, SPLITS, empty=is_input) if has_split else ""
         if row.is_bad:
             raise row.error(None, "a cell is bad", "")  # listed already
         number = SPLITS.index(split) if split else NONE
@@ -249,7 +160,7 @@ def _row_reader(table: Table, reading: Reading, found: _Found) -> Callable[[Row]
     return read
 
 
-def _read_lines(aligned: Aligned, found: _Found, split: int, prefix: str) -> Sequence[int]:
+def _read_lines(aligned: Aligned, found: Found, split: int, prefix: str) -> Sequence[int]:
     """Adds the pairs of text files; returns their lines."""
     paths, numbers, skipped = aligned.paths, array("q"), list[str]()
     names = [name for name in ("source", "target", "alignment") if getattr(aligned, name) is not None]
@@ -294,45 +205,23 @@ def _uneven(paths: Sequence[Path]) -> DataError:
     return DataError(f"{said}. Line N of each file belongs to line N of the others: mend the file that lacks lines.")
 
 
-def _problem(text: str, most: int) -> tuple[str, str] | None:
-    """Why something is no text to read."""
-    if not text:
-        return "the text is empty", "Fill it in."
-    if len(text) > most:
-        what = f"the text has {len(text):,} characters, and {most:,} are the most"
-        return what, "Part it, or raise data.most_characters."
-    return None
-
-
-def _links(texts: Mapping[str, str], refuse: Refuse) -> list[int]:
-    """Links as they are written, source-target, as the words of the target and of the source, one after another."""
-    found = []
-    words = {side: len(texts[side].split()) for side in ("source", "target") if side in texts}
-    for link in texts["alignment"].split():
-        parts = _LINK.fullmatch(link)
-        if parts is None:
-            what = f"{link!r} is not a link"
-            raise refuse("alignment", what, "Write words by their numbers from 0, source-target, such as 0-0 1-2.")
-        source, target = int(parts[1]), int(parts[2])
-        for side, number in (("source", source), ("target", target)):
-            if number >= words.get(side, 0):
-                what = f"{link!r} names word {number} of a {side} of {words.get(side, 0)} words, from 0"
-                raise refuse("alignment", what, "Words are what stands between white space. Mend the link.")
-        found += [target, source]
-    return found
-
-
 def _joined(parts: Sequence[Corpus], paths: Sequence[Path]) -> Corpus:
     """The texts of several files as one."""
-    known = [each.targets is not None for each in parts]
-    if len(set(known)) > 1:
-        with_them, without = paths[known.index(True)], paths[known.index(False)]
-        raise DataError(f"{with_them} has translations and {without} has none. Give them one after the other.")
+    for what, known in (
+        ("translations", [each.targets is not None for each in parts]),
+        ("alignments", [each.links is not None for each in parts]),
+    ):
+        if len(set(known)) > 1:
+            having, lacking = paths[known.index(True)], paths[known.index(False)]
+            raise DataError(f"{having} has {what} and {lacking} has none. Give them one after the other.")
+    targets = [each.targets for each in parts if each.targets is not None]
+    links = [each.links for each in parts if each.links is not None]
     return Corpus(
-        JoinedTexts([each.sources for each in parts]),
-        JoinedTexts([each.targets for each in parts if each.targets is not None]) if known[0] else None,
+        Joined([each.sources for each in parts]),
+        Joined(targets) if targets else None,
         [f"{path.name}:{id}" for each, path in zip(parts, paths, strict=True) for id in each.ids],
         np.concatenate([each.splits for each in parts]),
+        Joined(links) if links else None,
     )
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Int
 
 from zoo.attention.ranges import Count
 from zoo.data.splits import NONE, SPLITS, TRAIN
-from zoo.errors import CheckpointError, warn
+from zoo.errors import CheckpointError, ConfigError, warn
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import TaskData
@@ -21,10 +21,10 @@ from zoo.tasks.generation.language import Language
 from zoo.tasks.translation.batch import Languages, Pair, Pairs, Written
 from zoo.tasks.translation.data.corpus import Corpus, Rows, RowsInMaking
 from zoo.tasks.translation.data.encoding import Encoder, counted, linked
-from zoo.tasks.translation.data.files import Reading, read_pairs_at, texts_as_written
-from zoo.text import TOKENISER, VOCABULARY, Characters, Subwords, Tokeniser, Words
-
-Kind = Literal["words", "characters", "subwords"]
+from zoo.tasks.translation.data.files import read_pairs_at, texts_as_written
+from zoo.tasks.translation.data.found import Reading
+from zoo.text import TOKENISER, VOCABULARY, Subwords, Tokeniser, new_tokeniser
+from zoo.text.kinds import Kind
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,14 @@ class PairData(TaskData):
         max_ratio: Training pairs one of whose texts has more than so many times the tokens of the other are left out,
             and counted; null: none is.
         max_tokens: The most tokens of a batch, each pair counting as much as the longest text; null: no limit.
+        kept_tokenisers: The sides whose tokenisers fine-tuning takes from its checkpoint; others are learned anew.
     """
 
+    input_options: ClassVar[Sequence[CommandOption]] = (
+        CommandOption(name="references", kind=Path, metavar="FILE", help="translations of a text file, line by line"),
+    )
+    references: Path | None = None
+    """The file of the translations of the text file that `for_input` reads."""
     written = CommandOption(name="text", metavar="TEXT", is_repeated=True, help="a text to translate; repeatable")
 
     source: PairSource
@@ -101,9 +107,10 @@ class PairData(TaskData):
         max_length: Count | None = None,
         max_ratio: Annotated[float, ">= 1"] | None = None,
         max_tokens: Count | None = None,
+        kept_tokenisers: Literal["both", "source", "target", "none"] = "both",
     ) -> None:
         super().__init__(source, batching)
-        made = _tokeniser(tokeniser, lower=lower, subwords=subwords)
+        made = new_tokeniser(tokeniser, lower=lower, subwords=subwords)
         self.tokenisers = made, made
         self.joint = joint
         self.min_count = min_count
@@ -112,11 +119,12 @@ class PairData(TaskData):
         self.max_ratio = max_ratio
         self.max_tokens = max_tokens
         self.on_bad_row = source.reading.on_bad_row
-        self._keeps_tokenisers = False
+        self.kept_tokenisers = kept_tokenisers
+        self._kept: dict[str, Tokeniser] = {}
 
     def read(self) -> Content:
         corpus = self.source.read()
-        if self.trained is None and not self._keeps_tokenisers:
+        if self.trained is None:
             self.tokenisers = self._learned(corpus)
         numbers: dict[str, int] = {}
         source = Encoder(self.tokenisers[0], numbers)
@@ -179,17 +187,25 @@ class PairData(TaskData):
         self.tokenisers = languages.source.tokeniser, languages.target.tokeniser
 
     def continuing(self, state: Mapping[str, Any]) -> None:
-        if "source_tokeniser" in state:
-            languages = _languages(state)
-            self.tokenisers = languages.source.tokeniser, languages.target.tokeniser
-            self._keeps_tokenisers = True
+        if "source_tokeniser" not in state:  # a model of other data, whose weights alone are continued
+            return
+        languages = _languages(state)
+        if self.joint and not (self.kept_tokenisers == "none" or (self.kept_tokenisers == "both" and state["joint"])):
+            raise ConfigError(
+                "data.joint=true needs one tokeniser for both languages, and would have two; leave it out, or give "
+                "data.kept_tokenisers=none"
+            )
+        sides = ("source", languages.source), ("target", languages.target)
+        self._kept = {side: language.tokeniser for side, language in sides if self.kept_tokenisers in (side, "both")}
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> PairSource:
         """The user's own texts: tables, and text files with a text on each line."""
         reading = replace(self.source.reading, on_bad_row=self.on_bad_row)
-        return PairSource(partial(read_pairs_at, paths, reading), reading)
+        return PairSource(partial(read_pairs_at, paths, reading, self.references), reading)
 
     def text_source(self, texts: Sequence[str], state: dict[str, Any]) -> PairSource:
+        if self.references is not None:
+            raise ConfigError("--references belong to a text file; give the texts in one")
         return PairSource(partial(texts_as_written, texts, self.first_text), self.source.reading)
 
     def empty_hint(self, split: str) -> str:
@@ -207,15 +223,20 @@ class PairData(TaskData):
         )
 
     def _learned(self, corpus: Corpus) -> tuple[Tokeniser, Tokeniser]:
-        """The tokenisers, learned from the training texts."""
+        """The tokenisers, learned from the training texts unless they are kept."""
         assert corpus.targets is not None
-        train, (source, target) = corpus.numbers("train"), self.tokenisers
+        train, texts = corpus.numbers("train"), {"source": corpus.sources, "target": corpus.targets}
+
+        def learned(tokeniser: Tokeniser, *sides: str) -> Tokeniser:
+            if sides[0] in self._kept:
+                return self._kept[sides[0]]
+            return tokeniser.fit(texts[side][number] for side in sides for number in train)
+
+        source, target = self.tokenisers
         if self.joint:
-            both = source.fit(texts[number] for texts in (corpus.sources, corpus.targets) for number in train)
+            both = learned(source, "source", "target")
             return both, both
-        sides = (source, corpus.sources), (target, corpus.targets)
-        first, second = (each.fit(texts[number] for number in train) for each, texts in sides)
-        return first, second
+        return learned(source, "source"), learned(target, "target")
 
     def _languages(self, encoders: Sequence[Encoder], learns: Bool[np.ndarray, " n"]) -> Languages:
         if self.trained is not None:
@@ -293,9 +314,3 @@ def _languages(state: Mapping[str, Any]) -> Languages:
     if sides[0] != sides[1]:
         raise CheckpointError("the checkpoint is damaged: its languages have one vocabulary, and it has two")
     return Languages(source, source)
-
-
-def _tokeniser(kind: Kind, *, lower: bool, subwords: int) -> Tokeniser:
-    if kind == "subwords":
-        return Subwords(size=subwords, lower=lower)
-    return Words(lower=lower) if kind == "words" else Characters(lower=lower)

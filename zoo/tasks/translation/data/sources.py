@@ -16,7 +16,8 @@ from zoo.data.tables import OnBadRow
 from zoo.errors import ConfigError
 from zoo.tasks.datasets import dataset
 from zoo.tasks.translation.data.corpus import Corpus
-from zoo.tasks.translation.data.files import MOST_CHARACTERS, Aligned, Reading, read_pair_files, read_pair_table
+from zoo.tasks.translation.data.files import Aligned, read_pair_files, read_pair_table
+from zoo.tasks.translation.data.found import MOST_CHARACTERS, Reading
 from zoo.tasks.translation.data.pair_data import PairData, PairSource
 from zoo.tasks.translation.data.published import read_iwslt14, read_multi30k
 from zoo.tasks.translation.planted import Sentences, plant

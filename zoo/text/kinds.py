@@ -1,8 +1,8 @@
-"""Restores tokenisers from checkpoints."""
+"""Tokenisers by the names of their kinds: new ones, and those of checkpoints."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from zoo.errors import CheckpointError
 from zoo.forms import MalformedError, Where, expect
@@ -10,7 +10,8 @@ from zoo.text.subwords import Subwords
 from zoo.text.tokens import Tokeniser
 from zoo.text.words import Characters, Words
 
-_KINDS = ("words", "characters", "subwords")
+Kind = Literal["words", "characters", "subwords"]
+_KINDS: tuple[Kind, ...] = ("words", "characters", "subwords")
 _PIECE = Where("a text of at most 1,024 characters", lambda value: type(value) is str and 0 < len(value) <= 1 << 10)
 _MERGE = Where("two pieces and a space", lambda value: type(value) is str and 3 <= len(value) <= 1 << 11)
 
@@ -33,6 +34,19 @@ def check_state(state: Any, form: Any, what: str) -> None:
         expect(state, form, what)
     except MalformedError as error:
         raise CheckpointError(f"the checkpoint is damaged: {error}") from error
+
+
+def new_tokeniser(kind: Kind, *, lower: bool, subwords: int) -> Tokeniser:
+    """Makes a tokeniser that has learned nothing yet.
+
+    Args:
+        kind: The name of the kind.
+        lower: Whether texts are converted to lower case.
+        subwords: The most subwords, if it makes them.
+    """
+    if kind == "subwords":
+        return Subwords(size=subwords, lower=lower)
+    return Words(lower=lower) if kind == "words" else Characters(lower=lower)
 
 
 def tokeniser_from_state(state: Any) -> Tokeniser:
