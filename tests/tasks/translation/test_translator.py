@@ -90,6 +90,7 @@ def test_measures_of_alignments() -> None:
     reference = ["a", "b", "c", "c"]
     assert omitted(links, reference, ["b", "c"]) == (1, 3)
     assert omitted(links, reference, ["a", "c", "c", "x"]) == (0, 3)
+    assert omitted([(0, 0), (0, 1)], ["a"], ["a"]) == (0, 2)  # two words that become one
 
 
 def test_data_without_gold_has_no_truth() -> None:

@@ -190,15 +190,15 @@ def reordered(links: Sequence[tuple[int, int]]) -> tuple[int, int]:
 
 def omitted(links: Iterable[tuple[int, int]], reference: Sequence[str], translation: Sequence[str]) -> tuple[int, int]:
     """Counts the source words none of whose gold translations is in a translation, and all that have any."""
-    expected: dict[int, list[str]] = {}
-    for to, of in sorted(links):
-        expected.setdefault(of, []).append(reference[to])
-    there, missing = Counter(translation), 0
-    for words in expected.values():
-        known = [word for word in words if there[word] > 0]
-        missing += not known
-        there.subtract(known)
-    return missing, len(expected)
+    links = sorted(links)
+    there, found = Counter(translation), set[int]()
+    for place in dict.fromkeys(to for to, _ in links):
+        if there[reference[place]] > 0:
+            there[reference[place]] -= 1
+            found.add(place)
+    translated = {of for to, of in links if to in found}
+    every = {of for _, of in links}
+    return len(every - translated), len(every)
 
 
 def _length_class(words: int) -> int:

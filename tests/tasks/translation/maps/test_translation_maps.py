@@ -19,7 +19,7 @@ from zoo.decoding.forced import forced
 from zoo.maps.export import export
 from zoo.maps.source import MapOptions
 from zoo.tasks.generation.alignment import read_again
-from zoo.tasks.generation.language import END
+from zoo.tasks.generation.language import BEGIN, END
 from zoo.tasks.generation.maps.gradients import Reached, gradient_norms, reach_figure
 from zoo.tasks.generation.writing import begins
 from zoo.tasks.translation import PairData, Translator, planted_translation
@@ -135,9 +135,8 @@ def test_gradients_of_each_token_alone() -> None:
     found = gradient_norms(module.net, batch.source, tokens)
     net: Any = module.net
     for step in range(len(tokens)):
-        chances = forced(net, batch.source, begins(batch.source), [tokens])
-        table = net.encoder.weight
-        (gradient,) = torch.autograd.grad(chances[0, step], table)
+        logits = net.whole(batch.source, torch.tensor([[BEGIN, *tokens[:-1]]]))[0, step]
+        (gradient,) = torch.autograd.grad(logits[tokens[step]] - logits.mean(), net.encoder.weight)
         expected = gradient[batch.source.tokens[0]].norm(dim=-1)  # every token of the source is there once
         torch.testing.assert_close(found[step], expected, rtol=0.0, atol=1e-12)
 

@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.decoding.forced import forced
 from zoo.maps import draw
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.writing import begins
@@ -32,7 +31,7 @@ class Reach(NamedTuple):
 
 
 class Reached:
-    """Mean norms of the gradient of log P(y_t | y_<t, x) with respect to the input x_j, by distance.
+    """Mean norms of the gradient of the logit of y_t with respect to the input x_j, by distance.
 
     The distance is the number of steps from reading x_j to writing y_t along the source and the text, k - j + t: the
     way through a recurrent network that does not attend.
@@ -61,7 +60,9 @@ class Reached:
 
 
 def gradient_norms(net: GeneratingNet, source: Any, tokens: Sequence[int]) -> Float[Tensor, "n k"]:
-    """Returns the norm of the gradient of each token's log-probability at each place of the source.
+    """Returns the norm of the gradient of each token's logit at each place of the source.
+
+    The logit is that above the mean of all tokens: where a model is sure, the gradient of the probability is zero.
 
     Args:
         net: The net, in evaluation mode.
@@ -70,9 +71,13 @@ def gradient_norms(net: GeneratingNet, source: Any, tokens: Sequence[int]) -> Fl
     """
     count = len(tokens)
     copies = source.some(torch.zeros(count, dtype=torch.long, device=source.lengths.device))
+    targets = torch.tensor(tokens, device=source.lengths.device)
+    read = torch.cat([begins(source), targets[:-1]]).expand(count, -1)
     with torch.enable_grad(), inputs_of(net) as found:
-        chances = forced(net, copies, begins(copies), [tokens] * count)
-        (gradient,) = torch.autograd.grad(chances.diagonal().sum(), found)  # copy t is asked for token t alone
+        steps = torch.arange(count, device=targets.device)
+        logits = net.head(net.features(copies, read)[steps, steps])  # copy t is asked for token t alone
+        above = logits.gather(1, targets.unsqueeze(1)).squeeze(1) - logits.mean(1)
+        (gradient,) = torch.autograd.grad(above.sum(), found)
     norms: Tensor = gradient.norm(dim=-1).view(count, -1)
     return norms
 
