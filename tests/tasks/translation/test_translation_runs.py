@@ -1,0 +1,119 @@
+"""Runs as a user starts them: trained, continued, by two processes, as a sweep, fine-tuned, used afterwards."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from run_cases import command, figures, finished, same_run, stopped_and_continued, two_equal_one
+from translation_run_cases import DATA, TRANSFORMER
+
+from zoo.checkpoints import checkpoint
+
+TINY = [*TRANSFORMER, *DATA, "data.max_epochs=2", "trainer=cpu", "logger=csv"]
+CHANGED = [
+    "data.max_tokens=80",
+    "model.scheduled.share=0.5",
+    "model.scheduled.steps=4",
+    "model.search.ranking.coverage=0.2",
+    "penalty.coverage=0.1",
+    "callbacks=ema",
+]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with everything random in it: dropout and tokens that the decoder has drawn."""
+    from zoo.commandline.cli import main
+
+    folder = tmp_path_factory.mktemp("translator")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["train", *TINY, *CHANGED, "run_dir=run"]) == 0
+    return folder / "run"
+
+
+def test_a_run_leaves_its_figures_and_bleu_by_length(trained: Path) -> None:
+    found = figures(trained)
+    for name in ("bleu", "chrf"):
+        assert 0 <= found[f"test/{name}"] <= 100
+    for name in ("repetition", "omission", "uncovered", "reordered"):
+        assert 0 <= found[f"test/{name}"] <= 1
+    for name in ("pointing", "one_off", "alignment_error"):
+        assert 0 <= found[f"truth/{name}"] <= 1
+    with open(trained / "test_bleu_by_length.csv", newline="") as file:
+        assert sum(int(row["pairs"]) for row in csv.DictReader(file)) == 8
+    assert "beam 2" in (trained / "metrics.json").read_text()
+    assert "coverage 0.2" in (trained / "metrics.json").read_text()
+
+
+@pytest.mark.parametrize("after", [1, 7])
+def test_an_interrupted_run_is_continued_exactly(trained: Path, cli: Any, after: int) -> None:
+    assert same_run(stopped_and_continued(cli, [*TINY, *CHANGED], after), trained)
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_figures_of_one(cli: Any, tmp_path: Path) -> None:
+    two_equal_one(cli, [*TINY, "model.net.dropout=0.0"], tmp_path)
+
+
+@pytest.mark.slow
+def test_a_sweep_over_seeds(tmp_path: Path) -> None:
+    finished(command("-m", *TINY, "seed=0,1", "paths.runs=runs"), tmp_path)
+    (summary,) = tmp_path.rglob("summary.csv")
+    with summary.open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert row["n"] == "2"
+
+
+def test_the_preflight_finds_nothing(cli: Any) -> None:
+    done = cli("train", *TINY, "check=true")
+    assert done.code == 0, done.err
+    assert "do not depend on other texts of the batch and padding" in done.out
+    assert "do not depend on later tokens" in done.out
+    assert "output layer:" in done.out
+
+
+def test_guidance_trains_the_map(cli: Any) -> None:
+    done = cli("train", *TINY, "penalty.guidance_cross_entropy=1.0", "penalty.layers=[decoder.blocks.0.cross.attend]")
+    assert (done.code, "no attention site is called" in done.err) == (2, True)
+    done = cli("train", *TINY, "penalty.guidance_cross_entropy=1.0", "penalty.layers=['*.cross.attend']", "run_dir=run")
+    assert done.code == 0, done.err
+    assert "train/penalty_guidance_cross_entropy" in Path("run/metrics.csv").read_text()
+
+
+def test_fine_tuning_to_another_target_language_keeps_the_encoder(cli: Any, trained: Path) -> None:
+    """Rows of source words are kept by name, and what is frozen does not change."""
+    before = checkpoint.read(trained / "checkpoints" / "best.ckpt")
+    one, two, three, *_ = before["zoo"]["data"]["source_tokens"][4:]
+    Path("source.txt").write_text(f"{one} {two}\n{two} {three} {one}\n{three} unheard {one}\n" * 8)
+    Path("target.txt").write_text("Hund sieht\nsieht Katze Hund\nKatze Vogel Hund\n" * 8)
+    own = ["data=text_pairs", "data.source_file=source.txt", "data.target_file=target.txt", "data.batch_size=8"]
+    start = [f"init={trained}/checkpoints/best.ckpt", "optimisation.freeze=[net.encoder,net.source_words]"]
+    done = cli("train", *start, *own, "callbacks=default", "data.max_epochs=1", "run_dir=own")
+    assert done.code == 0, done.err
+    after = checkpoint.read("own/checkpoints/best.ckpt")
+    for name, weight in before["state_dict"].items():
+        if name.startswith("net.encoder."):
+            assert torch.equal(after["state_dict"][name], weight), name
+    assert {"Hund", "sieht"} < set(after["zoo"]["data"]["target_tokens"])
+    assert "source_tokens" in done.out
+    for word in (one, two, three):
+        rows = [each["zoo"]["data"]["source_tokens"].index(word) for each in (before, after)]
+        old, new = (each["state_dict"]["net.source_words.weight"] for each in (before, after))
+        assert torch.equal(old[rows[0]], new[rows[1]])
+
+
+def test_predictions_train_a_model_of_the_other_direction(cli: Any, trained: Path) -> None:
+    """Back-translation (Sennrich et al. 2016): the rows of `zoo predict` are training pairs."""
+    Path("texts.txt").write_text("dog sees cat\nold king sees dog\ncat hates bird\n" * 4)
+    done = cli("predict", str(trained / "checkpoints" / "best.ckpt"), "texts.txt", "--sample", "--out", "back.csv")
+    assert done.code == 0, done.err
+    own = ["data=text_pairs", "data.table=back.csv", "data.source=translation", "data.target=text"]
+    small = ["data.batch_size=8", "data.max_epochs=1", "trainer=cpu", "run_dir=back"]
+    with pytest.warns(UserWarning, match="'id', 'score', 'probability' are not used"):
+        done = cli("train", *TRANSFORMER, *own, *small)
+    assert done.code == 0, done.err
