@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -99,7 +99,7 @@ class Figures(nn.Module):
     def found(self) -> dict[str, Metric]:
         """Returns the metrics that something was counted for, in any process."""
         metrics: dict[str, Any] = dict(self.of.items())
-        return {name: metric for name, metric in metrics.items() if ranks.any_of(metric.update_called)}
+        return {name: metric for name, metric in metrics.items() if ranks.any_of(_has_counted(metric))}
 
     def by_length(self) -> list[dict[str, Any]]:
         """Returns a row for each class of lengths, of all processes: source words, pairs, BLEU, length ratio."""
@@ -199,6 +199,10 @@ def omitted(links: Iterable[tuple[int, int]], reference: Sequence[str], translat
     translated = {of for to, of in links if to in found}
     every = {of for _, of in links}
     return len(every - translated), len(every)
+
+
+def _has_counted(metric: Metric) -> bool:
+    return any(bool(state.any()) for state in cast("dict[str, Tensor]", metric.metric_state).values())
 
 
 def _length_class(words: int) -> int:
