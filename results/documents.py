@@ -13,6 +13,8 @@ PLANTED = {
     "han-planted_reviews-uniform": "HAN, uniform (control)",
     "flat_attention-planted_reviews": "flat attention, LSTM",
     "flat_attention-planted_reviews-uniform": "flat attention, uniform (control)",
+    "long_document-planted_notes": "long document",
+    "long_document-planted_notes-uniform": "long document, uniform (control)",
 }
 FLAT = {
     "flat_attention_imdb": "BiLSTM",
@@ -33,6 +35,51 @@ def planted() -> Iterator[str]:
 def imdb() -> Iterator[str]:
     """Makes a table of what was measured on IMDB's test reviews."""
     return _of_runs(IMDB, ("test accuracy", "macro F1", "mean absolute error", "calibration error"))
+
+
+def lengths() -> Iterator[str]:
+    """Makes the table of accuracy, time and memory of two models by the length of texts."""
+    (found,) = read_runs("benchmark-documents-length")
+    clock = "CPU time" if found["clock"] == "processor" else "wall clock"
+    yield "| words | batch | model | test accuracy | training step, ms a text | MiB | inference, ms a text | MiB |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for words, each in found["lengths"].items():
+        for model, name in (("han", "HAN"), ("long_document", "long document")):
+            runs = [run for trained, _ in with_runs({f"{model}-planted_{words}": name}) for run in read_runs(trained)]
+            cells = [
+                f"{int(words):,}",
+                str(each["texts"]),
+                name,
+                spread([run["test/accuracy"] for run in runs]) if runs else "",
+            ]
+            for kind in ("step", "pass"):
+                cells += [f"{each[model][f'{kind}_ms'] / each['texts']:.1f}", f"{each[model][f'{kind}_mib']:.0f}"]
+            yield f"| {' | '.join(cells)} |"
+    yield ""
+    yield f"`{found['command']}`: {clock}, {found['threads']} thread{on_processor(found)}. Accuracy:"
+    for model in ("han", "long_document"):
+        for trained, _ in with_runs({f"{model}-planted_{words}": "" for words in found["lengths"]}):
+            yield f"`{read_runs(trained)[0]['command']}`"
+
+
+def large_file() -> Iterator[str]:
+    """Makes the table of a large file: memory of the processes, and the time in which training waited."""
+    (found,) = read_runs("benchmark-documents-file")
+    rows = {
+        "file": f"{found['bytes'] / 1e9:.2f} GB, {found['texts']:,} texts, {found['words']:,} words",
+        "training": f"{found['steps']:,} steps in {found['seconds']:.0f} s",
+        "peak memory of the run": f"{found['peak_mib']:,} MiB",
+        "peak memory of the process that makes batches": f"{found['worker_peak_mib']:,} MiB",
+        "both, shared pages counted once": f"{found['together_peak_mib']:,} MiB",
+        "waiting for batches": f"{found['data_wait']:.2%} of the time",
+    }
+    yield "| | |"
+    yield "|---|---|"
+    for name, value in rows.items():
+        yield f"| {name} | {value} |"
+    yield ""
+    yield f"`{found['command']}` trains with"
+    yield f"`{' '.join(found['overrides'])}`, {found['threads']} thread{on_processor(found)}."
 
 
 def agreement() -> Iterator[str]:

@@ -288,6 +288,8 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "faithfulness-documents": documents.faithfulness,
     "imdb": documents.imdb,
     "benchmark-documents": documents.benchmark,
+    "documents-length": documents.lengths,
+    "documents-file": documents.large_file,
     "trust": trust,
     "attention-positions": attention_positions,
     "attention-lengths": attention_lengths,
