@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
 
+from zoo.attention import Additive, AttendFactory, Constant, Softmax, Uniform
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import ConfigError
+from zoo.tasks.generation import Bahdanau
+from zoo.tasks.generation.alignment import read_again
+from zoo.tasks.generation.language import END
+from zoo.tasks.translation import PairData, RecurrentEncoder, RecurrentTranslator, planted_translation
+from zoo.tasks.translation.batch import Pairs
 from zoo.tasks.translation.planted import (
     ADJECTIVES,
     ADVERBS,
@@ -135,3 +145,45 @@ def test_the_longest_sentences_that_can_be() -> None:
     found = plant(pairs=500, held_out=1, longest=30)
     assert max(len(source.split()) for source in found.sources) == 30
     np.testing.assert_array_equal(found.splits, [*[TRAIN] * 500, VAL, TEST])
+
+
+def trained(data: PairData, attend: AttendFactory, epochs: int) -> RecurrentTranslator:
+    torch.default_generator.manual_seed(0)
+    net = RecurrentTranslator(
+        **data.sizes(),
+        attend=attend,
+        encoder=partial(RecurrentEncoder, dim=48, hidden=48),
+        decoder=partial(Bahdanau, dim=48, hidden=48, compared=48, readout="tanh"),
+    )
+    optimizer = torch.optim.Adam(net.parameters(), 0.01)
+    loader = data.train_dataloader()
+    for _ in range(epochs):
+        for batch in loader:
+            is_real = batch.targets.is_real
+            features = net.features(batch.source, batch.targets.read)
+            optimizer.zero_grad()
+            F.cross_entropy(net.head(features[is_real]), batch.targets.tokens[is_real]).backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            optimizer.step()
+    return net.eval()
+
+
+def content_words(net: RecurrentTranslator, batch: Pairs) -> tuple[float, float]:
+    """How many of them are right, and how often the heaviest weight lies on their origin."""
+    has_origin = batch.gold.any(2)
+    with torch.no_grad():
+        right = net.whole(batch.source, batch.targets.read).argmax(2) == batch.targets.tokens
+    weights = read_again(net, batch.source, [[*text, END] for text in batch.targets.texts()]).weights
+    pointed = batch.gold.gather(2, weights.argmax(2, keepdim=True)).squeeze(2)
+    return right[has_origin].float().mean().item(), pointed[has_origin].float().mean().item()
+
+
+def test_attention_finds_the_origins_and_means_do_not() -> None:
+    """Short sentences, so that it takes seconds."""
+    data = planted_translation(pairs=2000, held_out=200, longest=8, max_epochs=1, batch_size=32, eval_batch_size=400)
+    (test,) = data.loader("test")
+    right, pointing = content_words(trained(data, AttendFactory(score=Additive, normalise=Softmax), epochs=4), test)
+    control, _ = content_words(trained(data, AttendFactory(score=Constant, normalise=Uniform), epochs=4), test)
+    assert right >= 0.85
+    assert pointing >= 0.8
+    assert control <= right - 0.3

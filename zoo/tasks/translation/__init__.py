@@ -6,7 +6,7 @@ __getattr__, __all__ = exports(
     __name__,
     {
         "data.pair_data": ["PairData"],
-        "data.sources": ["iwslt14", "multi30k", "planted_translation", "text_pairs"],
+        "data.sources": ["iwslt14", "multi30k", "planted_summaries", "planted_translation", "text_pairs"],
         "nets.recurrent_encoder": ["RecurrentEncoder"],
         "nets.recurrent_translator": ["RecurrentTranslator"],
         "nets.transformer_translator": ["TransformerTranslator"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -183,3 +184,41 @@ def test_what_is_no_word_is_a_token_all_the_same() -> None:
     data = planted()
     (batch,) = data.for_text(["\u200b"], data.state()).predict_dataloader()
     assert batch.source.lengths.tolist() == [1]
+
+
+def test_long_sources_are_cut_and_counted_everywhere() -> None:
+    data, whole = planted(max_source=6), planted()
+    with pytest.warns(UserWarning, match="of 80 sources are cut by data.max_source=6") as said:
+        data.setup()
+    assert int(str(said[0].message).split()[0]) == (whole.content.sources.lengths > 6).sum()
+    for cut, full in zip(data.loader("test"), whole.loader("test"), strict=True):
+        assert cut.source.tokens.shape[1] == 6
+        by_id = {id: row for row, id in enumerate(full.ids)}
+        for row, id in enumerate(cut.ids):
+            assert len(cut.written[row].pieces) == len(cut.written[row].words) == cut.source.lengths[row]
+            assert cut.written[row].source == full.written[by_id[id]].source
+            length = full.targets.tokens.shape[1]
+            assert cut.gold[row, :length, :6].tolist() == full.gold[by_id[id], : cut.gold.shape[1], :6].tolist()
+
+
+def test_translations_of_the_other_direction_are_more_training_pairs(write: Any) -> None:
+    """The columns are those of `zoo predict`."""
+    path = write("id,text,translation,score\n1,ein Hund,a dog,0.5\n2,eine Katze,a cat,0.4\n", "back.csv")
+    data, without = planted(back_translated=str(path)), planted()
+    with pytest.warns(UserWarning, match="'id', 'score' are not used"):
+        data.setup()
+    assert data.train_size() == without.train_size() + 2
+    assert {"dog", "cat"} <= set(data.state()["source_tokens"])
+    assert {"Hund", "Katze"} <= set(data.state()["target_tokens"])
+    found = {id: (source, target) for id, source, target in rows_of(data, "train")}
+    assert found["back.csv:2"] == ("a dog", "ein Hund")
+    path.unlink()
+    again = planted(back_translated=str(path))
+    again.restore(data.state())
+    assert list(rows_of(again, "test")) == list(rows_of(data, "test"))
+
+
+def rows_of(data: PairData, split: str) -> Iterator[tuple[str, str, str]]:
+    for batch in data.loader(split):
+        for id, written in zip(batch.ids, batch.written, strict=True):
+            yield id, written.source, written.references[0]

@@ -25,16 +25,22 @@ class Encoder:
     Args:
         tokeniser: Splits the texts.
         numbers: Token -> number; two encoders that share it have one vocabulary.
+        most: Texts are cut after so many tokens; None: they are not.
     """
 
-    def __init__(self, tokeniser: Tokeniser, numbers: dict[str, int]) -> None:
+    def __init__(self, tokeniser: Tokeniser, numbers: dict[str, int], most: int | None = None) -> None:
         self.tokeniser = tokeniser
         self.numbers = numbers
+        self.most = most
+        self.cut = 0
+        """The number of texts that were cut."""
         self._texts = RowsInMaking()
 
     def add(self, text: str) -> Tokens:
         """Adds a text, and returns its tokens."""
-        numbers, tokens = self.numbers, self.tokeniser.encode(text)
+        numbers, whole = self.numbers, self.tokeniser.encode(text)
+        tokens = first(whole, self.most)
+        self.cut += len(tokens) < len(whole)
         self._texts.append([numbers.setdefault(name, len(numbers)) for name in tokens.names])
         return tokens
 
@@ -52,6 +58,11 @@ class Encoder:
             return Rows(values, texts.ends)
         values = np.insert(values, texts.ends[:-1][lengths == 0], UNKNOWN)
         return Rows(values, np.concatenate([[0], np.maximum(lengths, 1).cumsum()]))
+
+
+def first(tokens: Tokens, most: int | None) -> Tokens:
+    """The first tokens of a text; None: all."""
+    return Tokens(tokens.names[:most], tokens.spans[:most], tokens.words[:most])
 
 
 def counted(encoders: Iterable[Encoder], rows: Bool[np.ndarray, " n"]) -> Counter[str]:

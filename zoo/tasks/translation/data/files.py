@@ -14,7 +14,7 @@ from zoo.data.json_lines import JSONTable
 from zoo.data.lines import Lines, read_lines
 from zoo.data.on_demand import ColumnTexts, Joined, LineTexts
 from zoo.data.records import NUL, Fault
-from zoo.data.splits import NONE, SPLITS
+from zoo.data.splits import NONE, SPLITS, TRAIN
 from zoo.data.tables import Row, RowError, Table, check_is_file, collected, message, read_table, skip_hint
 from zoo.errors import DataError, some_of, warn
 from zoo.tasks.translation.data.corpus import Corpus
@@ -126,6 +126,33 @@ def read_pairs_at(paths: Sequence[Path], reading: Reading, references: Path | No
         else:
             parts.append(read_pair_files({"": Aligned(path, references)}, reading, cache=None, split_seed=None))
     return parts[0] if len(parts) == 1 else _joined(parts, paths)
+
+
+def with_back_translated(corpus: Corpus, path: Path, reading: Reading) -> Corpus:
+    """Adds pairs for training whose source a model has written: a table of `zoo predict`, its `text` and `translation`.
+
+    Args:
+        corpus: The pairs of a data set, whose targets are known.
+        path: The table.
+        reading: How long a text may be, and what is left out.
+    """
+    reading = Reading(
+        source="translation",
+        target="text",
+        on_bad_row=reading.on_bad_row,
+        most_characters=reading.most_characters,
+    )
+    table = read_pair_table(path, reading, cache=None, split_seed=None)
+    assert corpus.targets is not None
+    assert table.targets is not None
+    none = [np.zeros((0, 2), dtype=np.int32)] * len(table)
+    return Corpus(
+        Joined([corpus.sources, table.sources]),
+        Joined([corpus.targets, table.targets]),
+        [*corpus.ids, *(f"{path.name}:{id}" for id in table.ids)],
+        np.concatenate([corpus.splits, np.full(len(table), TRAIN)]),
+        None if corpus.links is None else Joined([corpus.links, none]),
+    )
 
 
 def texts_as_written(texts: Sequence[str], first: int) -> Corpus:

@@ -20,8 +20,8 @@ from zoo.tasks.contract import TaskData
 from zoo.tasks.generation.language import Language
 from zoo.tasks.translation.batch import Languages, Pair, Pairs, Written
 from zoo.tasks.translation.data.corpus import Corpus, Rows, RowsInMaking
-from zoo.tasks.translation.data.encoding import Encoder, counted, linked
-from zoo.tasks.translation.data.files import read_pairs_at, texts_as_written
+from zoo.tasks.translation.data.encoding import Encoder, counted, first, linked
+from zoo.tasks.translation.data.files import read_pairs_at, texts_as_written, with_back_translated
 from zoo.tasks.translation.data.found import Reading
 from zoo.text import TOKENISER, VOCABULARY, Subwords, Tokeniser, new_tokeniser
 from zoo.text.kinds import Kind
@@ -80,8 +80,11 @@ class PairData(TaskData):
         max_length: Training pairs with more tokens in a text are left out, and counted; null: none is.
         max_ratio: Training pairs one of whose texts has more than so many times the tokens of the other are left out,
             and counted; null: none is.
+        max_source: Longer sources are cut after so many tokens, everywhere, and counted; null: none is.
         max_tokens: The most tokens of a batch, each pair counting as much as the longest text; null: no limit.
         kept_tokenisers: The sides whose tokenisers fine-tuning takes from its checkpoint; others are learned anew.
+        back_translated: A table that `zoo predict` wrote with a model of the other direction. Its translations are read
+            in training, and its texts written.
     """
 
     input_options: ClassVar[Sequence[CommandOption]] = (
@@ -106,7 +109,9 @@ class PairData(TaskData):
         max_vocabulary: Annotated[int, "> 4"] | None = None,
         max_length: Count | None = None,
         max_ratio: Annotated[float, ">= 1"] | None = None,
+        max_source: Count | None = None,
         max_tokens: Count | None = None,
+        back_translated: str | None = None,
         kept_tokenisers: Literal["both", "source", "target", "none"] = "both",
     ) -> None:
         super().__init__(source, batching)
@@ -117,17 +122,21 @@ class PairData(TaskData):
         self.max_vocabulary = max_vocabulary
         self.max_length = max_length
         self.max_ratio = max_ratio
+        self.max_source = max_source
         self.max_tokens = max_tokens
+        self.back_translated = back_translated
         self.on_bad_row = source.reading.on_bad_row
         self.kept_tokenisers = kept_tokenisers
         self._kept: dict[str, Tokeniser] = {}
 
     def read(self) -> Content:
         corpus = self.source.read()
+        if self.trained is None and self.back_translated is not None:
+            corpus = with_back_translated(corpus, Path(self.back_translated), self.source.reading)
         if self.trained is None:
             self.tokenisers = self._learned(corpus)
         numbers: dict[str, int] = {}
-        source = Encoder(self.tokenisers[0], numbers)
+        source = Encoder(self.tokenisers[0], numbers, self.max_source)
         target = Encoder(self.tokenisers[1], numbers if self.joint else {})
         links = None if corpus.links is None else RowsInMaking(width=2)
         for number in range(len(corpus)):
@@ -138,6 +147,8 @@ class PairData(TaskData):
                 translated = target.add(translation)
                 if links is not None and corpus.links is not None:
                     links.append(linked(corpus.links[number], translation, translated, text, tokens))
+        if source.cut:
+            warn(f"{source.cut:,} of {len(corpus):,} sources are cut by data.max_source={self.max_source}.")
         encoders = [source] if corpus.targets is None else [source, target]
         if not self.is_input:
             corpus = self._filtered(corpus, *encoders)
@@ -216,7 +227,7 @@ class PairData(TaskData):
         content: Content = self.content
         numbers = content.corpus.numbers(split)
         return Examples(
-            entries=_Encoded(content, numbers, written=not training),
+            entries=_Encoded(content, numbers, self.max_source, written=not training),
             collate=partial(Pairs.of, languages=content.languages),
             lengths=content.lengths[numbers].tolist(),
             max_tokens=self.max_tokens,
@@ -273,9 +284,10 @@ class PairData(TaskData):
 class _Encoded(Sequence[Pair]):
     """Some pairs of a corpus, by number, as a batch takes them."""
 
-    def __init__(self, content: Content, numbers: Int[np.ndarray, " k"], *, written: bool) -> None:
+    def __init__(self, content: Content, numbers: Int[np.ndarray, " k"], most: int | None, *, written: bool) -> None:
         self.content = content
         self.numbers = numbers
+        self.most = most
         self.written = written
 
     def __len__(self) -> int:
@@ -296,7 +308,7 @@ class _Encoded(Sequence[Pair]):
     def _written(self, number: int) -> Written:
         corpus = self.content.corpus
         text = corpus.sources[number]
-        tokens = self.content.languages.source.tokeniser.encode(text)
+        tokens = first(self.content.languages.source.tokeniser.encode(text), self.most)
         return Written(
             source=text,
             references=[] if corpus.targets is None else [corpus.targets[number]],

@@ -21,6 +21,7 @@ from zoo.tasks.translation.data.found import MOST_CHARACTERS, Reading
 from zoo.tasks.translation.data.pair_data import PairData, PairSource
 from zoo.tasks.translation.data.published import read_iwslt14, read_multi30k
 from zoo.tasks.translation.planted import Sentences, plant
+from zoo.tasks.translation.summaries import plant_summaries
 
 Files = str | Mapping[str, str]
 """A file, or a file of each split: {train: a.de, val: b.de, test: c.de}."""
@@ -29,6 +30,12 @@ Files = str | Mapping[str, str]
 @dataset(PairData, generator=plant)
 def planted_translation(generate: Callable[[], Sentences]) -> PairSource:
     """Generated sentences with translations into an invented language: see `planted.plant`."""
+    return PairSource(lambda: _corpus(generate()))
+
+
+@dataset(PairData, generator=plant_summaries)
+def planted_summaries(generate: Callable[[], Sentences]) -> PairSource:
+    """Generated documents with summaries: see `summaries.plant_summaries`."""
     return PairSource(lambda: _corpus(generate()))
 
 
@@ -114,5 +121,5 @@ def _aligned(options: Mapping[str, Files | None]) -> dict[str, Aligned]:
 def _corpus(sentences: Sentences) -> Corpus:
     """Generated sentences as a corpus."""
     links = [np.array(each, dtype=np.int32).reshape(-1, 2) for each in sentences.links]
-    ids = [f"sentence {number}" for number in range(1, len(links) + 1)]
+    ids = [f"text {number}" for number in range(1, len(links) + 1)]
     return Corpus(sentences.sources, sentences.targets, ids, sentences.splits, links)
