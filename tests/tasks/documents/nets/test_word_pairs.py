@@ -43,14 +43,26 @@ def test_a_pair_has_the_same_row_in_every_vocabulary() -> None:
 def test_pairs_start_at_zero_and_are_left_out_as_a_whole() -> None:
     pairs, words = WordPairs(words=5, dim=8, dropout=0.25), torch.arange(4000) % 5
     sentences = torch.zeros(4000, dtype=torch.int64)
-    assert not pairs(words, sentences).any()
+    assert not pairs(words, sentences, sentences).any()
     torch.nn.init.ones_(pairs.table.weight)
     torch.manual_seed(0)
-    found = pairs(words, sentences)
+    found = pairs(words, sentences, sentences)
     assert torch.equal(found, found[:, :1].expand(-1, 8))
     assert sorted(set(found[:, 0].tolist())) == pytest.approx([0.0, 4 / 3])
     assert found.mean().item() == pytest.approx(1.0, abs=0.05)
-    assert torch.equal(pairs.eval()(words, sentences), torch.ones(4000, 8))
+    assert torch.equal(pairs.eval()(words, sentences, sentences), torch.ones(4000, 8))
+
+
+def test_documents_without_pairs() -> None:
+    """All or none of a document's are left out, and those that stay keep their size."""
+    pairs, words = WordPairs(words=5, dim=1, pairless=0.25), torch.arange(4000) % 5
+    torch.nn.init.ones_(pairs.table.weight)
+    documents = torch.arange(4000) // 2
+    torch.manual_seed(0)
+    found = pairs(words, documents, documents).view(-1, 2)
+    assert torch.equal(found[:, 0], found[:, 1])
+    assert set(found.unique().tolist()) == {0.0, 1.0}
+    assert found.mean().item() == pytest.approx(0.75, abs=0.05)
 
 
 @pytest.mark.parametrize("options", [{"dim": 0}, {"rows": 0}, {"words": 0}])

@@ -41,6 +41,7 @@ class HAN(nn.Module):
         pairs: Width of the vectors of pairs of words (`WordPairs`), which the attentions read beside the encoders'
             states: of words in sentences, then of sentences in the document. 0, as in the paper: none.
         pair_dropout: Probability that a pair is left out in training.
+        pairless: Share of documents that are read without pairs in training, so that the encoders learn to do so.
     """
 
     SITES: ClassVar[dict[str, str]] = _SITES
@@ -60,10 +61,11 @@ class HAN(nn.Module):
         dropout: Rate = 0.0,
         pairs: Natural = 0,
         pair_dropout: Rate = 0.0,
+        pairless: Rate = 0.0,
     ) -> None:
         super().__init__()
         self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)
-        self.pairs = WordPairs(words=words, dim=pairs, dropout=pair_dropout) if pairs else None
+        self.pairs = WordPairs(words=words, dim=pairs, dropout=pair_dropout, pairless=pairless) if pairs else None
         of_words, of_sentences = (
             Recurrent(dim=width, hidden=hidden, kind=cell, layers=layers, dropout=dropout)
             for width in (dim, 2 * hidden)
@@ -75,7 +77,7 @@ class HAN(nn.Module):
 
     def forward(self, batch: Documents) -> Float[Tensor, "b classes"]:
         """Logits of the classes (eq. 11, before the softmax)."""
-        pairs = None if self.pairs is None else self.pairs(batch.words, batch.sentences)
+        pairs = None if self.pairs is None else self.pairs(batch.words, batch.sentences, batch.word_documents)
         sentences = self.words(self.vectors(batch.words), batch.sentences, batch.sentence_lengths, pairs)
         sentences = self.dropout(sentences)
         if pairs is not None:

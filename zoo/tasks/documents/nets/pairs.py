@@ -27,17 +27,21 @@ class WordPairs(nn.Module):
         dim: Width of a vector.
         rows: Number of vectors.
         dropout: Probability that the vector of a pair is left out in training, as a whole.
+        pairless: Share of documents that have no pairs in training. What is left is not scaled up.
     """
 
     codes: Int[Tensor, " words"]
 
-    def __init__(self, *, words: Count, dim: Count, rows: Count = 2**19, dropout: Rate = 0.0) -> None:
+    def __init__(
+        self, *, words: Count, dim: Count, rows: Count = 2**19, dropout: Rate = 0.0, pairless: Rate = 0.0
+    ) -> None:
         super().__init__()
         if min(words, dim, rows) < 1:
             raise ValueError(f"words, dim and rows must be 1 or more, got {words}, {dim} and {rows}")
         self.table = nn.Embedding(rows, dim)
         nn.init.zeros_(self.table.weight)
         self.dropout = dropout
+        self.pairless = pairless
         self.register_buffer("codes", torch.arange(1, words + 1))
 
     def name(self, words: Sequence[str]) -> None:
@@ -50,14 +54,22 @@ class WordPairs(nn.Module):
             raise ValueError(f"{len(words)} names for {len(self.codes)} words")
         self.codes.copy_(torch.tensor([zlib.crc32(word.encode()) for word in words]))
 
-    def forward(self, words: Int[Tensor, " n"], sentences: Int[Tensor, " n"]) -> Float[Tensor, "n d"]:
+    def forward(
+        self, words: Int[Tensor, " n"], sentences: Int[Tensor, " n"], documents: Int[Tensor, " n"]
+    ) -> Float[Tensor, "n d"]:
         """The vectors of all words of packed sentences, each with the one before it.
 
         Args:
             sentences: The number of the sentence that each word is in. The first of a sentence has none before it.
+            documents: The number of the document that each word is in.
         """
         vectors: Tensor = self.table(self.rows(words, sentences))
-        kept = dropout(vectors.new_ones(len(vectors), 1), self.dropout, self.training)
+        if not self.training:
+            return vectors
+        kept = dropout(vectors.new_ones(len(vectors), 1), self.dropout, True)
+        if self.pairless:
+            is_read = torch.rand(int(documents[-1]) + 1, 1, device=vectors.device) >= self.pairless
+            kept = kept * is_read[documents]
         return vectors * kept
 
     def rows(self, words: Int[Tensor, " n"], sentences: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
