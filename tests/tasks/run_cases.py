@@ -90,8 +90,12 @@ DOMAINS = {
             "transformer_nmt",
             *("data.pairs=60", "data.held_out=20", "data.longest=8", "data.batch_size=24"),
             *("model.net.dim=16", "model.net.layers=1", "model.net.heads=2", "model.net.hidden=16"),
+            "model.search.width=2",
         ),
-        random=["model.net.dropout=0.2", "attention.dropout=0.2"],
+        random=[
+            *("model.net.dropout=0.2", "attention.dropout=0.2", "data.max_tokens=300", "callbacks=ema"),
+            *("model.scheduled.share=0.5", "model.scheduled.steps=4", "penalty.coverage=0.1"),
+        ],
         exact=["model.net.dropout=0.0"],
         stops=(1, 4),
     ),

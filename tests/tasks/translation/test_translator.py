@@ -164,7 +164,7 @@ def test_coverage_needs_a_net_that_knows_it() -> None:
     class Forgetful(Small):
         covered = property()  # type: ignore[assignment]
 
-    with pytest.raises(ConfigError, match="does not know the coverage"):
+    with pytest.raises(ConfigError, match="does not know what it has covered"):
         translator(Forgetful, search=BeamSearch(ranking=Ranking(coverage=0.2)))
 
 

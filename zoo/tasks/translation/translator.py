@@ -76,8 +76,8 @@ class Translator(Task):
     ) -> None:
         super().__init__(optimisation=optimisation)
         self.net = net(source_words=source_words, target_words=target_words)
-        if search.ranking.coverage and not hasattr(self.net, "covered"):
-            raise ConfigError("model.search.ranking.coverage: this model does not know the coverage of its source; 0")
+        if search.ranking.coverage and (self.net.align is None or not hasattr(self.net, "covered")):
+            raise ConfigError("model.search.ranking.coverage: this model does not know what it has covered; write 0")
         self.smoothing = smoothing
         self.writing = Writing(search, longest)
         self.scheduled = scheduled

@@ -47,6 +47,11 @@ class RecurrentTranslator(GeneratingNet):
         self.head = nn.Linear(self.decoder.width, target_words)
         self.align = "decoder.attention.attend" if self.decoder.attention.width else None
 
+    @property
+    def inputs(self) -> nn.Module:
+        found: nn.Module = self.encoder.vectors
+        return found
+
     def encode(self, source: Source) -> Encoded:
         """Reads the source; states are in at least fp32 under autocast too."""
         encoded: Encoded = self.encoder(source)
