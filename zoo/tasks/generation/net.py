@@ -21,9 +21,6 @@ class GeneratingNet(nn.Module):
     encoder: nn.Module
     """Everything that reads the source. The queries of its sites are places of the source, those of all other sites are
     steps of the text."""
-    inputs: nn.Module
-    """Called once for a source; its output has a row for each place, before places meet: (b,k,d), or (t,d) without
-    padding. Gradients with respect to inputs are taken there."""
     head: nn.Module
     """The output layer: (t,d) -> logits (t,v)."""
     align: str | None
@@ -37,6 +34,15 @@ class GeneratingNet(nn.Module):
         """Returns the logits of all steps: `features`, then `head`."""
         logits: Tensor = self.head(self.features(source, tokens))
         return logits
+
+    @property
+    @abstractmethod
+    def inputs(self) -> nn.Module:
+        """The module that gradients with respect to inputs are taken at.
+
+        It is called once for a source, and its output has a row for each place, before places meet: (b,k,d), or (t,d)
+        without padding.
+        """
 
     @abstractmethod
     def vocabularies(self) -> Mapping[str, Mapping[str, int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -49,8 +49,7 @@ class RecurrentTranslator(GeneratingNet):
 
     @property
     def inputs(self) -> nn.Module:
-        found: nn.Module = self.encoder.vectors
-        return found
+        return cast(nn.Module, self.encoder.vectors)
 
     def encode(self, source: Source) -> Encoded:
         """Reads the source; states are in at least fp32 under autocast too."""

@@ -81,7 +81,7 @@ class TransformerTranslator(GeneratingNet):
         self.target_words = None if shared != "none" else nn.Embedding(target_words, dim)
         self.position = None if position is None else sized(position, {"dim": dim})
         self.dropout = Dropout(dropout)
-        self.inputs = nn.Identity()
+        self.read = nn.Identity()
         self.encoder = TransformerEncoder(
             dim=dim,
             layers=layers,
@@ -109,6 +109,10 @@ class TransformerTranslator(GeneratingNet):
         tables = [table.weight for table in (self.source_words, self.target_words, self.head) if table is not None]
         for table in tables + ([self.position.vectors] if isinstance(self.position, Learned) else []):
             nn.init.normal_(table, std=dim**-0.5)
+
+    @property
+    def inputs(self) -> nn.Module:
+        return self.read
 
     def features(self, source: Source, read: Int[Tensor, "b n"]) -> Float[Tensor, "b n d"]:
         found: Tensor = self.decoder(self._embedded(read, self.target_words), self._encoded(source), source.support)
@@ -138,7 +142,7 @@ class TransformerTranslator(GeneratingNet):
         return self.decoder.covered(state)
 
     def _encoded(self, source: Source) -> Float[Tensor, "b k d"]:
-        found: Tensor = self.encoder(self.inputs(self._embedded(source.tokens, self.source_words)), source.support)
+        found: Tensor = self.encoder(self.read(self._embedded(source.tokens, self.source_words)), source.support)
         return found
 
     def _embedded(
