@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from zoo.attention import Attend, SourceAttention
 from zoo.attention.dropout import Dropout
+from zoo.attention.kernels.products import Linear
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.decoders.cells import Kind
 from zoo.tasks.generation.decoders.first import FirstState
@@ -72,7 +73,7 @@ class Bahdanau(nn.Module):
         self.first = FirstState(summary_dim=summary_dim, hidden=hidden, kind=cell, layers=layers)
         self.stack = Stack(word_dim=dim, fed_dim=context, hidden=hidden, kind=cell, layers=layers, dropout=dropout)
         self.is_maxout = readout == "maxout"
-        self.readout = nn.Linear(hidden + context + dim, self.width * (2 if self.is_maxout else 1))
+        self.readout = Linear(hidden + context + dim, self.width * (2 if self.is_maxout else 1))
         self.dropout = Dropout(out_dropout)
 
     def start(self, source: Encoded) -> RecurrentState:

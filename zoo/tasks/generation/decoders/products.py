@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from zoo.attention import SourceAttention
+from zoo.attention.kernels.products import linear
 
 
 class Products:
@@ -60,4 +61,4 @@ class _Later(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         steps = gradient[: len(ctx.inputs)].flatten(0, 1)
-        return gradient, steps.t() @ torch.cat(ctx.inputs), None
+        return gradient, linear(steps.t(), torch.cat(ctx.inputs).t()), None

@@ -6,9 +6,9 @@ from typing import cast
 
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from zoo.attention.dropout import Dropout
+from zoo.attention.kernels.products import linear
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.decoders.cells import Kind, Layer
 from zoo.tasks.generation.decoders.products import Products
@@ -52,7 +52,7 @@ class Loop:
         self.of_input, self.of_state = [], []
         for number, layer in enumerate(cast("list[Layer]", list(stack.layers))):
             weight, bias = layer.weight_ih, layer.bias_ih
-            base = F.linear(words, weight[:, :width], bias) if not number else bias.expand(steps, rows, -1)
+            base = linear(words, weight[:, :width], bias) if not number else bias.expand(steps, rows, -1)
             self.of_input.append(Products(base, weight if number else weight[:, width:]))
             self.of_state.append(Products(layer.bias_hh.expand(steps, rows, -1), layer.weight_hh))
 

@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from zoo.attention import Attend
+from zoo.attention.kernels.products import Linear
 from zoo.attention.ranges import Count
 from zoo.tasks.generation.decoders.state import Encoded, RecurrentState
 from zoo.tasks.generation.net import GeneratingNet
@@ -44,7 +45,7 @@ class RecurrentTranslator(GeneratingNet):
             key_dim=self.encoder.key_width,
             attend=attend,
         )
-        self.head = nn.Linear(self.decoder.width, target_words)
+        self.head = Linear(self.decoder.width, target_words)
         self.align = "decoder.attention.attend" if self.decoder.attention.width else None
 
     @property
