@@ -324,3 +324,47 @@ def test_no_more_than_torch_is_imported() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.splitlines() == ["[]", "['zoo.attention', 'zoo.decoding', 'zoo.lazy']"]
+
+
+class Fixed:
+    """The same logits at every step."""
+
+    def __init__(self, logits: torch.Tensor) -> None:
+        self.logits = logits
+
+    def start(self, source: torch.Tensor) -> torch.Tensor:
+        return source
+
+    def step(self, tokens: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.logits[state].unsqueeze(1).expand(-1, tokens.shape[1], -1), state
+
+    def reorder(self, state: torch.Tensor, beams: torch.Tensor) -> torch.Tensor:
+        return state
+
+    def select(self, state: torch.Tensor, sentences: torch.Tensor) -> torch.Tensor:
+        return state[sentences]
+
+
+@pytest.mark.parametrize("words", [128 * 5, 128 * 20, 128 * 20 + 7])
+@pytest.mark.parametrize("count", [1, 5])
+def test_the_most_probable_of_a_large_vocabulary_are_found(words: int, count: int) -> None:
+    logits = torch.randn(3, words, generator=torch.Generator().manual_seed(0))
+    logits[0, 8:] = -torch.inf
+    logits[1, -1] = 9.0
+    search = BeamSearch(width=count, best=count, constraints=Constraints(never=(END,)))
+    found = search(Fixed(logits), torch.arange(3), begins(3), end=END, longest=1)
+    logits = logits.log_softmax(-1)
+    logits[:, END] = -torch.inf
+    for each, row in zip(found, logits, strict=True):
+        best = row.topk(count)
+        assert [text.tokens for text in each] == [(token,) for token in best.indices.tolist()]
+        assert [text.log_probability for text in each] == pytest.approx(best.values.tolist(), abs=1e-6)
+
+
+@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_logits_without_probabilities_are_refused_wherever_they_stand(count: int, bad: float) -> None:
+    logits = torch.zeros(2, 3000)
+    logits[1, 2000] = bad
+    with pytest.raises(ValueError, match="no probabilities at step 1"):
+        BeamSearch(width=count)(Fixed(logits), torch.arange(2), begins(2), end=END, longest=3)

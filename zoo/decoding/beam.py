@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -78,13 +79,12 @@ class BeamSearch:
     def _choose(
         self,
         total: Float[Tensor, "b w"],
-        logits: Float[Tensor, "b w v"],
-        normaliser: Float[Tensor, "b w 1"],
+        following: Float[Tensor, "b w v"],
         sentences: Int[Tensor, " b"],
     ) -> Candidates:
         # the best of all continuations are among the best of each hypothesis
-        logit, token = logits.topk(min(self.width, logits.shape[2]), -1)
-        log_probability = (total.unsqueeze(2) + (logit - normaliser).clamp(max=0.0)).flatten(1)
+        highest, token = _highest(following, min(self.width, following.shape[2]))
+        log_probability = (total.unsqueeze(2) + highest).flatten(1)
         log_probability, index = log_probability.topk(min(self.width, log_probability.shape[1]), 1)
         origin = index.div(token.shape[2], rounding_mode="floor")
         return Candidates(log_probability, origin, token.flatten(1).gather(1, index))
@@ -107,3 +107,20 @@ def greedy(
     """
     alone = BeamSearch(width=1, constraints=constraints)
     return [each for [each] in alone(decoder, source, begin, end=end, longest=longest)]
+
+
+_GROUP = 128
+
+
+def _highest(x: Float[Tensor, "b w v"], count: int) -> tuple[Float[Tensor, "b w c"], Int[Tensor, "b w c"]]:
+    """Computes `x.topk(count)`: of many numbers the highest are in the groups of the highest maxima."""
+    groups, rest = divmod(x.shape[2], _GROUP)
+    if groups < 4 * count:
+        return x.topk(count, -1)
+    parts = x[..., : groups * _GROUP].view(*x.shape[:2], groups, _GROUP)
+    group = parts.amax(-1).topk(count, -1).indices
+    numbers = (group.unsqueeze(3) * _GROUP + torch.arange(_GROUP, device=x.device)).flatten(2)
+    last = torch.arange(x.shape[2] - rest, x.shape[2], device=x.device).expand(*x.shape[:2], rest)
+    numbers = torch.cat([numbers, last], 2)
+    highest, place = x.gather(2, numbers).topk(count, -1)
+    return highest, numbers.gather(2, place)

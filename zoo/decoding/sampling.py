@@ -72,11 +72,10 @@ class Sampling:
         limits = torch.as_tensor(longest, device=begin.device).expand(len(begin))
         generators = [torch.Generator().manual_seed(_mixed(seed, draw)) for seed in seeds for draw in range(self.draws)]
 
-        def choose(total: Tensor, logits: Tensor, normaliser: Tensor, sentences: Tensor) -> Candidates:
+        def choose(total: Tensor, following: Tensor, sentences: Tensor) -> Candidates:
             numbers = [torch.rand((), dtype=torch.float64, generator=generators[each]) for each in sentences.tolist()]
-            token = self._drawn(logits[:, 0], torch.stack(numbers).to(logits.device)).unsqueeze(1)
-            log_probability = total + (logits[:, 0].gather(1, token) - normaliser[:, 0]).clamp(max=0.0)
-            return Candidates(log_probability, torch.zeros_like(token), token)
+            token = self._drawn(following[:, 0], torch.stack(numbers).to(following.device)).unsqueeze(1)
+            return Candidates(total + following[:, 0].gather(1, token), torch.zeros_like(token), token)
 
         found = search(
             decoder,
@@ -93,12 +92,12 @@ class Sampling:
         drawn = [each for [each] in found]
         return [drawn[first : first + self.draws] for first in range(0, len(drawn), self.draws)]
 
-    def _drawn(self, logits: Float[Tensor, "b v"], numbers: Float[Tensor, " b"]) -> Int[Tensor, " b"]:
+    def _drawn(self, following: Float[Tensor, "b v"], numbers: Float[Tensor, " b"]) -> Int[Tensor, " b"]:
         """Returns the tokens at which the cumulative probability exceeds the numbers.
 
         Probabilities are added in the order of the vocabulary: sorted by size, equal ones could change places.
         """
-        probabilities = (logits.double() / self.temperature).softmax(-1).nan_to_num()
+        probabilities = (following.double() / self.temperature).softmax(-1).nan_to_num()
         if self.top_k is not None and self.top_k < probabilities.shape[1]:
             least = probabilities.topk(self.top_k, -1).values[:, -1:]
             probabilities = probabilities.where(probabilities >= least, 0.0)
@@ -110,7 +109,7 @@ class Sampling:
             probabilities = probabilities.where(probabilities >= least, 0.0)
         cumulative = probabilities.cumsum(-1)
         found = torch.searchsorted(cumulative, numbers.unsqueeze(1) * cumulative[:, -1:], right=True)
-        return found.squeeze(1).clamp(max=logits.shape[1] - 1)
+        return found.squeeze(1).clamp(max=following.shape[1] - 1)
 
 
 def _mixed(seed: int, draw: int) -> int:

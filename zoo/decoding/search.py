@@ -31,16 +31,14 @@ class Choose(Protocol):
 
     Args:
         total: Log-probabilities of the hypotheses; minus infinity where a sentence has fewer than others.
-        logits: Logits of the next tokens, minus infinity at forbidden ones.
-        normaliser: Logarithm of the sum of the exponentials of the logits before tokens were forbidden.
+        following: Log-probabilities of the next tokens, minus infinity at forbidden ones.
         sentences: Numbers of the sentences that are left.
     """
 
     def __call__(
         self,
         total: Float[Tensor, "b w"],
-        logits: Float[Tensor, "b w v"],
-        normaliser: Float[Tensor, "b w 1"],
+        following: Float[Tensor, "b w v"],
         sentences: Int[Tensor, " b"],
     ) -> Candidates: ...
 
@@ -73,10 +71,9 @@ def search(
         length += 1
         logits, after = decoder.step(tokens, state)
         logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
-        normaliser = logits.logsumexp(-1, keepdim=True)
-        if not normaliser.isfinite().all():
+        chosen = choose(total, constraints.applied(logits.log_softmax(-1), history, end), sentences)
+        if chosen.log_probability.isnan().any():
             raise ValueError(f"the decoder's logits have no probabilities at step {length}: they are NaN or infinite")
-        chosen = choose(total, constraints.applied(logits, history, end), normaliser, sentences)
         # a hypothesis that ends keeps its place in the beam; the others go on
         in_beam = torch.arange(chosen.token.shape[1], device=places.device) < places.unsqueeze(1)
         exists = in_beam & (chosen.log_probability > -torch.inf)

@@ -35,6 +35,7 @@ from torch.nn import functional as F
 from zoo.attention.checks import check_widths
 from zoo.attention.initialisation import glorot_
 from zoo.attention.kernels.precision import at_least_single
+from zoo.attention.kernels.tanh import tanh
 from zoo.attention.ranges import Count, NotNegative, Positive
 from zoo.attention.state import AttentionState
 from zoo.attention.supports.blocks import BlockSupport
@@ -113,7 +114,7 @@ class Additive(nn.Module):
     ) -> Float[Tensor, "..."]:
         check_widths(query, key)
         # s_ij = v · tanh(q_i + k_j)
-        hidden = torch.tanh(support.at_query(query) + support.at_key(key))
+        hidden = tanh(support.at_query(query) + support.at_key(key))
         return support.project(hidden, self.vector)
 
 
@@ -176,7 +177,7 @@ class Concat(nn.Module):
     ) -> Float[Tensor, "..."]:
         of_query, _ = self.weight.chunk(2, -1)
         # s_ij = v · tanh(W_q q_i + W_k k_j); the key is W_k k_j already
-        hidden = torch.tanh(support.at_query(_mapped(query, of_query)) + support.at_key(key))
+        hidden = tanh(support.at_query(_mapped(query, of_query)) + support.at_key(key))
         return support.project(hidden, self.vector)
 
 
@@ -255,7 +256,7 @@ class PositionAware(nn.Module):
         distance = support.offsets(query, key).clamp(-self.reach, self.reach) + self.reach
         # s_ij = v · tanh(q_i + k_j + p_(j - i))
         head = torch.arange(len(self.position), device=query.device).view(-1, *[1] * (distance.dim() - 2))
-        hidden = torch.tanh(support.at_query(query) + support.at_key(key) + self.position[head, distance])
+        hidden = tanh(support.at_query(query) + support.at_key(key) + self.position[head, distance])
         return support.project(hidden, self.vector)
 
 

@@ -52,19 +52,25 @@ REFUSED = {
         "global_window": ACROSS,
         "linear": ACROSS,
         "linformer": ACROSS,
+        "none": "nothing but attention to read with",
         "performer": ACROSS,
         "position_aware": ACROSS,
         "recurrent": ACROSS,
         "state_space": ACROSS,
         "window": ACROSS,
     },
-    "encoder_attend": {"degree": "Degree works on EdgeSupport only", "fourier": "would change with its batch"},
+    "encoder_attend": {
+        "degree": "Degree works on EdgeSupport only",
+        "fourier": "would change with its batch",
+        "none": "nothing but attention to read with",
+    },
     "decoder_attend": {
         "bigbird": "step",
         "degree": "Degree works on EdgeSupport only",
         "fourier": "causal",
         "linformer": "causal",
         "local_p": "causal",
+        "none": "nothing but attention to read with",
     },
 }
 POSITIONS: dict[str, dict[str, Any]] = {

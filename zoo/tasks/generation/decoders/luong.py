@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from zoo.attention import Attend, Memory, SourceAttention
 from zoo.attention.dropout import Dropout
+from zoo.attention.kernels.products import Linear
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.decoders.cells import Kind
 from zoo.tasks.generation.decoders.first import FirstState
@@ -66,7 +67,7 @@ class Luong(nn.Module):
         self.first = FirstState(summary_dim=summary_dim, hidden=hidden, kind=cell, layers=layers)
         made = nn.GRU if cell == "gru" else nn.LSTM
         self.layers = made(dim, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
-        self.readout = nn.Linear(self.attention.width + hidden, hidden)
+        self.readout = Linear(self.attention.width + hidden, hidden)
         self.dropout = Dropout(out_dropout)
 
     def start(self, source: Encoded) -> RecurrentState:
@@ -137,7 +138,7 @@ class InputFeeding(nn.Module):
         )
         self.first = FirstState(summary_dim=summary_dim, hidden=hidden, kind=cell, layers=layers)
         self.stack = Stack(word_dim=dim, fed_dim=hidden, hidden=hidden, kind=cell, layers=layers, dropout=dropout)
-        self.readout = nn.Linear(self.attention.width + hidden, hidden)
+        self.readout = Linear(self.attention.width + hidden, hidden)
         self.dropout = Dropout(out_dropout)
 
     def start(self, source: Encoded) -> RecurrentState:

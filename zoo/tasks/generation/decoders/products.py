@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from zoo.attention import SourceAttention
-from zoo.attention.kernels.products import linear
+from zoo.attention.kernels.products import added, linear
 
 
 class Products:
@@ -28,17 +28,19 @@ class Products:
 
     def __init__(self, base: Float[Tensor, "n b g"], weight: Float[Tensor, "g d"]) -> None:
         self.inputs: list[Tensor] = []
-        self.keeps = torch.is_grad_enabled() and weight.requires_grad
-        if self.keeps:
+        self.weight = weight.detach()
+        self.turned: Tensor | None = None
+        if torch.is_grad_enabled() and weight.requires_grad:
+            self.turned = self.weight.t().contiguous()
             base = _Later.apply(base, weight, self.inputs)
         self.base = base.unbind(0)
-        self.weight = weight.detach().t()
 
     def at(self, step: int, x: Float[Tensor, "b d"]) -> Float[Tensor, "b g"]:
         """Computes the product of a step; steps are computed in their order."""
-        if self.keeps:
-            self.inputs.append(x.detach())
-        return torch.addmm(self.base[step], x, self.weight)
+        if self.turned is None:
+            return added(self.base[step], x, self.weight)
+        self.inputs.append(x.detach())
+        return _Step.apply(self.base[step], x, self.weight, self.turned)  # type: ignore[no-any-return]
 
 
 def asking(attention: SourceAttention, steps: int, rows: int) -> Callable[[int, Tensor], Tensor]:
@@ -61,4 +63,19 @@ class _Later(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         steps = gradient[: len(ctx.inputs)].flatten(0, 1)
-        return gradient, linear(steps.t(), torch.cat(ctx.inputs).t()), None
+        return gradient, linear(steps.t().contiguous(), torch.cat(ctx.inputs).t().contiguous()), None
+
+
+class _Step(torch.autograd.Function):
+    """base + x W^T, whose weight `_Later` gives its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, base: Tensor, x: Tensor, weight: Tensor, turned: Tensor) -> Tensor:
+        ctx.save_for_backward(turned)
+        return added(base, x, weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        (turned,) = ctx.saved_tensors
+        return gradient, linear(gradient, turned), None, None
