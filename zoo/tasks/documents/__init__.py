@@ -1,4 +1,4 @@
-"""Documents: what a text is about, and which of its sentences and words say so."""
+"""Classification of documents, with the sentences and words that explain it."""
 
 from zoo.lazy import exports
 

@@ -1,4 +1,4 @@
-"""What `zoo predict` says: the label of each text, and the sentences and words that weighed most."""
+"""The columns of `zoo predict`: the predicted label of each text, with its heaviest sentences and words."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ if TYPE_CHECKING:
     from zoo.tasks.documents.module import DocumentClassifier
 
 _SENTENCES, _WORDS = 2, 5
-"""At most so many are named."""
+"""Maximum number of sentences and of words that are named."""
 _LONGEST = 120
+"""Maximum number of characters of a sentence that is named; longer ones are cut."""
 
 
 def answers(module: DocumentClassifier, batch: Documents, *, explain: bool = False) -> dict[str, list[Any]]:
-    """id, label if it is known, prediction, probability, and on request sentences and words.
+    """Returns the columns id, label, prediction and probability, with the columns of the task's kind of label.
 
     Args:
-        module: What classifies.
-        batch: The texts.
-        explain: Whether the sentences and words are named that weighed most.
+        module: Classifier.
+        batch: Texts to classify.
+        explain: If True, the columns `sentences` and `words` name the heaviest ones.
     """
     columns = module.predict_step(batch)
     del columns["split"], columns["loss"]
@@ -41,9 +42,9 @@ def answers(module: DocumentClassifier, batch: Documents, *, explain: bool = Fal
 
 
 def heaviest(weights: Float[Tensor, " w"], batch: Documents, document: int) -> tuple[str, str]:
-    """The sentences and words of a document that weigh most: 'The food was not superb. .82; ...' and 'food .31; ...'.
+    """Names a document's heaviest sentences and words: 'The food was not superb. .82; ...' and 'food .31; ...'.
 
-    Named are those with a quarter of the greatest weight or more; a word that stands there twice, with the sum.
+    Those below a quarter of the greatest weight are left out. A word that occurs twice has the sum of both weights.
     """
     assert batch.spelled is not None
     of_sentences = sentence_weights(weights, batch)

@@ -1,4 +1,4 @@
-"""What the nets, the task and the maps see of texts: a packed batch, all words of all documents one after another."""
+"""Packed batches of documents: the words of all documents are concatenated, without padding."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ class Document:
     """One text.
 
     Args:
-        sentences: The numbers of the words of each sentence; at least one sentence, and at least one word in each.
-        label: A class, or whether each class applies; -1 where it is not known.
-        id: Its name.
-        gold_words: Which words decide the label, in the order of the text; None where that is not known.
-        gold_sentences: Which sentences do.
-        split: train, val or test, or "" where it is in none.
-        spelled: The words of each sentence as they stand in the text, with a space in front where there is white space;
-            None where nobody is to read them.
-        planted: The place of a word that was put into the text, in the order of the text.
+        sentences: Vocabulary indices of the words of each sentence. There is at least one sentence, and each has at
+            least one word.
+        label: Index of the class, or -1 if it is unknown; if documents can have several labels, a flag per label.
+        id: Name of the document.
+        gold_words: Flag of each word of the text, True if it determines the label. Default: unknown.
+        gold_sentences: Flag of each sentence, True if it determines the label. Default: unknown.
+        split: Split of the document: train, val, test, or "" for none.
+        spelled: Words of each sentence as they are written in the text, with a leading space after white space.
+            Default: not stored, as in training.
+        planted: Index in the text of a word that was inserted into it. Default: no word was.
     """
 
     sentences: Sequence[Sequence[int]]
@@ -46,20 +47,20 @@ class Document:
 
 @dataclass(frozen=True, eq=False)
 class Documents:
-    """A batch of texts; nothing is padded.
+    """A batch of texts without padding.
 
     Args:
-        words: The numbers of all words, sentence after sentence, document after document.
-        sentences: The sentence that each word is in, counted through the batch; without gaps.
-        documents: The document that each sentence is in; without gaps.
-        labels: The class of each document, -1 where it is not known; or whether each class applies.
-        ids: Of the documents.
-        gold_words: Which words decide the label; None where that is not known of all documents.
-        gold_sentences: Which sentences do.
-        splits: Of the documents; "" where one is in none.
-        label_set: The labels that there are.
-        spelled: All words as they stand in the texts, with a space in front where there is white space.
-        planted: Which words were put into the texts; None where none were.
+        words: Vocabulary index of each word of each sentence of each document.
+        sentences: Index in the batch of each word's sentence: 0, 1, 2, ... without gaps.
+        documents: Index in the batch of each sentence's document: 0, 1, 2, ... without gaps.
+        labels: Class of each document, or -1 if it is unknown; if documents can have several labels, a flag per label.
+        ids: Name of each document.
+        gold_words: Mask of the words that determine the label. Default: unknown for at least one document.
+        gold_sentences: Mask of the sentences that determine the label. Default: likewise.
+        splits: Split of each document; "" for none.
+        label_set: Labels of the data set.
+        spelled: All words as they are written in the texts, with a leading space after white space.
+        planted: Mask of the words that were inserted into the texts. Default: none were.
     """
 
     words: Int[Tensor, " w"]
@@ -76,7 +77,7 @@ class Documents:
 
     @classmethod
     def of(cls, documents: Sequence[Document], label_set: LabelSet | None = None) -> Documents:
-        """Collates documents, in their order."""
+        """Collates documents in the given order."""
         sentences = [sentence for document in documents for sentence in document.sentences]
         counts = _numbers([len(document.sentences) for document in documents])
         lengths = _numbers([len(sentence) for sentence in sentences])
@@ -102,26 +103,26 @@ class Documents:
 
     @cached_property
     def sentence_lengths(self) -> Int[Tensor, " s"]:
-        """How many words each sentence has."""
+        """Number of words of each sentence."""
         return for_later(lambda: torch.bincount(self.sentences, minlength=len(self.documents)))
 
     @cached_property
     def document_lengths(self) -> Int[Tensor, " b"]:
-        """How many sentences each document has."""
+        """Number of sentences of each document."""
         return for_later(lambda: torch.bincount(self.documents, minlength=len(self)))
 
     @cached_property
     def word_documents(self) -> Int[Tensor, " w"]:
-        """The document that each word is in."""
+        """Index in the batch of each word's document."""
         return for_later(lambda: self.documents[self.sentences])
 
     @cached_property
     def text_lengths(self) -> Int[Tensor, " b"]:
-        """How many words each document has."""
+        """Number of words of each document."""
         return for_later(lambda: torch.bincount(self.word_documents, minlength=len(self)))
 
     def some(self, numbers: Sequence[int]) -> Documents:
-        """Some of the documents as a batch of their own, in this order."""
+        """Returns a batch of the documents with the given indices, in the given order."""
         chosen = torch.tensor(numbers, dtype=torch.int64, device=self.words.device)
         words = ranges((self.text_lengths.cumsum(0) - self.text_lengths)[chosen], self.text_lengths[chosen])
         counts = self.document_lengths[chosen]
@@ -141,7 +142,7 @@ class Documents:
         )
 
     def without_planted(self) -> Documents:
-        """With the unknown word, the first of the vocabulary, in place of words that were put into the texts."""
+        """Returns a batch in which the unknown word, index 0, replaces the words that were inserted into the texts."""
         assert self.planted is not None
         return replace(self, words=self.words.masked_fill(self.planted, 0))
 

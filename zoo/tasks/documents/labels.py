@@ -1,4 +1,4 @@
-"""The labels that documents can have."""
+"""The labels of a data set of documents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 Targets = Literal["single", "multi", "ordinal"]
-"""One label a document; any number of them; or one of several numbers, such as ratings."""
+"""Kinds of labels: one per document, any number per document, or one per document that is a number, as ratings are."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,10 +19,10 @@ class LabelSet:
     """The labels of a data set, which all its batches share.
 
     Args:
-        names: In the order of their numbers.
-        targets: How many of them a document has, and whether they are numbers.
-        counts: How many training documents have each.
-        documents: How many training documents there are.
+        names: Name of each label.
+        targets: Kind of labels.
+        counts: Number of training documents that have each label.
+        documents: Number of training documents.
     """
 
     names: tuple[str, ...]
@@ -32,11 +32,11 @@ class LabelSet:
 
     @cached_property
     def values(self) -> Float[Tensor, " classes"]:
-        """The numbers that ordinal labels are."""
+        """The numeric values of ordinal labels."""
         return torch.tensor([float(name) for name in self.names])
 
     def balanced(self) -> Float[Tensor, " classes"]:
-        """Weights with which every label counts as much: n / (K n_c), and for several labels (n - n_c) / n_c."""
+        """Returns weights that balance the labels: n / (K n_c), or (n - n_c) / n_c if documents can have several."""
         counts = torch.tensor(self.counts, dtype=torch.float32).clamp(min=1.0)
         if self.targets == "multi":
             return (self.documents - counts).clamp(min=1.0) / counts

@@ -1,4 +1,4 @@
-"""Classification of documents: loss and metrics of one label, of several, and of ratings; which words weighed."""
+"""Classification of documents with one label, several labels or a rating; attention shows the words that count."""
 
 from __future__ import annotations
 
@@ -48,25 +48,25 @@ from zoo.training.optimisation import Optimisation
 if TYPE_CHECKING:
     from zoo.tasks.documents.data.document_data import DocumentData
 
-if TYPE_CHECKING:
-    pass
-
 
 class DocumentClassifier(Task):
-    """Cross-entropy of a document's label, or of each label for itself where it may have several.
+    """Classifies documents. The loss is cross-entropy, or binary cross-entropy per label if documents can have several.
 
-    Of several labels, accuracy is the share of documents all of whose labels are right. Ratings are labels too; their
-    mean absolute error is that of the median of the predicted distribution, which has the least.
+    If documents can have several labels, accuracy is the share of documents whose labels are all predicted correctly.
+    Ratings are classes too; their mean absolute error is computed from the median of the predicted distribution,
+    because the median minimises the expected absolute error.
 
     Args:
-        net: `(words, classes) -> Module`, from a batch of documents to one logit a label.
-        optimisation: Optimiser, schedule, frozen layers and rates.
-        words, classes: From the data.
-        vectors: Text file of word vectors that training starts from, or `corpus`: learned from the training texts, by
-            which words stand near each other. Words that have none start as without it.
-        smoothing: Of single labels in training: this share is spread evenly over all.
-        class_weights: How much the loss of each label counts: `balanced`, the inverse of how often it occurs; or by
-            name, 1 for those that are not named. Of several labels, that of documents with the label.
+        net: `(words, classes) -> Module`. The module maps a batch of documents to one logit per label.
+        optimisation: Optimiser, schedule, frozen layers and learning rates.
+        words, classes: Sizes of the vocabulary and of the label set, which the data provides.
+        vectors: Text file of word vectors to start training from, or `corpus` to learn them from co-occurrences in the
+            training texts. Words without a vector are initialised at random. Default: all words are.
+        smoothing: Share of the target probability that is spread evenly over all labels in training. It has no effect
+            if documents can have several labels.
+        class_weights: Weight of each label in the training loss: `balanced` weights labels by the inverse of their
+            frequency; a mapping gives weights by name, and labels that are not in it have weight 1. If documents can
+            have several labels, only the loss of documents that have the label is weighted. Default: equal weights.
     """
 
     primary = "val/accuracy"
@@ -116,7 +116,7 @@ class DocumentClassifier(Task):
         return logits
 
     def begin(self, data: DocumentData) -> None:
-        """Takes the names of words where pairs of them have vectors, and the word vectors to start from."""
+        """Gives the net the initial word vectors, and the names of words if it has vectors of word pairs."""
         words = data.content.vocabulary.names
         if isinstance(pairs := getattr(self.net, "pairs", None), WordPairs):
             pairs.name(words)
@@ -146,7 +146,7 @@ class DocumentClassifier(Task):
         self.log_dict(metrics, on_step=False, on_epoch=True, batch_size=len(batch))
 
     def test_step(self, batch: Documents, batch_idx: int) -> None:
-        """Every metric of a batch, whichever split it is of; `run` names them after it."""
+        """Updates all metrics. They are logged as `test/...` for every split; `run` renames them after the split."""
         logits, weights = looked_at(self.net, batch)
         self._labels = labels = labels_of(batch)
         targets = labels.targets
@@ -158,7 +158,7 @@ class DocumentClassifier(Task):
             found: Any = self.f1[f"{kind}_{average}"]
             found.update(logits.sigmoid() if kind == "multi" else logits, batch.labels.long())
             metrics[f"test/f1_{average}"] = found
-        if kind == "multi":  # each label is a choice of two
+        if kind == "multi":  # each label is a binary decision
             each = logits.flatten()
             self.calibration.update(torch.stack([torch.zeros_like(each), each], 1), batch.labels.flatten().long())
         else:
@@ -178,18 +178,19 @@ class DocumentClassifier(Task):
         self._confusion = []
         if self._labels is None or self._labels.targets == "multi":
             return
-        names, counts = self._labels.names, self.confusion.compute().tolist()  # here, where all processes are
+        # computed here, because `compute` synchronises and all processes reach this hook
+        names, counts = self._labels.names, self.confusion.compute().tolist()
         self._confusion = [
             {"label / prediction": name, **dict(zip(names, row, strict=True))}
             for name, row in zip(names, counts, strict=True)
         ]
 
     def tables(self) -> dict[str, list[dict[str, Any]]]:
-        """The confusion matrix of the last split that was evaluated: a row a label, a column a prediction."""
+        """Returns the confusion matrix of the last evaluated split: a row per label, a column per prediction."""
         return {"confusion": self._confusion} if self._confusion else {}
 
     def explain(self, batch: Documents) -> AttentionMap:
-        """The scored map: of each document, the weight of each word, times that of its sentence in a hierarchy."""
+        """Returns the weight of each word in its document, as a map; in a hierarchy, word weight x sentence weight."""
         _, weights = looked_at(self.net, batch)
         if weights is None:
             raise ConfigError("this model has no map of its words: its attention has no weights")
@@ -201,11 +202,15 @@ class DocumentClassifier(Task):
     predict_options = (CommandOption(name="explain", kind=None, help="the sentences and words that weighed most"),)
 
     def predictor(self, *, explain: bool = False) -> Callable[[Any], dict[str, list[Any]]]:
-        """`zoo predict`: the label of each text and, on request, what weighed."""
+        """Returns the function that computes the columns of `zoo predict`.
+
+        Args:
+            explain: If True, the columns `sentences` and `words` name the heaviest ones.
+        """
         return lambda batch: answers(self, batch, explain=explain)
 
     def predict_step(self, batch: Documents, batch_idx: int = 0) -> dict[str, list[Any]]:
-        """One column a key, one entry a document; `loss` is None where the label is not known."""
+        """Returns columns with an entry per document; `loss` is None if the label is unknown."""
         logits = self(batch)
         known = has_label(batch)
         losses = self._losses(logits, batch, known=known).tolist()
@@ -218,13 +223,13 @@ class DocumentClassifier(Task):
         }
 
     def invariants(self, batch: Documents) -> Sequence[Invariance]:
-        """A document's output is its own: the other documents of the batch do not matter."""
+        """States that the output for a document does not depend on the other documents of the batch."""
         if len(batch) < 2:
             return ()
         return (Invariance("other documents of the batch", batch.some([0]), lambda out: out[:1]),)
 
     def vocabularies(self) -> dict[str, dict[str, int]]:
-        """Vectors of words are matched by the tokens, rows of the last layer by the labels."""
+        """Matches the vectors of words by token, and the rows of the last layer by label."""
         return {
             "tokens": {
                 name: 0 for name in ("net.vectors.table.weight", "net.pairs.codes") if name in self.state_dict()
@@ -239,7 +244,7 @@ class DocumentClassifier(Task):
     def _losses(
         self, logits: Tensor, batch: Documents, *, training: bool = False, known: Tensor | None = None
     ) -> Float[Tensor, " b"]:
-        """Of each document. The weights of labels and smoothing are those of training."""
+        """Returns the loss of each document. Class weights and label smoothing apply in training only."""
         labels = labels_of(batch)
         weights = self._weights(labels).to(logits) if training and self.class_weights is not None else None
         if labels.targets == "multi":
@@ -272,7 +277,7 @@ class DocumentClassifier(Task):
         return {"truth/sentence_pointing": self.sentence_pointing, "truth/word_pointing": self.word_pointing}
 
     def _shortcut(self, batch: Documents, weights: Tensor | None) -> dict[str, Metric]:
-        """The weight on planted words, and the accuracy where an unknown word stands in their place."""
+        """Measures the weight on planted words, and the accuracy after the unknown word has replaced them."""
         if batch.planted is None:
             return {}
         metrics: dict[str, Metric] = {"test/accuracy_without_shortcut": self.without_shortcut}

@@ -1,12 +1,12 @@
-"""Reviews that were made, so that it is known which sentence and which words of it decide the class.
+"""Generates reviews in which the sentence and the words that determine the class are known.
 
-The class of a review is what its one sentence on the first aspect says: "... food was not superb ...", among words
-without meaning; "not" turns it into the opposite. Some of the other sentences say the same words, drawn from the same
-distribution, of other aspects.
+One sentence of each review gives an opinion on the first aspect, among meaningless words: "... food was not superb
+...". This opinion is the class; "not" reverses it. Some of the other sentences give opinions on other aspects, in the
+same words and drawn from the same distribution.
 
-So no word says much of the class, and nor does a phrase without its aspect. What is to be found is one sentence of
-thirty, and three or four words of twenty in it, with few examples to learn from. An average over all rows does not lead
-there: in it the phrase is diluted to a part in two hundred, beside ten others like it.
+Therefore neither a single word nor an opinion without its aspect predicts the class. A model has to find one sentence
+of thirty, and three or four of its twenty words, from few examples. An average over all words does not suffice: the
+phrase is half a percent of the words, and about ten similar phrases stand beside it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from zoo.data.generated import check_numbers
 from zoo.data.splits import stratified
 
 ASPECTS = ("food", "service", "room", "price", "view", "staff", "music", "parking", "garden", "breakfast")
-"""What sentences are about; the first decides the class."""
+"""Subjects of opinions; the opinion on the first determines the class."""
 OPINIONS = {
     "awful": ("awful", "terrible"),
     "poor": ("poor", "dull"),
     "good": ("good", "pleasant"),
     "superb": ("superb", "excellent"),
 }
-"""The classes, from worst to best, and the words that say them. The opposite of a class is as near to the other end."""
+"""The words that express each class, from the worst class to the best. Negation mirrors the order of classes."""
 VERB = "was"
 NEGATION = "not"
 _NEGATED = 0.3
@@ -43,18 +43,18 @@ looked took gave found left arrived ordered asked said told saw heard knew thoug
 
 @dataclass(frozen=True, eq=False)
 class Reviews:
-    """Generated texts, all words one after another.
+    """Generated reviews, whose words are concatenated.
 
     Args:
-        vocabulary: The words; the number of a word is its place here.
-        words: The number of each word, sentence after sentence, review after review.
-        sentence_lengths: How many words each sentence has.
-        review_lengths: How many sentences each review has.
-        labels: The class of each review.
-        classes: Their names, the worst first.
-        gold_words: The phrase that decides the class.
-        gold_sentences: The sentence that it is in.
-        splits: `TRAIN`, `VAL` or `TEST` of `zoo.data.splits`.
+        vocabulary: All words that occur.
+        words: Index in `vocabulary` of each word of each sentence of each review.
+        sentence_lengths: Number of words of each sentence.
+        review_lengths: Number of sentences of each review.
+        labels: Index in `classes` of each review's class.
+        classes: Names of the classes, from the worst to the best.
+        gold_words: Mask of the words that determine the class.
+        gold_sentences: Mask of the sentences that contain these words.
+        splits: Split of each review: `TRAIN`, `VAL` or `TEST` of `zoo.data.splits`.
     """
 
     vocabulary: list[str]
@@ -80,9 +80,9 @@ def plant(
 
     Args:
         reviews: Number of reviews.
-        sentences: Mean number of sentences of a review; each has up to a quarter more or fewer.
-        words: Mean number of words of a sentence; each has up to a quarter more or fewer.
-        distractors: Probability with which another sentence says something of another aspect.
+        sentences: Mean number of sentences of a review; the number varies by up to a quarter.
+        words: Mean number of words of a sentence; the number varies by up to a quarter.
+        distractors: Probability that a sentence that does not determine the class gives an opinion on another aspect.
         seed: Seed of the generator, and of the splits.
     """
     check_numbers(reviews * sentences * words, f"data.reviews={reviews}, sentences={sentences} and words={words}")

@@ -1,4 +1,4 @@
-"""The word vectors that training starts from."""
+"""Initial word vectors, read from a file or learned from the training texts."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ if TYPE_CHECKING:
     from zoo.tasks.documents.data.document_data import DocumentData
 
 CORPUS = "corpus"
-"""In the place of a file: the training texts themselves."""
+"""Value of the option `vectors` that stands for the training texts in place of a file."""
 _SPREAD = 0.3
-"""Standard deviation of the numbers of a vector that is learned from the texts."""
+"""Standard deviation of the entries of vectors that are learned from the training texts."""
 
 
 def initial_vectors(
     source: str, data: DocumentData, dim: int
 ) -> tuple[Float[Tensor, "words {dim}"], Bool[Tensor, " words"]]:
-    """A vector for each word of the vocabulary, and which words have one.
+    """Returns a vector for each word of the vocabulary, and a mask of the words that have one.
 
     Args:
-        source: A file of word vectors, or `CORPUS`: they are learned from the training texts, without their labels.
+        source: File of word vectors, or `CORPUS` to learn them from the training texts without their labels.
+        data: Data whose vocabulary and training texts are used.
+        dim: Width of a vector.
     """
     words = data.content.vocabulary.names
     if source == CORPUS:

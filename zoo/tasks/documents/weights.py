@@ -1,4 +1,4 @@
-"""The weights of words and sentences, from recorded maps of packed batches."""
+"""Weights of words and sentences, computed from the recorded maps of packed batches."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Found = Mapping[str, AttentionMap]
 
 
 def weights_of(found: AttentionMap) -> Float[Tensor, " n"]:
-    """The weight of each row of a packed batch within its own sequence: of a word, or of a sentence."""
+    """Returns the weight of each row (word or sentence) of a packed batch within its sequence."""
     support = _edges(found)
     weights = found.weights.new_zeros(support.pattern.shape[1])
     return weights.index_copy(0, support.source.long(), found.weights.squeeze(1))
 
 
 def effective_weights(words: AttentionMap, sentences: AttentionMap) -> Float[Tensor, " w"]:
-    """The weight of each word in its document: that in its sentence, times that of the sentence.
+    """Returns the weight of each word in its document: its weight in the sentence times the weight of the sentence.
 
     Args:
-        words: The map of words within sentences.
-        sentences: The map of sentences within documents, of the same batch.
+        words: Map of words within sentences.
+        sentences: Map of sentences within documents, of the same batch.
     """
     support = _edges(words)
     of_sentence = weights_of(sentences)
@@ -37,18 +37,18 @@ def effective_weights(words: AttentionMap, sentences: AttentionMap) -> Float[Ten
 
 
 def sites_of(net: nn.Module) -> list[str]:
-    """The sites whose maps the weights of words are made of."""
+    """Returns the sites whose maps determine the weights of words."""
     sites: Mapping[str, str] | None = getattr(net, "SITES", None)
     return [str(net.class_site)] if sites is None else list(sites.values())
 
 
 def word_weights(net: Any, found: Found, batch: Documents) -> Float[Tensor, " w"] | None:
-    """The weight of each word in its document, from what was recorded of a batch; None if attention has no weights.
+    """Returns the weight of each word in its document, from the maps of a batch; None if attention has no weights.
 
     Args:
-        net: The net.
-        found: Maps of a pass over the batch; of `LongDocument`, over texts that its encoder packs into one group.
-        batch: The batch.
+        net: Net whose maps were recorded.
+        found: Maps of a pass over the batch. If `net` is a `LongDocument`, the batch is one group of `together`.
+        batch: Batch of that pass.
     """
     maps = [found[site] for site in sites_of(net) if site in found]
     if len(maps) < len(sites_of(net)):
@@ -65,7 +65,7 @@ def word_weights(net: Any, found: Found, batch: Documents) -> Float[Tensor, " w"
 
 
 def together(net: nn.Module, batch: Documents) -> list[list[int]]:
-    """The documents of a batch in groups, each of which `word_weights` takes at a time."""
+    """Divides the documents of a batch into groups for which `word_weights` can be computed at once."""
     if hasattr(net, "SITES"):
         return [list(range(len(batch)))]
     return [list(group.sequences) for group in Packing(batch.text_lengths + 1, causal=False).groups]
@@ -73,7 +73,7 @@ def together(net: nn.Module, batch: Documents) -> list[list[int]]:
 
 @torch.no_grad()
 def looked_at(net: Any, batch: Documents) -> tuple[Float[Tensor, "b classes"], Float[Tensor, " w"] | None]:
-    """The logits of a batch, and the weight of each word in its document; None if attention has no weights."""
+    """Returns the logits of a batch, and the weight of each word in its document (None if attention has no weights)."""
     groups = together(net, batch)
     logits: dict[int, Tensor] = {}
     weights: dict[int, Tensor] = {}
@@ -92,7 +92,7 @@ def looked_at(net: Any, batch: Documents) -> tuple[Float[Tensor, "b classes"], F
 
 
 def sentence_weights(weights: Float[Tensor, " w"], batch: Documents) -> Float[Tensor, " s"]:
-    """The weight of each sentence in its document: the sum over its words."""
+    """Returns the weight of each sentence in its document: the sum over its words."""
     return weights.new_zeros(len(batch.documents)).index_add(0, batch.sentences, weights)
 
 

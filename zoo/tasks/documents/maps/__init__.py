@@ -1,1 +1,1 @@
-"""The words and sentences that weighed in a classification: weights, pages and tables."""
+"""Maps of documents: weights of words and sentences as arrays, tables and pages."""

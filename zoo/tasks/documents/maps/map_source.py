@@ -1,4 +1,4 @@
-"""The maps of documents: which sentences and words weighed in all of a split, and some documents drawn as pages."""
+"""Maps of documents: a table of the heaviest sentences and words of a whole split, and some documents as pages."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
 
 class DocumentMaps(MapSource):
-    """`documents` has a row for each document of the test split, or of the user's own; `words` one for each word of
-    those that are drawn."""
+    """Writes the table `documents`, a row per document of the split, and `words`, a row per word of drawn documents."""
 
     noun = "document"
 
@@ -105,7 +104,7 @@ class DocumentMaps(MapSource):
         return found
 
     def _rows(self) -> Iterator[pd.DataFrame]:
-        """id, split, label, prediction, probability, the heaviest sentences and words, in the order of the split."""
+        """Yields id, split, label, prediction, probability and the heaviest sentences and words of each document."""
         import pandas as pd
 
         self._count = 0
@@ -129,7 +128,7 @@ class DocumentMaps(MapSource):
 
 
 class _OneDocument(MappedExample):
-    """One document, what is predicted of it, and what was recorded meanwhile."""
+    """A document with its prediction and the maps that were recorded for it."""
 
     def __init__(
         self, net: Any, batch: Documents, found: Recording, logits: Tensor, weights: Float[Tensor, " w"] | None
@@ -159,7 +158,7 @@ class _OneDocument(MappedExample):
 
     @property
     def said(self) -> str:
-        """The heaviest sentences and words."""
+        """The heaviest sentences and words, in one line."""
         if self.weights is None:
             return "no map: this attention has no weights"
         sentences, words = heaviest(self.weights, self.batch, 0)
@@ -203,7 +202,7 @@ class _OneDocument(MappedExample):
         return self.batch.label_set.names
 
     def _named(self, found: AttentionMap, words: list[str]) -> NamedMap | None:
-        """A map with its names; None for those of many sequences at once, as of words within sentences."""
+        """Returns a map with its labels, or None for maps of several sequences, such as self-attention in sentences."""
         batch, texts = self.batch, ["".join(sentence).strip() for sentence in self.spelled]
         if isinstance(found.support, EdgeSupport):
             of_words = found.support.pattern.shape[1] == len(words) and found.site.startswith("words.")
@@ -228,7 +227,7 @@ class _OneDocument(MappedExample):
         return getattr(self.net, "SITES", {})
 
     def _parts(self) -> list[tuple[float, list[float], list[bool], bool]]:
-        """Of each sentence: its weight, those of its words in the document, and what is gold."""
+        """Returns for each sentence: its weight, its words' weights in the document and gold flags, its gold flag."""
         assert self.weights is not None
         batch, lengths = self.batch, self.batch.sentence_lengths.tolist()
         of_sentences = sentence_weights(self.weights, batch).tolist()
@@ -245,7 +244,7 @@ class _OneDocument(MappedExample):
         ]
 
     def _table(self) -> pd.DataFrame:
-        """id, sentence, word, text, weight_in_sentence, sentence_weight, weight and, where it is known, gold."""
+        """Returns a table with a row per word; the column `gold` is there if gold words are known."""
         import pandas as pd
 
         rows = []

@@ -22,14 +22,14 @@ _WORDS = 2**16
 
 
 class OccludableDocument(Occludable):
-    """A document whose inputs are its words or its sentences. They are removed, and sentences without words with them.
+    """A document whose inputs are its words or its sentences. Occlusion removes them, and sentences left without words.
 
-    If documents can have several labels, the answer is all decisions together, as in `zoo predict`.
+    If documents can have several labels, the answer is the combination of all decisions, as in `zoo predict`.
 
     Args:
         module: Classifier.
         batch: Batch of one document.
-        noun: Inputs: each `word`, or each `sentence`, whose weight is the sum over its words.
+        noun: Kind of inputs, `word` or `sentence`. The weight of a sentence is the sum over its words.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A document as a page: the weight of each sentence in the margin, that of each word as its shade."""
+"""Draws a document as a page: weights of sentences in the margin, weights of words as shades."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _COLUMNS, _ROWS = 92, 56
-"""Letters of a row, and at most so many rows of text on a page."""
+"""Maximum number of letters in a row, and of rows of text on a page."""
 _LETTER, _ROW = 0.072, 0.2
-"""Inches."""
+"""Width of a letter and height of a row, in inches."""
 _SIZE = 8.4
+"""Size of the font, in points."""
 _MARGIN = 13
-"""Letters, of the margin."""
+"""Width of the margin, in letters."""
 _LONGEST = 30
+"""Maximum number of letters of a word; longer ones are cut."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +31,11 @@ class Line:
     """A sentence.
 
     Args:
-        words: As they stand in the text.
-        weight: Its weight in the document.
-        weights: Of its words in it.
-        gold: Which words decide the label.
-        is_gold: Whether the sentence does.
+        words: Words as they are written in the text.
+        weight: Weight of the sentence in the document.
+        weights: Weight of each word in the sentence.
+        gold: Flag of each word, True if it determines the label.
+        is_gold: True if the sentence determines the label.
     """
 
     words: Sequence[str]
@@ -53,10 +55,11 @@ class _Placed:
 
 
 def page(sentences: Sequence[Line], *, title: str) -> Figure:
-    """One document to be read. A word's shade is the square root of its sentence's weight times its own in the sentence
-    (Yang et al. 2016, section 3.5): important words of important sentences are dark.
+    """Draws one document as text in which important words of important sentences are dark.
 
-    Of a long document those sentences are shown that weigh most, in their order, with a mark where others are left out.
+    The shade of a word is sqrt(p_s) p_w, where p_s is the weight of its sentence and p_w its weight in the sentence
+    (Yang et al. 2016, section 3.5). If a document is too long for the page, only its heaviest sentences are shown, in
+    the order of the text; a line counts the sentences that are left out between them.
     """
     from matplotlib.figure import Figure
 
@@ -100,7 +103,7 @@ def page(sentences: Sequence[Line], *, title: str) -> Figure:
 
 
 def _shown(sentences: Sequence[Line]) -> list[int]:
-    """The sentences that fit on a page: those that weigh most."""
+    """Returns the indices of the heaviest sentences that fit on a page."""
     ranked = sorted(range(len(sentences)), key=lambda at: -sentences[at].weight)
     chosen, rows = list[int](), 0
     for at in ranked:
@@ -113,7 +116,7 @@ def _shown(sentences: Sequence[Line]) -> list[int]:
 
 
 def _placed(line: Line, shades: Sequence[float], row: int) -> Iterator[_Placed]:
-    """Its words in rows, with spaces where the text has them."""
+    """Places the words of a sentence in rows, with spaces as in the text."""
     column, first = 0, row
     for word, shade, is_gold in zip(line.words, shades, line.gold, strict=True):
         text = _cut(word.strip())

@@ -1,4 +1,4 @@
-"""The scored map of documents, what it points at, and what is predicted."""
+"""The scored map of documents, its agreement with gold, and the columns of predictions."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ from zoo.tasks.documents.labels import LabelSet
 from zoo.tasks.documents.weights import sentence_weights
 
 SCORED = "words x sentences"
-"""The name of the scored map."""
+"""Name of the scored map."""
 
 
 def scored_map(weights: Float[Tensor, " w"], batch: Documents) -> AttentionMap:
-    """The weights of words as a map: a query a document, whose keys are its words."""
+    """Returns the weights of words as a map whose queries are documents and whose keys are their words."""
     support = EdgeSupport.from_groups(batch.word_documents, len(batch))
     return AttentionMap(SCORED, weights[:, None], EdgeSupport.axes, support, (0,))
 
 
 def points(weights: Float[Tensor, " w"], batch: Documents) -> tuple[Float[Tensor, " n"], Float[Tensor, " m"]]:
-    """Of each document, whether the heaviest sentence is gold; of each gold sentence, whether its heaviest word is."""
+    """Scores where the weights point, as 0 or 1.
+
+    Returns:
+        For each document, whether its heaviest sentence is gold; for each gold sentence, whether its heaviest word is.
+    """
     assert batch.gold_words is not None
     assert batch.gold_sentences is not None
     sentences = pointing(sentence_weights(weights, batch), batch.gold_sentences, query=batch.documents)
@@ -34,7 +38,7 @@ def points(weights: Float[Tensor, " w"], batch: Documents) -> tuple[Float[Tensor
 
 
 def predicted(logits: Float[Tensor, "b classes"], batch: Documents) -> dict[str, list[Any]]:
-    """What is predicted of each document, and how probable it is."""
+    """Returns the columns of predictions: the predicted labels and their probability."""
     labels = labels_of(batch)
     if labels.targets == "multi":
         chances = logits.float().sigmoid()
@@ -66,7 +70,7 @@ def labels_of(batch: Documents) -> LabelSet:
 
 
 def has_label(batch: Documents) -> Tensor:
-    """Which documents have a label that is known."""
+    """Returns a mask of the documents whose label is known."""
     if labels_of(batch).targets == "multi":
         return torch.tensor([bool(split) for split in batch.splits])
     return batch.labels >= 0
@@ -87,7 +91,7 @@ def is_right(logits: Tensor, batch: Documents) -> Float[Tensor, " b"]:
 
 
 def median(logits: Tensor) -> Tensor:
-    """The least label whose cumulative probability reaches a half."""
+    """Returns the least label whose cumulative probability reaches one half."""
     reached = logits.float().softmax(-1).cumsum(-1) >= 0.5
     return torch.where(reached.any(-1), reached.int().argmax(-1), logits.shape[-1] - 1)
 

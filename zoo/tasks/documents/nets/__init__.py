@@ -1,1 +1,1 @@
-"""The networks, on packed batches of texts."""
+"""Networks that classify packed batches of documents."""

@@ -1,4 +1,4 @@
-"""Transformer encoders of packed sequences: attention runs on groups of similar length, all else on packed rows."""
+"""Transformer encoders of packed sequences: attention runs on groups of similar length, other layers on packed rows."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from zoo.tasks.packing import Packing, mix_sequences
 
 
 class Encoder(nn.Module):
-    """Positions, pre-norm blocks, a norm (Vaswani et al. 2017, section 3; Xiong et al. 2020).
+    """Positions, pre-norm blocks and a final norm (Vaswani et al. 2017, section 3; Xiong et al. 2020).
 
     Args:
         dim: Width of a row.
         layers: Number of blocks.
-        heads: Heads in each; must divide `dim`.
-        hidden: Hidden units of the feed-forward networks.
+        heads: Number of heads per block; divides `dim`.
+        hidden: Number of hidden units of the feed-forward networks.
         attend: `(dim, heads) -> Attend`, or a `MixerFactory`.
-        position: Makes what is added to rows: a class or partial of `zoo.attention.positions`, or None.
-        relative: Makes what attention knows of positions: a class or partial of a `Position`.
-        dropout: Of the input, of hidden units and of what blocks add; that of weights is `attend`'s.
+        position: Encoding that is added to rows: a class or partial of `zoo.attention.positions`, or None.
+        relative: Position in the attention itself: a class or partial of a `Position`, or None.
+        dropout: Dropout of the input, of hidden units and of the output of each sublayer. `attend` has that of weights.
     """
 
     def __init__(
@@ -67,9 +67,10 @@ class Encoder(nn.Module):
 
         Args:
             x: Rows of all sequences, one sequence after another.
-            sequences: The number of each row's sequence.
-            lengths: Number of rows of each sequence, one or more.
-            first: Return the first row of each sequence alone; the last feed-forward network skips the others.
+            sequences: Index of each row's sequence.
+            lengths: Number of rows of each sequence, at least 1.
+            first: If True, only the first row of each sequence is returned, and the last feed-forward network skips
+                the others.
         """
         packing, starts = Packing(lengths, causal=False), lengths.cumsum(0) - lengths
         if self.position is not None:
@@ -82,7 +83,7 @@ class Encoder(nn.Module):
 
 
 def _through(block: Any, x: Float[Tensor, "n d"], packing: Packing, rows: Tensor | None) -> Float[Tensor, "m d"]:
-    """What `EncoderBlock` computes, for packed rows; of some rows alone, if these are given."""
+    """Computes `EncoderBlock` for packed rows; if `rows` is given, returns these rows only."""
     query = block.mixed.before(x.unsqueeze(0)).squeeze(0)
     y = mix_sequences(block.mixer, query, query, packing)
     if rows is not None:
@@ -93,5 +94,5 @@ def _through(block: Any, x: Float[Tensor, "n d"], packing: Packing, rows: Tensor
 
 
 def _places(sequences: Int[Tensor, " n"], starts: Int[Tensor, " s"]) -> Int[Tensor, " n"]:
-    """The place of each row in its sequence, from 0."""
+    """Returns the position of each row in its sequence, from 0."""
     return sequences.new_ones(len(sequences)).cumsum(0) - 1 - starts[sequences]

@@ -1,4 +1,4 @@
-"""One encoder and one attention over the whole text, for comparison with the hierarchy (Jain & Wallace 2019)."""
+"""One encoder and one attention over the whole text, as a baseline of the hierarchy (Jain & Wallace 2019)."""
 
 from __future__ import annotations
 
@@ -20,23 +20,21 @@ from zoo.tasks.vectors import WordVectors
 class FlatAttention(nn.Module):
     """y = W sum_t a_t h_t + b, a = softmax(v · tanh(W_1 h_t + b_1)), over all words (Jain & Wallace 2019, section 2).
 
-    h is a bidirectional LSTM of the word vectors, or each word's own ReLU(W_x x_t + b_x), which knows nothing of the
-    words around it.
+    h_t is the state of a bidirectional LSTM, or ReLU(W_x x_t + b_x), which does not depend on other words.
 
     Args:
-        words, classes: From the data: sizes of the vocabulary and of the label set.
+        words, classes: Sizes of the vocabulary and of the label set, which the data provides.
         attend: `(dim, heads) -> Attend`; the paper's are additive (a dot product of u and v, with softmax) and scaled.
-        encoder: "lstm", "gru", or "average": each word on its own.
+        encoder: "lstm", "gru", or "average", which encodes each word by itself.
         dim: Width of a word vector.
         hidden: Width of the state of one direction; "average" has twice as many units.
-        context: Width of the hidden representation that attention compares.
-        layers: Layers of a recurrent encoder.
-        dropout: Of word vectors, of what one recurrent layer gives to the next and of the document's vector; the
-            paper has none.
+        context: Width of the hidden representation W_1 h_t + b_1.
+        layers: Number of layers of a recurrent encoder.
+        dropout: Dropout of word vectors, between recurrent layers and of the document vector; the paper has none.
     """
 
     SITES: ClassVar[dict[str, str]] = {"words": "words.pool.attend"}
-    """The site whose map is of the words of documents."""
+    """The attention site that reads the words of a document."""
 
     def __init__(
         self,
@@ -53,7 +51,7 @@ class FlatAttention(nn.Module):
     ) -> None:
         super().__init__()
         if encoder == "average" and layers != 1:
-            raise ValueError(f"layers={layers} is of a recurrent encoder, and encoder='average' has one layer")
+            raise ValueError(f"layers={layers} needs a recurrent encoder; encoder='average' has one layer")
         self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)
         made: nn.Module = (
             WordByWord(dim=dim, width=2 * hidden)
@@ -65,7 +63,7 @@ class FlatAttention(nn.Module):
         self.head = nn.Linear(2 * hidden, classes)
 
     def forward(self, batch: Documents) -> Float[Tensor, "b classes"]:
-        """Logits of the classes."""
+        """Returns the logits of the classes."""
         documents = self.words(self.vectors(batch.words), batch.word_documents, batch.text_lengths)
         return self.head(self.dropout(documents))  # type: ignore[no-any-return]
 

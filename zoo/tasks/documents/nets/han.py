@@ -1,4 +1,4 @@
-"""Hierarchical attention networks: words within sentences, sentences within the document (Yang et al. 2016)."""
+"""Hierarchical attention networks: attention over words in sentences, then over sentences (Yang et al. 2016)."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ _SITES = {"words": "words.pool.attend", "sentences": "sentences.pool.attend"}
 class HAN(nn.Module):
     """Word encoder, word attention, sentence encoder, sentence attention, a linear head (Yang et al. 2016, section 2).
 
-    Each encoder is a bidirectional GRU (eq. 1-4), each attention `Pooling`. All sentences of a batch are encoded in one
-    pass over packed rows, all documents in another.
+    The encoders are bidirectional GRUs (eq. 1-4), and attention is `Pooling`. One pass over packed rows encodes all
+    sentences of a batch, another all documents.
 
     Args:
-        words, classes: From the data: sizes of the vocabulary and of the label set.
-        attend: `(dim, heads) -> Attend`, for both attentions; the paper's is a dot product and softmax.
+        words, classes: Sizes of the vocabulary and of the label set, which the data provides.
+        attend: `(dim, heads) -> Attend` for both attentions; the paper's is a dot product and softmax.
         dim: Width of a word vector.
         hidden: Width of the state of one direction, in both encoders.
         context: Width of the hidden representation u, and of the context vectors u_w and u_s.
-        layers: Layers of each encoder.
+        layers: Number of layers of each encoder.
         cell: "gru", as in the paper, or "lstm".
-        dropout: Of word vectors, of what one recurrent layer gives to the next, of sentence vectors and of the
-            document's; the paper has none.
-        pairs: Width of the vectors of pairs of words (`WordPairs`), which the attentions read beside the encoders'
-            states: of words in sentences, then of sentences in the document. 0, as in the paper: none.
-        pair_dropout: Probability that a pair is left out in training.
-        pairless: Share of documents that are read without pairs in training, so that the encoders learn to do so.
+        dropout: Dropout of word vectors, between recurrent layers, of sentence vectors and of the document vector; the
+            paper has none.
+        pairs: Width of the vectors of word pairs (`WordPairs`). Both attentions combine them by the same weights as the
+            states of the encoders, which do not read them. Default: no pairs, as in the paper.
+        pair_dropout: Probability that the vector of a pair is set to zero in training.
+        pairless: Probability that a document is read without pairs in training, so that the encoders learn to do so.
     """
 
     SITES: ClassVar[dict[str, str]] = _SITES
-    """The site whose map is of the words of sentences, and the one whose map is of the sentences of documents."""
+    """The attention sites that read the words of a sentence and the sentences of a document."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class HAN(nn.Module):
         self.head = nn.Linear(self.sentences.width, classes)
 
     def forward(self, batch: Documents) -> Float[Tensor, "b classes"]:
-        """Logits of the classes (eq. 11, before the softmax)."""
+        """Returns the logits of the classes (eq. 11, before the softmax)."""
         pairs = None if self.pairs is None else self.pairs(batch.words, batch.sentences, batch.word_documents)
         sentences = self.words(self.vectors(batch.words), batch.sentences, batch.sentence_lengths, pairs)
         sentences = self.dropout(sentences)
@@ -87,21 +87,22 @@ class HAN(nn.Module):
 
 
 class HANTransformer(nn.Module):
-    """`HAN` with Transformer encoders in the place of the recurrent ones.
+    """`HAN` with Transformer encoders in place of recurrent ones.
 
     Args:
-        words, classes: From the data: sizes of the vocabulary and of the label set.
-        attend: `(dim, heads) -> Attend`, for the attention that reads sentences and documents.
-        self_attend: The same for the self-attention of the encoders, or a `MixerFactory`.
+        words, classes: Sizes of the vocabulary and of the label set, which the data provides.
+        attend: `(dim, heads) -> Attend` for the attention that reads sentences and documents.
+        self_attend: `(dim, heads) -> Attend` for the self-attention of the encoders, or a `MixerFactory`.
         dim: Width of a word vector, and of all other rows.
-        layers: Blocks of each encoder.
-        heads: Heads in each; must divide `dim`.
-        hidden: Hidden units of the feed-forward networks.
-        context: Width of the hidden representation u; `dim` if not given.
-        position: Makes what is added to words and to sentences: a class or partial of `zoo.attention.positions`, or
+        layers: Number of blocks of each encoder.
+        heads: Number of heads per block; divides `dim`.
+        hidden: Number of hidden units of the feed-forward networks.
+        context: Width of the hidden representation u. Default: `dim`.
+        position: Encoding that is added to words and to sentences: a class or partial of `zoo.attention.positions`, or
             None.
-        relative: Makes what self-attention knows of positions: a class or partial of a `Position`.
-        dropout: Of the encoders' inputs, of hidden units, of what blocks add and of the document's vector.
+        relative: Position in the self-attention itself: a class or partial of a `Position`, or None.
+        dropout: Dropout of the encoders' inputs, of hidden units, of the output of each sublayer and of the document
+            vector.
     """
 
     SITES: ClassVar[dict[str, str]] = _SITES
@@ -144,7 +145,7 @@ class HANTransformer(nn.Module):
         self.head = nn.Linear(dim, classes)
 
     def forward(self, batch: Documents) -> Float[Tensor, "b classes"]:
-        """Logits of the classes."""
+        """Returns the logits of the classes."""
         sentences = self.words(self.vectors(batch.words), batch.sentences, batch.sentence_lengths)
         documents = self.sentences(sentences, batch.documents, batch.document_lengths)
         return self.head(self.dropout(documents))  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""A level of the hierarchy: rows of sequences are encoded, and each sequence is read by attention into one vector."""
+"""A level of the hierarchy: encodes the rows of sequences, and combines each sequence into one vector by attention."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from zoo.attention.ranges import Count, Natural
 
 
 class Level(nn.Module):
-    """s_i = sum_t a_it h_it, where h are the encoder's rows of sequence i (Yang et al. 2016, eq. 5-7 and 8-10).
+    """s_i = sum_t a_it h_it, where h_it are the encoded rows of sequence i (Yang et al. 2016, eq. 5-7 and 8-10).
 
     Args:
-        encoder: `(rows, sequences, lengths) -> rows`, of width `encoder.width`: `Recurrent` or `Encoder`.
-        context: Width of the hidden representation u that is compared with the context vector.
+        encoder: `(rows, sequences, lengths) -> rows` of width `encoder.width`: `Recurrent` or `Encoder`.
+        context: Width of the hidden representation u, which is compared with the context vector.
         attend: `(dim, heads) -> Attend`, called with the width of u and one head.
-        beside: Width of what attention reads beside the encoder's rows.
+        beside: Width of additional rows that attention reads and the encoder does not.
     """
 
     encoder: Any
@@ -40,13 +40,13 @@ class Level(nn.Module):
         lengths: Int[Tensor, " s"],
         beside: Float[Tensor, "n f"] | None = None,
     ) -> Float[Tensor, "s e"]:
-        """Reads packed sequences.
+        """Returns a vector for each of the packed sequences.
 
         Args:
             x: Rows of all sequences, one sequence after another.
-            sequences: The number of each row's sequence.
-            lengths: Number of rows of each sequence, one or more.
-            beside: Rows that the encoder does not see; attention reads [h_it; these].
+            sequences: Index of each row's sequence.
+            lengths: Number of rows of each sequence, at least 1.
+            beside: Additional rows f_it that the encoder does not see; attention reads [h_it; f_it].
         """
         rows = self.encoder(x, sequences, lengths)
         rows = rows if beside is None else torch.cat([rows, beside], 1)

@@ -1,4 +1,4 @@
-"""One Transformer over a whole document, whose class token every word sees and which sees every word."""
+"""One Transformer over a whole document, with a class token that attends to every word."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from zoo.tasks.vectors import WordVectors
 
 
 class LongDocument(nn.Module):
-    """A class token, then all words of the document; blocks, a norm, a head (Beltagy et al. 2020, section 3).
+    """Encodes a class token and all words of a document, and classifies the class token (Beltagy et al. 2020, sec. 3).
 
-    With a `SlidingWindow` of one global token cost and memory are linear in the words of a document. The class token
-    stands first and is that global token. The last feed-forward network runs for class tokens alone. What the class
-    token reads in the last block is the first row of the map of the site `class_site`, whose first key it is itself.
+    With a `SlidingWindow` and one global token, time and memory are linear in the number of words. The class token
+    stands first and is the global token. In the last block, the feed-forward network runs for class tokens only. The
+    first row of the map of the site `class_site` has the weights of the class token in the last block; its first key is
+    the class token itself.
 
     Args:
-        words, classes: From the data: sizes of the vocabulary and of the label set.
+        words, classes: Sizes of the vocabulary and of the label set, which the data provides.
         attend: `(dim, heads) -> Attend`, or a `MixerFactory`.
         dim: Width of a word vector, and of all other rows.
         layers: Number of blocks.
-        heads: Heads in each; must divide `dim`.
-        hidden: Hidden units of the feed-forward networks.
-        position: Makes what is added to words, the class token being the first position: a class or partial of
+        heads: Number of heads per block; divides `dim`.
+        hidden: Number of hidden units of the feed-forward networks.
+        position: Encoding that is added to the class token and the words, in this order: a class or partial of
             `zoo.attention.positions`, or None.
-        relative: Makes what attention knows of positions: a class or partial of a `Position`.
-        dropout: Of the input, of hidden units, of what blocks add and of the document's vector.
+        relative: Position in the attention itself: a class or partial of a `Position`, or None.
+        dropout: Dropout of the input, of hidden units, of the output of each sublayer and of the document vector.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class LongDocument(nn.Module):
         self.head = nn.Linear(dim, classes)
 
     def forward(self, batch: Documents) -> Float[Tensor, "b classes"]:
-        """Logits of the classes."""
+        """Returns the logits of the classes."""
         tokens = self.class_token.expand(len(batch), -1)
         documents = torch.arange(len(batch), device=batch.words.device)
         owners, order = torch.cat([documents, batch.word_documents]).sort(stable=True)  # class tokens stand first

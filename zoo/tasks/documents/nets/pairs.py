@@ -1,4 +1,4 @@
-"""The vectors of pairs of words that stand side by side."""
+"""Vectors of pairs of adjacent words."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from zoo.attention.dropout import dropout
 from zoo.attention.ranges import Count, Rate
 
 _FACTOR = 0x2545F491
-"""An odd number below 2^30: with codes below 2^32 no product exceeds 64 bits."""
+"""An odd number below 2^30, so that its product with a code below 2^32 does not exceed 64 bits."""
 
 
 class WordPairs(nn.Module):
-    """A learned vector for each word and the one before it in its sentence (Joulin et al. 2016, section 2.1).
+    """Learns a vector for each pair of a word and the one before it in its sentence (Joulin et al. 2016, section 2.1).
 
-    Vectors are found by a hash of both names, so that no list of pairs is kept, and a pair has the same vector in every
-    vocabulary. Different pairs may share one. All start at zero.
+    A hash of the names of both words selects the vector. Therefore no list of pairs is stored, and a pair has the same
+    row in every vocabulary; different pairs may share a vector. Vectors are initialised to zero.
 
     Args:
         words: Size of the vocabulary.
         dim: Width of a vector.
         rows: Number of vectors.
-        dropout: Probability that the vector of a pair is left out in training, as a whole.
-        pairless: Share of documents that have no pairs in training. What is left is not scaled up.
+        dropout: Probability that the whole vector of a pair is set to zero in training.
+        pairless: Probability that all pairs of a document are set to zero in training. The others are not scaled up.
     """
 
     codes: Int[Tensor, " words"]
@@ -45,10 +45,10 @@ class WordPairs(nn.Module):
         self.register_buffer("codes", torch.arange(1, words + 1))
 
     def name(self, words: Sequence[str]) -> None:
-        """Takes the names of the vocabulary; before, a word's code is its number.
+        """Derives the codes of words from their names; until then, the code of a word is its index plus one.
 
         Args:
-            words: All of them, by number.
+            words: Names of all words of the vocabulary, in its order.
         """
         if len(words) != len(self.codes):
             raise ValueError(f"{len(words)} names for {len(self.codes)} words")
@@ -57,11 +57,12 @@ class WordPairs(nn.Module):
     def forward(
         self, words: Int[Tensor, " n"], sentences: Int[Tensor, " n"], documents: Int[Tensor, " n"]
     ) -> Float[Tensor, "n d"]:
-        """The vectors of all words of packed sentences, each with the one before it.
+        """Returns the vector of each word of packed sentences and the word before it.
 
         Args:
-            sentences: The number of the sentence that each word is in. The first of a sentence has none before it.
-            documents: The number of the document that each word is in.
+            words: Vocabulary index of each word.
+            sentences: Index of each word's sentence. The first word of a sentence has no word before it.
+            documents: Index of each word's document.
         """
         vectors: Tensor = self.table(self.rows(words, sentences))
         if not self.training:
@@ -73,7 +74,7 @@ class WordPairs(nn.Module):
         return vectors * kept
 
     def rows(self, words: Int[Tensor, " n"], sentences: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
-        """The row of the table that each pair has."""
+        """Returns the row of the table for each pair."""
         codes = self.codes[words]
         before = torch.zeros_like(codes)
         before[1:] = codes[:-1].masked_fill(sentences[1:] != sentences[:-1], 0)
