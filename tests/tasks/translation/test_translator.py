@@ -80,6 +80,17 @@ def test_scores_are_those_of_sacrebleu() -> None:
     assert "case:mixed|eff:no|tok:13a" in module.protocol()
 
 
+def test_rouge_is_computed_on_request() -> None:
+    module = translator(Knowing, rouge=True)
+    said = ["a dog runs", "two small dogs run there", "dog", "and a man"]
+    module.net.texts = tuple(languages().target.encode(text)[1] for text in said)  # type: ignore[assignment]
+    found = figures(module, pairs())
+    assert found["test/rouge_1"] == pytest.approx((1.0 + 1.0 + 1.0 + 2 * 0.6 / 1.6) / 4)
+    assert found["test/rouge_2"] == pytest.approx((1.0 + 1.0 + 0.0 + 2 * 1.0 * 0.5 / 1.5) / 4)
+    assert "rouge: F1" in module.protocol()
+    assert "test/rouge_1" not in figures(translator(), pairs([0]))
+
+
 def test_measures_of_alignments() -> None:
     weights = torch.tensor([[0.5, 0.3, 0.2], [0.6, 0.3, 0.1], [0.1, 0.2, 0.7], [1.0, 0.0, 0.0]])
     gold = torch.tensor([[True, False, False], [False, True, False], [False, True, True], [False, False, False]])

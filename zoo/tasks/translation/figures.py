@@ -19,11 +19,12 @@ from zoo.tasks.generation.alignment import Forced, by_word, heaviest_links, link
 from zoo.tasks.generation.language import Spelled
 from zoo.tasks.generation.scores import Sums, corpus_score, ratio, repeated
 from zoo.tasks.translation.batch import Pairs
-from zoo.text import BLEU, CHRF, Perplexity
+from zoo.text import BLEU, CHRF, ROUGE, Perplexity
 from zoo.training import ranks
 
 COVERED = 0.2
 """A word of the source whose weights add up to less than this is not covered."""
+_ROUGE = ("rouge_1", "rouge_2", "rouge_l")
 LENGTHS = (5, 10, 15, 20, 25, 30, 40, 50)
 """Numbers of source words at which the classes of the table of BLEU by length end."""
 
@@ -33,11 +34,12 @@ class Figures(nn.Module):
 
     Args:
         bleu, chrf: The scores.
+        rouge: Another one, of summaries. Default: it is not computed.
     """
 
-    def __init__(self, bleu: BLEU, chrf: CHRF) -> None:
+    def __init__(self, bleu: BLEU, chrf: CHRF, rouge: ROUGE | None = None) -> None:
         super().__init__()
-        self.bleu, self.chrf_score = bleu, chrf
+        self.bleu, self.chrf_score, self.rouge = bleu, chrf, rouge
         perplexity = Perplexity()
         self.of = nn.ModuleDict(
             {
@@ -45,6 +47,7 @@ class Figures(nn.Module):
                 "test/perplexity": Sums(2, lambda sums: perplexity.figures(sums)["perplexity"]),
                 "test/bleu": corpus_score(bleu, "bleu"),
                 "test/chrf": corpus_score(chrf, "chrf"),
+                **({} if rouge is None else {f"test/{name}": corpus_score(rouge, name) for name in _ROUGE}),
                 "test/length_ratio": ratio(),
                 "test/repetition": ratio(),
                 "test/omission": ratio(),
@@ -79,6 +82,9 @@ class Figures(nn.Module):
         texts = [batch.languages.target.text(each.tokens) for each in written]
         references = [each.references for each in batch.written]
         self._update("test/chrf", self.chrf_score.sums(texts, references))
+        if self.rouge is not None:
+            for name in _ROUGE:
+                self._update(f"test/{name}", self.rouge.sums(texts, references))
         for number, hypothesis in enumerate(written):
             sums = self.bleu.sums(texts[number : number + 1], references[number : number + 1])
             self._update("test/bleu", sums)

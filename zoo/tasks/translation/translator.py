@@ -30,7 +30,7 @@ from zoo.tasks.translation.answers import answers
 from zoo.tasks.translation.batch import Pairs
 from zoo.tasks.translation.figures import Figures
 from zoo.tasks.translation.maps.map_source import TranslationMaps
-from zoo.text import BLEU, CHRF
+from zoo.text import BLEU, CHRF, ROUGE
 from zoo.training import ranks
 from zoo.training.optimisation import Optimisation
 
@@ -54,6 +54,7 @@ class Translator(Task):
         longest: Limit of the length of a translation.
         scheduled: Scheduled sampling in training. Default: the decoder reads the given translation.
         bleu_tokenize, lowercase: The tokeniser of sacreBLEU for the target language; whether scores ignore case.
+        rouge: Whether tests compute ROUGE too, for summaries.
     """
 
     primary = "val/bleu"
@@ -73,6 +74,7 @@ class Translator(Task):
         scheduled: ScheduledSampling | None = None,
         bleu_tokenize: Literal["13a", "intl", "char", "zh", "none"] = "13a",
         lowercase: bool = False,
+        rouge: bool = False,
     ) -> None:
         super().__init__(optimisation=optimisation)
         self.net = net(source_words=source_words, target_words=target_words)
@@ -83,7 +85,8 @@ class Translator(Task):
         self.scheduled = scheduled
         self.bleu, self.chrf = BLEU(tokenize=bleu_tokenize, lowercase=lowercase), CHRF(lowercase=lowercase)
         self.val_loss, self.val_bleu = ranks.MeanOfTargets(), corpus_score(self.bleu, "bleu")
-        self.figures = Figures(self.bleu, self.chrf)
+        self.rouge = ROUGE() if rouge else None
+        self.figures = Figures(self.bleu, self.chrf, self.rouge)
         self._by_length: list[dict[str, Any]] = []
 
     def forward(self, batch: Pairs) -> Float[Tensor, "b n vocabulary"]:
@@ -193,7 +196,9 @@ class Translator(Task):
         parts += [f"no {constraints.unrepeated} tokens twice"] * (constraints.unrepeated is not None)
         limit = self.writing.longest
         parts.append(f"at most {limit.factor:g} x source + {limit.constant} tokens")
-        return f"BLEU {self.bleu.signature()}; chrF {self.chrf.signature()}; {', '.join(parts)}"
+        scores = [f"BLEU {self.bleu.signature()}", f"chrF {self.chrf.signature()}"]
+        scores += [] if self.rouge is None else [self.rouge.signature()]
+        return "; ".join([*scores, ", ".join(parts)])
 
     def invariants(self, batch: Pairs) -> Sequence[Invariance]:
         """A translation depends on its own source alone, and a step on those before it."""
