@@ -24,7 +24,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from filing import command, file
@@ -37,6 +37,8 @@ from zoo.tasks.documents import HAN
 from zoo.tasks.documents.batch import Documents
 from zoo.training.allocator import keep_freed_memory
 from zoo.training.provenance import commit_of_checkout
+
+Name = TypeVar("Name")
 
 OURS = "ours"
 PEERS: dict[str, tuple[Form, bool]] = {
@@ -170,9 +172,9 @@ def _training(net: nn.Module, batches: list[Documents]) -> Callable[[int], None]
     return run
 
 
-def interleaved(runs: dict[str, Callable[[int], None]], repeats: int, clock: Callable[[], float]) -> dict[str, float]:
+def interleaved(runs: dict[Name, Callable[[int], None]], repeats: int, clock: Callable[[], float]) -> dict[Name, float]:
     """Returns median milliseconds; the networks take turns, so that other load on the machine affects them alike."""
-    times: dict[str, list[float]] = {name: [] for name in runs}
+    times: dict[Name, list[float]] = {name: [] for name in runs}
     for turn in range(-2, repeats):
         for name, run in runs.items():
             started = clock()

@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 import warnings
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +54,6 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(options.threads)
     keep_freed_memory()
-    if options.peak:
-        print(_peak(*options.peak.split()))
-        return
     found = _of_file(options) if options.part == "file" else _of_lengths(options)
     result = {
         **found,
@@ -78,7 +76,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--clock", choices=("wall", "processor"), default="wall", help="what is measured of steps")
     parser.add_argument("--quick", action="store_true", help="a small file, or short texts")
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
-    parser.add_argument("--peak", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.quick:
         options.gigabytes, options.minutes, options.repeats = 0.002, 1, 2
@@ -169,23 +166,19 @@ def _children(pid: int) -> list[int]:
 
 def _of_lengths(options: argparse.Namespace) -> dict[str, Any]:
     clock = time.perf_counter if options.clock == "wall" else time.process_time
-    found: dict[str, Any] = {}
-    for words in LENGTHS[:2] if options.quick else LENGTHS:
+    lengths = LENGTHS[:2] if options.quick else LENGTHS
+    # memory first: a process that has computed gradients cannot be forked to compute more
+    found: dict[int, dict[str, Any]] = {
+        words: {name: {f"{kind}_mib": _of_process(kind, name, words) for kind in KINDS} for name in MODELS}
+        for words in lengths
+    }
+    for words in lengths:
         batch = _batch(words)
         nets = {name: _made(name) for name in MODELS}
-        steps = {f"{name} step_ms": _step(net, batch) for name, net in nets.items()}
-        passes = {f"{name} pass_ms": _pass(net, batch) for name, net in nets.items()}
-        times = interleaved({**steps, **passes}, options.repeats, clock)
-        found[str(words)] = {
-            name: {
-                "step_ms": times[f"{name} step_ms"],
-                "pass_ms": times[f"{name} pass_ms"],
-                "step_mib": _of_process("step", name, words),
-                "pass_mib": _of_process("pass", name, words),
-            }
-            for name in MODELS
-        }
-        found[str(words)]["texts"] = len(batch)
+        runs = {(name, kind): KINDS[kind](net, batch) for name, net in nets.items() for kind in KINDS}
+        for (name, kind), taken in interleaved(runs, options.repeats, clock).items():
+            found[words][name][f"{kind}_ms"] = taken
+        found[words]["texts"] = len(batch)
     return {"lengths": found, "clock": options.clock}
 
 
@@ -233,15 +226,16 @@ def _pass(net: nn.Module, batch: Documents) -> Any:
     return run
 
 
+KINDS = {"step": _step, "pass": _pass}
+
+
 def _of_process(kind: str, name: str, words: int) -> float:
-    again = [sys.executable, *sys.argv, "--peak", f"{kind} {name} {words}"]
-    ran = subprocess.run(again, capture_output=True, text=True, check=True)
-    return float(ran.stdout.split()[-1])
+    with get_context("fork").Pool(1) as pool:
+        return pool.apply(_peak, (kind, name, words))
 
 
-def _peak(kind: str, name: str, words: str) -> float:
-    made = _step if kind == "step" else _pass
-    return peak_memory(made(_made(name), _batch(int(words))))
+def _peak(kind: str, name: str, words: int) -> float:
+    return peak_memory(KINDS[kind](_made(name), _batch(words)))
 
 
 if __name__ == "__main__":
