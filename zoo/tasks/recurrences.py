@@ -1,11 +1,11 @@
-"""GRU and LSTM over packed sequences, all of a step and both directions at once, with a backward pass of their own.
+"""GRU and LSTM over packed sequences, with a backward pass of their own, for CPUs.
 
-On CPUs PyTorch's goes through autograd at each step. Here a step of the backward pass is three operations: what its
-gates contribute is computed for all rows beforehand, and the weights' gradients are one product over all rows after.
+A step computes all sequences and both directions at once. PyTorch's modules go through autograd at each step; here a
+step of the backward pass takes three operations, because the derivatives of the gates are computed for all rows before
+it, and the gradients of the weights by one product over all rows after it.
 
-Rows are ordered by step: the first rows of all sequences, then the second ones ...; within a step by sequence, the
-longest first. `sizes` are the numbers of rows of the steps. The leading axis r is of directions, each with an order of
-its own.
+Rows are ordered by step: the first rows of all sequences, the longest sequence first, then their second rows, and so
+on. `sizes` are the numbers of rows of the steps. The leading axis r is the direction; each direction has its own order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch.autograd.function import once_differentiable
 
 
 class Cell(Protocol):
-    """What `recurrence` asks: a pass over the steps, and its derivative."""
+    """A recurrent cell for `recurrence`: a pass over all steps, and its derivative."""
 
     gates: ClassVar[int]
 
@@ -33,7 +33,17 @@ class Cell(Protocol):
         bias: Float[Tensor, "r 1 g"],
         sizes: Sequence[int],
     ) -> tuple[Float[Tensor, "r n d"], tuple[Tensor, ...]]:
-        """The hidden states, and what the derivative needs; `gates`, the input's part of them, may be overwritten."""
+        """Computes the hidden states of all rows.
+
+        Args:
+            gates: Contribution of the input to the gates; it may be overwritten.
+            weight: Weight from the previous hidden state to the gates.
+            bias: Bias of the same.
+            sizes: Number of rows of each step.
+
+        Returns:
+            The hidden states, and the tensors that `backward` needs.
+        """
         ...
 
     @staticmethod
@@ -44,16 +54,20 @@ class Cell(Protocol):
         kept: tuple[Tensor, ...],
         sizes: Sequence[int],
     ) -> tuple[Float[Tensor, "r n g"], Float[Tensor, "r n g"]]:
-        """Gradients of the hidden states' part of the gates, and of the input's.
+        """Computes the gradients of the hidden state's contribution to the gates, and of the input's.
 
         Args:
-            before: The hidden states before each row.
+            gradient: Gradient of the hidden states.
+            weight: Weight from the previous hidden state to the gates, transposed.
+            before: Previous hidden state of each row.
+            kept: Tensors that `forward` returned.
+            sizes: Number of rows of each step.
         """
         ...
 
 
 class GRU:
-    """r, z = σ(x W + h U), n = tanh(x W + r (h U + b)), h' = (1 - z) n + z h (Cho et al. 2014; as `nn.GRU`)."""
+    """r, z = σ(x W + h U), n = tanh(x W + r (h U + b)), h' = (1 - z) n + z h (Cho et al. 2014), as in `nn.GRU`."""
 
     gates: ClassVar[int] = 3
 
@@ -110,7 +124,7 @@ class GRU:
 class LSTM:
     """i, f, o = σ(x W + h U), g = tanh(x W + h U), c' = f c + i g, h' = o tanh(c') (Hochreiter & Schmidhuber 1997).
 
-    The forget gate is Gers et al.'s (2000); as `nn.LSTM`.
+    The forget gate is from Gers et al. (2000). The equations are those of `nn.LSTM`.
     """
 
     gates: ClassVar[int] = 4
@@ -172,12 +186,12 @@ class LSTM:
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """The rows of packed sequences in the order of steps.
+    """The order of the rows of packed sequences by step.
 
     Args:
-        sizes: Rows of each step.
-        order: For each direction, which row of the packed sequences stands at each place.
-        places: The opposite: at which place each row stands.
+        sizes: Number of rows of each step.
+        order: Index in the packed sequences of the row at each place of the order, for each direction.
+        places: Inverse of `order`: the place of each row.
     """
 
     sizes: tuple[int, ...]
@@ -186,15 +200,16 @@ class Steps:
 
     @classmethod
     def of(cls, sequences: Int[Tensor, " n"], lengths: Int[Tensor, " s"], directions: int) -> Steps:
-        """Sequences that stand one after another.
+        """Orders sequences that stand one after another.
 
         Args:
-            sequences: The number of each row's.
-            lengths: How many rows each has.
+            sequences: Index of each row's sequence.
+            lengths: Number of rows of each sequence.
+            directions: 1 for forward only, 2 for both.
         """
         ranks = torch.empty_like(lengths)
         ranks[lengths.argsort(descending=True, stable=True)] = torch.arange(len(lengths), device=lengths.device)
-        ended = torch.bincount(lengths).cumsum(0)[:-1]  # by each step
+        ended = torch.bincount(lengths).cumsum(0)[:-1]  # number of sequences that have ended before each step
         sizes = len(lengths) - ended
         starts = sizes.cumsum(0) - sizes
         at = torch.arange(len(sequences), device=lengths.device) - (lengths.cumsum(0) - lengths)[sequences]
@@ -213,18 +228,21 @@ def recurrence(
     bias: Float[Tensor, "r g"],
     bias_between: Float[Tensor, "r g"],
 ) -> Float[Tensor, "n re"]:
-    """The hidden states of all rows, directions side by side.
+    """Returns the hidden states of all rows, with the directions concatenated.
 
     Args:
-        to_gates, bias: From the input to the gates of each direction.
-        between, bias_between: From the hidden state before.
+        cell: `GRU` or `LSTM`.
+        x: Rows of all sequences, one sequence after another.
+        steps: Order of the rows.
+        to_gates, bias: Weight and bias from the input to the gates of each direction.
+        between, bias_between: Weight and bias from the previous hidden state to the gates of each direction.
     """
     states: Tensor = _Recurrence.apply(cell, x, steps, to_gates, between, bias, bias_between)
     return states
 
 
 def shifted(states: Float[Tensor, "r n d"], sizes: Sequence[int]) -> Float[Tensor, "r n d"]:
-    """What stood before each row; zeros before the first."""
+    """Returns the previous state of each row, which is zero at the first step."""
     found = torch.empty_like(states)
     found[:, : sizes[0]] = 0.0
     ends = list(accumulate(sizes, initial=0))

@@ -1,4 +1,4 @@
-"""Recurrent networks over packed sequences: rows of all of them, one sequence after another, and nothing padded."""
+"""Recurrent networks over packed sequences: rows of all sequences, one sequence after another, without padding."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _PARTS = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
 class Recurrent(nn.Module):
     """[forward states; backward states] of each row (Yang et al. 2016, section 2.2, word and sentence encoder).
 
-    Parameters are those of `nn.GRU` or `nn.LSTM`, a module a layer. On CPUs both directions are computed together, by
-    `recurrence`; elsewhere, and where a graph is compiled, PyTorch's module runs on the same packed rows.
+    Each layer has the parameters of an `nn.GRU` or `nn.LSTM`. On CPUs, `recurrence` computes both directions together;
+    on other devices and under `torch.compile`, PyTorch's module runs on the same packed rows.
 
     Args:
         dim: Width of the input.
         hidden: Width of the state of one direction.
         kind: "gru" or "lstm".
         layers: Number of layers.
-        dropout: Of what one layer gives to the next.
+        dropout: Dropout between layers.
     """
 
     def __init__(
@@ -52,11 +52,12 @@ class Recurrent(nn.Module):
     def forward(
         self, x: Float[Tensor, "n d"], sequences: Int[Tensor, " n"], lengths: Int[Tensor, " s"]
     ) -> Float[Tensor, "n {self.width}"]:
-        """Encodes packed sequences: in at least fp32, under autocast too; the result is in the parameters' dtype.
+        """Encodes packed sequences in at least fp32, also under autocast; returns the parameters' dtype.
 
         Args:
-            sequences: The number of each row's sequence; sequences stand one after another.
-            lengths: Rows of each, one or more.
+            x: Rows of all sequences, one sequence after another.
+            sequences: Index of each row's sequence.
+            lengths: Number of rows of each sequence, at least 1.
         """
         steps, dtype = Steps.of(sequences, lengths, directions=2), next(self.parameters()).dtype
         with torch.autocast(x.device.type, enabled=False):
@@ -74,12 +75,12 @@ class Recurrent(nn.Module):
 
 
 def packed(layer: nn.Module, x: Float[Tensor, "n d"], steps: Steps) -> Float[Tensor, "n e"]:
-    """By PyTorch's module, which is given a PackedSequence of these rows."""
+    """Applies PyTorch's module to a `PackedSequence` of the rows."""
     states, _ = layer(PackedSequence(x.index_select(0, steps.order[0]), torch.tensor(steps.sizes)))
     found: Tensor = states.data
     return found.index_select(0, steps.places[0])
 
 
 def _goes_by_steps(x: Tensor) -> bool:
-    """By device alone; no graph is compiled of a function with a backward pass of its own."""
+    """Returns True on CPUs, unless a graph is compiled, which cannot hold a function with its own backward pass."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()

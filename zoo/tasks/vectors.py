@@ -1,4 +1,4 @@
-"""The vectors of words."""
+"""Vectors of words."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class WordVectors(nn.Module):
     Args:
         words: Size of the vocabulary.
         dim: Width of a vector.
-        dropout: Dropout of the numbers of a vector.
+        dropout: Dropout of the entries of vectors.
     """
 
     def __init__(self, *, words: Count, dim: Count, dropout: Rate = 0.0) -> None:
@@ -31,11 +31,11 @@ class WordVectors(nn.Module):
 
     @torch.no_grad()
     def start_from(self, vectors: Float[Tensor, "words d"], known: Bool[Tensor, " words"]) -> None:
-        """Takes vectors that were trained before; words that have none keep their own.
+        """Replaces the vectors of some words by pretrained ones.
 
         Args:
-            vectors: A row for each word of the vocabulary.
-            known: Which rows are to be taken.
+            vectors: Vector of each word of the vocabulary.
+            known: Mask of the words whose vectors are replaced.
         """
         if vectors.shape != self.table.weight.shape:
             given, own = tuple(vectors.shape), tuple(self.table.weight.shape)

@@ -1,1 +1,1 @@
-"""Documents as they are read, and the batches that are made of them."""
+"""Data sets of documents: published, generated and the user's own."""

@@ -1,4 +1,4 @@
-"""Random changes of training texts: words left unknown, moved a little, or put in other words."""
+"""Random changes of training texts: unknown words, moved words and synonyms."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from zoo.text import Tokeniser, Vocabulary
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """How training texts are changed; by default they are not.
+    """Options of the random changes. By default, nothing is changed.
 
     Args:
-        word_dropout: The probability that a word becomes an unknown one (Iyyer et al. 2015, section 3).
-        shuffle: Words move within their sentence by fewer than so many places (Lample et al. 2018, section 2.3);
-            0 and 1: not at all.
-        synonyms: A file with a word and its synonyms on each line, separated by tabs; null: none.
-        synonym_rate: The probability that a word with synonyms becomes one of them.
+        word_dropout: Probability that a word is replaced by the unknown word (Iyyer et al. 2015, section 3).
+        shuffle: Number of places; each word moves within its sentence by fewer (Lample et al. 2018, section 2.3).
+            With 0 and 1 no word moves.
+        synonyms: File with a word and its synonyms on each line, separated by tabs. Default: none.
+        synonym_rate: Probability that a word with synonyms is replaced by one of them.
     """
 
     word_dropout: Share = 0.0
@@ -35,12 +35,12 @@ class Augmentation:
 
     @property
     def changes(self) -> bool:
-        """Whether any change has been asked for."""
+        """True if the options change anything."""
         return bool(self.word_dropout) or self.shuffle > 1 or self.synonyms is not None
 
 
 class Augmented:
-    """Changes a document, by the generator of `random`, which the loader seeds for each document and epoch."""
+    """Changes a document with the generator of `random`, which the loader seeds for each document and epoch."""
 
     def __init__(self, augmentation: Augmentation, vocabulary: Vocabulary, tokeniser: Tokeniser) -> None:
         self.augmentation = augmentation
@@ -78,10 +78,10 @@ class Augmented:
 
 
 def read_synonyms(path: Path) -> dict[str, list[str]]:
-    """The synonyms of each word.
+    """Reads the synonyms of each word.
 
     Raises:
-        DataError: The file cannot be read, has none, or a line has no synonym or a word that has some already.
+        DataError: The file cannot be read or is empty, or a line has no synonyms or a word that another line has.
     """
     check_is_file(path)
     found: dict[str, list[str]] = {}
@@ -104,7 +104,7 @@ def read_synonyms(path: Path) -> dict[str, list[str]]:
 
 
 def _numbered(synonyms: Mapping[str, Sequence[str]], vocabulary: Vocabulary) -> dict[int, list[int]]:
-    """Those that the vocabulary has."""
+    """Returns the indices of words and synonyms that are in the vocabulary."""
     found = {}
     for word, others in synonyms.items():
         known = [each for each in others if each in vocabulary]

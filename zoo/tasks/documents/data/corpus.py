@@ -1,4 +1,4 @@
-"""Texts as every reader gives them: labels and splits in memory, a text read when it is asked for."""
+"""A set of texts, as all readers return it: labels and splits in memory, texts possibly read on access."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ from zoo.tasks.documents.labels import Targets
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """Texts with their labels.
+    """Texts with labels and splits.
 
     Args:
-        texts: By number: a text, or its sentences where these are known. What is no list reads them from files.
-        ids: A name for each.
-        targets: How many labels a text has, and whether they are numbers.
-        label_names: The labels, in order.
-        labels: The number of each text's, -1 where it is not known; of several labels, whether each applies.
-        splits: `TRAIN`, `VAL`, `TEST` or `NONE` of `zoo.data.splits`.
-        gold_words: For each text which of its words, between white space, decide the label; None: not known.
-        gold_sentences: Likewise for its sentences.
+        texts: The texts, or the list of sentences of each text: a list, or a sequence that reads files on access.
+        ids: Name of each text.
+        targets: Kind of labels.
+        label_names: Name of each label.
+        labels: Index of each text's label, or -1 if it is unknown; if texts can have several labels, a flag per label.
+        splits: Split of each text: `TRAIN`, `VAL`, `TEST` or `NONE` of `zoo.data.splits`.
+        gold_words: Mask of the words of each text (separated by white space) that determine its label. Default:
+            unknown.
+        gold_sentences: Mask of the sentences of each text that determine its label. Default: unknown.
     """
 
     texts: Sequence[Any]
@@ -47,16 +48,16 @@ class Corpus:
         return len(self.splits)
 
     def numbers(self, split: str) -> Int[np.ndarray, " k"]:
-        """The texts of a split; of `all`, every one."""
+        """Returns the indices of the texts of a split (train, val, test or all)."""
         return np.arange(len(self)) if split == "all" else np.flatnonzero(self.splits == SPLITS.index(split))
 
     @cached_property
     def is_labelled(self) -> Bool[np.ndarray, " n"]:
-        """Whether a text's labels are known."""
+        """Mask of the texts whose labels are known."""
         return np.ones(len(self), dtype=bool) if self.targets == "multi" else self.labels >= 0
 
     def counts(self) -> tuple[int, ...]:
-        """How many training texts have each label."""
+        """Returns the number of training texts that have each label."""
         labels = self.labels[self.splits == TRAIN]
         if self.targets == "multi":
             return tuple(labels.sum(0).tolist())
@@ -65,12 +66,12 @@ class Corpus:
 
 @dataclass
 class Gathered:
-    """Texts of the user's own as a reader finds them, one after another.
+    """Collects the user's own texts, which a reader adds one by one.
 
     Args:
-        source: The file or folder, for messages.
-        targets: How many labels a text has, and whether they are numbers.
-        known: The labels of a trained model: a text may then have none, and no other.
+        source: File or folder, for messages.
+        targets: Kind of labels.
+        known: Labels of a trained model. Labels may then be missing, and other labels are errors.
     """
 
     source: Path
@@ -79,7 +80,7 @@ class Gathered:
     ids: list[str] = field(default_factory=list)
     splits: list[int] = field(default_factory=list)
     places: list[int | None] = field(default_factory=list)
-    """The line of each text, for messages."""
+    """Line of each text, for messages."""
     _numbers: dict[str, int] = field(default_factory=dict)
     _labels: list[tuple[int, ...]] = field(default_factory=list)
 
@@ -89,8 +90,11 @@ class Gathered:
         """Adds a text.
 
         Args:
-            label: As it is written; None where there is no column of labels.
-            refuse: Makes the error of a label, from what is wrong and how to mend it.
+            id: Name of the text.
+            label: Label as it is written, or None if there is no column of labels.
+            split: Split of the text, or `NONE`.
+            line: Line of the text, or None if it is a file of its own.
+            refuse: Makes the error of a bad label, from a description of the problem and a remedy.
         """
         names = self._read(label, refuse)
         if split == NONE and self.known is not None and names is not None:
@@ -103,7 +107,12 @@ class Gathered:
         self.places.append(line)
 
     def corpus(self, texts: Sequence[Any], split_seed: int) -> Corpus:
-        """The texts, after the rules between them; those in no split are split 60/20/20 where all are."""
+        """Checks the rules for the whole set and returns it.
+
+        Args:
+            texts: The texts that were added.
+            split_seed: Seed of the 60/20/20 split, which is made if no text has a split.
+        """
         if self.known is None and not self.ids:
             raise DataError(f"{self.source}: there is no text.")
         found = list(self._numbers)
@@ -127,7 +136,7 @@ class Gathered:
         return corpus
 
     def _read(self, label: str | None, refuse: Callable[[str, str], DataError]) -> list[str] | None:
-        """The labels that are written; None: not known."""
+        """Returns the labels that a cell names, or None if they are unknown."""
         if label is None or (not label and self.known is not None):
             return None
         if _is_list(label):
@@ -184,11 +193,11 @@ class Gathered:
                 if not all(((labels == number) & (corpus.splits == part)).any() for part in (VAL, TEST))
             ]
             if lacking:
-                warn(f"{self.source}: {some_of(lacking)} not in every split, for want of texts.")
+                warn(f"{self.source}: {some_of(lacking)} not in every split; there are too few texts.")
 
 
 def _is_list(label: str) -> bool:
-    """Whether this is a list as JSON or Python writes it."""
+    """Returns True if a label is written like a list of JSON or Python."""
     try:
         return label.startswith("[") and isinstance(json.loads(label.replace("'", '"')), list)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Documents as the trainer takes them: batches of texts, by a budget of words."""
+"""The data module of documents: makes batches of texts, which a number of tokens can limit."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ _LIMIT = Where("a whole number from 1, or nothing", lambda value: value is None 
 _TARGETS = Where("single, multi or ordinal", lambda value: value in ("single", "multi", "ordinal"))
 _UNKNOWN = Vocabulary([], specials=("unknown",)).names[0]
 _PLANTED = "shortcut-{}"
-"""Of each label a word that no tokeniser makes of a text."""
+"""Name of the planted word of each label; no tokeniser produces it from a text."""
 
 
 @dataclass(frozen=True)
 class DocumentSource:
-    """Where texts come from.
+    """The source of texts.
 
     Args:
-        read: Reads them.
-        reading: How files are read that the user gives to a trained model.
+        read: Function that reads the texts.
+        reading: Options for files that the user gives to a trained model.
     """
 
     read: Callable[[], Corpus]
@@ -53,13 +53,13 @@ class DocumentSource:
 
 @dataclass(frozen=True, eq=False)
 class Content:
-    """What was read.
+    """The texts of a source, with the vocabulary.
 
     Args:
-        corpus: The texts.
-        splitting: How they become tokens.
-        vocabulary: The numbers of tokens.
-        lengths: Tokens of each text.
+        corpus: Texts and labels.
+        splitting: Splits texts into sentences and tokens.
+        vocabulary: Vocabulary of the tokens.
+        lengths: Number of tokens of each text.
     """
 
     corpus: Corpus
@@ -69,23 +69,24 @@ class Content:
 
 
 class DocumentData(TaskData):
-    """Batches of texts. Texts become tokens when a batch is made of them; labels and lengths alone are in memory.
+    """Batches of texts. Texts are split into tokens when a batch is made; only labels and lengths stay in memory.
 
     Args:
-        source: Where the texts come from.
-        batching: How they become batches.
-        tokeniser: What texts are split into; subwords are learned from the training split.
-        lower: Whether texts are read in small letters.
-        subwords: The most subwords.
-        language: The code of the language, such as en or de, for the ends of sentences.
-        min_count: Tokens that are rarer in training are unknown.
-        max_vocabulary: The most tokens, the most frequent ones; null: all.
-        max_sentences: Longer texts are cut after so many sentences, and counted; null: none is.
-        max_words: Longer texts are cut after so many tokens, and counted; null: none is.
-        max_tokens: The most tokens of a batch, each text counting as much as the longest; null: no limit.
-        augmentation: Changes training texts at random.
-        shortcut: Puts into every text a word that stands for a label: in training for the text's own with this
-            probability, elsewhere for any. 0: none.
+        source: Source of the texts.
+        batching: Options of batches.
+        tokeniser: Kind of tokens. Subwords are learned from the training split.
+        lower: If True, texts are converted to lower case.
+        subwords: Maximum number of subwords.
+        language: Language code, such as en or de, which decides where sentences end.
+        min_count: Minimum number of occurrences of a token in the training split; rarer tokens are unknown.
+        max_vocabulary: Maximum number of tokens; the most frequent ones are kept. Default: all.
+        max_sentences: Number of sentences after which a text is cut. A warning counts the cut texts. Default: no limit.
+        max_words: Number of tokens after which a text is cut, likewise. Default: no limit.
+        max_tokens: Largest number of tokens in a batch, where each text counts as much as the longest. Default: no
+            limit.
+        augmentation: Random changes of training texts. Default: none.
+        shortcut: Probability that the word planted into a training text stands for the label of the text. Otherwise,
+            and in other splits, the word stands for a random label. Default: no words are planted.
     """
 
     written = CommandOption(name="text", metavar="TEXT", is_repeated=True, help="a text to classify; repeatable")
@@ -153,7 +154,7 @@ class DocumentData(TaskData):
 
     @property
     def label_set(self) -> LabelSet:
-        """The labels, which all batches share."""
+        """Returns the labels, which all batches share."""
         corpus = self.content.corpus
         return LabelSet(corpus.label_names, corpus.targets, corpus.counts(), int((corpus.splits == 0).sum()))
 
@@ -174,11 +175,11 @@ class DocumentData(TaskData):
     }
 
     def state(self) -> dict[str, Any]:
-        """Vocabulary, labels and tokeniser, for a checkpoint."""
+        """Returns vocabulary, labels and tokeniser, for a checkpoint."""
         return {**super().state(), "targets": self.content.corpus.targets, **self.splitting.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Reads the data with a checkpoint's vocabulary, tokeniser and limits instead of its own."""
+        """Makes the data use the vocabulary, tokeniser and limits of a checkpoint instead of its own."""
         _check_state(state)
         super().restore(state)
         self.splitting = Splitting.from_state(state)
@@ -189,7 +190,7 @@ class DocumentData(TaskData):
             self.splitting, self._keeps_tokeniser = kept, True
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> DocumentSource:
-        """The user's own texts: tables, text files and folders of them."""
+        """Returns the source of the user's own texts: tables, text files and folders of text files."""
         reading = replace(self.source.reading, on_bad_row=self.on_bad_row, targets=state["targets"])
         return DocumentSource(partial(read_texts_at, paths, reading, state["labels"]), reading)
 
@@ -201,7 +202,7 @@ class DocumentData(TaskData):
         return "Give texts with a label there"
 
     def examples(self, split: str, *, training: bool = False) -> Examples:
-        """The texts of one split in their order; in training they are augmented, if that is asked for."""
+        """Returns the labelled texts of a split in order, or all texts for `all`; in training, with augmentation."""
         content: Content = self.content
         numbers = content.corpus.numbers(split)
         if split in SPLITS:
@@ -219,7 +220,7 @@ class DocumentData(TaskData):
 
 
 class _Encoded(Sequence[Document]):
-    """Some texts of a corpus, by number, as a batch takes them."""
+    """Documents made on access from the texts of a corpus with the given indices."""
 
     def __init__(self, content: Content, numbers: Int[np.ndarray, " k"], shortcut: float, *, spelled: bool) -> None:
         self.content = content
@@ -249,7 +250,7 @@ class _Encoded(Sequence[Document]):
         return document if not self.shortcut else self._with_shortcut(document, number)
 
     def _with_shortcut(self, document: Document, number: int) -> Document:
-        """With a word somewhere that stands for a label: for its own, or for any."""
+        """Returns the document with a word for its own or a random label, inserted at a random position."""
         draw, names = random.Random(number), self.content.corpus.label_names
         agrees = document.split == "train" and draw.random() < self.shortcut
         name = names[document.label] if agrees else draw.choice(names)  # type: ignore[index]
@@ -274,7 +275,7 @@ def _inserted(parts: Sequence[Sequence[Any]], part: int, at: int, what: Any) -> 
 
 
 def _check_state(state: Mapping[str, Any]) -> None:
-    """Refuses a state of the right form whose tokens or labels no training could have written."""
+    """Refuses a state of the right form whose tokens or labels training cannot have produced."""
     if state["tokens"][:1] != [_UNKNOWN]:
         raise CheckpointError(f"the checkpoint is damaged: the first of its tokens is not {_UNKNOWN}")
     if len(set(state["labels"])) < len(state["labels"]):

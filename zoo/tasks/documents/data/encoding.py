@@ -1,4 +1,4 @@
-"""From texts to the numbers of their words: sentences, tokens, the vocabulary."""
+"""Splits texts into sentences of tokens, and looks tokens up in the vocabulary."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Sentence:
     """The tokens of a sentence.
 
     Args:
-        names: As in the vocabulary.
-        text: The text that the sentence is in.
-        spans: Where the tokens stand in it.
-        gold: Which decide the label, where that is known.
+        names: Tokens as in the vocabulary.
+        text: The whole text that contains the sentence.
+        spans: Span of each token in the text.
+        gold: Flag of each token, True if it determines the label. Default: unknown.
     """
 
     names: Sequence[str]
@@ -40,13 +40,13 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Splitting:
-    """How a text becomes sentences of tokens.
+    """Splits texts into sentences of tokens.
 
     Args:
-        tokeniser: Splits sentences into tokens.
-        language: The code of the language, for the ends of sentences.
-        max_sentences: So many sentences of a text are read; None: all.
-        max_words: So many tokens of a text are read; None: all.
+        tokeniser: Splits texts into tokens.
+        language: Language code, which decides where sentences end.
+        max_sentences: Maximum number of sentences of a text; the rest is cut. Default: no limit.
+        max_words: Maximum number of tokens of a text; the rest is cut. Default: no limit.
     """
 
     tokeniser: Tokeniser
@@ -57,11 +57,11 @@ class Splitting:
     def __call__(
         self, text: str | Sequence[str], gold: Bool[np.ndarray, " _"] | None = None
     ) -> tuple[list[Sentence], bool]:
-        """The sentences of a text, and whether it was cut.
+        """Returns the sentences of a text, and True if the text was cut.
 
         Args:
-            text: A text, perhaps with HTML, or its sentences.
-            gold: Which of its words, between white space, decide the label.
+            text: A text, which may have HTML, or its sentences.
+            gold: Mask of the words (separated by white space) that determine the label, if sentences are given.
         """
         found = self._of_text(text) if isinstance(text, str) else self._of_sentences(text, gold)
         return self._cut([sentence for sentence in found if sentence.names])
@@ -98,7 +98,7 @@ class Splitting:
         return found, sum(len(each.names) for each in found) < sum(len(each.names) for each in sentences)
 
     def state(self) -> dict[str, Any]:
-        """In plain types, for the checkpoint."""
+        """Returns the options and the tokeniser's state in plain types, for the checkpoint."""
         return {
             "tokeniser": self.tokeniser.state(),
             "language": self.language,
@@ -114,7 +114,7 @@ class Splitting:
 
 
 def counted(sentences: Iterable[Sentence]) -> Counter[str]:
-    """How often each token occurs."""
+    """Counts the occurrences of each token."""
     found: Counter[str] = Counter()
     for each in sentences:
         found.update(each.names)
@@ -122,5 +122,5 @@ def counted(sentences: Iterable[Sentence]) -> Counter[str]:
 
 
 def numbered(vocabulary: Vocabulary, sentences: Sequence[Sentence]) -> list[list[int]]:
-    """The numbers of the tokens; a text without any is one unknown token."""
+    """Returns the vocabulary indices of each sentence; a text without tokens becomes one unknown token."""
     return [vocabulary.numbers(each.names) for each in sentences] or [[vocabulary.unknown]]

@@ -1,4 +1,4 @@
-"""The user's own texts: tables, folders of text files. `data/README.md` describes the formats."""
+"""Reads the user's own texts from tables and folders of text files. `data/README.md` describes the formats."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _TABLES = (".csv", ".tsv", ".tab", ".jsonl")
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How the user's own texts are read.
+    """Options for reading the user's own texts.
 
     Args:
-        text: The name of the column of texts.
-        label: Likewise of labels.
-        id: Likewise of names; None: the numbers of lines.
-        split: Likewise of splits, where there is such a column.
-        targets: How many labels a text has, and whether they are numbers.
-        on_bad_row: Whether a bad text is an error, or left out and counted.
-        most_characters: A longer text is a bad one.
-        cache: The folder for indices of JSONL files, whose texts are then not held in memory; None: they are.
+        text: Name of the column of texts.
+        label: Name of the column of labels.
+        id: Name of the column of ids. Default: line numbers are ids.
+        split: Name of the column of splits, which a table may lack.
+        targets: Kind of labels.
+        on_bad_row: `error` raises an error for bad texts; `skip` leaves them out and counts them.
+        most_characters: Maximum number of characters of a text; a longer one is bad.
+        cache: Folder for indices of JSONL files, whose texts then stay on disk. Default: texts are kept in memory.
     """
 
     text: str = "text"
@@ -55,7 +55,7 @@ class TextError(RowError):
 
 
 class _FileTexts(Sequence[str]):
-    """The texts of files, read when they are asked for."""
+    """The texts of files, which are read on access."""
 
     def __init__(self, paths: Sequence[Path], most: int) -> None:
         self.paths, self.most = paths, most
@@ -72,8 +72,8 @@ def read_text_table(path: Path, reading: Reading, *, split_seed: int) -> Corpus:
 
     Args:
         path: The table.
-        reading: The names of the columns, and what is left out.
-        split_seed: The seed of the split, where the table has no column of splits.
+        reading: Options of reading.
+        split_seed: Seed of the split if the table has no column of splits.
     """
     gathered = Gathered(path, reading.targets)
     texts = _table(path, reading, gathered, needs_label=True)
@@ -81,7 +81,13 @@ def read_text_table(path: Path, reading: Reading, *, split_seed: int) -> Corpus:
 
 
 def read_text_folder(folder: Path, reading: Reading, *, split_seed: int) -> Corpus:
-    """Reads a folder of text files, a folder a class, perhaps within train, val and test."""
+    """Reads text files from `folder/<class>/...` or `folder/{train,val,test}/<class>/...`.
+
+    Args:
+        folder: The folder. The name of a class folder is the label; it may have folders of its own.
+        reading: Options of reading.
+        split_seed: Seed of the split if there are no folders of splits.
+    """
     if not folder.is_dir():
         what = "this is a file, where a folder belongs" if folder.exists() else "the folder does not exist"
         raise DataError(message(folder, None, None, what, f"Check the path, which is taken from {Path.cwd()}."))
@@ -121,9 +127,14 @@ def read_text_folder(folder: Path, reading: Reading, *, split_seed: int) -> Corp
 
 
 def read_texts_at(paths: Sequence[Path], reading: Reading, known: Sequence[str]) -> Corpus:
-    """Texts for a trained model: tables, whose labels may be missing, text files, and folders with all in them.
+    """Reads texts for a trained model: tables, which may lack labels, text files, and folders of text files.
 
-    A file in a folder that is named like one of the model's labels has this label, and is of the test split.
+    A file in a folder that has the name of one of the labels gets this label and belongs to the test split.
+
+    Args:
+        paths: Tables, text files and folders.
+        reading: Options of reading.
+        known: Labels of the model.
     """
     gathered = Gathered(paths[0], reading.targets, known)
     parts: list[Sequence[str]] = []
@@ -147,7 +158,14 @@ def read_texts_at(paths: Sequence[Path], reading: Reading, known: Sequence[str])
 
 
 def texts_as_written(texts: Sequence[str], first: int, targets: Targets, known: Sequence[str]) -> Corpus:
-    """Texts of the command line, or lines of standard input."""
+    """Collects texts given on the command line, or lines of standard input.
+
+    Args:
+        texts: The texts.
+        first: Number of the first text, for its id.
+        targets: Kind of the model's labels.
+        known: Labels of the model.
+    """
     gathered = Gathered(Path("--text"), targets, known)
     for number, text in enumerate(texts, start=first):
         if not without_markup(text).text.strip():
@@ -159,10 +177,10 @@ def texts_as_written(texts: Sequence[str], first: int, targets: Targets, known: 
 
 
 def read_text(path: Path, most: int) -> str:
-    """The text of a file.
+    """Reads the text of a file.
 
     Raises:
-        TextError: The file is not UTF-8, empty, too long, or has NUL characters.
+        TextError: The file cannot be read, is not UTF-8, is empty or too long, or has NUL characters.
     """
     try:
         raw = path.read_bytes()
@@ -186,7 +204,7 @@ def read_text(path: Path, most: int) -> str:
 
 
 def _table(path: Path, reading: Reading, gathered: Gathered, *, needs_label: bool, prefix: str = "") -> Sequence[str]:
-    """Adds the rows of a table; returns their texts."""
+    """Adds the rows of a table to `gathered` and returns their texts."""
     named = [reading.text, *([reading.label] if needs_label else []), *([reading.id] if reading.id else [])]
     kind = Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
     table: Table
@@ -229,7 +247,7 @@ def _row_reader(
         label = row.text(reading.label, empty=True) if has_label else None
         split = row.choice(reading.split, SPLITS, empty=gathered.known is not None) if has_split else ""
         if row.is_bad:
-            raise row.error(None, "a cell is bad", "")  # listed already
+            raise row.error(None, "a cell is bad", "")  # the error of the cell itself is listed already
         gathered.add(
             id,
             label,
@@ -243,7 +261,7 @@ def _row_reader(
 
 
 def _problem(text: str, most: int) -> tuple[str, str] | None:
-    """Why something is no text to read."""
+    """Returns what is wrong with a text and how to mend it, or None."""
     if len(text) > most:
         what = f"the text has {len(text):,} characters, and {most:,} are the most"
         return what, "Part it, or raise data.most_characters."
@@ -269,7 +287,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _files(folder: Path, others: list[Path]) -> list[Path]:
-    """The text files in a folder and below, in the order of their names; `others` gets the other ones."""
+    """Returns the text files in a folder and below in alphabetical order; adds all other files to `others`."""
     inside: Iterator[Path] = chain.from_iterable(
         _files(each, others) if each.is_dir() else [each]
         for each in sorted(folder.iterdir())

@@ -1,4 +1,4 @@
-"""IMDB, 20 Newsgroups and Yelp, as they were published; the validation split is taken from the training texts."""
+"""Reads IMDB, 20 Newsgroups and Yelp from their published archives; some training texts become the validation split."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _SHA256 = {
     "yelp_review_full_csv.tgz": "56006b0a17a370f1e366504b1f2c3e3754e4a3dda17d3e718a885c552869a559",
 }
 _LARGEST = 1 << 22
-"""Bytes of a file in an archive; the longest of these sets has fewer."""
+"""Maximum number of bytes of a file in an archive; the longest text of these sets has fewer."""
 _SEED = 0
-"""Of the validation split: always the same texts."""
+"""Seed of the validation split, which is constant, so that the split is always the same."""
 
 Texts = Iterator[tuple[str, str, int, bytes]]
-"""Name, label, split and content of each text."""
+"""Id, label, split and content of each text."""
 
 
 def read_imdb(folders: Sequence[Path], *, targets: Targets, validation: int) -> Corpus:
-    """imdb/aclImdb_v1.tar.gz: `aclImdb/{train,test}/{pos,neg}/NUMBER_RATING.txt`; 25,000 texts in each part."""
+    """Reads imdb/aclImdb_v1.tar.gz: 25,000 texts per part as `aclImdb/{train,test}/{pos,neg}/NUMBER_RATING.txt`."""
     archive = _archive(folders, "imdb", "aclImdb_v1.tar.gz", _IMDB_AT)
     name = re.compile(r"aclImdb/(train|test)/(pos|neg)/(\d+_(\d+))\.txt")
 
@@ -50,7 +50,7 @@ def read_imdb(folders: Sequence[Path], *, targets: Targets, validation: int) -> 
 
 
 def read_newsgroups(folders: Sequence[Path], *, validation: int) -> Corpus:
-    """newsgroups20/20news-bydate.tar.gz: `20news-bydate-{train,test}/GROUP/NUMBER`; headers are left out."""
+    """Reads newsgroups20/20news-bydate.tar.gz: `20news-bydate-{train,test}/GROUP/NUMBER`, without headers."""
     archive = _archive(folders, "newsgroups20", "20news-bydate.tar.gz", _NEWSGROUPS_AT)
     name = re.compile(r"(?:\./)?20news-bydate-(train|test)/([^/]+)/([^/]+)")
 
@@ -64,7 +64,7 @@ def read_newsgroups(folders: Sequence[Path], *, validation: int) -> Corpus:
 
 
 def read_yelp(folders: Sequence[Path], *, targets: Targets, validation: int) -> Corpus:
-    r"""yelp/yelp_review_full_csv.tgz: train.csv and test.csv, rows of `"stars","text"`, with \n and doubled quotes."""
+    r"""Reads yelp/yelp_review_full_csv.tgz: train.csv and test.csv with rows `"stars","text"`; `\n` is a line break."""
     archive = _archive(folders, "yelp", "yelp_review_full_csv.tgz", _YELP_AT)
 
     def texts() -> Texts:
@@ -103,7 +103,7 @@ def _corpus(texts: Texts, archive: Path, targets: Targets, validation: int, deco
 
 
 def _with_validation(splits: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
-    """Takes training texts for validation, the same share of every label and always the same texts."""
+    """Moves training texts to the validation split: the same share of every label, and always the same texts."""
     train = np.flatnonzero(splits == TRAIN)
     if not 0 < count < len(train):
         raise ConfigError(f"data.validation={count}: write a whole number from 1 to {len(train) - 1:,}")
@@ -116,6 +116,6 @@ def _with_validation(splits: np.ndarray, labels: np.ndarray, count: int) -> np.n
 
 
 def _without_header(raw: bytes) -> str:
-    """A message without what stands before its first blank line (latin-1, as in the original)."""
+    """Decodes a message, which is Latin-1, and removes its header, which ends at the first blank line."""
     _, _, body = raw.decode("latin-1").replace("\r\n", "\n").partition("\n\n")
     return body.replace("\0", " ")

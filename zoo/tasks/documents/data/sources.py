@@ -1,4 +1,4 @@
-"""The data sets of texts that can be named in a configuration; their options are its schema."""
+"""Data sets of texts that a configuration can name; their arguments are the options of the configuration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from zoo.tasks.documents.planted import Reviews, plant
 
 @dataset(DocumentData, generator=plant)
 def planted_reviews(generate: Callable[[], Reviews]) -> DocumentSource:
-    """Generated reviews whose class one phrase in one sentence decides: see `planted.plant`."""
+    """Generated reviews in which one phrase in one sentence determines the class: see `planted.plant`."""
     return DocumentSource(lambda: _corpus(generate()))
 
 
@@ -31,13 +31,20 @@ def planted_reviews(generate: Callable[[], Reviews]) -> DocumentSource:
 def imdb(
     *, root: str, cache: str | None = None, targets: Literal["single", "ordinal"] = "single", validation: Count = 2500
 ) -> DocumentSource:
-    """Film reviews (Maas et al. 2011) with the official test set; `ordinal`: the eight ratings 1-4 and 7-10."""
+    """Film reviews (Maas et al. 2011) with the official test set.
+
+    Args:
+        root: Folder of data sets, which has the archive in `imdb`.
+        cache: Folder of derived files, which is searched too.
+        targets: `single` for good and bad, `ordinal` for the ratings 1-4 and 7-10.
+        validation: Number of training reviews that become the validation split.
+    """
     return _published(read_imdb, root, cache, targets=targets, validation=validation)
 
 
 @dataset(DocumentData)
 def newsgroups20(*, root: str, cache: str | None = None, validation: Count = 1000) -> DocumentSource:
-    """20 Newsgroups (Lang 1995), the version by date, with its test set; headers are left out."""
+    """Messages of 20 Newsgroups (Lang 1995) in the version sorted by date, with its test set and without headers."""
     return _published(read_newsgroups, root, cache, validation=validation)
 
 
@@ -49,7 +56,7 @@ def yelp(
     targets: Literal["single", "ordinal"] = "ordinal",
     validation: Count = 10_000,
 ) -> DocumentSource:
-    """Yelp reviews with one to five stars (Zhang et al. 2015) with the official test set."""
+    """Yelp reviews with one to five stars (Zhang et al. 2015), with the official test set."""
     return _published(read_yelp, root, cache, targets=targets, validation=validation)
 
 
@@ -67,7 +74,7 @@ def text_table(
     split_seed: Seed = 0,
     cache: str | None = None,
 ) -> DocumentSource:
-    """The user's own texts, a table with a row for each: see data/README.md."""
+    """The user's own texts in a table with one row per text; see data/README.md."""
     reading = Reading(
         text=text,
         label=label,
@@ -90,13 +97,13 @@ def text_folder(
     most_characters: Count = MOST_CHARACTERS,
     split_seed: Seed = 0,
 ) -> DocumentSource:
-    """The user's own texts, a folder a class: see data/README.md."""
+    """The user's own texts in one folder per class; see data/README.md."""
     reading = Reading(targets=targets, on_bad_row=on_bad_row, most_characters=most_characters)
     return DocumentSource(partial(read_text_folder, Path(folder), reading, split_seed=split_seed), reading)
 
 
 def _corpus(reviews: Reviews) -> Corpus:
-    """Generated reviews as sentences of words."""
+    """Converts generated reviews to sentences of words."""
     words = [reviews.vocabulary[number] for number in reviews.words.tolist()]
     ends = reviews.sentence_lengths.cumsum()
     sentences = [" ".join(words[end - size : end]) for end, size in zip(ends, reviews.sentence_lengths, strict=True)]
