@@ -18,11 +18,25 @@ from typing import Any, NoReturn
 
 from zoo.data.lines import LONGEST, Lines, read_lines
 from zoo.data.records import NUL, Fault
-from zoo.data.tables import OnBadRow, Row, Table, check_is_file
+from zoo.data.tables import OnBadRow, Row, Table, check_is_file, read_table
 from zoo.errors import DataError, nearest
 
 _OBJECT = 'Write one object a line: {"name": "value", ...}.'
 _DEEP = Fault("it is nested too deeply", _OBJECT)
+
+
+_ENDINGS = (".csv", ".tsv", ".tab", ".jsonl")
+
+
+def is_table(path: Path) -> bool:
+    """Whether a path is named like a table: CSV, TSV or JSONL, perhaps compressed."""
+    return _ending(path) in _ENDINGS
+
+
+def open_table(path: Path, *, required: Sequence[str], on_bad_row: OnBadRow) -> Table:
+    """Opens a table of any kind; see `JSONTable` and `read_table`."""
+    read = JSONTable if _ending(path) == ".jsonl" else read_table
+    return read(path, required=required, on_bad_row=on_bad_row)
 
 
 class JSONTable(Table):
@@ -96,6 +110,10 @@ class JSONTable(Table):
             return [_cell(found.get(name)) for name in self.columns]
         except RecursionError:
             return _DEEP
+
+
+def _ending(path: Path) -> str:
+    return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
 
 
 def _filled(path: Path, longest: int) -> Iterator[tuple[int, str | Fault]]:

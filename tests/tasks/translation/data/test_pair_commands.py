@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -98,18 +97,6 @@ def test_bad_lines_of_a_trained_models_input(cli: Any) -> None:
     with pytest.warns(UserWarning, match="skipped 1 bad lines"):
         done = cli("predict", checkpoint(), "own.txt", "--on-bad-row=skip")
     assert [row["id"] for row in csv.DictReader(io.StringIO(done.out))] == ["1", "4"]
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [(b"a\n\xff\n", "standard input, line 2: byte 0xff"), (b"\0\n", "line 1: it has NUL"), (b"\n", "has no line")],
-)
-def test_what_is_wrong_with_standard_input_is_named(
-    cli: Any, monkeypatch: pytest.MonkeyPatch, content: bytes, message: str
-) -> None:
-    monkeypatch.setattr(sys, "stdin", type("Input", (), {"buffer": io.BytesIO(content)})())
-    done = cli("predict", checkpoint(), "-")
-    assert (done.code, message in done.err) == (2, True)
 
 
 def test_fine_tuning_says_which_tokenisers_are_kept(cli: Any) -> None:

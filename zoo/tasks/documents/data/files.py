@@ -10,19 +10,18 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from zoo.data.json_lines import JSONTable
+from zoo.data.json_lines import JSONTable, is_table, open_table
 from zoo.data.lines import Lines
 from zoo.data.on_demand import ColumnTexts, Joined
 from zoo.data.records import NUL
 from zoo.data.splits import NONE, SPLITS
-from zoo.data.tables import OnBadRow, Row, RowError, Table, collected, message, read_table, skip_hint
+from zoo.data.tables import OnBadRow, Row, RowError, Table, collected, message, skip_hint
 from zoo.errors import DataError, some_of, warn
 from zoo.tasks.documents.data.corpus import Corpus, Gathered
 from zoo.tasks.documents.labels import Targets
 from zoo.text.markup import without_markup
 
 MOST_CHARACTERS = 1_000_000
-_TABLES = (".csv", ".tsv", ".tab", ".jsonl")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,8 +138,7 @@ def read_texts_at(paths: Sequence[Path], reading: Reading, known: Sequence[str])
     gathered = Gathered(paths[0], reading.targets, known)
     parts: list[Sequence[str]] = []
     for path in paths:
-        kind = Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
-        if path.is_file() and kind in _TABLES:
+        if path.is_file() and is_table(path):
             prefix = f"{path.name}:" if len(paths) > 1 else ""
             parts.append(_table(path, reading, gathered, needs_label=False, prefix=prefix))
             continue
@@ -206,12 +204,7 @@ def read_text(path: Path, most: int) -> str:
 def _table(path: Path, reading: Reading, gathered: Gathered, *, needs_label: bool, prefix: str = "") -> Sequence[str]:
     """Adds the rows of a table to `gathered` and returns their texts."""
     named = [reading.text, *([reading.label] if needs_label else []), *([reading.id] if reading.id else [])]
-    kind = Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
-    table: Table
-    if kind == ".jsonl":
-        table = JSONTable(path, required=named, on_bad_row=reading.on_bad_row)
-    else:
-        table = read_table(path, required=named, on_bad_row=reading.on_bad_row)
+    table = open_table(path, required=named, on_bad_row=reading.on_bad_row)
     lines = Lines(path, reading.cache) if isinstance(table, JSONTable) and reading.cache is not None else None
     texts, numbers = list[str](), array("q")
     seen: dict[str, int] = {}

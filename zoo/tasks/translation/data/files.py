@@ -10,17 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from zoo.data.json_lines import JSONTable
+from zoo.data.json_lines import JSONTable, is_table, open_table
 from zoo.data.lines import Lines, read_lines
 from zoo.data.on_demand import ColumnTexts, Joined, LineTexts
 from zoo.data.records import NUL, Fault
 from zoo.data.splits import NONE, SPLITS, TRAIN
-from zoo.data.tables import Row, RowError, Table, check_is_file, collected, message, read_table, skip_hint
+from zoo.data.tables import Row, RowError, Table, check_is_file, collected, message, skip_hint
 from zoo.errors import DataError, some_of, warn
 from zoo.tasks.translation.data.corpus import Corpus
 from zoo.tasks.translation.data.found import Found, Reading
-
-_TABLES = (".csv", ".tsv", ".tab", ".jsonl")
 
 
 @dataclass(frozen=True)
@@ -55,11 +53,7 @@ def read_pair_table(
         needs_target: Whether there must be translations.
     """
     named = [reading.source, *([reading.target] if needs_target else []), *([reading.id] if reading.id else [])]
-    table: Table
-    if _kind(path) == ".jsonl":
-        table = JSONTable(path, required=named, on_bad_row=reading.on_bad_row)
-    else:
-        table = read_table(path, required=named, on_bad_row=reading.on_bad_row)
+    table = open_table(path, required=named, on_bad_row=reading.on_bad_row)
     lines = Lines(path, cache) if isinstance(table, JSONTable) and cache is not None else None
     found = Found(reading, path, keeps_texts=lines is None)
     numbers = array("q", table.parse(_row_reader(table, reading, found, is_input=split_seed is None)))
@@ -117,11 +111,11 @@ def read_pairs_at(paths: Sequence[Path], reading: Reading, references: Path | No
         reading: The names of the columns, and what is left out.
         references: The file with the translations of the one text file.
     """
-    if references is not None and (len(paths) > 1 or _kind(paths[0]) in _TABLES):
+    if references is not None and (len(paths) > 1 or is_table(paths[0])):
         raise DataError(f"{references}: references belong to one text file; a table has them in a column.")
     parts = []
     for path in paths:
-        if _kind(path) in _TABLES:
+        if is_table(path):
             parts.append(read_pair_table(path, reading, cache=None, split_seed=None, needs_target=False))
         else:
             parts.append(read_pair_files({"": Aligned(path, references)}, reading, cache=None, split_seed=None))
@@ -255,7 +249,3 @@ def _joined(parts: Sequence[Corpus], paths: Sequence[Path]) -> Corpus:
 def _columns(reading: Reading) -> dict[str, str]:
     """Side -> the name of its column."""
     return {"source": reading.source, "target": reading.target, "alignment": reading.alignment}
-
-
-def _kind(path: Path) -> str:
-    return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
