@@ -1,4 +1,4 @@
-"""From a decoder to texts: greedy and beam search, sampling, ensembles, and the forced pass that maps come from."""
+"""Generates texts with a decoder: greedy and beam search, sampling, ensembles, and the forced pass for maps."""
 
 from zoo.lazy import exports
 

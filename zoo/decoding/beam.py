@@ -20,14 +20,15 @@ from zoo.decoding.search import Candidates, search
 
 @dataclass(frozen=True)
 class BeamSearch:
-    """Keeps the `width` most probable hypotheses of each sentence, of one length, and ranks those that have ended.
+    """Keeps the `width` most probable hypotheses of each sentence at each length, and ranks those that have ended.
 
-    A hypothesis that ends keeps its place in the beam, so that one place is greedy search under every ranking. The
-    search of a sentence stops when all places are taken, when the largest length is reached, or when no hypothesis that
-    goes on can be ranked among the `best` (`Ranking.bound`): the result is the same as without that last rule. A
-    sentence that has stopped leaves the batch. If nothing has ended, the result has the best unfinished hypotheses.
+    A hypothesis that ends keeps its place in the beam, so that a beam of one place is greedy search, whatever the
+    ranking. The search for a sentence stops when ended hypotheses take all places, when the largest length is reached,
+    or when no hypothesis that goes on can be ranked among the `best` (`Ranking.bound`). This last rule does not change
+    the result. A sentence that has stopped leaves the batch. If no hypothesis has ended, the result has the best
+    unfinished ones.
 
-    Nothing depends on the other sentences of a batch.
+    The result does not depend on the other sentences of a batch.
 
     Args:
         width: Number of hypotheses that are kept.
@@ -61,7 +62,7 @@ class BeamSearch:
             source: Argument of `decoder.start`.
             begin: First token that the decoder reads for each sentence.
             end: Token that ends a hypothesis.
-            longest: Largest number of tokens, the end included; for all sentences, or for each.
+            longest: Largest number of tokens, including the end; one for all sentences, or one for each.
         """
         return search(
             decoder,
@@ -82,7 +83,7 @@ class BeamSearch:
         following: Float[Tensor, "b w v"],
         sentences: Int[Tensor, " b"],
     ) -> Candidates:
-        # the best of all continuations are among the best of each hypothesis
+        # the best continuations overall are among the best ones of each hypothesis
         highest, token = _highest(following, min(self.width, following.shape[2]))
         log_probability = (total.unsqueeze(2) + highest).flatten(1)
         log_probability, index = log_probability.topk(min(self.width, log_probability.shape[1]), 1)

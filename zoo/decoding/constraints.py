@@ -1,4 +1,4 @@
-"""Tokens that a hypothesis may not go on with."""
+"""Forbids tokens in the continuation of a hypothesis."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Constraints:
 
     Args:
         shortest: Smallest number of tokens before the end.
-        unrepeated: Number n of tokens in a row that may not occur twice in a hypothesis. Default: all may.
-        never: Tokens that are never generated, padding for example.
+        unrepeated: Length n of the n-grams that may not occur twice in a hypothesis. Default: all n-grams may.
+        never: Tokens that are never generated, such as padding.
     """
 
     shortest: Natural = 0
@@ -38,7 +38,9 @@ class Constraints:
         """Returns the logits of the next tokens with minus infinity at those that are forbidden.
 
         Args:
-            history: The tokens so far.
+            logits: Logits, or log-probabilities, of the next tokens.
+            history: Tokens of each hypothesis so far.
+            end: Token that ends a hypothesis.
         """
         never = [*self.never, *([end] if history.shape[2] < self.shortest else [])]
         if never:
@@ -53,7 +55,7 @@ ANYTHING = Constraints()
 
 
 def _repeating(history: Int[Tensor, "b w t"], count: int, vocabulary: int) -> Bool[Tensor, "b w v"]:
-    """Marks the tokens that would end a run of `count` tokens which the history has already."""
+    """Returns a mask of the tokens that would complete a run of `count` tokens which the history has already."""
     runs = history.unfold(2, count, 1)
     begun = history[..., history.shape[2] - count + 1 :].unsqueeze(2)
     same = (runs[..., :-1] == begun).all(-1)

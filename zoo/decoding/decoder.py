@@ -1,4 +1,4 @@
-"""The interface of a decoder: all that searches, samplers, ensembles and the forced pass ask of a model."""
+"""The interface between models that generate and search, sampling, ensembles and the forced pass."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ State = TypeVar("State")
 
 
 class Decoder(Protocol[Source, State]):
-    """Predicts the next token of every hypothesis. A sentence is whatever the output is read from: also a recording.
+    """Predicts the next token of every hypothesis. "Sentence" stands for any input of a text, such as a recording.
 
     A state is a value that is never stored on a module: an operation returns a new one, and the old one stays valid.
-    It holds b sentences with w hypotheses each. What belongs to the source is best kept once for each sentence, because
-    its hypotheses can attend to it side by side: see `DecoderState` and `MultiHead.look` of the core.
+    It holds b sentences with w hypotheses each. Tensors of the source are best stored once for each sentence, because
+    all its hypotheses can attend to them together: see `DecoderState` and `MultiHead.look` of the core.
 
-    Optional methods: `whole(source, tokens (b,n)) -> logits (b,n,v)` computes all steps in one pass, as in training,
-    and `forced` then calls it. `covered(state) -> weights (b,w,k)` returns the weight that each place of the source has
-    had in all steps of a hypothesis, and 1 or more at padding; rankings with a coverage penalty need it.
+    There are two optional methods. `whole(source, tokens (b,n)) -> logits (b,n,v)` computes all steps in one pass, as
+    in training; `forced` calls it if it exists. `covered(state) -> weights (b,w,k)` returns the total weight of each
+    place of the source over all steps of a hypothesis, and at least 1 at padding; rankings with a coverage penalty need
+    it.
     """
 
     def start(self, source: Source) -> State:
@@ -40,12 +41,12 @@ class Decoder(Protocol[Source, State]):
         ...
 
     def select(self, state: State, sentences: Int[Tensor, " s"]) -> State:
-        """Returns the state of the selected sentences, each with all of its hypotheses; one may be selected twice."""
+        """Returns the state of the selected sentences with all their hypotheses; a sentence may be selected twice."""
         ...
 
 
 def covered(decoder: Any, state: Any) -> Float[Tensor, "b w k"]:
-    """Returns the weight that each place of the source has had, or refuses a decoder that does not know it."""
+    """Returns the total weight of each place of the source, or refuses a decoder without the method `covered`."""
     if not hasattr(decoder, "covered"):
         raise ValueError(f"a coverage penalty needs the method `covered` of {type(decoder).__name__}, which has none")
     return decoder.covered(state)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Several decoders that predict together."""
+"""Ensembles of decoders."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Ensemble:
     """A decoder that combines the predictions of several decoders with one vocabulary.
 
     Args:
-        members: The decoders; all of them read the same source.
-        combine: `mean_probability` or `mean_log_probability`.
+        members: Decoders, which all read the same source.
+        combine: Combination of predictions: `mean_probability` or `mean_log_probability`.
     """
 
     def __init__(self, members: Sequence[Decoder[Any, Any]], combine: Combine = mean_probability) -> None:

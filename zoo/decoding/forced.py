@@ -1,4 +1,4 @@
-"""The forced pass: a decoder reads given texts, for their probabilities and for maps of their attention."""
+"""The forced pass: a decoder reads given texts, which yields their probabilities and maps of its attention."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from zoo.decoding.decoder import Decoder
 def forced(
     decoder: Decoder[Any, Any], source: Any, begin: Int[Tensor, " b"], targets: Sequence[Sequence[int]]
 ) -> Float[Tensor, "b n"]:
-    """Returns the log-probability of every target token, and zero behind the last one of a sentence.
+    """Returns the log-probability of every target token, and zero after the last token of a sentence.
 
-    Maps, alignments and explanations are recorded here: `with record(model): forced(...)`. A recording of a search has
-    the rows of hypotheses that were given up, in an order that changes from step to step.
+    Maps, alignments and explanations are recorded in this pass: `with record(model): forced(...)`. A recording of a
+    search would have rows of abandoned hypotheses, in an order that changes from step to step.
 
-    Gradients pass through. A decoder with `whole` computes all steps at once, and a site then records one map for all
-    target positions; otherwise it records one for each step.
+    The result can be differentiated. If the decoder has the method `whole`, all steps are computed at once, and a site
+    records one map for all target positions; otherwise it records one map for each step.
 
     Args:
         decoder, source, begin: See `BeamSearch.__call__`.
-        targets: The tokens of each sentence, with the end: `Hypothesis.target(end)`.
+        targets: Tokens of each sentence, including the end: `Hypothesis.target(end)`.
     """
     if len(targets) != len(begin):
         raise ValueError(f"there are {len(begin)} sentences and {len(targets)} targets: give one for each sentence")
     longest = max(map(len, targets), default=0)
-    # a sentence goes on reading its first token behind its last one; these steps are computed and not used
+    # after its last token a sentence reads its first one again; these steps are computed but not used
     rows = [[*each, *[-1] * (longest - len(each))] for each in targets]
     tokens = torch.tensor(rows, dtype=torch.long, device=begin.device).view(len(begin), longest)
     is_real = tokens >= 0

@@ -1,4 +1,4 @@
-"""Rules that rank hypotheses of different lengths, and the bound that says when a search may stop."""
+"""Rules that rank hypotheses of different lengths, and the bound that decides when a search may stop."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ _LEAST_COVERED = 1e-12
 
 
 class LengthRule(Protocol):
-    """Divides a log-probability. It is positive and never falls as the length grows, which `Ranking.bound` needs."""
+    """The divisor of a log-probability, which depends on the length of the hypothesis.
+
+    `Ranking.bound` needs it to be positive, and not to fall as the length grows.
+    """
 
     def __call__(self, length: Float[Tensor, "..."]) -> Float[Tensor, "..."]: ...
 
 
 @dataclass(frozen=True)
 class NoLength:
-    """1: hypotheses are ranked by their probability, which favours short ones."""
+    """Divides by 1: hypotheses are ranked by their probability, which favours short ones."""
 
     def __call__(self, length: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         return length.new_ones(length.shape)
@@ -29,7 +32,7 @@ class NoLength:
 
 @dataclass(frozen=True)
 class AverageLength:
-    """The number of tokens: hypotheses are ranked by the mean log-probability of a token."""
+    """Divides by the number of tokens: hypotheses are ranked by the mean log-probability of a token."""
 
     def __call__(self, length: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         return length.clamp(min=1.0)
@@ -37,10 +40,10 @@ class AverageLength:
 
 @dataclass(frozen=True)
 class GNMTLength:
-    """((5 + length) / 6)^alpha (Wu et al. 2016, eq. 14).
+    """Divides by ((5 + length) / 6)^alpha (Wu et al. 2016, eq. 14).
 
     Args:
-        alpha: 0.2 in the paper with its coverage penalty; 0.6 is usual without one.
+        alpha: Exponent: 0.2 in the paper, with its coverage penalty; 0.6 is usual without one.
     """
 
     alpha: NotNegative = 0.6
@@ -55,14 +58,14 @@ class GNMTLength:
 
 @dataclass(frozen=True)
 class Ranking:
-    """log P(Y | X) / length(|Y|) + coverage sum_k log min(c_k, 1), with c_k the total weight of place k of the source.
+    """Scores hypotheses by log P(Y | X) / length(|Y|) + coverage sum_k log min(c_k, 1) (Wu et al. 2016, eq. 14).
 
-    The rule of Wu et al. 2016 (eq. 14). |Y| counts the end. The search keeps the hypotheses of the highest probability;
-    the rule ranks those that have ended.
+    c_k is the total weight of place k of the source, and |Y| includes the end. The search keeps the most probable
+    hypotheses; this score ranks those that have ended.
 
     Args:
-        length: The divisor.
-        coverage: beta, weight of the coverage penalty (0.2 in the paper). Default: none.
+        length: Divisor of the log-probability.
+        coverage: beta, the weight of the coverage penalty (0.2 in the paper). Default: no penalty.
     """
 
     length: LengthRule = NoLength()
@@ -75,7 +78,7 @@ class Ranking:
     def score(
         self, log_probability: Float[Tensor, " n"], length: int, covered: Float[Tensor, "n k"] | None
     ) -> Float[Tensor, " n"]:
-        """Returns the scores of hypotheses of one length; `covered` is needed with a coverage penalty alone."""
+        """Returns the scores of hypotheses of one length; only a coverage penalty needs `covered`."""
         score = log_probability / self.length(log_probability.new_tensor(float(length)))
         if self.coverage == 0.0:
             return score
@@ -83,9 +86,9 @@ class Ranking:
         return score + self.coverage * covered.to(score).clamp(_LEAST_COVERED, 1.0).log().sum(-1)
 
     def bound(self, log_probability: Float[Tensor, " n"], longest: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
-        """Returns the highest score that a hypothesis can reach by further tokens.
+        """Returns the highest score that a hypothesis can reach with further tokens.
 
-        No token raises the probability, no length divides it by more than the largest, and no penalty is above zero.
+        Tokens do not raise the probability, the largest length has the largest divisor, and penalties are not positive.
         """
         return log_probability / self.length(longest.to(log_probability))
 

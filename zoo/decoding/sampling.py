@@ -20,17 +20,17 @@ from zoo.decoding.search import Candidates, search
 
 @dataclass(frozen=True)
 class Sampling:
-    """Draws tokens from softmax(logits / temperature), cut to the most probable ones.
+    """Draws tokens from softmax(logits / temperature), optionally from the most probable ones only.
 
-    Every sentence has a generator of its own: what is drawn depends on its seed, and on nothing else in the batch. A
-    draw does not depend on the number of draws.
+    Every draw has a generator of its own, so that it depends on the seed of its sentence and on its number, but not on
+    the rest of the batch or on the number of draws.
 
     Args:
         draws: Number of hypotheses for each sentence.
-        temperature: Below 1 the probable tokens are drawn more often, above 1 the improbable ones.
+        temperature: Divisor of the logits. Below 1 probable tokens are drawn more often, above 1 improbable ones.
         top_k: Number of tokens, the most probable ones, that may be drawn. Default: all.
-        top_p: The fewest tokens that have this probability together may be drawn (Holtzman et al. 2020, eq. 2-3).
-            Applied after `top_k`. Default: all.
+        top_p: Probability p: only the smallest set of tokens with a total probability of at least p may be drawn
+            (Holtzman et al. 2020, eq. 2-3). It is applied after `top_k`. Default: all tokens.
         constraints: Tokens that are forbidden.
     """
 
@@ -93,9 +93,9 @@ class Sampling:
         return [drawn[first : first + self.draws] for first in range(0, len(drawn), self.draws)]
 
     def _drawn(self, following: Float[Tensor, "b v"], numbers: Float[Tensor, " b"]) -> Int[Tensor, " b"]:
-        """Returns the tokens at which the cumulative probability exceeds the numbers.
+        """Returns the first token at which the cumulative probability exceeds each of the numbers.
 
-        Probabilities are added in the order of the vocabulary: sorted by size, equal ones could change places.
+        Probabilities are added in the order of the vocabulary, because sorting could exchange equal ones.
         """
         probabilities = (following.double() / self.temperature).softmax(-1).nan_to_num()
         if self.top_k is not None and self.top_k < probabilities.shape[1]:
@@ -113,5 +113,5 @@ class Sampling:
 
 
 def _mixed(seed: int, draw: int) -> int:
-    """Returns a seed for a draw: a multiple of an odd number close to the golden ratio of 2^63 is added."""
+    """Returns the seed of a draw: that of the sentence, plus a multiple of an odd number near 2^63 / golden ratio."""
     return (seed + draw * 0x4F1BBCDCBFA53E0B) % 2**63

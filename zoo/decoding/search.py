@@ -1,4 +1,4 @@
-"""The loop that beam search, greedy search and sampling share: what differs is how candidates are chosen."""
+"""The loop of beam search, greedy search and sampling, which differ only in how they choose candidates."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class Candidates(NamedTuple):
     """Hypotheses with one more token, best first."""
 
     log_probability: Float[Tensor, "b c"]
-    """Minus infinity where there is no candidate."""
+    """Log-probability of each candidate; minus infinity if there is none."""
     origin: Int[Tensor, "b c"]
-    """Number of the hypothesis that goes on."""
+    """Index of the hypothesis that each candidate extends."""
     token: Int[Tensor, "b c"]
 
 
@@ -30,9 +30,9 @@ class Choose(Protocol):
     """Chooses candidates for each sentence.
 
     Args:
-        total: Log-probabilities of the hypotheses; minus infinity where a sentence has fewer than others.
+        total: Log-probabilities of the hypotheses; minus infinity if a sentence has fewer hypotheses than others.
         following: Log-probabilities of the next tokens, minus infinity at forbidden ones.
-        sentences: Numbers of the sentences that are left.
+        sentences: Indices of the sentences that are left.
     """
 
     def __call__(
@@ -104,7 +104,7 @@ def search(
 
 
 class Found:
-    """The hypotheses that have been found for each sentence, and the score that another one must beat."""
+    """The hypotheses that have been found for each sentence, and the score that further ones must exceed."""
 
     def __init__(self, sentences: int, best: int, ranking: Ranking, decoder: Decoder[Any, Any]) -> None:
         self.best, self.ranking, self.decoder = best, ranking, decoder
@@ -125,10 +125,13 @@ class Found:
         """Adds some of the candidates.
 
         Args:
-            which: The candidates to add.
-            history: The tokens before the last.
-            state: State of the decoder after the step that made the candidates; `origin` numbers its hypotheses.
-            length: Number of tokens, the last included.
+            candidates: Candidates of each sentence.
+            which: Mask of the candidates to add.
+            history: Tokens of the hypotheses that candidates extend.
+            sentences: Index of each row's sentence.
+            state: State of the decoder after the step that made the candidates; its hypotheses are those of `history`.
+            length: Number of tokens of a candidate.
+            ended: True if the last token of the candidates is the end.
         """
         rows, columns = which.nonzero(as_tuple=True)
         if not len(rows):
@@ -146,25 +149,25 @@ class Found:
                 self._least[sentence] = self.best_of(sentence)[-1].score
 
     def best_of(self, sentence: int) -> list[Hypothesis]:
-        """Returns the best hypotheses of a sentence; of equal scores the one that was found first."""
+        """Returns the best hypotheses of a sentence, best first; if scores are equal, in the order they were found."""
         return sorted(self.hypotheses[sentence], key=lambda each: -each.score)[: self.best]
 
     def least(self, sentences: Int[Tensor, " b"]) -> Float[Tensor, " b"]:
-        """Returns the lowest score among the best of each sentence; minus infinity if there are too few."""
+        """Returns the lowest score among the `best` of each sentence; minus infinity if it has fewer."""
         scores = [self._least[number] for number in sentences.tolist()]
         return torch.tensor(scores, dtype=torch.float64, device=sentences.device)
 
     def nothing(self, sentences: Int[Tensor, " b"]) -> Bool[Tensor, " b"]:
-        """Marks the sentences for which nothing has been found."""
+        """Returns a mask of the sentences for which nothing has been found."""
         empty = [not self.hypotheses[number] for number in sentences.tolist()]
         return torch.tensor(empty, dtype=torch.bool, device=sentences.device)
 
 
 def _narrowed(chosen: Candidates, lives: Bool[Tensor, "b c"], hypotheses: int) -> tuple[Candidates, bool]:
-    """Keeps the candidates that go on, in as many columns as the sentence with most of them needs.
+    """Keeps the candidates that go on, in as many columns as the sentence with the most of them needs.
 
     Returns:
-        The candidates, and True if they are the hypotheses that there were, in the same order.
+        The candidates, and True if they extend the same hypotheses as before in the same order.
     """
     columns = int(lives.sum(1).max())
     order = (~lives).to(torch.uint8).argsort(stable=True, dim=1)[:, :columns]

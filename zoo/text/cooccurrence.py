@@ -1,4 +1,4 @@
-"""Word vectors from the texts themselves: words that stand in similar company have similar vectors."""
+"""Learns word vectors from co-occurrences: words that occur near the same words have similar vectors."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from jaxtyping import Float32, Int
 from scipy import sparse
 
 _PART = 1 << 20
-"""Words of the texts that are counted at a time."""
+"""Minimum number of words whose co-occurrences are counted at once."""
 _SMOOTHING = 0.75
+"""Exponent of the counts of context words (Levy, Goldberg & Dagan 2015, section 3)."""
 
 
 def corpus_vectors(
     texts: Iterable[Sequence[int]], *, words: int, dim: int, window: int = 5, seed: int = 0
 ) -> Float32[np.ndarray, "words dim"]:
-    """Returns vectors of length 1, and zeros for words that have no company.
+    """Returns vectors of length 1, and zeros for words without co-occurrences.
 
-    They are U sqrt(S) of the truncated SVD of the matrix of positive pointwise mutual information (Levy & Goldberg
-    2014, sections 3.2 and 4), with smoothed counts of contexts and nearer words counting more (Levy, Goldberg & Dagan
-    2015, section 3).
+    They are the rows of U sqrt(S) of the truncated SVD of the matrix of positive pointwise mutual information (Levy &
+    Goldberg 2014, sections 3.2 and 4). Counts of contexts are smoothed, and nearer words count more (Levy, Goldberg &
+    Dagan 2015, section 3).
 
     Args:
-        texts: The numbers of the words of each text, in order.
+        texts: Vocabulary indices of the words of each text, in order.
         words: Size of the vocabulary.
         dim: Width of a vector, less than `words`.
-        window: Distance up to which words keep company; at distance d they count (window - d + 1) / window.
-        seed: Of the approximate SVD (Halko et al. 2011).
+        window: Maximum distance of co-occurring words; at distance d they count (window - d + 1) / window.
+        seed: Seed of the approximate SVD (Halko et al. 2011).
     """
     from sklearn.utils.extmath import randomized_svd  # takes a second to import
 
@@ -46,7 +47,7 @@ def corpus_vectors(
 
 
 def _parts(texts: Iterable[Sequence[int]]) -> Iterator[tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]]:
-    """Yields the words of some texts, and the number of each word's text."""
+    """Yields the words of some texts, and the index of each word's text."""
     kept: list[Sequence[int]] = []
     size = 0
     for text in texts:
@@ -65,7 +66,7 @@ def _joined(texts: Sequence[Sequence[int]]) -> tuple[Int[np.ndarray, " n"], Int[
 
 
 def _counted(words: Int[np.ndarray, " n"], texts: Int[np.ndarray, " n"], size: int, window: int) -> Any:
-    """How often each two words stand near each other in one text, in either order."""
+    """Counts the weighted co-occurrences of each pair of words in a text, in either order."""
     found = sparse.csr_matrix((size, size), dtype=np.float32)
     for distance in range(1, min(window, len(words) - 1) + 1):
         same = texts[:-distance] == texts[distance:]
@@ -76,7 +77,7 @@ def _counted(words: Int[np.ndarray, " n"], texts: Int[np.ndarray, " n"], size: i
 
 
 def _information(counts: Any) -> Any:
-    """max(0, log p(word, context) / (p(word) p(context))) of each pair that occurs."""
+    """Computes max(0, log p(word, context) / (p(word) p(context))) for each pair that occurs."""
     of_words = np.asarray(counts.sum(1)).ravel()
     of_contexts = of_words**_SMOOTHING
     of_contexts = of_contexts / max(of_contexts.sum(), 1.0)

@@ -1,4 +1,4 @@
-"""Word and character error rates, with texts aligned by jiwer."""
+"""Word and character error rates; jiwer aligns the texts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _ErrorRate(ABC):
     compared: ClassVar[str]
 
     def sums(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
-        """The numbers of correct, substituted, deleted and inserted units."""
+        """Returns the numbers of correct, substituted, deleted and inserted units."""
         if len(hypotheses) != len(references) or any(len(each) != 1 for each in references):
             raise DataError("an error rate compares each text with one reference")
         if not hypotheses:

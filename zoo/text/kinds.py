@@ -1,4 +1,4 @@
-"""Tokenisers by the names of their kinds: new ones, and those of checkpoints."""
+"""Makes tokenisers by the name of their kind, and restores those of checkpoints."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_state(state: Any, form: Any, what: str) -> None:
     """Refuses a state that does not have its form.
 
     Raises:
-        CheckpointError: The message says where it differs first.
+        CheckpointError: The state differs from the form. The message names the first difference.
     """
     try:
         expect(state, form, what)
@@ -40,9 +40,9 @@ def new_tokeniser(kind: Kind, *, lower: bool, subwords: int) -> Tokeniser:
     """Makes a tokeniser that has learned nothing yet.
 
     Args:
-        kind: The name of the kind.
-        lower: Whether texts are converted to lower case.
-        subwords: The most subwords, if it makes them.
+        kind: Name of the kind.
+        lower: If True, texts are converted to lower case.
+        subwords: Maximum number of subwords, if `kind` is subwords.
     """
     if kind == "subwords":
         return Subwords(size=subwords, lower=lower)

@@ -25,9 +25,10 @@ class PlainText:
 
     text: str
     starts: list[int]
-    """The position of each part's first character."""
+    """Position of each part's first character."""
     origins: list[Span]
-    """The span of each part in the original. A span of the part's length maps by character, another one as a whole."""
+    """Span of each part in the original. If it has the length of the part, characters correspond one by one; if not,
+    each character of the part corresponds to the whole span."""
 
     def origin(self, start: int, end: int) -> Span:
         """Returns the span in the original of the characters from `start` to `end`."""
@@ -46,7 +47,7 @@ class PlainText:
 
 
 def without_markup(text: str) -> PlainText:
-    """Replaces tags that end a line by line breaks and entities by their characters, and removes other tags.
+    """Replaces tags that end a line by line breaks and entities by their characters; removes other tags.
 
     Only names of HTML tags count as tags: `a < b`, `<3` and `<unk>` are text.
     """
@@ -73,5 +74,5 @@ def without_markup(text: str) -> PlainText:
 
 
 def _is_text(said: str) -> bool:
-    """Whether an entity's characters are neither NUL nor single surrogates."""
+    """Returns True if the characters of an entity are neither NUL nor single surrogates."""
     return not any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in said)

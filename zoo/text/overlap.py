@@ -1,4 +1,4 @@
-"""BLEU and chrF by sacrebleu (Post 2018, 'A call for clarity in reporting BLEU scores')."""
+"""BLEU and chrF, computed by sacrebleu (Post 2018, 'A call for clarity in reporting BLEU scores')."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _ORDER = 4
 
 
 class BLEU:
-    """BLEU (Papineni et al. 2002) with n-grams of up to four words, in 0..100, and BLEU-1 to BLEU-3.
+    """BLEU (Papineni et al. 2002) with n-grams of up to four words, from 0 to 100, and BLEU-1 to BLEU-3.
 
     Args:
-        lowercase: Ignores case.
-        tokenize: The tokeniser of sacrebleu; "none" for texts whose tokens are separated by spaces already.
+        lowercase: If True, case is ignored.
+        tokenize: Tokeniser of sacrebleu; "none" if spaces separate the tokens of the texts already.
     """
 
     size = 2 + 2 * _ORDER
@@ -32,7 +32,7 @@ class BLEU:
         self._metric = bleu.BLEU(lowercase=lowercase, tokenize=tokenize, force=True)
 
     def sums(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
-        """Words of hypotheses, words of references, then matching n-grams and n-grams of hypotheses for n = 1 to 4."""
+        """Counts words of hypotheses and of references, then matching n-grams and n-grams of hypotheses, n = 1 to 4."""
         return _summed(self._metric, hypotheses, references, self.size)
 
     def figures(self, sums: Sequence[float]) -> Mapping[str, float]:
@@ -58,11 +58,11 @@ class BLEU:
 
 
 class CHRF:
-    """chrF (Popović 2015): the F-score of n-grams of up to six characters, in 0..100.
+    """chrF (Popović 2015): the F-score of n-grams of up to six characters, from 0 to 100.
 
     Args:
-        word_order: The longest n-grams of words that count too; 2 gives chrF++ (Popović 2017).
-        lowercase: Ignores case.
+        word_order: Length of the longest n-grams of words that are included; 2 gives chrF++ (Popović 2017).
+        lowercase: If True, case is ignored.
     """
 
     def __init__(self, *, word_order: int = 0, lowercase: bool = False) -> None:
@@ -72,13 +72,13 @@ class CHRF:
         self.size = 3 * (self._metric.char_order + word_order)
 
     def sums(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
-        """N-grams of hypotheses, n-grams of references and matching n-grams, for each order."""
+        """Counts n-grams of hypotheses, n-grams of references and matching n-grams, for each order."""
         return _summed(self._metric, hypotheses, references, self.size)
 
     def figures(self, sums: Sequence[float]) -> Mapping[str, float]:
         if not any(sums):
             return {"chrf": math.nan}
-        # sacrebleu has no public method for sums; it sums over sentences itself, so these count as one sentence
+        # sacrebleu has no public method that takes sums; it adds up sentences, so the sums are passed as one sentence
         return {"chrf": float(self._metric._aggregate_and_compute([[int(each) for each in sums]]).score)}
 
     def signature(self) -> str:
@@ -99,7 +99,7 @@ def _summed(metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequ
 
 
 def _signature(metric: Metric) -> str:
-    """sacrebleu's signature, without the number of references, which is not known here."""
+    """Returns sacrebleu's signature without the number of references, which is not known here."""
     metric.num_refs = 1
     parts = str(metric.get_signature()).split("|")
     return "|".join(part for part in parts if not part.startswith("nrefs:"))

@@ -15,16 +15,17 @@ _KINDS = ("rouge_1", "rouge_2", "rouge_l")
 
 
 class ROUGE:
-    """ROUGE-1, ROUGE-2 and ROUGE-L as F1, in 0..1, averaged over texts.
+    """ROUGE-1, ROUGE-2 and ROUGE-L as F1, from 0 to 1, averaged over texts.
 
-    If a text has several references, the best counts, for each of the three. Words are lower-cased runs of letters and
-    digits, without stemming. This equals the package rouge-score on English texts; that drops letters other than a-z.
+    If a text has several references, each of the three takes the best one. Words are lower-case runs of letters and
+    digits, without stemming. On English texts the scores equal those of the package rouge-score, which drops letters
+    other than a-z.
     """
 
     size = 1 + len(_KINDS)
 
     def sums(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
-        """The number of texts, and the three sums of F1."""
+        """Returns the number of texts and the three sums of F1."""
         if len(hypotheses) != len(references) or not all(references):
             raise DataError(f"{len(hypotheses)} texts for {len(references)} lists of references, each of one or more")
         totals = [0.0] * len(_KINDS)

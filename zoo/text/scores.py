@@ -16,10 +16,10 @@ from typing import Protocol
 
 
 class Score(Protocol):
-    """A comparison of texts with references."""
+    """A score of texts against references."""
 
     size: int
-    """The number of sums."""
+    """Number of sums."""
 
     def sums(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
         """Returns the sums of some texts, each with one or more references; zeros if there are no texts.
@@ -32,7 +32,7 @@ class Score(Protocol):
         """Returns the score and its parts by name; NaN if nothing was counted."""
 
     def signature(self) -> str:
-        """Describes the protocol; to be stored with the figures."""
+        """Returns a description of the protocol, to be stored with the figures."""
 
 
 def added(first: Sequence[float], second: Sequence[float]) -> list[float]:

@@ -11,8 +11,8 @@ def sentence_spans(text: str, language: str = "en") -> list[Span]:
     """Returns the span of each sentence, without surrounding white space. HTML in the text is ignored.
 
     Args:
-        text: The text, which may have HTML tags and entities.
-        language: The language code, such as en, de or fr, which decides on abbreviations.
+        text: Text, which may have HTML tags and entities.
+        language: Language code, such as en, de or fr, which decides on abbreviations.
 
     Raises:
         DataError: The text has single surrogates.

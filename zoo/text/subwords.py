@@ -1,8 +1,8 @@
 """Subwords by byte pair encoding (Sennrich et al. 2016, 'Neural machine translation of rare words with subword units').
 
 The smallest pieces are bytes, so that no token is unknown and decoding restores every text. A checkpoint holds only the
-pieces and the merges. This module alone defines how texts are split into words before, so that no regular expression
-from a stranger's checkpoint is run.
+pieces and the merges. The regular expression that first splits texts into words is not part of it, so that no
+expression from a stranger's checkpoint is run.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _SAME = (*range(33, 127), *range(161, 173), *range(174, 256))
 _LETTERS = {chr(byte): byte for byte in _SAME} | {
     chr(_BYTES + number): byte for number, byte in enumerate(sorted({*range(_BYTES)}.difference(_SAME)))
 }
-"""The byte that each letter of a piece stands for."""
+"""The byte for which each letter of a piece stands."""
 _SPACES = regex.compile(r"\s*")
-# A word includes the one space before it.
+# a word includes the single space before it
 _WORDS = "|".join(f" ?{kind}" for kind in WORD.split("|"))
 _PARTS = "|".join([_WORDS, r"\s+(?!\S)", r"\s+"])
 _SPACED_WORD = regex.compile(_WORDS)
@@ -39,12 +39,13 @@ _SPACED_WORD = regex.compile(_WORDS)
 class Subwords:
     """Splits words into pieces; frequent words are one piece. `decode` restores the text, except for case if `lower`.
 
-    Pieces are written in letters that stand for bytes. Show the characters at a token's span instead.
+    The names of pieces are not readable, because their letters stand for bytes: to show a token, take the characters at
+    its span.
 
     Args:
-        size: The most pieces, 256 of which are the bytes.
-        min_count: How often a pair of pieces must occur to become one piece.
-        lower: Converts texts to lower case.
+        size: Maximum number of pieces, of which 256 are the bytes.
+        min_count: Minimum number of occurrences of a pair of pieces that is merged.
+        lower: If True, texts are converted to lower case.
     """
 
     def __init__(self, *, size: int = 8000, min_count: int = 2, lower: bool = False) -> None:
@@ -61,7 +62,7 @@ class Subwords:
         self._tokeniser: Tokenizer | None = None
 
     def fit(self, texts: Iterable[str]) -> Self:
-        """Learns from these texts; their order does not matter."""
+        """Learns pieces from texts, whose order does not matter."""
         from tokenizers.trainers import BpeTrainer
 
         made = _tokeniser(self.lower, [], [])
@@ -80,7 +81,7 @@ class Subwords:
             raise RuntimeError("these subwords have learned nothing yet: call fit first")
         try:
             found = self._tokeniser.encode(f" {text}", add_special_tokens=False)
-        except TypeError as error:  # how the library refuses what is not UTF-8
+        except TypeError as error:  # the library's error for text that cannot be encoded as UTF-8
             raise DataError("the text has half of a surrogate pair, which is not a character") from error
         spans = [_without_space(text, start - 1, end - 1) for start, end in found.offsets]
         filled = [word for word, (start, end) in zip(found.word_ids, spans, strict=True) if start < end]
@@ -118,7 +119,7 @@ class Subwords:
 
 
 def _tokeniser(lower: bool, pieces: Sequence[str], merges: Sequence[str]) -> Tokenizer:
-    # The library's threads would deadlock in forked workers, and one text at a time does not use them.
+    # the library's threads would deadlock in forked workers, and are of no use for one text at a time
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from tokenizers import Regex, Tokenizer, normalizers, pre_tokenizers
     from tokenizers.models import BPE
@@ -157,7 +158,7 @@ def _halves(merge: str) -> tuple[str, str]:
 
 
 def _check(pieces: Sequence[str], merges: Sequence[str]) -> None:
-    """Refuses pieces and merges that training cannot produce, with which characters could be lost."""
+    """Refuses pieces and merges that training cannot produce, because they could lose characters."""
     known, letters = set(pieces), set(_alphabet())
     for holds, what in (
         (_BYTES <= len(pieces) <= _LARGEST, f"{len(pieces):,} pieces, not {_BYTES} to {_LARGEST:,}"),

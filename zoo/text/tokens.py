@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 Span = tuple[int, int]
-"""The positions of the first character, and of the one after the last."""
+"""Position of the first character, and of the one after the last."""
 
 NO_WORD = -1
-"""The word number of white space."""
+"""Word number of white space."""
 
 
 @dataclass(frozen=True)
@@ -18,11 +18,11 @@ class Tokens:
     """The tokens of a text, in order."""
 
     names: list[str]
-    """The tokens, as in the vocabulary."""
+    """Tokens as in the vocabulary."""
     spans: list[Span]
-    """The span of each token in the text. White space around words is not part of it."""
+    """Span of each token in the text, without white space around words."""
     words: list[int]
-    """The number of each token's word, from 0, or `NO_WORD`."""
+    """Number of each token's word, from 0, or `NO_WORD`."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -39,10 +39,10 @@ class Tokens:
 
 
 class Tokeniser(Protocol):
-    """Splits texts into tokens. A tokeniser that is restored from its `state` splits them in the same way."""
+    """Splits texts into tokens. A tokeniser restored from its `state` gives the same tokens."""
 
     def fit(self, texts: Iterable[str]) -> Tokeniser:
-        """Returns a tokeniser that has learned from these texts, or itself if it does not learn."""
+        """Returns a tokeniser learned from the texts, or `self` if the kind does not learn."""
 
     def encode(self, text: str) -> Tokens:
         """Splits a text."""
@@ -51,13 +51,13 @@ class Tokeniser(Protocol):
         """Joins tokens to a text."""
 
     def words(self, names: Sequence[str]) -> list[int]:
-        """Returns the number of each token's word, from 0, or `NO_WORD`, in the text that `decode` makes of them.
+        """Returns the number of each token's word, from 0, or `NO_WORD`, in the text that `decode` makes of the tokens.
 
-        Of the tokens that `encode` returns, these are `Tokens.words`.
+        For the tokens that `encode` returns, the result is `Tokens.words`.
         """
 
     def state(self) -> dict[str, Any]:
-        """Returns what `from_state` needs, in plain types, for the checkpoint."""
+        """Returns the argument of `from_state` in plain types, for the checkpoint."""
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:

@@ -22,18 +22,18 @@ class WordVectors:
     """Vectors of words."""
 
     words: tuple[str, ...]
-    """The words, in the order of the file."""
+    """Words in the order of the file."""
     vectors: Float32[np.ndarray, "words dim"]
 
 
 def read_vectors(path: Path | str, words: Iterable[str], *, dim: int | None = None) -> WordVectors:
-    """Reads the vectors of some words. Other rows are skipped, and need no memory.
+    """Reads the vectors of some words. Other rows are skipped and take no memory.
 
     Args:
-        path: A file in UTF-8 (also .gz) with a word and its numbers on each line, separated by spaces. The first line
-            may be a header with the numbers of rows and columns.
-        words: The words, spelled as in the file.
-        dim: The length of the vectors; None takes it from the file.
+        path: File in UTF-8 (also .gz) with a word and its numbers on each line, separated by spaces. The first line may
+            be a header with the numbers of rows and columns.
+        words: Words to find, spelled as in the file.
+        dim: Length of the vectors. Default: the file's.
 
     Raises:
         DataError: The file cannot be read, has none of the words, or has a bad line, which the message names.
@@ -90,7 +90,7 @@ def _check_dim(path: Path, found: int, dim: int | None) -> int:
 
 
 def _word(path: Path, number: int, text: str, dim: int) -> str:
-    """Returns the word of a line with another number of spaces than expected: some published words contain spaces."""
+    """Returns the word of a line that has more spaces than expected, because some published words contain spaces."""
     parts = text.rsplit(" ", dim)
     if len(parts) <= dim or _is_number(parts[0].rpartition(" ")[2]):
         what = f"the word has {text.count(' ')} numbers, not {dim}"

@@ -1,4 +1,4 @@
-"""Vocabularies, which number the tokens that a model knows."""
+"""Vocabularies, which map the tokens that a model knows to numbers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Vocabulary:
     A token of a text that is spelled like a special token, such as `<pad>`, is unknown.
 
     Args:
-        tokens: The tokens in the order of their numbers, each once.
-        specials: The special tokens, in the order of their numbers.
+        tokens: Distinct tokens in the order of their numbers.
+        specials: Special tokens in the order of their numbers.
     """
 
     def __init__(self, tokens: Iterable[str], specials: Sequence[Special] = ("pad", "unknown")) -> None:
@@ -54,10 +54,10 @@ class Vocabulary:
         """Makes a vocabulary of the most frequent tokens. Tokens with equal counts are in alphabetical order.
 
         Args:
-            counts: Token -> how often it occurs.
-            specials: The special tokens.
-            min_count: The least count of a token.
-            max_size: The most tokens, including the special ones.
+            counts: Token -> number of occurrences.
+            specials: Special tokens in the order of their numbers.
+            min_count: Minimum number of occurrences of a token.
+            max_size: Maximum number of tokens, including the special ones. Default: no limit.
         """
         if min_count < 1 or (max_size is not None and max_size <= len(specials)):
             raise ConfigError(
@@ -98,7 +98,7 @@ class Vocabulary:
         return len(self.names)
 
     def __contains__(self, token: object) -> bool:
-        """Whether a token has a number of its own and is not special."""
+        """Returns True if a token has a number of its own and is not special."""
         return token in self._numbers
 
     @property
@@ -118,7 +118,7 @@ class Vocabulary:
         return self._special("end")
 
     def numbers(self, tokens: Iterable[str]) -> list[int]:
-        """Returns the number of each token, or that of unknown tokens.
+        """Returns the number of each token; tokens that are not in the vocabulary get that of the unknown token.
 
         Raises:
             DataError: A token is unknown, and the vocabulary has no number for unknown tokens.

@@ -12,15 +12,15 @@ import regex
 from zoo.text.tokens import NO_WORD, Span, Tokens
 
 WORD = r"[\w\p{M}]+(?:['’][\w\p{M}]+)*|[^\w\s\p{M}]"
-"""The pattern of words: letters, digits and marks, with apostrophes between them, or one other character."""
+"""Pattern of words: letters, digits and marks, with apostrophes between them, or one other character."""
 
 _WORD = regex.compile(WORD)
 _ASCII_WORD = re.compile(r"\w+(?:'\w+)*|[^\w \t-\r]", re.ASCII)
-"""What `WORD` finds in ASCII text, in half the time."""
+"""Pattern that finds the same words as `WORD` in ASCII text, in half the time."""
 _CLOSING, _OPENING = (
     frozenset(".,;:!?)]}%…"),
     frozenset("([{"),
-)  # quotation marks close in one language and open in another
+)  # without quotation marks, which close in one language and open in another
 
 
 class _Unlearned:
@@ -46,7 +46,7 @@ class Words(_Unlearned):
     """Splits texts into words and single punctuation marks.
 
     Args:
-        lower: Converts tokens to lower case.
+        lower: If True, tokens are converted to lower case.
     """
 
     kind = "words"
@@ -73,7 +73,7 @@ class Characters(_Unlearned):
     """Splits texts into characters, including white space. `decode` restores the text, except for case if `lower`.
 
     Args:
-        lower: Converts tokens to lower case.
+        lower: If True, tokens are converted to lower case.
     """
 
     kind = "characters"
@@ -94,7 +94,13 @@ class Characters(_Unlearned):
 
 
 def words_of(words: Iterable[Span], spans: Iterable[Span], length: int) -> list[int]:
-    """Returns the number of the first word that each span has a part of, or `NO_WORD`, in a text of this length."""
+    """Returns the number of the first word that each span overlaps, or `NO_WORD`.
+
+    Args:
+        words: Span of each word of a text.
+        spans: Spans of characters of the text.
+        length: Length of the text.
+    """
     owner = [NO_WORD] * length
     for number, (start, end) in enumerate(words):
         owner[start:end] = [number] * (end - start)
