@@ -1,4 +1,4 @@
-"""Measures of how well a ranking of inputs says which of them an answer depends on.
+"""Measures of how well a ranking of inputs tells on which of them an answer depends.
 
 m(x) is the probability of the answer, r the first inputs of the ranking, and x \\ r the example without them.
 
@@ -8,8 +8,8 @@ m(x) is the probability of the answer, r the first inputs of the ranking, and x 
 | comprehensiveness | m(x) - m(x \\ r) (DeYoung et al. 2020, eq. 1) | 1    |
 | sufficiency       | m(x) - m(r) (DeYoung et al. 2020, eq. 2)      | 0    |
 
-Comprehensiveness and sufficiency are means over several shares of the inputs, without the empty share that the paper
-also counts in its AOPC. Both depend on how certain a model is: compare rankings of one model, not models.
+Comprehensiveness and sufficiency are means over several shares of the inputs, without the empty share, which the paper
+includes in its AOPC. Both depend on the certainty of a model: they compare rankings of one model, not models.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def kendall_tau(first: Float[Tensor, " n"], second: Float[Tensor, " n"]) -> floa
 
 
 def ranked(values: Float[Tensor, " n"], generator: torch.Generator) -> Int[Tensor, " n"]:
-    """Sorts inputs from the greatest value to the least; inputs with equal values are in random order."""
+    """Returns the inputs from the greatest value to the least; inputs with equal values are in random order."""
     shuffled = torch.randperm(len(values), generator=generator)
     return shuffled[values.detach().cpu()[shuffled].argsort(descending=True, stable=True)]
 
 
 def first_inputs(order: Int[Tensor, " n"], shares: Sequence[float] = SHARES) -> Bool[Tensor, "s n"]:
-    """Returns which inputs are the first of a ranking, for each share of the inputs, rounded up."""
+    """Returns a mask of the first inputs of a ranking for each share of the inputs, which is rounded up."""
     chosen = torch.zeros(len(shares), len(order), dtype=torch.bool)
     for row, share in zip(chosen, shares, strict=True):
         row[order[: math.ceil(share * len(order) - 1e-9)]] = True
@@ -58,7 +58,7 @@ def first_inputs(order: Int[Tensor, " n"], shares: Sequence[float] = SHARES) -> 
 
 
 def comprehensiveness(whole: Float[Tensor, ""], without: Float[Tensor, " s"]) -> float:
-    """Returns the mean fall of the answer's probability without the first inputs of a ranking.
+    """Returns the mean decrease of the answer's probability without the first inputs of a ranking.
 
     Args:
         whole: m(x).
@@ -68,7 +68,7 @@ def comprehensiveness(whole: Float[Tensor, ""], without: Float[Tensor, " s"]) ->
 
 
 def sufficiency(whole: Float[Tensor, ""], alone: Float[Tensor, " s"]) -> float:
-    """Returns the mean fall of the answer's probability with only the first inputs of a ranking.
+    """Returns the mean decrease of the answer's probability with only the first inputs of a ranking.
 
     Args:
         whole: m(x).

@@ -29,13 +29,13 @@ _TAUS = {
     _FROZEN: "the gradient at constant weights",
     "kendall_tau_leave_one_out": "leaving out one input",
 }
-"""Measures of agreement, and the ranking that the map is compared with."""
+"""Measures of agreement, with the ranking to which each compares the map."""
 _DRAWS = 5
-"""Number of random rankings of an example, which are averaged."""
+"""Number of random rankings of an example, over which measures are averaged."""
 _PERMUTATIONS = 20
-"""Number of permutations of the weights, of whose changes the median is taken."""
+"""Number of permutations of the weights; the median of their changes is reported."""
 _MANY = 20_000
-"""Number of variants from which the cost is announced."""
+"""Number of variants at and above which the cost is announced."""
 _AT_ONCE = 256
 """Number of rows in one piece of the table."""
 
@@ -45,18 +45,19 @@ _Value = tuple[str, str, float | None]
 
 
 class Measured(NamedTuple):
-    """A measure of one example; its names are the columns of the table.
+    """A measure of one example; the fields are the columns of the table.
 
     Args:
         id: Id of the example.
-        left_out: Kind of input that is left out, such as `word`; "" if nothing is.
-        inputs: Number of its inputs of this kind.
-        ranking: Ranking of the inputs: by the scored map (`map`), by the `gradient`, or `random`.
-        measure: `comprehensiveness` and `sufficiency` of the ranking; its agreement with other rankings,
-            `kendall_tau_gradient`, `kendall_tau_frozen_gradient` and `kendall_tau_leave_one_out`; or of no ranking, the
-            `probability` of the answer, and what other weights do to it: `fall_with_uniform_weights` and
-            `change_with_permuted_weights`.
-        value: Value; None if it is not defined, as the agreement with equal weights.
+        left_out: Kind of input that is left out, such as `word`; "" if none is.
+        inputs: Number of inputs of this kind.
+        ranking: Ranking of the inputs: by the scored map (`map`), by the `gradient`, or `random`; "" for measures
+            without a ranking.
+        measure: `comprehensiveness` or `sufficiency` of the ranking; its agreement with another ranking
+            (`kendall_tau_gradient`, `kendall_tau_frozen_gradient` or `kendall_tau_leave_one_out`). Measures without a
+            ranking are the `probability` of the answer, and its decrease and change with other attention weights
+            (`fall_with_uniform_weights` and `change_with_permuted_weights`).
+        value: Value of the measure, or None if it is not defined, such as the agreement if all weights are equal.
     """
 
     id: str
@@ -68,14 +69,14 @@ class Measured(NamedTuple):
 
 
 class Faithfulness:
-    """Measures the scored map of some examples against what their answers depend on.
+    """Measures for some examples whether the answer depends on the inputs that the scored map ranks first.
 
     Args:
         source: Source of the examples.
-        count: Number of examples; if ids are given, these are measured instead.
+        count: Number of examples. It has no effect if the options name the ids of examples.
 
     Raises:
-        ConfigError: The source does not say how an example is scored without some of its inputs.
+        ConfigError: The source cannot score an example without some of its inputs.
         DataError: No example has at least two inputs.
     """
 
@@ -90,7 +91,7 @@ class Faithfulness:
 
     @property
     def announcement(self) -> str | None:
-        """Says how many variants of examples the net will be given; None if they are few."""
+        """A sentence on the number of variants that will be passed through the net; None if they are few."""
         if self.variants * len(self.chosen) < _MANY:
             return None
         said = f"about {self.variants:,} variants of each of {len(self.chosen):,} {self.source.noun}s"
@@ -106,7 +107,7 @@ class Faithfulness:
             yield pd.DataFrame(piece, columns=list(Measured._fields)).astype({"value": float})
 
     def means(self) -> list[dict[str, Any]]:
-        """Returns mean, standard error and number of examples of each kind of input, ranking and measure."""
+        """Returns mean, standard error and number of examples for each kind of input, ranking and measure."""
         values: dict[tuple[str, str, str], list[float]] = {}
         for row in self.rows:
             of = values.setdefault((row.left_out, row.ranking, row.measure), [])
@@ -117,7 +118,7 @@ class Faithfulness:
         ]
 
     def lines(self) -> list[str]:
-        """Returns the lines of the report: the means, and for each kind of input a sentence on what they say."""
+        """Returns the lines of the report: the means, and for each kind of input a sentence that interprets them."""
         found = {(each["left_out"], each["ranking"], each["measure"]): each for each in self.means()}
         kinds = list(dict.fromkeys(row.left_out for row in self.rows if row.left_out))
 
@@ -153,7 +154,10 @@ class Faithfulness:
         return [*lines, *(self._verdict(kind) for kind in kinds)]
 
     def _verdict(self, kind: str) -> str:
-        """Compares map and random rankings: their paired difference must exceed two standard errors."""
+        """Returns a sentence that compares the map with random rankings.
+
+        The answer depends on the map's first inputs if the mean of the paired differences exceeds two standard errors.
+        """
         values: dict[str, dict[str, float]] = {}
         for row in self.rows:
             if row.left_out == kind and row.measure == "comprehensiveness" and row.value is not None:
@@ -169,7 +173,7 @@ class Faithfulness:
         return f"the map does not say what the answer depends on: the {left_out} matter no more than random ones"
 
     def _examples(self) -> Iterator[tuple[str, list[Occludable]]]:
-        """Yields id and kinds of inputs of the examples that have two inputs or more."""
+        """Yields id and kinds of inputs of the examples that have at least two inputs."""
         names = self.source.names()
         for position in self.chosen:
             kinds = [each for each in self.source.occludable(position) if len(each.attention) > 1]
@@ -220,7 +224,7 @@ def _measures(example: Occludable, generator: torch.Generator) -> Iterator[_Valu
 
 
 def _whole(net: nn.Module, example: Occludable, generator: torch.Generator) -> Iterator[_Value]:
-    """Yields m of one whole example, and what becomes of it if the weights of the net's attention are changed."""
+    """Yields m of one whole example, and its decrease and change with other attention weights."""
     whole = torch.ones(_PERMUTATIONS, len(example.attention), dtype=torch.bool)
     before = example.score(whole[:1])
     yield "", _WHOLE, float(before)

@@ -19,7 +19,7 @@ class Occludable(ABC):
     """One example, whose answer can be scored without some of its inputs.
 
     Attributes:
-        noun: Name of an input: "word", "cell", "neighbour".
+        noun: Word for an input, such as "word", "cell" or "neighbour".
         attention: Value of the scored map for each input.
     """
 
@@ -30,8 +30,11 @@ class Occludable(ABC):
     def score(self, keep: Bool[Tensor, "v n"]) -> Float[Tensor, " v"]:
         """Computes the probability of the whole example's answer for variants that keep only some of its inputs.
 
-        Variants are passed through the net in batches of bounded size. The result is in float64, because a certain
-        model differs in the last digits only.
+        Variants are passed through the net in batches of bounded size. The result is in float64, because probabilities
+        close to 1 differ in the last digits only.
+
+        Args:
+            keep: Mask of the inputs that each variant keeps.
         """
 
     @abstractmethod
@@ -48,10 +51,10 @@ def gradient_at_rows(
     """Computes `Occludable.gradient` if inputs consist of rows of a table of embeddings.
 
     Args:
-        log_probability: Computes log m in one pass.
-        table: Table that the pass calls with `numbers`, with this very tensor.
-        numbers: Rows.
-        inputs: Input that each row is part of; without gaps. Default: each row is an input.
+        log_probability: Function that computes log m in one pass.
+        table: Table of embeddings, which the pass calls with `numbers`; it must be the same tensor object.
+        numbers: Indices of the rows.
+        inputs: Index of the input that each row is part of: 0, 1, 2, ... without gaps. Default: each row is an input.
     """
     found: list[Tensor] = []
 
@@ -74,27 +77,27 @@ def gradient_at_rows(
 
 
 def has_weights(net: nn.Module) -> bool:
-    """Returns True if the net has attention that `uniform`, `frozen` and `permuted` change."""
+    """Returns True if the net has attention that `uniform`, `frozen` and `permuted` can change."""
     return any(isinstance(module, Attend) for module in net.modules())
 
 
 def uniform(net: nn.Module) -> AbstractContextManager[None]:
-    """Gives all attention of a trained net uniform weights while it is open.
+    """Makes all attention weights of a trained net uniform within the context.
 
-    Wiegreffe & Pinter 2019 (section 3.2) train a model with uniform weights instead; that is `attention=uniform`.
+    Wiegreffe & Pinter 2019 (section 3.2) train a model with uniform weights instead; `attention=uniform` does that.
     """
     return _normalised(net, lambda normalise: Uniform())
 
 
 def frozen(net: nn.Module) -> AbstractContextManager[None]:
-    """Makes attention weights constants for the gradient while it is open (Jain & Wallace 2019, section 4.1)."""
+    """Makes attention weights constant for gradients within the context (Jain & Wallace 2019, section 4.1)."""
     return _normalised(net, lambda normalise: _Changed(normalise, lambda weights, support: weights.detach()))
 
 
 def permuted(net: nn.Module, generator: torch.Generator) -> AbstractContextManager[None]:
-    """Permutes the weights of each query among its keys while it is open (Jain & Wallace 2019, algorithm 2).
+    """Permutes the weights of each query among its keys within the context (Jain & Wallace 2019, algorithm 2).
 
-    Every head and every example has permutations of its own.
+    Permutations are drawn separately for each head and example.
     """
 
     def of_row(weights: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None) -> Float[Tensor, "... k"]:
@@ -111,7 +114,7 @@ def permuted(net: nn.Module, generator: torch.Generator) -> AbstractContextManag
 
 
 class _Changed(nn.Module):
-    """A normaliser whose weights are changed."""
+    """A normaliser whose weights are changed by a function."""
 
     def __init__(self, normalise: nn.Module, change: Callable[[Tensor, Support], Tensor]) -> None:
         super().__init__()
@@ -129,7 +132,7 @@ class _Changed(nn.Module):
 
 @contextmanager
 def _normalised(net: nn.Module, changed: Callable[[nn.Module], nn.Module]) -> Iterator[None]:
-    """Replaces the normalisers of all sites while it is open."""
+    """Replaces the normalisers of all sites within the context."""
     found = [(module, module.normalise) for module in net.modules() if isinstance(module, Attend)]
     try:
         for site, normalise in found:
