@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,7 +22,7 @@ from zoo.tasks.documents.maps.occlusion import OccludableDocument
 from zoo.tasks.documents.maps.page import Line, page
 from zoo.tasks.documents.maps.scored import SCORED, points, predicted, scored_map
 from zoo.tasks.documents.weights import looked_at, sentence_weights
-from zoo.tasks.rows import in_order
+from zoo.tasks.rows import in_order, in_pieces, spread
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +43,6 @@ class DocumentMaps(MapSource):
         self.split = data.mapped_split
         self.scored = [SCORED]
         self._points: dict[str, list[float]] = {"sentence_pointing": [], "word_pointing": []}
-        self._count = 0
 
     def names(self) -> list[str]:
         return list(self.data.content.corpus.ids)
@@ -57,7 +55,7 @@ class DocumentMaps(MapSource):
         return [int(numbers[at]) for at in one_a_label(kinds.tolist())[:count]]
 
     def tables(self) -> Iterator[Table]:
-        yield Table("documents", self._rows())
+        yield Table("documents", in_pieces(in_order(self._columns, self.data.loader(self.split))))
 
     def examples(self) -> Iterator[MappedExample]:
         for which in self.chosen:
@@ -68,9 +66,7 @@ class DocumentMaps(MapSource):
 
     def measured(self, count: int) -> list[int]:
         """Returns documents at equal distances in the split, since published sets are sorted by label and subject."""
-        numbers = self.data.content.corpus.numbers(self.split)
-        count = min(count, len(numbers))
-        return [int(numbers[place * len(numbers) // count]) for place in range(count)]
+        return spread(self.data.content.corpus.numbers(self.split), count)
 
     def occludable(self, position: int) -> list[OccludableDocument]:
         batch = self._batch(position)
@@ -89,7 +85,10 @@ class DocumentMaps(MapSource):
 
     def summary(self, out: str) -> list[str]:
         of = "test documents" if self.split == "test" else "documents"
-        return [f"{self._count:,} {of} in documents.{self.options.table_format}, in {out}", *super().summary(out)]
+        return [
+            f"{self.about['documents']:,} {of} in documents.{self.options.table_format}, in {out}",
+            *super().summary(out),
+        ]
 
     def looks(self) -> list[str]:
         return [example.said for example in self.examples() if isinstance(example, _OneDocument)]
@@ -103,17 +102,8 @@ class DocumentMaps(MapSource):
         found: Documents = self._examples.collate([self._examples.entries[position]])
         return found
 
-    def _rows(self) -> Iterator[pd.DataFrame]:
-        """Yields id, split, label, prediction, probability and the heaviest sentences and words of each document."""
-        import pandas as pd
-
-        self._count = 0
-        rows = in_order(self._columns, self.data.loader(self.split))
-        while piece := list(islice(rows, _AT_ONCE)):
-            self._count += len(piece)
-            yield pd.DataFrame(piece)
-
     def _columns(self, batch: Documents) -> dict[str, list[Any]]:
+        """Returns id, split, label, prediction, probability and the heaviest sentences and words of each document."""
         columns = self.module.predict_step(batch)
         _, weights = looked_at(self.net, batch)
         del columns["loss"]
@@ -263,8 +253,6 @@ class _OneDocument(MappedExample):
         return pd.DataFrame(rows)
 
 
-_AT_ONCE = 256
-"""Number of rows in one piece of the table of documents."""
 _NOUNS = {
     "words": {"source": "word", "target": "document"},
     "words in sentences": {"source": "word", "target": "sentence"},

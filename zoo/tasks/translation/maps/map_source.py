@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,21 +14,18 @@ from zoo.tasks.batches import Examples
 from zoo.tasks.generation.alignment import by_word, heaviest_links
 from zoo.tasks.generation.language import END
 from zoo.tasks.generation.maps.gradients import Reach, Reached, gradient_norms, reach_figure
-from zoo.tasks.rows import in_order
+from zoo.tasks.rows import in_order, in_pieces, spread
 from zoo.tasks.translation.batch import Pairs
 from zoo.tasks.translation.figures import Figures, reordered, spelled_source
 from zoo.tasks.translation.maps.example import ALIGNMENT, OF_REFERENCE, TranslatedPair
 from zoo.tasks.translation.maps.occlusion import OccludableText
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.figure import Figure
 
     from zoo.tasks.translation.data.pair_data import PairData
     from zoo.tasks.translation.translator import Translator
 
-_AT_ONCE = 256
-"""Rows of a piece of a table."""
 _GRADIENTS = 24
 """Number of pairs whose gradients are measured."""
 
@@ -46,7 +42,6 @@ class TranslationMaps(MapSource):
         self.split = data.mapped_split
         self.scored = [ALIGNMENT, OF_REFERENCE]
         self.figures = Figures(module.bleu, module.chrf)
-        self._count = 0
 
     def names(self) -> list[str]:
         return list(self.data.content.corpus.ids)
@@ -55,7 +50,7 @@ class TranslationMaps(MapSource):
         return self._spread(count)
 
     def tables(self) -> Iterator[Table]:
-        yield Table("translations", self._rows())
+        yield Table("translations", in_pieces(in_order(self._columns, self.data.loader(self.split))))
         lengths = self.figures.by_length() if self._is_known else []
         if lengths:
             yield _table("bleu_by_length", lengths, _length_figure(lengths))
@@ -90,7 +85,10 @@ class TranslationMaps(MapSource):
 
     def summary(self, out: str) -> list[str]:
         of = "test texts" if self.split == "test" else "texts"
-        return [f"{self._count:,} {of} in translations.{self.options.table_format}, in {out}", *super().summary(out)]
+        return [
+            f"{self.about['texts']:,} {of} in translations.{self.options.table_format}, in {out}",
+            *super().summary(out),
+        ]
 
     def looks(self) -> list[str]:
         return [example.said for example in self.examples() if isinstance(example, TranslatedPair)]
@@ -111,9 +109,7 @@ class TranslationMaps(MapSource):
 
     def _spread(self, count: int) -> list[int]:
         """Returns texts of the split at equal distances."""
-        numbers = self.data.content.corpus.numbers(self.split)
-        count = min(count, len(numbers))
-        return [int(numbers[place * len(numbers) // count]) for place in range(count)]
+        return spread(self.data.content.corpus.numbers(self.split), count)
 
     def _reach(self) -> list[Reach]:
         reached = Reached()
@@ -123,15 +119,6 @@ class TranslationMaps(MapSource):
             norms = gradient_norms(self.module.net, batch.source, [*batch.targets.texts()[0], END])
             reached.add(norms, None if batch.gold is None else batch.gold[0])
         return reached.rows()
-
-    def _rows(self) -> Iterator[pd.DataFrame]:
-        import pandas as pd
-
-        self._count = 0
-        rows = in_order(self._columns, self.data.loader(self.split))
-        while piece := list(islice(rows, _AT_ONCE)):
-            self._count += len(piece)
-            yield pd.DataFrame(piece)
 
     def _columns(self, batch: Pairs) -> dict[str, list[Any]]:
         """Text, translation, its probability and numbers of words; of given translations their loss; of attention the
