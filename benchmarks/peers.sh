@@ -7,6 +7,9 @@ cd "$(dirname "$0")/.."
 pip install -e ".[bench]" "tqdm" "networkx" "requests"
 # DGL's newest wheel for every platform; its dependencies would replace torch
 pip install --no-deps "dgl==1.1.3"
+# their newest wheels ask for older libraries; these are all that their networks and searches import
+pip install --no-deps "joeynmt==2.3.0" "OpenNMT-py==3.5.1"
+pip install sacremoses sentencepiece subword-nmt configargparse pyonmttok "importlib_metadata<9" wrapt
 if [ -n "$recbole" ]; then
     python -m venv "$recbole"
     "$recbole/bin/pip" install "torch>=2.13,<2.15" "setuptools<81" "numpy<2" "pandas<3" "scipy<1.14" "recbole==1.2.1"

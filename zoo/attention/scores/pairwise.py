@@ -35,6 +35,7 @@ from torch.nn import functional as F
 from zoo.attention.checks import check_widths
 from zoo.attention.initialisation import glorot_
 from zoo.attention.kernels.precision import at_least_single
+from zoo.attention.kernels.products import linear
 from zoo.attention.kernels.tanh import tanh
 from zoo.attention.ranges import Count, NotNegative, Positive
 from zoo.attention.state import AttentionState
@@ -359,6 +360,8 @@ def _mapped(x: Float[Tensor, "x g *n d"], weight: Float[Tensor, "h e d"]) -> Flo
     heads, _, width = weight.shape
     if x.shape[-1] != width or heads % x.shape[1]:
         raise ValueError(f"a score for {heads} heads of width {width} was given {x.shape[1]} of {x.shape[-1]}")
+    if heads == 1:
+        return linear(x, weight[0])
     grouped = weight.view(x.shape[1], -1, *weight.shape[1:])
     return torch.einsum("xg...d,gred->xgr...e", x, grouped).flatten(1, 2)
 

@@ -1,0 +1,325 @@
+"""Times training and decoding of translation against JoeyNMT, OpenNMT-py and PyTorch, interleaved, in one run.
+
+    python benchmarks/translation.py
+    python benchmarks/translation.py --threads 1 --clock processor    # on a machine that does other things too
+    python benchmarks/translation.py --quick                          # a few turns on small networks: does it run?
+
+Batches have 64 pairs of 20 tokens, vocabularies 8,000 words; embeddings have a width of 256 and recurrent states of
+512, Transformers 3 layers a side, a width of 256, 4 heads and 1,024 hidden units. The peers (nmt_peers.py) get our
+weights and are refused if their logits or their texts differ:
+
+    bahdanau       our decoder of Bahdanau et al., and that of JoeyNMT: additive attention with input feeding, which is
+                   measured in our form too
+    luong general, luong mlp    without input feeding, against OpenNMT-py
+    transformer    pre-norm, against JoeyNMT and torch.nn.Transformer
+
+A step is forward, cross-entropy, backward and PyTorch's fused Adam. Searches write texts of the full length; no text
+ends before. The output has medians over turns, ratios to ours, the peak memory that training adds in a separate
+process, and, for our networks, time and memory by the length of the targets with fitted exponents: 1 is linear.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from math import log
+from pathlib import Path
+from typing import Any
+
+import torch
+from filing import command, file
+from nmt_peers import EPSILON, Joey, OpenNMT, Torch, comparable
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.attention import Additive, AttendFactory, General, ScaledDot, Softmax
+from zoo.decoding import BeamSearch, Constraints
+from zoo.tasks.generation import Bahdanau, InputFeeding, Luong
+from zoo.tasks.generation.language import BEGIN, END, PAD
+from zoo.tasks.generation.targets import Targets
+from zoo.tasks.translation import (
+    RecurrentEncoder,
+    RecurrentTranslator,
+    TransformerTranslator,
+)
+from zoo.tasks.translation.batch import Source
+from zoo.training.allocator import keep_freed_memory
+from zoo.training.provenance import commit_of_checkout
+
+OURS = "ours"
+LENGTHS = (20, 40, 80, 160)
+WIDTH = 5
+LARGEST_DIFFERENCE = 1e-4
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of the work; `quick` ones show that everything runs."""
+
+    pairs: int = 64
+    length: int = 20
+    words: int = 8_000
+    dim: int = 256
+    hidden: int = 512
+    layers: int = 3
+
+
+@dataclass(frozen=True)
+class Group:
+    """Networks that are compared: makers by name, ours first."""
+
+    makers: dict[str, Callable[[], nn.Module]]
+    searches: tuple[str, ...] = ()
+    """The sides that write texts too."""
+    same: tuple[str, ...] = ()
+    """The sides that must compute the same as the first of them."""
+
+
+def main() -> None:
+    options = _options()
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(options.threads)
+    keep_freed_memory()
+    sizes = Sizes(pairs=8, words=200, dim=16, hidden=32, layers=1) if options.quick else Sizes()
+    groups = _groups(sizes)
+    if options.peak:
+        group, side, length = options.peak
+        print(_peak(groups[group].makers[side](), _drawn(sizes, int(length))))
+        return
+    clock = time.perf_counter if options.clock == "wall" else time.process_time
+    result: dict[str, Any] = {"groups": {}, "by_length": {}}
+    for name in options.groups:
+        result["groups"][name] = _compared(name, groups[name], sizes, options.repeats, clock)
+        _show(name, result["groups"][name])
+    for name in options.groups:
+        result["by_length"][name] = by = _by_length(name, groups[name], sizes, options.repeats, clock)
+        print(f"{name}, {OURS}, by target length: {by}")
+    result |= {"clock": options.clock, "threads": options.threads, "torch": torch.__version__}
+    file(result | {"command": command(), "commit": commit_of_checkout()}, options.out)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = list(_groups(Sizes()))
+    parser.add_argument("--groups", nargs="+", choices=names, default=names)
+    parser.add_argument("--repeats", type=int, default=15, help="turns of each")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--clock", choices=("wall", "processor"), default="wall", help="what is measured")
+    parser.add_argument("--quick", action="store_true", help="three turns on small networks")
+    parser.add_argument("--out", type=Path, help="write the figures to this JSON file: --out=PATH")
+    parser.add_argument("--peak", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.quick:
+        options.repeats = 3
+    return options
+
+
+def _groups(sizes: Sizes) -> dict[str, Group]:
+    def recurrent(score: Any, decoder: Any, compared: int | None) -> RecurrentTranslator:
+        torch.manual_seed(0)
+        made = RecurrentTranslator(
+            source_words=sizes.words,
+            target_words=sizes.words,
+            attend=AttendFactory(score=score, normalise=Softmax),
+            encoder=partial(RecurrentEncoder, dim=sizes.dim, hidden=sizes.hidden // 2),
+            decoder=partial(decoder, dim=sizes.dim, hidden=sizes.hidden, compared=compared, cell="gru"),
+        )
+        return comparable(made)
+
+    def transformer() -> TransformerTranslator:
+        torch.manual_seed(0)
+        made = TransformerTranslator(
+            source_words=sizes.words,
+            target_words=sizes.words,
+            attend=AttendFactory(score=ScaledDot, normalise=Softmax, dropout=0.1),
+            encoder_attend=AttendFactory(score=ScaledDot, normalise=Softmax, dropout=0.1),
+            decoder_attend=AttendFactory(score=ScaledDot, normalise=Softmax, dropout=0.1),
+            dim=sizes.dim,
+            heads=4,
+            hidden=4 * sizes.dim,
+            layers=sizes.layers,
+            shared="none",
+        )
+        for norm in (part for part in made.modules() if isinstance(part, nn.LayerNorm)):
+            norm.eps = EPSILON
+        return comparable(made)
+
+    bahdanau = partial(recurrent, Additive, Bahdanau, sizes.hidden)
+    feeding = partial(recurrent, Additive, InputFeeding, sizes.hidden)
+    general, mlp = partial(recurrent, General, Luong, None), partial(recurrent, Additive, Luong, sizes.hidden)
+    fed, peer = "ours, input feeding", "JoeyNMT"
+    return {
+        "bahdanau": Group(
+            {OURS: bahdanau, fed: feeding, peer: lambda: Joey(feeding())}, (OURS, fed, peer), (fed, peer)
+        ),
+        "luong general": Group(
+            {OURS: general, "OpenNMT-py": lambda: OpenNMT(general(), "general")}, (), (OURS, "OpenNMT-py")
+        ),
+        "luong mlp": Group({OURS: mlp, "OpenNMT-py": lambda: OpenNMT(mlp(), "mlp")}, (), (OURS, "OpenNMT-py")),
+        "transformer": Group(
+            {OURS: transformer, peer: lambda: Joey(transformer()), "torch": lambda: Torch(transformer())},
+            (OURS, peer),
+            (OURS, peer, "torch"),
+        ),
+    }
+
+
+def _drawn(sizes: Sizes, longest: int | None = None) -> tuple[Source, Targets]:
+    """Draws a batch; targets are as long as sources unless another length is given."""
+    random = torch.Generator().manual_seed(0)
+    longest = sizes.length if longest is None else longest
+
+    def tokens(length: int) -> list[list[int]]:
+        return torch.randint(END + 1, sizes.words, (sizes.pairs, length), generator=random).tolist()  # type: ignore[no-any-return]
+
+    return Source.of(tokens(sizes.length)), Targets.of(tokens(longest - 1))
+
+
+def _compared(name: str, group: Group, sizes: Sizes, repeats: int, clock: Callable[[], float]) -> dict[str, Any]:
+    nets = {side: make() for side, make in group.makers.items()}
+    batch = _drawn(sizes)
+    difference = _difference({side: nets[side] for side in group.same}, batch)
+    found: dict[str, Any] = {"largest_difference": difference}
+    same = [side for side in group.searches if side in group.same]
+    for search, width in (("greedy", 1), ("beam", WIDTH)) if group.searches else ():
+        runs = {side: partial(_texts, nets[side].eval(), batch[0], sizes.length, width) for side in group.searches}
+        texts = [runs[side]() for side in same]
+        if any(each != texts[0] for each in texts):
+            raise SystemExit(f"{name}: a peer does not write what ours writes, by {search} search")
+        milliseconds = _interleaved(runs, max(3, repeats // 3), clock)
+        found[f"{search}_per_second"] = {side: round(sizes.pairs * 1e3 / ms, 1) for side, ms in milliseconds.items()}
+        found[f"{search}_ratio"] = _ratios(milliseconds)
+    runs = {side: _training(net, batch) for side, net in nets.items()}
+    found["step_ms"] = _interleaved(runs, repeats, clock)
+    found["ratio"] = _ratios(found["step_ms"])
+    found["peak_mib"] = {side: _peak_of_process(name, side, sizes.length) for side in nets}
+    return found
+
+
+def _by_length(name: str, group: Group, sizes: Sizes, repeats: int, clock: Callable[[], float]) -> dict[str, Any]:
+    """Measures our training steps and greedy search by the length of the targets; sources stay as they are."""
+    net = group.makers[OURS]()
+    batches = {length: _drawn(sizes, length) for length in LENGTHS}
+    steps = _interleaved(
+        {length: _training(net, batch) for length, batch in batches.items()}, max(3, repeats // 5), clock
+    )
+    found = {
+        "step_ms": steps,
+        "greedy_ms": _interleaved(
+            {length: partial(_texts, net.eval(), batch[0], length, 1) for length, batch in batches.items()}, 3, clock
+        ),
+        "peak_mib": {length: _peak_of_process(name, OURS, length) for length in LENGTHS},
+    }
+    return found | {"exponents": {what: _exponent(by) for what, by in found.items()}}
+
+
+def _exponent(by: dict[Any, float]) -> float:
+    """Fits c n^x by least squares of the logarithms, and returns x."""
+    x, y = ([log(each) for each in values] for values in (by.keys(), by.values()))
+    return round(statistics.linear_regression(x, y).slope, 2)
+
+
+@torch.no_grad()
+def _difference(nets: dict[str, nn.Module], batch: tuple[Source, Targets]) -> float:
+    logits = [_logits(net.eval(), batch) for net in nets.values()]
+    found = max((each - logits[0]).abs().max().item() for each in logits)
+    if not found <= LARGEST_DIFFERENCE:
+        raise SystemExit(f"{', '.join(nets)} do not compute the same: logits differ by {found:.1e}")
+    return found
+
+
+def _logits(net: Any, batch: tuple[Source, Targets]) -> Tensor:
+    source, targets = batch
+    found: Tensor = net.whole(source, targets.read) if hasattr(net, "whole") else net(source, targets)
+    return found
+
+
+def _loss(net: Any, batch: tuple[Source, Targets]) -> Tensor:
+    source, targets = batch
+    if hasattr(net, "loss"):
+        found: Tensor = net.loss(source, targets)
+        return found
+    logits = net.head(net.features(source, targets.read)[targets.is_real])  # as `Translator` does
+    return F.cross_entropy(logits, targets.tokens[targets.is_real])
+
+
+def _texts(net: Any, source: Source, longest: int, width: int) -> list[list[int]]:
+    if hasattr(net, "texts"):
+        found: list[list[int]] = net.texts(source, longest, width)
+        return found
+    search = BeamSearch(width=width, constraints=Constraints(never=(PAD, BEGIN, END)))
+    begin = torch.full((len(source),), BEGIN)
+    return [list(best.tokens) for [best] in search(net, source, begin, end=END, longest=longest)]
+
+
+def _training(net: nn.Module, batch: tuple[Source, Targets]) -> Callable[[], None]:
+    optimizer = torch.optim.Adam(net.parameters(), fused=True)
+
+    def run() -> None:
+        net.train()
+        optimizer.zero_grad()
+        _loss(net, batch).backward()
+        optimizer.step()
+
+    return run
+
+
+def _interleaved(runs: dict[Any, Callable[[], Any]], repeats: int, clock: Callable[[], float]) -> dict[Any, float]:
+    """Returns median milliseconds; the sides take turns, so that other load on the machine affects them alike."""
+    times: dict[Any, list[float]] = {name: [] for name in runs}
+    for turn in range(-1, repeats):
+        for name, run in runs.items():
+            started = clock()
+            run()
+            if turn >= 0:
+                times[name].append((clock() - started) * 1e3)
+    return {name: round(statistics.median(each), 1) for name, each in times.items()}
+
+
+def _ratios(milliseconds: dict[str, float]) -> dict[str, float]:
+    return {name: round(each / milliseconds[OURS], 2) for name, each in milliseconds.items() if name != OURS}
+
+
+def _peak_of_process(group: str, side: str, length: int) -> float:
+    asked = ["--peak", group, side, str(length)]
+    ran = subprocess.run([sys.executable, *sys.argv, *asked], capture_output=True, text=True, check=True)
+    return float(ran.stdout.split()[-1])
+
+
+def _peak(net: nn.Module, batch: tuple[Source, Targets]) -> float:
+    """Returns the MiB that training adds to the memory of a process that already holds network and batch."""
+    run = _training(net, batch)
+    Path("/proc/self/clear_refs").write_text("5")  # reset the recorded peak (Linux)
+    before = _memory("VmRSS")
+    for _ in range(3):
+        run()
+    return round((_memory("VmHWM") - before) / 1024, 1)
+
+
+def _memory(what: str) -> int:
+    """Returns a memory figure of this process in KiB, as reported by the kernel."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(what))
+
+
+def _show(name: str, found: dict[str, Any]) -> None:
+    print(f"{name}: logits differ by {found['largest_difference']:.1e} at most")
+    print(f"{'':24}{'step ms':>10}{'x ours':>8}{'peak MiB':>10}{'greedy/s':>10}{'x':>6}{'beam/s':>9}{'x':>6}")
+    for side, ms in found["step_ms"].items():
+        line = f"{side:24}{ms:>10.1f}{found['ratio'].get(side, 1.0):>8.2f}{found['peak_mib'][side]:>10.1f}"
+        for search in ("greedy", "beam"):
+            if side in found.get(f"{search}_per_second", {}):
+                rate, ratio = found[f"{search}_per_second"][side], found[f"{search}_ratio"].get(side, 1.0)
+                line += f"{rate:>10.1f}{ratio:>6.2f}"
+        print(line)
+
+
+if __name__ == "__main__":
+    main()
