@@ -98,5 +98,5 @@ def sentence_weights(weights: Float[Tensor, " w"], batch: Documents) -> Float[Te
 
 def _edges(found: AttentionMap) -> EdgeSupport:
     if not isinstance(found.support, EdgeSupport) or found.weights.shape[1] != 1:
-        raise ValueError(f"{found.site} is no map of words to sentences or of sentences to documents")
+        raise ValueError(f"{found.site} is not a map of words to sentences, or of sentences to documents")
     return found.support

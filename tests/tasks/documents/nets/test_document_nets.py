@@ -267,7 +267,7 @@ def test_weights_of_words_and_sentences_are_asked_for() -> None:
     net = made("HANTransformer")
     with record(net) as maps:
         net(batch())
-    with pytest.raises(ValueError, match="is no map of words to sentences"):
+    with pytest.raises(ValueError, match="is not a map of words to sentences"):
         weights_of(maps["sentences.encoder.layers.1.mixer.attend"])
 
 

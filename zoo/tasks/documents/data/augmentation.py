@@ -48,7 +48,7 @@ class Augmented:
         self.synonyms: Mapping[int, Sequence[int]] = {}
         if augmentation.synonyms is not None:
             if tokeniser.state()["kind"] != "words":
-                raise ConfigError("data.augmentation.synonyms are of words: choose data.tokeniser=words")
+                raise ConfigError("data.augmentation.synonyms replaces whole words: choose data.tokeniser=words")
             self.synonyms = _numbered(read_synonyms(Path(augmentation.synonyms)), vocabulary)
 
     def __call__(self, document: Document) -> Document:
@@ -99,7 +99,7 @@ def read_synonyms(path: Path) -> dict[str, list[str]]:
             raise DataError(message(path, number, None, f"{word!r} has synonyms already", "Put them on one line."))
         found[word] = others
     if not found:
-        raise DataError(f"{path}: there is no word with synonyms in it.")
+        raise DataError(f"{path}: the file has no word with synonyms. Give a word and its synonyms on each line.")
     return found
 
 

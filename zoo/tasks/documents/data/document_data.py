@@ -284,7 +284,7 @@ def _check_state(state: Mapping[str, Any]) -> None:
         try:
             parse_number(label)
         except ValueError as error:
-            raise CheckpointError(f"the checkpoint is damaged: of its labels, {error}") from error
+            raise CheckpointError(f"the checkpoint is damaged: its labels must be numbers, but {error}") from error
 
 
 def _plain(text: str | Sequence[str]) -> str:

@@ -145,7 +145,7 @@ def read_texts_at(paths: Sequence[Path], reading: Reading, known: Sequence[str])
         others: list[Path] = []
         files = _files(path, others) if path.is_dir() else [path]
         if path.is_dir() and not files:
-            raise DataError(message(path, None, None, "no .txt file is in this folder", "Name tables by themselves."))
+            raise DataError(message(path, None, None, "no .txt file is in this folder", "Name the tables in it."))
         for file in files:
             read_text(file, reading.most_characters)
             label = unicodedata.normalize("NFC", file.parent.name)
