@@ -49,6 +49,42 @@ def test_guidance_trains_the_map(cli: Any) -> None:
     assert "train/penalty_guidance_cross_entropy" in Path("run/metrics.csv").read_text()
 
 
+RECURRENT = ["model=nmt", *(each for each in TINY if each.startswith(("data.", "trainer", "logger")))]
+NARROW = ["model.net.encoder.dim=8", "model.net.encoder.hidden=8", "decoder.dim=8", "decoder.hidden=16"]
+
+
+def test_a_recurrent_decoder_is_guided_and_penalised_step_by_step(cli: Any) -> None:
+    penalties = ["penalty.guidance_cross_entropy=1.0", "penalty.coverage=1.0", "trainer.log_every_n_steps=1"]
+    done = cli("train", *RECURRENT, *NARROW, "attention=coverage", *penalties, "data.max_epochs=1", "run_dir=run")
+    assert done.code == 0, done.err
+    logged = Path("run/metrics.csv").read_text()
+    assert "train/penalty_guidance_cross_entropy" in logged
+    assert "train/penalty_coverage" in logged
+    assert 0 <= figures(Path("run"))["truth/alignment_error"] <= 1
+
+
+def test_without_attention_there_are_figures_and_no_alignment(cli: Any) -> None:
+    done = cli("train", *RECURRENT, *NARROW, "attention=none", "data.max_epochs=1", "run_dir=run")
+    assert done.code == 0, done.err
+    found = figures(Path("run"))
+    assert "test/omission" in found
+    assert not any(name.startswith("truth/") or name == "test/uncovered" for name in found)
+    done = cli("predict", "run/checkpoints/best.ckpt", "--text", "dog", "--alignments")
+    assert (done.code, "this model has no attention to its source" in done.err) == (2, True)
+    done = cli("train", *RECURRENT, *NARROW, "attention=none", "model.search.ranking.coverage=0.2")
+    assert (done.code, "does not know what it has covered" in done.err) == (2, True)
+
+
+def test_summaries_have_rouge(cli: Any) -> None:
+    planted = ["data=planted_summaries", "data.documents=40", "data.held_out=10", "data.sentences=3"]
+    small = ["trainer=cpu", "logger=csv", "data.max_epochs=1", "data.batch_size=20"]
+    done = cli("train", "model=nmt", *planted, *small, *NARROW, "model.rouge=true", "run_dir=run")
+    assert done.code == 0, done.err
+    found = figures(Path("run"))
+    assert all(0 <= found[f"test/rouge_{name}"] <= 1 for name in ("1", "2", "l"))
+    assert "rouge: F1" in Path("run/metrics.json").read_text()
+
+
 def test_fine_tuning_to_another_target_language_keeps_the_encoder(cli: Any, trained: Path) -> None:
     """Rows of source words are kept by name, and what is frozen does not change."""
     before = checkpoint.read(trained / "checkpoints" / "best.ckpt")
