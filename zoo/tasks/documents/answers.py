@@ -29,16 +29,20 @@ def answers(module: DocumentClassifier, batch: Documents, *, explain: bool = Fal
         batch: Texts to classify.
         explain: If True, the columns `sentences` and `words` name the heaviest ones.
     """
-    columns = module.predict_step(batch)
+    logits, weights = looked_at(module.net, batch) if explain else (module(batch), None)
+    columns = module.columns(batch, logits)
     del columns["split"], columns["loss"]
     if explain:
-        _, weights = looked_at(module.net, batch)
         if weights is None:
             raise ConfigError("--explain: this model has no map of its words: its attention has no weights")
-        said = [heaviest(weights, batch, document) for document in range(len(batch))]
-        columns["sentences"] = [sentences for sentences, _ in said]
-        columns["words"] = [words for _, words in said]
+        columns |= weighed(weights, batch)
     return columns
+
+
+def weighed(weights: Float[Tensor, " w"], batch: Documents) -> dict[str, list[str]]:
+    """The columns `sentences` and `words` of a batch: what weighed most in each document."""
+    said = [heaviest(weights, batch, document) for document in range(len(batch))]
+    return {"sentences": [sentences for sentences, _ in said], "words": [words for _, words in said]}
 
 
 def heaviest(weights: Float[Tensor, " w"], batch: Documents, document: int) -> tuple[str, str]:
@@ -50,12 +54,11 @@ def heaviest(weights: Float[Tensor, " w"], batch: Documents, document: int) -> t
     of_sentences = sentence_weights(weights, batch)
     texts: dict[int, list[str]] = {}
     words: dict[str, float] = {}
-    mine = (batch.word_documents == document).nonzero().flatten().tolist()
-    owners, values = batch.sentences.tolist(), weights.tolist()
-    for word in mine:
-        texts.setdefault(owners[word], []).append(batch.spelled[word])
+    mine = (batch.word_documents == document).nonzero().flatten()
+    for word, owner, value in zip(mine.tolist(), batch.sentences[mine].tolist(), weights[mine].tolist(), strict=True):
+        texts.setdefault(owner, []).append(batch.spelled[word])
         name = batch.spelled[word].strip()
-        words[name] = words.get(name, 0.0) + values[word]
+        words[name] = words.get(name, 0.0) + value
     sentences = {sentence: float(of_sentences[sentence]) for sentence in texts}
     named = [f"{_shortened(''.join(texts[each]))} {number(value)}" for each, value in _most(sentences, _SENTENCES)]
     return "; ".join(named), "; ".join(f"{word} {number(value)}" for word, value in _most(words, _WORDS))

@@ -211,7 +211,10 @@ class DocumentClassifier(Task):
 
     def predict_step(self, batch: Documents, batch_idx: int = 0) -> dict[str, list[Any]]:
         """Returns columns with an entry per document; `loss` is None if the label is unknown."""
-        logits = self(batch)
+        return self.columns(batch, self(batch))
+
+    def columns(self, batch: Documents, logits: Float[Tensor, "b classes"]) -> dict[str, list[Any]]:
+        """Returns the columns of `predict_step` from the logits of a pass."""
         known = has_label(batch)
         losses = self._losses(logits, batch, known=known).tolist()
         return {

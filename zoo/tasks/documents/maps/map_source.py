@@ -16,7 +16,7 @@ from zoo.maps import LabelledMap
 from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, Table, one_a_label, picture_name
 from zoo.maps.words import number
 from zoo.tasks.batches import Examples
-from zoo.tasks.documents.answers import heaviest
+from zoo.tasks.documents.answers import heaviest, weighed
 from zoo.tasks.documents.batch import Documents
 from zoo.tasks.documents.maps.occlusion import OccludableDocument
 from zoo.tasks.documents.maps.page import Line, page
@@ -104,13 +104,11 @@ class DocumentMaps(MapSource):
 
     def _columns(self, batch: Documents) -> dict[str, list[Any]]:
         """Returns id, split, label, prediction, probability and the heaviest sentences and words of each document."""
-        columns = self.module.predict_step(batch)
-        _, weights = looked_at(self.net, batch)
+        logits, weights = looked_at(self.net, batch)
+        columns = self.module.columns(batch, logits)
         del columns["loss"]
         if weights is not None:
-            said = [heaviest(weights, batch, document) for document in range(len(batch))]
-            columns["sentences"] = [sentences for sentences, _ in said]
-            columns["words"] = [words for _, words in said]
+            columns |= weighed(weights, batch)
             if batch.gold_words is not None and batch.gold_sentences is not None:
                 for name, found in zip(self._points, points(weights, batch), strict=True):
                     self._points[name] += found.tolist()
