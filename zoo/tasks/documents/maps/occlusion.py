@@ -54,6 +54,7 @@ class OccludableDocument(Occludable):
         return torch.cat([self._log_probability(self._copies(part[:, self.inputs])).exp() for part in parts])
 
     def gradient(self) -> Float[Tensor, " n"]:
+        """Returns gradients of the vectors of words. Those of pairs of words (`HAN(pairs=...)`) are not among them."""
         net: Any = self.module.net
         return gradient_at_rows(
             lambda: self._log_probability(self.batch).sum(), net.vectors.table, self.batch.words, self.inputs
