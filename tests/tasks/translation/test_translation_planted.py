@@ -79,8 +79,12 @@ def test_sizes_and_splits(sentences: Sentences) -> None:
 def test_a_word_becomes_the_same_words_wherever_it_stands(sentences: Sentences) -> None:
     found = dictionary(sentences)
     assert all(len(translations) == 1 for translations in found.values())
-    written = Counter(word for translations in found.values() for words in translations for word in words)
+    written = Counter(words[-1] for translations in found.values() for words in translations)
     assert set(written.values()) == {1}, "and no two become the same"
+    shared = Counter(words[0] for translations in found.values() for words in translations if len(words) == 2)
+    assert len(shared) == 3, "the second word is told by the source alone"
+    assert not set(shared) & set(written)
+    assert min(shared.values()) >= 6
     assert Counter(map(len, found)) == {1: len(CONTENT) - len(STEMS) - len(PARTICLES), 2: len(STEMS) * len(PARTICLES)}
     assert {len(words) for translations in found.values() for words in translations} == {1, 2}
 
@@ -100,11 +104,12 @@ def test_content_words_have_an_origin_and_others_none(sentences: Sentences) -> N
 
 def test_articles_agree_with_the_noun_behind_them(sentences: Sentences) -> None:
     articles: dict[str, set[str]] = defaultdict(set)
+    shared = {words[0] for translations in dictionary(sentences).values() for words in translations if len(words) == 2}
     for target in sentences.targets:
         words = target.split()
         for place, word in enumerate(words):
             if word in ARTICLES:
-                articles[words[place + 1]].add(word)
+                articles[words[place + (2 if words[place + 1] in shared else 1)]].add(word)
     assert len(articles) == len(NOUNS)
     assert all(len(each) == 1 for each in articles.values())
     assert {article for each in articles.values() for article in each} == set(ARTICLES)

@@ -1,12 +1,12 @@
 """Sentences and their translations into an invented language, so that it is known which word each word is made of.
 
-    indeed black blue hedgehog kisses rich dragonfly near bag
-    lo gifeze fusin vikolu tilamor nevope le kite la sizos le koduvon logiko soku
+    big clean spider just puts off teacher under bird
+    la dulaza pitar tavos mipo detar la dinudis lo sores teva sanan
 
 The source is English without articles; the other language is invented, one word for each content word except for:
 
 - order: adjectives follow their noun, the adverb and the place stand before the object, the verb ends the clause;
-- one to many: some nouns become two words;
+- one to many: some nouns become two words, the first of which they share with others;
 - many to one: a verb and its particle ("take up") become one word, and no particle is translated alone;
 - silent words, which are not translated ("just", "indeed");
 - words made of nothing: every noun has an article that agrees with it.
@@ -69,6 +69,8 @@ _AT_ONCE, _MOST_DRAWN = 1024, 40
 """Sentences whose words are drawn together, and the most words of a kind in one."""
 _TWO_WORDS = 5
 """One noun of so many becomes two words."""
+_FIRST_WORDS = 3
+"""The first words of all these nouns: no more, or the second word could be told from the first without the source."""
 
 Link = tuple[int, int]
 """A word of the translation and the word of the source that it is made of, by their places."""
@@ -230,8 +232,9 @@ def _dictionary() -> tuple[dict[str, str], dict[str, str]]:
     phrasal = [f"{stem} {particle}" for stem in STEMS for particle in PARTICLES]
     for word in (*NOUNS, *ADJECTIVES, *VERBS, *phrasal, *ADVERBS, *PREPOSITIONS, *CONJUNCTIONS):
         translated[word] = next(words)
-    for noun in NOUNS[::_TWO_WORDS]:
-        translated[noun] += f" {next(words)}"
+    shared = list(islice(words, _FIRST_WORDS))
+    for number, noun in enumerate(NOUNS[::_TWO_WORDS]):
+        translated[noun] = f"{shared[number % _FIRST_WORDS]} {translated[noun]}"
     return translated, {noun: random.Random(noun).choice(ARTICLES) for noun in NOUNS}
 
 
