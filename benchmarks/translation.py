@@ -6,7 +6,7 @@
 
 Batches have 64 pairs of 20 tokens, vocabularies 8,000 words; embeddings have a width of 256 and recurrent states of
 512, Transformers 3 layers a side, a width of 256, 4 heads and 1,024 hidden units. The peers (nmt_peers.py) get our
-weights and are refused if their logits or their texts differ:
+weights and are refused if their logits or more than a tenth of their texts differ:
 
     bahdanau       our decoder of Bahdanau et al., and that of JoeyNMT: additive attention with input feeding, which is
                    measured in our form too
@@ -57,6 +57,8 @@ OURS = "ours"
 LENGTHS = (20, 40, 80, 160)
 WIDTH = 5
 LARGEST_DIFFERENCE = 1e-4
+LEAST_SAME = 0.9
+"""Share of texts that must be the same; in networks without training the last bit decides between some hypotheses."""
 
 
 @dataclass(frozen=True)
@@ -190,9 +192,9 @@ def _compared(name: str, group: Group, sizes: Sizes, repeats: int, clock: Callab
     same = [side for side in group.searches if side in group.same]
     for search, width in (("greedy", 1), ("beam", WIDTH)) if group.searches else ():
         runs = {side: partial(_texts, nets[side].eval(), batch[0], sizes.length, width) for side in group.searches}
-        texts = [runs[side]() for side in same]
-        if any(each != texts[0] for each in texts):
-            raise SystemExit(f"{name}: a peer does not write what ours writes, by {search} search")
+        found[f"{search}_same"] = shares = _same_texts({side: runs[side]() for side in same})
+        if min(shares.values()) < LEAST_SAME:
+            raise SystemExit(f"{name}: the sides do not write the same by {search} search: {shares}")
         milliseconds = _interleaved(runs, max(3, repeats // 3), clock)
         found[f"{search}_per_second"] = {side: round(sizes.pairs * 1e3 / ms, 1) for side, ms in milliseconds.items()}
         found[f"{search}_ratio"] = _ratios(milliseconds)
@@ -218,6 +220,13 @@ def _by_length(name: str, group: Group, sizes: Sizes, repeats: int, clock: Calla
         "peak_mib": {length: _peak_of_process(name, OURS, length) for length in LENGTHS},
     }
     return found | {"exponents": {what: _exponent(by) for what, by in found.items()}}
+
+
+def _same_texts(texts: dict[str, list[list[int]]]) -> dict[str, float]:
+    """Returns the share of texts that are those of the first side."""
+    first, *others = texts
+    pairs = {side: list(zip(texts[first], texts[side], strict=True)) for side in others}
+    return {side: sum(one == other for one, other in each) / len(each) for side, each in pairs.items()}
 
 
 def _exponent(by: dict[Any, float]) -> float:
