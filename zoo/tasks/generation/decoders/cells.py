@@ -54,9 +54,16 @@ class Layer(nn.Module):
             of_state: U h + b of all gates.
             states: h; of an LSTM h and the cell.
         """
-        if self.kind == "gru":
-            return (_GRU.apply(of_input, of_state, states[0]),)
-        return _LSTM.apply(of_input + of_state, states[1])  # type: ignore[no-any-return]
+        return advanced(self.kind, of_input, of_state, states)
+
+
+def advanced(
+    kind: Kind, of_input: Float[Tensor, "n g"], of_state: Float[Tensor, "n g"], states: tuple[Float[Tensor, "n d"], ...]
+) -> tuple[Float[Tensor, "n d"], ...]:
+    """Returns the next states: see `Layer.forward`."""
+    if kind == "gru":
+        return (_GRU.apply(of_input, of_state, states[0]),)
+    return _LSTM.apply(of_input + of_state, states[1])  # type: ignore[no-any-return]
 
 
 class _GRU(torch.autograd.Function):

@@ -10,14 +10,17 @@ from torch import Tensor, nn
 
 from zoo.attention import Attend, Memory, SourceAttention
 from zoo.attention.dropout import Dropout
-from zoo.attention.kernels.products import Linear
+from zoo.attention.kernels.products import Linear, linear
+from zoo.attention.kernels.tanh import tanh
 from zoo.attention.ranges import Count, Rate
-from zoo.tasks.generation.decoders.cells import Kind
+from zoo.tasks.generation.decoders.cells import Kind, advanced
 from zoo.tasks.generation.decoders.first import FirstState
 from zoo.tasks.generation.decoders.products import Products, asking
 from zoo.tasks.generation.decoders.stack import Stack
 from zoo.tasks.generation.decoders.state import Encoded, RecurrentState
 from zoo.tasks.vectors import WordVectors
+
+_PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 class Luong(nn.Module):
@@ -67,6 +70,7 @@ class Luong(nn.Module):
         self.first = FirstState(summary_dim=summary_dim, hidden=hidden, kind=cell, layers=layers)
         made = nn.GRU if cell == "gru" else nn.LSTM
         self.layers = made(dim, hidden, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
+        self.kind, self.between = cell, Dropout(dropout)
         self.readout = Linear(self.attention.width + hidden, hidden)
         self.dropout = Dropout(out_dropout)
 
@@ -97,13 +101,34 @@ class Luong(nn.Module):
         self, read: Int[Tensor, "r n"], states: tuple[tuple[Float[Tensor, "r 1 d"], ...], ...]
     ) -> tuple[Float[Tensor, "r n d"], tuple[tuple[Float[Tensor, "r d"], ...], ...]]:
         """Returns the states of the last layer at all steps, and those of all layers after the last step."""
+        words = self.vectors(read)
+        if words.device.type == "cpu" and not torch.compiler.is_compiling():
+            return self._by_steps(words, states)
         first = [torch.cat(part, 1).transpose(0, 1).contiguous() for part in zip(*states, strict=True)]
-        hidden, last = self.layers(self.vectors(read), first[0] if len(first) == 1 else tuple(first))
+        hidden, last = self.layers(words, first[0] if len(first) == 1 else tuple(first))
         parts = (last,) if len(first) == 1 else last
         return hidden, tuple(zip(*parts, strict=True))
 
+    def _by_steps(
+        self, x: Float[Tensor, "r n e"], states: tuple[tuple[Float[Tensor, "r 1 d"], ...], ...]
+    ) -> tuple[Float[Tensor, "r n d"], tuple[tuple[Float[Tensor, "r d"], ...], ...]]:
+        """Computes what PyTorch's module computes, which has no kernel for all steps on CPUs."""
+        x, after = x.transpose(0, 1), []
+        for number, state in enumerate(states):
+            to_input, to_state, bias, of_bias = (getattr(self.layers, f"{part}_l{number}") for part in _PARTS)
+            x = self.between(x) if number else x
+            now = tuple(each.squeeze(1) for each in state)
+            of_state = Products(of_bias.expand(*x.shape[:2], -1), to_state)
+            found = []
+            for step, of_input in enumerate(linear(x, to_input, bias).unbind(0)):
+                now = advanced(self.kind, of_input, of_state.at(step, now[0]), now)
+                found.append(now[0])
+            x = torch.stack(found)
+            after.append(now)
+        return x.transpose(0, 1), tuple(after)
+
     def _read_out(self, context: Float[Tensor, "b n s"], hidden: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        return self.dropout(self.readout(torch.cat([context, hidden], -1)).tanh())  # type: ignore[no-any-return]
+        return self.dropout(tanh(self.readout(torch.cat([context, hidden], -1))))  # type: ignore[no-any-return]
 
 
 class InputFeeding(nn.Module):
