@@ -21,6 +21,7 @@ from zoo.errors import ConfigError, DataError
 from zoo.maps.source import MapOptions, MapSource
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.command_options import CommandOption
+from zoo.training.allocator import keep_no_kernels
 from zoo.training.optimisation import Optimisation
 
 Mode = Literal["min", "max"]
@@ -315,6 +316,8 @@ class TaskData(pl.LightningDataModule, ABC):
         return loader.sample(most), f"train: {most:,} of {count:,} examples"
 
     def _loader(self, examples: Examples, batch_size: int | None, **order: Any) -> Loader:
+        if examples.lengths is not None:  # as many shapes as batches
+            keep_no_kernels()
         return Loader(
             examples.entries,
             collate=examples.collate,

@@ -1,8 +1,9 @@
-"""Keeps the memory that one step frees for the next, instead of returning it to the system and asking for it again."""
+"""Memory of a process: what a step frees is kept for the next; kernels of shapes that do not return are not kept."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 _KEPT = 2**31 - 1
@@ -20,3 +21,13 @@ def keep_freed_memory() -> bool:
     if mallopt is None:
         return False
     return bool(mallopt(_TRIM_THRESHOLD, _KEPT)) and bool(mallopt(_MMAP_THRESHOLD, _LARGEST))
+
+
+def keep_no_kernels() -> None:
+    """Makes oneDNN forget the kernels that it compiles for the shapes of a batch; before it has computed anything.
+
+    It keeps the last 1,024. Where every batch has another shape none of them is used again, and their memory, which
+    lies between that of the batches, takes more than a gigabyte after some hundred steps. A value of the environment
+    variable that the user has set stays.
+    """
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0")

@@ -79,29 +79,29 @@ def test_evaluation_on_own_texts_with_references(cli: Any) -> None:
     texts, references = "old dog sees cat\nking hates bird\n", "le minir\nla lo\n"
     Path("own.txt").write_text(texts)
     Path("own.ref").write_text(references)
-    done = cli("evaluate", checkpoint(), "own.txt", "--references", "own.ref", "--out", "found.json")
+    done = cli("evaluate", str(checkpoint()), "own.txt", "--references", "own.ref", "--out", "found.json")
     assert done.code == 0, done.err
     assert "test/bleu" in json.loads(Path("found.json").read_text())
-    done = cli("predict", checkpoint(), "--text", "dog", "--references", "own.ref")
+    done = cli("predict", str(checkpoint()), "--text", "dog", "--references", "own.ref")
     assert (done.code, "--references belong to a text file" in done.err) == (2, True)
     Path("own.ref").write_text("le minir\n")
-    done = cli("evaluate", checkpoint(), "own.txt", "--references", "own.ref")
+    done = cli("evaluate", str(checkpoint()), "own.txt", "--references", "own.ref")
     assert (done.code, "own.txt has 2 lines and own.ref has 1 lines" in done.err) == (2, True)
 
 
 def test_bad_lines_of_a_trained_models_input(cli: Any) -> None:
     Path("own.txt").write_text("old dog\n\nking\0\nbird\n")
-    done = cli("predict", checkpoint(), "own.txt")
+    done = cli("predict", str(checkpoint()), "own.txt")
     assert (done.code, "own.txt, line 3: it has NUL" in done.err) == (2, True)
     assert "--on-bad-row=skip leaves such lines out and counts them" in done.err
     with pytest.warns(UserWarning, match="skipped 1 bad lines"):
-        done = cli("predict", checkpoint(), "own.txt", "--on-bad-row=skip")
+        done = cli("predict", str(checkpoint()), "own.txt", "--on-bad-row=skip")
     assert [row["id"] for row in csv.DictReader(io.StringIO(done.out))] == ["1", "4"]
 
 
 def test_fine_tuning_says_which_tokenisers_are_kept(cli: Any) -> None:
     learned = ["data.tokeniser=subwords", "data.subwords=300"]
-    start = checkpoint(*TRANSFORMER, *learned)
+    start = checkpoint(*learned)
     pairs(lines("alter Hund"), lines("old dog"))
     own = [f"init={start}", *FILES, *learned, "data.kept_tokenisers=source", "data.max_epochs=1", "run_dir=own"]
     done = cli("train", *own)
