@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from measured import on_processor, read_runs, shown_command, spread, with_runs
+from measured import of_runs, on_processor, read_runs, shown_command, spread, with_runs
 
 PLANTED = {
     "han-planted_reviews": "HAN",
@@ -29,12 +29,12 @@ IMDB = {"han_imdb": "HAN, good or bad", "han_imdb_ratings": "HAN, eight ratings"
 
 def planted() -> Iterator[str]:
     """Makes a table of accuracy and truth scores on planted reviews."""
-    return _of_runs(PLANTED, ("test accuracy", "sentence pointing", "word pointing"))
+    return of_runs(PLANTED, _columns("test accuracy", "sentence pointing", "word pointing"))
 
 
 def imdb() -> Iterator[str]:
     """Makes a table of what was measured on IMDB's test reviews."""
-    return _of_runs(IMDB, ("test accuracy", "macro F1", "mean absolute error", "calibration error"))
+    return of_runs(IMDB, _columns("test accuracy", "macro F1", "mean absolute error", "calibration error"))
 
 
 def lengths() -> Iterator[str]:
@@ -155,20 +155,5 @@ _METRICS = {
 }
 
 
-def _of_runs(experiments: Mapping[str, str], columns: Sequence[str]) -> Iterator[str]:
-    """Makes a row for each experiment; a metric that it does not have is an empty cell."""
-    yield f"| model | {' | '.join(columns)} | parameters | seconds (CPU) | seeds | command |"
-    yield "|---" * (len(columns) + 5) + "|"
-    for experiment, name in with_runs(experiments):
-        runs = read_runs(experiment)
-        metrics = [_METRICS[column] for column in columns]
-        cells = [
-            name,
-            *(spread([run[each] for run in runs]) if each in runs[0] else "" for each in metrics),
-            f"{runs[0]['parameters']:,}",
-            f"{statistics.mean(run['seconds'] for run in runs):.0f} "
-            f"({statistics.mean(run['cpu_seconds'] for run in runs):.0f})",
-            ", ".join(str(run["seed"]) for run in runs),
-            f"`{shown_command(runs[0])}`",
-        ]
-        yield f"| {' | '.join(cells)} |"
+def _columns(*titles: str) -> dict[str, str]:
+    return {title: _METRICS[title] for title in titles}

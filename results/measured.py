@@ -38,3 +38,27 @@ def on_processor(run: Mapping[str, Any]) -> str:
     """Returns the processor of a benchmark's figures; an empty string if the result does not name it."""
     found = run.get("processor")
     return f", on {found['name']} ({', '.join(found['flags'])})" if found else ""
+
+
+def of_runs(experiments: Mapping[str, str], columns: Mapping[str, str], digits: int = 3) -> Iterator[str]:
+    """Makes a table with a row for each experiment; a metric that it does not have is an empty cell.
+
+    Args:
+        columns: Title of a column -> metric.
+        digits: Number of decimal digits of metrics.
+    """
+    yield f"| model | {' | '.join(columns)} | parameters | seconds (CPU) | seeds | command |"
+    yield "|---" * (len(columns) + 5) + "|"
+    for experiment, name in with_runs(experiments):
+        runs = read_runs(experiment)
+        metrics = columns.values()
+        cells = [
+            name,
+            *(spread([run[each] for run in runs], digits) if each in runs[0] else "" for each in metrics),
+            f"{runs[0]['parameters']:,}",
+            f"{statistics.mean(run['seconds'] for run in runs):.0f} "
+            f"({statistics.mean(run['cpu_seconds'] for run in runs):.0f})",
+            ", ".join(str(run["seed"]) for run in runs),
+            f"`{shown_command(runs[0])}`",
+        ]
+        yield f"| {' | '.join(cells)} |"

@@ -14,6 +14,7 @@ from typing import Any
 
 import documents
 import recommendation
+import translation
 from domains import domains
 from measured import RESULTS, on_processor, read_runs, shown_command, spread, with_runs
 
@@ -290,6 +291,9 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "benchmark-documents": documents.benchmark,
     "documents-length": documents.lengths,
     "documents-file": documents.large_file,
+    "planted-translation": translation.planted,
+    "benchmark-translation": translation.benchmark,
+    "translation-length": translation.lengths,
     "trust": trust,
     "attention-positions": attention_positions,
     "attention-lengths": attention_lengths,

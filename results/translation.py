@@ -1,0 +1,73 @@
+"""Makes the tables of translation in docs/translation.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from measured import of_runs, on_processor, read_runs
+
+PLANTED = {
+    "nmt-planted_translation": "recurrent, additive",
+    "nmt-planted_translation-none": "recurrent, without attention (control)",
+    "transformer_nmt-planted_translation": "Transformer",
+}
+MULTI30K = {
+    "nmt_multi30k": "recurrent, English to German",
+    "nmt_multi30k-de-en": "recurrent, German to English",
+    "transformer_multi30k": "Transformer, German to English",
+}
+
+
+def planted() -> Iterator[str]:
+    """Makes a table of BLEU and of the truth of maps on planted pairs."""
+    truth = {"pointing": "truth/pointing", "one place off": "truth/one_off", "alignment error": "truth/alignment_error"}
+    return of_runs(PLANTED, {"test BLEU": "test/bleu", **truth, "omission": "test/omission"})
+
+
+def multi30k() -> Iterator[str]:
+    """Makes a table of what was measured on Multi30k's test set of 2016."""
+    return of_runs(MULTI30K, {"test BLEU": "test/bleu", "chrF": "test/chrf", "perplexity": "test/perplexity"}, 2)
+
+
+def benchmark() -> Iterator[str]:
+    """Makes the table of training, greedy search and beam search against other implementations."""
+    (found,) = read_runs("benchmark-translation")
+    clock = "CPU time" if found["clock"] == "processor" else "wall clock"
+    columns = [
+        f"training step, ms of {clock}",
+        "x ours",
+        "greedy, sentences/s",
+        "ours x",
+        "beam 5, sentences/s",
+        "ours x",
+    ]
+    yield f"| model | implementation | {' | '.join(columns)} | peak memory, MiB |"
+    yield "|---" * 9 + "|"
+    for group, each in found["groups"].items():
+        for name, milliseconds in each["step_ms"].items():
+            cells = [group if name == "ours" else "", name, f"{milliseconds:.0f}", _ratio(each, "ratio", name)]
+            for search in ("greedy", "beam"):
+                speed = each.get(f"{search}_per_second", {}).get(name)
+                cells += ["" if speed is None else f"{speed:.0f}", _ratio(each, f"{search}_ratio", name)]
+            yield f"| {' | '.join([*cells, format(each['peak_mib'][name], '.0f')])} |"
+    yield ""
+    yield f"`{found['command']}`: {found['threads']} thread{on_processor(found)}."
+
+
+def lengths() -> Iterator[str]:
+    """Makes the table of time and memory by the length of translations."""
+    (found,) = read_runs("benchmark-translation")
+    kinds = {"step_ms": "training step, ms", "greedy_ms": "greedy, ms", "peak_mib": "peak memory, MiB"}
+    lengths = list(next(iter(found["by_length"].values()))["step_ms"])
+    yield f"| model | | {' | '.join(lengths)} tokens | exponent |"
+    yield "|---" * (len(lengths) + 3) + "|"
+    for group, each in found["by_length"].items():
+        for kind, title in kinds.items():
+            values = [f"{value:,.0f}" for value in each[kind].values()]
+            cells = [group if kind == "step_ms" else "", title, *values, f"{each['exponents'][kind]:.2f}"]
+            yield f"| {' | '.join(cells)} |"
+
+
+def _ratio(group: dict[str, Any], kind: str, name: str) -> str:
+    return f"{group[kind][name]:.2f}" if name in group.get(kind, {}) else ""
