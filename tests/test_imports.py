@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import graphlib
+import importlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -74,3 +75,12 @@ def test_no_module_uses_what_is_private_to_another(path: Path) -> None:
 
 def is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__")
+
+
+@pytest.mark.parametrize("package", [name for name, path in FILES.items() if path.name == "__init__.py"])
+def test_no_export_has_the_name_of_a_module(package: str) -> None:
+    """Whoever imports the module first would get it in place of what is exported."""
+    found = importlib.import_module(package)
+    exported = set(found.__all__) if hasattr(found, "__getattr__") else set()  # others bind their names at once
+    modules = {name.rpartition(".")[2] for name in FILES if name.rpartition(".")[0] == package}
+    assert not exported & modules

@@ -58,7 +58,7 @@ def test_every_parameter_has_a_gradient(model: str, group: str, name: str) -> No
         pytest.skip("refused at the first batch: histories have no degrees")
     for log in ("log", "log_dict"):
         setattr(module, log, lambda *_, **__: None)
-    module.trainer = mock.MagicMock()  # a step alone, without a loop
+    module.trainer = mock.MagicMock(global_step=0)  # a step alone, without a loop
     loss = module.train().training_step(batch, 0)
     (loss["loss"] if isinstance(loss, dict) else loss).backward()
     assert [name for name, each in module.named_parameters() if each.requires_grad and each.grad is None] == []

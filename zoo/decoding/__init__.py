@@ -9,7 +9,7 @@ __getattr__, __all__ = exports(
         "constraints": ["Constraints"],
         "decoder": ["Decoder"],
         "ensemble": ["Ensemble", "mean_log_probability", "mean_probability"],
-        "forced": ["forced"],
+        "forced_pass": ["forced"],
         "hypothesis": ["Hypothesis"],
         "ranking": ["AverageLength", "GNMTLength", "NoLength", "Ranking"],
         "sampling": ["Sampling"],

@@ -11,7 +11,7 @@ import torch
 from translation_cases import SOURCES, Knowing, Small, languages, pairs, translator
 
 from zoo.attention import record
-from zoo.decoding.forced import forced
+from zoo.decoding.forced_pass import forced
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.errors import ConfigError
 from zoo.tasks.contract import EXAMPLE

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from zoo.attention import record
 from zoo.attention.observing.record import Recording
-from zoo.decoding.forced import forced
+from zoo.decoding.forced_pass import forced
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.writing import begins
 from zoo.text.tokens import NO_WORD

@@ -15,7 +15,7 @@ import torch
 from translation_cases import SOURCES, Small, languages, pairs, translator
 
 import zoo.maps
-from zoo.decoding.forced import forced
+from zoo.decoding.forced_pass import forced
 from zoo.maps.export import export
 from zoo.maps.source import MapOptions
 from zoo.tasks.generation.alignment import read_again

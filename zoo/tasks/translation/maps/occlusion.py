@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from zoo.decoding.forced import forced
+from zoo.decoding.forced_pass import forced
 from zoo.errors import ConfigError
 from zoo.maps.occludable import Occludable
 from zoo.tasks.generation.alignment import by_word
