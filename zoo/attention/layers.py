@@ -223,6 +223,8 @@ class DecoderBlock(nn.Module):
         self.mixed = residual(dim=dim, dropout=dropout)
         self.cross = cross
         self.crossed = residual(dim=dim, dropout=dropout)
+        if isinstance(self.crossed, PreNorm) and not getattr(cross.attend, "compares", True):
+            self.crossed.norm = nn.Identity()  # it would be of queries alone, which nothing reads
         self.feed_forward = feed_forward
         self.fed = residual(dim=dim, dropout=dropout)
 
