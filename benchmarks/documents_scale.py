@@ -87,7 +87,7 @@ def _of_file(options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "reviews.jsonl"
         texts, words = _write(table, round(options.gigabytes * 1e9))
-        settings = ["model=han", "data=text_table", "data.max_vocabulary=50000", "data.batch_size=64"]
+        settings = ["model=han", "data=text_table", "data.max_vocabulary=50000", "data.max_tokens=16000"]
         settings += ["data.eval_examples=1000", f"trainer.max_time=00:00:{options.minutes:02}:00"]
         places = [f"data.table={table}", f"paths.cache={folder}/cache", f"run_dir={folder}/run"]
         train = [sys.executable, str(CHECKOUT / "train.py"), *settings, f"threads={options.threads}", *places]
