@@ -177,7 +177,7 @@ def tracked(attend: Any, memory: Memory, heads: int) -> Memory:
 
 
 def begun(
-    attend: Any, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b g k d"], support: DenseSupport, state: Any
+    attend: Any, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b g k e"], support: DenseSupport, state: Any
 ) -> Any:
     """Returns the state, or the initial state if none is given and the mechanism needs one."""
     return attend.start(query, key, support) if state is None and attend.remembers else state
