@@ -13,7 +13,7 @@ def domains() -> Iterator[str]:
     columns = ["domain", "`model=`", "planted data: test (uniform attention)", "its map", "published data, test"]
     yield f"| {' | '.join([*columns, 'training step, peer / ours'])} |"
     yield "|---|---|---|---|---|---|"
-    for row in (_graphs(), _vision(), _recommendation(), _documents()):
+    for row in (_graphs(), _vision(), _recommendation(), _documents(), _translation()):
         yield f"| {' | '.join(row)} |"
     yield ""
     yield "Ratios of speed hold for the processor of their run: it stands beside the full tables."
@@ -69,6 +69,18 @@ def _documents() -> list[str]:
         f"sentence pointing {_mean('han-planted_reviews', 'truth/sentence_pointing'):.3f}",
         f"IMDB: {spread([100 * run['test/accuracy'] for run in read_runs('han_imdb')], 1)} %",
         f"{fastest:.1f} (HAN, flattened and packed)",
+    ]
+
+
+def _translation() -> list[str]:
+    (speed,) = read_runs("benchmark-translation")
+    return [
+        "[translation](docs/translation.md)",
+        "`nmt`, `transformer_nmt`",
+        "not measured",
+        "not measured",
+        "not measured",
+        f"{speed['groups']['bahdanau']['ratio']['JoeyNMT']:.1f} (recurrent, JoeyNMT)",
     ]
 
 
