@@ -1,0 +1,82 @@
+"""A net of any encoder and a recurrent decoder with attention."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from zoo.attention import Attend
+from zoo.attention.kernels.products import Linear
+from zoo.attention.ranges import Count
+from zoo.tasks.generation.decoders.state import Encoded, RecurrentState
+from zoo.tasks.generation.net import GeneratingNet
+
+
+class RecurrentWriter(GeneratingNet):
+    """An encoder reads the source, a decoder with attention writes the text, and a linear layer chooses its tokens.
+
+    Args:
+        encoder: `source -> Encoded`, with `width`, `summary_width` and `key_width`.
+        tokens: Size of the vocabulary that is written.
+        attend: `(dim, heads) -> Attend`, for the decoder.
+        decoder: `Bahdanau`, `Luong` or `InputFeeding`, or a partial of one of them.
+    """
+
+    def __init__(
+        self,
+        *,
+        encoder: nn.Module,
+        tokens: Count,
+        attend: Callable[[int, int], Attend],
+        decoder: Callable[..., Any],
+    ) -> None:
+        super().__init__()
+        self.encoder: Any = encoder
+        self.decoder = decoder(
+            words=tokens,
+            source_dim=encoder.width,
+            summary_dim=encoder.summary_width,
+            key_dim=encoder.key_width,
+            attend=attend,
+        )
+        self.head = Linear(self.decoder.width, tokens)
+        self.align = "decoder.attention.attend" if self.decoder.attention.width else None
+
+    def encode(self, source: Any) -> Encoded:
+        """Reads the source; states are in at least fp32 under autocast too."""
+        encoded: Encoded = self.encoder(source)
+        return encoded
+
+    def vocabularies(self) -> dict[str, dict[str, int]]:
+        return {"target_tokens": {"decoder.vectors.table.weight": 0, "head.weight": 0, "head.bias": 0}}
+
+    def features(self, source: Any, read: Int[Tensor, "b n"]) -> Float[Tensor, "b n d"]:
+        return self.features_of(self.encode(source), read)
+
+    def features_of(self, encoded: Encoded, read: Int[Tensor, "b n"]) -> Float[Tensor, "b n d"]:
+        """Returns `features` for a source that is encoded already."""
+        with torch.autocast(read.device.type, enabled=False):  # as `Recurrent` computes
+            found: Tensor = self.decoder.features(encoded, read)
+        return found
+
+    def start(self, source: Any) -> RecurrentState:
+        state: RecurrentState = self.decoder.start(self.encode(source))
+        return state
+
+    def step(self, tokens: Int[Tensor, "b w"], state: RecurrentState) -> tuple[Float[Tensor, "b w v"], RecurrentState]:
+        with torch.autocast(tokens.device.type, enabled=False):
+            features, state = self.decoder.step(tokens, state)
+        return self.head(features), state
+
+    def reorder(self, state: RecurrentState, beams: Int[Tensor, "b w2"]) -> RecurrentState:
+        return state.reorder(beams)
+
+    def select(self, state: RecurrentState, sentences: Int[Tensor, " s"]) -> RecurrentState:
+        return state.select(sentences)
+
+    def covered(self, state: RecurrentState) -> Float[Tensor, "b w k"]:
+        return state.covered
