@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from zoo.attention.kernels.kept import for_later
@@ -80,8 +80,8 @@ def real(lengths: Int[Tensor, " b"], longest: int) -> Bool[Tensor, "b n"]:
 
 
 def some_rows(
-    tokens: Int[Tensor, "b n"], lengths: Int[Tensor, " b"], numbers: Int[Tensor, " s"]
-) -> tuple[Int[Tensor, "s m"], Int[Tensor, " s"]]:
-    """Returns some rows of a padded matrix, without the padding that none of them needs, and their lengths."""
+    padded: Shaped[Tensor, "b n *d"], lengths: Int[Tensor, " b"], numbers: Int[Tensor, " s"]
+) -> tuple[Shaped[Tensor, "s m *d"], Int[Tensor, " s"]]:
+    """Returns some rows of padded tokens or vectors, without the padding that none of them needs, and their lengths."""
     lengths = lengths[numbers]
-    return tokens[numbers, : int(lengths.max()) if len(lengths) else 0], lengths
+    return padded[numbers, : int(lengths.max()) if len(lengths) else 0], lengths

@@ -13,6 +13,7 @@ from torch import Tensor
 from zoo.attention import DenseSupport
 from zoo.attention.kernels.kept import for_later
 from zoo.tasks.batches import moved
+from zoo.tasks.generation.batch import GeneratingBatch, all_known
 from zoo.tasks.generation.language import Language
 from zoo.tasks.generation.targets import Targets, padded, real, some_rows
 
@@ -104,76 +105,46 @@ class Source:
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class Pairs(GeneratingBatch[Source, Written]):
     """A batch of texts and their translations.
 
+    `gold` is a mask (b,n,k) of the source tokens that each target token, without the end, was made of.
+
     Args:
-        source: The texts that are read.
-        targets: The texts that are to be written; None if one of them is not known.
-        ids: Names of the pairs.
-        splits: Their splits; "" for a pair in none.
-        gold: Mask of the source tokens that each target token, without the end, was made of; None if it is not known
-            of all pairs.
         languages: The languages, by which numbers become texts.
-        written: The pairs as people read them; None in training.
     """
 
-    source: Source
-    targets: Targets | None
-    ids: tuple[str, ...]
-    splits: tuple[str, ...]
     gold: Bool[Tensor, "b n k"] | None = None
     languages: Languages | None = None
-    written: tuple[Written, ...] | None = None
 
     @classmethod
     def of(cls, pairs: Sequence[Pair], languages: Languages | None = None) -> Pairs:
         """Collates pairs, in their order."""
-        targets = [pair.target for pair in pairs if pair.target is not None]
-        written = [pair.written for pair in pairs if pair.written is not None]
+        targets, written = all_known([pair.target for pair in pairs]), all_known([pair.written for pair in pairs])
         made = cls(
             source=Source.of([pair.source for pair in pairs]),
-            targets=Targets.of(targets) if len(targets) == len(pairs) else None,
+            targets=None if targets is None else Targets.of(targets),
             ids=tuple(pair.id for pair in pairs),
             splits=tuple(pair.split for pair in pairs),
             languages=languages,
-            written=tuple(written) if len(written) == len(pairs) else None,
+            written=None if written is None else tuple(written),
         )
-        return made._with_gold([pair.links for pair in pairs])
+        links = all_known([pair.links for pair in pairs])
+        return made if links is None else made._with_gold(links)
 
-    def __len__(self) -> int:
-        return len(self.ids)
+    @property
+    def language(self) -> Language | None:
+        return None if self.languages is None else self.languages.target
 
-    def to(self, device: torch.device | str) -> Pairs:
-        return moved(self, device)
+    def gold_of(self, chosen: Int[Tensor, " s"], source: Source, targets: Targets) -> Bool[Tensor, "s n k"]:
+        assert self.gold is not None
+        return self.gold[chosen, : targets.tokens.shape[1], : source.tokens.shape[1]]
 
-    def some(self, numbers: Sequence[int]) -> Pairs:
-        """Returns some of the pairs, without the padding that none of them needs."""
-        chosen = torch.tensor(numbers, device=self.source.lengths.device)
-        source, targets = self.source.some(chosen), None if self.targets is None else self.targets.some(chosen)
-        gold = None
-        if self.gold is not None and targets is not None:
-            gold = self.gold[chosen, : targets.tokens.shape[1], : source.tokens.shape[1]]
-        return replace(
-            self,
-            source=source,
-            targets=targets,
-            ids=tuple(self.ids[number] for number in numbers),
-            splits=tuple(self.splits[number] for number in numbers),
-            gold=gold,
-            written=None if self.written is None else tuple(self.written[number] for number in numbers),
-        )
-
-    def with_targets(self, targets: Targets) -> Pairs:
-        """Returns the pairs with other translations, whose alignment is not known."""
-        return replace(self, targets=targets, gold=None)
-
-    def _with_gold(self, links: Sequence[Sequence[Link] | None]) -> Pairs:
-        known = [each for each in links if each is not None]
-        if self.targets is None or len(known) < len(self):
+    def _with_gold(self, links: Sequence[Sequence[Link]]) -> Pairs:
+        if self.targets is None:
             return self
         gold = torch.zeros(*self.targets.tokens.shape, self.source.tokens.shape[1], dtype=torch.bool)
-        at = [(number, target, source) for number, each in enumerate(known) for target, source in each]
+        at = [(number, target, source) for number, each in enumerate(links) for target, source in each]
         if at:
             gold[tuple(torch.tensor(at).T)] = True
         return replace(self, gold=gold)

@@ -1,0 +1,94 @@
+"""A batch of sources and the texts that are written of them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from zoo.tasks.batches import moved
+from zoo.tasks.generation.language import Language
+from zoo.tasks.generation.targets import Targets
+
+
+class BatchSource(Protocol):
+    """What a batch reads: padded places, such as words or frames."""
+
+    def __len__(self) -> int: ...
+
+    def some(self, numbers: Int[Tensor, " s"]) -> Self: ...
+
+    def to(self, device: torch.device | str) -> Self: ...
+
+
+S = TypeVar("S", bound=BatchSource)
+W = TypeVar("W")
+
+
+@dataclass(frozen=True, eq=False)
+class GeneratingBatch(ABC, Generic[S, W]):
+    """Sources and their texts.
+
+    Args:
+        source: What is read.
+        targets: The texts that are to be written; None if one of them is not known.
+        ids: Names of the examples.
+        splits: Their splits; "" for an example in none.
+        gold: The places of the source that each target token was made of, in the form of the domain; None if they are
+            not known of all examples.
+        written: The examples as people read them; None in training.
+    """
+
+    source: S
+    targets: Targets | None
+    ids: tuple[str, ...]
+    splits: tuple[str, ...]
+    gold: Any = None
+    written: tuple[W, ...] | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    @abstractmethod
+    def language(self) -> Language | None:
+        """The language that is written, by which numbers become texts."""
+
+    @abstractmethod
+    def gold_of(self, chosen: Int[Tensor, " s"], source: S, targets: Targets) -> Any:
+        """Returns the gold of some examples, whose source and targets are these, if there is any."""
+
+    def to(self, device: torch.device | str) -> Self:
+        return moved(self, device)
+
+    def some(self, numbers: Sequence[int]) -> Self:
+        """Returns some of the examples, without the padding that none of them needs."""
+        chosen = torch.tensor(numbers, dtype=torch.int64)  # also indexes tensors of other devices
+        source, targets = self.source.some(chosen), None if self.targets is None else self.targets.some(chosen)
+        gold = None
+        if self.gold is not None and targets is not None:
+            gold = self.gold_of(chosen, source, targets)
+        return replace(
+            self,
+            source=source,
+            targets=targets,
+            ids=tuple(self.ids[number] for number in numbers),
+            splits=tuple(self.splits[number] for number in numbers),
+            gold=gold,
+            written=None if self.written is None else tuple(self.written[number] for number in numbers),
+        )
+
+    def with_targets(self, targets: Targets) -> Self:
+        """Returns the examples with other texts, of which no gold is known."""
+        return replace(self, targets=targets, gold=None)
+
+
+def all_known(parts: Sequence[W | None]) -> list[W] | None:
+    """Returns something known of each example; None if it is not known of one."""
+    known = [part for part in parts if part is not None]
+    return known if len(known) == len(parts) else None

@@ -1,0 +1,154 @@
+"""A batch of utterances, as nets, the task and maps see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float32, Int
+from torch import Tensor
+
+from zoo.attention import DenseSupport
+from zoo.attention.kernels.kept import for_later
+from zoo.tasks.batches import moved
+from zoo.tasks.generation.batch import GeneratingBatch, all_known
+from zoo.tasks.generation.language import Language
+from zoo.tasks.generation.targets import Targets, real, some_rows
+
+
+@dataclass(frozen=True)
+class Written:
+    """An utterance as people know it, which training does not need.
+
+    Args:
+        references: What was said, as written; none if it is not known.
+        speaker: Name of the speaker; "" if it is not known.
+        snr: Signal-to-noise ratio in dB; None if it is not known.
+    """
+
+    references: Sequence[str]
+    speaker: str = ""
+    snr: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Utterance:
+    """A recording and what was said.
+
+    Args:
+        features: A row for each frame, at least one.
+        target: Numbers of the tokens of what was said, without the end; None if it is not known.
+        id: Name of the utterance.
+        split: train, val or test, or "" if it is in none.
+        spans: For each token of the target, its first frame and the frame after its last, equal for a token that has no
+            frames, such as a space; None if they are not known.
+        written: The utterance as people know it; None in training.
+    """
+
+    features: Float32[np.ndarray, "t f"]
+    target: Sequence[int] | None
+    id: str
+    split: str = ""
+    spans: Int[np.ndarray, "n 2"] | None = None
+    written: Written | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Frames:
+    """Recordings as rows of features, padded.
+
+    Args:
+        features: A row for each frame; zeros in the padding.
+        lengths: Number of frames of each recording.
+    """
+
+    features: Float[Tensor, "b t f"]
+    lengths: Int[Tensor, " b"]
+
+    @classmethod
+    def of(cls, recordings: Sequence[Float32[np.ndarray, "_ f"]]) -> Frames:
+        lengths = [len(each) for each in recordings]
+        features = torch.zeros(len(recordings), max(lengths, default=0), recordings[0].shape[1] if recordings else 0)
+        for row, each in zip(features.numpy(), recordings, strict=True):
+            row[: len(each)] = each
+        return cls(features, torch.tensor(lengths))
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @cached_property
+    def is_real(self) -> Bool[Tensor, "b t"]:
+        """Mask of the frames that are not padding."""
+        return for_later(lambda: real(self.lengths, self.features.shape[1]))
+
+    @cached_property
+    def support(self) -> DenseSupport:
+        """The support of attention to these frames."""
+        return DenseSupport.from_key_mask(self.is_real)
+
+    def some(self, numbers: Int[Tensor, " s"]) -> Frames:
+        """Returns some of the recordings, without the padding that none of them needs."""
+        return Frames(*some_rows(self.features, self.lengths, numbers))
+
+    def to(self, device: torch.device | str) -> Frames:
+        return moved(self, device)
+
+
+@dataclass(frozen=True, eq=False)
+class Utterances(GeneratingBatch[Frames, Written]):
+    """A batch of recordings and what was said in them.
+
+    Args:
+        gold: For each target token, its first frame and the frame after its last, equal for a token that has no frames,
+            such as the end; None if they are not known of all utterances.
+        language: The language, by which numbers become texts.
+        hop: Seconds from one frame to the next.
+    """
+
+    gold: Int[Tensor, "b n 2"] | None = None
+    language: Language | None = None
+    hop: float = 0.01
+
+    @classmethod
+    def of(cls, utterances: Sequence[Utterance], language: Language | None = None, hop: float = 0.01) -> Utterances:
+        """Collates utterances, in their order."""
+        targets, written = all_known([each.target for each in utterances]), all_known([e.written for e in utterances])
+        spans = all_known([each.spans for each in utterances])
+        tokens = None if targets is None else Targets.of(targets)
+        return cls(
+            source=Frames.of([each.features for each in utterances]),
+            targets=tokens,
+            ids=tuple(each.id for each in utterances),
+            splits=tuple(each.split for each in utterances),
+            gold=None if tokens is None or spans is None else _padded_spans(spans, tokens.tokens.shape[1]),
+            language=language,
+            written=None if written is None else tuple(written),
+            hop=hop,
+        )
+
+    def gold_of(self, chosen: Int[Tensor, " s"], source: Frames, targets: Targets) -> Int[Tensor, "s n 2"]:
+        assert self.gold is not None
+        return self.gold[chosen, : targets.tokens.shape[1]]
+
+    def gold_places(self, stride: int, places: int) -> Bool[Tensor, "b n k"] | None:
+        """Returns the gold as a mask of the places of an encoder, or None if it is not known.
+
+        Args:
+            stride: Number of frames that an encoder makes one place of.
+            places: Number of places.
+        """
+        if self.gold is None:
+            return None
+        first = torch.arange(places, device=self.gold.device) * stride
+        start, end = self.gold.unsqueeze(-1).unbind(-2)
+        return (end > start) & (first + stride > start) & (first < end)
+
+
+def _padded_spans(spans: Sequence[Int[np.ndarray, "_ 2"]], steps: int) -> Int[Tensor, "b n 2"]:
+    padded = torch.zeros(len(spans), steps, 2, dtype=torch.int64)
+    for row, each in zip(padded, spans, strict=True):
+        row[: len(each)] = torch.from_numpy(np.asarray(each))
+    return padded

@@ -1,0 +1,1 @@
+"""Recordings as they are read, their features, and the batches that are made of them."""
