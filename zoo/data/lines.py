@@ -10,7 +10,6 @@ the cache folder and memory-mapped, so that a file of any size needs little memo
 from __future__ import annotations
 
 import codecs
-import hashlib
 import os
 import shutil
 import weakref
@@ -20,6 +19,7 @@ from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 
+from zoo.data.cache import identity
 from zoo.data.compressed import open_bytes
 from zoo.data.records import NUL, Fault
 from zoo.data.tables import RowError, check_is_file, message
@@ -29,7 +29,6 @@ from zoo.errors import DataError
 LONGEST = 1 << 24
 """The most bytes of a line, unless another limit is given."""
 _BLOCK = 1 << 20
-_SAMPLES, _SAMPLE = 64, 1 << 12
 _OFFSET = np.dtype("<u8")
 
 
@@ -83,7 +82,7 @@ class Lines(Sequence[str]):
             self._plain = _decompressed(self.path, folder) if self.path.suffix.lower() == ".gz" else self.path
             with self._plain.open("rb") as file:
                 self._state = _state(file)
-                self._starts_at = folder / f"{_key(file)}.lines"
+                self._starts_at = folder / f"{identity(file)}.lines"
                 if not _fits(self._starts_at, self._state[0]):
                     folder.mkdir(parents=True, exist_ok=True)
                     with whole_bytes(self._starts_at) as index:
@@ -225,15 +224,6 @@ def _state(file: BinaryIO) -> tuple[int, int]:
     return found.st_size, found.st_mtime_ns
 
 
-def _key(file: BinaryIO) -> str:
-    """A name for files derived from an open file: a hash of its size, time and parts of its content."""
-    size, changed = _state(file)
-    digest = hashlib.blake2b(f"{size} {changed}".encode(), digest_size=16)
-    for number in range(_SAMPLES):
-        digest.update(os.pread(file.fileno(), _SAMPLE, number * max(0, size - _SAMPLE) // (_SAMPLES - 1)))
-    return digest.hexdigest()
-
-
 def _fits(index: Path, size: int) -> bool:
     """Whether an index exists and ends with the size of the file."""
     try:
@@ -248,7 +238,7 @@ def _fits(index: Path, size: int) -> bool:
 def _decompressed(path: Path, folder: Path) -> Path:
     """Decompresses a .gz file into a folder, unless that was done before."""
     with path.open("rb") as file:
-        plain = folder / f"{_key(file)}.txt"
+        plain = folder / f"{identity(file)}.txt"
     if not plain.is_file():
         folder.mkdir(parents=True, exist_ok=True)
         with open_bytes(path) as content, whole_bytes(plain) as copy:

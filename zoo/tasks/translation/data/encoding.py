@@ -11,8 +11,8 @@ from itertools import chain
 import numpy as np
 from jaxtyping import Bool, Int
 
+from zoo.data.rows import Rows, RowsInMaking
 from zoo.tasks.generation.language import UNKNOWN, Language
-from zoo.tasks.translation.data.corpus import Rows, RowsInMaking
 from zoo.text import Tokeniser, Tokens
 from zoo.text.tokens import NO_WORD
 

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 
+from zoo.data.rows import RowsInMaking
 from zoo.data.splits import NONE, SPLITS, TEST, stratified
 from zoo.data.tables import OnBadRow, RowError
 from zoo.errors import DataError
-from zoo.tasks.translation.data.corpus import Corpus, RowsInMaking
+from zoo.tasks.translation.data.corpus import Corpus
 
 MOST_CHARACTERS = 10_000
 _LINK = re.compile(r"(\d{1,9})-(\d{1,9})")

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from zoo.attention.ranges import Count
+from zoo.data.rows import Rows, RowsInMaking
 from zoo.data.splits import NONE, SPLITS, TRAIN
 from zoo.errors import CheckpointError, ConfigError, warn
 from zoo.tasks.batches import Batching, Examples
@@ -19,7 +20,7 @@ from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import TaskData
 from zoo.tasks.generation.language import Language
 from zoo.tasks.translation.batch import Languages, Pair, Pairs, Written
-from zoo.tasks.translation.data.corpus import Corpus, Rows, RowsInMaking
+from zoo.tasks.translation.data.corpus import Corpus
 from zoo.tasks.translation.data.encoding import Encoder, counted, first, linked
 from zoo.tasks.translation.data.files import read_pairs_at, texts_as_written, with_back_translated
 from zoo.tasks.translation.data.found import Reading

@@ -1,0 +1,181 @@
+"""Arrays that are derived from files, such as features, kept on the disk for later runs and other processes.
+
+    arrays = cached_arrays(cache, "features", {"files": [...], "bins": 40, "torchaudio": "2.11.0"}, make)
+
+A file of the cache is named by a hash of all that its arrays are made of, so that a change of any of it makes another
+file. It is a safetensors file, written at once or not at all, and memory-mapped when it is read. If several processes
+need the same one, one makes it and the others wait.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from os.path import samestat
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from zoo.disk import whole_bytes
+from zoo.errors import DataError, warn
+
+Arrays = Mapping[str, np.ndarray]
+
+_NAMES = {"f2": "F16", "f4": "F32", "i4": "I32", "i8": "I64", "u1": "U8"}
+_DTYPES = {name: np.dtype(f"<{kind}") for kind, name in _NAMES.items()}
+_BLOCK = 1 << 24
+_SAMPLES, _SAMPLE = 64, 1 << 12
+
+
+def cached_arrays(
+    folder: Path | str | None, kind: str, made_of: Mapping[str, Any], make: Callable[[], Arrays]
+) -> Arrays:
+    """Returns arrays that are made once. They are checked when they are read, and made anew if they are damaged.
+
+    Args:
+        folder: The folder of derived files; None: the arrays are made, and not kept.
+        kind: The name of a folder in it.
+        made_of: All that decides the arrays, in plain types: the identities of files, options, versions of code.
+        make: Makes the arrays: of float16, float32, int32, int64 or uint8.
+
+    Raises:
+        DataError: The folder cannot be written.
+    """
+    if folder is None:
+        return make()
+    description = json.dumps(made_of, sort_keys=True)
+    path = Path(folder) / kind / f"{hashlib.blake2b(description.encode(), digest_size=16).hexdigest()}.safetensors"
+    found = _read(path, description)
+    if found is None:
+        with _alone(path):
+            found = _read(path, description)  # another process may have made it meanwhile
+            if found is None:
+                _write(path, make(), description)
+                found = _read(path, description)
+    if found is None:
+        raise DataError(f"{path}: the file is damaged as soon as it is written. Set paths.cache to another folder.")
+    return found
+
+
+def identity(file: BinaryIO, samples: int = _SAMPLES) -> str:
+    """Returns a hash of an open file: of its size, its time, and parts of its content.
+
+    Args:
+        file: The file.
+        samples: Number of parts of 4 KiB, at equal distances; a file that has no more is read whole.
+    """
+    found = os.fstat(file.fileno())
+    size = found.st_size
+    digest = hashlib.blake2b(f"{size} {found.st_mtime_ns}".encode(), digest_size=16)
+    if size <= samples * _SAMPLE:
+        digest.update(os.pread(file.fileno(), size, 0))
+    else:
+        for number in range(samples):
+            digest.update(os.pread(file.fileno(), _SAMPLE, number * (size - _SAMPLE) // max(1, samples - 1)))
+    return digest.hexdigest()
+
+
+def _write(path: Path, arrays: Arrays, description: str) -> None:
+    """Writes a safetensors file: the length of the header, the header, the arrays by falling size of their elements."""
+    order = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
+    plain = {name: np.ascontiguousarray(arrays[name], arrays[name].dtype.newbyteorder("<")) for name in order}
+    header: dict[str, Any] = {"__metadata__": {"made_of": description, "crc32": str(_checksum(plain))}}
+    at = 0
+    for name, array in plain.items():
+        offsets = [at, at + array.nbytes]
+        header[name] = {"dtype": _NAMES[array.dtype.str[1:]], "shape": array.shape, "data_offsets": offsets}
+        at += array.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with _explained(path), whole_bytes(path) as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for array in plain.values():
+            for block in _blocks(array):
+                file.write(block)
+
+
+def _read(path: Path, description: str) -> Arrays | None:
+    """Maps the arrays of a file into memory; None if there is none, or it is damaged."""
+    if not path.exists():
+        return None
+    try:
+        with _explained(path), path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(min(length, size)))
+    except ValueError:
+        return _damaged(path)
+    try:
+        about = header.pop("__metadata__")
+        arrays = {
+            name: _mapped(path, _DTYPES[entry["dtype"]], tuple(entry["shape"]), 8 + length + entry["data_offsets"][0])
+            for name, entry in header.items()
+        }
+        is_whole = size == 8 + length + sum(array.nbytes for array in arrays.values())
+        if is_whole and about == {"made_of": description, "crc32": str(_checksum(arrays))}:
+            return arrays
+    except (AttributeError, KeyError, TypeError, ValueError):
+        pass
+    return _damaged(path)
+
+
+def _damaged(path: Path) -> None:
+    warn(f"{path}: this file of the cache is damaged; it is made anew.")
+
+
+def _mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> np.ndarray:
+    if not np.prod(shape):
+        return np.zeros(shape, dtype)  # nothing can be mapped
+    return np.memmap(path, dtype, mode="r", offset=offset, shape=shape)
+
+
+def _checksum(arrays: Arrays) -> int:
+    found = 0
+    for _, array in sorted(arrays.items()):
+        for block in _blocks(array):
+            found = zlib.crc32(block, found)
+    return found
+
+
+def _blocks(array: np.ndarray) -> Iterator[memoryview]:
+    flat = array.reshape(-1).view(np.uint8)
+    return (flat[at : at + _BLOCK].data for at in range(0, len(flat), _BLOCK))
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """A context that one process at a time is in, where the file system has locks."""
+    lock = path.with_suffix(".lock")
+    with _explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        with ExitStack() as held:
+            with _explained(path):
+                file = held.enter_context(open(lock, "ab"))
+            with suppress(OSError):  # some network file systems have no locks
+                fcntl.flock(file, fcntl.LOCK_EX)
+            # The process that held the lock has removed the file that was opened here.
+            if not (lock.exists() and samestat(lock.stat(), os.fstat(file.fileno()))):
+                continue
+            try:
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
+            return
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        what = f"{error.filename or path}: derived data cannot be kept there ({error.strerror or error})"
+        raise DataError(
+            f"{what}. Make room, or set paths.cache or $ZOO_CACHE to a folder that can be written."
+        ) from error
