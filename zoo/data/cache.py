@@ -104,14 +104,18 @@ def _read(path: Path, description: str) -> Arrays | None:
     """Maps the arrays of a file into memory; None if there is none, or it is damaged."""
     if not path.exists():
         return None
+    found = _undamaged(path, description)
+    if found is None:
+        warn(f"{path}: this file of the cache is damaged; it is made anew.")
+    return found
+
+
+def _undamaged(path: Path, description: str) -> Arrays | None:
     try:
         with _explained(path), path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             length = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(min(length, size)))
-    except ValueError:
-        return _damaged(path)
-    try:
         about = header.pop("__metadata__")
         arrays = {
             name: _mapped(path, _DTYPES[entry["dtype"]], tuple(entry["shape"]), 8 + length + entry["data_offsets"][0])
@@ -122,11 +126,7 @@ def _read(path: Path, description: str) -> Arrays | None:
             return arrays
     except (AttributeError, KeyError, TypeError, ValueError):
         pass
-    return _damaged(path)
-
-
-def _damaged(path: Path) -> None:
-    warn(f"{path}: this file of the cache is damaged; it is made anew.")
+    return None
 
 
 def _mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> np.ndarray:
