@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -18,6 +18,8 @@ Kind = Literal["gru", "lstm"]
 _CELLS: dict[str, type[Cell]] = {"gru": GRU, "lstm": LSTM}
 _LAYERS: dict[str, type[nn.GRU] | type[nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
 _PARTS = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+Running = tuple[Any, ...]
+"""States of each layer after the rows so far, as PyTorch's modules take and return them."""
 
 
 class Recurrent(nn.Module):
@@ -32,10 +34,18 @@ class Recurrent(nn.Module):
         kind: "gru" or "lstm".
         layers: Number of layers.
         dropout: Dropout between layers.
+        bidirectional: If False, there are forward states alone.
     """
 
     def __init__(
-        self, *, dim: Count, hidden: Count, kind: Kind = "gru", layers: Count = 1, dropout: Rate = 0.0
+        self,
+        *,
+        dim: Count,
+        hidden: Count,
+        kind: Kind = "gru",
+        layers: Count = 1,
+        dropout: Rate = 0.0,
+        bidirectional: bool = True,
     ) -> None:
         super().__init__()
         if kind not in _LAYERS:
@@ -43,11 +53,13 @@ class Recurrent(nn.Module):
         if min(dim, hidden, layers) < 1:
             raise ValueError(f"dim, hidden and layers must be 1 or more, got {dim}, {hidden} and {layers}")
         self.cell = _CELLS[kind]
+        self.directions = 2 if bidirectional else 1
+        self.width = self.directions * hidden
         self.layers = nn.ModuleList(
-            _LAYERS[kind](2 * hidden if number else dim, hidden, bidirectional=True) for number in range(layers)
+            _LAYERS[kind](self.width if number else dim, hidden, bidirectional=bidirectional)
+            for number in range(layers)
         )
         self.dropout = Dropout(dropout)
-        self.width = 2 * hidden
 
     def forward(
         self, x: Float[Tensor, "n d"], sequences: Int[Tensor, " n"], lengths: Int[Tensor, " s"]
@@ -59,19 +71,49 @@ class Recurrent(nn.Module):
             sequences: Index of each row's sequence.
             lengths: Number of rows of each sequence, at least 1.
         """
-        steps, dtype = Steps.of(sequences, lengths, directions=2), next(self.parameters()).dtype
+        steps, dtype = Steps.of(sequences, lengths, directions=self.directions), next(self.parameters()).dtype
         with torch.autocast(x.device.type, enabled=False):
             for number, layer in enumerate(self.layers):
                 x = self.dropout(x) if number else x
                 x = self._by_steps(layer, x, steps) if _goes_by_steps(x) else packed(layer, x.to(dtype), steps)
         return x.to(dtype)
 
+    def resumed(
+        self, x: Float[Tensor, "n d"], running: Running | None
+    ) -> tuple[Float[Tensor, "n {self.width}"], Running | None]:
+        """Encodes the next rows of one sequence; `bidirectional` is False.
+
+        Args:
+            running: The states after the rows so far. Default: these are the first.
+
+        Returns:
+            The states of these rows, and those after them.
+        """
+        if self.directions > 1:
+            raise ValueError("a sequence that arrives in parts cannot be read backwards: give bidirectional=False")
+        if not len(x):
+            return x.new_zeros(0, self.width), running
+        after = []
+        with torch.autocast(x.device.type, enabled=False):
+            x = x.to(next(self.parameters()).dtype)
+            for number, layer in enumerate(self.layers):
+                x = self.dropout(x) if number else x
+                x, states = layer(x, None if running is None else running[number])
+                after.append(states)
+        return x, tuple(after)
+
     def _by_steps(self, layer: nn.Module, x: Tensor, steps: Steps) -> Tensor:
         x = at_least_single(x)
         to_gates, between, bias, bias_between = (
-            torch.stack([getattr(layer, part), getattr(layer, f"{part}_reverse")]).to(x.dtype) for part in _PARTS
+            torch.stack([getattr(layer, part + end) for end in ("", "_reverse")[: self.directions]]).to(x.dtype)
+            for part in _PARTS
         )
         return recurrence(self.cell, x, steps, to_gates, between, bias, bias_between)
+
+
+def padded_rows(rows: Float[Tensor, "n d"], at: Int[Tensor, " n"], shape: torch.Size) -> Float[Tensor, "b k d"]:
+    """Returns rows at their places in a padded batch, and zeros elsewhere."""
+    return rows.new_zeros(shape.numel(), rows.shape[1]).index_copy(0, at, rows).view(*shape, -1)
 
 
 def packed(layer: nn.Module, x: Float[Tensor, "n d"], steps: Steps) -> Float[Tensor, "n e"]:

@@ -2,4 +2,10 @@
 
 from zoo.lazy import exports
 
-__getattr__, __all__ = exports(__name__, {})
+__getattr__, __all__ = exports(
+    __name__,
+    {
+        "nets.listen_attend_spell": ["ListenAttendSpell"],
+        "nets.listeners": ["ConvolutionalListener", "PyramidalListener", "TransformerListener"],
+    },
+)

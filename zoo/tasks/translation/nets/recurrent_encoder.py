@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import nn
 
 from zoo.attention.dropout import Dropout
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.decoders.state import Encoded
-from zoo.tasks.recurrent import Kind, Recurrent
+from zoo.tasks.recurrent import Kind, Recurrent, padded_rows
 from zoo.tasks.translation.batch import Source
 from zoo.tasks.vectors import WordVectors
 
@@ -64,11 +63,6 @@ class RecurrentEncoder(nn.Module):
         forward, backward = rows.chunk(2, -1)
         summary = torch.cat([forward[last], backward[last + 1 - lengths]], -1)
         rows = self.dropout(rows)
-        states = _padded(rows, at, is_real.shape)
-        keys = torch.cat([states, _padded(vectors, at, is_real.shape)], -1) if self.has_vectors else None
+        states = padded_rows(rows, at, is_real.shape)
+        keys = torch.cat([states, padded_rows(vectors, at, is_real.shape)], -1) if self.has_vectors else None
         return Encoded(states, source.support, summary, keys)
-
-
-def _padded(rows: Float[Tensor, "n d"], at: Int[Tensor, " n"], shape: torch.Size) -> Float[Tensor, "b k d"]:
-    """Returns rows at their places in a padded batch, and zeros elsewhere."""
-    return rows.new_zeros(shape.numel(), rows.shape[1]).index_copy(0, at, rows).view(*shape, -1)

@@ -1,0 +1,1 @@
+"""The networks: listeners, and the speller that attends to them."""
