@@ -26,7 +26,7 @@ def test_a_row_for_each_text() -> None:
     columns = module.predictor()(batch)
     assert list(columns) == [EXAMPLE, "id", "text", "translation", "score", "probability"]
     assert columns["text"] == SOURCES
-    best = [each[0] for each in module.translations(batch)]
+    best = [each[0] for each in module.write(batch)]
     assert columns["probability"] == [math.exp(each.log_probability) for each in best]
     assert columns["score"] == [each.score for each in best]
 
@@ -41,7 +41,7 @@ def test_the_n_best_have_ranks_and_fall() -> None:
         scores = [columns["score"][at] for at in rows]
         assert scores == sorted(scores, reverse=True)
     assert module.predictor(beam=1)(batch)["translation"] == [
-        languages().target.text(each.tokens) for [each] in module.translations(batch, module.writing.greedy())
+        languages().target.text(each.tokens) for [each] in module.write(batch, module.writing.greedy())
     ]
 
 

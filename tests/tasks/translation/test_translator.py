@@ -66,9 +66,9 @@ def test_scores_are_those_of_sacrebleu() -> None:
     module.net.texts = tuple(languages().target.encode(text)[1] for text in said)  # type: ignore[assignment]
     batch = pairs()
     found = figures(module, batch)
-    assert module.translations(batch)[1][0].ended
+    assert module.write(batch)[1][0].ended
     references = [["a dog runs .", "two small dogs run there", "dog", "a man and a dog"]]
-    written = [text for [text] in module._texts(batch, module.translations(batch))]
+    written = [text for [text] in module.texts(batch, module.write(batch))]
     assert written == ["a dog runs there.", "two small dogs run there", "dog dog", "a man and a man and a dog"]
     assert found["test/bleu"] == pytest.approx(sacrebleu.corpus_bleu(written, references).score, abs=1e-4)
     assert found["test/chrf"] == pytest.approx(sacrebleu.corpus_chrf(written, references).score, abs=1e-4)
@@ -76,7 +76,7 @@ def test_scores_are_those_of_sacrebleu() -> None:
     assert found["test/repetition"] == pytest.approx(3 / 16)
     assert found["test/omission"] == 0.0
     module.validation_step(batch, 0)
-    assert float(module.val_bleu.compute()) == pytest.approx(found["test/bleu"])
+    assert float(module.validated["bleu"].compute()) == pytest.approx(found["test/bleu"])
     assert "case:mixed|eff:no|tok:13a" in module.protocol()
 
 
@@ -166,7 +166,7 @@ def test_the_options_of_the_search_are_in_the_protocol() -> None:
         "2 x source + 5",
     ):
         assert part in said
-    for [best] in module.translations(pairs()):
+    for [best] in module.write(pairs()):
         assert 2 <= len(best.tokens) <= 15
         assert not {0, 2} & set(best.tokens)
 

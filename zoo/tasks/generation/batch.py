@@ -12,7 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from zoo.tasks.batches import moved
-from zoo.tasks.generation.language import Language
+from zoo.tasks.generation.language import Language, Spelled
 from zoo.tasks.generation.targets import Targets
 
 
@@ -41,7 +41,7 @@ class GeneratingBatch(ABC, Generic[S, W]):
         splits: Their splits; "" for an example in none.
         gold: The places of the source that each target token was made of, in the form of the domain; None if they are
             not known of all examples.
-        written: The examples as people read them; None in training.
+        written: The examples as people read them, each with `references`, the given texts; None in training.
     """
 
     source: S
@@ -58,6 +58,12 @@ class GeneratingBatch(ABC, Generic[S, W]):
     @abstractmethod
     def language(self) -> Language | None:
         """The language that is written, by which numbers become texts."""
+
+    @property
+    def references(self) -> list[Sequence[str]]:
+        """The given texts of each example, as people wrote them."""
+        written: Any = self.written
+        return [each.references for each in written]
 
     @abstractmethod
     def gold_of(self, chosen: Int[Tensor, " s"], source: S, targets: Targets) -> Any:
@@ -86,6 +92,16 @@ class GeneratingBatch(ABC, Generic[S, W]):
     def with_targets(self, targets: Targets) -> Self:
         """Returns the examples with other texts, of which no gold is known."""
         return replace(self, targets=targets, gold=None)
+
+
+AnyBatch = GeneratingBatch[Any, Any]
+
+
+def spelled_target(batch: AnyBatch, number: int) -> Spelled:
+    """Returns the words of an example's given text, as the model knows them."""
+    assert batch.targets is not None
+    assert batch.language is not None
+    return batch.language.spelled(batch.targets.texts()[number])
 
 
 def all_known(parts: Sequence[W | None]) -> list[W] | None:

@@ -71,6 +71,16 @@ class Writing:
         """The largest number of texts for each example."""
         return self.search.draws if isinstance(self.search, Sampling) else self.search.best
 
+    def protocol(self) -> str:
+        """Describes the search of figures that are measured with it."""
+        assert isinstance(self.search, BeamSearch)
+        ranking, constraints = self.search.ranking, self.search.constraints
+        parts = [f"beam {self.search.width}", f"length {ranking.length}", f"coverage {ranking.coverage:g}"]
+        parts += [f"shortest {constraints.shortest}"] * bool(constraints.shortest)
+        parts += [f"no {constraints.unrepeated} tokens twice"] * (constraints.unrepeated is not None)
+        parts += [f"at most {self.longest.factor:g} x source + {self.longest.constant} tokens"]
+        return ", ".join(parts)
+
     def greedy(self) -> Writing:
         """Returns greedy search with the same limits and constraints."""
         return replace(self, search=BeamSearch(width=1, constraints=self.search.constraints))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.errors import ConfigError
-from zoo.tasks.contract import EXAMPLE
-from zoo.tasks.generation.alignment import by_word, heaviest_links, read_again
-from zoo.tasks.generation.language import END, UNKNOWN, Spelled
+from zoo.tasks.generation.alignment import by_word, heaviest_links
+from zoo.tasks.generation.answers import Answers
+from zoo.tasks.generation.language import UNKNOWN, Spelled
 from zoo.tasks.generation.writing import Writing
 from zoo.tasks.translation.batch import Pairs
 from zoo.tasks.translation.figures import spelled_source
@@ -34,43 +32,24 @@ def answers(
         alignments: Whether a column says which word each word was made of: `0-0 1-2`, source before target.
         replace_unknown: Whether an unknown word becomes the source word that it attended to most.
     """
-    assert batch.languages is not None
+    assert batch.language is not None
     assert batch.written is not None
-    found = module.translations(batch, writing)
-    examples = [number for number, texts in enumerate(found) for _ in texts]
-    written = [each for texts in found for each in texts]
-    columns: dict[str, list[Any]] = {EXAMPLE: examples, "id": [batch.ids[number] for number in examples]}
-    columns["text"] = [batch.written[number].source for number in examples]
-    if writing.count > 1:
-        columns["rank"] = [rank for texts in found for rank, _ in enumerate(texts, start=1)]
-    language = batch.languages.target
-    sources = [spelled_source(batch, number) for number in examples]
-    weights: Any = [None] * len(written)
-    if alignments or replace_unknown:
-        weights = weights_of(module, batch, examples, written)
-    columns["translation"] = [
-        language.text_with(each.tokens, known_words(each, of, source) if replace_unknown else {})
-        for each, of, source in zip(written, weights, sources, strict=True)
-    ]
-    columns["score"] = [each.score for each in written]
-    columns["probability"] = [each.probability for each in written]
+    about = {"text": [each.source for each in batch.written]}
+    rows = Answers(batch, module.write(batch, writing), writing)
+    if not (alignments or replace_unknown):
+        return rows.columns(module.text_noun, about=about)
+    weights = rows.weights(module.net)
+    if weights is None:
+        raise ConfigError("--alignments, --replace-unknown: the attention of this model has no weights")
+    language, sources = batch.language, [spelled_source(batch, number) for number in rows.examples]
+    written = list(zip(rows.written, weights, sources, strict=True))
+    texts = [language.text_with(each.tokens, known_words(each, of, source)) for each, of, source in written]
+    columns = rows.columns(module.text_noun, texts=texts if replace_unknown else None, about=about)
     if alignments:
         columns["alignment"] = [
-            pharaoh(by_word(of, language.spelled(each.tokens).owners, source.owners))
-            for each, of, source in zip(written, weights, sources, strict=True)
+            pharaoh(by_word(of, language.spelled(each.tokens).owners, source.owners)) for each, of, source in written
         ]
     return columns
-
-
-def weights_of(
-    module: Translator, batch: Pairs, examples: Sequence[int], written: Sequence[Hypothesis]
-) -> Float[Tensor, "r n k"]:
-    """Returns the weights with which translations attended to their sources, from a forced pass."""
-    source = batch.source.some(torch.tensor(examples, device=batch.source.lengths.device))
-    found = read_again(module.net, source, [each.target(END) for each in written]).weights
-    if found is None:
-        raise ConfigError("--alignments, --replace-unknown: the attention of this model has no weights")
-    return found
 
 
 def known_words(written: Hypothesis, weights: Float[Tensor, "n k"], source: Spelled) -> dict[int, str]:

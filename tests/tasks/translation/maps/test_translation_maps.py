@@ -83,7 +83,7 @@ def test_maps_of_words_belong_to_the_forced_pass(folder: Path) -> None:
         assert weights is not None
         torch.testing.assert_close(reference.head(), weights[0, :-1], rtol=0.0, atol=1e-6)
         assert list(reference.labels["key"]) == batch.written[0].source.split()
-        best = module.translations(batch)[0][0]
+        best = module.write(batch)[0][0]
         of_best = read_again(module.net, batch.source, [best.target(END)]).weights
         assert of_best is not None
         torch.testing.assert_close(made["alignment"].head(), of_best[0, : len(best.tokens)], rtol=0.0, atol=1e-6)

@@ -18,10 +18,11 @@ from zoo.maps.draw import heat_map, short
 from zoo.maps.source import MappedExample, NamedMap, Table, picture_name
 from zoo.maps.words import number
 from zoo.tasks.generation.alignment import by_word, heaviest_links
+from zoo.tasks.generation.batch import spelled_target
 from zoo.tasks.generation.language import BEGIN, END, Spelled
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.translation.batch import Pairs
-from zoo.tasks.translation.figures import gold_links, gold_of, spelled_source, spelled_target
+from zoo.tasks.translation.figures import gold_links, gold_of, spelled_source
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,9 +56,9 @@ class TranslatedPair(MappedExample):
         of_best: Float[Tensor, "1 n k"] | None,
         of_reference: Float[Tensor, "1 n k"] | None,
     ) -> None:
-        assert batch.languages is not None
+        assert batch.language is not None
         self.net, self.batch, self.found, self.best = net, batch, found, best
-        self.language = batch.languages.target
+        self.language = batch.language
         self.source = spelled_source(batch, 0)
         self.target = self.language.spelled(best.tokens)
         self.reference = None if batch.targets is None else spelled_target(batch, 0)

@@ -51,8 +51,8 @@ class TranslationMaps(MapSource):
 
     def tables(self) -> Iterator[Table]:
         yield Table("translations", in_pieces(in_order(self._columns, self.data.loader(self.split))))
-        lengths = self.figures.by_length() if self._is_known else []
-        if lengths:
+        self.figures.close()
+        for lengths in self.figures.tables.values():
             yield _table("bleu_by_length", lengths, _length_figure(lengths))
         if self._is_known:
             reach = self._reach()
@@ -62,7 +62,7 @@ class TranslationMaps(MapSource):
     def examples(self) -> Iterator[MappedExample]:
         for which in self.chosen:
             batch = self._batch(which)
-            best = [texts[0] for texts in self.module.translations(batch)]
+            best = [texts[0] for texts in self.module.write(batch)]
             with torch.inference_mode(), self.recording() as found:
                 of_best = self.module.forced(batch, best)
             of_reference = None if batch.targets is None else self.module.forced_references(batch).weights
@@ -123,10 +123,10 @@ class TranslationMaps(MapSource):
     def _columns(self, batch: Pairs) -> dict[str, list[Any]]:
         """Text, translation, its probability and numbers of words; of given translations their loss; of attention the
         share of links that go back, and the least coverage of a word."""
-        assert batch.languages is not None
+        assert batch.language is not None
         assert batch.written is not None
-        best = [texts[0] for texts in self.module.translations(batch)]
-        language, sources = batch.languages.target, [spelled_source(batch, number) for number in range(len(batch))]
+        best = [texts[0] for texts in self.module.write(batch)]
+        language, sources = batch.language, [spelled_source(batch, number) for number in range(len(batch))]
         words = [language.spelled(each.tokens) for each in best]
         columns: dict[str, list[Any]] = {
             "id": list(batch.ids),

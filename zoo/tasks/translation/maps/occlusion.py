@@ -40,14 +40,14 @@ class OccludableText(Occludable):
     noun = "word"
 
     def __init__(self, module: Translator, batch: Pairs) -> None:
-        assert batch.languages is not None
+        assert batch.language is not None
         self.module, self.source = module, batch.source
-        best = module.translations(batch)[0][0]
+        best = module.write(batch)[0][0]
         self.answer = best.target(END)
         found = module.forced(batch, [best]).weights
         if found is None:
             raise ConfigError("--faithfulness: this model has no map of its source")
-        source, words = spelled_source(batch, 0), batch.languages.target.spelled(best.tokens)
+        source, words = spelled_source(batch, 0), batch.language.spelled(best.tokens)
         self.attention = by_word(found[0], words.owners, source.owners).sum(0)
         self.owners = torch.tensor(source.owners, device=batch.source.tokens.device)
 

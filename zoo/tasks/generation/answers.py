@@ -1,0 +1,66 @@
+"""The answers of `zoo predict`: texts in rows, with their score and probability."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from zoo.decoding.hypothesis import Hypothesis
+from zoo.tasks.contract import EXAMPLE
+from zoo.tasks.generation.alignment import read_again
+from zoo.tasks.generation.batch import AnyBatch
+from zoo.tasks.generation.language import END
+from zoo.tasks.generation.net import GeneratingNet
+from zoo.tasks.generation.writing import Writing
+
+
+class Answers:
+    """The texts of a batch, a row each.
+
+    Args:
+        batch: The examples.
+        found: The texts of each, best first.
+        writing: How they were written.
+
+    Attributes:
+        examples: Number of each row's example.
+        written: The text of each row.
+    """
+
+    def __init__(self, batch: AnyBatch, found: Sequence[Sequence[Hypothesis]], writing: Writing) -> None:
+        self.batch, self.is_ranked = batch, writing.count > 1
+        self.examples = [number for number, texts in enumerate(found) for _ in texts]
+        self.ranks = [rank for texts in found for rank, _ in enumerate(texts, start=1)]
+        self.written = [each for texts in found for each in texts]
+
+    def columns(
+        self, name: str, *, texts: Sequence[str] | None = None, about: Mapping[str, Sequence[Any]] | None = None
+    ) -> dict[str, list[Any]]:
+        """Returns id, rank among several, text, score and probability.
+
+        Args:
+            name: Name of the column of texts.
+            texts: The text of each row. Default: as the language writes it.
+            about: Columns about the examples, which follow their ids: an entry for each example.
+        """
+        assert self.batch.language is not None
+        of_example: dict[str, Sequence[Any]] = {"id": self.batch.ids, **(about or {})}
+        columns: dict[str, list[Any]] = {EXAMPLE: self.examples}
+        columns |= {key: [values[number] for number in self.examples] for key, values in of_example.items()}
+        if self.is_ranked:
+            columns["rank"] = self.ranks
+        language = self.batch.language
+        columns[name] = [language.text(each.tokens) for each in self.written] if texts is None else list(texts)
+        columns["score"] = [each.score for each in self.written]
+        columns["probability"] = [each.probability for each in self.written]
+        return columns
+
+    def weights(self, net: GeneratingNet) -> Float[Tensor, "r n k"] | None:
+        """Returns the weights with which texts attended to their sources, from a forced pass; None if none."""
+        source = self.batch.source
+        rows = source.some(torch.tensor(self.examples, device=source.lengths.device))
+        return read_again(net, rows, [each.target(END) for each in self.written]).weights

@@ -1,0 +1,249 @@
+"""The task of every domain whose models write texts: the loss of given texts, and texts that the model writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.attention import AttentionMap, DenseSupport, sites
+from zoo.attention.ranges import Rate
+from zoo.decoding.beam import BeamSearch
+from zoo.decoding.hypothesis import Hypothesis
+from zoo.errors import ConfigError
+from zoo.tasks.command_options import CommandOption
+from zoo.tasks.contract import Invariance, Task
+from zoo.tasks.generation.alignment import Forced, read_again
+from zoo.tasks.generation.answers import Answers
+from zoo.tasks.generation.batch import AnyBatch
+from zoo.tasks.generation.figures import TextFigures
+from zoo.tasks.generation.language import END
+from zoo.tasks.generation.net import GeneratingNet
+from zoo.tasks.generation.options import WRITING_OPTIONS, chosen
+from zoo.tasks.generation.scheduled import ScheduledSampling, partly_free
+from zoo.tasks.generation.scores import corpus_score
+from zoo.tasks.generation.targets import Targets
+from zoo.tasks.generation.writing import Longest, Writing
+from zoo.text import Score
+from zoo.training import ranks
+from zoo.training.optimisation import Optimisation
+
+DEFAULT_SEARCH, DEFAULT_LONGEST = BeamSearch(), Longest()
+
+
+class WritingTask(Task):
+    """Cross-entropy of given texts; in validation and tests, scores of those that the model writes on its own.
+
+    In validation it writes by greedy search, in tests and predictions by `search`. A domain gives its net, its figures
+    and its maps.
+
+    Args:
+        net: The net.
+        optimisation: Optimiser, schedule, frozen layers and rates.
+        validated: Scores of a validation: `val/NAME` is the figure NAME of a score.
+        figures: Figures of a test.
+        smoothing: Of the targets in training: this share is spread evenly over all tokens (Szegedy et al. 2016).
+        search: Beam search of tests and predictions.
+        longest: Limit of the length of a text.
+        scheduled: Scheduled sampling in training. Default: the decoder reads the given text.
+    """
+
+    source_noun: ClassVar[str]
+    """Word for what is read, such as "text" or "picture"."""
+    text_noun: ClassVar[str]
+    """Word for what is written, such as "translation" or "caption"; the column of `zoo predict`."""
+    net: GeneratingNet
+
+    def __init__(
+        self,
+        *,
+        net: GeneratingNet,
+        optimisation: Optimisation,
+        validated: Mapping[str, Score],
+        figures: TextFigures,
+        smoothing: Rate = 0.1,
+        search: BeamSearch = DEFAULT_SEARCH,
+        longest: Longest = DEFAULT_LONGEST,
+        scheduled: ScheduledSampling | None = None,
+    ) -> None:
+        super().__init__(optimisation=optimisation)
+        self.net = net
+        if search.ranking.coverage and (self.net.align is None or not hasattr(self.net, "covered")):
+            raise ConfigError("model.search.ranking.coverage: this model does not know what it has covered; write 0")
+        self.smoothing = smoothing
+        self.writing = Writing(search, longest)
+        self.scheduled = scheduled
+        self.scores = dict(validated)
+        self.val_loss = ranks.MeanOfTargets()
+        self.validated = nn.ModuleDict({name: corpus_score(score, name) for name, score in validated.items()})
+        self.figures = figures
+
+    def forward(self, batch: Any) -> Float[Tensor, "b n vocabulary"]:
+        """Returns the logits of every step, if the decoder reads the given texts."""
+        return self.net.whole(batch.source, self.known(batch).read)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        targets = self.known(batch)
+        logits = self._logits_of_targets(batch, targets)
+        labels = targets.tokens[targets.is_real]
+        total = F.cross_entropy(logits, labels, label_smoothing=self.smoothing, reduction="sum")
+        loss = ranks.mean_loss(total, len(labels))
+        self.log("train/loss", loss, on_step=True, on_epoch=False, batch_size=len(batch), sync_dist=ranks.world() > 1)
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        targets = self.known(batch)
+        logits = self.net.head(self.net.features(batch.source, targets.read)[targets.is_real])
+        self.val_loss.update(F.cross_entropy(logits, targets.tokens[targets.is_real], reduction="none"))
+        texts = [first for first, *_ in self.texts(batch, self.write(batch, self.writing.greedy()))]
+        metrics: dict[str, Any] = dict(self.validated.items())
+        for name, score in self.scores.items():
+            metrics[name].update(score.sums(texts, batch.references))
+        found = {"val/loss": self.val_loss, **{f"val/{name}": metric for name, metric in metrics.items()}}
+        self.log_dict(found, on_step=False, on_epoch=True, batch_size=len(batch))
+
+    def on_test_epoch_start(self) -> None:
+        self.figures.reset()
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        """Every figure of a batch, whichever split it is of; `run` names them after it."""
+        best = [each[0] for each in self.write(batch)]
+        self.figures.add(batch, best, self.forced(batch, best), self.forced_references(batch))
+
+    def on_test_epoch_end(self) -> None:
+        self.log_dict(self.figures.found())
+        self.figures.close()  # here, where all processes are
+
+    def tables(self) -> Mapping[str, list[dict[str, Any]]]:
+        """The tables of the last split that was evaluated, such as a score by the length of the source."""
+        return self.figures.tables
+
+    def known(self, batch: AnyBatch) -> Targets:
+        """Returns the given texts of a batch."""
+        if batch.targets is None:
+            source, text = self.source_noun, self.text_noun
+            raise ConfigError(
+                f"a {source} has no {text}, which training and evaluation need; give one for each {source}"
+            )
+        return batch.targets
+
+    @torch.no_grad()
+    def write(self, batch: Any, writing: Writing | None = None) -> list[list[Hypothesis]]:
+        """Returns the texts that the model writes of each example, best first."""
+        return (writing or self.writing)(self.net, batch.source, batch.ids)
+
+    def texts(self, batch: AnyBatch, written: Sequence[Sequence[Hypothesis]]) -> list[list[str]]:
+        """Returns hypotheses of each example as people read them."""
+        assert batch.language is not None
+        language = batch.language
+        return [[language.text(each.tokens) for each in hypotheses] for hypotheses in written]
+
+    def forced(self, batch: Any, written: Sequence[Hypothesis]) -> Forced:
+        """Lets the net read one of its texts of each example again, which maps come from."""
+        return read_again(self.net, batch.source, [each.target(END) for each in written])
+
+    def forced_references(self, batch: Any) -> Forced:
+        """Lets the net read the given texts."""
+        return read_again(self.net, batch.source, [[*text, END] for text in self.known(batch).texts()])
+
+    def places(self, batch: Any) -> Bool[Tensor, "b k"]:
+        """Returns the mask of the places that the net attends to: those of the source, unless the net merges them."""
+        found: Tensor = batch.source.is_real
+        return found
+
+    def gold(self, batch: Any) -> Bool[Tensor, "b n k"] | None:
+        """Returns the mask of the places that each token was made of, if it is known."""
+        found: Tensor | None = batch.gold
+        return found
+
+    def explain(self, batch: Any) -> AttentionMap:
+        """The scored map: the weights of the site that aligns, while the decoder reads the given texts."""
+        found = self.forced_references(batch).weights
+        if found is None:
+            raise ConfigError("this model has no map of its source: its attention has no weights")
+        support = DenseSupport.from_key_mask(self.places(batch))
+        return AttentionMap(f"net.{self.net.align}", found.unsqueeze(1), support.axes, support, heads=(-1,))
+
+    def predict_step(self, batch: Any, batch_idx: int = 0) -> dict[str, list[Any]]:
+        """One column a key, one entry an example; the loss is that of a token, None where no text is given."""
+        written = self.write(batch)
+        losses: list[float | None] = [None] * len(batch)
+        label = [""] * len(batch)
+        if batch.targets is not None:
+            totals = -self.forced_references(batch).log_probability.double().sum(1)
+            losses = (totals / batch.targets.lengths).tolist()
+            label = [each[0] for each in batch.references]
+        return {
+            "id": list(batch.ids),
+            "split": list(batch.splits),
+            "label": label,
+            "prediction": [texts[0] for texts in self.texts(batch, written)],
+            "probability": [best.probability for best, *_ in written],
+            "score": [best.score for best, *_ in written],
+            "loss": losses,
+        }
+
+    predict_options: ClassVar[Sequence[CommandOption]] = WRITING_OPTIONS
+
+    def predictor(self, **how: Any) -> Callable[[Any], dict[str, list[Any]]]:
+        """`zoo predict`: the texts of each example."""
+        writing = chosen(self.writing, **how)
+        return lambda batch: Answers(batch, self.write(batch, writing), writing).columns(self.text_noun)
+
+    def protocol(self) -> str:
+        signatures = [each.signature() for each, _ in self.figures.scores]
+        return "; ".join([*signatures, self.writing.protocol()])
+
+    def invariants(self, batch: Any) -> Sequence[Invariance]:
+        """A text depends on its own source alone, and a step on those before it."""
+        found = []
+        targets = self.known(batch)
+        if len(batch) > 1:
+            alone, steps = batch.some([0]), int(targets.lengths[0])
+            others = f"other {self.source_noun}s of the batch and padding"
+            found.append(Invariance(others, alone, lambda out: out[:1, :steps]))
+        longest = targets.tokens.shape[1]
+        if longest > 1:
+            shorter = batch.with_targets(Targets(targets.tokens[:, :-1], targets.lengths.clamp(max=longest - 1)))
+            found.append(Invariance("later tokens", shorter, lambda out: out[:, : longest - 1]))
+        return found
+
+    def costs(self, batch: Any) -> Sequence[str]:
+        """The share of padding in the batch, and that of the output layer in the parameters."""
+        targets = self.known(batch)
+        real = int(batch.source.lengths.sum()) + int(targets.lengths.sum())
+        places = batch.source.is_real.numel() + targets.tokens.numel()
+        head, every = (sum(p.numel() for p in part.parameters()) for part in (self.net.head, self.net))
+        return (
+            f"padding: {1 - real / places:.0%} of {places:,} places of the batch",
+            f"output layer: {head:,} of {every:,} parameters",
+        )
+
+    def gold_attention(self, batch: Any) -> Mapping[str, Tensor]:
+        gold = self.gold(batch)
+        return {} if gold is None or self.net.align is None else {f"net.{self.net.align}": gold}
+
+    def real_queries(self, batch: Any) -> Mapping[str, Tensor]:
+        """Places of the source in the encoder, steps of the text everywhere else."""
+        encoder = "net.encoder."
+        source, target = self.places(batch), self.known(batch).is_real
+        return {site: source if f"{site}.".startswith(encoder) else target for site in sites(self)}
+
+    def vocabularies(self) -> dict[str, dict[str, int]]:
+        """Embeddings and the output layer are matched by the tokens of their language."""
+        found = self.net.vocabularies().items()
+        return {name: {f"net.{each}": axis for each, axis in parameters.items()} for name, parameters in found}
+
+    def stages(self) -> list[str]:
+        return [f"net.{name}" for name, _ in self.net.named_children()]
+
+    def _logits_of_targets(self, batch: Any, targets: Targets) -> Float[Tensor, "t vocabulary"]:
+        share = 0.0 if self.scheduled is None else self.scheduled(self.global_step)
+        if share > 0.0:
+            return partly_free(self.net, batch.source, targets.read, share)[targets.is_real]
+        logits: Tensor = self.net.head(self.net.features(batch.source, targets.read)[targets.is_real])
+        return logits
