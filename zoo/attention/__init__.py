@@ -49,6 +49,7 @@ from zoo.attention.scores.pairwise import (
     Dot,
     GATv2,
     General,
+    NormalisedAdditive,
     PositionAware,
     ScaledDot,
 )
@@ -138,6 +139,7 @@ __all__ = [
     "MultiHead",
     "NTKAware",
     "NoAttention",
+    "NormalisedAdditive",
     "Normaliser",
     "Performer",
     "Pooled",

@@ -44,6 +44,7 @@ from zoo.attention import (
     EdgeSupport,
     General,
     MultiHead,
+    NormalisedAdditive,
     PositionAware,
     ScaledDot,
     Softmax,
@@ -54,7 +55,7 @@ from zoo.attention.supports.windows import SlidingWindow
 
 SHAPE = Shape()
 CONFIGS = Path(__file__).parents[3] / "conf" / "attention"
-OWN = ("general", "cosine", "concat", "position aware")
+OWN = ("general", "cosine", "concat", "normalised additive", "position aware")
 every_own = pytest.mark.parametrize("score", OWN)
 
 
@@ -68,6 +69,10 @@ def score_of_pair(score: nn.Module, head: int, query: Tensor, key: Tensor, dista
         case Cosine():
             lengths = sum(x * x for x in query).sqrt() * sum(x * x for x in key).sqrt()
             return sum(query[d] * key[d] for d in width) / lengths * score.log_scale[head].exp()
+        case NormalisedAdditive():
+            length = sum(x * x for x in score.vector[head]).sqrt()
+            rows = [torch.tanh(query[d] + key[d] + score.bias[head, d]) for d in width]
+            return score.gain[head] * sum(score.vector[head, d] * rows[d] for d in width) / length
         case Concat():
             weight, both = score.weight[head], [*query, *key]
             rows = [sum(weight[i, j] * x for j, x in enumerate(both)) for i in width]

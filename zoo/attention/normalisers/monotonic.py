@@ -27,7 +27,7 @@ class Monotonic(nn.Module):
     to at most one. Forbidden keys are passed.
 
     The paper computes the expectation with cumulative products and a division, which underflow; this class evaluates
-    the recursion. The weight normalisation of the score, v/||v|| with a gain (section 2.4), is left to the score.
+    the recursion. The score of section 2.4 is `NormalisedAdditive`.
 
     Cost: O(q·k), and of one step O(k·log k)
 

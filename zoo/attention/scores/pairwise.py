@@ -119,6 +119,35 @@ class Additive(nn.Module):
         return support.project(hidden, self.vector)
 
 
+class NormalisedAdditive(Additive):
+    """g v/|v| · tanh(q + k + b): additive scores between -g sqrt(d) and g sqrt(d) (Raffel et al. 2017, section 2.4).
+
+    Monotonic attention takes a sigmoid of its scores, so that their size matters, not only their differences.
+
+    Cost: O(pairs d)
+
+    Args:
+        dim: Width of one head.
+        heads: Number of heads, each with its own g, which begins at 1/sqrt(d).
+    """
+
+    def __init__(self, *, dim: Count, heads: Count) -> None:
+        super().__init__(dim=dim, heads=heads)
+        self.gain = nn.Parameter(torch.full((heads,), dim**-0.5))
+        self.bias = nn.Parameter(torch.zeros(heads, dim))
+
+    def forward(
+        self,
+        query: Float[Tensor, "*queries d"],
+        key: Float[Tensor, "*keys dk"],
+        support: Support,
+        state: AttentionState | None = None,
+    ) -> Float[Tensor, "..."]:
+        check_widths(query, key)
+        hidden = tanh(support.at_query(query + support.per_head(self.bias)) + support.at_key(key))
+        return support.project(hidden, (self.gain.unsqueeze(-1) * _direction(self.vector)).to(hidden.dtype))
+
+
 class General(Dot):
     """q · W k (Luong et al. 2015, section 3.1, general), with W for each head; W k is computed once per sequence.
 
