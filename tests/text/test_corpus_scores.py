@@ -15,13 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zoo.errors import DataError
-from zoo.text import BLEU, CER, CHRF, ROUGE, WER, Perplexity, Score, added
+from zoo.text import BLEU, CER, CHRF, ROUGE, WER, CaptionROUGE, CIDEr, Frequencies, Perplexity, Score, added
 
 WORDS = ["the", "The", "dog", "dog,", "läuft", "runs", "12.5", "doesn't", "€", "."]
 SENTENCE = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
 PAIRS = st.lists(st.tuples(SENTENCE, SENTENCE), min_size=1, max_size=8)
 OVERLAPS = [BLEU(), BLEU(lowercase=True, tokenize="intl"), CHRF(), CHRF(word_order=2)]
-SCORES: list[Score] = [*OVERLAPS, WER(), CER(), ROUGE()]
+FREQUENCIES = Frequencies.of([["the dog runs", "a dog ."], ["the dog"], ["läuft ."], ["runs runs"]])
+SCORES: list[Score] = [*OVERLAPS, WER(), CER(), ROUGE(), CaptionROUGE(), CIDEr(FREQUENCIES)]
 
 
 def sums_of(score: Score, pairs: list[tuple[str, str]]) -> list[float]:

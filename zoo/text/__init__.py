@@ -5,12 +5,13 @@ from zoo.lazy import exports
 __getattr__, __all__ = exports(
     __name__,
     {
+        "consensus": ["CIDEr", "Frequencies"],
         "cooccurrence": ["corpus_vectors"],
         "error_rates": ["CER", "WER"],
         "kinds": ["TOKENISER", "new_tokeniser", "tokeniser_from_state"],
         "markup": ["PlainText", "without_markup"],
         "overlap": ["BLEU", "CHRF"],
-        "rouge": ["ROUGE"],
+        "rouge": ["CaptionROUGE", "ROUGE"],
         "scores": ["Perplexity", "Score", "added"],
         "sentences": ["sentence_spans"],
         "subwords": ["Subwords"],

@@ -1,4 +1,4 @@
-"""ROUGE of summaries (Lin 2004, 'ROUGE: a package for automatic evaluation of summaries')."""
+"""ROUGE of summaries (Lin 2004, 'ROUGE: a package for automatic evaluation of summaries') and of captions."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from itertools import pairwise
 from zoo.errors import DataError
 
 _WORD = re.compile(r"[^\W_]+")
+_BETA = 1.2
 _KINDS = ("rouge_1", "rouge_2", "rouge_l")
 
 
@@ -26,8 +27,7 @@ class ROUGE:
 
     def sums(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
         """Returns the number of texts and the three sums of F1."""
-        if len(hypotheses) != len(references) or not all(references):
-            raise DataError(f"{len(hypotheses)} texts for {len(references)} lists of references, each of one or more")
+        _check(hypotheses, references)
         totals = [0.0] * len(_KINDS)
         for hypothesis, expected in zip(hypotheses, references, strict=True):
             words = _words(hypothesis)
@@ -41,6 +41,46 @@ class ROUGE:
 
     def signature(self) -> str:
         return "rouge: F1, small letters, letters and digits, no stemming, the nearest reference, mean over texts"
+
+
+class CaptionROUGE:
+    """ROUGE-L as captions are scored with it (Chen et al. 2015, 'Microsoft COCO captions'), from 0 to 1.
+
+    Precision is that of the reference with the highest one, recall likewise, and recall counts more (beta = 1.2). Words
+    stand between spaces, in the case in which they are written.
+    """
+
+    size = 2
+
+    def sums(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
+        """Returns the number of texts and the sum of their scores."""
+        _check(hypotheses, references)
+        pairs = zip(hypotheses, references, strict=True)
+        return [float(len(hypotheses)), sum(_best(text.split(), [each.split() for each in all]) for text, all in pairs)]
+
+    def figures(self, sums: Sequence[float]) -> Mapping[str, float]:
+        count, total = sums
+        return {"rouge_l": total / count if count else math.nan}
+
+    def signature(self) -> str:
+        return f"rouge_l: F with beta {_BETA}, the best precision and recall over references, words between spaces"
+
+
+def _check(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+    if len(hypotheses) != len(references) or not all(references):
+        raise DataError(f"{len(hypotheses)} texts for {len(references)} lists of references, each of one or more")
+
+
+def _best(words: list[str], references: list[list[str]]) -> float:
+    """Computes the F-score of the best precision and the best recall; 0 if no word is shared."""
+    from rapidfuzz.distance import LCSseq
+
+    common = [LCSseq.similarity(words, each) for each in references]
+    if not any(common):
+        return 0.0
+    precision = max(common) / len(words)
+    recall = max(shared / len(each) for shared, each in zip(common, references, strict=True) if each)
+    return (1 + _BETA**2) * precision * recall / (recall + _BETA**2 * precision)
 
 
 def _words(text: str) -> list[str]:
