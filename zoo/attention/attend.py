@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from zoo.attention.checks import check_position, check_serves
@@ -48,8 +48,9 @@ class Normaliser(Protocol):
 
     Optional attributes: `draw(probabilities, support) -> weights` of hard attention, whose `__call__` returns the
     probabilities. `start(zeros)` returns the alignment before the first step, if it is not zero. A normaliser whose
-    next step needs an alignment that differs from its weights returns `Aligned`. `reads_scores = False`: the weights do
-    not depend on the scores. `remembers` and `batchable` are as for a score.
+    next step needs an alignment that differs from its weights returns `Aligned`. `scans = True`: in evaluation a query
+    reads no key behind the one at which it stops; `waits(alignment)` says whether it has. `reads_scores = False`: the
+    weights do not depend on the scores. `remembers` and `batchable` are as for a score.
     """
 
     def __call__(self, scores: Tensor, support: Support, state: AttentionState | None) -> Tensor | Aligned: ...
@@ -197,6 +198,17 @@ class Attend(nn.Module):
         context, state = self._combined(query, memory, self._restricted(query, memory.key, support), state)
         return context, replace(memory, attention=state)
 
+    def waits(self, state: AttentionState) -> Bool[Tensor, "b r"]:
+        """Returns True where the last query found no key to stop at, among the keys so far, in one of its heads.
+
+        If there are later keys, the query has no result yet: append them to the memory that it read (`extend`) and ask
+        again. The state that it returned is for the case that there are none.
+        """
+        if not self.streams:
+            raise ValueError("these weights depend on all keys: no query can be answered before the last one is there")
+        found: Tensor = self.normalise.waits(state.weights if state.alignment is None else state.alignment)
+        return found.any(1)
+
     def place(self, position: Position) -> None:
         """Sets the position of queries and keys."""
         check_position(self.score, position)
@@ -229,6 +241,14 @@ class Attend(nn.Module):
     def remembers(self) -> bool:
         """True if the weights of a query depend on the weights of the queries before it."""
         return any(getattr(part, "remembers", False) for part in (self.score, self.normalise))
+
+    @property
+    def streams(self) -> bool:
+        """True if a query reads no key behind the one at which it stops, so that later keys do not change its result.
+
+        This holds in evaluation, of mechanisms that move over the keys from the first to the last.
+        """
+        return not self.training and getattr(self.normalise, "scans", False) and not self.numbers_queries
 
     @property
     def numbers_queries(self) -> bool:

@@ -14,7 +14,7 @@ from zoo.attention.factories import sized
 from zoo.attention.kernels.products import Linear
 from zoo.attention.memory import Memory, of_numbers
 from zoo.attention.positions.relative import Position
-from zoo.attention.source import Unread, begun, look, tracked
+from zoo.attention.source import Unread, begun, extended, look, tracked
 from zoo.attention.supports.dense import DenseSupport
 
 
@@ -104,7 +104,7 @@ class MultiHead(nn.Module):
         support = DenseSupport() if support is None else support
         here = support.of_last_keys(source.shape[1])
         later = self.attend.prepare(*self._projected(_cleaned(source, here)), here, memory.length)
-        return memory.append(later, support)
+        return extended(self.attend, memory, later, support, self.heads)
 
     def step(
         self, x: Float[Tensor, "b q d"], state: Any = None, support: DenseSupport | None = None

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from zoo.attention.attend import Attend
@@ -105,6 +105,33 @@ class SourceAttention(nn.Module):
         """Returns the memory of a source with the state before the first query, so that `look` sums up all weights."""
         return tracked(self.attend, memory, heads=1) if self.width else memory
 
+    def extend(
+        self,
+        memory: Memory,
+        source: Float[Tensor, "b k s"],
+        support: DenseSupport | None = None,
+        keys: Float[Tensor, "b k e"] | None = None,
+    ) -> Memory:
+        """Appends later states of the source to the memory.
+
+        Args:
+            support: Support over all keys: those in the memory, then those of `source`.
+            keys: What the later keys are made of. Default: `source`.
+        """
+        support = DenseSupport() if support is None else support
+        later = self.prepare(source, support.of_last_keys(source.shape[1]), keys)
+        return extended(self.attend, memory, later, support, heads=1)
+
+    @property
+    def streams(self) -> bool:
+        """True if a query can be answered before all keys are there: see `Attend.streams`."""
+        return bool(self.width) and self.attend.streams
+
+    def waits(self, memory: Memory) -> Bool[Tensor, "b r"]:
+        """Returns True where the last query needs later keys: see `Attend.waits`."""
+        found: Tensor = self.attend.waits(memory.attention)
+        return found
+
     def look(
         self, query: Float[Tensor, "b q d"], memory: Memory, first: int = 0, *, side_by_side: bool = False
     ) -> tuple[Float[Tensor, "b q {self.width}"], Memory]:
@@ -174,6 +201,13 @@ def tracked(attend: Any, memory: Memory, heads: int) -> Memory:
     """Returns the memory with the state before the first query."""
     nothing = memory.key.new_zeros(len(memory.key), heads, 1, 1)
     return replace(memory, attention=attend.start(nothing, memory.key, memory.support))
+
+
+def extended(attend: Any, memory: Memory, later: Memory, support: DenseSupport, heads: int) -> Memory:
+    """Returns the memory with later keys; a state of no keys, in which nothing has happened, begins again."""
+    if memory.attention is not None and not memory.length:
+        return tracked(attend, replace(later, support=support), heads)
+    return memory.append(later, support)
 
 
 def begun(

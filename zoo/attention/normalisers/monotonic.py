@@ -89,6 +89,15 @@ class Monotonic(nn.Module):
         alignment = hard_alignment(energies, before) if hard else expected_alignment(energies, before)
         return Aligned(alignment.to(energies.dtype).view(shape), alignment.view(shape))
 
+    @property
+    def scans(self) -> bool:
+        """True if evaluation looks for the key to stop at, from the first key to the last."""
+        return self.inference == "hard"
+
+    def waits(self, alignment: Float[Tensor, "b h q k"]) -> Bool[Tensor, "b h q"]:
+        """Returns True where a query has passed all keys without a stop."""
+        return ~(alignment > 0).any(-1)
+
     def extra_repr(self) -> str:
         return f"heads={len(self.offset)}, noise={self.noise}, inference={self.inference}"
 
@@ -139,6 +148,15 @@ class MonotonicChunkwise(nn.Module):
             )
         stops, alignment = self.monotonic(scores[0], support, state)
         return Aligned(chunkwise(stops, scores[1], support.mask_of(scores[1]), self.chunk), alignment)
+
+    @property
+    def scans(self) -> bool:
+        """True if evaluation looks for the key to stop at, from the first key to the last."""
+        return self.monotonic.scans
+
+    def waits(self, alignment: Float[Tensor, "b h q k"]) -> Bool[Tensor, "b h q"]:
+        """Returns True where a query has passed all keys without a stop."""
+        return self.monotonic.waits(alignment)
 
     def extra_repr(self) -> str:
         return f"chunk={self.chunk}"
