@@ -51,6 +51,15 @@ def first_says(value: T) -> T:
     return said[0]
 
 
+def all_say(value: T) -> list[T]:
+    """The values that the processes pass, in the order of their numbers, in every process."""
+    if not _together():
+        return [value]
+    said: list[T] = [value] * world()
+    dist.all_gather_object(said, value)
+    return said
+
+
 def share(values: Tensor) -> Tensor:
     """This process's part of a tensor that all of them have: each row goes to one process, and none is padded."""
     return values[rank() :: world()] if _together() else values

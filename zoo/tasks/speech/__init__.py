@@ -7,5 +7,6 @@ __getattr__, __all__ = exports(
     {
         "nets.listen_attend_spell": ["ListenAttendSpell"],
         "nets.listeners": ["ConvolutionalListener", "PyramidalListener", "TransformerListener"],
+        "recogniser": ["Recogniser"],
     },
 )

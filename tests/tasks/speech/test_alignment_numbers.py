@@ -1,0 +1,46 @@
+"""Numbers of alignments, on alignments that are known."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from zoo.tasks.speech.alignment import centres, covered, diagonality, distances, monotonic_steps, sounding
+
+DIAGONAL = torch.eye(4, dtype=torch.float64)
+
+
+def test_centres_are_in_frames_and_the_last_place_may_be_shorter() -> None:
+    weights = torch.tensor([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.0, 0.0, 0.2], [0.0, 0.0, 0.0]])
+    assert centres(weights, 4, 10).tolist() == pytest.approx([2.0, 4.0, 9.0, 10.0])
+
+
+def test_distances_are_zero_inside() -> None:
+    spans = torch.tensor([[2, 5], [2, 5], [2, 5]])
+    assert distances(torch.tensor([1.0, 3.5, 7.0]), spans).tolist() == [1.0, 0.0, 2.0]
+
+
+def test_steps_that_go_back_are_not_monotonic() -> None:
+    assert monotonic_steps(DIAGONAL) == (3, 3)
+    assert monotonic_steps(DIAGONAL[[0, 2, 1, 1]]) == (2, 3)
+    assert monotonic_steps(DIAGONAL[:1]) == (0, 0)
+
+
+def test_the_diagonal_has_diagonality_one() -> None:
+    assert diagonality(DIAGONAL).tolist() == pytest.approx([1.0] * 4)
+    far = diagonality(DIAGONAL.flip(1))[0]
+    assert float(far) == pytest.approx(math.exp(-((0.75) ** 2) / (2 * 0.2**2)))
+
+
+def test_places_are_covered_by_the_weights_of_all_steps() -> None:
+    assert covered(DIAGONAL[:2]) == (2, 4)
+    assert covered(torch.full((2, 4), 0.25)) == (0, 4)
+    assert covered(torch.full((3, 4), 0.25)) == (4, 4)
+
+
+def test_a_place_sounds_if_it_has_a_frame_of_a_token() -> None:
+    spans = torch.tensor([[2, 3], [3, 3], [9, 11]])
+    assert sounding(spans, 4, 4).tolist() == [True, False, True, False]
+    assert sounding(spans[1:2], 4, 4).tolist() == [False] * 4

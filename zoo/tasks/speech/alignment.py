@@ -1,0 +1,68 @@
+"""Numbers that describe how a text was aligned to a recording, with and without gold spans."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from zoo.tasks.generation.alignment import heaviest_links
+
+DIAGONAL = 0.2
+"""The tolerated distance from the diagonal, as a share of the length (Tachibana et al. 2018, section 4)."""
+ATTENDED = 0.5
+"""A place whose weights add up to more than this is covered (Chorowski & Jaitly 2017, section 3.3)."""
+
+
+def centres(weights: Float[Tensor, "n k"], stride: int, frames: int) -> Float[Tensor, " n"]:
+    """Returns the centre of each row of weights, in frames from the beginning: sum_j a_j (j + 1/2) stride / sum_j a_j.
+
+    A row without weights is that of a monotonic mechanism that has passed the last place; it is at the end.
+
+    Args:
+        weights: Weights of the places.
+        stride: Number of frames of a place; the last one may have fewer.
+        frames: Number of frames.
+    """
+    weights = weights.double()
+    first = torch.arange(weights.shape[1], dtype=torch.float64, device=weights.device) * stride
+    middle = (first + (first + stride).clamp(max=frames)) / 2
+    total = weights.sum(1)
+    return torch.where(total > 0, weights @ middle / total.clamp(min=torch.finfo(torch.float64).tiny), float(frames))
+
+
+def distances(at: Float[Tensor, " n"], spans: Int[Tensor, "n 2"]) -> Float[Tensor, " n"]:
+    """Returns how many frames each position lies before its span or behind it; 0 inside."""
+    return torch.maximum(spans[:, 0] - at, at - spans[:, 1]).clamp(min=0)
+
+
+def monotonic_steps(weights: Float[Tensor, "n k"]) -> tuple[int, int]:
+    """Counts the steps whose heaviest place is not before that of the step before them, and all steps but the first."""
+    places = [place for _, place in heaviest_links(weights)]
+    return sum(before <= place for before, place in pairwise(places)), max(0, len(places) - 1)
+
+
+def diagonality(weights: Float[Tensor, "n k"]) -> Float[Tensor, " n"]:
+    """Returns sum_j a_ij exp(-(i/n - j/k)^2 / 2 g^2) of each row (Tachibana et al. 2018, section 4): 1 on the diagonal.
+
+    Steps and places are at their middles: (i + 1/2) / n and (j + 1/2) / k.
+    """
+    steps, places = (
+        (torch.arange(size, dtype=torch.float64, device=weights.device) + 0.5) / size for size in weights.shape
+    )
+    near = (-(steps.unsqueeze(1) - places).square() / (2 * DIAGONAL**2)).exp()
+    return (weights.double() * near).sum(1)
+
+
+def covered(weights: Float[Tensor, "n k"]) -> tuple[int, int]:
+    """Counts the places whose weights add up to more than 1/2, and all places."""
+    return int((weights.sum(0) > ATTENDED).sum()), weights.shape[1]
+
+
+def sounding(spans: Int[Tensor, "n 2"], stride: int, places: int) -> Bool[Tensor, " k"]:
+    """Returns the mask of the places that have a frame of any token."""
+    first = torch.arange(places, device=spans.device).unsqueeze(1) * stride
+    start, end = spans[spans[:, 1] > spans[:, 0]].unbind(1)
+    return ((first < end) & (first + stride > start)).any(1)
