@@ -8,7 +8,7 @@ __getattr__, __all__ = exports(
         "beam": ["BeamSearch", "greedy"],
         "constraints": ["Constraints"],
         "decoder": ["Decoder"],
-        "ensemble": ["Ensemble", "mean_log_probability", "mean_probability"],
+        "ensemble": ["Ensemble", "WeightedSum", "mean_log_probability", "mean_probability"],
         "forced_pass": ["forced"],
         "hypothesis": ["Hypothesis"],
         "ranking": ["AverageLength", "GNMTLength", "NoLength", "Ranking"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeVar
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -17,6 +18,9 @@ class Decoder(Protocol[Source, State]):
     A state is a value that is never stored on a module: an operation returns a new one, and the old one stays valid.
     It holds b sentences with w hypotheses each. Tensors of the source are best stored once for each sentence, because
     all its hypotheses can attend to them together: see `DecoderState` and `MultiHead.look` of the core.
+
+    Where the attribute `is_scored` is True, `step` returns scores of the next tokens, which are at most 0 and are added
+    up as they are; otherwise it returns logits, and their log-probabilities are added up.
 
     There are two optional methods. `whole(source, tokens (b,n)) -> logits (b,n,v)` computes all steps in one pass, as
     in training; `forced` calls it if it exists. `covered(state) -> weights (b,w,k)` returns the total weight of each
@@ -43,6 +47,12 @@ class Decoder(Protocol[Source, State]):
     def select(self, state: State, sentences: Int[Tensor, " s"]) -> State:
         """Returns the state of the selected sentences with all their hypotheses; a sentence may be selected twice."""
         ...
+
+
+def scores_of(decoder: Any, found: Float[Tensor, "b w v"]) -> Float[Tensor, "b w v"]:
+    """Returns the scores of next tokens, of what `step` has returned: log-probabilities, if these are logits."""
+    found = found.float() if found.dtype in (torch.float16, torch.bfloat16) else found
+    return found if getattr(decoder, "is_scored", False) else found.log_softmax(-1)
 
 
 def covered(decoder: Any, state: Any) -> Float[Tensor, "b w k"]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from zoo.decoding.decoder import Decoder, covered
+from zoo.decoding.decoder import Decoder, covered, scores_of
 
 Combine = Callable[[Float[Tensor, "m b w v"]], Float[Tensor, "b w v"]]
 
@@ -25,12 +27,32 @@ def mean_log_probability(log_probabilities: Float[Tensor, "m b w v"]) -> Float[T
     return log_probabilities.mean(0).log_softmax(-1)
 
 
+@dataclass(frozen=True)
+class WeightedSum:
+    """sum_m w_m log p_m, not normalised, so that a text has the same sum of its members' scores (log-linear model).
+
+    Args:
+        weights: w_m of each member, above 0.
+    """
+
+    weights: Sequence[float]
+    is_scored: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not all(weight > 0.0 for weight in self.weights):
+            raise ValueError(f"the weights of a sum of scores must be above 0, got {list(self.weights)}")
+
+    def __call__(self, log_probabilities: Float[Tensor, "m b w v"]) -> Float[Tensor, "b w v"]:
+        found: Tensor = torch.tensordot(log_probabilities.new_tensor(self.weights), log_probabilities, 1)
+        return found
+
+
 class Ensemble:
     """A decoder that combines the predictions of several decoders with one vocabulary.
 
     Args:
         members: Decoders, which all read the same source.
-        combine: Combination of predictions: `mean_probability` or `mean_log_probability`.
+        combine: Combination of predictions: `mean_probability`, `mean_log_probability` or a `WeightedSum`.
     """
 
     def __init__(self, members: Sequence[Decoder[Any, Any]], combine: Combine = mean_probability) -> None:
@@ -38,6 +60,7 @@ class Ensemble:
             raise ValueError("an ensemble needs a member")
         self.members = tuple(members)
         self.combine = combine
+        self.is_scored: bool = getattr(combine, "is_scored", False)
 
     def start(self, source: Any) -> tuple[Any, ...]:
         return tuple(member.start(source) for member in self.members)
@@ -49,7 +72,9 @@ class Ensemble:
         sizes = {logits.shape[-1] for logits, _ in steps}
         if len(sizes) > 1:
             raise ValueError(f"the members of an ensemble share a vocabulary; theirs have {sorted(sizes)} tokens")
-        log_probabilities = torch.stack([logits.log_softmax(-1) for logits, _ in steps])
+        scores = [scores_of(member, logits) for member, (logits, _) in zip(self.members, steps, strict=True)]
+        widest = reduce(torch.promote_types, (each.dtype for each in scores))
+        log_probabilities = torch.stack([each.to(widest) for each in scores])
         return self.combine(log_probabilities), tuple(after for _, after in steps)
 
     def reorder(self, state: tuple[Any, ...], beams: Int[Tensor, "b w2"]) -> tuple[Any, ...]:

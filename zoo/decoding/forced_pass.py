@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from zoo.decoding.decoder import Decoder
+from zoo.decoding.decoder import Decoder, scores_of
 
 
 def forced(
@@ -38,9 +38,8 @@ def forced(
     read = torch.where(read >= 0, read, begin.unsqueeze(1))
     if not longest:
         return torch.zeros(tokens.shape, device=begin.device)
-    logits = _logits(decoder, source, read)
-    logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
-    log_probability = logits.log_softmax(-1).gather(2, tokens.clamp(min=0).unsqueeze(2)).squeeze(2)
+    scores = scores_of(decoder, _logits(decoder, source, read))
+    log_probability = scores.gather(2, tokens.clamp(min=0).unsqueeze(2)).squeeze(2)
     return log_probability.where(is_real, log_probability.new_zeros(()))
 
 

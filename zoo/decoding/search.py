@@ -11,7 +11,7 @@ from torch import Tensor
 
 from zoo.attention.state import of_beams
 from zoo.decoding.constraints import Constraints
-from zoo.decoding.decoder import Decoder, covered
+from zoo.decoding.decoder import Decoder, covered, scores_of
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.decoding.ranking import Ranking
 
@@ -70,8 +70,7 @@ def search(
     while len(sentences):
         length += 1
         logits, after = decoder.step(tokens, state)
-        logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
-        chosen = choose(total, constraints.applied(logits.log_softmax(-1), history, end), sentences)
+        chosen = choose(total, constraints.applied(scores_of(decoder, logits), history, end), sentences)
         if chosen.log_probability.isnan().any():
             raise ValueError(f"the decoder's logits have no probabilities at step {length}: they are NaN or infinite")
         # a hypothesis that ends keeps its place in the beam; the others go on

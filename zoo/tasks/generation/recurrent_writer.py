@@ -47,18 +47,15 @@ class RecurrentWriter(GeneratingNet):
         self.align = "decoder.attention.attend" if self.decoder.attention.width else None
 
     def encode(self, source: Any) -> Encoded:
-        """Reads the source; states are in at least fp32 under autocast too."""
-        encoded: Encoded = self.encoder(source)
+        """Reads the source; states are in at least fp32 under autocast too. What is read already stays as it is."""
+        encoded: Encoded = source if isinstance(source, Encoded) else self.encoder(source)
         return encoded
 
     def vocabularies(self) -> dict[str, dict[str, int]]:
         return {"target_tokens": {"decoder.vectors.table.weight": 0, "head.weight": 0, "head.bias": 0}}
 
     def features(self, source: Any, read: Int[Tensor, "b n"]) -> Float[Tensor, "b n d"]:
-        return self.features_of(self.encode(source), read)
-
-    def features_of(self, encoded: Encoded, read: Int[Tensor, "b n"]) -> Float[Tensor, "b n d"]:
-        """Returns `features` for a source that is encoded already."""
+        encoded = self.encode(source)
         with torch.autocast(read.device.type, enabled=False):  # as `Recurrent` computes
             found: Tensor = self.decoder.features(encoded, read)
         return found

@@ -13,10 +13,10 @@ from torch import Tensor
 from zoo.attention.ranges import Count, NotNegative
 from zoo.data.loader import hashed_seed
 from zoo.decoding.beam import BeamSearch
+from zoo.decoding.decoder import Decoder
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.decoding.sampling import Sampling
 from zoo.tasks.generation.language import BEGIN, END, PAD
-from zoo.tasks.generation.net import GeneratingNet
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ class Writing:
     longest: Longest
     seed: int = 0
 
-    def __call__(self, net: GeneratingNet, source: Any, ids: Sequence[str]) -> list[list[Hypothesis]]:
+    def __call__(self, decoder: Decoder[Any, Any], source: Any, ids: Sequence[str]) -> list[list[Hypothesis]]:
         """Returns the hypotheses of each example, best first.
 
         Args:
-            net: The net, in evaluation mode.
+            decoder: The net, in evaluation mode, or a decoder that has it decide with others.
             source: What is read, with `lengths`.
             ids: Names of the examples.
         """
@@ -63,8 +63,8 @@ class Writing:
         limits = self.longest(source.lengths)
         if isinstance(search, Sampling):
             seeds = [hashed_seed("writing", self.seed, name) for name in ids]
-            return search(net, source, begin, end=END, longest=limits, seeds=seeds)
-        return search(net, source, begin, end=END, longest=limits)
+            return search(decoder, source, begin, end=END, longest=limits, seeds=seeds)
+        return search(decoder, source, begin, end=END, longest=limits)
 
     @property
     def count(self) -> int:

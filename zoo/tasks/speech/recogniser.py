@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
-from jaxtyping import Bool
+import torch
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from zoo.attention.ranges import Count, Rate
 from zoo.decoding.beam import BeamSearch
+from zoo.decoding.hypothesis import Hypothesis
+from zoo.decoding.sampling import Sampling
+from zoo.errors import ConfigError, DataError
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.scheduled import ScheduledSampling
 from zoo.tasks.generation.targets import real
 from zoo.tasks.generation.task import DEFAULT_SEARCH, WritingTask
-from zoo.tasks.generation.writing import Longest
+from zoo.tasks.generation.writing import Longest, Writing
 from zoo.tasks.speech.figures import Figures
+from zoo.tasks.speech.nets.ctc import JointDecoder, needed, places_of
 from zoo.tasks.speech.nets.rows import shortened
 from zoo.text import CER, WER
+from zoo.training import ranks
 from zoo.training.optimisation import Optimisation
 
 DEFAULT_LONGEST = Longest(factor=0.25, constant=10)
@@ -35,6 +42,9 @@ class Recogniser(WritingTask):
         features, tokens: From the data: width of a frame, and size of the vocabulary.
         smoothing, search, scheduled: See `WritingTask`.
         longest: Limit of the number of tokens of a transcript, by the number of frames of its recording.
+        ctc: Share of the loss that is the loss of a CTC branch of the listener (Watanabe et al. 2017, eq. 13). With 0
+            there is no branch.
+        joint: Weight of the CTC branch in a search: see `JointDecoder`. With 0 the speller searches alone.
     """
 
     primary = "val/cer"
@@ -53,8 +63,12 @@ class Recogniser(WritingTask):
         search: BeamSearch = DEFAULT_SEARCH,
         longest: Longest = DEFAULT_LONGEST,
         scheduled: ScheduledSampling | None = None,
+        ctc: Rate = 0.0,
+        joint: Rate = 0.0,
     ) -> None:
-        made: Any = net(features=features, tokens=tokens)
+        if joint and not ctc:
+            raise ConfigError(f"model.joint={joint} needs a CTC branch: write model.ctc=0.3 too, which trains one")
+        made: Any = net(features=features, tokens=tokens, **({"ctc": True} if ctc else {}))
         wer, cer = WER(), CER()
         super().__init__(
             net=made,
@@ -68,6 +82,31 @@ class Recogniser(WritingTask):
         )
         self.wer, self.cer = wer, cer
         self.stride: int = made.stride
+        self.ctc, self.joint = ctc, joint
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        if not self.ctc:
+            return super().training_step(batch, batch_idx)
+        targets, net = self.known(batch), cast(Any, self.net)
+        encoded = net.encode(batch.source)
+        places = places_of(encoded)
+        if (needed(targets) > places).any():
+            raise DataError(_too_long(batch, needed(targets), places))
+        spelled = super().training_step(replace(batch, source=encoded), batch_idx)
+        losses = net.ctc.loss(encoded, targets)
+        loss = ranks.mean_loss(losses.sum(), int(targets.lengths.sum()))
+        self.log("train/ctc", loss, on_step=True, on_epoch=False, batch_size=len(batch), sync_dist=ranks.world() > 1)
+        return (1.0 - self.ctc) * spelled + self.ctc * loss
+
+    @torch.no_grad()
+    def write(self, batch: Any, writing: Writing | None = None) -> list[list[Hypothesis]]:
+        writing = writing or self.writing
+        if not self.joint or isinstance(writing.search, Sampling):
+            return super().write(batch, writing)
+        return writing(JointDecoder(self.net, self.joint), batch.source, batch.ids)
+
+    def protocol(self) -> str:
+        return f"{super().protocol()}{f', CTC {self.joint:g}' if self.joint else ''}"
 
     def places(self, batch: Any) -> Bool[Tensor, "b k"]:
         """Returns the mask of the places that the listener makes of the frames."""
@@ -78,3 +117,13 @@ class Recogniser(WritingTask):
         """Returns the mask of the places in which each token was spoken, if it is known."""
         found: Tensor | None = batch.gold_places(self.stride, self.places(batch).shape[1])
         return found
+
+
+def _too_long(batch: Any, needed: Int[Tensor, " b"], places: Int[Tensor, " b"]) -> str:
+    rows = zip(batch.ids, needed.tolist(), places.tolist(), strict=True)
+    name, tokens, there = next(row for row in rows if row[1] > row[2])
+    return (
+        f"the transcript of {name} needs {tokens} places of the listener (one a token, and one between equal "
+        f"neighbours), and its recording makes {there}: CTC cannot align them. Leave it out, join fewer frames to a "
+        "place, or write model.ctc=0"
+    )

@@ -10,6 +10,7 @@ from torch import nn
 from zoo.attention import Attend
 from zoo.attention.ranges import Count
 from zoo.tasks.generation.recurrent_writer import RecurrentWriter
+from zoo.tasks.speech.nets.ctc import CTC
 
 
 class ListenAttendSpell(RecurrentWriter):
@@ -24,6 +25,7 @@ class ListenAttendSpell(RecurrentWriter):
         attend: `(dim, heads) -> Attend`, for the speller.
         listener: `PyramidalListener`, `ConvolutionalListener` or `TransformerListener`, or a partial of one of them.
         decoder: The speller: `Bahdanau`, `Luong` or `InputFeeding`, or a partial of one of them.
+        ctc: Whether the listener has a CTC branch, whose loss and whose weight in a search are the task's.
     """
 
     def __init__(
@@ -34,11 +36,19 @@ class ListenAttendSpell(RecurrentWriter):
         attend: Callable[[int, int], Attend],
         listener: Callable[..., Any],
         decoder: Callable[..., Any],
+        ctc: bool = False,
     ) -> None:
         super().__init__(encoder=listener(features=features), tokens=tokens, attend=attend, decoder=decoder)
+        self.ctc = CTC(width=self.encoder.width, tokens=tokens) if ctc else None
         self.stride: int = self.encoder.stride
         """Number of frames of a place that is attended to."""
 
     @property
     def inputs(self) -> nn.Module:
         return cast(nn.Module, self.encoder.read)
+
+    def vocabularies(self) -> dict[str, dict[str, int]]:
+        found = super().vocabularies()
+        if self.ctc is not None:
+            found["target_tokens"] |= {"ctc.head.weight": 0, "ctc.head.bias": 0}
+        return found

@@ -1,0 +1,65 @@
+"""A recogniser with a CTC branch: its loss, its search, and texts that no path can spell."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from recogniser_cases import batch, language, recogniser, utterance
+
+from zoo.decoding import forced
+from zoo.errors import ConfigError, DataError
+from zoo.tasks.generation.language import BEGIN, END
+from zoo.tasks.generation.options import chosen
+from zoo.tasks.speech.batch import Utterances
+from zoo.tasks.speech.nets.ctc import JointDecoder
+
+
+def test_the_loss_is_the_weighted_mean_of_both() -> None:
+    """Watanabe et al. 2017, eq. 13; each a mean over the tokens of the batch."""
+    module, alone, made = recogniser(ctc=0.3), recogniser(), batch()
+    alone.load_state_dict({name: x for name, x in module.state_dict().items() if ".ctc." not in name})
+    logged = {}
+    module.log = lambda name, value, **_: logged.update({name: float(value)})  # type: ignore[method-assign, assignment]
+    alone.log = lambda *_, **__: None  # type: ignore[method-assign, assignment]
+    spelled = float(alone.training_step(made, 0).detach())
+    found = module.training_step(made, 0)
+    assert float(found.detach()) == pytest.approx(0.7 * spelled + 0.3 * logged["train/ctc"])
+    assert logged["train/loss"] == pytest.approx(spelled)
+    assert made.targets is not None
+    losses = module.net.ctc.loss(module.net.encode(made.source), made.targets)  # type: ignore[operator, union-attr]
+    assert logged["train/ctc"] == pytest.approx(float(losses.sum().detach()) / int(made.targets.lengths.sum()))
+    found.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in module.parameters())
+
+
+def test_the_search_asks_both() -> None:
+    module, made = recogniser(ctc=0.5, joint=0.4).eval(), batch()
+    spelled = recogniser(ctc=0.5).eval()
+    spelled.load_state_dict(module.state_dict())
+    best = [each[0] for each in module.write(made)]
+    decoder, begin = JointDecoder(module.net, 0.4), torch.full((len(made),), BEGIN)
+    scores = forced(decoder, made.source, begin, [each.target(END) for each in best]).sum(1)
+    torch.testing.assert_close(scores, torch.tensor([each.score for each in best]).double(), rtol=1e-6, atol=1e-6)
+    assert [each[0].score for each in spelled.write(made)] != [each.score for each in best]
+    assert module.protocol().endswith(", CTC 0.4")
+    samples = chosen(module.writing, sample=True, seed=1)
+    assert [x[0].tokens for x in module.write(made, samples)] == [x[0].tokens for x in spelled.write(made, samples)]
+
+
+def test_a_joint_search_needs_a_branch() -> None:
+    with pytest.raises(ConfigError, match=r"model\.joint=0\.3 needs a CTC branch"):
+        recogniser(joint=0.3)
+
+
+def test_a_transcript_that_no_path_can_spell_is_named() -> None:
+    of = language()
+    long = utterance(2, of, gold=False)
+    long = type(long)(long.features[:5], long.target, "short.wav", "train", None, long.written)
+    made = Utterances.of([utterance(0, of, gold=False), long], of)
+    with pytest.raises(DataError, match=r"transcript of short\.wav needs 4 places .* makes 3: CTC"):
+        recogniser(ctc=0.3).float().training_step(made, 0)
+
+
+def test_fine_tuning_matches_the_branch_by_its_tokens() -> None:
+    names = recogniser(ctc=0.3).vocabularies()["target_tokens"]
+    assert names["net.ctc.head.weight"] == names["net.ctc.head.bias"] == 0
