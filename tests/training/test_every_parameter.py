@@ -52,6 +52,7 @@ def test_every_parameter_has_a_gradient(model: str, group: str, name: str) -> No
     batch, sizes = batch_of(model)
     try:
         module = build.build(config.compose([f"model={model}", f"{group}={name}"])["model"], "model", **sizes)
+        module.check_rewards()
     except ConfigError:
         pytest.skip("refused in a sentence, which test_conf_files says")
     if (model, name) == ("din", "degree"):

@@ -70,6 +70,8 @@ class Task(pl.LightningModule, ABC):
     """The better direction of `primary`: max for an accuracy, min for an error rate."""
     headline: ClassVar[Sequence[str]]
     """Names of the test metrics in the table at the end of a run, such as accuracy; metrics.json holds all."""
+    rewards: ClassVar[bool] = False
+    """Whether the training step rewards hard attention for its draws (`HardReinforce`)."""
     optimisation: Optimisation
     about: dict[str, Any]
     """The section `zoo` of the checkpoint that the model was loaded from; empty for a new model."""
@@ -108,6 +110,19 @@ class Task(pl.LightningModule, ABC):
     def gold_attention(self, batch: Any) -> Mapping[str, Tensor]:
         """Returns site -> gold attention of a training batch, shaped as the weights of that site without heads."""
         return {}
+
+    def needing_reward(self) -> list[str]:
+        """Returns the names of the attention sites that pass no gradient and learn from a reward alone."""
+        parts = self.named_modules()
+        return [name for name, part in parts if getattr(getattr(part, "normalise", None), "needs_reward", False)]
+
+    def check_rewards(self) -> None:
+        """Refuses, at start-up, attention that this training step would never teach."""
+        if not self.rewards and (found := self.needing_reward()):
+            raise ConfigError(
+                f"model: {found[0]} draws keys without a gradient and learns from rewards, which only models that "
+                "write texts give; attention=hard passes a gradient"
+            )
 
     def real_queries(self, batch: Any) -> Mapping[str, Tensor]:
         """Returns site -> mask (b,q) of queries that are not padding, for sites whose support does not hold it."""

@@ -142,6 +142,7 @@ def _built(composed: Mapping[str, Any], data: TaskData) -> tuple[Task | None, li
     pl.seed_everything(composed["seed"], workers=True, verbose=False)
     try:
         module: Task = build.build(composed["model"], "model", **data.sizes())
+        module.check_rewards()
         penalise(module, composed["penalty"])
         module.begin(data)
         if composed["init"] is not None:

@@ -232,6 +232,7 @@ def _prepared(config: dict[str, Any], run_dir: Path, resumed: Mapping[str, Any] 
 
 def _module(config: Mapping[str, Any], data: Any) -> Task:
     module: Task = build(config["model"], "model", **data.sizes())
+    module.check_rewards()
     penalise(module, config.get("penalty", {}))
     return module
 

@@ -140,6 +140,30 @@ def test_reinforce_is_an_unbiased_estimate() -> None:
         torch.testing.assert_close(expected, exact[index], rtol=0.0, atol=1e-12)
 
 
+@pytest.mark.parametrize("layout", ["dense", "edges"])
+def test_some_queries_keep_their_probabilities_in_training(layout: str) -> None:
+    """A share of them, within five standard deviations; they add nothing to the log-probability of the draw."""
+    count, row = 4_000, torch.tensor([0.5, 0.2, 0.3], dtype=torch.float64)
+    normaliser = HardReinforce(mixing=0.25)
+    support = DenseSupport() if layout == "dense" else complete(count, 3)
+    given = row.expand(1, 1, count, 3) if layout == "dense" else row[support.source.long()].unsqueeze(1)
+    leaf = given.clone().requires_grad_()
+    found = normaliser.draw(leaf, support)
+    weights = found[0, 0] if layout == "dense" else support.to_dense(found, count, 3)[0, 0]
+    is_soft = (weights == row).all(-1)
+    assert ((weights == 1.0).sum(-1) + is_soft.long() == 1).all()
+    assert abs(is_soft.double().mean().item() - 0.25) < 5 * math.sqrt(0.25 * 0.75 / count)
+    (gradient,) = torch.autograd.grad(found.sum(), leaf)
+    assert gradient.sum().item() == 3 * int(is_soft.sum())
+    if layout == "dense":
+        chances = log_probability(AttentionMap("", found, support.axes, support, (0,), probabilities=leaf))
+        drawn = (weights * row).sum(-1).log()
+        torch.testing.assert_close(chances[0, 0], torch.where(is_soft, 0.0, drawn), rtol=0.0, atol=1e-12)
+    assert normaliser.eval().draw(given, support).unique().tolist() == [0.0, 1.0]
+    with pytest.raises(ValueError, match="mixing is a probability"):
+        HardReinforce(mixing=1.5)
+
+
 @every_kind
 def test_log_probability_of_edges_and_sequences(kind: type[nn.Module]) -> None:
     """The same numbers in both layouts; zero, and no gradient, where nothing can be drawn."""

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from zoo.attention.observing.attention_map import AttentionMap
+from zoo.attention.ranges import Share
 from zoo.attention.state import AttentionState
 from zoo.attention.supports.support import Support
 
@@ -25,11 +26,24 @@ class HardReinforce(nn.Module):
         loss = loss - (A.detach() * log_probability(maps[site])).mean()
 
     Its gradient is an unbiased estimate of the gradient of the expected reward. The moving average of the baseline and
-    the entropy term of the paper belong to the loss and are not part of this class.
+    the entropy term of the paper belong to the loss and are not part of this class: models that write texts have them
+    (`zoo.tasks.generation.Reward`), and other models refuse this class.
 
     Cost: O(pairs)
     Weights: the drawn key, and the probabilities that it was drawn from
+
+    Args:
+        mixing: Probability that a query, in training, has the probabilities themselves as its weights, with their
+            gradient (section 4.1, where one choice holds for all queries of an example).
     """
+
+    needs_reward = True
+
+    def __init__(self, *, mixing: Share = 0.0) -> None:
+        super().__init__()
+        if not 0.0 <= mixing <= 1.0:
+            raise ValueError(f"mixing is a probability, from 0 to 1, got {mixing}")
+        self.mixing = mixing
 
     def forward(
         self, scores: Float[Tensor, "..."], support: Support, state: AttentionState | None = None
@@ -38,7 +52,10 @@ class HardReinforce(nn.Module):
         return support.softmax(scores)
 
     def draw(self, probabilities: Float[Tensor, "..."], support: Support) -> Float[Tensor, "..."]:
-        return _one_key(probabilities, support, self.training)
+        drawn = _one_key(probabilities, support, self.training)
+        if not (self.training and self.mixing):
+            return drawn
+        return torch.where(_some_rows(self.mixing, probabilities, support), probabilities, drawn)
 
 
 class HardStraightThrough(nn.Module):
@@ -62,7 +79,10 @@ class HardStraightThrough(nn.Module):
 
 
 def log_probability(drawn: AttentionMap) -> Float[Tensor, "..."]:
-    """Returns the log-probability of the key that each query drew: (b,h,q), or (q,h) over edges; 0 without a key."""
+    """Returns the log-probability of the key that each query drew: (b,h,q), or (q,h) over edges.
+
+    It is 0, without a gradient, where nothing was drawn: without a key, and with the probabilities as weights.
+    """
     if drawn.probabilities is None:
         raise ValueError(f"{drawn.site} draws nothing: its normaliser is not one of hard attention")
     chosen = drawn.probabilities.masked_fill(drawn.weights.detach() == 0, 0.0)
@@ -78,6 +98,16 @@ def log_probability(drawn: AttentionMap) -> Float[Tensor, "..."]:
 @torch.no_grad()
 def _one_key(probabilities: Tensor, support: Support, sampled: bool) -> Tensor:
     return support.by_row(_sampled if sampled else _likeliest, probabilities)
+
+
+@torch.no_grad()
+def _some_rows(share: float, weights: Float[Tensor, "..."], support: Support) -> Bool[Tensor, "..."]:
+    """Draws rows, each with this probability; True at all their pairs."""
+
+    def drawn(row: Tensor, _: Tensor | None) -> Tensor:
+        return (torch.rand_like(row[..., :1]) < share).to(row.dtype).expand(row.shape)
+
+    return support.by_row(drawn, weights) > 0
 
 
 def _sampled(weights: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None) -> Float[Tensor, "... k"]:

@@ -7,6 +7,7 @@ __getattr__, __all__ = exports(
     {
         "decoders.bahdanau": ["Bahdanau"],
         "decoders.luong": ["InputFeeding", "Luong"],
+        "reward": ["Reward"],
         "scheduled": ["ScheduledSampling"],
         "writing": ["Longest"],
     },

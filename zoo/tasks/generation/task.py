@@ -10,7 +10,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention import AttentionMap, DenseSupport, sites
+from zoo.attention import AttentionMap, DenseSupport, record, sites
+from zoo.attention.observing.record import Recording
 from zoo.attention.ranges import Rate
 from zoo.decoding.beam import BeamSearch
 from zoo.decoding.hypothesis import Hypothesis
@@ -24,6 +25,7 @@ from zoo.tasks.generation.figures import TextFigures
 from zoo.tasks.generation.language import END
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.options import WRITING_OPTIONS, chosen
+from zoo.tasks.generation.reward import Reward
 from zoo.tasks.generation.scheduled import ScheduledSampling, partly_free
 from zoo.tasks.generation.scores import corpus_score
 from zoo.tasks.generation.targets import Targets
@@ -50,6 +52,7 @@ class WritingTask(Task):
         search: Beam search of tests and predictions.
         longest: Limit of the length of a text.
         scheduled: Scheduled sampling in training. Default: the decoder reads the given text.
+        reward: Class or partial of the reward of hard attention, for nets whose attention learns by it alone.
     """
 
     source_noun: ClassVar[str]
@@ -57,6 +60,7 @@ class WritingTask(Task):
     text_noun: ClassVar[str]
     """Word for what is written, such as "translation" or "caption"; the column of `zoo predict`."""
     net: GeneratingNet
+    rewards = True
 
     def __init__(
         self,
@@ -69,6 +73,7 @@ class WritingTask(Task):
         search: BeamSearch = DEFAULT_SEARCH,
         longest: Longest = DEFAULT_LONGEST,
         scheduled: ScheduledSampling | None = None,
+        reward: Callable[[], Reward] = Reward,
     ) -> None:
         super().__init__(optimisation=optimisation)
         self.net = net
@@ -77,6 +82,8 @@ class WritingTask(Task):
         self.smoothing = smoothing
         self.writing = Writing(search, longest)
         self.scheduled = scheduled
+        self._rewarded = self.needing_reward()
+        self.reward = reward() if self._rewarded else None
         self.scores = dict(validated)
         self.val_loss = ranks.MeanOfTargets()
         self.validated = nn.ModuleDict({name: corpus_score(score, name) for name, score in validated.items()})
@@ -88,12 +95,16 @@ class WritingTask(Task):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         targets = self.known(batch)
-        logits = self._logits_of_targets(batch, targets)
-        labels = targets.tokens[targets.is_real]
-        total = F.cross_entropy(logits, labels, label_smoothing=self.smoothing, reduction="sum")
-        loss = ranks.mean_loss(total, len(labels))
+        if self.reward is None:
+            total, added = self._losses(batch, targets, "sum"), None
+        else:
+            with record(self, layers=self._rewarded, grad=True) as maps:
+                losses = self._losses(batch, targets, "none")
+            total, added = losses.sum(), self._rewards(batch, maps, losses)
+        count = len(targets.tokens[targets.is_real])
+        loss = ranks.mean_loss(total, count)
         self.log("train/loss", loss, on_step=True, on_epoch=False, batch_size=len(batch), sync_dist=ranks.world() > 1)
-        return loss
+        return loss if added is None else loss + ranks.mean_loss(added, count)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         targets = self.known(batch)
@@ -229,9 +240,8 @@ class WritingTask(Task):
 
     def real_queries(self, batch: Any) -> Mapping[str, Tensor]:
         """Places of the source in the encoder, steps of the text everywhere else."""
-        encoder = "net.encoder."
         source, target = self.places(batch), self.known(batch).is_real
-        return {site: source if f"{site}.".startswith(encoder) else target for site in sites(self)}
+        return {site: source if _is_of_source(site) else target for site in sites(self)}
 
     def vocabularies(self) -> dict[str, dict[str, int]]:
         """Embeddings and the output layer are matched by the tokens of their language."""
@@ -241,9 +251,28 @@ class WritingTask(Task):
     def stages(self) -> list[str]:
         return [f"net.{name}" for name, _ in self.net.named_children()]
 
+    def _losses(self, batch: Any, targets: Targets, reduction: str) -> Tensor:
+        """Returns the losses of all real tokens, or their sum."""
+        logits, labels = self._logits_of_targets(batch, targets), targets.tokens[targets.is_real]
+        return F.cross_entropy(logits, labels, label_smoothing=self.smoothing, reduction=reduction)
+
+    def _rewards(self, batch: Any, maps: Recording, losses: Float[Tensor, " t"]) -> Float[Tensor, ""]:
+        """Returns what rewards of draws add to the sum of the losses."""
+        assert self.reward is not None
+        is_real = self.known(batch).is_real
+        of_steps = losses.new_zeros(is_real.shape).masked_scatter(is_real, losses.detach())
+        of_source = [site for site in maps if _is_of_source(site)]
+        found: Tensor = self.reward(maps, of_steps, is_real, self.real_queries(batch), of_source)
+        return found
+
     def _logits_of_targets(self, batch: Any, targets: Targets) -> Float[Tensor, "t vocabulary"]:
         share = 0.0 if self.scheduled is None else self.scheduled(self.global_step)
         if share > 0.0:
             return partly_free(self.net, batch.source, targets.read, share)[targets.is_real]
         logits: Tensor = self.net.head(self.net.features(batch.source, targets.read)[targets.is_real])
         return logits
+
+
+def _is_of_source(site: str) -> bool:
+    """Whether the queries of a site are places of the source."""
+    return f"{site}.".startswith("net.encoder.")

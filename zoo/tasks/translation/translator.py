@@ -12,6 +12,7 @@ from zoo.maps.source import MapOptions
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.options import WRITING_OPTIONS, chosen
+from zoo.tasks.generation.reward import Reward
 from zoo.tasks.generation.scheduled import ScheduledSampling
 from zoo.tasks.generation.task import DEFAULT_LONGEST, DEFAULT_SEARCH, WritingTask
 from zoo.tasks.generation.writing import Longest
@@ -32,7 +33,7 @@ class Translator(WritingTask):
         net: `(source_words, target_words) -> GeneratingNet`.
         optimisation: Optimiser, schedule, frozen layers and rates.
         source_words, target_words: From the data.
-        smoothing, search, longest, scheduled: See `WritingTask`.
+        smoothing, search, longest, scheduled, reward: See `WritingTask`.
         bleu_tokenize, lowercase: The tokeniser of sacreBLEU for the target language; whether scores ignore case.
         rouge: Whether tests compute ROUGE too, for summaries.
     """
@@ -53,6 +54,7 @@ class Translator(WritingTask):
         search: BeamSearch = DEFAULT_SEARCH,
         longest: Longest = DEFAULT_LONGEST,
         scheduled: ScheduledSampling | None = None,
+        reward: Callable[[], Reward] = Reward,
         bleu_tokenize: Literal["13a", "intl", "char", "zh", "none"] = "13a",
         lowercase: bool = False,
         rouge: bool = False,
@@ -68,6 +70,7 @@ class Translator(WritingTask):
             search=search,
             longest=longest,
             scheduled=scheduled,
+            reward=reward,
         )
         self.bleu, self.chrf, self.rouge = bleu, chrf, rouge_score
 
