@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,11 +10,23 @@ import torch
 from recurrent_cases import EXACT, SOURCE, SOURCES, TARGET, TARGETS, gradients, translator
 from torch import Tensor
 
-from zoo.attention import AttendFactory, Dot, Gaussian, General, LocalP, Softmax
+from zoo.attention import (
+    Additive,
+    AttendFactory,
+    Concat,
+    CoverageAware,
+    Dot,
+    Gaussian,
+    General,
+    LocalM,
+    LocalP,
+    Softmax,
+)
 from zoo.tasks.generation.language import BEGIN
 from zoo.tasks.translation import RecurrentTranslator
 
 GATED = {"gru": 3, "lstm": 4}
+FERTILITY = 1.5
 
 
 def cell(kind: str, x: Tensor, states: list[Tensor], weights: tuple[Tensor, ...]) -> list[Tensor]:
@@ -51,70 +64,95 @@ def first(net: Any, summary: Tensor, kind: str) -> list[Tensor]:
     return [torch.tanh(both[0]), *both[1:]]
 
 
-def attended(net: Any, name: str, state: Tensor, keys: list[Tensor]) -> Tensor:
-    """The context of one query: eq. 5-6 and A.1.2 of Bahdanau et al. 2015; eq. 7-8 and 9-10 of Luong et al. 2015."""
+def attended(net: Any, name: str, state: Tensor, keys: list[Tensor], step: int, past: list[Tensor]) -> Tensor:
+    """The context of one query: eq. 5-6 and A.1.2 of Bahdanau et al. 2015; eq. 7-8 and 9-10 of Luong et al. 2015.
+
+    Coverage is that of Tu et al. 2016, section 3.1: eq. 8 with the sum of past weights, which a fertility divides.
+    """
     site, score = net.decoder.attention, net.decoder.attention.attend.score
     if name == "additive":
         s = [score.vector[0] @ torch.tanh(site.query.weight @ state + site.key.weight @ h) for h in keys]
+    elif name in ("coverage", "fertility"):
+        s = []
+        for place, h in enumerate(keys):
+            key, covered = site.key.weight @ h, sum((weights[place] for weights in past), torch.tensor(0.0))
+            if name == "fertility":
+                covered = covered / (FERTILITY * torch.sigmoid(score.to_fertility[0] @ key))
+            inside = site.query.weight @ state + key + score.from_coverage[0] * covered
+            s.append(score.vector[0] @ torch.tanh(inside))
     elif name == "dot":
         s = [state @ h for h in keys]
-    elif name in ("general", "local_p"):
+    elif name == "concat":
+        s = [score.vector[0] @ torch.tanh(score.weight[0] @ torch.cat([state, h])) for h in keys]
+    elif name in ("general", "local_m", "local_p"):
         s = [state @ (score.weight[0] @ h) for h in keys]
     else:
         raise AssertionError(name)
-    a = torch.stack(s)
+    a, at = torch.stack(s), torch.arange(len(keys), dtype=torch.float64)
     if name == "local_p":
         restrict = site.attend.restrict
         p = len(keys) * torch.sigmoid(restrict.vector[0] @ torch.tanh(restrict.weight[0] @ state))
-        at = torch.arange(len(keys), dtype=a.dtype)
         a = a.masked_fill((at - p).abs() > restrict.radius, -torch.inf).softmax(0)
         a = a * torch.exp(-((at - p) ** 2) / (2 * (restrict.radius / 2) ** 2))
+    elif name == "local_m":
+        inside = (at - step).abs() <= site.attend.restrict.radius
+        a = a.masked_fill(~inside, -torch.inf).softmax(0) if inside.any() else torch.zeros_like(a)
     else:
         a = a.softmax(0)
+    past.append(a)
     return sum(w * h for w, h in zip(a, keys, strict=True))  # type: ignore[return-value]
 
 
 def by_equations(net: Any, decoder: str, name: str, kind: str, source: list[int], target: list[int]) -> Tensor:
     keys, summary = encoded(net, source)
     states, d, logits = first(net, summary, kind), net.decoder, []
-    fed = torch.zeros_like(states[0])
+    fed, past = torch.zeros_like(states[0]), list[Tensor]()
     layer = d.layers if decoder == "luong" else d.stack.layers[0]
     end = "_l0" if decoder == "luong" else ""
     weights = tuple(getattr(layer, f"{part}{end}") for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
-    for word in [BEGIN, *target]:
+    for step, word in enumerate([BEGIN, *target]):
         y = d.vectors.table.weight[word]
         if decoder == "bahdanau":  # c_i of s_{i-1}; s_i; t_i
-            context = attended(net, name, states[0], keys)
+            context = attended(net, name, states[0], keys, step, past)
             states = cell(kind, torch.cat([y, context]), states, weights)
             pairs = d.readout.weight @ torch.cat([states[0], context, y]) + d.readout.bias
             t = torch.stack([torch.maximum(pairs[2 * j], pairs[2 * j + 1]) for j in range(len(pairs) // 2)])
         else:  # h_t; c_t of h_t; t = tanh(W [c_t; h_t])
             states = cell(kind, y if decoder == "luong" else torch.cat([y, fed]), states, weights)
-            context = attended(net, name, states[0], keys)
+            context = attended(net, name, states[0], keys, step, past)
             t = fed = torch.tanh(d.readout.weight @ torch.cat([context, states[0]]) + d.readout.bias)
         logits.append(net.head.weight @ t + net.head.bias)
     return torch.stack(logits)
 
 
-LUONG = {
-    "dot": AttendFactory(score=Dot, normalise=Softmax),
-    "general": AttendFactory(score=General, normalise=Softmax),
-    "local_p": AttendFactory(
-        score=General, normalise=Gaussian, restrict=lambda dim, heads: LocalP(dim=dim, heads=heads, radius=2)
-    ),
+def given(score: Any, normalise: Any = Softmax, **options: Any) -> AttendFactory:
+    return AttendFactory(score=score, normalise=normalise, **options)
+
+
+PROJECTED = {
+    "additive": given(Additive),
+    "coverage": given(CoverageAware),
+    "fertility": given(partial(CoverageAware, fertility=FERTILITY)),
 }
+"""Those that compare projections of states and keys."""
+LUONG = {
+    "dot": given(Dot),
+    "general": given(General),
+    "concat": given(Concat),
+    "local_m": given(General, restrict=partial(LocalM, radius=2)),
+    "local_p": given(General, Gaussian, restrict=partial(LocalP, radius=2)),
+}
+CASES = [
+    *(("bahdanau", name) for name in PROJECTED),
+    *((decoder, name) for decoder in ("luong", "input_feeding") for name in ("coverage", "fertility", *LUONG)),
+]
 
 
 @pytest.mark.parametrize("kind", ["gru", "lstm"])
-@pytest.mark.parametrize(
-    ("decoder", "name"),
-    [("bahdanau", "additive"), *((decoder, name) for decoder in ("luong", "input_feeding") for name in LUONG)],
-)
+@pytest.mark.parametrize(("decoder", "name"), CASES)
 def test_equations_and_gradients(decoder: str, name: str, kind: str) -> None:
-    options: dict[str, Any] = {"cell": kind}
-    if name != "additive":
-        options |= {"attend": LUONG[name], "compared": None}
-    net = translator(decoder, **options)
+    attend, compared = (LUONG[name], None) if name in LUONG else (PROJECTED[name], 6)
+    net = translator(decoder, attend, cell=kind, compared=compared)
     whole = net.whole(SOURCE, TARGET.read)
     rows = [by_equations(net, decoder, name, kind, s, t) for s, t in zip(SOURCES, TARGETS, strict=True)]
     real = torch.cat([whole[number, : len(row)] for number, row in enumerate(rows)])
