@@ -2,11 +2,13 @@
 
 python results/measure.py gat_cora --seeds 20 -- experiment=gat_cora
 python results/measure.py flat_attention_imdb --seeds 1 --faithfulness 200 -- experiment=flat_attention_imdb
+python results/measure.py nmt-planted_translation --table bleu_by_length -- model=nmt
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import resource
 import shlex
@@ -25,10 +27,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 0 to N-1")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="the first seed")
     parser.add_argument("--faithfulness", type=int, metavar="N", help="measure it too, with N examples")
+    parser.add_argument("--table", metavar="NAME", help="keep the rows of the run's test_NAME.csv too")
     parser.add_argument("overrides", nargs="+", help="arguments of train.py, after --")
     options = parser.parse_args()
     for seed in range(options.first, options.first + options.seeds):
-        found = _run([*options.overrides, f"seed={seed}"], options.faithfulness)
+        found = _run([*options.overrides, f"seed={seed}"], options.faithfulness, options.table)
         path = RESULTS / options.experiment / f"{seed}.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
@@ -36,17 +39,32 @@ def main() -> None:
         print(f"{path.parent.name}/{path.name}: {first} {found[first]:.4f}, {found['seconds']} s")
 
 
-def _run(overrides: list[str], faithfulness: int | None) -> dict[str, object]:
+def _run(overrides: list[str], faithfulness: int | None, table: str | None) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         started, used = time.monotonic(), _cpu_seconds()
         command = [sys.executable, "train.py", *overrides, f"run_dir={folder}/run"]
         subprocess.run(command, cwd=RESULTS.parent, check=True, capture_output=True)
         spent = {"wall_seconds": time.monotonic() - started, "cpu_seconds": _cpu_seconds() - used}
         found = json.loads((Path(folder) / "run" / "metrics.json").read_text(encoding="utf-8"))
+        if table is not None:
+            found[table] = _rows(Path(folder) / "run" / f"test_{table}.csv")
         if faithfulness is not None:
             found["faithfulness"] = _faithfulness(Path(folder), faithfulness)
     shown = shlex.join(["python", "train.py", *overrides])
     return {**found, "command": shown, **{name: round(value, 1) for name, value in spent.items()}}
+
+
+def _rows(path: Path) -> list[dict[str, object]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return [{name: _number(value) for name, value in row.items()} for row in rows]
+
+
+def _number(text: str) -> object:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def _faithfulness(folder: Path, count: int) -> dict[str, object]:
