@@ -5,6 +5,10 @@ from zoo.lazy import exports
 __getattr__, __all__ = exports(
     __name__,
     {
+        "data.augmentation": ["Augmentation"],
+        "data.features": ["Features"],
+        "data.sources": ["planted_tones"],
+        "data.speech_data": ["SpeechData"],
         "nets.listen_attend_spell": ["ListenAttendSpell"],
         "nets.listeners": ["ConvolutionalListener", "PyramidalListener", "TransformerListener"],
         "recogniser": ["Recogniser"],

@@ -18,13 +18,14 @@ from zoo.errors import CheckpointError, ConfigError, warn
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import TaskData
+from zoo.tasks.generation.encoding import Encoder, first, learned_language
 from zoo.tasks.generation.language import Language
 from zoo.tasks.translation.batch import Languages, Pair, Pairs, Written
 from zoo.tasks.translation.data.corpus import Corpus
-from zoo.tasks.translation.data.encoding import Encoder, counted, first, linked
+from zoo.tasks.translation.data.encoding import linked
 from zoo.tasks.translation.data.files import read_pairs_at, texts_as_written, with_back_translated
 from zoo.tasks.translation.data.found import Reading
-from zoo.text import TOKENISER, VOCABULARY, Subwords, Tokeniser, new_tokeniser
+from zoo.text import TOKENISER, VOCABULARY, Tokeniser, new_tokeniser
 from zoo.text.kinds import Kind
 
 
@@ -254,16 +255,9 @@ class PairData(TaskData):
         if self.trained is not None:
             return _languages(self.trained)
         sides = [encoders] if self.joint else [[each] for each in encoders]
-        made = [self._language(each, learns) for each in sides]
+        least, most = self.min_count, self.max_vocabulary
+        made = [learned_language(each, learns, min_count=least, max_size=most) for each in sides]
         return Languages(made[0], made[-1])
-
-    def _language(self, encoders: Sequence[Encoder], learns: Bool[np.ndarray, " n"]) -> Language:
-        tokeniser, counts = encoders[0].tokeniser, counted(encoders, learns)
-        least = self.min_count
-        if isinstance(tokeniser, Subwords):
-            counts.update(tokeniser.pieces)  # every text can be written, also with pieces that training lacks
-            least = 1
-        return Language.learned(tokeniser, counts, min_count=least, max_size=self.max_vocabulary)
 
     def _filtered(self, corpus: Corpus, source: Encoder, target: Encoder) -> Corpus:
         """Without the training pairs that are too long or too uneven, which are counted."""

@@ -1,0 +1,272 @@
+"""Recordings and their transcripts as the trainer takes them: batches by a budget of frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Int
+
+from zoo.attention.ranges import Count
+from zoo.data.rows import Rows
+from zoo.data.splits import NONE, SPLITS, TRAIN
+from zoo.errors import ConfigError, DataError
+from zoo.tasks.batches import Batching, Examples
+from zoo.tasks.contract import TaskData
+from zoo.tasks.generation.encoding import Encoder, learned_language
+from zoo.tasks.generation.language import Language
+from zoo.tasks.speech.batch import Utterance, Utterances, Written
+from zoo.tasks.speech.data import corpus as corpora
+from zoo.tasks.speech.data.augmentation import Augmentation
+from zoo.tasks.speech.data.corpus import Corpus
+from zoo.tasks.speech.data.features import FEATURES, Features, Normalised, Scale
+from zoo.text import TOKENISER, VOCABULARY, Tokens, new_tokeniser
+from zoo.text.kinds import Kind
+
+DEFAULT_FEATURES = Features()
+
+
+@dataclass(frozen=True)
+class SpeechSource:
+    """Where recordings come from.
+
+    Args:
+        read: Reads them.
+    """
+
+    read: Callable[[], Corpus]
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """What was read.
+
+    Args:
+        corpus: The recordings.
+        language: The language that is written.
+        targets: The tokens of each transcript, without the end; none if it is not known.
+        times: For each of these tokens, its begin and end in seconds, equal if it has no sound; None: not known.
+        rows: The features of each recording at each speed, before normalisation.
+        normalised: Makes features what the net reads.
+    """
+
+    corpus: Corpus
+    language: Language
+    targets: Rows
+    times: Sequence[Float64[np.ndarray, "_ 2"]] | None
+    rows: Mapping[float, corpora.Rows]
+    normalised: Normalised
+
+
+class SpeechData(TaskData):
+    """Batches of recordings and their transcripts.
+
+    Args:
+        source: Where the recordings come from.
+        batching: How they become batches.
+        features: What a net reads of a recording.
+        augmentation: Random changes of training recordings. Default: none.
+        tokeniser: What transcripts are split into; subwords are learned from the training split.
+        lower: Whether transcripts are written in small letters.
+        subwords: The most subwords.
+        min_count: Tokens that are rarer in training are unknown.
+        max_vocabulary: The most tokens, the most frequent ones; null: all.
+        max_frames: The most frames of a batch, each recording counting as much as the longest; null: no limit.
+        kept_features: Whether fine-tuning takes the features of its checkpoint, with their mean and deviation.
+    """
+
+    source: SpeechSource
+
+    def __init__(
+        self,
+        source: SpeechSource,
+        batching: Batching,
+        *,
+        features: Features = DEFAULT_FEATURES,
+        augmentation: Augmentation | None = None,
+        tokeniser: Kind = "characters",
+        lower: bool = True,
+        subwords: Count = 1000,
+        min_count: Count = 1,
+        max_vocabulary: Annotated[int, "> 4"] | None = None,
+        max_frames: Count | None = None,
+        kept_features: bool = True,
+    ) -> None:
+        super().__init__(source, batching)
+        self.features = features
+        self.augmentation = augmentation
+        self.tokeniser = new_tokeniser(tokeniser, lower=lower, subwords=subwords)
+        self.min_count = min_count
+        self.max_vocabulary = max_vocabulary
+        self.max_frames = max_frames
+        self.kept_features = kept_features
+        self._kept: Normalised | None = None
+        self._keeps_tokeniser = False
+
+    def read(self) -> Content:
+        corpus = self.source.read()
+        train = corpus.numbers("train")
+        if self.trained is None and not self._keeps_tokeniser:
+            self.tokeniser = self.tokeniser.fit(text for text in map(corpus.texts.__getitem__, train) if text)
+        rows = {1.0: corpus.sounds.features(self.features)}
+        if self.trained is None and self.augmentation is not None:
+            rows |= {speed: corpus.sounds.features(self.features, speed) for speed in self.augmentation.speeds}
+        normalised = self._normalised(rows[1.0], train)
+        encoder, times = Encoder(self.tokeniser, {}), None if corpus.times is None else list[Any]()
+        for number, text in enumerate(corpus.texts):
+            tokens = encoder.add(text or "")
+            if times is not None and corpus.times is not None:
+                times.append(times_of_tokens(corpus.times[number], tokens))
+        language = self._language(encoder, corpus)
+        return Content(corpus, language, encoder.encoded(language), times, rows, normalised)
+
+    def names(self, content: Content) -> Mapping[str, Sequence[str]]:
+        return {"target_tokens": content.language.vocabulary.names}
+
+    def sizes(self) -> dict[str, int]:
+        return {"features": self.content.normalised.width, "tokens": len(self.content.language)}
+
+    form: ClassVar[Mapping[str, Any]] = {"target_tokens": VOCABULARY, "tokeniser": TOKENISER, "features": FEATURES}
+
+    def state(self) -> dict[str, Any]:
+        """Vocabulary, tokeniser and features, for a checkpoint."""
+        content: Content = self.content
+        about = {"tokeniser": content.language.tokeniser.state(), "features": content.normalised.state()}
+        return {**super().state(), **about}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Reads the data with a checkpoint's vocabulary, tokeniser and features instead of its own."""
+        language, self._kept = _language(state), Normalised.from_state(state["features"])
+        super().restore(state)
+        self.tokeniser, self.features = language.tokeniser, self._kept.features
+
+    def continuing(self, state: Mapping[str, Any]) -> None:
+        if "features" not in state:  # a model of other data, whose weights alone are continued
+            return
+        self.tokeniser, self._keeps_tokeniser = _language(state).tokeniser, True
+        if self.kept_features:
+            self._kept = Normalised.from_state(state["features"])
+            self.features = self._kept.features
+
+    def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> SpeechSource:
+        """The user's own recordings."""
+        raise ConfigError("recordings of files cannot be read yet")
+
+    def empty_hint(self, split: str) -> str:
+        return "Give recordings with transcripts there"
+
+    def examples(self, split: str, *, training: bool = False) -> Examples:
+        """The recordings of one split in their order, those with a transcript unless it is `all`."""
+        content: Content = self.content
+        numbers = content.corpus.numbers(split)
+        if split in SPLITS:
+            numbers = numbers[content.corpus.is_transcribed[numbers]]
+        encoded = _Encoded(content, numbers, written=not training)
+        is_augmented = training and self.augmentation is not None and self.augmentation.changes
+        return Examples(
+            entries=range(len(numbers)) if is_augmented else encoded,
+            collate=partial(Utterances.of, language=content.language, hop=self.features.hop),
+            lengths=encoded.lengths(),
+            max_tokens=self.max_frames,
+            augment=_Augmented(encoded, self.augmentation) if is_augmented and self.augmentation else None,
+        )
+
+    def _normalised(self, rows: corpora.Rows, train: Int[np.ndarray, " k"]) -> Normalised:
+        width = rows[0].shape[1]
+        if self._kept is not None:
+            if width != self._kept.width:
+                what = f"the model reads {self._kept.width} features of a frame, and these recordings have {width}"
+                raise DataError(f"{what}. Give recordings with the features that it was trained on.")
+            return self._kept
+        is_global = self.features.normalise == "global"
+        return Normalised(self.features, width, Scale.over(rows[number] for number in train) if is_global else None)
+
+    def _language(self, encoder: Encoder, corpus: Corpus) -> Language:
+        if self.trained is not None:
+            return _language(self.trained)
+        learns = (corpus.splits == TRAIN) & corpus.is_transcribed
+        return learned_language([encoder], learns, min_count=self.min_count, max_size=self.max_vocabulary)
+
+
+class _Encoded(Sequence[Utterance]):
+    """Some recordings of a corpus, by number, as a batch takes them."""
+
+    def __init__(self, content: Content, numbers: Int[np.ndarray, " k"], *, written: bool) -> None:
+        self.content = content
+        self.numbers = numbers
+        self.written = written
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.at(place, 1.0)
+
+    def at(self, place: int, speed: float) -> Utterance:
+        """Returns a recording at one of the speeds."""
+        number, content = int(self.numbers[place]), self.content
+        corpus = content.corpus
+        x = content.normalised(content.rows[speed][number])
+        spans = None
+        if content.times is not None:
+            spans = content.normalised.features.frames(content.times[number] / speed, len(x))
+        split = int(corpus.splits[number])
+        return Utterance(
+            features=x,
+            target=None if corpus.texts[number] is None else content.targets[number],
+            id=corpus.ids[number],
+            split=SPLITS[split] if split != NONE else "",
+            spans=spans,
+            written=self._written(number) if self.written else None,
+        )
+
+    def lengths(self) -> list[int]:
+        """Returns the number of frames of each recording at its own speed."""
+        rows = self.content.rows[1.0]
+        return [len(rows[number]) for number in self.numbers.tolist()]
+
+    def _written(self, number: int) -> Written:
+        corpus = self.content.corpus
+        text = corpus.texts[number]
+        return Written(
+            references=[] if text is None else [text],
+            speaker="" if corpus.speakers is None else corpus.speakers[number],
+            snr=None if corpus.snrs is None else corpus.snrs[number],
+        )
+
+
+class _Augmented:
+    """Makes a changed recording; the loader seeds the generators for each recording and epoch."""
+
+    def __init__(self, encoded: _Encoded, augmentation: Augmentation) -> None:
+        self.encoded, self.augmentation = encoded, augmentation
+
+    def __call__(self, place: int) -> Utterance:
+        utterance = self.encoded.at(place, self.augmentation.speed())
+        masked = self.augmentation.masked(torch.from_numpy(np.array(utterance.features)))
+        return Utterance(masked.numpy(), utterance.target, utterance.id, utterance.split, utterance.spans)
+
+
+def times_of_tokens(times: Float64[np.ndarray, "c 2"], tokens: Tokens) -> Float64[np.ndarray, "n 2"]:
+    """Returns begin and end of each token, in seconds: those of its characters that have a sound.
+
+    Args:
+        times: Begin and end of each character of the text, equal for a character without a sound.
+        tokens: The tokens of the text.
+    """
+    found = np.zeros((len(tokens), 2))
+    for place, (start, end) in enumerate(tokens.spans):
+        own = times[start:end]
+        sounding = own[own[:, 1] > own[:, 0]]
+        found[place] = (sounding[0, 0], sounding[-1, 1]) if len(sounding) else own[:1].ravel()[:1]
+    return found
+
+
+def _language(state: Mapping[str, Any]) -> Language:
+    """The language of a checkpoint."""
+    return Language.from_state(state["tokeniser"], state["target_tokens"])
