@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Subset, get_worker_info
 
+from zoo.data.sending import packed, unpacked
 from zoo.errors import ConfigError, WorkerError, ZooError
 from zoo.training import ranks
 
@@ -263,7 +264,7 @@ class Loader:
                 generator=torch.Generator().manual_seed(0),  # else the global generator would be drawn from
             )
         self._jobs.jobs = [(epoch, share) for share in shares]
-        return map(_unless_failed, self._workers)
+        return map(_received, self._workers)
 
 
 class _Maker(Dataset[Any]):
@@ -282,11 +283,11 @@ class _Maker(Dataset[Any]):
         self.seed = seed
 
     def __getitem__(self, job: tuple[int, list[int]]) -> Any:
-        try:
+        if get_worker_info() is None:
             return self._batch(*job)
+        try:
+            return packed(self._batch(*job))
         except ZooError as error:
-            if get_worker_info() is None:
-                raise
             return error  # raised in a worker it would return wrapped in a traceback
 
     def _batch(self, epoch: int, numbers: list[int]) -> Any:
@@ -355,10 +356,10 @@ def _as_it_is(batch: Any) -> Any:
     return batch
 
 
-def _unless_failed(batch: Any) -> Any:
-    if isinstance(batch, ZooError):
-        raise batch
-    return batch
+def _received(sent: bytes | ZooError) -> Any:
+    if isinstance(sent, ZooError):
+        raise sent
+    return unpacked(sent)
 
 
 def _leave_signals(_: int) -> None:
