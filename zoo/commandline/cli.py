@@ -269,7 +269,8 @@ def argument_parser(own: Sequence[CommandOption] = (), model: str = "") -> argpa
         nargs="?",
         const=100,
         metavar="N",
-        help="measure whether the scored map says what answers depend on, for N examples (100) or those of --ids",
+        help="measure whether the scored map says what answers depend on, for N examples (100) or those of --ids; "
+        "with --pictures=0, nothing else",
     )
     mapping.add_argument("--overwrite", action="store_true", help="replace the maps that are in --out")
     mapping.set_defaults(command=_command("maps"))

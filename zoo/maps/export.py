@@ -28,7 +28,8 @@ def export(module: Task, data: TaskData, out: Path, options: MapOptions) -> None
     """Writes the folder and prints a report of its contents.
 
     Tables and the truth score are computed from every example. Only the chosen examples have maps, pictures and words,
-    since those of ten thousand examples would fill a disk.
+    since those of ten thousand examples would fill a disk. If faithfulness is measured without any of these, nothing
+    else is computed.
     """
     source, about = module.maps(data, options), module.about
     names = list(sites(source.net))
@@ -38,6 +39,7 @@ def export(module: Task, data: TaskData, out: Path, options: MapOptions) -> None
     measured = None if count is None else Faithfulness(source, count)
     if measured is not None and measured.announcement:
         print(measured.announcement, file=sys.stderr)
+    nothing_else = measured is not None and options.ids is None and options.pictures == 0
     words: list[str] = []
     notes = _Notes()
     with Writer(
@@ -49,14 +51,14 @@ def export(module: Task, data: TaskData, out: Path, options: MapOptions) -> None
         about={**source.about, "data": about["config"]["names"]["data"]},
         overwrite=options.overwrite,
     ) as writer:
-        for table in source.tables():
-            _write_table(writer, table, options.table_format)
         if measured is not None:
             _write_table(writer, Table("faithfulness", measured.frames()), options.table_format)
             writer.faithfulness = measured.means()
+        for table in () if nothing_else else source.tables():
+            _write_table(writer, table, options.table_format)
         rows: dict[str, list[Iterable[pd.DataFrame]]] = {}
         count = 0
-        for count, example in enumerate(source.examples(), start=1):
+        for count, example in enumerate(() if nothing_else else source.examples(), start=1):
             made = _write(writer, example)
             notes.add(example)
             words += example.words
@@ -68,8 +70,8 @@ def export(module: Task, data: TaskData, out: Path, options: MapOptions) -> None
             _write_table(writer, Table(name, chain.from_iterable(parts)), options.table_format)
         if count:
             writer.file("words.txt").write_text("".join(f"{line}\n" for line in words), encoding="utf-8")
-        writer.truth = dict(source.truth())
-    for line in (*source.summary(str(out)), *notes.lines(source)):
+        writer.truth = {} if nothing_else else dict(source.truth())
+    for line in () if nothing_else else (*source.summary(str(out)), *notes.lines(source)):
         print(line)
     for measure, value in writer.truth.items():
         if value is not None:

@@ -131,7 +131,8 @@ class MappedExample(ABC):
 class MapSource(ABC):
     """The maps of one model on one data set.
 
-    `export` reads `tables`, then `examples`, then `truth`, so that one pass over the data can compute all of them.
+    `export` reads `tables`, then `examples`, then `truth`, so that one pass over the data can compute all of them. It
+    reads none of them if nothing but faithfulness is asked for.
 
     Args:
         net: The net whose sites are recorded.

@@ -10,6 +10,8 @@ import numpy as np
 from jaxtyping import Float32, Int
 from scipy import sparse
 
+CORPUS_VERSION = 1
+"""It changes when the same texts get other vectors, so that vectors that were kept are not used."""
 _PART = 1 << 20
 """Minimum number of words whose co-occurrences are counted at once."""
 _SMOOTHING = 0.75

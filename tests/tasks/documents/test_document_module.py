@@ -159,6 +159,15 @@ def data(options: dict[str, Any], corpus: Corpus | None = None) -> DocumentData:
     return DocumentData(DocumentSource(lambda: corpus), Batching(max_epochs=1), **options)
 
 
+def test_words_are_spelled_out_where_they_are_read() -> None:
+    """Making and sending them takes longer than the rest of a batch; training and evaluation have no use for them."""
+    made_of = data({})
+    for loader in (made_of.train_dataloader(), made_of.val_dataloader(), made_of.loader("test")):
+        assert all(each.spelled is None for each in loader)
+    for loader in (made_of.predict_dataloader(), made_of.loader("test", spelled=True)):
+        assert all(each.spelled is not None and len(each.spelled) == len(each.words) for each in loader)
+
+
 def test_planted_words_agree_in_training_and_not_in_the_test() -> None:
     made_of = planted_reviews(reviews=400, sentences=4, words=6, max_epochs=1, shortcut=0.9)
     agreed = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -12,6 +12,8 @@ import pytest
 from run_cases import DOMAINS, ROOT, figures
 
 from zoo.checkpoints import checkpoint
+from zoo.tasks.documents import vectors
+from zoo.text import corpus_vectors
 
 TINY = DOMAINS["documents"].tiny
 DATA = [each for each in TINY if each.startswith("data.")]
@@ -100,6 +102,38 @@ def test_vectors_of_the_texts_and_of_pairs_of_words(cli: Any) -> None:
     assert done.code == 0, done.err
     done = cli("train", *TINY, *options, "model.net.dim=500", "check=true")
     assert (done.code, "vectors of 500 numbers cannot be learned for" in done.err) == (2, True)
+
+
+def test_vectors_of_the_texts_are_learned_once(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second run reads them from the cache, and is bit-equal; other texts and another width have other vectors."""
+    learned: list[int] = []
+
+    def noted(texts: Iterable[Sequence[int]], *, words: int, dim: int) -> Any:
+        learned.append(dim)
+        return corpus_vectors(texts, words=words, dim=dim)
+
+    monkeypatch.setattr(vectors, "corpus_vectors", noted)
+    rows = [f"{'the food was good' if n % 2 else 'a bus was late'} {n},{n % 2}" for n in range(20)]
+    Path("own.csv").write_text("\n".join(["text,label", *rows]) + "\n")
+    options = ["model=han", "data=text_table", "data.table=own.csv", "paths.cache=kept", "model.vectors=corpus", *SMALL]
+    options += ["data.max_epochs=1", "data.num_workers=0", "trainer=cpu", "threads=1"]
+
+    def weights(run: str, *more: str) -> dict[str, Any]:
+        done = cli("train", *options, *more, f"run_dir={run}")
+        assert done.code == 0, done.err
+        assert "zoo: corpus: vectors of " in done.err
+        found: dict[str, Any] = checkpoint.read(f"{run}/checkpoints/best.ckpt")["state_dict"]
+        return found
+
+    first, second = weights("first"), weights("second")
+    assert learned == [8]
+    assert all(first[name].equal(second[name]) for name in first)
+    weights("wider", "model.net.dim=10")
+    assert learned == [8, 10]
+    Path("own.csv").write_text("\n".join(["text,label", *rows[::-1]]) + "\n")
+    weights("others")
+    assert learned == [8, 10, 8]
+    assert len(list(Path("kept/corpus-vectors").glob("*.safetensors"))) == 3
 
 
 def test_the_preflight_finds_nothing(cli: Any) -> None:

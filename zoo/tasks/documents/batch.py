@@ -31,7 +31,7 @@ class Document:
         gold_sentences: Flag of each sentence, True if it determines the label. Default: unknown.
         split: Split of the document: train, val, test, or "" for none.
         spelled: Words of each sentence as they are written in the text, with a leading space after white space.
-            Default: not stored, as in training.
+            Default: not stored, as in training and evaluation.
         planted: Index in the text of a word that was inserted into it. Default: no word was.
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -17,6 +18,7 @@ import zoo.maps
 from zoo.tasks.documents.batch import Document, Documents
 from zoo.tasks.documents.labels import LabelSet
 from zoo.tasks.documents.maps import occlusion
+from zoo.tasks.documents.maps.map_source import DocumentMaps
 from zoo.tasks.documents.maps.occlusion import OccludableDocument
 from zoo.tasks.documents.module import DocumentClassifier
 
@@ -126,6 +128,29 @@ def test_documents_by_the_command(cli: Any, model: str) -> None:
         assert said in done.out
 
 
+def test_nothing_else_is_computed_unless_it_is_asked_for(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of all documents of a published set takes longer than the measure of some."""
+    asked: list[str] = []
+    tables = DocumentMaps.tables
+
+    def noted(self: DocumentMaps) -> Any:
+        asked.append(self.split)
+        return tables(self)
+
+    monkeypatch.setattr(DocumentMaps, "tables", noted)
+    measure = ["maps", checkpoint(), "--overwrite", "--faithfulness=2", "--out", "maps"]
+    done = cli(*measure, "--pictures=0")
+    assert (done.code, asked) == (0, []), done.err
+    assert done.out.startswith("faithfulness over 2 documents")
+    assert sorted(each.name for each in Path("maps").iterdir() if each.suffix == ".csv") == ["faithfulness.csv"]
+    alone = Path("maps/faithfulness.csv").read_bytes()
+    done = cli(*measure, "--pictures=1")
+    assert (done.code, asked) == (0, ["test"]), done.err
+    assert Path("maps/faithfulness.csv").read_bytes() == alone
+    assert len(pd.read_csv("maps/documents.csv")) == 12
+    assert "truth/sentence_pointing" in done.out
+
+
 def test_measured_documents_are_spread_over_the_split(cli: Any) -> None:
     """The first ones of a published set are of one label and of few subjects."""
     rows = []
@@ -135,5 +160,6 @@ def test_measured_documents_are_spread_over_the_split(cli: Any) -> None:
         rows.append(list(dict.fromkeys(pd.read_csv("maps/faithfulness.csv").id)))
     few, all_of_them, no_more = rows
     assert len(all_of_them) == 12
+    assert cli("maps", checkpoint(), "--out", "maps", "--pictures", 0, "--overwrite").code == 0
     assert no_more == all_of_them == list(pd.read_csv("maps/documents.csv").id)
     assert few == all_of_them[::4]

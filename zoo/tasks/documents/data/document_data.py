@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Int
 
 from zoo.attention.ranges import Count, Share
+from zoo.data.loader import Loader
 from zoo.data.splits import SPLITS
 from zoo.data.tables import parse_number
 from zoo.errors import CheckpointError, ConfigError
@@ -201,17 +202,30 @@ class DocumentData(TaskData):
     def empty_hint(self, split: str) -> str:
         return "Give texts with a label there"
 
-    def examples(self, split: str, *, training: bool = False) -> Examples:
-        """Returns the labelled texts of a split in order, or all texts for `all`; in training, with augmentation."""
+    def loader(self, split: str, *, spelled: bool | None = None) -> Loader:
+        """Returns the batches of a split; for `spelled` see `examples`."""
+        examples = self.examples(split, spelled=spelled)
+        return self._loader(examples, self.batching.eval_batch_size or self.batching.batch_size)
+
+    def examples(self, split: str, *, training: bool = False, spelled: bool | None = None) -> Examples:
+        """Returns the labelled texts of a split in order, or all texts for `all`; in training, with augmentation.
+
+        Args:
+            split: Name of the split.
+            training: Whether the texts are augmented.
+            spelled: Whether batches have the words as they are written, which maps and answers read. Default: those of
+                `all` have them.
+        """
         content: Content = self.content
         numbers = content.corpus.numbers(split)
         if split in SPLITS:
             numbers = numbers[content.corpus.is_labelled[numbers]]
+        spelled = split == "all" if spelled is None else spelled
         augmented = None
         if training and self.augmentation is not None and self.augmentation.changes:
             augmented = Augmented(self.augmentation, content.vocabulary, self.splitting.tokeniser)
         return Examples(
-            entries=_Encoded(content, numbers, 0.0 if self.is_input else self.shortcut, spelled=not training),
+            entries=_Encoded(content, numbers, 0.0 if self.is_input else self.shortcut, spelled=spelled),
             collate=partial(Documents.of, label_set=self.label_set),
             lengths=content.lengths[numbers].tolist(),
             augment=augmented,

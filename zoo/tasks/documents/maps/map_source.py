@@ -55,7 +55,7 @@ class DocumentMaps(MapSource):
         return [int(numbers[at]) for at in one_a_label(kinds.tolist())[:count]]
 
     def tables(self) -> Iterator[Table]:
-        yield Table("documents", in_pieces(in_order(self._columns, self.data.loader(self.split))))
+        yield Table("documents", in_pieces(in_order(self._columns, self.data.loader(self.split, spelled=True))))
 
     def examples(self) -> Iterator[MappedExample]:
         for which in self.chosen:
