@@ -1,0 +1,115 @@
+"""Batches of pictures and captions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from zoo.tasks.captioning.batch import Captioned, Pictures, Seen, Written, cells_of
+from zoo.tasks.generation.language import END
+
+
+def pixels(value: int) -> torch.Tensor:
+    return torch.full((3, 4, 6), value, dtype=torch.uint8)
+
+
+def batch() -> Pictures:
+    boxes = torch.tensor([[0.0, 0.0, 0.5, 0.5], [0.0, 0.0, 0.0, 0.0]])
+    return Pictures.of(
+        [
+            Captioned(pixels(255), None, [7, 8], "a", "test", boxes, Written(["x", "y"], (4, 6))),
+            Captioned(pixels(0), None, [9], "b", "test", boxes[1:], Written(["z"], (8, 8))),
+        ],
+        mean=(0.5, 0.5, 0.5),
+        std=(0.5, 0.5, 0.25),
+    )
+
+
+def test_pixels_are_normalised_and_are_the_places() -> None:
+    source = batch().source
+    assert source.pixels is not None
+    assert source.pixels[:, :, 0, 0].tolist() == [[1.0, 1.0, 2.0], [-1.0, -1.0, -2.0]]
+    assert len(source) == 2
+    assert source.lengths.tolist() == [24, 24]
+    assert source.is_real.shape == (2, 24)
+    assert source.is_real.all()
+
+
+def test_features_come_with_their_grid() -> None:
+    rows = torch.arange(12.0).view(6, 2)
+    made = Pictures.of([Captioned(None, rows.half(), None, "a"), Captioned(None, -rows.half(), None, "b")], grid=(2, 3))
+    assert made.source.pixels is None
+    assert made.source.features is not None
+    assert made.source.features.dtype == torch.float32
+    assert made.source.lengths.tolist() == [6, 6]
+    assert made.source.grid == (2, 3)
+    some = made.some([1]).source
+    assert some.features is not None
+    assert torch.equal(some.features[0], -rows)
+    assert some.grid == (2, 3)
+    assert made.targets is None
+
+
+def test_a_box_is_gold_in_the_cells_that_hold_much_of_it() -> None:
+    boxes = torch.tensor([[0.0, 0.0, 0.5, 0.5], [0.4, 0.0, 0.6, 0.1], [0.2, 0.2, 0.55, 0.55], [0.0, 0.0, 0.0, 0.0]])
+    found = cells_of(boxes, (2, 2))
+    # the second lies in two rows; the third has 0.3 x 0.3 in the first cell, and 0.3 x 0.05 beside it
+    assert found.tolist() == [
+        [True, False, False, False],
+        [True, False, True, False],
+        [True, *[False] * 3],
+        [False] * 4,
+    ]
+
+
+def test_gold_cells_are_those_of_a_brute_force() -> None:
+    random, grid = np.random.default_rng(0), (3, 5)
+    corners = np.sort(random.uniform(size=(40, 2, 2)), -1)
+    boxes = np.stack([corners[:, 0, 0], corners[:, 1, 0], corners[:, 0, 1], corners[:, 1, 1]], 1)
+    found = cells_of(torch.from_numpy(boxes), grid)
+    for box, cells in zip(boxes, found.tolist(), strict=True):
+        areas = []
+        for row in range(grid[0]):
+            for column in range(grid[1]):
+                down = min(box[2], (row + 1) / grid[0]) - max(box[0], row / grid[0])
+                across = min(box[3], (column + 1) / grid[1]) - max(box[1], column / grid[1])
+                areas.append(max(down, 0) * max(across, 0))
+        assert cells == [area >= max(areas) / 2 and area > 0 for area in areas]
+
+
+def test_gold_by_cells_and_of_some_pictures() -> None:
+    made = batch()
+    cells = made.gold_cells((2, 2))
+    assert cells is not None
+    assert cells.shape == (2, 3, 4)
+    assert cells.nonzero().tolist() == [[0, 0, 0]]
+    some = made.some([1])
+    assert some.ids == ("b",)
+    assert some.targets is not None
+    assert some.targets.tokens.tolist() == [[9, END]]
+    assert some.gold is not None
+    assert some.gold.shape == (1, 2, 4)
+    assert some.references == [["z"]]
+    assert made.with_targets(some.targets).gold is None
+    assert made.with_targets(some.targets).gold_cells((2, 2)) is None
+
+
+@pytest.mark.parametrize("what", ["target", "regions", "written"])
+def test_what_one_picture_lacks_the_batch_lacks(what: str) -> None:
+    whole = Captioned(pixels(1), None, [7], "a", "", torch.zeros(1, 4), Written(["x"], (4, 6)))
+    lacks = Captioned(pixels(1), None, *(None if what == "target" else [7], "b", ""), None, None)
+    made = Pictures.of([whole, lacks])
+    assert (made.targets is None) == (what == "target")
+    assert made.gold is None
+    assert made.written is None
+
+
+def test_a_batch_moves_as_a_whole() -> None:
+    moved = batch().to("meta")
+    assert moved.source.pixels is not None
+    assert moved.source.pixels.is_meta
+    assert moved.gold is not None
+    assert moved.gold.is_meta
+    here = Seen(torch.zeros(1, 3, 2, 2))
+    assert here.to("cpu") is here

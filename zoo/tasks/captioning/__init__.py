@@ -1,0 +1,11 @@
+"""Captioning: sentences about pictures, and the place in the picture that each word was made of."""
+
+from zoo.lazy import exports
+
+__getattr__, __all__ = exports(
+    __name__,
+    {
+        "data.caption_data": ["CaptionData"],
+        "data.sources": ["planted_scenes"],
+    },
+)

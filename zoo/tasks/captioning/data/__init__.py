@@ -1,0 +1,1 @@
+"""Pictures with captions as they are read, and the batches that are made of them."""

@@ -1,0 +1,320 @@
+"""Pictures and captions as the trainer takes them: pixels are read on access and brought to one size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, UInt8
+from torch import Tensor
+
+from zoo.attention.ranges import Count, Positive, PositiveShare, Share
+from zoo.data.rows import Rows
+from zoo.data.splits import NONE, SPLITS, TRAIN
+from zoo.errors import ConfigError, warn
+from zoo.forms import COUNT
+from zoo.tasks.batches import Batching, Examples
+from zoo.tasks.captioning.batch import Captioned, Pictures, Written
+from zoo.tasks.captioning.data.caption_set import CaptionSet
+from zoo.tasks.captioning.data.files import read_pictures
+from zoo.tasks.contract import TaskData
+from zoo.tasks.generation.encoding import Encoder, learned_language
+from zoo.tasks.generation.language import Language
+from zoo.tasks.translation.data.encoding import tokens_of_words
+from zoo.tasks.vision.batch import Picture
+from zoo.tasks.vision.data.listing import Reading
+from zoo.tasks.vision.data.transforms import Preprocessing, Resize
+from zoo.text import TOKENISER, VOCABULARY, Tokeniser, new_tokeniser
+from zoo.text.kinds import Kind
+
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Statistics of ImageNet's training pictures."""
+
+
+@dataclass(frozen=True)
+class CaptionSource:
+    """Where pictures and captions come from.
+
+    Args:
+        read: `(reading) -> CaptionSet` for pictures in files, `() -> CaptionSet` if `reading` is None.
+        reading: How pictures in files are read. Default: for generated sets.
+    """
+
+    read: Callable[..., CaptionSet]
+    reading: Reading | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """What was read.
+
+    Args:
+        pictures: The pictures and their captions.
+        language: The language of the captions.
+        tokens: The tokens of each caption, without the end; those of a picture follow each other. None: not known.
+        ends: The end of each picture's captions in `tokens`, after a 0.
+    """
+
+    pictures: CaptionSet
+    language: Language
+    tokens: Rows | None
+    ends: Int[np.ndarray, " n"]
+
+
+class CaptionData(TaskData):
+    """Batches of pictures and captions. A picture with several captions is as many examples in training, otherwise one.
+
+    Args:
+        source: Where the pictures come from.
+        batching: How they become batches.
+        tokeniser: What captions are split into; subwords are learned from the training split.
+        lower: Whether captions are written in small letters.
+        subwords: The most subwords.
+        min_count: Words and characters that are rarer in training are unknown.
+        max_vocabulary: The most tokens, the most frequent ones; null: all.
+        max_length: Training captions with more tokens are left out, and counted; null: none is.
+        mean: Mean of each channel over the training split, for pixels between 0 and 1. Default: ImageNet's.
+        std: Standard deviation of each channel, likewise. Default: ImageNet's.
+        height: Height of the net's input. Default: that of the pictures, if all have the same size.
+        width: Width of the net's input, likewise.
+        resize: How pictures of other sizes are resized (`zoo.tasks.vision.data.transforms.Preprocessing`).
+        share: Share of the shorter side that is kept if resize=crop.
+    """
+
+    source: CaptionSource
+
+    def __init__(
+        self,
+        source: CaptionSource,
+        batching: Batching,
+        *,
+        tokeniser: Kind = "words",
+        lower: bool = True,
+        subwords: Count = 8000,
+        min_count: Count = 1,
+        max_vocabulary: Annotated[int, "> 4"] | None = None,
+        max_length: Count | None = None,
+        mean: Sequence[Share] | None = None,
+        std: Sequence[Positive] | None = None,
+        height: Count | None = None,
+        width: Count | None = None,
+        resize: Resize = "crop",
+        share: PositiveShare = 1.0,
+    ) -> None:
+        super().__init__(source, batching)
+        self.tokeniser: Tokeniser = new_tokeniser(tokeniser, lower=lower, subwords=subwords)
+        self.min_count = min_count
+        self.max_vocabulary = max_vocabulary
+        self.max_length = max_length
+        self.mean = mean
+        self.std = std
+        self.height = height
+        self.width = width
+        self.resize: Resize = resize
+        self.share = share
+        self._kept: Tokeniser | None = None
+        if source.reading is not None:
+            self.on_bad_row = source.reading.on_bad_row
+
+    def read(self) -> Content:
+        pictures = self._pictures()
+        self.preprocessing = self._preprocessing(pictures)
+        captions = pictures.captions
+        if captions is None:
+            return Content(pictures, self._trained_language(), None, np.zeros(len(pictures) + 1, dtype=np.int64))
+        ends = np.concatenate([[0], np.cumsum([len(each) for each in captions])])
+        texts = [text for each in captions for text in each]
+        learns = np.repeat(pictures.splits, np.diff(ends)) == TRAIN
+        if self.trained is None:
+            self.tokeniser = self._kept or self.tokeniser.fit(
+                text for text, does in zip(texts, learns, strict=True) if does
+            )
+        encoder = Encoder(self.tokeniser, {})
+        for text in texts:
+            encoder.add(text)
+        if self.trained is None:
+            size = self.max_vocabulary
+            language = learned_language([encoder], learns, min_count=self.min_count, max_size=size)
+        else:
+            language = self._trained_language()
+        return Content(pictures, language, encoder.encoded(language), ends)
+
+    @property
+    def language(self) -> Language:
+        """The language of the captions."""
+        content: Content = self.content
+        return content.language
+
+    def picture(self, number: int) -> UInt8[Tensor, "3 h w"]:
+        """The pixels of a picture in its own size."""
+        return torch.as_tensor(self.content.pictures.pixels[number])
+
+    def names(self, content: Content) -> Mapping[str, Sequence[str]]:
+        return {"target_tokens": content.language.vocabulary.names}
+
+    def sizes(self) -> dict[str, int]:
+        language, seen = self.language, self.preprocessing
+        return {"tokens": len(language), "height": seen.height, "width": seen.width}
+
+    form: ClassVar[Mapping[str, Any]] = {
+        "target_tokens": VOCABULARY,
+        "target_tokeniser": TOKENISER,
+        "height": COUNT,
+        "width": COUNT,
+        "mean": [float],
+        "std": [float],
+        "resize": str,
+        "share": float,
+    }
+
+    def state(self) -> dict[str, Any]:
+        """Vocabulary, tokeniser and preprocessing, for a checkpoint."""
+        language, seen = self.language, self.preprocessing
+        found = {name: getattr(seen, name) for name in ("height", "width", "resize", "share")}
+        lists = {"mean": list(seen.mean), "std": list(seen.std)}
+        return {**super().state(), "target_tokeniser": language.tokeniser.state(), **found, **lists}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Reads the data with a checkpoint's language and preprocessing instead of its own."""
+        super().restore(state)
+        self.tokeniser = self._trained_language().tokeniser
+        for name in ("height", "width", "mean", "std", "resize", "share"):
+            setattr(self, name, state[name])
+
+    def continuing(self, state: Mapping[str, Any]) -> None:
+        if "target_tokeniser" in state:  # otherwise a model of other data, whose weights alone are continued
+            self._kept = Language.from_state(state["target_tokeniser"], state["target_tokens"]).tokeniser
+
+    def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> CaptionSource:
+        """The user's own pictures: files and folders."""
+        return CaptionSource(partial(read_pictures, paths), Reading(on_bad_row=self.on_bad_row))
+
+    def empty_hint(self, split: str) -> str:
+        return "Give pictures with captions there"
+
+    def examples(self, split: str, *, training: bool = False) -> Examples:
+        """The pictures of one split in their order; in training an example for each caption."""
+        content: Content = self.content
+        numbers = content.pictures.numbers(split)
+        rows = self._captions_of(numbers) if training else np.stack([numbers, content.ends[numbers]], 1)
+        seen = self.preprocessing
+        return Examples(
+            entries=_Entries(content, rows, seen, written=not training),
+            collate=partial(Pictures.of, language=content.language, mean=seen.mean, std=seen.std),
+        )
+
+    def train_size(self) -> int:
+        return len(self.examples("train", training=True).entries)
+
+    def _captions_of(self, numbers: Int[np.ndarray, " k"]) -> Int[np.ndarray, "c 2"]:
+        """The captions of pictures that are not too long, each with its picture."""
+        content: Content = self.content
+        assert content.tokens is not None
+        counts = np.diff(content.ends)[numbers]
+        pictures = np.repeat(numbers, counts)
+        captions = np.concatenate([np.arange(*content.ends[n : n + 2]) for n in numbers.tolist()]).astype(np.int64)
+        rows = np.stack([pictures, captions], 1)
+        if self.max_length is None:
+            return rows
+        kept = content.tokens.lengths[captions] <= self.max_length
+        if not kept.all():
+            warn(f"{(~kept).sum():,} of {len(kept):,} captions are left out by data.max_length={self.max_length}.")
+        return rows[kept]
+
+    def _pictures(self) -> CaptionSet:
+        reading = self.source.reading
+        if reading is None:
+            return self.source.read()
+        return self.source.read(reading=replace(reading, at_least=self._at_least))
+
+    @property
+    def _at_least(self) -> int | None:
+        """The smallest side to which a JPEG may be reduced in decoding: twice that of the net's input."""
+        if self.height is None or self.width is None:
+            return None
+        return int(np.ceil(2 * max(self.height, self.width) / self.share))
+
+    def _preprocessing(self, pictures: CaptionSet) -> Preprocessing:
+        if pictures.size is None and (self.height is None or self.width is None):
+            raise ConfigError("these pictures have no size in common; give data.height and data.width")
+        height, width = pictures.size or (0, 0)
+        return Preprocessing(
+            channels=3,
+            height=height if self.height is None else self.height,
+            width=width if self.width is None else self.width,
+            mean=tuple(_MEAN if self.mean is None else self.mean),
+            std=tuple(_STD if self.std is None else self.std),
+            resize=self.resize,
+            share=self.share,
+        )
+
+    def _trained_language(self) -> Language:
+        assert self.trained is not None
+        return Language.from_state(self.trained["target_tokeniser"], self.trained["target_tokens"])
+
+
+class _Entries(Sequence[Captioned]):
+    """Some pictures, each with one of its captions, preprocessed on access.
+
+    Args:
+        content: What was read.
+        rows: The picture of each entry and its caption.
+        preprocessing: Brings pictures to the size of the net's input.
+        written: Whether entries have what people know of them.
+    """
+
+    def __init__(
+        self, content: Content, rows: Int[np.ndarray, "e 2"], preprocessing: Preprocessing, *, written: bool
+    ) -> None:
+        self.content = content
+        self.rows = rows
+        self.preprocessing = preprocessing
+        self.written = written
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, place: Any) -> Any:
+        content = self.content
+        pictures = content.pictures
+        number, caption = self.rows[place].tolist()
+        split = int(pictures.splits[number])
+        name = SPLITS[split] if split != NONE else ""
+        own = Picture(torch.as_tensor(pictures.pixels[number]), -1, pictures.ids[number], name)
+        size = own.pixels.shape[1], own.pixels.shape[2]
+        references = [] if pictures.captions is None else pictures.captions[number]
+        return Captioned(
+            pixels=self.preprocessing(own).pixels,
+            features=None,
+            target=None if content.tokens is None else content.tokens[caption],
+            id=own.id,
+            split=name,
+            regions=self._regions(number, caption, size),
+            written=Written(references, size) if self.written else None,
+        )
+
+    def _regions(self, number: int, caption: int, size: tuple[int, int]) -> Float[Tensor, "n 4"] | None:
+        """The boxes of a caption's tokens, as shares of what the net sees."""
+        pictures = self.content.pictures
+        if pictures.regions is None or pictures.captions is None or caption != self.content.ends[number]:
+            return None
+        text = pictures.captions[number][0]
+        tokens = self.content.language.tokeniser.encode(text)
+        boxes = np.zeros((max(1, len(tokens)), 4), dtype=np.float32)
+        for box, of in zip(pictures.regions[number], tokens_of_words(text, tokens), strict=True):
+            boxes[list(of)] = box
+        return torch.from_numpy(seen_shares(boxes, self.preprocessing, size))
+
+
+def seen_shares(
+    boxes: Float[np.ndarray, "n 4"], preprocessing: Preprocessing, size: tuple[int, int]
+) -> Float[np.ndarray, "n 4"]:
+    """Returns boxes in pixels of a picture as shares of the part of it that the net sees."""
+    top, left, height, width = preprocessing.seen(*size)
+    shares: np.ndarray = (boxes - [top, left, top, left]) / [height, width, height, width]
+    return shares.clip(0.0, 1.0).astype(np.float32)

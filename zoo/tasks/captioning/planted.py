@@ -1,0 +1,187 @@
+"""Generated pictures of coloured shapes, in which the place of everything is known.
+
+A picture has a few things on a noisy ground. A thing has a colour, a shape and one of two sizes. No two things overlap,
+or are alike in colour and shape. For any two it is clear which is further left, and whether they stand rather beside or
+above each other, so that what a sentence or a question says about them is either right or wrong.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+from typing import Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, UInt8
+
+from zoo.errors import ConfigError
+
+COLOURS = {
+    "red": (214, 48, 40),
+    "green": (48, 168, 64),
+    "blue": (52, 88, 220),
+    "yellow": (228, 208, 56),
+    "purple": (150, 60, 190),
+    "white": (236, 236, 236),
+}
+SHAPES = ("circle", "square", "triangle", "cross", "ring", "diamond")
+Size = Literal["small", "large"]
+SIZES: dict[Size, int] = {"small": 7, "large": 13}
+"""Height and width of a thing in pixels."""
+Relation = Literal["left of", "right of", "above", "below"]
+
+SMALLEST, LARGEST = 32, 256
+"""Sides of a picture."""
+MOST = 6
+"""The most things in a picture."""
+_GAP, _APART = 2, 3
+"""Pixels between things, and by which two distances must differ to be told apart."""
+_ATTEMPTS = 60
+_GROUND = (30, 90)
+"""Range of the grey of a ground."""
+_TINT = 20
+"""Largest change of a thing's colour, of 255."""
+
+
+class Box(NamedTuple):
+    """The place of a thing in pixels; `bottom` and `right` are those after its last."""
+
+    top: int
+    left: int
+    bottom: int
+    right: int
+
+    @property
+    def centre(self) -> tuple[float, float]:
+        """The middle: from the top, and from the left."""
+        return (self.top + self.bottom) / 2, (self.left + self.right) / 2
+
+
+@dataclass(frozen=True)
+class Thing:
+    """Something in a picture.
+
+    Args:
+        colour: One of `COLOURS`.
+        shape: One of `SHAPES`.
+        size: One of `SIZES`.
+        box: Its place.
+    """
+
+    colour: str
+    shape: str
+    size: Size
+    box: Box
+
+
+@dataclass(frozen=True, eq=False)
+class Scenes:
+    """Generated pictures.
+
+    Args:
+        pixels: The pictures.
+        things: The things in each picture, from left to right.
+    """
+
+    pixels: UInt8[np.ndarray, "n 3 h w"]
+    things: list[tuple[Thing, ...]]
+
+
+def draw_scenes(counts: Sequence[int], *, side: int = 48, noise: int = 16, seed: int = 0) -> Scenes:
+    """Draws pictures; the same arguments give the same pictures.
+
+    Args:
+        counts: Number of things in each picture.
+        side: Height and width of a picture.
+        noise: Largest change of a pixel, of 255.
+        seed: Seed of all random numbers.
+    """
+    check_scenes(side=side, most=max(counts, default=1), noise=noise)
+    draw, grain = random.Random(seed), np.random.default_rng(seed)
+    things = [_things(draw, count, side) for count in counts]
+    pixels = np.empty((len(things), 3, side, side), dtype=np.uint8)
+    for picture, inside in zip(pixels, things, strict=True):
+        picture[:] = _drawn(grain, inside, side, noise)
+    return Scenes(pixels, things)
+
+
+def relation(one: Thing, other: Thing) -> Relation:
+    """Returns where a thing is, seen from another."""
+    (down, across), (other_down, other_across) = one.box.centre, other.box.centre
+    if abs(other_across - across) > abs(other_down - down):
+        return "left of" if across < other_across else "right of"
+    return "above" if down < other_down else "below"
+
+
+def check_scenes(*, side: int, most: int, noise: int) -> None:
+    """Refuses options of pictures that cannot be drawn."""
+    if not SMALLEST <= side <= LARGEST:
+        raise ConfigError(f"data.side={side}: write a whole number from {SMALLEST} to {LARGEST}.")
+    fits = MOST if side >= 48 else 2
+    if not 1 <= most <= fits:
+        raise ConfigError(f"data.most={most}: write a whole number from 1 to {fits} for pictures of {side} pixels.")
+    if not 0 <= noise <= 255:
+        raise ConfigError(f"data.noise={noise}: write a whole number from 0 to 255.")
+
+
+def _things(draw: random.Random, count: int, side: int) -> tuple[Thing, ...]:
+    """Places things one after another, and begins anew where the next one finds no place."""
+    while True:
+        kinds = draw.sample(list(product(COLOURS, SHAPES)), count)
+        found: list[Thing] = []
+        for colour, shape in kinds:
+            size: Size = draw.choice(("small", "large"))
+            placed = _placed(draw, found, SIZES[size], side)
+            if placed is None:
+                break
+            found.append(Thing(colour, shape, size, placed))
+        if len(found) == count:
+            return tuple(sorted(found, key=lambda thing: thing.box.centre[1]))
+
+
+def _placed(draw: random.Random, others: Sequence[Thing], extent: int, side: int) -> Box | None:
+    for _ in range(_ATTEMPTS):
+        top, left = (draw.randint(1, side - extent - 1) for _ in range(2))
+        box = Box(top, left, top + extent, left + extent)
+        if all(_clear(box, other.box) for other in others):
+            return box
+    return None
+
+
+def _clear(one: Box, other: Box) -> bool:
+    """Whether two boxes lie apart, and it is clear how."""
+    beside = one.left >= other.right + _GAP or other.left >= one.right + _GAP
+    below = one.top >= other.bottom + _GAP or other.top >= one.bottom + _GAP
+    down, across = (abs(a - b) for a, b in zip(one.centre, other.centre, strict=True))
+    return (beside or below) and across >= _APART and abs(down - across) >= _APART
+
+
+def _drawn(grain: np.random.Generator, things: Sequence[Thing], side: int, noise: int) -> UInt8[np.ndarray, "3 h w"]:
+    picture = np.full((3, side, side), grain.integers(*_GROUND, endpoint=True), dtype=np.int16)
+    for thing in things:
+        tint = grain.integers(-_TINT, _TINT, size=3, endpoint=True)
+        inside = picture[:, thing.box.top : thing.box.bottom, thing.box.left : thing.box.right]
+        colour = (np.array(COLOURS[thing.colour]) + tint)[:, None, None]
+        np.copyto(inside, colour.astype(np.int16), where=_shape(thing.shape, SIZES[thing.size]))
+    picture += grain.integers(-noise, noise, size=picture.shape, dtype=np.int16, endpoint=True)
+    return np.clip(picture, 0, 255).astype(np.uint8)
+
+
+@lru_cache
+def _shape(name: str, extent: int) -> Bool[np.ndarray, "h w"]:
+    """Returns the pixels of a shape in its box."""
+    steps = (np.arange(extent) + 0.5) / extent * 2 - 1
+    down, across = steps[:, None], steps[None, :]
+    distance = np.sqrt(down**2 + across**2)
+    masks = {
+        "circle": distance <= 1,
+        "square": np.ones((extent, extent), dtype=bool),
+        "triangle": np.abs(across) <= (down + 1) / 2,
+        "cross": (np.abs(across) <= 0.3) | (np.abs(down) <= 0.3),
+        "ring": (distance <= 1) & (distance >= 0.55),
+        "diamond": np.abs(across) + np.abs(down) <= 1,
+    }
+    return masks[name]
