@@ -63,11 +63,13 @@ def evaluate(options: argparse.Namespace) -> None:
 def predict(options: argparse.Namespace) -> None:
     """Writes the predictions as CSV, in the order of the input."""
     module = _module(options)
-    answer = module.predictor(**given(options, module.predict_options))
+    how = given(options, module.predict_options)
+    answer = module.predictor(**how)
     if options.input == [_STANDARD_INPUT]:
         rows = _rows_of_lines(answer, module, options)
     else:
         rows = in_order(answer, _data(module, options).predict_dataloader())
+    rows = module.beside(rows, **how)
     if options.out is None:
         _write_rows(shown(sys.stdout), rows)
         return

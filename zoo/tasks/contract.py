@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -156,6 +156,15 @@ class Task(pl.LightningModule, ABC):
         not written.
         """
         return self.predict_step
+
+    def beside(self, rows: Iterator[dict[str, Any]], **how: Any) -> Iterator[dict[str, Any]]:
+        """Passes on the rows that `zoo predict` writes, in the order of the input, and may write files beside them.
+
+        Args:
+            rows: What `predictor` returned, a dictionary for each row.
+            how: The options that were given, as for `predictor`.
+        """
+        return rows
 
     @abstractmethod
     def vocabularies(self) -> dict[str, dict[str, int]]:

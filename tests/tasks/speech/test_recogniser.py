@@ -14,6 +14,7 @@ from zoo.attention import NoAttention
 from zoo.decoding import BeamSearch
 from zoo.errors import ConfigError
 from zoo.tasks.generation.language import END
+from zoo.tasks.speech.alignment import onsets
 from zoo.tasks.speech.batch import Utterances
 
 SAID = ["ab ba", "b b", "aa", "b a a b a a"]
@@ -72,7 +73,7 @@ def test_where_attention_is_against_a_loop() -> None:
     found = figures(module, made)
     weights = module.forced_references(made).weights
     assert weights is not None
-    away, on_gold, on_silence, points = [], [], [], []
+    away, on_gold, on_silence, points, late = [], [], [], [], []
     for number, text in enumerate(TEXTS):
         frames, at = 3 * len(text.replace(" ", "")) + 3, 2
         spans = []
@@ -82,11 +83,13 @@ def test_where_attention_is_against_a_loop() -> None:
         places = math.ceil(frames / STRIDE)
         inside = [[a < (j + 1) * STRIDE and j * STRIDE < b for j in range(places)] for a, b in spans]
         sounds = [any(row[j] for row, (a, b) in zip(inside, spans, strict=True) if b > a) for j in range(places)]
+        begins = onsets(weights[number, : len(text) + 1, :places], STRIDE, frames).tolist()
         for token, (first, end) in enumerate(spans):
             if first == end:
                 continue
             row = weights[number, token, :places].tolist()
             middles = [(j * STRIDE + min((j + 1) * STRIDE, frames)) / 2 for j in range(places)]
+            late.append((abs(begins[token] - first), abs(begins[token + 1] - end)))
             centre = sum(a * m for a, m in zip(row, middles, strict=True)) / sum(row)
             away.append(max(0.0, first - centre, centre - end) / STRIDE)
             on_gold.append(sum(a for a, is_in in zip(row, inside[token], strict=True) if is_in))
@@ -98,6 +101,8 @@ def test_where_attention_is_against_a_loop() -> None:
         "mass": on_gold,
         "pointing": points,
         "silence": on_silence,
+        "start_ms": [10 * first for first, _ in late],
+        "end_ms": [10 * end for _, end in late],
     }.items():
         assert found[f"truth/{name}"] == pytest.approx(sum(values) / len(values), abs=1e-6)
 

@@ -33,6 +33,39 @@ def centres(weights: Float[Tensor, "n k"], stride: int, frames: int) -> Float[Te
     return torch.where(total > 0, weights @ middle / total.clamp(min=torch.finfo(torch.float64).tiny), float(frames))
 
 
+def onsets(weights: Float[Tensor, "n k"], stride: int, frames: int) -> Float[Tensor, " n"]:
+    """Returns the frame at which half of each row's weight has been given, and no earlier one than of the row before.
+
+    Listeners that read both ways attend to a sound where it begins. A row without weights is at the end.
+
+    Args:
+        weights, stride, frames: See `centres`.
+    """
+    if not weights.numel():
+        return torch.full((len(weights),), float(frames), dtype=torch.float64)
+    given = weights.double().cumsum(1)
+    total = given[:, -1:]
+    place = (given < total / 2).sum(1, keepdim=True).clamp(max=weights.shape[1] - 1)
+    inside = weights.double().gather(1, place)
+    share = (total / 2 - given.gather(1, place) + inside) / inside.clamp(min=torch.finfo(torch.float64).tiny)
+    first = place * float(stride)
+    found = first + share * ((first + stride).clamp(max=frames) - first)
+    return torch.where(total > 0, found, float(frames)).squeeze(1).cummax(0).values
+
+
+def spoken(weights: Float[Tensor, "n k"], tokens: int, stride: int, frames: int) -> Float[Tensor, "{tokens} 2"]:
+    """Returns where each token begins and ends, in frames: at its onset, and at that of the step after it.
+
+    Args:
+        weights: Weights at the steps of the tokens, and at the end if there is one.
+        tokens: Number of tokens.
+        stride, frames: See `centres`.
+    """
+    begins = onsets(weights, stride, frames)
+    ends = torch.cat([begins[1:], begins.new_full((1,), float(frames))])
+    return torch.stack([begins, ends], 1)[:tokens]
+
+
 def distances(at: Float[Tensor, " n"], spans: Int[Tensor, "n 2"]) -> Float[Tensor, " n"]:
     """Returns how many frames each position lies before its span or behind it; 0 inside."""
     return torch.maximum(spans[:, 0] - at, at - spans[:, 1]).clamp(min=0)

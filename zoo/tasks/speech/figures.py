@@ -13,7 +13,7 @@ from torch import Tensor
 from zoo.maps.score import gold_mass, pointing
 from zoo.tasks.generation.figures import Scored, TextFigures
 from zoo.tasks.generation.scores import ratio
-from zoo.tasks.speech.alignment import centres, covered, diagonality, distances, monotonic_steps, sounding
+from zoo.tasks.speech.alignment import centres, covered, diagonality, distances, monotonic_steps, sounding, spoken
 from zoo.tasks.speech.groups import Classes, Groups
 from zoo.tasks.speech.intervals import Limit, interval, weighted
 from zoo.text import CER, WER
@@ -55,6 +55,8 @@ class Figures(TextFigures):
                 "truth/pointing": ranks.MeanOfTargets(),
                 "truth/mass": ranks.MeanOfTargets(),
                 "truth/silence": ranks.MeanOfTargets(),
+                "truth/start_ms": ranks.MeanOfTargets(),
+                "truth/end_ms": ranks.MeanOfTargets(),
             },
         )
         self.wer, self.cer, self.stride = wer, cer, stride
@@ -86,7 +88,9 @@ class Figures(TextFigures):
         if batch.gold is not None and scored.of_reference is not None:
             tokens = int(batch.targets.lengths[number]) - 1
             spans = batch.gold[number, :tokens]
-            silence = self._aligned(scored.of_reference[:tokens, :places], spans, frames)
+            weights = scored.of_reference[: tokens + 1, :places]
+            silence = self._aligned(weights[:tokens], spans, frames)
+            self._timed(spoken(weights, tokens, self.stride, frames), spans, batch.hop)
         if written.snr is not None:
             known = [0.0, 0.0] if silence is None else [float(silence.sum()), len(silence)]
             self.noises.add(DECIBELS(written.snr), torch.cat([sums, torch.tensor(known, dtype=torch.float64)]))
@@ -127,6 +131,12 @@ class Figures(TextFigures):
         self.update("test/monotonicity", monotonic_steps(weights))
         self.update("test/coverage", covered(weights))
         self.update("test/diagonality", diagonality(weights))
+
+    def _timed(self, found: Float[Tensor, "n 2"], spans: Int[Tensor, "n 2"], hop: float) -> None:
+        """Of the tokens that have a span: how far off their begins and ends are."""
+        errors = (found - spans)[spans[:, 1] > spans[:, 0]].abs() * (1000.0 * hop)
+        self.update("truth/start_ms", errors[:, 0])
+        self.update("truth/end_ms", errors[:, 1])
 
     def _aligned(self, weights: Float[Tensor, "n k"], spans: Int[Tensor, "n 2"], frames: int) -> Float[Tensor, " m"]:
         """Of the tokens that have a span, where their weights are; returns the shares on places without any token."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -16,10 +17,12 @@ from zoo.decoding.hypothesis import Hypothesis
 from zoo.decoding.sampling import Sampling
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.generation.net import GeneratingNet
+from zoo.tasks.generation.options import WRITING_OPTIONS, chosen
 from zoo.tasks.generation.scheduled import ScheduledSampling
 from zoo.tasks.generation.targets import real
 from zoo.tasks.generation.task import DEFAULT_SEARCH, WritingTask
 from zoo.tasks.generation.writing import Longest, Writing
+from zoo.tasks.speech.answers import TIME_OPTIONS, answers, beside
 from zoo.tasks.speech.figures import Figures
 from zoo.tasks.speech.nets.ctc import JointDecoder, needed, places_of
 from zoo.tasks.speech.nets.rows import shortened
@@ -117,6 +120,23 @@ class Recogniser(WritingTask):
         """Returns the mask of the places in which each token was spoken, if it is known."""
         found: Tensor | None = batch.gold_places(self.stride, self.places(batch).shape[1])
         return found
+
+    predict_options = (*WRITING_OPTIONS, *TIME_OPTIONS)
+
+    def predictor(
+        self, *, times: bool = False, times_out: Path | None = None, **how: Any
+    ) -> Callable[[Any], dict[str, list[Any]]]:
+        """`zoo predict`: the transcripts of each recording."""
+        writing, timed = chosen(self.writing, **how), times or times_out is not None
+        if timed and self.net.align is None:
+            raise ConfigError(f"--times{'' if times else '-out'}: this model has no attention, which times come from")
+        return lambda batch: answers(self, batch, writing, timed=timed)
+
+    def beside(
+        self, rows: Iterator[dict[str, Any]], *, times: bool = False, times_out: Path | None = None, **how: Any
+    ) -> Iterator[dict[str, Any]]:
+        """Writes the times of transcripts, in a column or to files."""
+        return beside(rows, times=times, path=times_out) if times or times_out is not None else rows
 
 
 def _too_long(batch: Any, needed: Int[Tensor, " b"], places: Int[Tensor, " b"]) -> str:
