@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,9 +14,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from zoo.data.loader import Loader
+from zoo.data.loader import Loader, deaths_explained
 from zoo.data.sending import SMALL, packed, unpacked
-from zoo.errors import DataError
+from zoo.errors import DataError, WorkerError
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8)
 
@@ -39,6 +44,7 @@ def test_tensors_arrive_as_they_were(dtype: torch.dtype, shape: tuple[int, ...])
     assert torch.equal(found, sent)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 @pytest.mark.parametrize(
     "sent",
     [
@@ -70,7 +76,7 @@ def test_each_has_memory_of_its_own_and_one_stays_one() -> None:
     found["c"].add_(1.0)  # it can be written to
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("num_workers", [0, 1])
 def test_batches_and_errors_from_processes(num_workers: int) -> None:
     def made(count: int, **options: Any) -> Loader:
         return Loader(range(count), collate=batch_of, batch_size=3, **options)
@@ -87,3 +93,27 @@ def test_batches_and_errors_from_processes(num_workers: int) -> None:
     with pytest.raises(DataError, match=r"^texts\.csv:14: the label is missing$"):
         next(batches)
     failing.close()
+
+
+def large(numbers: list[int]) -> list[Tensor]:
+    return [torch.full((SMALL // 8,), number) for number in numbers]
+
+
+def test_a_process_that_dies_while_it_sends() -> None:
+    """Half of a batch is in the pipe, which holds less than one."""
+    loader = Loader(range(40), collate=large, batch_size=4, num_workers=1)
+    before = set(multiprocessing.active_children())
+    batches = iter(loader)
+    assert [int(each[0]) for each in next(batches)] == [0, 1, 2, 3]
+    (worker,) = set(multiprocessing.active_children()) - before
+    time.sleep(0.3)  # it sends the next batch, for which nobody asks yet
+    assert worker.pid is not None
+    with pytest.raises(WorkerError, match="ended from outside"), deaths_explained():
+        kill_and_read(worker.pid, batches)
+    loader.close()
+
+
+def kill_and_read(pid: int, batches: Iterator[Any]) -> None:
+    os.kill(pid, signal.SIGKILL)
+    for _ in batches:
+        time.sleep(0.01)

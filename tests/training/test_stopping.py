@@ -179,8 +179,8 @@ def test_a_worker_that_is_killed(
     assert re.match(r"a process that makes batches was ended from outside \((Killed|unknown why)\): most often", said)
     assert "data.num_workers" in said
     assert len(before) == (every == 0)
-    if before:
-        assert Path("run/checkpoints/last.ckpt").read_bytes() == before[0]
+    if before:  # batches that it had sent whole are trained on
+        assert 5 <= last_of("run")["global_step"] <= 5 + 2
         assert continued(said) == ["train", f"resume={tmp_path}/run/checkpoints/last.ckpt"]
     else:
         assert "Continue with" not in said
