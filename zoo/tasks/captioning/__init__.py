@@ -6,6 +6,6 @@ __getattr__, __all__ = exports(
     __name__,
     {
         "data.caption_data": ["CaptionData"],
-        "data.sources": ["planted_scenes"],
+        "data.sources": ["captions", "coco", "flickr8k", "planted_scenes"],
     },
 )

@@ -14,6 +14,7 @@ from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
 from zoo.attention.ranges import Count, Positive, PositiveShare, Share
+from zoo.data.loader import Loader
 from zoo.data.rows import Rows
 from zoo.data.splits import NONE, SPLITS, TRAIN
 from zoo.errors import ConfigError, warn
@@ -21,19 +22,24 @@ from zoo.forms import COUNT
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.captioning.batch import Captioned, Pictures, Written
 from zoo.tasks.captioning.data.caption_set import CaptionSet
+from zoo.tasks.captioning.data.features import Features, Seen, kept_features
 from zoo.tasks.captioning.data.files import read_pictures
+from zoo.tasks.captioning.data.wording import reworded
 from zoo.tasks.contract import TaskData
 from zoo.tasks.generation.encoding import Encoder, learned_language
 from zoo.tasks.generation.language import Language
 from zoo.tasks.translation.data.encoding import tokens_of_words
 from zoo.tasks.vision.batch import Picture
 from zoo.tasks.vision.data.listing import Reading
-from zoo.tasks.vision.data.transforms import Preprocessing, Resize
+from zoo.tasks.vision.data.transforms import Augmentation, Preprocessing, Resize
+from zoo.tasks.vision.nets.picture_net import PictureNet
 from zoo.text import TOKENISER, VOCABULARY, Tokeniser, new_tokeniser
 from zoo.text.kinds import Kind
 
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """Statistics of ImageNet's training pictures."""
+_AT_ONCE = 32
+"""Pictures that an encoder reads together."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,10 @@ class CaptionData(TaskData):
         width: Width of the net's input, likewise.
         resize: How pictures of other sizes are resized (`zoo.tasks.vision.data.transforms.Preprocessing`).
         share: Share of the shorter side that is kept if resize=crop.
+        punctuation: Whether captions have punctuation; if not, it is taken from the given ones everywhere.
+        augmentation: Random changes of training pictures. Default: none.
+        keep_features: Whether the features of pictures are computed once if their encoder is frozen.
+        cache: The folder of derived files, where features are kept; null: they are in memory.
     """
 
     source: CaptionSource
@@ -105,6 +115,10 @@ class CaptionData(TaskData):
         width: Count | None = None,
         resize: Resize = "crop",
         share: PositiveShare = 1.0,
+        punctuation: bool = True,
+        augmentation: Augmentation | None = None,
+        keep_features: bool = True,
+        cache: str | None = None,
     ) -> None:
         super().__init__(source, batching)
         self.tokeniser: Tokeniser = new_tokeniser(tokeniser, lower=lower, subwords=subwords)
@@ -117,12 +131,19 @@ class CaptionData(TaskData):
         self.width = width
         self.resize: Resize = resize
         self.share = share
+        self.lower = lower
+        self.punctuation = punctuation
+        self.augmentation = augmentation
+        self.keeps_features = keep_features
+        self.cache = cache
+        self.features: Features | None = None
+        """The features of all pictures, if they are computed already."""
         self._kept: Tokeniser | None = None
         if source.reading is not None:
             self.on_bad_row = source.reading.on_bad_row
 
     def read(self) -> Content:
-        pictures = self._pictures()
+        pictures = reworded(self._pictures(), lower=self.lower, punctuation=self.punctuation)
         self.preprocessing = self._preprocessing(pictures)
         captions = pictures.captions
         if captions is None:
@@ -202,11 +223,49 @@ class CaptionData(TaskData):
         content: Content = self.content
         numbers = content.pictures.numbers(split)
         rows = self._captions_of(numbers) if training else np.stack([numbers, content.ends[numbers]], 1)
-        seen = self.preprocessing
+        augmentation = self.augmentation if training else None
+        features, seen = None if augmentation is not None else self.features, self.preprocessing
+        grid = None if features is None else features.grid
+        collate = partial(Pictures.of, language=content.language, mean=seen.mean, std=seen.std, grid=grid)
+        if augmentation is None:
+            return Examples(entries=_Entries(content, rows, seen, features, written=not training), collate=collate)
         return Examples(
-            entries=_Entries(content, rows, seen, written=not training),
-            collate=partial(Pictures.of, language=content.language, mean=seen.mean, std=seen.std),
+            entries=_Entries(content, rows, None, None, written=False),
+            collate=collate,
+            augment=partial(_augmented, augmentation=augmentation, to=seen),
         )
+
+    def see_through(self, backbone: PictureNet) -> None:
+        """Makes examples of features that a frozen backbone computes, once, instead of pixels."""
+        if not self.keeps_features:
+            return
+        if self.augmentation is not None:
+            warn(
+                "data.augmentation changes training pictures, so that their features are computed in every step; "
+                "without it (data.augmentation=null) they are computed once and kept."
+            )
+            return
+        pictures: CaptionSet = self.content.pictures
+        reading = self.source.reading
+        about = {**vars(self.preprocessing), "at_least": None if reading is None else self._at_least}
+        self.features = kept_features(backbone, pictures.pixels, self._pixels_of, cache=self.cache, preprocessing=about)
+
+    def _pixels_of(self, numbers: range) -> Seen:
+        """Yields the pixels of pictures in batches, read by the worker processes."""
+        content, seen = self.content, self.preprocessing
+        rows = np.stack([np.array(numbers), content.ends[numbers.start : numbers.stop]], 1)
+        loader = Loader(
+            _Entries(content, rows, seen, None, written=True),
+            collate=partial(Pictures.of, mean=seen.mean, std=seen.std),
+            batch_size=_AT_ONCE,
+            num_workers=self.batching.num_workers,
+            shared=False,
+        )
+        try:
+            for batch in loader:
+                yield batch.source.pixels, [each.size for each in batch.written]
+        finally:
+            loader.close()
 
     def train_size(self) -> int:
         return len(self.examples("train", training=True).entries)
@@ -264,16 +323,24 @@ class _Entries(Sequence[Captioned]):
     Args:
         content: What was read.
         rows: The picture of each entry and its caption.
-        preprocessing: Brings pictures to the size of the net's input.
+        preprocessing: Brings pictures to the size of the net's input. None: pixels are those of the picture itself.
+        features: Features of all pictures, which entries have instead of pixels.
         written: Whether entries have what people know of them.
     """
 
     def __init__(
-        self, content: Content, rows: Int[np.ndarray, "e 2"], preprocessing: Preprocessing, *, written: bool
+        self,
+        content: Content,
+        rows: Int[np.ndarray, "e 2"],
+        preprocessing: Preprocessing | None,
+        features: Features | None,
+        *,
+        written: bool,
     ) -> None:
         self.content = content
         self.rows = rows
         self.preprocessing = preprocessing
+        self.features = features
         self.written = written
 
     def __len__(self) -> int:
@@ -285,23 +352,34 @@ class _Entries(Sequence[Captioned]):
         number, caption = self.rows[place].tolist()
         split = int(pictures.splits[number])
         name = SPLITS[split] if split != NONE else ""
-        own = Picture(torch.as_tensor(pictures.pixels[number]), -1, pictures.ids[number], name)
-        size = own.pixels.shape[1], own.pixels.shape[2]
+        pixels, size = self._pixels(number, name) if self.features is None else (None, self.features.size(number))
         references = [] if pictures.captions is None else pictures.captions[number]
         return Captioned(
-            pixels=self.preprocessing(own).pixels,
-            features=None,
+            pixels=pixels,
+            features=None if self.features is None else self.features[number],
             target=None if content.tokens is None else content.tokens[caption],
-            id=own.id,
+            id=pictures.ids[number],
             split=name,
             regions=self._regions(number, caption, size),
             written=Written(references, size) if self.written else None,
         )
 
+    def _pixels(self, number: int, split: str) -> tuple[UInt8[Tensor, "3 h w"], tuple[int, int]]:
+        """Returns the pixels that the net reads, or that are augmented, and the size of the picture itself."""
+        pictures = self.content.pictures
+        own = Picture(torch.as_tensor(pictures.pixels[number]), -1, pictures.ids[number], split)
+        size = own.pixels.shape[1], own.pixels.shape[2]
+        return own.pixels if self.preprocessing is None else self.preprocessing(own).pixels, size
+
     def _regions(self, number: int, caption: int, size: tuple[int, int]) -> Float[Tensor, "n 4"] | None:
         """The boxes of a caption's tokens, as shares of what the net sees."""
         pictures = self.content.pictures
-        if pictures.regions is None or pictures.captions is None or caption != self.content.ends[number]:
+        if (
+            self.preprocessing is None
+            or pictures.regions is None
+            or pictures.captions is None
+            or caption != self.content.ends[number]
+        ):
             return None
         text = pictures.captions[number][0]
         tokens = self.content.language.tokeniser.encode(text)
@@ -309,6 +387,13 @@ class _Entries(Sequence[Captioned]):
         for box, of in zip(pictures.regions[number], tokens_of_words(text, tokens), strict=True):
             boxes[list(of)] = box
         return torch.from_numpy(seen_shares(boxes, self.preprocessing, size))
+
+
+def _augmented(example: Captioned, augmentation: Augmentation, to: Preprocessing) -> Captioned:
+    """Changes the picture of an example at random, whose gold would stay behind and is not known then."""
+    assert example.pixels is not None
+    changed = augmentation(Picture(example.pixels, -1, example.id, example.split), to)
+    return replace(example, pixels=changed.pixels)
 
 
 def seen_shares(
