@@ -16,6 +16,7 @@ from zoo.decoding.beam import BeamSearch
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.decoding.sampling import Sampling
 from zoo.errors import ConfigError, DataError
+from zoo.tasks.generation.collapse import Collapse
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.options import WRITING_OPTIONS, chosen
 from zoo.tasks.generation.scheduled import ScheduledSampling
@@ -86,6 +87,10 @@ class Recogniser(WritingTask):
         self.wer, self.cer = wer, cer
         self.stride: int = made.stride
         self.ctc, self.joint = ctc, joint
+        self.collapse = None
+        if made.align is not None:
+            site = made.get_submodule(made.align)
+            self.collapse = Collapse(f"net.{made.align}", compares=getattr(site, "compares", True))
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         if not self.ctc:
@@ -100,6 +105,20 @@ class Recogniser(WritingTask):
         loss = ranks.mean_loss(losses.sum(), int(targets.lengths.sum()))
         self.log("train/ctc", loss, on_step=True, on_epoch=False, batch_size=len(batch), sync_dist=ranks.world() > 1)
         return (1.0 - self.ctc) * spelled + self.ctc * loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        super().validation_step(batch, batch_idx)
+        if self.collapse is None:
+            return
+        if batch_idx == 0:  # one batch is enough to see a collapse
+            weights = self.forced_references(batch).weights
+            assert weights is not None
+            self.collapse.update(weights, self.known(batch).is_real, self.places(batch))
+        self.log_dict(dict(self.collapse.named()), on_step=False, on_epoch=True, batch_size=len(batch))
+
+    def on_validation_epoch_end(self) -> None:
+        if self.collapse is not None:
+            self.collapse.notice()
 
     @torch.no_grad()
     def write(self, batch: Any, writing: Writing | None = None) -> list[list[Hypothesis]]:
