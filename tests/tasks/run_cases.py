@@ -99,6 +99,19 @@ DOMAINS = {
         exact=["model.net.dropout=0.0"],
         stops=(1, 4),
     ),
+    "captioning": Domain(
+        domain(
+            "captioner",
+            *("data.pictures=40", "data.held_out=12", "data.most=2", "data.batch_size=16"),
+            *("model.net.encoder.channels=[8,8]", "model.net.encoder.dim=8", "model.search.width=2"),
+            *("decoder.dim=8", "decoder.hidden=12", "decoder.compared=8"),
+        ),
+        random=[
+            *("decoder.dropout=0.2", "decoder.out_dropout=0.2", "attention.dropout=0.2", "attention=hard_reinforce"),
+            *("model.scheduled.share=0.5", "model.scheduled.steps=4", "penalty.doubly_stochastic=0.1"),
+        ],
+        stops=(1, 4),
+    ),
 }
 """What a domain names here is tested in `test_domain_runs.py`."""
 

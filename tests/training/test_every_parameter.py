@@ -16,6 +16,7 @@ SMALL = {
     "planted_sessions": ["data.users=40", "data.items=30"],
     "planted_graph": ["data.nodes=400"],
     "planted_glimpse": ["data.train=40", "data.batch_size=4"],
+    "planted_scenes": ["data.pictures=40", "data.held_out=10", "data.batch_size=4"],
 }
 """Of each model's own data, enough for a batch."""
 

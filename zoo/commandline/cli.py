@@ -251,7 +251,7 @@ def argument_parser(own: Sequence[CommandOption] = (), model: str = "") -> argpa
 
     predicting = commands.add_parser("predict", help="answers for new examples, or for those of the training data")
     _add_checkpoint(predicting)
-    predicting.add_argument("--out", type=_path, help="CSV file; the terminal if not given")
+    predicting.add_argument("--out", type=_path, help="CSV file, or JSONL; the terminal if not given")
     predicting.set_defaults(command=_command("predict"))
 
     mapping = commands.add_parser("maps", help="attention maps: arrays, tables, pictures, scores")

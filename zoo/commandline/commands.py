@@ -61,7 +61,7 @@ def evaluate(options: argparse.Namespace) -> None:
 
 
 def predict(options: argparse.Namespace) -> None:
-    """Writes the predictions as CSV, in the order of the input."""
+    """Writes the predictions as CSV or JSONL, in the order of the input."""
     module = _module(options)
     how = given(options, module.predict_options)
     answer = module.predictor(**how)
@@ -74,7 +74,7 @@ def predict(options: argparse.Namespace) -> None:
         _write_rows(shown(sys.stdout), rows)
         return
     with _written(options.out) as file:
-        count = _write_rows(file, rows)
+        count = _write_rows(file, rows, as_json=options.out.suffix == ".jsonl")
     print(f"{count:,} predictions in {options.out}", file=sys.stderr if is_stream(options.out) else sys.stdout)
 
 
@@ -198,12 +198,17 @@ def _answers(answer: Callable[[Any], dict[str, list[Any]]], batches: Iterable[An
         yield answer(batch)
 
 
-def _write_rows(file: TextIO, rows: Iterator[dict[str, Any]]) -> int:
+def _write_rows(file: TextIO, rows: Iterator[dict[str, Any]], *, as_json: bool = False) -> int:
+    """Writes rows as CSV, or as JSON, a line each; returns their number."""
     writer, count = csv.writer(file, lineterminator="\n"), 0
     for row in rows:
-        if not count:
-            writer.writerow(row)
-        writer.writerow(f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row.values())
+        if as_json:
+            cells = {key: float(f"{cell:.6g}") if isinstance(cell, float) else cell for key, cell in row.items()}
+            file.write(json.dumps(cells, ensure_ascii=False) + "\n")
+        else:
+            if not count:
+                writer.writerow(row)
+            writer.writerow(f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row.values())
         count += 1
     return count
 

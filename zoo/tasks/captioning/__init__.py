@@ -5,7 +5,12 @@ from zoo.lazy import exports
 __getattr__, __all__ = exports(
     __name__,
     {
+        "captioner": ["Captioner"],
         "data.caption_data": ["CaptionData"],
         "data.sources": ["captions", "coco", "flickr8k", "planted_scenes"],
+        "nets.backbone_encoder": ["BackboneEncoder"],
+        "nets.plain_cnn": ["PlainCNN"],
+        "nets.show_attend_tell": ["ShowAttendTell"],
+        "nets.transformer_captioner": ["TransformerCaptioner"],
     },
 )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
@@ -16,9 +18,28 @@ from zoo.tasks.generation.batch import GeneratingBatch, all_known
 from zoo.tasks.generation.language import Language
 from zoo.tasks.generation.targets import Targets
 from zoo.tasks.vision.batch import normalised
+from zoo.text import Frequencies
 
 HALF = 0.5
 """A cell is gold if it holds at least this share of what the best cell holds of a box, as in `zoo.tasks.vision`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Original:
+    """A picture in its own size, which is read when it is asked for.
+
+    Args:
+        pictures: The pixels of all pictures, by number.
+        number: The number of this one.
+        seen: The part of it that the net sees: top, left, height and width in its pixels.
+    """
+
+    pictures: Sequence[Any] | UInt8[np.ndarray, "n 3 h w"]
+    number: int
+    seen: tuple[float, float, float, float]
+
+    def pixels(self) -> UInt8[Tensor, "3 h w"]:
+        return torch.as_tensor(self.pictures[self.number])
 
 
 @dataclass(frozen=True)
@@ -28,10 +49,12 @@ class Written:
     Args:
         references: The captions, as written; none if they are not known.
         size: Height and width of the picture itself, in pixels.
+        original: The picture itself, for drawing.
     """
 
     references: Sequence[str]
     size: tuple[int, int]
+    original: Original | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,10 +133,12 @@ class Pictures(GeneratingBatch[Seen, Written]):
         gold: For each target token the box that it speaks of: top, left, bottom and right as shares of what the net
             sees, an empty box for a token that speaks of no place, such as the end; None if they are not known.
         language: The language, by which numbers become texts.
+        frequencies: Document frequencies of all references of the split, for CIDEr; None: it is not computed.
     """
 
     gold: Float[Tensor, "b n 4"] | None = None
     language: Language | None = None
+    frequencies: Frequencies | None = None
 
     @classmethod
     def of(
@@ -124,6 +149,7 @@ class Pictures(GeneratingBatch[Seen, Written]):
         mean: Sequence[float] = (0.0, 0.0, 0.0),
         std: Sequence[float] = (1.0, 1.0, 1.0),
         grid: tuple[int, int] | None = None,
+        frequencies: Frequencies | None = None,
     ) -> Pictures:
         """Collates pictures, in their order.
 
@@ -133,6 +159,7 @@ class Pictures(GeneratingBatch[Seen, Written]):
             mean: Mean of each channel, for pixels between 0 and 1.
             std: Standard deviation of each channel, likewise.
             grid: Rows and columns of features.
+            frequencies: Document frequencies of all references of the split.
         """
         pixels, features = all_known([each.pixels for each in examples]), all_known([e.features for e in examples])
         targets, written = all_known([each.target for each in examples]), all_known([e.written for e in examples])
@@ -149,6 +176,7 @@ class Pictures(GeneratingBatch[Seen, Written]):
             splits=tuple(each.split for each in examples),
             gold=None if tokens is None or regions is None else _padded(regions, tokens.tokens.shape[1]),
             language=language,
+            frequencies=frequencies,
             written=None if written is None else tuple(written),
         )
 

@@ -20,7 +20,7 @@ from zoo.data.splits import NONE, SPLITS, TRAIN
 from zoo.errors import ConfigError, warn
 from zoo.forms import COUNT
 from zoo.tasks.batches import Batching, Examples
-from zoo.tasks.captioning.batch import Captioned, Pictures, Written
+from zoo.tasks.captioning.batch import Captioned, Original, Pictures, Written
 from zoo.tasks.captioning.data.caption_set import CaptionSet
 from zoo.tasks.captioning.data.features import Features, Seen, kept_features
 from zoo.tasks.captioning.data.files import read_pictures
@@ -33,7 +33,7 @@ from zoo.tasks.vision.batch import Picture
 from zoo.tasks.vision.data.listing import Reading
 from zoo.tasks.vision.data.transforms import Augmentation, Preprocessing, Resize
 from zoo.tasks.vision.nets.picture_net import PictureNet
-from zoo.text import TOKENISER, VOCABULARY, Tokeniser, new_tokeniser
+from zoo.text import TOKENISER, VOCABULARY, Frequencies, Tokeniser, new_tokeniser
 from zoo.text.kinds import Kind
 
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -223,10 +223,19 @@ class CaptionData(TaskData):
         content: Content = self.content
         numbers = content.pictures.numbers(split)
         rows = self._captions_of(numbers) if training else np.stack([numbers, content.ends[numbers]], 1)
-        augmentation = self.augmentation if training else None
+        augmentation, captions = self.augmentation if training else None, content.pictures.captions
         features, seen = None if augmentation is not None else self.features, self.preprocessing
-        grid = None if features is None else features.grid
-        collate = partial(Pictures.of, language=content.language, mean=seen.mean, std=seen.std, grid=grid)
+        frequencies = None
+        if captions is not None and not training:
+            frequencies = Frequencies.of(captions[number] for number in numbers)
+        collate = partial(
+            Pictures.of,
+            language=content.language,
+            mean=seen.mean,
+            std=seen.std,
+            grid=None if features is None else features.grid,
+            frequencies=frequencies,
+        )
         if augmentation is None:
             return Examples(entries=_Entries(content, rows, seen, features, written=not training), collate=collate)
         return Examples(
@@ -361,7 +370,7 @@ class _Entries(Sequence[Captioned]):
             id=pictures.ids[number],
             split=name,
             regions=self._regions(number, caption, size),
-            written=Written(references, size) if self.written else None,
+            written=Written(references, size, self._original(number, size)) if self.written else None,
         )
 
     def _pixels(self, number: int, split: str) -> tuple[UInt8[Tensor, "3 h w"], tuple[int, int]]:
@@ -370,6 +379,10 @@ class _Entries(Sequence[Captioned]):
         own = Picture(torch.as_tensor(pictures.pixels[number]), -1, pictures.ids[number], split)
         size = own.pixels.shape[1], own.pixels.shape[2]
         return own.pixels if self.preprocessing is None else self.preprocessing(own).pixels, size
+
+    def _original(self, number: int, size: tuple[int, int]) -> Original:
+        assert self.preprocessing is not None
+        return Original(self.content.pictures.pixels, number, self.preprocessing.seen(*size))
 
     def _regions(self, number: int, caption: int, size: tuple[int, int]) -> Float[Tensor, "n 4"] | None:
         """The boxes of a caption's tokens, as shares of what the net sees."""

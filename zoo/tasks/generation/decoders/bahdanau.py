@@ -39,6 +39,9 @@ class Bahdanau(nn.Module):
         cell: "gru" or "lstm".
         layers: Number of layers.
         readout: "maxout" of pairs, as in the paper, or "tanh".
+        selector: Whether the context is multiplied by beta_i = sigmoid(w s_{i-1} + b) before it is used (Xu et al.
+            2015, section 4.2.1). With it, an LSTM and a "tanh" readout this is their decoder, as their code computes
+            eq. 7; there V is the identity.
         dropout: Of word vectors and of what one layer gives to the next.
         out_dropout: Of t.
     """
@@ -58,6 +61,7 @@ class Bahdanau(nn.Module):
         cell: Kind = "gru",
         layers: Count = 1,
         readout: Literal["maxout", "tanh"] = "maxout",
+        selector: bool = False,
         dropout: Rate = 0.0,
         out_dropout: Rate = 0.0,
     ) -> None:
@@ -72,6 +76,7 @@ class Bahdanau(nn.Module):
         context = self.attention.width
         self.first = FirstState(summary_dim=summary_dim, hidden=hidden, kind=cell, layers=layers)
         self.stack = Stack(word_dim=dim, fed_dim=context, hidden=hidden, kind=cell, layers=layers, dropout=dropout)
+        self.selector = nn.Linear(hidden, 1) if selector and context else None
         self.is_maxout = readout == "maxout"
         self.readout = Linear(hidden + context + dim, self.width * (2 if self.is_maxout else 1))
         self.dropout = Dropout(out_dropout)
@@ -106,7 +111,8 @@ class Bahdanau(nn.Module):
         for step in range(len(read)):
             query = asked(step, states[-1][0]).view(*sizes, -1)
             context, memory = self.attention.compare(query, memory, position + step, side_by_side=True)
-            contexts.append(context.flatten(0, 1))
+            context = context.flatten(0, 1)
+            contexts.append(context if self.selector is None else context * self.selector(states[-1][0]).sigmoid())
             states = loop.at(step, contexts[-1], states)
             tops.append(states[-1][0])
         # t_i, of all steps at once

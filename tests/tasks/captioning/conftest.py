@@ -1,0 +1,1 @@
+"""Here so that `captioning_cases` can be imported by the tests of every room."""

@@ -1,0 +1,148 @@
+"""The place of each word: in the size and shape of the picture, as sheets, arrays and tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from captioning_cases import captioner, doubled, pictures, recurrent, transformer
+
+from zoo.attention import record
+from zoo.decoding.hypothesis import Hypothesis
+from zoo.maps import labelled
+from zoo.tasks.captioning.maps.example import OF_REFERENCE, WORDS, CaptionedPicture
+from zoo.tasks.captioning.maps.occlusion import OccludableScene
+from zoo.tasks.captioning.maps.places import at_own_size, box_mask
+from zoo.tasks.captioning.maps.sheet import WordPlace, contact_sheet
+from zoo.tasks.vision.data.transforms import Preprocessing
+
+SIZE = (20, 30)
+
+
+def drawn(net: Any = recurrent) -> CaptionedPicture:
+    module, batch = captioner(net).eval(), doubled(pictures([1]))
+    tokens = tuple(batch.language.encode("a blue ring")[1])  # type: ignore[union-attr]
+    best = Hypothesis(tokens, -1.0, -1.0, True)
+    with torch.inference_mode(), record(module.net) as found:
+        of_best = module.forced(batch, [best])
+    return CaptionedPicture(
+        module.net,
+        batch,
+        pixels=torch.full((3, *SIZE), 90, dtype=torch.uint8),
+        seen=(0.0, 5.0, 20.0, 20.0),
+        found=found,
+        best=best,
+        of_best=of_best.weights,
+        of_reference=module.forced_references(batch).weights,
+    )
+
+
+@pytest.mark.parametrize("resize", ["crop", "squash", "pad"])
+def test_a_weight_lies_where_its_cell_lies_in_the_picture(resize: Any) -> None:
+    """A cell's pixels as preprocessing takes them from the picture, and the heaviest pixels of its map."""
+    seen = Preprocessing(channels=3, height=8, width=8, mean=(0.0,) * 3, std=(1.0,) * 3, resize=resize)
+    for cell in range(16):
+        weights = torch.zeros(1, 16)
+        weights[0, cell] = 1.0
+        (found,) = at_own_size(weights, (4, 4), seen.seen(24, 40), (24, 40))
+        row, column = divmod(cell, 4)
+        top, left, height, width = seen.seen(24, 40)
+        middle = top + (row + 0.5) * height / 4, left + (column + 0.5) * width / 4
+        if not (0 <= middle[0] < 24 and 0 <= middle[1] < 40):
+            continue  # padding of resize=pad
+        y, x = np.unravel_index(int(found.argmax()), (24, 40))
+        assert abs(y + 0.5 - middle[0]) <= height / 8 + 1
+        assert abs(x + 0.5 - middle[1]) <= width / 8 + 1
+
+
+def test_weights_in_own_size_are_bilinear_and_keep_their_sum() -> None:
+    weights = torch.rand(2, 12, generator=torch.Generator().manual_seed(0))
+    found = at_own_size(weights, (3, 4), (0.0, 0.0, 30.0, 40.0), (30, 40))
+    expected = torch.nn.functional.interpolate(weights.view(1, 2, 3, 4), size=(30, 40), mode="bilinear")[0] / 100
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(found.sum((1, 2)), weights.sum(1), rtol=1e-5, atol=1e-5)
+
+
+def test_nothing_lies_outside_of_what_the_net_sees() -> None:
+    found = at_own_size(torch.full((1, 4), 0.25), (2, 2), (0.0, 10.0, 20.0, 20.0), (20, 40))
+    assert (found[0, :, 10:30] > 0).all()
+    assert not found[0, :, :10].any()
+    assert not found[0, :, 30:].any()
+    assert float(found.sum()) == pytest.approx(1.0)
+
+
+def test_a_box_in_pixels() -> None:
+    mask = box_mask(torch.tensor([0.0, 0.5, 0.5, 1.0]), (0.0, 10.0, 20.0, 20.0), (20, 40))
+    assert mask.nonzero().amin(0).tolist() == [0, 20]
+    assert mask.nonzero().amax(0).tolist() == [9, 29]
+    assert not box_mask(torch.zeros(4), (0.0, 10.0, 20.0, 20.0), (20, 40)).any()
+
+
+@pytest.mark.parametrize("net", [recurrent, transformer])
+def test_maps_have_words_cells_and_pixels(net: Any) -> None:
+    example = drawn(net)
+    made = {
+        each.found.site: labelled(each.found, each.axis_labels, gold=each.gold, nouns=each.nouns)
+        for each in example.maps()
+    }
+    assert made[WORDS].labels["query"] == ["a", "blue", "ring"]
+    assert made[WORDS].labels["key"][:5] == ["0,0", "0,1", "0,2", "0,3", "1,0"]
+    assert made[WORDS].gold is None
+    gold = made[OF_REFERENCE].gold
+    assert gold is not None
+    assert gold.any(-1).int().tolist() == [0, 1, 1, 0, 0, 0, 0]
+    own = made["word 2"]
+    assert own.axes == ("height", "width")
+    assert own.weights.shape == SIZE
+    assert float(own.weights.sum()) == pytest.approx(1.0, abs=0.02)
+    torch.testing.assert_close(made[WORDS].weights.sum(-1), torch.ones(1, 3))
+    assert any(site.startswith("decoder.") for site in made)
+
+
+def test_rows_of_words_say_where_and_whether_it_is_right() -> None:
+    example = drawn()
+    tables = [table.frames[0] for table in example.tables({})]  # type: ignore[index]
+    of_caption, of_reference = tables
+    assert list(of_caption["word"]) == ["a", "blue", "ring"]
+    assert of_caption["gold"].isna().all()
+    first = of_caption.iloc[0]
+    assert first["y"] == pytest.approx((first["row"] + 0.5) * 5)
+    assert first["x"] == pytest.approx(5 + (first["column"] + 0.5) * 5)
+    assert of_reference["gold"].notna().tolist() == [False, True, True, False, False, False, False]
+    assert "blue at " in example.said
+
+
+def test_a_sheet_has_a_panel_for_each_word() -> None:
+    figures = dict(drawn().figures({}, 1))
+    assert len(figures) == 2
+    sheet = next(iter(figures.values()))
+    titles = [axes.get_title() for axes in sheet.axes]
+    assert titles[1:4] == ["a", "blue", "ring"]
+    many = [WordPlace(str(n), torch.ones(2, 2)) for n in range(40)]
+    sheet = contact_sheet(torch.zeros(3, 8, 12, dtype=torch.uint8), many, seen=(0.0, 0.0, 8.0, 12.0), title="many")
+    assert [axes.get_title() for axes in sheet.axes].count("28") == 1
+    assert "30" not in [axes.get_title() for axes in sheet.axes]
+
+
+def test_cells_that_are_left_out_have_the_mean_colour() -> None:
+    module, batch = captioner().eval(), doubled(pictures([1]))
+    found = OccludableScene(module, batch)
+    assert found.attention.shape == (16,)
+    keep = torch.ones(3, 16, dtype=torch.bool)
+    keep[1, 5] = keep[2] = False
+    scores = found.score(keep)
+    source = batch.source
+    assert source.pixels is not None
+    blank = source.pixels.clone()
+    blank[:, :, 3:6, 3:6] = 0.0
+    from dataclasses import replace
+
+    best = module.write(batch)[0][0]
+    for score, pixels in zip(scores, (source.pixels, blank, torch.zeros_like(blank)), strict=True):
+        changed = replace(batch, source=replace(source, pixels=pixels))
+        expected = module.forced(changed, [best]).log_probability[0].mean().exp()
+        assert float(score) == pytest.approx(float(expected), rel=1e-9)
+    assert found.gradient().shape == (16,)
+    assert found.gradient().any()

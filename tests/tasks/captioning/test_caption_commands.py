@@ -1,0 +1,76 @@
+"""Captioning as a user runs it: pictures in a folder become captions, sheets, and words that are learned later."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from zoo import maps
+from zoo.tasks.captioning.planted import draw_scenes
+
+TINY = [
+    *("model=captioner", "data.pictures=32", "data.held_out=8", "data.most=1", "data.max_epochs=1"),
+    *("data.batch_size=16", "model.net.encoder.channels=[4,4]", "model.net.encoder.dim=4", "model.search.width=1"),
+    *("decoder.dim=4", "decoder.hidden=6", "decoder.compared=4", "trainer=cpu", "logger=csv", "threads=1"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two pictures, one of another shape."""
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    first, second = draw_scenes([1, 2]).pixels.transpose(0, 2, 3, 1)
+    Image.fromarray(first).save(photos / "a.png")
+    Image.fromarray(np.concatenate([second, second[:, :12]], 1)).save(photos / "b.png")
+    return photos
+
+
+def rows(path: str) -> list[dict[str, str]]:
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_folder_becomes_captions_sheets_and_maps(cli: Any, folder: Path) -> None:
+    assert cli("train", *TINY, "run_dir=run").code == 0
+    best = "run/checkpoints/best.ckpt"
+    assert cli("predict", best, folder, "--out", "out.csv").code == 0
+    found = rows("out.csv")
+    assert [row["id"] for row in found] == [str(folder / name) for name in ("a.png", "b.png")]
+    assert list(found[0]) == ["id", "caption", "score", "probability"]
+
+    done = cli("predict", best, folder, "--n-best", 2, "--explain", "sheets", "--out", "out.jsonl")
+    assert done.code == 0, done.err
+    lines = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    assert [line["rank"] for line in lines] == [1, 2, 1, 2]
+    assert sorted(line["sheet"] for line in lines) == sorted(path.name for path in Path("sheets").iterdir())
+    refused = cli("predict", best, folder, "--explain", "sheets", "--out", "again.csv")
+    assert refused.code == 2
+    assert "--explain sheets: pictures are written to a new or an empty folder" in refused.err
+
+    assert cli("maps", best, "--data", folder, "--out", "maps", "--pictures", 2).code == 0
+    of_words = rows("maps/words.csv")
+    assert {row["id"] for row in of_words} <= {row["id"] for row in found}
+    loaded = maps.load("maps")
+    sizes = {each.weights.shape for example in loaded.values() for each in example.values() if each.is_gate}
+    assert sizes <= {(48, 48), (48, 60)}
+
+
+def test_new_words_are_learned_beside_the_old_ones(cli: Any) -> None:
+    assert cli("train", *TINY, "run_dir=run").code == 0
+    done = cli("train", *TINY, "data.most=3", "data.seed=1", "init=run/checkpoints/best.ckpt", "run_dir=more")
+    assert done.code == 0, done.err
+    assert "target_tokens" in done.out
+
+
+def test_a_model_without_attention_explains_nothing(cli: Any, folder: Path) -> None:
+    assert cli("train", *TINY, "attention=none", "run_dir=run").code == 0
+    done = cli("predict", "run/checkpoints/best.ckpt", folder, "--explain", "sheets")
+    assert done.code == 2
+    assert "--explain: this model has no attention to its picture" in done.err

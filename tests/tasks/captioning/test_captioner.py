@@ -1,0 +1,83 @@
+"""The task: captions, their figures, and where words look."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from captioning_cases import CAPTIONS, captioner, doubled, language, pictures, recurrent, transformer
+
+from zoo.decoding.hypothesis import Hypothesis
+from zoo.tasks.generation.alignment import Forced
+from zoo.text import BLEU, CHRF, CaptionROUGE, CIDEr, Frequencies
+
+
+def hypothesis(text: str) -> Hypothesis:
+    tokens = tuple(language().encode(text)[1])
+    return Hypothesis(tokens, -1.0, -1.0, True)
+
+
+def test_figures_are_those_of_the_scores_over_all_references() -> None:
+    module, batch = captioner(), pictures()
+    texts = ["one ring in red", "a red cross above a ring", "a cross", "a ring"]
+    written = [hypothesis(text) for text in texts]
+    assert batch.targets is not None
+    steps = batch.targets.tokens.shape[1]
+    nothing = Forced(torch.full((4, steps), -0.5).double(), None)
+    module.figures.add(batch, written, nothing, nothing)
+    found = {name: float(metric.compute()) for name, metric in module.figures.found().items()}
+    for score in (BLEU(tokenize="none"), CHRF(), CaptionROUGE(), CIDEr(Frequencies.of(CAPTIONS))):
+        for name, value in score.figures(score.sums(texts, CAPTIONS)).items():
+            assert found[f"test/{name}"] == pytest.approx(value, rel=1e-6), name
+    assert found["test/exact_match"] == 0.5
+    assert found["test/loss"] == pytest.approx(0.5)
+    assert "truth/pointing" not in found
+
+
+def test_pointing_is_of_the_words_that_speak_of_a_place() -> None:
+    module, batch = captioner(), pictures([0, 2])
+    assert batch.targets is not None
+    weights = torch.zeros(2, batch.targets.tokens.shape[1], 16)
+    weights[:, 0, 15] = 1.0  # "a" speaks of no place
+    weights[:, 1, 0] = 1.0  # in the box, which has the cells 0 and 4
+    weights[0, 2, 3] = 1.0
+    nothing = Forced(torch.zeros(weights.shape[:2]).double(), None)
+    module.figures.add(batch, [hypothesis("a")] * 2, nothing, replace_weights(nothing, weights))
+    assert float(module.figures.found()["truth/pointing"].compute()) == pytest.approx(2 / 3)
+
+
+def replace_weights(of: Forced, weights: torch.Tensor) -> Forced:
+    return of._replace(weights=weights)
+
+
+@pytest.mark.parametrize("net", [recurrent, transformer])
+def test_a_step_evaluates_writes_and_explains(net: object) -> None:
+    module, batch = captioner(net).eval(), doubled(pictures())
+    assert module.training_step(batch, 0).isfinite()
+    module.test_step(batch, 0)
+    assert float(module.figures.found()["test/cider"].compute()) >= 0.0
+    found = module.explain(batch)
+    assert found.weights.shape == (4, 1, batch.targets.tokens.shape[1], 16)  # type: ignore[union-attr]
+    gold = module.gold(batch)
+    assert gold is not None
+    assert gold[0].sum(1).tolist() == [0, 2, 2, 0, 0, 0, 0, 0][: gold.shape[1]]
+    columns = module.predictor(n_best=2)(batch)
+    assert list(columns) == ["example", "id", "rank", "caption", "score", "probability"]
+    assert columns["example"] == [0, 0, 1, 1, 2, 2, 3, 3]
+    for each in module.invariants(batch):
+        torch.testing.assert_close(each.kept(module(each.batch)), each.kept(module(batch)))
+
+
+def test_without_frequencies_there_is_no_cider() -> None:
+    module, batch = captioner().eval(), replace(doubled(pictures()), frequencies=None)
+    module.test_step(batch, 0)
+    assert "test/cider" not in module.figures.found()
+
+
+def test_words_of_a_caption_are_drawn_anew_under_another_seed() -> None:
+    module, batch = captioner().eval(), doubled(pictures())
+    drawn = [module.predictor(sample=True, n_best=3, seed=seed)(batch)["caption"] for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1]
+    assert drawn[0] != drawn[2]
+    assert len(set(drawn[0])) > len(batch)

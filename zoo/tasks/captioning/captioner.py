@@ -1,0 +1,118 @@
+"""Captioning: the loss of given captions, and figures of those that the model writes on its own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from zoo.attention.ranges import Count, Rate
+from zoo.decoding.beam import BeamSearch
+from zoo.errors import ConfigError
+from zoo.maps.source import MapOptions
+from zoo.tasks.captioning.answers import Captions
+from zoo.tasks.captioning.figures import Figures
+from zoo.tasks.captioning.maps.map_source import CaptionMaps
+from zoo.tasks.captioning.nets.backbone_encoder import BackboneEncoder
+from zoo.tasks.command_options import CommandOption
+from zoo.tasks.contract import Published
+from zoo.tasks.generation.net import GeneratingNet
+from zoo.tasks.generation.options import WRITING_OPTIONS, chosen
+from zoo.tasks.generation.reward import Reward
+from zoo.tasks.generation.scheduled import ScheduledSampling
+from zoo.tasks.generation.task import DEFAULT_SEARCH, WritingTask
+from zoo.tasks.generation.writing import Longest
+from zoo.tasks.vision.nets.efficientnet_lite import published_lite0
+from zoo.tasks.vision.nets.pretrained import published
+from zoo.text import BLEU
+from zoo.training.optimisation import Optimisation
+
+if TYPE_CHECKING:
+    from zoo.tasks.captioning.data.caption_data import CaptionData
+
+DEFAULT_LONGEST = Longest(factor=0.0, constant=30)
+"""The length of a caption does not depend on the size of its picture."""
+
+
+class Captioner(WritingTask):
+    """Cross-entropy of the tokens of given captions; BLEU of those that the model writes on its own.
+
+    Scores are computed of words between spaces, against all captions of a picture.
+
+    Args:
+        net: `(tokens, height, width) -> GeneratingNet` whose `encoder` is a `PictureEncoder`.
+        optimisation: Optimiser, schedule, frozen layers and rates.
+        tokens, height, width: From the data: size of the vocabulary, and of the pictures.
+        smoothing, search, longest, scheduled, reward: See `WritingTask`.
+    """
+
+    primary = "val/bleu"
+    primary_mode = "max"
+    headline = ("bleu", "cider", "rouge_l", "chrf", "exact_match", "perplexity", "loss")
+    source_noun, text_noun = "picture", "caption"
+
+    def __init__(
+        self,
+        *,
+        net: Callable[..., GeneratingNet],
+        optimisation: Optimisation,
+        tokens: Count,
+        height: Count,
+        width: Count,
+        smoothing: Rate = 0.0,
+        search: BeamSearch = DEFAULT_SEARCH,
+        longest: Longest = DEFAULT_LONGEST,
+        scheduled: ScheduledSampling | None = None,
+        reward: Callable[[], Reward] = Reward,
+    ) -> None:
+        made: Any = net(tokens=tokens, height=height, width=width)
+        super().__init__(
+            net=made,
+            optimisation=optimisation,
+            validated={"bleu": BLEU(tokenize="none")},
+            figures=Figures(made.encoder.grid),
+            smoothing=smoothing,
+            search=search,
+            longest=longest,
+            scheduled=scheduled,
+            reward=reward,
+        )
+        self.grid: tuple[int, int] = made.encoder.grid
+        """Rows and columns of the cells that the net attends to."""
+
+    def maps(self, data: CaptionData, options: MapOptions) -> CaptionMaps:
+        return CaptionMaps(self, data, options)
+
+    predict_options = (
+        *WRITING_OPTIONS,
+        CommandOption(
+            name="explain", kind=Path, metavar="FOLDER", help="draw each picture with the place of every word there"
+        ),
+    )
+
+    def predictor(self, *, explain: Path | None = None, **how: Any) -> Captions:
+        """`zoo predict`: the captions of each picture."""
+        return Captions(self, chosen(self.writing, **how), explain)
+
+    def published(self, name: str) -> Published:
+        """Returns published weights of the encoder's backbone: `torchvision:MODEL`, or `efficientnet:lite0`."""
+        encoder: Any = self.net.encoder
+        if not isinstance(encoder, BackboneEncoder):
+            raise ConfigError(f"init={name}: published weights are for encoders with a backbone, BackboneEncoder")
+        found = published_lite0() if name == "efficientnet:lite0" else published(name, encoder.backbone)[0]
+        weights = encoder.published(found)
+        return Published({f"net.encoder.{key}": value for key, value in weights.items()}, {"target_tokens": []})
+
+    def places(self, batch: Any) -> Bool[Tensor, "b k"]:
+        """Returns the mask of the cells of the grid: all of them."""
+        return torch.ones(len(batch), math.prod(self.grid), dtype=torch.bool, device=batch.source.lengths.device)
+
+    def gold(self, batch: Any) -> Bool[Tensor, "b n k"] | None:
+        """Returns the mask of the cells that each token speaks of, if they are known."""
+        found: Tensor | None = batch.gold_cells(self.grid)
+        return found

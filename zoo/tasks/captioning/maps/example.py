@@ -1,0 +1,233 @@
+"""One picture that is drawn: its caption, and the place in it that each word was made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Bool, Float, UInt8
+from torch import Tensor
+
+from zoo.attention import AttentionMap, DenseSupport
+from zoo.attention.observing.record import Recording
+from zoo.decoding.hypothesis import Hypothesis
+from zoo.maps import LabelledMap
+from zoo.maps.source import MappedExample, NamedMap, Table, picture_name
+from zoo.maps.words import number
+from zoo.tasks.captioning.batch import Pictures, cells_of
+from zoo.tasks.captioning.maps.places import at_own_size, box_mask
+from zoo.tasks.captioning.maps.sheet import WordPlace, contact_sheet
+from zoo.tasks.generation.alignment import by_word
+from zoo.tasks.generation.batch import spelled_target
+from zoo.tasks.generation.language import BEGIN, END, Spelled
+from zoo.tasks.generation.net import GeneratingNet
+from zoo.tasks.vision.maps.figures import Box
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WORDS, OF_REFERENCE = "words", "words of the reference"
+"""Names of the maps of words and cells: of the caption that the model wrote, and of the given one."""
+_NOUNS = {"query": "word", "key": "cell: row, column"}
+
+
+def site_of_word(place: int) -> str:
+    """Returns the name of the map of a word of the caption in the size of the picture; places count from 1."""
+    return f"word {place}"
+
+
+class Words:
+    """The words of a text, and where they look.
+
+    Args:
+        spelled: The words.
+        weights: Weights of the cells, for each token.
+        grid: Rows and columns of the cells.
+        boxes: For each token the box that it speaks of; None if they are not known.
+    """
+
+    def __init__(
+        self,
+        spelled: Spelled,
+        weights: Float[Tensor, "n k"],
+        grid: tuple[int, int],
+        boxes: Float[Tensor, "m 4"] | None = None,
+    ) -> None:
+        self.words, self.grid = spelled.words, grid
+        self.weights = by_word(weights, spelled.owners, range(weights.shape[1])).float().cpu()
+        self.boxes = None if boxes is None else _of_words(boxes.cpu(), spelled)
+
+    @cached_property
+    def gold(self) -> Bool[Tensor, "words k"] | None:
+        """The cells that each word speaks of."""
+        return None if self.boxes is None else cells_of(self.boxes, self.grid)
+
+    def places(self, seen: Box, size: tuple[int, int]) -> list[WordPlace]:
+        """Returns each word with its heat and its gold in pixels."""
+        found = []
+        for place, (word, weights) in enumerate(zip(self.words, self.weights, strict=True)):
+            gold = None if self.boxes is None else box_mask(self.boxes[place], seen, size)
+            found.append(WordPlace(word, weights.view(*self.grid), gold))
+        return found
+
+
+class CaptionedPicture(MappedExample):
+    """A picture, its caption, and how a forced pass over the caption attended to the picture.
+
+    Args:
+        net: The net, whose `encoder` has a `grid`.
+        batch: Batch of one picture.
+        pixels: The picture in its own size.
+        seen: The part of it that the net sees.
+        found: Recording of the pass over the caption.
+        best: The caption.
+        of_best: Weights of the site that aligns, in that pass; None if there are none.
+        of_reference: The same of a pass over the given caption.
+    """
+
+    def __init__(
+        self,
+        net: GeneratingNet,
+        batch: Pictures,
+        *,
+        pixels: UInt8[Tensor, "3 h w"],
+        seen: Box,
+        found: Recording,
+        best: Hypothesis,
+        of_best: Float[Tensor, "1 n k"] | None,
+        of_reference: Float[Tensor, "1 n k"] | None,
+    ) -> None:
+        assert batch.language is not None
+        self.net, self.batch, self.found, self.best = net, batch, found, best
+        self.pixels, self.seen, self.language = pixels, seen, batch.language
+        encoder: Any = net.encoder
+        self.grid: tuple[int, int] = encoder.grid
+        self.written = None if of_best is None else Words(self.language.spelled(best.tokens), of_best[0], self.grid)
+        self.given: Words | None = None
+        if of_reference is not None:
+            boxes = None if batch.gold is None else batch.gold[0]
+            self.given = Words(spelled_target(batch, 0), of_reference[0], self.grid, boxes)
+
+    @property
+    def id(self) -> str:
+        return self.batch.ids[0]
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the picture in pixels."""
+        return self.pixels.shape[1], self.pixels.shape[2]
+
+    @property
+    def caption(self) -> str:
+        return self.language.text(self.best.tokens)
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        assert self.batch.written is not None
+        found: dict[str, Any] = {
+            "caption": self.caption,
+            "score": self.best.score,
+            "probability": self.best.probability,
+            "height": self.size[0],
+            "width": self.size[1],
+            "seen": list(map(float, self.seen)),
+            "grid": list(self.grid),
+        }
+        references = self.batch.written[0].references
+        return {**found, "reference": references[0]} if references else found
+
+    @property
+    def said(self) -> str:
+        """Where each word looks most: row and column of the picture in pixels, and the weight of the cell."""
+        if self.written is None:
+            return "no map: this model does not attend to its picture, or its attention has no weights"
+        return ", ".join(
+            f"{row['word']} at {row['y']:.0f},{row['x']:.0f} {number(row['weight'])}"
+            for row in self._rows("caption", self.written)
+        )
+
+    @property
+    def words(self) -> Sequence[str]:
+        return [f"{self.id}: {self.caption} ({number(self.best.probability)}); {self.said}"]
+
+    def maps(self) -> Iterator[NamedMap]:
+        for found in self.found.values():
+            yield self._of_tokens(found)
+        cells = [f"{row},{column}" for row in range(self.grid[0]) for column in range(self.grid[1])]
+        for name, words in ((WORDS, self.written), (OF_REFERENCE, self.given)):
+            if words is not None and words.words:
+                yield NamedMap(_dense(name, words.weights), {"query": words.words, "key": cells}, _NOUNS, words.gold)
+        if self.written is not None and self.written.words:
+            sizes = at_own_size(self.written.weights, self.grid, self.seen, self.size)
+            for place, heat in enumerate(sizes, start=1):
+                site = site_of_word(place)
+                yield NamedMap(AttentionMap(site, heat.unsqueeze(0), ("batch", "height", "width"), None, heads=()))
+
+    def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
+        name = picture_name(self.id, number)
+        if self.written is not None:
+            yield name, self.sheet()
+        if self.given is not None and self.given.boxes is not None:
+            places = self.given.places(self.seen, self.size)
+            title = f"given: {self.batch.references[0][0]}"
+            yield f"{name}_reference", contact_sheet(self.pixels, places, seen=self.seen, title=title, name=self.id)
+
+    def sheet(self) -> Figure:
+        """Draws the contact sheet of the caption that the model wrote."""
+        places = [] if self.written is None else self.written.places(self.seen, self.size)
+        return contact_sheet(self.pixels, places, seen=self.seen, title=self.caption or "(nothing)", name=self.id)
+
+    def tables(self, made: Mapping[str, LabelledMap]) -> Iterator[Table]:
+        import pandas as pd
+
+        for of, words in (("caption", self.written), ("reference", self.given)):
+            if words is not None:
+                yield Table("words", [pd.DataFrame(self._rows(of, words))])
+
+    def _rows(self, of: str, words: Words) -> list[dict[str, Any]]:
+        """id, of, place, word, and its heaviest cell: row and column, its middle y and x in pixels, its weight.
+
+        Where it is known, also whether the cell is one that the word speaks of; None for words that speak of no place.
+        """
+        top, left, height, width = self.seen
+        rows = []
+        for place, (word, weights) in enumerate(zip(words.words, words.weights, strict=True)):
+            at = int(weights.argmax())
+            row, column = divmod(at, self.grid[1])
+            found: dict[str, Any] = {"id": self.id, "of": of, "place": place, "word": word, "row": row}
+            found |= {"column": column, "y": top + (row + 0.5) / self.grid[0] * height}
+            found |= {"x": left + (column + 0.5) / self.grid[1] * width, "weight": float(weights[at])}
+            if self.batch.gold is not None:
+                gold = None if words.gold is None else words.gold[place]
+                found["gold"] = None if gold is None or not gold.any() else bool(gold[at])
+            rows.append(found)
+        return rows
+
+    def _of_tokens(self, found: AttentionMap) -> NamedMap:
+        """A map of a site, with the tokens that its queries stand for, and the cells that are its keys."""
+        written = self.best.target(END)
+        tokens, read = self.language.pieces(written), self.language.pieces([BEGIN, *written[:-1]])
+        cells = [f"{row},{column}" for row in range(self.grid[0]) for column in range(self.grid[1])]
+        if "step" in found.axes:  # a recurrent decoder
+            return NamedMap(found, {"step": tokens, "key": cells})
+        if "cross" in found.site.split(".") or found.site == self.net.align:
+            return NamedMap(found, {"query": tokens, "key": cells}, {"query": "token", "key": _NOUNS["key"]})
+        if found.site.startswith("encoder."):
+            return NamedMap(found)
+        return NamedMap(found, {"query": read, "key": read}, {"query": "token", "key": "token"})
+
+
+def _dense(name: str, weights: Float[Tensor, "words k"]) -> AttentionMap:
+    support = DenseSupport(torch.ones(1, 1, *weights.shape, dtype=torch.bool))
+    return AttentionMap(name, weights[None, None], support.axes, support, heads=(-1,))
+
+
+def _of_words(boxes: Float[Tensor, "m 4"], spelled: Spelled) -> Float[Tensor, "words 4"]:
+    """Returns the box of each word: that of its first token with one."""
+    found = torch.zeros(len(spelled.words), 4)
+    for box, owner in zip(reversed(boxes[: len(spelled.owners)]), reversed(spelled.owners), strict=True):
+        if owner >= 0 and box[2] > box[0]:
+            found[owner] = box
+    return found

@@ -1,0 +1,1 @@
+"""The networks, on pictures."""

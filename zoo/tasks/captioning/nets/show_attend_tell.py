@@ -1,0 +1,42 @@
+"""Captions by a recurrent decoder that attends to the cells of a picture (Xu et al. 2015)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from torch import nn
+
+from zoo.attention import Attend
+from zoo.attention.ranges import Count
+from zoo.tasks.generation.recurrent_writer import RecurrentWriter
+
+
+class ShowAttendTell(RecurrentWriter):
+    """A `RecurrentWriter` whose source is a picture.
+
+    The paper's decoder is `Bahdanau` with an LSTM, a selector and a deep output.
+
+    Args:
+        tokens: From the data: size of the vocabulary.
+        height, width: From the data: size of the pictures.
+        attend: `(dim, heads) -> Attend`, for the decoder.
+        encoder: `PlainCNN` or another `PictureEncoder`, or a partial of it.
+        decoder: `Bahdanau`, `Luong` or `InputFeeding`, or a partial of one of them.
+    """
+
+    def __init__(
+        self,
+        *,
+        tokens: Count,
+        height: Count,
+        width: Count,
+        attend: Callable[[int, int], Attend],
+        encoder: Callable[..., Any],
+        decoder: Callable[..., Any],
+    ) -> None:
+        super().__init__(encoder=encoder(height=height, width=width), tokens=tokens, attend=attend, decoder=decoder)
+
+    @property
+    def inputs(self) -> nn.Module:
+        return cast(nn.Module, self.encoder.read)

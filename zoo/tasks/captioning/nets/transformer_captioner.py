@@ -1,0 +1,121 @@
+"""Captions by a Transformer decoder that attends to the cells of a picture (Vaswani et al. 2017)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, cast
+
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from zoo.attention import Attend, AttendFactory, DenseSupport, ScaledDot, Sinusoidal, Softmax
+from zoo.attention.dropout import Dropout
+from zoo.attention.factories import sized
+from zoo.attention.kernels.products import Linear
+from zoo.attention.ranges import Count, Rate
+from zoo.tasks.captioning.batch import Seen
+from zoo.tasks.generation.net import GeneratingNet
+from zoo.tasks.generation.transformer import SelfAttend, TransformerDecoder, Written
+
+_SOFTMAX = AttendFactory(score=ScaledDot, normalise=Softmax)
+
+
+class TransformerCaptioner(GeneratingNet):
+    """The decoder of a Transformer, whose source is the annotations of a picture, projected to its width.
+
+    The output layer is the matrix of embeddings (section 3.4).
+
+    Args:
+        tokens: From the data: size of the vocabulary.
+        height, width: From the data: size of the pictures.
+        attend: `(dim, heads) -> Attend` of the attention to the picture.
+        encoder: `PlainCNN` or another `PictureEncoder`, or a partial of it.
+        decoder_attend: `(dim, heads) -> Attend` of the self-attention, or a `MixerFactory`.
+        dim: Width of an embedding, and of all other rows.
+        layers: Number of blocks.
+        heads: Heads of each site; must divide `dim`.
+        hidden: Hidden units of the feed-forward networks.
+        position: Class or partial of `zoo.attention.positions` that makes what is added to embeddings, or None.
+        dropout: Dropout of the inputs, of hidden units and of what blocks add; the attention has that of the weights.
+        align: Number of the layer, from 1, whose attention to the picture, averaged over heads, says where each word
+            looks. Default: the last.
+    """
+
+    align: str
+    head: Linear
+
+    def __init__(
+        self,
+        *,
+        tokens: Count,
+        height: Count,
+        width: Count,
+        attend: Callable[[int, int], Attend],
+        encoder: Callable[..., Any],
+        decoder_attend: SelfAttend = _SOFTMAX,
+        dim: Count = 128,
+        layers: Count = 2,
+        heads: Count = 4,
+        hidden: Count = 256,
+        position: Callable[..., nn.Module] | None = Sinusoidal,
+        dropout: Rate = 0.1,
+        align: Count | None = None,
+    ) -> None:
+        super().__init__()
+        self.encoder: Any = encoder(height=height, width=width)
+        self.project = nn.Linear(self.encoder.width, dim)
+        self.position = None if position is None else sized(position, {"dim": dim})
+        self.dropout = Dropout(dropout)
+        self.decoder = TransformerDecoder(
+            dim=dim,
+            layers=layers,
+            heads=heads,
+            hidden=hidden,
+            attend=attend,
+            self_attend=decoder_attend,
+            dropout=dropout,
+            align=align,
+        )
+        self.head = Linear(dim, tokens, bias=False)
+        nn.init.normal_(self.head.weight, std=dim**-0.5)
+        self.align = f"decoder.{self.decoder.site}"
+
+    @property
+    def inputs(self) -> nn.Module:
+        return cast(nn.Module, self.encoder.read)
+
+    def features(self, source: Seen, read: Int[Tensor, "b n"]) -> Float[Tensor, "b n d"]:
+        found: Tensor = self.decoder(self._embedded(read), self._annotated(source), DenseSupport())
+        return found
+
+    def vocabularies(self) -> dict[str, dict[str, int]]:
+        return {"target_tokens": {"head.weight": 0}}
+
+    def start(self, source: Seen) -> Written:
+        return self.decoder.start(self._annotated(source), DenseSupport())
+
+    def step(self, tokens: Int[Tensor, "b w"], state: Written) -> tuple[Float[Tensor, "b w v"], Written]:
+        x = self._embedded(tokens.flatten().unsqueeze(1), state.position)
+        rows, after = self.decoder.step(x.view(*tokens.shape, -1), state)
+        return self.head(rows), after
+
+    def reorder(self, state: Written, beams: Int[Tensor, "b w2"]) -> Written:
+        return state.reorder(beams)
+
+    def select(self, state: Written, sentences: Int[Tensor, " s"]) -> Written:
+        return state.select(sentences)
+
+    def covered(self, state: Written) -> Float[Tensor, "b w k"]:
+        """Returns the weight that each cell has had in the aligned layer."""
+        return self.decoder.covered(state)
+
+    def _annotated(self, source: Seen) -> Float[Tensor, "b k d"]:
+        found: Tensor = self.project(self.encoder(source).states)
+        return self.dropout(found)  # type: ignore[no-any-return]
+
+    def _embedded(self, tokens: Int[Tensor, "b n"], first: int = 0) -> Float[Tensor, "b n d"]:
+        """Returns the inputs of blocks, with positions from `first`."""
+        x = F.embedding(tokens, self.head.weight) * math.sqrt(self.head.weight.shape[1])
+        return self.dropout(x if self.position is None else self.position(x, first))  # type: ignore[no-any-return]
