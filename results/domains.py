@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from measured import read_runs, spread
+from measured import read_runs, spread, with_runs
 
 
 def domains() -> Iterator[str]:
@@ -74,12 +74,15 @@ def _documents() -> list[str]:
 
 def _translation() -> list[str]:
     (speed,) = read_runs("benchmark-translation")
+    control = _mean("nmt-planted_translation-uniform", "test/bleu")
+    directions = {"nmt_multi30k": "en-de", "nmt_multi30k-de-en": "de-en"}
+    found = [f"{name} {_mean(each, 'test/bleu'):.1f}" for each, name in with_runs(directions)]
     return [
         "[translation](docs/translation.md)",
         "`nmt`, `transformer_nmt`",
-        "not measured",
-        "not measured",
-        "not measured",
+        f"BLEU {_mean('nmt-planted_translation', 'test/bleu'):.1f} ({control:.1f})",
+        f"pointing {_mean('nmt-planted_translation', 'truth/pointing'):.3f}",
+        f"Multi30k: BLEU {', '.join(found)}" if found else "not measured",
         f"{speed['groups']['bahdanau']['ratio']['JoeyNMT']:.1f} (recurrent, JoeyNMT)",
     ]
 

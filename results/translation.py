@@ -2,32 +2,64 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from measured import of_runs, on_processor, read_runs
+from measured import of_runs, on_processor, read_runs, with_runs
 
 PLANTED = {
     "nmt-planted_translation": "recurrent, additive",
-    "nmt-planted_translation-none": "recurrent, without attention (control)",
+    "nmt-planted_translation-coverage": "recurrent, coverage",
     "transformer_nmt-planted_translation": "Transformer",
+    "nmt-planted_translation-uniform": "recurrent, uniform (control)",
+    "nmt-planted_translation-none": "recurrent, without attention (control)",
+}
+SUMMARIES = {
+    "nmt-planted_summaries": "recurrent, additive",
+    "nmt-planted_summaries-coverage": "recurrent, coverage",
+    "nmt-planted_summaries-uniform": "recurrent, uniform (control)",
 }
 MULTI30K = {
     "nmt_multi30k": "recurrent, English to German",
     "nmt_multi30k-de-en": "recurrent, German to English",
     "transformer_multi30k": "Transformer, German to English",
 }
+LEFT_OUT = {"repetition": "test/repetition", "omission": "test/omission", "uncovered": "test/uncovered"}
 
 
 def planted() -> Iterator[str]:
     """Makes a table of BLEU and of the truth of maps on planted pairs."""
     truth = {"pointing": "truth/pointing", "one place off": "truth/one_off", "alignment error": "truth/alignment_error"}
-    return of_runs(PLANTED, {"test BLEU": "test/bleu", **truth, "omission": "test/omission"})
+    return of_runs(PLANTED, {"test BLEU": "test/bleu", **truth, **LEFT_OUT})
+
+
+def planted_lengths() -> Iterator[str]:
+    """Makes a table of BLEU by the number of words of the source, means over seeds."""
+    found = {name: [run["bleu_by_length"] for run in read_runs(each)] for each, name in with_runs(PLANTED)}
+    classes = [row["source words"] for row in next(iter(found.values()), [[]])[0]]
+    yield f"| test BLEU at | {' | '.join(classes)} words |"
+    yield "|---" * (len(classes) + 1) + "|"
+    for name, runs in found.items():
+        cells = [f"{statistics.mean(rows[at]['bleu'] for rows in runs):.1f}" for at in range(len(classes))]
+        yield f"| {' | '.join([name, *cells])} |"
+
+
+def summaries() -> Iterator[str]:
+    """Makes a table of ROUGE, and of what planted summaries repeat and leave out."""
+    rouge = {f"ROUGE-{name}": f"test/rouge_{name.lower()}" for name in ("1", "2", "L")}
+    return of_runs(SUMMARIES, {**rouge, **LEFT_OUT, "pointing": "truth/pointing"})
 
 
 def multi30k() -> Iterator[str]:
-    """Makes a table of what was measured on Multi30k's test set of 2016."""
-    return of_runs(MULTI30K, {"test BLEU": "test/bleu", "chrF": "test/chrf", "perplexity": "test/perplexity"}, 2)
+    """Makes a table of what was measured on Multi30k's test set of 2016, with the signature of the scores."""
+    if not any(with_runs(MULTI30K)):
+        yield "Not measured yet."
+        return
+    yield from of_runs(MULTI30K, {"test BLEU": "test/bleu", "chrF": "test/chrf", "perplexity": "test/perplexity"}, 2)
+    yield ""
+    protocols = [run["protocol"] for each, _ in with_runs(MULTI30K) for run in read_runs(each)]
+    yield "; ".join(f"`{protocol}`" for protocol in dict.fromkeys(map(str, protocols)))
 
 
 def benchmark() -> Iterator[str]:
