@@ -74,13 +74,14 @@ def _documents() -> list[str]:
 
 def _translation() -> list[str]:
     (speed,) = read_runs("benchmark-translation")
-    control = _mean("nmt-planted_translation-uniform", "test/bleu")
+    control = {"nmt-planted_translation-uniform": "test/bleu"}
+    without = "".join(f" ({_mean(each, metric):.1f})" for each, metric in with_runs(control))
     directions = {"nmt_multi30k": "en-de", "nmt_multi30k-de-en": "de-en"}
     found = [f"{name} {_mean(each, 'test/bleu'):.1f}" for each, name in with_runs(directions)]
     return [
         "[translation](docs/translation.md)",
         "`nmt`, `transformer_nmt`",
-        f"BLEU {_mean('nmt-planted_translation', 'test/bleu'):.1f} ({control:.1f})",
+        f"BLEU {_mean('nmt-planted_translation', 'test/bleu'):.1f}{without}",
         f"pointing {_mean('nmt-planted_translation', 'truth/pointing'):.3f}",
         f"Multi30k: BLEU {', '.join(found)}" if found else "not measured",
         f"{speed['groups']['bahdanau']['ratio']['JoeyNMT']:.1f} (recurrent, JoeyNMT)",

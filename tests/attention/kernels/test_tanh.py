@@ -7,7 +7,7 @@ import torch
 
 from zoo.attention.kernels import tanh as module
 from zoo.attention.kernels.processor import Processor
-from zoo.attention.kernels.tanh import by_sigmoid, tanh
+from zoo.attention.kernels.tanh import by_sigmoid, tanh, tanh_
 
 ZEN = Processor("", "AuthenticAMD", has_avx512=True, has_bf16=True, has_amx=False)
 INTEL = ZEN._replace(vendor="GenuineIntel")
@@ -29,6 +29,27 @@ def test_by_the_sigmoid_it_is_tanh(monkeypatch: pytest.MonkeyPatch) -> None:
         of = (torch.autograd.grad(y.square().sum(), x, create_graph=True)[0] for y in (found, expected))
         found, expected = of
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5, msg=f"gradient {order + 1}")
+
+
+@pytest.mark.parametrize("processor", [ZEN, INTEL], ids=["sigmoid", "torch"])
+@pytest.mark.parametrize("with_gradient", [False, True])
+def test_in_place_of_a_sum_it_is_the_same(
+    processor: Processor, with_gradient: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two gradients too; the numbers that were added stay as they are."""
+    monkeypatch.setattr(module, "PROCESSOR", processor)
+    one, other = numbers().requires_grad_(with_gradient), numbers().flip(0)
+    before = one.detach().clone(), other.clone()
+    total = one + other
+    found, expected = tanh_(total), torch.tanh(one + other)
+    assert (found.data_ptr() == total.data_ptr()) == (not with_gradient or processor is INTEL)
+    torch.testing.assert_close(found, expected, rtol=0.0, atol=2e-7)
+    assert torch.equal(one, before[0])
+    assert torch.equal(other, before[1])
+    for _ in range(2 if with_gradient else 0):
+        of = (torch.autograd.grad(y.square().sum(), one, create_graph=True)[0] for y in (found, expected))
+        found, expected = of
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_numbers_that_are_none_stay() -> None:

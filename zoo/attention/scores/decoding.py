@@ -19,7 +19,7 @@ from zoo.attention.checks import check_widths
 from zoo.attention.factories import sized
 from zoo.attention.initialisation import glorot_
 from zoo.attention.kernels.precision import at_least_single
-from zoo.attention.kernels.tanh import tanh
+from zoo.attention.kernels.tanh import tanh_
 from zoo.attention.ranges import Count, NotNegative
 from zoo.attention.scores.pairwise import prepared
 from zoo.attention.state import AttentionState
@@ -77,7 +77,7 @@ class LocationAware(nn.Module):
         from_filters = self.from_filters[:, None].expand(*seen.shape[:3], -1, -1)
         # baddbmm: storing a separate sum over all pairs would cost as much as the product
         hidden = torch.baddbmm(content.flatten(0, 2), seen.flatten(0, 2).mT, from_filters.flatten(0, 2))
-        return support.project(tanh(hidden.view_as(content)), self.vector)
+        return support.project(tanh_(hidden.view_as(content)), self.vector)
 
     def _seen(self, previous: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q f k"]:
         """Convolves the previous weights with the filters."""
@@ -136,7 +136,7 @@ class CoverageAware(nn.Module):
             expected = torch.sigmoid((key * support.per_head(self.to_fertility)).sum(-1))
             covered = covered / support.at_key((self.fertility * expected.to(covered.dtype)).clamp(_LEAST_FERTILITY))
         of_coverage = covered.unsqueeze(-1) * self.from_coverage[:, None, None]
-        hidden = tanh(support.at_query(query) + support.at_key(key) + of_coverage)
+        hidden = tanh_(support.at_query(query) + support.at_key(key) + of_coverage)
         return support.project(hidden.to(query.dtype), self.vector)
 
 

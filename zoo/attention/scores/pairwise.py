@@ -36,7 +36,7 @@ from zoo.attention.checks import check_widths
 from zoo.attention.initialisation import glorot_
 from zoo.attention.kernels.precision import at_least_single
 from zoo.attention.kernels.products import linear
-from zoo.attention.kernels.tanh import tanh
+from zoo.attention.kernels.tanh import tanh_
 from zoo.attention.ranges import Count, NotNegative, Positive
 from zoo.attention.state import AttentionState
 from zoo.attention.supports.blocks import BlockSupport
@@ -115,7 +115,7 @@ class Additive(nn.Module):
     ) -> Float[Tensor, "..."]:
         check_widths(query, key)
         # s_ij = v · tanh(q_i + k_j)
-        hidden = tanh(support.at_query(query) + support.at_key(key))
+        hidden = tanh_(support.at_query(query) + support.at_key(key))
         return support.project(hidden, self.vector)
 
 
@@ -144,7 +144,7 @@ class NormalisedAdditive(Additive):
         state: AttentionState | None = None,
     ) -> Float[Tensor, "..."]:
         check_widths(query, key)
-        hidden = tanh(support.at_query(query + support.per_head(self.bias)) + support.at_key(key))
+        hidden = tanh_(support.at_query(query + support.per_head(self.bias)) + support.at_key(key))
         return support.project(hidden, (self.gain.unsqueeze(-1) * _direction(self.vector)).to(hidden.dtype))
 
 
@@ -207,7 +207,7 @@ class Concat(nn.Module):
     ) -> Float[Tensor, "..."]:
         of_query, _ = self.weight.chunk(2, -1)
         # s_ij = v · tanh(W_q q_i + W_k k_j); the key is W_k k_j already
-        hidden = tanh(support.at_query(_mapped(query, of_query)) + support.at_key(key))
+        hidden = tanh_(support.at_query(_mapped(query, of_query)) + support.at_key(key))
         return support.project(hidden, self.vector)
 
 
@@ -286,7 +286,7 @@ class PositionAware(nn.Module):
         distance = support.offsets(query, key).clamp(-self.reach, self.reach) + self.reach
         # s_ij = v · tanh(q_i + k_j + p_(j - i))
         head = torch.arange(len(self.position), device=query.device).view(-1, *[1] * (distance.dim() - 2))
-        hidden = tanh(support.at_query(query) + support.at_key(key) + self.position[head, distance])
+        hidden = tanh_(support.at_query(query) + support.at_key(key) + self.position[head, distance])
         return support.project(hidden, self.vector)
 
 
