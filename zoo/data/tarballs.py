@@ -1,17 +1,21 @@
-"""Files in .tar.gz archives, read one after another without unpacking the archive."""
+"""Files in .tar.gz archives, read one after another, or unpacked."""
 
 from __future__ import annotations
 
 import csv
 import tarfile
+import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO
 
 from zoo.data.download import expect
 from zoo.errors import DataError
+
+_LARGEST = 1 << 30
+"""Bytes of a file that is unpacked."""
 
 
 def opened_files(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
@@ -44,3 +48,44 @@ def damage_named(archive: Path) -> Iterator[None]:
     except (tarfile.TarError, EOFError, OSError, zlib.error, UnicodeDecodeError, csv.Error) as error:
         what = f"{archive}: the archive is damaged or cut short ({error})"
         raise DataError(f"{what}. Remove it, and it will be downloaded again.") from error
+
+
+def unpacked(archive: Path, inside: str, folder: Path) -> Path:
+    """Unpacks a folder of an archive, completely or not at all, unless it is there; returns it.
+
+    Args:
+        archive: The archive.
+        inside: The folder in it; "." for the whole archive.
+        folder: Where its content goes.
+
+    Raises:
+        DataError: The archive is damaged or lacks the folder, or the folder cannot be written.
+    """
+    if folder.is_dir():
+        return folder
+    below, count = PurePosixPath(inside), 0
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as parts:
+            made = Path(parts) / "content"
+            for name, content in _below(archive, below):
+                target = made / PurePosixPath(name).relative_to(below)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content)
+                count += 1
+            expect(count > 0, archive, f"it has no folder {inside}")
+            made.rename(folder)
+    except OSError as error:
+        if not folder.is_dir():  # otherwise another process was faster
+            what = f"{folder}: {archive.name} cannot be unpacked there ({error.strerror or error})"
+            raise DataError(f"{what}. Make room, or set paths.cache to another folder.") from error
+    return folder
+
+
+def _below(archive: Path, folder: PurePosixPath) -> Iterator[tuple[str, bytes]]:
+    """Yields the name and the content of each file in a folder of an archive."""
+    with damage_named(archive):
+        for name, content in contents(archive, _LARGEST):
+            path = PurePosixPath(name)
+            if path.is_relative_to(folder) and ".." not in path.parts and not path.is_absolute():
+                yield name, content

@@ -7,7 +7,7 @@ __getattr__, __all__ = exports(
     {
         "data.augmentation": ["Augmentation"],
         "data.features": ["Features"],
-        "data.sources": ["planted_tones"],
+        "data.sources": ["audio_manifest", "fsdd", "fsdd_strings", "librispeech", "planted_tones", "speech_commands"],
         "data.speech_data": ["SpeechData"],
         "nets.listen_attend_spell": ["ListenAttendSpell"],
         "nets.listeners": ["ConvolutionalListener", "PyramidalListener", "TransformerListener"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -15,16 +15,18 @@ from jaxtyping import Float64, Int
 from zoo.attention.ranges import Count
 from zoo.data.rows import Rows
 from zoo.data.splits import NONE, SPLITS, TRAIN
-from zoo.errors import ConfigError, DataError
+from zoo.errors import DataError, warn
 from zoo.tasks.batches import Batching, Examples
+from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import TaskData
 from zoo.tasks.generation.encoding import Encoder, learned_language
-from zoo.tasks.generation.language import Language
+from zoo.tasks.generation.language import SPECIALS, UNKNOWN, Language
 from zoo.tasks.speech.batch import Utterance, Utterances, Written
 from zoo.tasks.speech.data import corpus as corpora
 from zoo.tasks.speech.data.augmentation import Augmentation
 from zoo.tasks.speech.data.corpus import Corpus
 from zoo.tasks.speech.data.features import FEATURES, Features, Normalised, Scale
+from zoo.tasks.speech.data.files import Alphabet, Reading, read_recordings_at, seconds
 from zoo.text import TOKENISER, VOCABULARY, Tokens, new_tokeniser
 from zoo.text.kinds import Kind
 
@@ -36,10 +38,12 @@ class SpeechSource:
     """Where recordings come from.
 
     Args:
-        read: Reads them.
+        read: Reads them, given what features are.
+        reading: How files are read that the user gives to a trained model.
     """
 
-    read: Callable[[], Corpus]
+    read: Callable[[Features], Corpus]
+    reading: Reading = field(default_factory=Reading)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +84,12 @@ class SpeechData(TaskData):
         kept_features: Whether fine-tuning takes the features of its checkpoint, with their mean and deviation.
     """
 
+    input_options: ClassVar[Sequence[CommandOption]] = (
+        CommandOption(name="longest", kind=seconds, metavar="SECONDS", help="longest recording that is read"),
+    )
+    longest: float | None = None
+    """Seconds of the longest recording that `for_input` reads; None: as in training."""
+
     source: SpeechSource
 
     def __init__(
@@ -107,9 +117,10 @@ class SpeechData(TaskData):
         self.kept_features = kept_features
         self._kept: Normalised | None = None
         self._keeps_tokeniser = False
+        self.on_bad_row = source.reading.on_bad_row
 
     def read(self) -> Content:
-        corpus = self.source.read()
+        corpus = self._spelled(self.source.read(self.features))
         train = corpus.numbers("train")
         if self.trained is None and not self._keeps_tokeniser:
             self.tokeniser = self.tokeniser.fit(text for text in map(corpus.texts.__getitem__, train) if text)
@@ -123,7 +134,10 @@ class SpeechData(TaskData):
             if times is not None and corpus.times is not None:
                 times.append(times_of_tokens(corpus.times[number], tokens))
         language = self._language(encoder, corpus)
-        return Content(corpus, language, encoder.encoded(language), times, rows, normalised)
+        targets = encoder.encoded(language)
+        if self.trained is None:
+            _warn_of_unknown(corpus, targets, language)
+        return Content(corpus, language, targets, times, rows, normalised)
 
     def names(self, content: Content) -> Mapping[str, Sequence[str]]:
         return {"target_tokens": content.language.vocabulary.names}
@@ -154,8 +168,11 @@ class SpeechData(TaskData):
             self.features = self._kept.features
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> SpeechSource:
-        """The user's own recordings."""
-        raise ConfigError("recordings of files cannot be read yet")
+        """The user's own recordings: files, folders and tables."""
+        reading = replace(self.source.reading, on_bad_row=self.on_bad_row)
+        if self.longest is not None:
+            reading = replace(reading, limits=reading.limits._replace(longest=self.longest))
+        return SpeechSource(partial(read_recordings_at, paths, reading, _alphabet(state)), reading)
 
     def empty_hint(self, split: str) -> str:
         return "Give recordings with transcripts there"
@@ -175,6 +192,12 @@ class SpeechData(TaskData):
             max_tokens=self.max_frames,
             augment=_Augmented(encoded, self.augmentation) if is_augmented and self.augmentation else None,
         )
+
+    def _spelled(self, corpus: Corpus) -> Corpus:
+        """Returns the recordings with transcripts as the tokeniser writes them."""
+        if not self.tokeniser.state()["lower"]:
+            return corpus
+        return replace(corpus, texts=[None if text is None else text.lower() for text in corpus.texts])
 
     def _normalised(self, rows: corpora.Rows, train: Int[np.ndarray, " k"]) -> Normalised:
         width = rows[0].shape[1]
@@ -270,3 +293,23 @@ def times_of_tokens(times: Float64[np.ndarray, "c 2"], tokens: Tokens) -> Float6
 def _language(state: Mapping[str, Any]) -> Language:
     """The language of a checkpoint."""
     return Language.from_state(state["tokeniser"], state["target_tokens"])
+
+
+def _alphabet(state: Mapping[str, Any]) -> Alphabet:
+    """The characters that a trained model writes."""
+    tokeniser = state["tokeniser"]
+    letters = frozenset(state["target_tokens"][len(SPECIALS) :]) if tokeniser["kind"] == "characters" else None
+    return Alphabet(letters, tokeniser["lower"])
+
+
+def _warn_of_unknown(corpus: Corpus, targets: Rows, language: Language) -> None:
+    """Says of how many transcripts that are held out a part cannot be written, because training lacks it."""
+    found, examples = 0, set[str]()
+    for number in np.flatnonzero((corpus.splits != TRAIN) & (corpus.splits != NONE) & corpus.is_transcribed).tolist():
+        if UNKNOWN in targets[number]:
+            found += 1
+            names = language.tokeniser.encode(corpus.texts[number] or "").names
+            examples.update(name for name in names if name not in language.vocabulary)
+    if found:
+        shown = ", ".join(map(repr, sorted(examples)[:5]))
+        warn(f"{found:,} transcripts of val and test have what train lacks and no model can write, such as {shown}.")

@@ -1,0 +1,178 @@
+"""Files of sounds: any format of libsndfile at any rate, mixed down, or features as .npy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import soundfile
+from jaxtyping import Bool, Float32
+
+from zoo.data.splits import SPLITS
+
+GIVEN_ENDING = ".npy"
+ENDINGS = (".wav", ".flac", ".ogg", ".mp3", ".opus", ".aiff", ".aif", ".au", GIVEN_ENDING)
+"""Endings of the files that folders are searched for; a table may name files with others."""
+_SLOWEST, _FASTEST = 1000, 384_000
+_FULL = 0.999
+"""From this share of the largest value on a sample counts as full scale."""
+_CLIPPED = 3
+"""So many neighbouring samples of full scale are clipped."""
+_LATE = 0.05
+"""Seconds by which an end may be behind that of the recording, from rounding."""
+
+
+class Fault(NamedTuple):
+    """What is wrong with a recording, and how to mend it."""
+
+    what: str
+    remedy: str
+
+
+class SoundError(Exception):
+    """A recording that cannot be used."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(what)
+        self.fault = Fault(what, remedy)
+
+
+class Limits(NamedTuple):
+    """Shortest and longest recording, in seconds."""
+
+    shortest: float = 0.05
+    longest: float = 60.0
+
+    def check(self, seconds: float) -> None:
+        if seconds < self.shortest:
+            what = f"the recording has {seconds:.3g} s, and {self.shortest:g} are the fewest"
+            raise SoundError(what, "Give a longer one, or lower data.shortest_seconds.")
+        if seconds > self.longest:
+            what = f"the recording has {seconds:,.1f} s, and {self.longest:g} are the most"
+            raise SoundError(what, "Cut it into parts by columns start and end, or raise data.longest_seconds.")
+
+
+DEFAULT_LIMITS = Limits()
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A recording: a file, or a part of it.
+
+    Args:
+        path: The file.
+        start: Where it begins, in seconds. Default: where the file does.
+        end: Where it ends, in seconds. Default: where the file does.
+    """
+
+    path: Path
+    start: float | None = None
+    end: float | None = None
+
+
+class Sound(NamedTuple):
+    """What a file of sound holds."""
+
+    samples: Float32[np.ndarray, " n"]
+    rate: int
+    is_clipped: bool
+
+
+def read_sound(clip: Clip, limits: Limits) -> Sound:
+    """Reads a recording, all channels as one.
+
+    Raises:
+        SoundError: It cannot be used.
+    """
+    _check_file(clip.path)
+    try:
+        with soundfile.SoundFile(clip.path) as file:
+            rate, total = file.samplerate, file.frames
+            if not _SLOWEST <= rate <= _FASTEST:
+                what = f"its rate is {rate:,} samples a second, and {_SLOWEST:,} to {_FASTEST:,} can be read"
+                raise SoundError(what, "Mend the header of the file, or convert it.")
+            first, last = _part(clip, total, rate)
+            limits.check((last - first) / rate)
+            file.seek(first)
+            x = file.read(last - first, dtype="float32", always_2d=True)
+    except soundfile.LibsndfileError as error:
+        what = f"it cannot be decoded ({error.error_string.rstrip('.')})"
+        raise SoundError(what, "Convert it, for example to WAV or FLAC.") from error
+    except (OSError, RuntimeError) as error:  # soundfile raises RuntimeError when a file cannot be searched
+        raise SoundError(f"it cannot be read ({error})", "Check the file.") from error
+    limits.check(len(x) / rate)  # a header may promise more than there is
+    if not np.isfinite(x).all():
+        raise SoundError("it has samples that are not finite", "Make it anew.")
+    is_clipped = any(_has_clipped(np.abs(channel) >= _FULL) for channel in x.T)
+    return Sound(x.mean(1, dtype=np.float32), rate, is_clipped)
+
+
+def read_given(clip: Clip, limits: Limits, hop: float) -> Float32[np.ndarray, "t f"]:
+    """Reads features of a .npy file, a row for each frame.
+
+    Args:
+        clip: The file; start and end are in seconds too.
+        limits: Shortest and longest recording.
+        hop: Seconds from one frame to the next.
+
+    Raises:
+        SoundError: They cannot be used.
+    """
+    _check_file(clip.path)
+    remedy = "Save an array of numbers with a row for each frame: numpy.save(path, array)."
+    try:
+        x = np.load(clip.path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise SoundError(f"it is not a .npy file ({error})", remedy) from error
+    if x.ndim != 2 or x.dtype.kind not in "fiu" or not x.shape[1]:
+        raise SoundError(f"its array is {x.dtype} of shape {x.shape}", remedy)
+    first, last = _part(clip, len(x), 1 / hop)
+    limits.check((last - first) * hop)
+    found = np.array(x[first:last], dtype=np.float32)
+    if not np.isfinite(found).all():
+        bad = int(np.flatnonzero(~np.isfinite(found).all(1))[0])
+        raise SoundError(f"frame {bad + first} has a number that is not finite", "Make the features anew.")
+    return found
+
+
+def is_given(path: Path) -> bool:
+    """Returns True if a file has features instead of a sound."""
+    return path.suffix.lower() == GIVEN_ENDING
+
+
+def sounds_in(folder: Path) -> list[Path]:
+    """Returns the files of sounds in a folder and the folders in it, in alphabetical order."""
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
+
+
+def split_of(path: Path, folder: Path) -> str:
+    """Returns the split whose name the first folder of a path has, or ""."""
+    first = path.relative_to(folder).parts[0]
+    return first if first in SPLITS else ""
+
+
+def _check_file(path: Path) -> None:
+    if not path.is_file():
+        what = "does not exist" if not path.exists() else "is a folder" if path.is_dir() else "is a device or a pipe"
+        raise SoundError(f"the file {what}", "Check its name.")
+    if not path.stat().st_size:
+        raise SoundError("the file is empty", "Record it again, or leave it out.")
+
+
+def _part(clip: Clip, total: int, rate: float) -> tuple[int, int]:
+    """Returns the first of the samples of a clip, and the one after the last."""
+    seconds = total / rate
+    start, end = clip.start or 0.0, seconds if clip.end is None else clip.end
+    if total <= 0:
+        raise SoundError("the recording has no samples", "Record it again, or leave it out.")
+    if start < 0 or end <= start or end > seconds + _LATE:
+        what = f"the part from {start:g} to {end:g} s is not in the recording of {seconds:.3f} s"
+        raise SoundError(what, "Give start and end in seconds from the beginning of the file.")
+    return min(total, round(start * rate)), min(total, round(end * rate))
+
+
+def _has_clipped(is_full: Bool[np.ndarray, " n"]) -> bool:
+    count = len(is_full) - _CLIPPED + 1
+    return count > 0 and bool(np.logical_and.reduce([is_full[n : n + count] for n in range(_CLIPPED)]).any())
