@@ -264,7 +264,7 @@ def test_a_transcript_that_is_missing_from_a_folder(tmp_path: Path) -> None:
     (tmp_path / "3.txt").write_text(" \n")
     assert "3.txt: the transcript is empty" in refused(own(tmp_path, table=None, folder=str(tmp_path)))
     (tmp_path / "3.txt").write_bytes(b"\xfc")
-    assert "3.txt: byte 0xfc is not UTF-8" in refused(own(tmp_path, table=None, folder=str(tmp_path)))
+    assert "3.txt, line 1: byte 0xfc is not UTF-8" in refused(own(tmp_path, table=None, folder=str(tmp_path)))
 
 
 def test_places_without_recordings(tmp_path: Path) -> None:

@@ -273,12 +273,14 @@ def _of_file(path: Path, id: str, split: int, found: _Entries, *, is_input: bool
 def _transcript(path: Path, refuse: Callable[[str, str], RowError]) -> str:
     if path.stat().st_size > _LONGEST_TEXT:
         raise refuse(f"the transcript has more than {_LONGEST_TEXT:,} bytes", "Write what is said in this recording.")
-    lines = []
-    for _, line in read_lines(path):
-        if isinstance(line, LineFault):
-            raise refuse(line.what, line.remedy)
-        lines.append(line)
-    text = plain(" ".join(lines))
+    try:
+        lines = [line for _, line in read_lines(path)]
+    except DataError as error:  # which names the line that is not UTF-8
+        raise RowError(f"{error} {skip_hint()}") from error
+    bad = next((line for line in lines if isinstance(line, LineFault)), None)
+    if bad is not None:
+        raise refuse(bad.what, bad.remedy)
+    text = plain(" ".join(map(str, lines)))
     if not text:
         raise refuse("the transcript is empty", "Write what is said.")
     if "\0" in text:
