@@ -1,0 +1,66 @@
+"""Attention finds what the words of generated scenes speak of; a mean over the picture does not say it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from zoo.attention import Additive, AttendFactory, Constant, Softmax, Uniform
+from zoo.tasks.captioning import CaptionData, PlainCNN, ShowAttendTell, planted_scenes
+from zoo.tasks.captioning.batch import Pictures
+from zoo.tasks.generation import Bahdanau
+from zoo.tasks.generation.alignment import read_again
+from zoo.tasks.generation.language import END
+
+
+def trained(data: CaptionData, attend: AttendFactory, epochs: int) -> ShowAttendTell:
+    torch.default_generator.manual_seed(0)
+    net = ShowAttendTell(
+        **data.sizes(),
+        attend=attend,
+        encoder=partial(PlainCNN, channels=[16, 32], dim=48),
+        decoder=partial(Bahdanau, dim=32, hidden=64, compared=48, cell="lstm", readout="tanh", selector=True),
+    )
+    optimizer = torch.optim.Adam(net.parameters(), 0.003)
+    loader = data.train_dataloader()
+    for _ in range(epochs):
+        for batch in loader:
+            is_real = batch.targets.is_real
+            features = net.features(batch.source, batch.targets.read)
+            optimizer.zero_grad()
+            F.cross_entropy(net.head(features[is_real]), batch.targets.tokens[is_real]).backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            optimizer.step()
+    return net.eval()
+
+
+def content_words(net: Any, batch: Pictures) -> tuple[float, float]:
+    """How many of them are right, and how often the heaviest weight lies on what they speak of."""
+    assert batch.targets is not None
+    gold = batch.gold_cells(net.encoder.grid)
+    assert gold is not None
+    speaks = gold.any(2)
+    with torch.no_grad():
+        right = net.whole(batch.source, batch.targets.read).argmax(2) == batch.targets.tokens
+    weights = read_again(net, batch.source, [[*text, END] for text in batch.targets.texts()]).weights
+    assert weights is not None
+    pointed = gold.gather(2, weights.argmax(2, keepdim=True)).squeeze(2)
+    return right[speaks].float().mean().item(), pointed[speaks].float().mean().item()
+
+
+@pytest.mark.slow
+def test_attention_finds_what_words_speak_of_and_a_mean_does_not() -> None:
+    data = planted_scenes(
+        pictures=3000, held_out=200, least=2, most=3, max_epochs=1, batch_size=32, eval_batch_size=400
+    )
+    (test,) = data.loader("test")
+    right, pointing = content_words(trained(data, AttendFactory(score=Additive, normalise=Softmax), epochs=6), test)
+    control, _ = content_words(trained(data, AttendFactory(score=Constant, normalise=Uniform), epochs=6), test)
+    assert right >= 0.8
+    assert pointing >= 0.8
+    assert control <= right - 0.2
