@@ -6,9 +6,34 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from zoo.attention import CoAttention, TwoWayAttention, record, sites
+from zoo.attention import (
+    Additive,
+    AlternatingCoAttention,
+    AttendFactory,
+    AttentionFlow,
+    CoAttention,
+    Constant,
+    Softmax,
+    TwoWayAttention,
+    Uniform,
+    record,
+    sites,
+)
 
-KINDS = {"parallel": lambda: CoAttention(dim=4, hidden=5), "two-way": lambda: TwoWayAttention(dim=4)}
+KINDS = {
+    "parallel": lambda **how: CoAttention(dim=4, hidden=5, **how),
+    "alternating": lambda **how: AlternatingCoAttention(dim=4, hidden=5, **how),
+    "two-way": lambda **how: TwoWayAttention(dim=4, **how),
+    "flow": lambda **how: AttentionFlow(dim=4, **how),
+}
+RESULTS = {"parallel": 2, "alternating": 2, "two-way": 2, "flow": 1}
+BY_POSITION = ("two-way", "flow")
+SITES = {
+    "parallel": ["first", "second", "affinity"],
+    "alternating": ["alone", "first", "second"],
+    "two-way": ["first", "second"],
+    "flow": ["first", "second"],
+}
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -44,7 +69,56 @@ def two_way(net: TwoWayAttention, first: Tensor, second: Tensor) -> tuple[Tensor
     return rows @ second, columns @ first, rows, columns
 
 
-REFERENCES = {"parallel": parallel, "two-way": two_way}
+def alternating(net: AlternatingCoAttention, first: Tensor, second: Tensor) -> tuple[Tensor, ...]:
+    """Lu et al. 2016, eq. 6, one position after another: q = A(Q; 0), v' = A(V; q), q' = A(Q; v')."""
+
+    def step(name: str, x: Tensor, guide: Tensor | None) -> tuple[Tensor, Tensor]:
+        part = net.light[name]
+        of_guide = 0.0 if guide is None else part.guide.weight @ guide
+        scores = [part.query @ torch.tanh(part.project.weight @ each + of_guide) for each in x]
+        weights = softmax(torch.stack(scores)) if len(x) else x.new_zeros(0)
+        return sum((w * each for w, each in zip(weights, x, strict=True)), torch.zeros(4, dtype=x.dtype)), weights
+
+    alone, weights = step("alone", second, None)
+    read_first, of_first = step("first", first, alone)
+    read_second, of_second = step("second", second, read_first)
+    return read_first, read_second, weights, of_first, of_second
+
+
+def flow(net: AttentionFlow, first: Tensor, second: Tensor) -> tuple[Tensor, ...]:
+    """Seo et al. 2017, eq. 1-3, with the vector of 3d numbers for every pair: G, then weights."""
+    scores = torch.stack(
+        [torch.stack([net.of_pair.flatten() @ torch.cat([h, u, h * u]) for u in second]) for h in first]
+    )
+    rows = torch.stack([softmax(row) for row in scores])
+    over = softmax(torch.stack([row.max() for row in scores]))
+    read, whole = rows @ second, over @ first
+    return torch.stack([torch.cat([h, u, h * u, h * whole]) for h, u in zip(first, read, strict=True)]), rows, over
+
+
+REFERENCES = {"parallel": parallel, "alternating": alternating, "two-way": two_way, "flow": flow}
+
+
+def results(kind: str, net: nn.Module, *inputs: Tensor) -> tuple[Tensor, ...]:
+    found = net(*inputs)
+    return (found,) if kind == "flow" else found
+
+
+def without_other(kind: str, net: nn.Module, sides: list[Tensor]) -> list[Tensor]:
+    """What is found where a side is empty."""
+    if kind == "alternating":
+        return list(alternating(net, *sides)[:2])
+    if kind == "two-way":
+        return [torch.zeros_like(side) for side in sides]
+    first, second = sides
+    if kind == "flow":  # without a question the scores are equal, and the paragraph is averaged
+        whole = first.mean(0, keepdim=True) if len(first) else first.new_zeros(1, 4)
+        nothing = torch.zeros_like(first)
+        return [torch.cat([first, nothing, nothing, first * whole], 1)]
+    expected = []  # what is there is read without the other's light
+    for x, project, query in ((first, net.of_first, net.query_first), (second, net.of_second, net.query_second)):
+        expected.append(softmax(torch.tanh(project(x)) @ query) @ x)
+    return expected
 
 
 @every_kind
@@ -52,46 +126,38 @@ def test_formula_without_masks(kind: str) -> None:
     net, (first, second, _, _) = drawn(kind)
     leaves = [first.requires_grad_(), second.requires_grad_(), *net.parameters()]
     with record(net) as maps:
-        found = net(first, second)
+        found = results(kind, net, first, second)
     examples = [REFERENCES[kind](net, *each) for each in zip(first, second, strict=True)]
     expected = [torch.stack(each) for each in zip(*examples, strict=True)]
+    of_sites = expected[RESULTS[kind] :]
     for one, other in zip(found, expected, strict=False):
         torch.testing.assert_close(one, other, rtol=0.0, atol=1e-12)
-    for site, weights in zip(("first", "second"), expected[2:], strict=True):
+    for site, weights in zip([name for name in SITES[kind] if name != "affinity"], of_sites, strict=True):
         torch.testing.assert_close(maps[site].weights.view(weights.shape), weights.detach(), rtol=0.0, atol=1e-12)
         assert maps[site].axes == ("batch", "head", "query", "key")
-    gradients = [torch.autograd.grad(sum(x.square().sum() for x in each[:2]), leaves) for each in (found, expected)]
+    kept = RESULTS[kind]
+    gradients = [torch.autograd.grad(sum(x.square().sum() for x in each[:kept]), leaves) for each in (found, expected)]
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other, rtol=0.0, atol=1e-12)
-    single = net.float()(first.float(), second.float())
+    single = results(kind, net.float(), first.float(), second.float())
     for one, other in zip(single, expected, strict=False):
         torch.testing.assert_close(one.double(), other, rtol=0.0, atol=1e-5)
 
 
 @every_kind
 def test_masks_are_shorter_inputs(kind: str) -> None:
-    """Padding on either side, junk in it included, is the same as leaving it out; an empty side gives zeros."""
+    """Padding on either side, junk in it included, is the same as leaving it out; an empty side is defined."""
     net, (first, second, first_mask, second_mask) = drawn(kind)
     junk = [torch.where(m.unsqueeze(-1), x, torch.nan) for x, m in ((first, first_mask), (second, second_mask))]
     leaves = [x.requires_grad_() for x in junk]
-    found = net(*leaves, first_mask, second_mask)
+    found = results(kind, net, *leaves, first_mask, second_mask)
     for number in range(4):
         sides = [x[number][m[number]] for x, m in ((first, first_mask), (second, second_mask))]
-        if all(len(side) for side in sides):
-            expected = REFERENCES[kind](net, *sides)
-        elif kind == "two-way":
-            expected = [torch.zeros_like(side) for side in sides]
-        else:  # what is there is read without the other's light
-            expected = [torch.zeros(4, dtype=torch.float64)] * 2
-            for side, (x, project, query) in enumerate(
-                ((sides[0], net.of_first, net.query_first), (sides[1], net.of_second, net.query_second))
-            ):
-                if len(x):
-                    expected[side] = softmax(torch.tanh(project(x)) @ query) @ x
+        expected = REFERENCES[kind](net, *sides) if all(map(len, sides)) else without_other(kind, net, sides)
         for one, other, mask in zip(found, expected, (first_mask, second_mask), strict=False):
-            of_example = one[number][mask[number]] if kind == "two-way" else one[number]
+            of_example = one[number][mask[number]] if kind in BY_POSITION else one[number]
             torch.testing.assert_close(of_example, other, rtol=0.0, atol=1e-12)
-            assert kind != "two-way" or not one[number][~mask[number]].any()
+            assert kind not in BY_POSITION or not one[number][~mask[number]].any()
     sum(x.square().sum() for x in found).backward()
     for leaf, mask in zip(leaves, (first_mask, second_mask), strict=True):
         assert leaf.grad.isfinite().all()
@@ -104,9 +170,11 @@ def test_masks_are_shorter_inputs(kind: str) -> None:
 def test_lengths(kind: str, lengths: tuple[int, int]) -> None:
     net, _ = drawn(kind)
     sides = [torch.randn(2, length, 4, dtype=torch.float64) for length in lengths]
-    for found, mine, other in zip(net(*sides), sides, sides[::-1], strict=True):
+    for found, mine, other in zip(results(kind, net, *sides), sides, sides[::-1], strict=False):
         assert found.isfinite().all()
-        if kind == "two-way":
+        if kind == "flow":
+            assert found.shape == (2, lengths[0], 16)
+        elif kind == "two-way":
             assert found.shape == mine.shape
             assert found.any() == (mine.numel() * other.numel() > 0)
         else:
@@ -115,8 +183,49 @@ def test_lengths(kind: str, lengths: tuple[int, int]) -> None:
 
 
 @every_kind
-def test_two_sites(kind: str) -> None:
-    assert list(sites(drawn(kind)[0])) == ["first", "second"]
+def test_sites(kind: str) -> None:
+    assert list(sites(drawn(kind)[0])) == SITES[kind]
+
+
+@every_kind
+def test_any_mechanism(kind: str) -> None:
+    """A factory makes the sites. One that compares nothing averages, has no parameters and is recorded."""
+    _, (first, second, first_mask, second_mask) = drawn(kind)
+    net = KINDS[kind](attend=AttendFactory(score=Constant, normalise=Uniform)).double()
+    assert not list(net.parameters())
+    with record(net) as maps:
+        found = results(kind, net, first, second, first_mask, second_mask)
+    assert list(maps) == [name for name in SITES[kind] if name != "affinity"]
+    for number in (0, 3):
+        sides = [x[number][m[number]] for x, m in ((first, first_mask), (second, second_mask))]
+        means = [side.mean(0) for side in sides]
+        if kind == "flow":
+            read = means[1].expand_as(sides[0])
+            expected = [torch.cat([sides[0], read, sides[0] * read, sides[0] * means[0]], 1)]
+        else:
+            expected = [means[1].expand_as(sides[0]), means[0].expand_as(sides[1])] if kind == "two-way" else means
+        for one, other, mask in zip(found, expected, (first_mask, second_mask), strict=False):
+            of_example = one[number][mask[number]] if kind in BY_POSITION else one[number]
+            torch.testing.assert_close(of_example, other, rtol=0.0, atol=1e-12)
+    additive = KINDS[kind](attend=AttendFactory(score=Additive, normalise=Softmax)).double()
+    sum(x.square().sum() for x in results(kind, additive, first, second, first_mask, second_mask)).backward()
+    assert all(parameter.grad.any() for parameter in additive.parameters())
+
+
+def test_affinity_is_recorded_with_its_gradient() -> None:
+    net, (first, second, first_mask, second_mask) = drawn("parallel")
+    with record(net, layers=["affinity"], grad=True) as maps:
+        out = net(first, second, first_mask, second_mask)
+    affinity = maps["affinity"]
+    assert affinity.axes == ("batch", "second", "first")
+    for number, found in enumerate(affinity.weights.detach()):
+        for j, row in enumerate(found):
+            for i, one in enumerate(row):
+                there = first_mask[number, i] and second_mask[number, j]
+                expected = torch.tanh(first[number, i] @ (net.affinity.weight.detach() @ second[number, j])) * there
+                torch.testing.assert_close(one, expected, rtol=0.0, atol=1e-12)
+    (gradient,) = torch.autograd.grad(out[0].square().sum(), affinity.weights)
+    assert gradient.any()
 
 
 def test_the_directions_mirror_each_other() -> None:

@@ -1,7 +1,7 @@
 """The attention core: every mechanism, `Attend` and `MultiHead` to combine them, and `record` to observe them."""
 
 from zoo.attention.attend import Attend, Normaliser, Score
-from zoo.attention.coattention import CoAttention, TwoWayAttention
+from zoo.attention.coattention import Affinity, AlternatingCoAttention, AttentionFlow, CoAttention, TwoWayAttention
 from zoo.attention.dropout import DropWeights, KeyDropout, RenormalisedDropout, dropout
 from zoo.attention.factories import AttendFactory, SiteFactory
 from zoo.attention.gates import CBAM, ChannelGate, EfficientChannel, SpatialGate, SqueezeExcitation, efficient_kernel
@@ -73,11 +73,14 @@ __all__ = [
     "ALiBi",
     "ActivationUnit",
     "Additive",
+    "Affinity",
     "Aligned",
+    "AlternatingCoAttention",
     "Amount",
     "Attend",
     "AttendFactory",
     "Attended",
+    "AttentionFlow",
     "AttentionFree",
     "AttentionFreeSimple",
     "AttentionMap",
