@@ -64,6 +64,10 @@ def predict(options: argparse.Namespace) -> None:
     """Writes the predictions as CSV or JSONL, in the order of the input."""
     module = _module(options)
     how = given(options, module.predict_options)
+    arriving = module.arriving(**how)
+    if arriving is not None:
+        _predict_arriving(arriving, options)
+        return
     answer = module.predictor(**how)
     if options.input == [_STANDARD_INPUT]:
         rows = _rows_of_lines(answer, module, options)
@@ -120,6 +124,15 @@ def _written(path: Path) -> Iterator[TextIO]:
         if Path(str(error.filename)) not in (path, *path.parents):
             raise
         raise ConfigError(f"--out={path}: {error.filename} cannot be written ({error.strerror})") from error
+
+
+def _predict_arriving(rows: Iterator[dict[str, Any]], options: argparse.Namespace) -> None:
+    """Writes each row as soon as it is known."""
+    if options.input:
+        raise ConfigError("an option names the input already: leave out the files")
+    as_json = options.out is not None and options.out.suffix == ".jsonl"
+    with nullcontext(shown(sys.stdout)) if options.out is None else _written(options.out) as file:
+        _write_rows(file, rows, as_json=as_json, at_once=True)
 
 
 def _opened(options: argparse.Namespace) -> tuple[Task, TaskData]:
@@ -198,7 +211,7 @@ def _answers(answer: Callable[[Any], dict[str, list[Any]]], batches: Iterable[An
         yield answer(batch)
 
 
-def _write_rows(file: TextIO, rows: Iterator[dict[str, Any]], *, as_json: bool = False) -> int:
+def _write_rows(file: TextIO, rows: Iterator[dict[str, Any]], *, as_json: bool = False, at_once: bool = False) -> int:
     """Writes rows as CSV, or as JSON, a line each; returns their number."""
     writer, count = csv.writer(file, lineterminator="\n"), 0
     for row in rows:
@@ -209,6 +222,8 @@ def _write_rows(file: TextIO, rows: Iterator[dict[str, Any]], *, as_json: bool =
             if not count:
                 writer.writerow(row)
             writer.writerow(f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row.values())
+        if at_once:
+            file.flush()
         count += 1
     return count
 

@@ -157,6 +157,17 @@ class Task(pl.LightningModule, ABC):
         """
         return self.predict_step
 
+    def arriving(self, **how: Any) -> Iterator[dict[str, Any]] | None:
+        """Returns the rows that `zoo predict` writes of an input that is still arriving, each as soon as it is known.
+
+        Args:
+            how: The options that were given, as for `predictor`.
+
+        Returns:
+            The rows, or None if no option names such an input.
+        """
+        return None
+
     def beside(self, rows: Iterator[dict[str, Any]], **how: Any) -> Iterator[dict[str, Any]]:
         """Passes on the rows that `zoo predict` writes, in the order of the input, and may write files beside them.
 

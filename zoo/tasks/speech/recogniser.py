@@ -27,6 +27,7 @@ from zoo.tasks.speech.answers import TIME_OPTIONS, answers, beside
 from zoo.tasks.speech.figures import Figures
 from zoo.tasks.speech.nets.ctc import JointDecoder, needed, places_of
 from zoo.tasks.speech.nets.rows import shortened
+from zoo.tasks.speech.streaming import STREAM, streamed
 from zoo.text import CER, WER
 from zoo.training import ranks
 from zoo.training.optimisation import Optimisation
@@ -140,7 +141,11 @@ class Recogniser(WritingTask):
         found: Tensor | None = batch.gold_places(self.stride, self.places(batch).shape[1])
         return found
 
-    predict_options = (*WRITING_OPTIONS, *TIME_OPTIONS)
+    predict_options = (*WRITING_OPTIONS, *TIME_OPTIONS, STREAM)
+
+    def arriving(self, stream: str | None = None, **others: Any) -> Iterator[dict[str, Any]] | None:
+        """`zoo predict --stream`: the tokens of a recording while it arrives."""
+        return None if stream is None else streamed(self, stream, others)
 
     def predictor(
         self, *, times: bool = False, times_out: Path | None = None, **how: Any

@@ -24,10 +24,15 @@ def resampled(
         wanted: Samples per second of the result.
         speed: Factor by which the result is played faster, with a higher pitch (Ko et al. 2015).
     """
-    ratio = (Fraction(rate).limit_denominator(_MOST) * Fraction(speed).limit_denominator(_MOST)) / Fraction(wanted)
-    ratio = ratio.limit_denominator(_MOST)
+    ratio = ratio_of(rate, wanted, speed)
     if ratio == 1:
         return samples
     with torch.no_grad():
         found = torchaudio.functional.resample(torch.from_numpy(samples), ratio.numerator, ratio.denominator)
     return np.asarray(found.numpy())
+
+
+def ratio_of(rate: float, wanted: float, speed: float = 1.0) -> Fraction:
+    """Returns how many samples become one."""
+    ratio = (Fraction(rate).limit_denominator(_MOST) * Fraction(speed).limit_denominator(_MOST)) / Fraction(wanted)
+    return ratio.limit_denominator(_MOST)

@@ -1,0 +1,125 @@
+"""`zoo predict CKPT --stream`: rows as the sound arrives, and the text that is said at the end."""
+
+from __future__ import annotations
+
+import csv
+import io
+from argparse import Namespace
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from streaming_cases import MONOTONIC
+from torch import nn
+
+from zoo.commandline import commands
+from zoo.decoding import BeamSearch, Constraints
+from zoo.errors import CheckpointError, ConfigError, DataError
+from zoo.tasks.generation import Bahdanau
+from zoo.tasks.generation.language import Language
+from zoo.tasks.generation.writing import Longest
+from zoo.tasks.speech import Features, ListenAttendSpell, PyramidalListener, Recogniser
+from zoo.tasks.speech.batch import Frames
+from zoo.tasks.speech.data.features import Normalised, Scale
+from zoo.tasks.speech.data.resampling import resampled
+from zoo.text import Characters
+from zoo.training import Optimisation
+
+MELS = 8
+
+
+def language() -> Language:
+    return Language.learned(Characters(), Counter("abcd "))
+
+
+def module(normalise: Any = "global", **options: Any) -> Recogniser:
+    of = language()
+    features = Features(mels=MELS, normalise=normalise)
+    scale = Scale(np.full(MELS, -5, np.float32), np.full(MELS, 2, np.float32)) if normalise == "global" else None
+    net = partial(
+        ListenAttendSpell,
+        attend=MONOTONIC,
+        listener=partial(PyramidalListener, hidden=5, joined=(2, 2), bidirectional=False),
+        decoder=partial(Bahdanau, dim=4, hidden=6, compared=6),
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        made = Recogniser(
+            net=net,
+            optimisation=Optimisation(optimizer=torch.optim.Adam),
+            features=MELS,
+            tokens=len(of),
+            search=BeamSearch(width=1, constraints=Constraints(shortest=6)),
+            longest=Longest(factor=0.2, constant=4),
+            **options,
+        )
+        for name, parameter in made.named_parameters():
+            nn.init.constant_(parameter, -2.0) if name.endswith("offset") else nn.init.normal_(parameter, std=0.6)
+    state = {"target_tokens": of.vocabulary.names, "tokeniser": of.tokeniser.state()}
+    made.about = {"path": "x.ckpt", "data": {**state, "features": Normalised(features, MELS, scale).state()}}
+    return made.eval()
+
+
+def recording(path: Path, seconds: float = 0.9, rate: int = 16000) -> str:
+    count = round(seconds * rate)
+    x = np.random.default_rng(0).normal(scale=0.1, size=count) * np.linspace(0.1, 1, count)
+    soundfile.write(path, x, rate)
+    return str(path)
+
+
+def predicted(monkeypatch: pytest.MonkeyPatch, made: Recogniser, **options: Any) -> None:
+    monkeypatch.setattr(commands, "_module", lambda _: made)
+    commands.predict(Namespace(**{"input": None, "out": None, **options}))
+
+
+def test_rows_are_the_text_of_the_whole(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, path = module(), recording(tmp_path / "x.wav")
+    predicted(monkeypatch, made, stream=path)
+    out, err = capsys.readouterr()
+    rows = list(csv.DictReader(io.StringIO(out)))
+    normalised = Normalised.from_state(made.about["data"]["features"])
+    samples, rate = soundfile.read(path, dtype="float32")
+    x = normalised(normalised.features.of(resampled(samples, rate, 8000)))
+    source = Frames(torch.from_numpy(x).unsqueeze(0), torch.tensor([len(x)]))
+    [[expected]] = made.writing(made.net, source, ["x"])
+    assert [row["token"] for row in rows] == language().pieces(expected.tokens)
+    assert len(rows) >= 6
+    for row in rows:
+        assert float(row["time"]) <= float(row["heard"]) <= 0.9
+        assert int(row["frames_waited"]) == pytest.approx((float(row["heard"]) - float(row["time"])) * 100, abs=0.1)
+    assert err.startswith(f"{language().text(expected.tokens)!r}: a token waited ")
+    predicted(monkeypatch, made, stream=path, out=tmp_path / "rows.csv")
+    assert (tmp_path / "rows.csv").read_text() == out
+
+
+@pytest.mark.parametrize(
+    ("options", "given", "reason"),
+    [
+        ({"normalise": "utterance"}, {}, "normalised over the whole recording: train with data.features.normalise=glo"),
+        ({}, {"beam": 5}, "--stream writes the most probable token at once and for good: leave out --beam"),
+        ({"ctc": 0.3, "joint": 0.2}, {}, "a joint search needs the whole recording"),
+        ({}, {"input": [Path("x.csv")]}, "leave out the files"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: dict[str, Any], given: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        predicted(monkeypatch, module(**options), stream=recording(tmp_path / "x.wav"), **given)
+
+
+def test_a_recording_without_a_frame_and_a_damaged_checkpoint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = recording(tmp_path / "short.wav", seconds=0.004)
+    with pytest.raises(DataError, match=r"short\.wav: the recording is shorter than a frame, 0\.01 s"):
+        predicted(monkeypatch, module(), stream=path)
+    damaged = module()
+    damaged.about["data"]["features"] = {}
+    with pytest.raises(CheckpointError, match=r"x\.ckpt is not a sound checkpoint"):
+        predicted(monkeypatch, damaged, stream=path)
