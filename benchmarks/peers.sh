@@ -9,6 +9,7 @@ pip install -e ".[bench]" "tqdm" "networkx" "requests"
 pip install --no-deps "dgl==1.1.3"
 # their newest wheels ask for older libraries; these are all that their networks and searches import
 pip install --no-deps "joeynmt==2.3.0" "OpenNMT-py==3.5.1"
+pip install --no-deps "speechbrain==1.1.2" "hyperpyyaml==1.2.3" "ruamel.yaml<0.19"
 pip install sacremoses sentencepiece subword-nmt configargparse pyonmttok "importlib_metadata<9" wrapt
 if [ -n "$recbole" ]; then
     python -m venv "$recbole"

@@ -21,7 +21,6 @@ process, and, for our networks, time and memory by the length of the targets wit
 from __future__ import annotations
 
 import argparse
-import statistics
 import subprocess
 import sys
 import time
@@ -29,12 +28,12 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from math import log
 from pathlib import Path
 from typing import Any
 
 import torch
 from filing import command, file
+from measuring import exponent, interleaved, peak_of, ratios
 from nmt_peers import EPSILON, Joey, OpenNMT, Torch, comparable
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -93,7 +92,7 @@ def main() -> None:
     groups = _groups(sizes)
     if options.peak:
         group, side, length = options.peak
-        print(_peak(groups[group].makers[side](), _drawn(sizes, int(length))))
+        print(peak_of(_training(groups[group].makers[side](), _drawn(sizes, int(length)))))
         return
     clock = time.perf_counter if options.clock == "wall" else time.process_time
     result: dict[str, Any] = {"groups": {}, "by_length": {}}
@@ -195,12 +194,12 @@ def _compared(name: str, group: Group, sizes: Sizes, repeats: int, clock: Callab
         found[f"{search}_same"] = shares = _same_texts({side: runs[side]() for side in same})
         if min(shares.values()) < LEAST_SAME:
             raise SystemExit(f"{name}: the sides do not write the same by {search} search: {shares}")
-        milliseconds = _interleaved(runs, max(3, repeats // 3), clock)
+        milliseconds = interleaved(runs, max(3, repeats // 3), clock)
         found[f"{search}_per_second"] = {side: round(sizes.pairs * 1e3 / ms, 1) for side, ms in milliseconds.items()}
-        found[f"{search}_ratio"] = _ratios(milliseconds)
+        found[f"{search}_ratio"] = ratios(milliseconds, OURS)
     runs = {side: _training(net, batch) for side, net in nets.items()}
-    found["step_ms"] = _interleaved(runs, repeats, clock)
-    found["ratio"] = _ratios(found["step_ms"])
+    found["step_ms"] = interleaved(runs, repeats, clock)
+    found["ratio"] = ratios(found["step_ms"], OURS)
     found["peak_mib"] = {side: _peak_of_process(name, side, sizes.length) for side in nets}
     return found
 
@@ -209,17 +208,17 @@ def _by_length(name: str, group: Group, sizes: Sizes, repeats: int, clock: Calla
     """Measures our training steps and greedy search by the length of the targets; sources stay as they are."""
     net = group.makers[OURS]()
     batches = {length: _drawn(sizes, length) for length in LENGTHS}
-    steps = _interleaved(
+    steps = interleaved(
         {length: _training(net, batch) for length, batch in batches.items()}, max(3, repeats // 5), clock
     )
     found = {
         "step_ms": steps,
-        "greedy_ms": _interleaved(
+        "greedy_ms": interleaved(
             {length: partial(_texts, net.eval(), batch[0], length, 1) for length, batch in batches.items()}, 3, clock
         ),
         "peak_mib": {length: _peak_of_process(name, OURS, length) for length in LENGTHS},
     }
-    return found | {"exponents": {what: _exponent(by) for what, by in found.items()}}
+    return found | {"exponents": {what: exponent(by) for what, by in found.items()}}
 
 
 def _same_texts(texts: dict[str, list[list[int]]]) -> dict[str, float]:
@@ -227,12 +226,6 @@ def _same_texts(texts: dict[str, list[list[int]]]) -> dict[str, float]:
     first, *others = texts
     pairs = {side: list(zip(texts[first], texts[side], strict=True)) for side in others}
     return {side: sum(one == other for one, other in each) / len(each) for side, each in pairs.items()}
-
-
-def _exponent(by: dict[Any, float]) -> float:
-    """Fits c n^x by least squares of the logarithms, and returns x."""
-    x, y = ([log(each) for each in values] for values in (by.keys(), by.values()))
-    return round(statistics.linear_regression(x, y).slope, 2)
 
 
 @torch.no_grad()
@@ -280,42 +273,10 @@ def _training(net: nn.Module, batch: tuple[Source, Targets]) -> Callable[[], Non
     return run
 
 
-def _interleaved(runs: dict[Any, Callable[[], Any]], repeats: int, clock: Callable[[], float]) -> dict[Any, float]:
-    """Returns median milliseconds; the sides take turns, so that other load on the machine affects them alike."""
-    times: dict[Any, list[float]] = {name: [] for name in runs}
-    for turn in range(-1, repeats):
-        for name, run in runs.items():
-            started = clock()
-            run()
-            if turn >= 0:
-                times[name].append((clock() - started) * 1e3)
-    return {name: round(statistics.median(each), 1) for name, each in times.items()}
-
-
-def _ratios(milliseconds: dict[str, float]) -> dict[str, float]:
-    return {name: round(each / milliseconds[OURS], 2) for name, each in milliseconds.items() if name != OURS}
-
-
 def _peak_of_process(group: str, side: str, length: int) -> float:
     asked = ["--peak", group, side, str(length)]
     ran = subprocess.run([sys.executable, *sys.argv, *asked], capture_output=True, text=True, check=True)
     return float(ran.stdout.split()[-1])
-
-
-def _peak(net: nn.Module, batch: tuple[Source, Targets]) -> float:
-    """Returns the MiB that training adds to the memory of a process that already holds network and batch."""
-    run = _training(net, batch)
-    Path("/proc/self/clear_refs").write_text("5")  # reset the recorded peak (Linux)
-    before = _memory("VmRSS")
-    for _ in range(3):
-        run()
-    return round((_memory("VmHWM") - before) / 1024, 1)
-
-
-def _memory(what: str) -> int:
-    """Returns a memory figure of this process in KiB, as reported by the kernel."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(what))
 
 
 def _show(name: str, found: dict[str, Any]) -> None:
