@@ -407,3 +407,14 @@ def test_configuration(name: str, kind: Callable[..., nn.Module]) -> None:
 def test_every_score_has_its_case() -> None:
     kinds = {type(make(4, 2)) for make in SEQUENCE_SCORES.values()}
     assert {General, Cosine, Concat, PositionAware, Additive, Dot, ScaledDot} <= kinds
+
+
+def test_bounded_scores_may_begin_large() -> None:
+    """Raffel et al. 2017, section 2.4: g begins at 1/sqrt(d), and bounds the scores by g sqrt(d)."""
+    query, key = (20 * torch.randn(2, 2, 5, 16, generator=torch.Generator().manual_seed(n)) for n in (0, 1))
+    for gain, bound in ((None, 1.0), (3.0, 12.0)):
+        score = NormalisedAdditive(dim=16, heads=2, gain=gain)
+        found = score(query, key, DenseSupport(), None)
+        assert bound / 4 < found.abs().max() <= bound
+    with pytest.raises(ValueError, match="gain must be above 0"):
+        NormalisedAdditive(dim=16, heads=2, gain=0.0)

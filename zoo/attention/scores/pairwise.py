@@ -128,12 +128,16 @@ class NormalisedAdditive(Additive):
 
     Args:
         dim: Width of one head.
-        heads: Number of heads, each with its own g, which begins at 1/sqrt(d).
+        heads: Number of heads, each with its own g.
+        gain: The g that training begins with. Default: 1/sqrt(d), as in the paper, whose trainings are long: one number
+            grows slowly, and stops become certain when scores are large.
     """
 
-    def __init__(self, *, dim: Count, heads: Count) -> None:
+    def __init__(self, *, dim: Count, heads: Count, gain: Positive | None = None) -> None:
         super().__init__(dim=dim, heads=heads)
-        self.gain = nn.Parameter(torch.full((heads,), dim**-0.5))
+        if gain is not None and not 0.0 < gain < math.inf:
+            raise ValueError(f"gain must be above 0, or None, got {gain}")
+        self.gain = nn.Parameter(torch.full((heads,), dim**-0.5 if gain is None else gain))
         self.bias = nn.Parameter(torch.zeros(heads, dim))
 
     def forward(
