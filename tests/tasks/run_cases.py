@@ -112,6 +112,26 @@ DOMAINS = {
         ],
         stops=(1, 4),
     ),
+    "speech": Domain(
+        domain(
+            "las",
+            *("data.utterances=40", "data.held_out=10", "data.letters=3", "data.shortest=2", "data.longest=4"),
+            *("data.batch_size=16", "model.net.listener.hidden=4", "model.search.width=2"),
+            *("decoder.dim=4", "decoder.hidden=8", "decoder.compared=8"),
+            *("attention.score.filters=2", "attention.score.kernel_size=3"),
+        ),
+        random=[
+            *("decoder.dropout=0.2", "attention.dropout=0.2", "data.max_frames=1500", "callbacks=ema"),
+            *(
+                "data.augmentation.frequency_masks=1",
+                "data.augmentation.time_masks=1",
+                "data.augmentation.speeds=[1.0,1.1]",
+            ),
+            *("model.scheduled.share=0.5", "model.scheduled.steps=4", "model.ctc=0.3", "penalty.locality=0.1"),
+        ],
+        exact=["model.net.listener.dropout=0.0", "decoder.dropout=0.0"],
+        stops=(1, 4),
+    ),
 }
 """What a domain names here is tested in `test_domain_runs.py`."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from jaxtyping import Bool, Int
@@ -16,6 +16,7 @@ from zoo.decoding.beam import BeamSearch
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.decoding.sampling import Sampling
 from zoo.errors import ConfigError, DataError
+from zoo.maps.source import MapOptions
 from zoo.tasks.generation.collapse import Collapse
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.options import WRITING_OPTIONS, chosen
@@ -25,12 +26,16 @@ from zoo.tasks.generation.task import DEFAULT_SEARCH, WritingTask
 from zoo.tasks.generation.writing import Longest, Writing
 from zoo.tasks.speech.answers import TIME_OPTIONS, answers, beside
 from zoo.tasks.speech.figures import Figures
+from zoo.tasks.speech.maps.map_source import SpeechMaps
 from zoo.tasks.speech.nets.ctc import JointDecoder, needed, places_of
 from zoo.tasks.speech.nets.rows import shortened
 from zoo.tasks.speech.streaming import STREAM, streamed
 from zoo.text import CER, WER
 from zoo.training import ranks
 from zoo.training.optimisation import Optimisation
+
+if TYPE_CHECKING:
+    from zoo.tasks.speech.data.speech_data import SpeechData
 
 DEFAULT_LONGEST = Longest(factor=0.25, constant=10)
 """Of frames of 10 ms: 25 tokens a second, and 10."""
@@ -140,6 +145,9 @@ class Recogniser(WritingTask):
         """Returns the mask of the places in which each token was spoken, if it is known."""
         found: Tensor | None = batch.gold_places(self.stride, self.places(batch).shape[1])
         return found
+
+    def maps(self, data: SpeechData, options: MapOptions) -> SpeechMaps:
+        return SpeechMaps(self, data, options)
 
     predict_options = (*WRITING_OPTIONS, *TIME_OPTIONS, STREAM)
 

@@ -1,0 +1,64 @@
+"""Error rates of a recogniser on recordings that are longer than those that it was trained on.
+
+    python benchmarks/long_speech.py runs/.../checkpoints/best.ckpt --digits 7 20 60 --out long.json
+
+The checkpoint's own data set is read with so many digits (`fsdd_strings`) or letters (`planted_tones`) in every
+recording: the test split, with the vocabulary and features of the checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import zoo
+from zoo.composing.build import build
+from zoo.disk import write_text
+from zoo.training import evaluation
+from zoo.training.trainer import evaluation_trainer
+
+_LIMITS = (("fewest", "most"), ("shortest", "longest"))
+"""Options of data sets for the least and the greatest number of parts of a recording."""
+_SHOWN = ("wer", "wer_low", "wer_high", "cer", "cer_substitutions", "cer_deletions", "cer_insertions", "monotonicity")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("--digits", type=int, nargs="+", default=[7, 20, 60], metavar="N", help="digits or letters")
+    parser.add_argument("--held-out", type=int, default=100, metavar="N", help="recordings of each length")
+    parser.add_argument("--root", type=Path, help="folder of the published data")
+    parser.add_argument("--out", type=Path, help="a JSON file of all figures")
+    options = parser.parse_args()
+    module = zoo.load(options.checkpoint).eval()
+    found = []
+    for count in options.digits:
+        data = _data(module.about, count, options.held_out, options.root)
+        metrics = evaluation.evaluate(evaluation_trainer(), module, data.loader("test"), "test")
+        found.append({"digits": count, **metrics})
+        print(f"{count:4d}  " + "  ".join(f"{name} {metrics[f'test/{name}']:.4f}" for name in _SHOWN), flush=True)
+    if options.out is not None:
+        about = {"model": module.about["config"]["names"], "protocol": module.protocol(), "lengths": found}
+        write_text(options.out, json.dumps(about, indent=2) + "\n")
+
+
+def _data(about: dict[str, Any], count: int, held_out: int, root: Path | None) -> Any:
+    """Returns the data of a checkpoint, with so many parts in every recording."""
+    node = dict(about["config"]["data"])
+    limits = next((names for names in _LIMITS if set(names) <= node.keys()), None)
+    if limits is None:
+        raise SystemExit(f"{node['_target_']} has no option for the length of its recordings; use fsdd_strings")
+    node |= dict.fromkeys(limits, count) | {"held_out": held_out}
+    node |= {name: 1 for name in ("strings", "utterances") if name in node}
+    if root is not None:
+        node["root"] = str(root)
+    data: Any = build(node, "data")
+    data.restore(about["data"])
+    data.setup()
+    return data
+
+
+if __name__ == "__main__":
+    main()
