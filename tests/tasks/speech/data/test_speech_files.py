@@ -423,7 +423,7 @@ def test_bad_input_of_a_trained_model(folder: Path) -> None:
     write(folder / "long.wav", tone(70.0))
     with pytest.raises(DataError, match=r"long.wav: the recording has 70.0 s, and 60 are the most"):
         data.for_input([folder / "long.wav"], state).setup()
-    data.longest = 80.0
+    data.longest_seconds = 80.0
     assert len(data.for_input([folder / "long.wav"], state).content.rows[1.0][0]) == 7000
     broken(folder)
     with pytest.raises(DataError, match=r"bad.wav: it cannot be decoded"):

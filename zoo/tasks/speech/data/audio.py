@@ -51,7 +51,9 @@ class Limits(NamedTuple):
             raise SoundError(what, "Give a longer one, or lower data.shortest_seconds.")
         if seconds > self.longest:
             what = f"the recording has {seconds:,.1f} s, and {self.longest:g} are the most"
-            raise SoundError(what, "Cut it into parts by columns start and end, or raise data.longest_seconds.")
+            raise SoundError(
+                what, "Cut it into parts by columns start and end, or raise data.longest_seconds, or --longest-seconds."
+            )
 
 
 DEFAULT_LIMITS = Limits()

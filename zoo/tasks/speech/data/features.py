@@ -132,7 +132,8 @@ class Features:
         """
         windows = torch.from_numpy(np.ascontiguousarray(samples)).unfold(0, self.window_samples, self.hop_samples)
         bank = _filters(self)
-        power = torch.fft.rfft(windows * _hann(self.window_samples), _points(self)).abs().square()
+        spectrum = torch.fft.rfft(windows * _hann(self.window_samples), _points(self))
+        power = spectrum.real.square() + spectrum.imag.square()
         x = (power @ bank + _FLOOR).log()
         if self.kind == "mfcc":
             x = x @ _cosines(self)

@@ -85,9 +85,9 @@ class SpeechData(TaskData):
     """
 
     input_options: ClassVar[Sequence[CommandOption]] = (
-        CommandOption(name="longest", kind=seconds, metavar="SECONDS", help="longest recording that is read"),
+        CommandOption(name="longest-seconds", kind=seconds, metavar="SECONDS", help="longest recording that is read"),
     )
-    longest: float | None = None
+    longest_seconds: float | None = None
     """Seconds of the longest recording that `for_input` reads; None: as in training."""
 
     source: SpeechSource
@@ -170,8 +170,8 @@ class SpeechData(TaskData):
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> SpeechSource:
         """The user's own recordings: files, folders and tables."""
         reading = replace(self.source.reading, on_bad_row=self.on_bad_row)
-        if self.longest is not None:
-            reading = replace(reading, limits=reading.limits._replace(longest=self.longest))
+        if self.longest_seconds is not None:
+            reading = replace(reading, limits=reading.limits._replace(longest=self.longest_seconds))
         return SpeechSource(partial(read_recordings_at, paths, reading, _alphabet(state)), reading)
 
     def empty_hint(self, split: str) -> str:
