@@ -14,6 +14,7 @@ __getattr__, __all__ = exports(
         "rouge": ["CaptionROUGE", "ROUGE"],
         "scores": ["Perplexity", "Score", "added"],
         "sentences": ["sentence_spans"],
+        "squad": ["SQuAD"],
         "subwords": ["Subwords"],
         "tokens": ["Tokeniser", "Tokens"],
         "vectors": ["WordVectors", "read_vectors"],

@@ -1,0 +1,50 @@
+"""Questions that the tests of question answering share."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from zoo.attention import AttendFactory, Dot, Softmax
+from zoo.tasks.answering import ESIM, BiDAF, CoAttentionAnswerer
+from zoo.tasks.answering.batch import Asked
+from zoo.tasks.captioning.nets.plain_cnn import PlainCNN
+
+WORDS, ANSWERS = 12, 3
+DOT = AttendFactory(score=Dot, normalise=Softmax)
+CNN = partial(PlainCNN, channels=(4,), strides=(4,), dim=8)
+NETS = {
+    "coattention": lambda **how: CoAttentionAnswerer(
+        words=WORDS,
+        answers=ANSWERS,
+        height=12,
+        width=16,
+        **{"attend": DOT, "encoder": CNN, "dim": 5, "hidden": 4, "width_of_both": 6, "context": 7, "fused": 9} | how,
+    ),
+    "bidaf": lambda **how: BiDAF(words=WORDS, **{"attend": DOT, "dim": 5, "hidden": 3} | how),
+    "esim": lambda **how: ESIM(words=WORDS, answers=ANSWERS, **{"attend": DOT, "dim": 5, "hidden": 3} | how),
+}
+
+
+def texts() -> list[Asked]:
+    """Questions about passages, of different lengths."""
+    return [
+        Asked([1, 2, 3], "a", passage=[4, 5, 1, 6, 7], answer=0, span=(3, 4), kind="x", links=[(0, 2)]),
+        Asked([3], "b", passage=[2, 2], answer=2, span=(0, 0), kind="y", links=[]),
+        Asked([8, 9, 1, 2, 3, 4], "c", passage=[11], answer=1, span=(0, 0), kind="x", links=[(5, 0), (0, 0)]),
+    ]
+
+
+def pictures() -> list[Asked]:
+    """Questions about pictures of 12 x 16 pixels."""
+    random = torch.Generator().manual_seed(0)
+    pixels = torch.randint(0, 256, (2, 3, 12, 16), generator=random, dtype=torch.uint8)
+    return [
+        Asked([1, 2, 3, 4], "a", pixels=pixels[0], answer=1, kind="colour", regions=[(0.0, 0.0, 0.5, 0.25)]),
+        Asked([5], "b", pixels=pixels[1], answer=0, kind="count", regions=[]),
+    ]
+
+
+def asked_of(name: str) -> list[Asked]:
+    return pictures() if name == "coattention" else texts()

@@ -1,0 +1,83 @@
+"""Batches of questions, and the spans that answer them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from answering_cases import pictures, texts
+from torch import Tensor
+
+from zoo.tasks.answering.batch import UNKNOWN, Questions
+from zoo.tasks.answering.spans import best_spans, span_losses
+
+
+def test_texts_are_padded_and_links_become_a_mask() -> None:
+    batch = Questions.of(texts())
+    assert batch.question.lengths.tolist() == [3, 1, 6]
+    assert batch.passage.lengths.tolist() == [5, 2, 1]
+    assert batch.picture is None
+    assert (batch.ids, batch.kinds, batch.splits) == (("a", "b", "c"), ("x", "y", "x"), ("", "", ""))
+    assert batch.spans.tolist() == [[3, 4], [0, 0], [0, 0]]
+    assert batch.gold.shape == (3, 6, 5)
+    assert batch.gold.nonzero().tolist() == [[0, 0, 2], [2, 0, 0], [2, 5, 0]]
+    assert len(batch) == 3
+
+
+def test_pictures_are_normalised_and_boxes_are_padded() -> None:
+    batch = Questions.of(pictures(), mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
+    expected = (torch.stack([each.pixels for each in pictures()]).float() / 255 - 0.5) / 0.25
+    torch.testing.assert_close(batch.picture.pixels, expected)
+    assert batch.passage is None
+    assert batch.gold is None
+    assert batch.regions.tolist() == [[[0.0, 0.0, 0.5, 0.25]], [[0.0] * 4]]
+    torch.testing.assert_close(batch.to("cpu").answers, torch.tensor([1, 0]))
+
+
+def test_what_is_not_known_of_one_is_not_known() -> None:
+    first, *others = texts()
+    batch = Questions.of([replace(first, answer=UNKNOWN, span=None, links=None), *others])
+    assert batch.answers.tolist() == [UNKNOWN, 2, 1]
+    assert batch.spans is None
+    assert batch.gold is None
+
+
+def test_a_batch_is_of_one_kind_and_of_texts_with_words() -> None:
+    first, second, _ = texts()
+    for strange in ([first, pictures()[0]], [replace(first, passage=None)]):
+        with pytest.raises(ValueError, match="all about pictures, or all about passages"):
+            Questions.of(strange)
+    for empty in (replace(second, question=[]), replace(second, passage=[])):
+        with pytest.raises(ValueError, match="must have a token"):
+            Questions.of([first, empty])
+
+
+@pytest.mark.parametrize("longest", [None, 1, 2, 9])
+def test_the_best_span_is_the_best_of_all(longest: int | None) -> None:
+    torch.default_generator.manual_seed(1)
+    start, end = (3 * torch.randn(20, 6, dtype=torch.float64) for _ in range(2))
+    start[0, 4:] = end[0, 4:] = start[1, 1:] = end[1, 1:] = -math.inf
+    found, value = best_spans(start, end, longest=longest)
+    for number in range(20):
+        first, last = (softmax(x[number]) for x in (start, end))
+        pairs = itertools.product(range(6), range(6))
+        spans = [(i, j) for i, j in pairs if i <= j and (longest is None or j - i < longest)]
+        best = max(spans, key=lambda span: first[span[0]] * last[span[1]])
+        assert tuple(found[number].tolist()) == best
+        assert float(value[number]) == pytest.approx(first[best[0]] * last[best[1]], abs=1e-12)
+
+
+def test_the_loss_is_of_both_ends() -> None:
+    start, end = torch.randn(2, 4, dtype=torch.float64), torch.randn(2, 4, dtype=torch.float64)
+    found = span_losses(start, end, torch.tensor([[1, 3], [0, 0]]))
+    for number, (i, j) in enumerate(((1, 3), (0, 0))):
+        expected = -math.log(softmax(start[number])[i]) - math.log(softmax(end[number])[j])
+        assert float(found[number]) == pytest.approx(expected)
+
+
+def softmax(scores: Tensor) -> list[float]:
+    powers = [math.exp(score) for score in scores.tolist()]
+    return [power / sum(powers) for power in powers]

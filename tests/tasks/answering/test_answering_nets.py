@@ -1,0 +1,158 @@
+"""The networks of question answering: their papers' formulas, one example after another, without padding."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from answering_cases import DOT, NETS, asked_of
+from torch import Tensor, nn
+
+from zoo.attention import AttendFactory, Constant, Uniform, record
+from zoo.tasks.answering.batch import Asked, Questions
+from zoo.tasks.recurrent import Recurrent
+
+UNIFORM = AttendFactory(score=Constant, normalise=Uniform)
+every_net = pytest.mark.parametrize("name", NETS)
+
+
+def made(name: str, **how: object) -> nn.Module:
+    torch.default_generator.manual_seed(0)
+    return NETS[name](**how).double().eval()
+
+
+def batch_of(asked: list[Asked]) -> Questions:
+    batch = Questions.of(asked)
+    if batch.picture is not None:
+        object.__setattr__(batch.picture, "pixels", batch.picture.pixels.double())
+    return batch
+
+
+def states(x: Tensor, layer: Recurrent) -> Tensor:
+    """PyTorch's own pass over one text."""
+    for each in layer.layers:
+        x = each(x.unsqueeze(1))[0].squeeze(1)
+    return x
+
+
+def softmax(scores: Tensor) -> Tensor:
+    return scores.exp() / scores.exp().sum()
+
+
+def bidaf(net: nn.Module, asked: Asked, batch: Questions, number: int) -> tuple[Tensor, Tensor]:
+    """Seo et al. 2017: contextual, attention flow, modelling and output layers."""
+    paragraph, question = (
+        states(net.vectors.table.weight[torch.tensor(text)], net.encoder.recurrent)
+        for text in (asked.passage, asked.question)
+    )
+    w = net.flow.of_pair.flatten()
+    similar = torch.stack([torch.stack([w @ torch.cat([h, u, h * u]) for u in question]) for h in paragraph])  # eq. 1
+    read = torch.stack([softmax(row) @ question for row in similar])
+    whole = softmax(torch.stack([row.max() for row in similar])) @ paragraph
+    flow = torch.stack([torch.cat([h, u, h * u, h * whole]) for h, u in zip(paragraph, read, strict=True)])  # eq. 2-3
+    model = states(flow, net.model.recurrent)
+    model_end = states(model, net.model_end.recurrent)
+    start = torch.cat([flow, model], 1) @ net.start.weight[0]  # eq. 4
+    return start, torch.cat([flow, model_end], 1) @ net.end.weight[0]
+
+
+def esim(net: nn.Module, asked: Asked, batch: Questions, number: int) -> tuple[Tensor]:
+    """Chen et al. 2017, eq. 11-20."""
+    a, b = (
+        states(net.vectors.table.weight[torch.tensor(text)], net.encoder.recurrent)
+        for text in (asked.passage, asked.question)
+    )
+    e = torch.stack([torch.stack([(net.both.affinity.weight @ x) @ y for y in b]) for x in a])
+    of_a = torch.stack([softmax(row) @ b for row in e])
+    of_b = torch.stack([softmax(column) @ a for column in e.T])
+    read = []
+    for x, context in ((a, of_a), (b, of_b)):
+        m = torch.cat([x, context, x - context, x * context], 1)
+        v = states((m @ net.compare.weight.T + net.compare.bias).clamp(min=0), net.compose.recurrent)
+        read += [v.mean(0), v.max(0).values]
+    return (net.head(torch.tanh(net.fuse(torch.cat(read)))),)
+
+
+def coattention(net: nn.Module, asked: Asked, batch: Questions, number: int) -> tuple[Tensor]:
+    """Lu et al. 2016, eq. 3-5 and 7; co-attention itself has tests of its own."""
+    cells = net.of_picture(net.picture.annotations(batch.picture.some(torch.tensor([number])))[0])
+    words = net.of_question(
+        states(net.question.vectors.table.weight[torch.tensor(asked.question)], net.question.recurrent)
+    )
+    affinity = torch.stack(
+        [torch.stack([torch.tanh((net.both.affinity.weight @ q) @ v) for v in cells]) for q in words]
+    )
+    of_cells, of_words = net.both.of_first(cells), net.both.of_second(words)
+    seen = softmax(torch.tanh(of_cells + affinity.T @ of_words) @ net.both.query_first) @ cells
+    said = softmax(torch.tanh(of_words + affinity @ of_cells) @ net.both.query_second) @ words
+    return (net.head(torch.tanh(net.fuse(seen + said))),)
+
+
+REFERENCES = {"coattention": coattention, "bidaf": bidaf, "esim": esim}
+
+
+def outputs(net: nn.Module, batch: Questions) -> tuple[Tensor, ...]:
+    found = net(batch)
+    return found if isinstance(found, tuple) else (found,)
+
+
+@every_net
+def test_formula(name: str) -> None:
+    """A padded batch gives each example what the formula gives it alone, gradients too."""
+    net, asked = made(name), asked_of(name)
+    batch = batch_of(asked)
+    parameters = list(net.parameters())
+    totals = [torch.zeros((), dtype=torch.float64) for _ in range(2)]
+    for part, found in enumerate(outputs(net, batch)):
+        for number, each in enumerate(asked):
+            expected = REFERENCES[name](net, each, batch, number)[part]
+            torch.testing.assert_close(found[number, : len(expected)], expected, rtol=0.0, atol=1e-12)
+            assert (found[number, len(expected) :] == -math.inf).all()
+            totals[0] = totals[0] + found[number, : len(expected)].square().sum()
+            totals[1] = totals[1] + expected.square().sum()
+    gradients = [torch.autograd.grad(total, parameters) for total in totals]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, rtol=0.0, atol=1e-10)
+
+
+@every_net
+@pytest.mark.parametrize("attend", [DOT, UNIFORM], ids=["dot", "uniform"])
+def test_every_parameter_learns(name: str, attend: AttendFactory) -> None:
+    net = made(name, attend=attend)
+    sum(x[x.isfinite()].square().sum() for x in outputs(net, batch_of(asked_of(name)))).backward()
+    assert not [
+        name for name, parameter in net.named_parameters() if parameter.grad is None or not parameter.grad.any()
+    ]
+
+
+@pytest.mark.parametrize("order", ["parallel", "alternating"])
+@pytest.mark.parametrize("fusion", ["sum", "product", "concatenation"])
+def test_orders_and_fusions(order: str, fusion: str) -> None:
+    net = made("coattention", order=order, fusion=fusion)
+    batch = batch_of(asked_of("coattention"))
+    with record(net) as maps:
+        logits = net(batch)
+    assert [name for name in maps if name.endswith(("first", "second"))] == ["both.first", "both.second"]
+    assert maps["both.first"].weights.shape == (2, 1, 1, 12)
+    seen, said = (
+        maps[f"both.{side}"].weights.flatten(1).unsqueeze(1) @ rows
+        for side, rows in (
+            ("first", net.of_picture(net.picture(batch.picture).states)),
+            ("second", net.of_question(net.question(batch.question).states)),
+        )
+    )
+    both = {"sum": seen + said, "product": seen * said, "concatenation": torch.cat([seen, said], -1)}[fusion]
+    torch.testing.assert_close(logits, net.head(torch.tanh(net.fuse(both.squeeze(1)))))
+
+
+def test_options_and_batches_of_another_kind_are_refused() -> None:
+    for wrong in ({"order": "both"}, {"fusion": "mean"}):
+        with pytest.raises(ValueError, match="is one of"):
+            made("coattention", **wrong)
+    with pytest.raises(ValueError, match="not about pictures"):
+        made("coattention")(batch_of(asked_of("bidaf")))
+    with pytest.raises(ValueError, match="not about paragraphs"):
+        made("bidaf")(batch_of(asked_of("coattention")))
+    with pytest.raises(ValueError, match="no premise"):
+        made("esim")(batch_of(asked_of("coattention")))

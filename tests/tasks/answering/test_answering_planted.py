@@ -1,0 +1,125 @@
+"""Generated questions: answers follow from what is gold, and from nothing less."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from zoo.data.splits import TEST, TRAIN, VAL
+from zoo.errors import ConfigError
+from zoo.tasks.answering import planted_inference, planted_passages, planted_questions
+from zoo.tasks.answering.planted_inference import COLOURS, LABELS, MATERIALS
+from zoo.tasks.captioning.planted import COLOURS as PAINTS
+from zoo.tasks.captioning.planted import SHAPES, draw_scenes, relation
+
+MODULES = {"passages": planted_passages, "inference": planted_inference}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_equal_arguments_give_equal_texts(name: str) -> None:
+    size = {"passages": {"passages": 30}, "inference": {"pairs": 30}}[name] | {"held_out": 5}
+    one, same, other = (MODULES[name].plant(**size, seed=seed) for seed in (0, 0, 1))
+    assert (one.passages, one.questions, one.answers) == (same.passages, same.questions, same.answers)
+    assert one.passages != other.passages
+    assert Counter(one.splits.tolist()) == {TRAIN: 30, VAL: 5, TEST: 5}
+
+
+def test_the_answer_is_where_somebody_found_what_he_wants() -> None:
+    made = planted_passages.plant(passages=200, held_out=1)
+    for passage, question, answer, span, links in zip(
+        made.passages, made.questions, made.answers, made.spans, made.links, strict=True
+    ):
+        words, asked = passage.split(), question.split()
+        wants = dict(re.findall(r"(\w+) wants the (\w+)", question))
+        finds = {
+            person: (thing, place) for person, thing, place in re.findall(r"(\w+) found the (\w+) ([^.]+) \.", passage)
+        }
+        found = [place for person, (thing, place) in finds.items() if wants.get(person) == thing]
+        assert found == [answer]
+        assert " ".join(words[span[0] : span[1] + 1]) == answer
+        # no smaller part decides: all persons and all things of the question are in the passage
+        assert len(wants) == 4
+        assert set(wants) <= set(finds)
+        assert set(wants.values()) == {finds[person][0] for person in wants}
+        assert [(asked[one], words[other]) for one, other in links] == [
+            (w, w) for w in (asked[links[0][0]], asked[links[1][0]])
+        ]
+        assert wants[asked[links[0][0]]] == asked[links[1][0]]
+        assert links[1][1] < span[0]  # the cue is not in the answer
+    orders = Counter(made.passages[number][: made.passages[number].index(" found")] for number in range(200))
+    assert len(orders) > 20
+
+
+def test_every_word_of_a_hypothesis_is_in_its_premise() -> None:
+    made = planted_inference.plant(pairs=300, held_out=30)
+    assert Counter(made.answers[:300]) == dict.fromkeys(LABELS, 100)
+    for premise, hypothesis, label, links in zip(made.passages, made.questions, made.answers, made.links, strict=True):
+        said = dict(re.findall(r"the (\w+) is (\w+) \.", premise))
+        ((thing, property_),) = re.findall(r"the (\w+) is (\w+) \.", hypothesis)
+        assert len(said) == len(set(said.values())) == 6
+        assert property_ in said.values()
+        kind = next(kind for kind in (COLOURS, MATERIALS) if said[thing] in kind)
+        expected = "entailment" if said[thing] == property_ else "contradiction" if property_ in kind else "neutral"
+        assert label == expected
+        words, asked = premise.split(), hypothesis.split()
+        assert [asked[one] for one, _ in links] == [thing, property_]
+        assert [words[other] for _, other in links] == [thing, said[thing]]
+
+
+def test_questions_are_answered_by_their_things() -> None:
+    draw = planted_questions.plant(pictures=400, held_out=1, seed=3)
+    scenes = draw_scenes([1], seed=0)  # for its size alone
+    assert draw.pixels.shape == (402, *scenes.pixels.shape[1:])
+    assert min(Counter(draw.kinds).values()) > 60
+    shares = Counter(zip(draw.kinds, draw.answers, strict=True))
+    assert abs(shares["relation", "yes"] - shares["relation", "no"]) < 40
+    for kind, question, answer, boxes in zip(draw.kinds, draw.questions, draw.answers, draw.boxes, strict=True):
+        assert len(boxes) == {"colour": 1, "shape": 1, "relation": 2}.get(kind, len(boxes))
+        if kind == "count":
+            assert answer == str(len(boxes))
+        assert answer in {"colour": PAINTS, "shape": SHAPES, "relation": ("yes", "no")}.get(kind, (answer,))
+        assert question.endswith(" ?")
+
+
+def test_every_kind_of_question_says_what_is_there() -> None:
+    generator, counts = random.Random(0), [2, 3, 4, 5] * 40
+    for things in draw_scenes(counts, seed=5).things:
+        kind, (question, answer, boxes) = planted_questions.ask(generator, things)
+        words = question.split()
+        of = {thing.box: thing for thing in things}
+        named = [of[box] for box in boxes]
+        if kind == "colour":
+            assert [thing.colour for thing in things if thing.shape == words[4]] == [answer]
+        elif kind == "shape":
+            assert [thing.shape for thing in things if thing.colour == words[4]] == [answer]
+        elif kind == "count":
+            assert named == [thing for thing in things if words[-2] in (thing.colour, thing.shape)]
+        else:
+            one, other = named
+            assert words[2:4] == [one.colour, one.shape]
+            assert words[-3:-1] == [other.colour, other.shape]
+            assert (" ".join(words[4:-4]) == relation(one, other)) == (answer == "yes")
+
+
+def test_the_same_pictures_get_the_same_questions() -> None:
+    one, same = (planted_questions.plant(pictures=20, held_out=2) for _ in range(2))
+    assert (one.questions, one.answers, one.boxes) == (same.questions, same.answers, same.boxes)
+    np.testing.assert_array_equal(one.pixels, same.pixels)
+
+
+def test_nothing_can_be_counted() -> None:
+    kind, (question, answer, boxes) = planted_questions.ask(random.Random(0), [])
+    assert (kind, question.startswith("how many things"), answer, boxes) == ("count", True, "0", [])
+
+
+def test_what_cannot_be_made_is_refused() -> None:
+    with pytest.raises(ConfigError, match="more than 12 persons"):
+        planted_passages.plant(wanted=6, others=7)
+    with pytest.raises(ConfigError, match=r"data\.least=4 is more than data\.most=3"):
+        planted_questions.plant(least=4, most=3)
+    with pytest.raises(ConfigError, match="numbers of generated data"):
+        planted_inference.plant(pairs=10**8)

@@ -1,0 +1,138 @@
+"""A batch of questions about pictures or texts, as nets, the task and maps see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int, UInt8
+from torch import Tensor
+
+from zoo.tasks.batches import moved
+from zoo.tasks.captioning.batch import Seen
+from zoo.tasks.generation.batch import all_known
+from zoo.tasks.translation.batch import Source
+from zoo.tasks.vision.batch import normalised
+
+Link = tuple[int, int]
+"""A token of the question and a token of the passage that decides what is right, each by its place in its text."""
+UNKNOWN = -1
+"""The answer of a question whose answer is not known."""
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A question about a picture or a passage; or a hypothesis and its premise, which is the passage.
+
+    Args:
+        question: Numbers of the tokens, at least one.
+        id: Name of the question.
+        pixels: The picture in the size of the net's input; None if the question is about a passage.
+        passage: Numbers of the passage's tokens, at least one; None if the question is about a picture.
+        answer: Number of the answer or label; `UNKNOWN` if it is not known, or is a span.
+        span: The first and the last token of the answer in the passage; None if it is not known, or is no span.
+        kind: Kind of the question, such as "colour"; "" if there are no kinds.
+        split: train, val or test, or "" if it is in none.
+        links: Gold attention between question and passage; None if it is not known.
+        regions: Boxes of the picture that decide the answer: top, left, bottom and right as shares of the picture. None
+            if they are not known.
+    """
+
+    question: Sequence[int]
+    id: str
+    pixels: UInt8[Tensor, "3 h w"] | None = None
+    passage: Sequence[int] | None = None
+    answer: int = UNKNOWN
+    span: tuple[int, int] | None = None
+    kind: str = ""
+    split: str = ""
+    links: Sequence[Link] | None = None
+    regions: Sequence[Sequence[float]] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Questions:
+    """A batch of questions.
+
+    Args:
+        question: The questions, or hypotheses.
+        picture: The pictures; None if the questions are about passages.
+        passage: The passages, or premises; None if the questions are about pictures.
+        answers: Number of each answer or label; `UNKNOWN` if it is not known.
+        spans: The first and the last token of each answer; None if one of them is not known.
+        ids, kinds, splits: Of each question.
+        gold: Pairs of a question's token and a passage's token that decide; None if they are not known.
+        regions: Boxes that decide, as shares of each picture, with empty boxes where there are fewer; None if they are
+            not known.
+    """
+
+    question: Source
+    picture: Seen | None
+    passage: Source | None
+    answers: Int[Tensor, " b"]
+    ids: tuple[str, ...]
+    kinds: tuple[str, ...]
+    splits: tuple[str, ...]
+    spans: Int[Tensor, "b 2"] | None = None
+    gold: Bool[Tensor, "b m n"] | None = None
+    regions: Float[Tensor, "b r 4"] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        asked: Sequence[Asked],
+        *,
+        mean: Sequence[float] = (0.0, 0.0, 0.0),
+        std: Sequence[float] = (1.0, 1.0, 1.0),
+    ) -> Questions:
+        """Collates questions in their order: all about pictures of one size, or all about passages.
+
+        Args:
+            asked: The questions.
+            mean, std: Of each channel, by which pixels (from 0 to 1) are normalised.
+        """
+        pixels, passages = all_known([each.pixels for each in asked]), all_known([each.passage for each in asked])
+        if (pixels is None) == (passages is None):
+            raise ValueError("the questions of a batch are all about pictures, or all about passages")
+        question = Source.of([each.question for each in asked])
+        passage = None if passages is None else Source.of(passages)
+        for text in (question, passage):
+            if text is not None and not text.lengths.all():
+                raise ValueError("a question, and a passage, must have a token")
+        spans = all_known([each.span for each in asked])
+        links, regions = all_known([each.links for each in asked]), all_known([each.regions for each in asked])
+        return cls(
+            question=question,
+            picture=None if pixels is None else Seen(pixels=normalised(torch.stack(pixels), mean, std)),
+            passage=passage,
+            answers=torch.tensor([each.answer for each in asked]),
+            ids=tuple(each.id for each in asked),
+            kinds=tuple(each.kind for each in asked),
+            splits=tuple(each.split for each in asked),
+            spans=None if spans is None else torch.tensor(spans),
+            gold=None if links is None or passage is None else _gold(links, question, passage),
+            regions=None if regions is None or pixels is None else _boxes(regions),
+        )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def to(self, device: torch.device | str) -> Questions:
+        return moved(self, device)
+
+
+def _gold(links: Sequence[Sequence[Link]], question: Source, passage: Source) -> Bool[Tensor, "b m n"]:
+    gold = torch.zeros(*question.tokens.shape, passage.tokens.shape[1], dtype=torch.bool)
+    at = [(number, *link) for number, each in enumerate(links) for link in each]
+    if at:
+        gold[tuple(torch.tensor(at).T)] = True
+    return gold
+
+
+def _boxes(regions: Sequence[Sequence[Sequence[float]]]) -> Float[Tensor, "b r 4"]:
+    boxes = np.zeros((len(regions), max(map(len, regions), default=0), 4), dtype=np.float32)
+    for mine, each in zip(boxes, regions, strict=True):
+        mine[: len(each)] = np.reshape(np.array(each, dtype=np.float32), (-1, 4))
+    return torch.from_numpy(boxes)

@@ -1,0 +1,1 @@
+"""Networks of question answering."""

@@ -1,0 +1,35 @@
+"""Recurrent networks over padded texts."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from zoo.attention.ranges import Count, Rate
+from zoo.tasks.recurrent import Kind, Recurrent, padded_rows
+from zoo.tasks.translation.batch import Source
+
+
+class PaddedRecurrent(nn.Module):
+    """[forward states; backward states] of each word of padded texts, of real words alone; zeros at padding.
+
+    Args:
+        dim: Width of the input.
+        hidden: Width of the state of one direction.
+        cell: "gru" or "lstm".
+        layers: Number of layers.
+        dropout: Dropout between layers.
+    """
+
+    def __init__(
+        self, *, dim: Count, hidden: Count, cell: Kind = "lstm", layers: Count = 1, dropout: Rate = 0.0
+    ) -> None:
+        super().__init__()
+        self.recurrent = Recurrent(dim=dim, hidden=hidden, kind=cell, layers=layers, dropout=dropout)
+        self.width = self.recurrent.width
+
+    def forward(self, x: Float[Tensor, "b n d"], text: Source) -> Float[Tensor, "b n {self.width}"]:
+        at = text.is_real.flatten().nonzero().squeeze(1)
+        owners = at.div(x.shape[1], rounding_mode="floor")
+        rows = self.recurrent(x.flatten(0, 1)[at], owners, text.lengths)
+        return padded_rows(rows, at, text.is_real.shape)

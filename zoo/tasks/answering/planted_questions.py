@@ -1,0 +1,155 @@
+"""Generated questions about pictures of coloured shapes, with the things that decide the answer.
+
+    colour    what colour is the ring ?                         the only ring
+    shape     what shape is the red thing ?                     the only red thing
+    count     how many things are red ?                         all red things; or: how many things look like a ring ?
+    relation  is the red ring left of the blue square ?         both; the answer is yes or no
+
+The other things of a picture have colours and shapes too, so that neither the question nor the picture decides alone.
+The boxes of the things that decide are gold.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from jaxtyping import Int, UInt8
+
+from zoo.attention.ranges import Count, Seed
+from zoo.data.generated import check_numbers
+from zoo.errors import ConfigError
+from zoo.tasks.answering.planted_texts import split_into
+from zoo.tasks.captioning.planted import COLOURS, SHAPES, Box, Relation, Thing, check_scenes, draw_scenes, relation
+
+OPPOSITES: dict[Relation, Relation] = {
+    "left of": "right of",
+    "right of": "left of",
+    "above": "below",
+    "below": "above",
+}
+
+Question = tuple[str, str, list[Box]]
+"""A question, its answer, and the places of the things that decide it."""
+
+
+@dataclass(frozen=True, eq=False)
+class AskedScenes:
+    """Generated questions about pictures, one for each.
+
+    Args:
+        pixels: The pictures.
+        questions: Words between spaces.
+        answers: The answers, a word each.
+        kinds: The kind of each question, one of `KINDS`.
+        boxes: The places, in pixels, of the things that decide; none if zero things are counted.
+        splits: `TRAIN`, `VAL` or `TEST` of `zoo.data.splits`.
+    """
+
+    pixels: UInt8[np.ndarray, "n 3 h w"]
+    questions: list[str]
+    answers: list[str]
+    kinds: list[str]
+    boxes: list[list[Box]]
+    splits: Int[np.ndarray, " n"]
+
+
+def plant(
+    *,
+    pictures: Count = 12000,
+    held_out: Count = 500,
+    least: Annotated[int, ">= 2", "<= 6"] = 3,
+    most: Annotated[int, ">= 2", "<= 6"] = 5,
+    side: Annotated[int, ">= 32", "<= 256"] = 48,
+    noise: Annotated[int, ">= 0", "<= 255"] = 16,
+    seed: Seed = 0,
+) -> AskedScenes:
+    """Generates pictures and a question about each; the same arguments give the same ones.
+
+    Args:
+        pictures: Number of training pictures.
+        held_out: Number of pictures of the validation split, and of the test split.
+        least: The fewest things in a picture.
+        most: The most things in a picture. All numbers from `least` to this are equally frequent.
+        side: Height and width of a picture.
+        noise: Largest change of a pixel, of 255.
+        seed: Seed of the generator.
+    """
+    check_scenes(side=side, most=most, noise=noise)
+    if least > most:
+        raise ConfigError(f"data.least={least} is more than data.most={most}.")
+    total = pictures + 2 * held_out
+    check_numbers(total * 3 * side**2, f"data.pictures={pictures}, held_out={held_out} and side={side}")
+    draw = random.Random(seed)
+    scenes = draw_scenes([draw.randint(least, most) for _ in range(total)], side=side, noise=noise, seed=seed)
+    asked = [ask(draw, things) for things in scenes.things]
+    return AskedScenes(
+        pixels=scenes.pixels,
+        questions=[question for _, (question, _, _) in asked],
+        answers=[answer for _, (_, answer, _) in asked],
+        kinds=[kind for kind, _ in asked],
+        boxes=[boxes for _, (_, _, boxes) in asked],
+        splits=split_into(pictures, held_out),
+    )
+
+
+def ask(draw: random.Random, things: Sequence[Thing]) -> tuple[str, Question]:
+    """Asks something about a picture; returns the kind of the question, and the question.
+
+    Kinds are equally frequent, except where nothing in a picture has a colour, or a shape, of its own.
+    """
+    asked = ((kind, KINDS[kind](draw, things)) for kind in draw.sample(list(KINDS), len(KINDS)))
+    return next((kind, each) for kind, each in asked if each is not None)  # things can be counted in any picture
+
+
+def _colour(draw: random.Random, things: Sequence[Thing]) -> Question | None:
+    shapes = [thing.shape for thing in things]
+    alone = [thing for thing in things if shapes.count(thing.shape) == 1]
+    if not alone:
+        return None
+    thing = draw.choice(alone)
+    return f"what colour is the {thing.shape} ?", thing.colour, [thing.box]
+
+
+def _shape(draw: random.Random, things: Sequence[Thing]) -> Question | None:
+    colours = [thing.colour for thing in things]
+    alone = [thing for thing in things if colours.count(thing.colour) == 1]
+    if not alone:
+        return None
+    thing = draw.choice(alone)
+    return f"what shape is the {thing.colour} thing ?", thing.shape, [thing.box]
+
+
+def _count(draw: random.Random, things: Sequence[Thing]) -> Question:
+    """Asks for any number of things that there is as often as for any other."""
+    counted: dict[int, list[tuple[str, list[Box]]]] = {}
+    for said, value, of in (
+        *((f"how many things are {colour} ?", colour, "colour") for colour in COLOURS),
+        *((f"how many things look like a {shape} ?", shape, "shape") for shape in SHAPES),
+    ):
+        boxes = [thing.box for thing in things if getattr(thing, of) == value]
+        counted.setdefault(len(boxes), []).append((said, boxes))
+    number = draw.choice(sorted(counted))
+    said, boxes = draw.choice(counted[number])
+    return said, str(number), boxes
+
+
+def _relation(draw: random.Random, things: Sequence[Thing]) -> Question | None:
+    if len(things) < 2:
+        return None
+    one, other = draw.sample(list(things), 2)
+    where, is_so = relation(one, other), draw.random() < 0.5
+    said = where if is_so else OPPOSITES[where]
+    names = [f"the {thing.colour} {thing.shape}" for thing in (one, other)]
+    return f"is {names[0]} {said} {names[1]} ?", "yes" if is_so else "no", [one.box, other.box]
+
+
+KINDS: dict[str, Callable[[random.Random, Sequence[Thing]], Question | None]] = {
+    "colour": _colour,
+    "shape": _shape,
+    "count": _count,
+    "relation": _relation,
+}
