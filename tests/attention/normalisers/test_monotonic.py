@@ -531,6 +531,22 @@ def test_noise_is_for_training_alone() -> None:
     assert normalise(scores, support).weights[0, 0, 0, :3].tolist() == [0.5, 0.25, 0.125]
 
 
+def test_noise_grows_with_the_steps_of_training() -> None:
+    scores = torch.zeros(1, 1, 1, 4000, dtype=torch.float64)
+    for kind in (Monotonic(heads=1, noise=2.0, noise_steps=100), Monotonic(heads=1, noise=2.0)):
+        expected = {0: 0.0, 25: 0.5, 100: 2.0, 900: 2.0} if kind.noise_steps else {0: 2.0, 900: 2.0}
+        for step, deviation in expected.items():
+            kind.at_step(step)
+            energies = []
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(
+                    "zoo.attention.normalisers.monotonic.expected_alignment",
+                    lambda e, before, kept=energies: kept.append(e) or torch.zeros_like(e),
+                )
+                kind.train()(scores, DenseSupport())
+            assert float(energies[0].detach().std()) == pytest.approx(deviation, rel=0.1)
+
+
 @pytest.mark.parametrize("offset", [-4.0, 2.0])
 def test_the_offset_is_learned_for_each_head(offset: float) -> None:
     normalise = Monotonic(heads=3, offset=offset, noise=0.0)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from zoo.attention.kernels.precision import at_least_single
 from zoo.attention.kernels.scan import linear_recurrence
-from zoo.attention.ranges import AnyFloat, Count, NotNegative
+from zoo.attention.ranges import AnyFloat, Count, Natural, NotNegative
 from zoo.attention.state import Aligned, AttentionState
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.support import masked_softmax
@@ -35,6 +35,8 @@ class Monotonic(nn.Module):
         heads: Number of heads, each with its own r.
         offset: Initial value of r; negative, so that early in training weight reaches late keys (section 2.4).
         noise: Standard deviation of the noise on scores in training, which drives p to 0 or 1 (section 2.5).
+        noise_steps: Steps of training in which the noise grows from 0, for a caller that tells them (`at_step`): with
+            certain stops from the first step, most places have no gradient. With 0 it does not grow.
         inference: Alignment in evaluation: `"hard"`, or `"expected"` as in training, without noise.
     """
 
@@ -47,6 +49,7 @@ class Monotonic(nn.Module):
         heads: Count,
         offset: AnyFloat = -4.0,
         noise: NotNegative = 1.0,
+        noise_steps: Natural = 0,
         inference: Literal["hard", "expected"] = "hard",
     ) -> None:
         super().__init__()
@@ -56,12 +59,18 @@ class Monotonic(nn.Module):
             raise ValueError(f"inference is hard or expected, got {inference!r}")
         self.initial_offset = offset
         self.noise = noise
+        self.noise_steps = noise_steps
+        self._grown = 1.0
         self.inference = inference
         self.offset = nn.Parameter(torch.empty(heads))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         nn.init.constant_(self.offset, self.initial_offset)
+
+    def at_step(self, step: int) -> None:
+        """Sets the noise to that of a step of training; before any call it is the largest."""
+        self._grown = min(1.0, step / self.noise_steps) if self.noise_steps else 1.0
 
     def start(self, nothing: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
         """Returns the initial alignment, at the first key."""
@@ -76,7 +85,7 @@ class Monotonic(nn.Module):
         if energies.numel() == 0:
             return Aligned(energies, energies)
         if self.training and self.noise:
-            energies = energies + self.noise * torch.randn_like(energies)
+            energies = energies + self.noise * self._grown * torch.randn_like(energies)
         permitted = support.mask_of(scores)
         if permitted is not None:
             energies = energies.masked_fill(~permitted, -torch.inf)
@@ -114,7 +123,7 @@ class MonotonicChunkwise(nn.Module):
     Args:
         heads: Number of heads.
         chunk: Number of keys in a chunk, w; with 1 this is monotonic attention.
-        offset, noise, inference: See `Monotonic`.
+        offset, noise, noise_steps, inference: See `Monotonic`.
     """
 
     supports = (DenseSupport,)
@@ -127,13 +136,16 @@ class MonotonicChunkwise(nn.Module):
         chunk: Count = 2,
         offset: AnyFloat = -4.0,
         noise: NotNegative = 1.0,
+        noise_steps: Natural = 0,
         inference: Literal["hard", "expected"] = "hard",
     ) -> None:
         super().__init__()
         if chunk < 1:
             raise ValueError(f"a chunk has at least one key, got {chunk}")
         self.chunk = chunk
-        self.monotonic = Monotonic(heads=heads, offset=offset, noise=noise, inference=inference)
+        self.monotonic = Monotonic(
+            heads=heads, offset=offset, noise=noise, noise_steps=noise_steps, inference=inference
+        )
 
     def start(self, nothing: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
         return self.monotonic.start(nothing)

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention import AttentionMap, DenseSupport, record, sites
+from zoo.attention import AttentionMap, DenseSupport, Monotonic, record, sites
 from zoo.attention.observing.record import Recording
 from zoo.attention.ranges import Rate
 from zoo.decoding.beam import BeamSearch
@@ -92,6 +92,11 @@ class WritingTask(Task):
     def forward(self, batch: Any) -> Float[Tensor, "b n vocabulary"]:
         """Returns the logits of every step, if the decoder reads the given texts."""
         return self.net.whole(batch.source, self.known(batch).read)
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        for part in self.modules():
+            if isinstance(part, Monotonic):
+                part.at_step(self.global_step)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         targets = self.known(batch)
