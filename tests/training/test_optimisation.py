@@ -290,3 +290,12 @@ def test_rates_are_between_nought_and_one_whatever_the_lengths(kind: Any, warmup
     rates = [Schedule(kind, warmup=warmup).rate(step, total) for step in range(20)]
     assert all(0 <= rate <= 1 for rate in rates)
     assert rates[0] > 0
+
+
+def test_what_a_net_was_made_without_gradients_for_stays_so() -> None:
+    module = Module()
+    module.net["stem"].requires_grad_(False)
+    made = Optimisation(optimizer=torch.optim.SGD, freeze=["net.body"], unfreeze={2: ["net.body"]})
+    for epoch, trained in ((0, {"head"}), (2, {"body", "head"}), (0, {"head"})):
+        made.thaw(module, epoch)
+        assert {name.split(".")[1] for name, each in module.named_parameters() if each.requires_grad} == trained

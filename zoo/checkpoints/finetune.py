@@ -48,7 +48,7 @@ def origin(module: Task, name: Path | str) -> Mapping[str, Any]:
     if not is_published(name):
         return checkpoint.read(name)
     found = module.published(str(name))
-    return {"state_dict": found.weights, "zoo": {"data": found.data}}
+    return {"state_dict": found.weights, "zoo": {"data": found.data}, "is_part": found.is_part}
 
 
 def is_published(name: Path | str) -> bool:
@@ -101,6 +101,8 @@ def transplant(module: Task, data: Mapping[str, Any], content: Mapping[str, Any]
         else:
             initialised.append(name)
     unknown, lacking = [n for n in old_weights if n not in own], [n for n in own if n not in old_weights]
+    if content.get("is_part", False):
+        lacking = []
     _check_same_model(module, unknown, lacking, path)
     matched = tuple(_match(vocabulary, old_data[vocabulary], data[vocabulary]) for vocabulary in module.vocabularies())
     tokenisers = {name: old_data.get(name) == state for name, state in data.items() if name.endswith("tokeniser")}
@@ -160,5 +162,8 @@ def _copy(
         pairs = [(row, old_rows[each]) for row, each in enumerate(new_data[vocabulary]) if each in old_rows]
         rows[axis] = torch.tensor([to for to, _ in pairs], dtype=torch.int64)
         chosen = chosen.index_select(axis, torch.tensor([of for _, of in pairs], dtype=torch.int64))
+    if not rows:  # a single number, such as the count of batches of a batch norm
+        weight.copy_(chosen)
+        return True
     weight[torch.meshgrid(*rows, indexing="ij")] = chosen.to(weight.dtype)
     return all(len(each) for each in rows)

@@ -52,10 +52,12 @@ class Published:
     Args:
         weights: Parameter name -> weight. Parameters that are missing keep their initial values.
         data: Vocabularies that the weights were trained with, in the form of `TaskData.state`.
+        is_part: Whether they are weights of a part of the model alone, so that most others may be missing.
     """
 
     weights: Mapping[str, Tensor]
     data: Mapping[str, Any]
+    is_part: bool = False
 
 
 class Task(pl.LightningModule, ABC):

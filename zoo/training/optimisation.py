@@ -52,6 +52,7 @@ class Optimisation:
         self.rates = dict(rates or {})
         self.layer_decay = layer_decay
         self.no_weight_decay = tuple(no_weight_decay)
+        self._never: set[str] | None = None
 
     def configure(self, module: pl.LightningModule) -> Any:
         """The optimiser of all parameters, also of frozen ones, which get no gradient until they are unfrozen."""
@@ -74,7 +75,9 @@ class Optimisation:
         return {"optimizer": optimizer, "lr_scheduler": self.scheduler.configure(optimizer, module)}
 
     def thaw(self, module: pl.LightningModule, epoch: int) -> None:
-        """Sets which parameters are trained in this epoch."""
+        """Sets which parameters are trained in this epoch. Those that a net made without gradients never are."""
+        if self._never is None:
+            self._never = {name for name, parameter in module.named_parameters() if not parameter.requires_grad}
         frozen: set[str] = set()
         for pattern in self.freeze:
             frozen |= _matching(module, pattern, "optimisation.freeze")
@@ -82,6 +85,7 @@ class Optimisation:
             for pattern in patterns:
                 thawed = _matching(module, pattern, "optimisation.unfreeze")
                 frozen -= thawed if epoch >= start else set()
+        frozen |= self._never
         if frozen and all(name in frozen for name, _ in module.named_parameters()):
             raise ConfigError(f"optimisation.freeze: in epoch {epoch} every parameter is frozen; leave some to train")
         for name, parameter in module.named_parameters():

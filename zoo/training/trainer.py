@@ -96,7 +96,10 @@ def quiet() -> None:
     """Silences remarks of Lightning that do not apply here."""
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     torch.set_float32_matmul_precision("high")
-    remarks = ("does not have many workers", "GPU available but not used", "LeafSpec", "than the logging interval")
+    remarks = (
+        *("does not have many workers", "GPU available but not used", "LeafSpec", "than the logging interval"),
+        "in eval mode at the start of training",  # as frozen parts are
+    )
     by_all = r"self\.log\(.truth/"  # of the whole graph in every process
     for remark in (*remarks, by_all):
         warnings.filterwarnings("ignore", f".*{remark}.*")

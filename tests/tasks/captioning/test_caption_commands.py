@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from zoo import maps
@@ -74,3 +75,31 @@ def test_a_model_without_attention_explains_nothing(cli: Any, folder: Path) -> N
     done = cli("predict", "run/checkpoints/best.ckpt", folder, "--explain", "sheets")
     assert done.code == 2
     assert "--explain: this model has no attention to its picture" in done.err
+
+
+def test_a_frozen_backbone_reads_each_picture_once_for_all_runs(cli: Any) -> None:
+    frozen = [
+        *("model=captioner_backbone", "data.pictures=20", "data.held_out=6", "data.most=1", "data.max_epochs=2"),
+        *("data.batch_size=10", "decoder.dim=4", "decoder.hidden=6", "decoder.compared=4", "model.search.width=1"),
+        *("model.net.encoder.dim=4", "trainer=cpu", "logger=csv", "threads=1", "paths.cache=cache"),
+    ]
+    done = cli("train", *frozen, "run_dir=run")
+    assert done.code == 0, done.err
+    (kept,) = Path("cache/features").glob("*.safetensors")
+    written = kept.stat().st_mtime_ns
+    best = "run/checkpoints/best.ckpt"
+    weights = torch.load(best, weights_only=True)["state_dict"]
+    counts = [value for name, value in weights.items() if name.endswith("num_batches_tracked")]
+    assert counts
+    assert not any(counts)
+
+    reported = json.loads(Path("run/metrics.json").read_text())
+    done = cli("evaluate", best, "--out", "found.json")
+    assert done.code == 0, done.err
+    found = json.loads(Path("found.json").read_text())
+    assert found["test/loss"] == pytest.approx(reported["test/loss"], abs=1e-3)
+
+    assert cli("train", *frozen, "run_dir=again").code == 0
+    assert [each.stat().st_mtime_ns for each in Path("cache/features").glob("*.safetensors")] == [written]
+    again = json.loads(Path("again/metrics.json").read_text())
+    assert again["test/loss"] == reported["test/loss"]

@@ -85,6 +85,13 @@ class Captioner(WritingTask):
         self.grid: tuple[int, int] = made.encoder.grid
         """Rows and columns of the cells that the net attends to."""
 
+    def on_fit_start(self) -> None:
+        """Lets the data compute the features of a frozen backbone once, now that its weights are known."""
+        encoder: Any = self.net.encoder
+        if isinstance(encoder, BackboneEncoder) and encoder.is_frozen:
+            data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
+            data.see_through(encoder.backbone)
+
     def maps(self, data: CaptionData, options: MapOptions) -> CaptionMaps:
         return CaptionMaps(self, data, options)
 
@@ -106,7 +113,8 @@ class Captioner(WritingTask):
             raise ConfigError(f"init={name}: published weights are for encoders with a backbone, BackboneEncoder")
         found = published_lite0() if name == "efficientnet:lite0" else published(name, encoder.backbone)[0]
         weights = encoder.published(found)
-        return Published({f"net.encoder.{key}": value for key, value in weights.items()}, {"target_tokens": []})
+        named = {f"net.encoder.{key}": value for key, value in weights.items()}
+        return Published(named, {"target_tokens": []}, is_part=True)
 
     def places(self, batch: Any) -> Bool[Tensor, "b k"]:
         """Returns the mask of the cells of the grid: all of them."""

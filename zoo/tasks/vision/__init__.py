@@ -10,6 +10,7 @@ __getattr__, __all__ = exports(
         "data.transforms": ["Augmentation"],
         "module": ["ImageClassifier"],
         "nets.cct": ["CCT"],
+        "nets.efficientnet_lite": ["EfficientNetLite"],
         "nets.resnet": ["ResNet"],
         "nets.swin": ["Swin"],
         "nets.torchvision_cnn": ["TorchvisionCNN"],

@@ -79,3 +79,10 @@ def test_published_weights_are_those_of_the_backbone_without_its_last_layer() ->
 def test_a_stage_that_is_not_there() -> None:
     with pytest.raises(ValueError, match="tuned_from='secnd' is no stage of this backbone"):
         encoder(tuned_from="secnd")
+
+
+def test_a_frozen_backbone_computes_as_in_evaluation() -> None:
+    made = encoder().train()
+    assert made.training
+    assert not made.backbone.training
+    assert encoder(tuned_from="second").train().backbone.training

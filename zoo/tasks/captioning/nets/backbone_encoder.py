@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float
@@ -56,6 +56,13 @@ class BackboneEncoder(PictureEncoder):
         self.project: nn.Module = nn.Identity() if dim is None else nn.Linear(features, dim)
         sizes: dict[str, Any] = {"dim": self.width, "grid": self.grid}
         self.position = None if position is None else sized(position, sizes)
+
+    def train(self, mode: bool = True) -> Self:
+        """Sets the mode, except that a frozen backbone computes as in evaluation."""
+        super().train(mode)
+        if self.is_frozen:
+            self.backbone.eval()
+        return self
 
     def annotations(self, source: Seen) -> Float[Tensor, "b k {self.width}"]:
         rows: Tensor = self.project(self.features(source))
