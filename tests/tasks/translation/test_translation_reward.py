@@ -13,9 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from translation_cases import translator
+from translation_cases import languages, translator
 
 from zoo.attention import AttendFactory, HardReinforce, ScaledDot, Softmax, Support
+from zoo.checkpoints.finetune import transplant
 from zoo.errors import ZooError
 from zoo.tasks.generation import Bahdanau, InputFeeding, Luong, Reward, ScheduledSampling
 from zoo.tasks.generation.language import Language
@@ -25,6 +26,7 @@ from zoo.text import Words
 from zoo.training.check import check
 
 DECODERS: dict[str, Any] = {"bahdanau": Bahdanau, "luong": Luong, "input feeding": InputFeeding}
+WORDS = ("source_tokens", "target_tokens")
 SOFT = -1
 """The choice of the probabilities themselves."""
 Slot = tuple[str, int, int, int]
@@ -205,6 +207,29 @@ def test_other_attention_has_no_reward() -> None:
     assert module.reward is None
     assert not any("reward" in name for name in module.state_dict())
     assert "reward.baseline" in recurrent("luong", 0.0).state_dict()
+
+
+def test_fine_tuning_keeps_the_baseline_and_may_change_the_mechanism() -> None:
+    old, of = recurrent("luong", 0.5), languages()
+    assert old.reward is not None
+    old.reward.baseline.fill_(-0.75)
+    words = {name: list(map(str, range(len(each)))) for name, each in zip(WORDS, (of.source, of.target), strict=True)}
+    content = {"state_dict": old.state_dict(), "zoo": {"data": words}}
+    again = recurrent("luong", 0.5)
+    assert not transplant(again, words, content, "old.ckpt").initialised
+    assert again.reward is not None
+    assert again.reward.baseline.item() == -0.75
+    soft = task(
+        partial(
+            RecurrentTranslator,
+            attend=AttendFactory(score=ScaledDot, normalise=Softmax),
+            encoder=partial(RecurrentEncoder, dim=3, hidden=2),
+            decoder=partial(Luong, dim=3, hidden=4, compared=3),
+        )
+    )
+    assert not transplant(soft, words, content, "old.ckpt").initialised
+    back = {"state_dict": soft.state_dict(), "zoo": {"data": words}}
+    assert transplant(again, words, back, "soft.ckpt").initialised == ("reward.baseline",)
 
 
 def test_a_model_that_gives_no_reward_refuses_it_at_start_up() -> None:
