@@ -19,6 +19,7 @@ from zoo.tasks.captioning.answers import Captions
 from zoo.tasks.captioning.figures import Figures
 from zoo.tasks.captioning.maps.map_source import CaptionMaps
 from zoo.tasks.captioning.nets.backbone_encoder import BackboneEncoder
+from zoo.tasks.captioning.self_critical import SelfCritical
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import Published
 from zoo.tasks.generation.net import GeneratingNet
@@ -30,6 +31,7 @@ from zoo.tasks.generation.writing import Longest
 from zoo.tasks.vision.nets.efficientnet_lite import published_lite0
 from zoo.tasks.vision.nets.pretrained import published
 from zoo.text import BLEU
+from zoo.training import ranks
 from zoo.training.optimisation import Optimisation
 
 if TYPE_CHECKING:
@@ -49,6 +51,8 @@ class Captioner(WritingTask):
         optimisation: Optimiser, schedule, frozen layers and rates.
         tokens, height, width: From the data: size of the vocabulary, and of the pictures.
         smoothing, search, longest, scheduled, reward: See `WritingTask`.
+        self_critical: Whether training raises the CIDEr-D of captions that the model draws, instead of the probability
+            of given ones: a second stage, for `init=CKPT` (`SelfCritical`).
     """
 
     primary = "val/bleu"
@@ -69,6 +73,7 @@ class Captioner(WritingTask):
         longest: Longest = DEFAULT_LONGEST,
         scheduled: ScheduledSampling | None = None,
         reward: Callable[[], Reward] = Reward,
+        self_critical: bool = False,
     ) -> None:
         made: Any = net(tokens=tokens, height=height, width=width)
         super().__init__(
@@ -82,8 +87,22 @@ class Captioner(WritingTask):
             scheduled=scheduled,
             reward=reward,
         )
+        self.critic = SelfCritical(self.writing) if self_critical else None
+        if self_critical and self.reward is not None:
+            raise ConfigError("model.self_critical=true: hard attention learns from another reward; write false")
         self.grid: tuple[int, int] = made.encoder.grid
         """Rows and columns of the cells that the net attends to."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        if self.critic is None:
+            return super().training_step(batch, batch_idx)
+        if batch.written is None or batch.frequencies is None:
+            raise ConfigError("model.self_critical=true compares with all captions of a picture: data.references=true")
+        total, rewards = self.critic(self.net, batch, self.global_step)
+        loss = ranks.mean_loss(total, len(batch))
+        about: dict[str, Any] = {"on_step": True, "on_epoch": False, "batch_size": len(batch)}
+        self.log_dict({"train/loss": loss, "train/cider": rewards.mean()}, sync_dist=ranks.world() > 1, **about)
+        return loss
 
     def on_fit_start(self) -> None:
         """Lets the data compute the features of a frozen backbone once, now that its weights are known."""

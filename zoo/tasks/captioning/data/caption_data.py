@@ -93,6 +93,7 @@ class CaptionData(TaskData):
         punctuation: Whether captions have punctuation; if not, it is taken from the given ones everywhere.
         augmentation: Random changes of training pictures. Default: none.
         keep_features: Whether the features of pictures are computed once if their encoder is frozen.
+        references: Whether training examples carry all captions of their pictures, as self-critical training needs.
         cache: The folder of derived files, where features are kept; null: they are in memory.
     """
 
@@ -118,6 +119,7 @@ class CaptionData(TaskData):
         punctuation: bool = True,
         augmentation: Augmentation | None = None,
         keep_features: bool = True,
+        references: bool = False,
         cache: str | None = None,
     ) -> None:
         super().__init__(source, batching)
@@ -135,6 +137,7 @@ class CaptionData(TaskData):
         self.punctuation = punctuation
         self.augmentation = augmentation
         self.keeps_features = keep_features
+        self.references = references
         self.cache = cache
         self.features: Features | None = None
         """The features of all pictures, if they are computed already."""
@@ -226,7 +229,8 @@ class CaptionData(TaskData):
         augmentation, captions = self.augmentation if training else None, content.pictures.captions
         features, seen = None if augmentation is not None else self.features, self.preprocessing
         frequencies = None
-        if captions is not None and not training:
+        written = self.references or not training
+        if captions is not None and written:
             frequencies = Frequencies.of(captions[number] for number in numbers)
         collate = partial(
             Pictures.of,
@@ -237,9 +241,9 @@ class CaptionData(TaskData):
             frequencies=frequencies,
         )
         if augmentation is None:
-            return Examples(entries=_Entries(content, rows, seen, features, written=not training), collate=collate)
+            return Examples(entries=_Entries(content, rows, seen, features, written=written), collate=collate)
         return Examples(
-            entries=_Entries(content, rows, None, None, written=False),
+            entries=_Entries(content, rows, None, None, written=written),
             collate=collate,
             augment=partial(_augmented, augmentation=augmentation, to=seen),
         )
