@@ -111,7 +111,8 @@ def test_own_pictures_have_no_captions(tmp_path: Path) -> None:
     assert batch.splits == ("",)
     assert batch.targets is None
     assert batch.written[0].size == (8, 12)
-    assert own.picture(0).shape == (3, 8, 12)
+    assert batch.written[0].original.pixels().shape == (3, 8, 12)
+    assert batch.written[0].original.seen == (0.0, 2.0, 8.0, 8.0)
 
 
 def test_damaged_pictures_are_named(tmp_path: Path) -> None:

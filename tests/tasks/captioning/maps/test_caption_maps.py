@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from captioning_cases import captioner, doubled, pictures, recurrent, transforme
 from zoo.attention import record
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.maps import labelled
+from zoo.tasks.captioning.batch import Original
 from zoo.tasks.captioning.maps.example import OF_REFERENCE, WORDS, CaptionedPicture
 from zoo.tasks.captioning.maps.occlusion import OccludableScene
 from zoo.tasks.captioning.maps.places import at_own_size, box_mask
@@ -27,11 +29,12 @@ def drawn(net: Any = recurrent) -> CaptionedPicture:
     best = Hypothesis(tokens, -1.0, -1.0, True)
     with torch.inference_mode(), record(module.net) as found:
         of_best = module.forced(batch, [best])
+    assert batch.written is not None
+    original = Original([torch.full((3, *SIZE), 90, dtype=torch.uint8)], 0, (0.0, 5.0, 20.0, 20.0))
+    batch = replace(batch, written=(replace(batch.written[0], original=original),))
     return CaptionedPicture(
         module.net,
         batch,
-        pixels=torch.full((3, *SIZE), 90, dtype=torch.uint8),
-        seen=(0.0, 5.0, 20.0, 20.0),
         found=found,
         best=best,
         of_best=of_best.weights,
@@ -137,8 +140,6 @@ def test_cells_that_are_left_out_have_the_mean_colour() -> None:
     assert source.pixels is not None
     blank = source.pixels.clone()
     blank[:, :, 3:6, 3:6] = 0.0
-    from dataclasses import replace
-
     best = module.write(batch)[0][0]
     for score, pixels in zip(scores, (source.pixels, blank, torch.zeros_like(blank)), strict=True):
         changed = replace(batch, source=replace(source, pixels=pixels))

@@ -174,10 +174,6 @@ class CaptionData(TaskData):
         content: Content = self.content
         return content.language
 
-    def picture(self, number: int) -> UInt8[Tensor, "3 h w"]:
-        """The pixels of a picture in its own size."""
-        return torch.as_tensor(self.content.pictures.pixels[number])
-
     def names(self, content: Content) -> Mapping[str, Sequence[str]]:
         return {"target_tokens": content.language.vocabulary.names}
 

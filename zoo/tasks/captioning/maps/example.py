@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from zoo.attention import AttentionMap, DenseSupport
@@ -78,9 +78,7 @@ class CaptionedPicture(MappedExample):
 
     Args:
         net: The net, whose `encoder` has a `grid`.
-        batch: Batch of one picture.
-        pixels: The picture in its own size.
-        seen: The part of it that the net sees.
+        batch: Batch of one picture, with its original.
         found: Recording of the pass over the caption.
         best: The caption.
         of_best: Weights of the site that aligns, in that pass; None if there are none.
@@ -92,16 +90,17 @@ class CaptionedPicture(MappedExample):
         net: GeneratingNet,
         batch: Pictures,
         *,
-        pixels: UInt8[Tensor, "3 h w"],
-        seen: Box,
         found: Recording,
         best: Hypothesis,
         of_best: Float[Tensor, "1 n k"] | None,
         of_reference: Float[Tensor, "1 n k"] | None,
     ) -> None:
         assert batch.language is not None
+        assert batch.written is not None
+        original = batch.written[0].original
+        assert original is not None
         self.net, self.batch, self.found, self.best = net, batch, found, best
-        self.pixels, self.seen, self.language = pixels, seen, batch.language
+        self.pixels, self.seen, self.language = original.pixels(), original.seen, batch.language
         encoder: Any = net.encoder
         self.grid: tuple[int, int] = encoder.grid
         self.written = None if of_best is None else Words(self.language.spelled(best.tokens), of_best[0], self.grid)

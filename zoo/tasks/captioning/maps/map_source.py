@@ -51,12 +51,9 @@ class CaptionMaps(MapSource):
             with torch.inference_mode(), self.recording() as found:
                 of_best = self.module.forced(batch, best)
             of_reference = None if batch.targets is None else self.module.forced_references(batch).weights
-            pixels = self.data.picture(which)
             yield CaptionedPicture(
                 self.module.net,
                 batch,
-                pixels=pixels,
-                seen=self.data.preprocessing.seen(pixels.shape[1], pixels.shape[2]),
                 found=found,
                 best=best[0],
                 of_best=of_best.weights,
