@@ -23,10 +23,10 @@ def trained(data: CaptionData, attend: AttendFactory, epochs: int) -> ShowAttend
     net = ShowAttendTell(
         **data.sizes(),
         attend=attend,
-        encoder=partial(PlainCNN, channels=[16, 32], dim=48),
-        decoder=partial(Bahdanau, dim=32, hidden=64, compared=48, cell="lstm", readout="tanh", selector=True),
+        encoder=partial(PlainCNN, channels=[32, 64], dim=64),
+        decoder=partial(Bahdanau, dim=64, hidden=128, compared=64, cell="lstm", readout="tanh", selector=True),
     )
-    optimizer = torch.optim.Adam(net.parameters(), 0.003)
+    optimizer = torch.optim.Adam(net.parameters(), 0.002)
     loader = data.train_dataloader()
     for _ in range(epochs):
         for batch in loader:
@@ -59,8 +59,8 @@ def test_attention_finds_what_words_speak_of_and_a_mean_does_not() -> None:
         pictures=3000, held_out=200, least=2, most=3, max_epochs=1, batch_size=32, eval_batch_size=400
     )
     (test,) = data.loader("test")
-    right, pointing = content_words(trained(data, AttendFactory(score=Additive, normalise=Softmax), epochs=6), test)
-    control, _ = content_words(trained(data, AttendFactory(score=Constant, normalise=Uniform), epochs=6), test)
+    right, pointing = content_words(trained(data, AttendFactory(score=Additive, normalise=Softmax), epochs=10), test)
+    control, _ = content_words(trained(data, AttendFactory(score=Constant, normalise=Uniform), epochs=10), test)
     assert right >= 0.8
     assert pointing >= 0.8
     assert control <= right - 0.2

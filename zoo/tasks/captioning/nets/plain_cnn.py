@@ -18,7 +18,10 @@ from zoo.tasks.captioning.nets.picture_encoder import PictureEncoder
 
 
 class PlainCNN(PictureEncoder):
-    """Convolutions with strides and ReLU, one without a stride, a norm of each cell, and its position.
+    """Convolutions with strides and ReLU, a layer and a norm for each cell, and its position.
+
+    No cell sees more of the others than the convolutions with strides do: where cells saw far, weights often lay on the
+    cell beside the one that a word speaks of.
 
     Args:
         height, width: Size of the pictures.
@@ -46,7 +49,7 @@ class PlainCNN(PictureEncoder):
         layers: list[nn.Module] = []
         for (before, after), stride in zip(pairwise((3, *channels)), strides, strict=True):
             layers += [nn.Conv2d(before, after, 5, stride, padding=2), nn.ReLU()]
-        self.layers = nn.Sequential(*layers, nn.Conv2d(channels[-1], dim, 3, padding=1), nn.ReLU())
+        self.layers = nn.Sequential(*layers, nn.Conv2d(channels[-1], dim, 1), nn.ReLU())
         self.norm = nn.LayerNorm(dim)
         sizes: dict[str, Any] = {"dim": dim, "grid": self.grid}
         self.position = None if position is None else sized(position, sizes)
