@@ -17,6 +17,9 @@ SMALL = {
     "planted_graph": ["data.nodes=400"],
     "planted_glimpse": ["data.train=40", "data.batch_size=4"],
     "planted_scenes": ["data.pictures=40", "data.held_out=10", "data.batch_size=4"],
+    "planted_questions": ["data.pictures=40", "data.held_out=10", "data.batch_size=4"],
+    "planted_passages": ["data.passages=40", "data.held_out=10", "data.batch_size=4"],
+    "planted_inference": ["data.pairs=40", "data.held_out=10", "data.batch_size=4"],
 }
 """Of each model's own data, enough for a batch."""
 

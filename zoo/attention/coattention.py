@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -244,7 +245,7 @@ class _Light(nn.Module):
 
     def forward(
         self,
-        site: Attend,
+        site: Any,
         x: Float[Tensor, "b n d"],
         guide: Float[Tensor, "b d"] | None,
         mask: Bool[Tensor, "b n"] | None,
@@ -255,14 +256,14 @@ class _Light(nn.Module):
         return _read(site, self.query, torch.tanh(hidden), x, mask)
 
 
-def _site(attend: Callable[[int, int], Attend], width: int, user: str) -> Attend:
-    site = attend(width, 1)
+def _site(attend: Callable[[int, int], Attend], width: int, user: str) -> Any:
+    site: Any = attend(width, 1)  # or a mechanism without weights, which has its interface
     site.require(DenseSupport, user)
     check_across(site, user)
     return site
 
 
-def _compares(site: Attend) -> bool:
+def _compares(site: Any) -> bool:
     return bool(getattr(site, "compares", True))
 
 
@@ -271,7 +272,7 @@ def _cleaned(x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None) -> Flo
 
 
 def _read(
-    attend: Attend,
+    attend: Any,
     query: Float[Tensor, " k"],
     key: Float[Tensor, "b n k"],
     value: Float[Tensor, "b n d"],
@@ -282,13 +283,13 @@ def _read(
     return attend(one, key.unsqueeze(1), value.unsqueeze(1), support)[0].flatten(1)  # type: ignore[no-any-return]
 
 
-def _mean(attend: Attend, value: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None) -> Float[Tensor, "b d"]:
+def _mean(attend: Any, value: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None) -> Float[Tensor, "b d"]:
     """Reads an input by a mechanism that ignores queries and keys."""
     return _read(attend, value.new_zeros(1), value.new_zeros(()).expand(*value.shape[:2], 1), value, mask)
 
 
 def _between(
-    attend: Attend,
+    attend: Any,
     query: Float[Tensor, "b n k"],
     key: Float[Tensor, "b m k"],
     value: Float[Tensor, "b m d"],

@@ -41,7 +41,8 @@ def test_what_is_not_known_of_one_is_not_known() -> None:
     first, *others = texts()
     batch = Questions.of([replace(first, answer=UNKNOWN, span=None, links=None), *others])
     assert batch.answers.tolist() == [UNKNOWN, 2, 1]
-    assert batch.spans is None
+    assert batch.spans.tolist() == [[UNKNOWN, UNKNOWN], [0, 0], [0, 0]]
+    assert Questions.of([replace(first, span=None)]).spans is None
     assert batch.gold is None
 
 

@@ -11,12 +11,12 @@ import pytest
 
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import ConfigError
-from zoo.tasks.answering import planted_inference, planted_passages, planted_questions
-from zoo.tasks.answering.planted_inference import COLOURS, LABELS, MATERIALS
+from zoo.tasks.answering.planted import passages, premises, scenes
+from zoo.tasks.answering.planted.premises import COLOURS, LABELS, MATERIALS
 from zoo.tasks.captioning.planted import COLOURS as PAINTS
 from zoo.tasks.captioning.planted import SHAPES, draw_scenes, relation
 
-MODULES = {"passages": planted_passages, "inference": planted_inference}
+MODULES = {"passages": passages, "inference": premises}
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -29,7 +29,7 @@ def test_equal_arguments_give_equal_texts(name: str) -> None:
 
 
 def test_the_answer_is_where_somebody_found_what_he_wants() -> None:
-    made = planted_passages.plant(passages=200, held_out=1)
+    made = passages.plant(passages=200, held_out=1)
     for passage, question, answer, span, links in zip(
         made.passages, made.questions, made.answers, made.spans, made.links, strict=True
     ):
@@ -55,7 +55,7 @@ def test_the_answer_is_where_somebody_found_what_he_wants() -> None:
 
 
 def test_every_word_of_a_hypothesis_is_in_its_premise() -> None:
-    made = planted_inference.plant(pairs=300, held_out=30)
+    made = premises.plant(pairs=300, held_out=30)
     assert Counter(made.answers[:300]) == dict.fromkeys(LABELS, 100)
     for premise, hypothesis, label, links in zip(made.passages, made.questions, made.answers, made.links, strict=True):
         said = dict(re.findall(r"the (\w+) is (\w+) \.", premise))
@@ -71,9 +71,9 @@ def test_every_word_of_a_hypothesis_is_in_its_premise() -> None:
 
 
 def test_questions_are_answered_by_their_things() -> None:
-    draw = planted_questions.plant(pictures=400, held_out=1, seed=3)
-    scenes = draw_scenes([1], seed=0)  # for its size alone
-    assert draw.pixels.shape == (402, *scenes.pixels.shape[1:])
+    draw = scenes.plant(pictures=400, held_out=1, seed=3)
+    one = draw_scenes([1], seed=0)  # for its size alone
+    assert draw.pixels.shape == (402, *one.pixels.shape[1:])
     assert min(Counter(draw.kinds).values()) > 60
     shares = Counter(zip(draw.kinds, draw.answers, strict=True))
     assert abs(shares["relation", "yes"] - shares["relation", "no"]) < 40
@@ -88,7 +88,7 @@ def test_questions_are_answered_by_their_things() -> None:
 def test_every_kind_of_question_says_what_is_there() -> None:
     generator, counts = random.Random(0), [2, 3, 4, 5] * 40
     for things in draw_scenes(counts, seed=5).things:
-        kind, (question, answer, boxes) = planted_questions.ask(generator, things)
+        kind, (question, answer, boxes) = scenes.ask(generator, things)
         words = question.split()
         of = {thing.box: thing for thing in things}
         named = [of[box] for box in boxes]
@@ -106,20 +106,20 @@ def test_every_kind_of_question_says_what_is_there() -> None:
 
 
 def test_the_same_pictures_get_the_same_questions() -> None:
-    one, same = (planted_questions.plant(pictures=20, held_out=2) for _ in range(2))
+    one, same = (scenes.plant(pictures=20, held_out=2) for _ in range(2))
     assert (one.questions, one.answers, one.boxes) == (same.questions, same.answers, same.boxes)
     np.testing.assert_array_equal(one.pixels, same.pixels)
 
 
 def test_nothing_can_be_counted() -> None:
-    kind, (question, answer, boxes) = planted_questions.ask(random.Random(0), [])
+    kind, (question, answer, boxes) = scenes.ask(random.Random(0), [])
     assert (kind, question.startswith("how many things"), answer, boxes) == ("count", True, "0", [])
 
 
 def test_what_cannot_be_made_is_refused() -> None:
     with pytest.raises(ConfigError, match="more than 12 persons"):
-        planted_passages.plant(wanted=6, others=7)
+        passages.plant(wanted=6, others=7)
     with pytest.raises(ConfigError, match=r"data\.least=4 is more than data\.most=3"):
-        planted_questions.plant(least=4, most=3)
+        scenes.plant(least=4, most=3)
     with pytest.raises(ConfigError, match="numbers of generated data"):
-        planted_inference.plant(pairs=10**8)
+        premises.plant(pairs=10**8)

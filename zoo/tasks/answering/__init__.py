@@ -5,6 +5,16 @@ from zoo.lazy import exports
 __getattr__, __all__ = exports(
     __name__,
     {
+        "answerer": ["HypothesisJudge", "PictureAnswerer", "SpanReader"],
+        "data.answer_data": ["AnswerData"],
+        "data.sources": [
+            "hypotheses",
+            "passage_questions",
+            "picture_questions",
+            "planted_inference",
+            "planted_passages",
+            "planted_questions",
+        ],
         "nets.bidaf": ["BiDAF"],
         "nets.coattention": ["CoAttentionAnswerer"],
         "nets.esim": ["ESIM"],

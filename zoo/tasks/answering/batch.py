@@ -22,6 +22,29 @@ UNKNOWN = -1
 """The answer of a question whose answer is not known."""
 
 
+@dataclass(frozen=True)
+class Wording:
+    """A question as people read it, which training does not need.
+
+    Args:
+        question: The question, or hypothesis.
+        answer: The answer, or label; "" if it is not known.
+        passage: The passage, or premise; None if the question is about a picture.
+        spans: The characters of each token of the passage; None likewise.
+    """
+
+    question: str
+    answer: str
+    passage: str | None = None
+    spans: Sequence[tuple[int, int]] | None = None
+
+    def between(self, first: int, last: int) -> str:
+        """Returns what stands in the passage from one token to another."""
+        assert self.passage is not None
+        assert self.spans is not None
+        return self.passage[self.spans[first][0] : self.spans[last][1]]
+
+
 @dataclass(frozen=True, eq=False)
 class Asked:
     """A question about a picture or a passage; or a hypothesis and its premise, which is the passage.
@@ -38,6 +61,7 @@ class Asked:
         links: Gold attention between question and passage; None if it is not known.
         regions: Boxes of the picture that decide the answer: top, left, bottom and right as shares of the picture. None
             if they are not known.
+        written: The question as people read it; None in training.
     """
 
     question: Sequence[int]
@@ -50,6 +74,7 @@ class Asked:
     split: str = ""
     links: Sequence[Link] | None = None
     regions: Sequence[Sequence[float]] | None = None
+    written: Wording | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,11 +86,13 @@ class Questions:
         picture: The pictures; None if the questions are about passages.
         passage: The passages, or premises; None if the questions are about pictures.
         answers: Number of each answer or label; `UNKNOWN` if it is not known.
-        spans: The first and the last token of each answer; None if one of them is not known.
+        spans: The first and the last token of each answer, `UNKNOWN` where they are not known; None if none is known.
         ids, kinds, splits: Of each question.
         gold: Pairs of a question's token and a passage's token that decide; None if they are not known.
         regions: Boxes that decide, as shares of each picture, with empty boxes where there are fewer; None if they are
             not known.
+        written: The questions as people read them; None in training.
+        answer_names: All answers or labels by their numbers.
     """
 
     question: Source
@@ -78,12 +105,15 @@ class Questions:
     spans: Int[Tensor, "b 2"] | None = None
     gold: Bool[Tensor, "b m n"] | None = None
     regions: Float[Tensor, "b r 4"] | None = None
+    written: tuple[Wording, ...] | None = None
+    answer_names: tuple[str, ...] = ()
 
     @classmethod
     def of(
         cls,
         asked: Sequence[Asked],
         *,
+        answer_names: tuple[str, ...] = (),
         mean: Sequence[float] = (0.0, 0.0, 0.0),
         std: Sequence[float] = (1.0, 1.0, 1.0),
     ) -> Questions:
@@ -91,6 +121,7 @@ class Questions:
 
         Args:
             asked: The questions.
+            answer_names: All answers or labels by their numbers.
             mean, std: Of each channel, by which pixels (from 0 to 1) are normalised.
         """
         pixels, passages = all_known([each.pixels for each in asked]), all_known([each.passage for each in asked])
@@ -101,8 +132,10 @@ class Questions:
         for text in (question, passage):
             if text is not None and not text.lengths.all():
                 raise ValueError("a question, and a passage, must have a token")
-        spans = all_known([each.span for each in asked])
+        spans = [(UNKNOWN, UNKNOWN) if each.span is None else each.span for each in asked]
+        has_spans = any(each.span is not None for each in asked)
         links, regions = all_known([each.links for each in asked]), all_known([each.regions for each in asked])
+        written = all_known([each.written for each in asked])
         return cls(
             question=question,
             picture=None if pixels is None else Seen(pixels=normalised(torch.stack(pixels), mean, std)),
@@ -111,9 +144,11 @@ class Questions:
             ids=tuple(each.id for each in asked),
             kinds=tuple(each.kind for each in asked),
             splits=tuple(each.split for each in asked),
-            spans=None if spans is None else torch.tensor(spans),
+            spans=torch.tensor(spans) if has_spans else None,
             gold=None if links is None or passage is None else _gold(links, question, passage),
             regions=None if regions is None or pixels is None else _boxes(regions),
+            written=None if written is None else tuple(written),
+            answer_names=answer_names,
         )
 
     def __len__(self) -> int:

@@ -22,7 +22,7 @@ from jaxtyping import Int, UInt8
 from zoo.attention.ranges import Count, Seed
 from zoo.data.generated import check_numbers
 from zoo.errors import ConfigError
-from zoo.tasks.answering.planted_texts import split_into
+from zoo.tasks.answering.planted.texts import split_into
 from zoo.tasks.captioning.planted import COLOURS, SHAPES, Box, Relation, Thing, check_scenes, draw_scenes, relation
 
 OPPOSITES: dict[Relation, Relation] = {

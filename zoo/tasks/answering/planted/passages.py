@@ -18,7 +18,7 @@ from typing import Annotated
 from zoo.attention.ranges import Count, Seed
 from zoo.data.generated import check_numbers
 from zoo.errors import ConfigError
-from zoo.tasks.answering.planted_texts import AskedTexts, Link, split_into
+from zoo.tasks.answering.planted.texts import AskedTexts, Link, split_into
 
 PERSONS = ("anna", "bob", "carl", "dora", "emil", "frida", "gus", "hanna", "ivan", "judith", "karl", "lena")
 THINGS = ("coin", "lamp", "drum", "key", "ring", "book", "map", "hat", "cup", "bell", "rope", "knife")

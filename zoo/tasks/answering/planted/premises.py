@@ -18,7 +18,7 @@ from typing import Annotated
 
 from zoo.attention.ranges import Count, Seed
 from zoo.data.generated import check_numbers
-from zoo.tasks.answering.planted_texts import AskedTexts, Link, split_into
+from zoo.tasks.answering.planted.texts import AskedTexts, Link, split_into
 
 LABELS = ("entailment", "neutral", "contradiction")
 THINGS = ("cup", "box", "hat", "bell", "chair", "door", "knife", "table", "lamp", "boat", "ring", "coat")

@@ -1,0 +1,299 @@
+"""Question answering: the answer of a set, or a part of a passage, and where the net looked."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torchmetrics import Metric
+
+from zoo.attention import AttentionMap
+from zoo.attention.ranges import Count, Rate
+from zoo.tasks.answering.batch import Questions
+from zoo.tasks.answering.looking import explained, gold_of, looked, pointed
+from zoo.tasks.answering.spans import best_spans, span_losses
+from zoo.tasks.contract import Task
+from zoo.text.squad import normalised, shared_words
+from zoo.training import ranks
+from zoo.training.optimisation import Optimisation
+
+if TYPE_CHECKING:
+    from zoo.tasks.answering.data.answer_set import About
+
+
+class Answerer(Task):
+    """What all tasks of question answering share.
+
+    Args:
+        net: The network.
+        about: What the questions are about.
+        optimisation: Optimiser, schedule, frozen layers and rates.
+        measures: Names of the measures of an answer, each a number from 0 to 1.
+    """
+
+    primary_mode = "max"
+
+    def __init__(self, *, net: nn.Module, about: About, optimisation: Optimisation, measures: tuple[str, ...]) -> None:
+        super().__init__(optimisation=optimisation)
+        self.net = net
+        self.subject = about
+        self.measures = measures
+        names = [f"{split}_{name}" for split in ("val", "test") for name in ("loss", *measures)]
+        self.figures = nn.ModuleDict({name: ranks.MeanOfTargets() for name in (*names, "pointing")})
+        self._kinds: dict[str, Counter[str]] = {}
+
+    @abstractmethod
+    def losses(self, given: Any, batch: Questions, *, training: bool = False) -> Float[Tensor, " k"]:
+        """Returns the loss of each question whose answer is known, from what the net gave."""
+
+    @abstractmethod
+    def measured(self, given: Any, batch: Questions) -> dict[str, Float[Tensor, " k"]]:
+        """Returns the measures of the answer to each question."""
+
+    @abstractmethod
+    def answered(self, given: Any, batch: Questions) -> dict[str, list[Any]]:
+        """Returns the columns `prediction` and `probability`."""
+
+    def forward(self, batch: Questions) -> Any:
+        return self.net(batch)
+
+    def training_step(self, batch: Questions, batch_idx: int) -> Tensor:
+        losses = self.losses(self.net(batch), batch, training=True)
+        self.log("train/loss", losses.detach().mean(), batch_size=len(batch))
+        return ranks.mean_loss(losses.sum(), len(losses))
+
+    def validation_step(self, batch: Questions, batch_idx: int) -> None:
+        self._figure("val", self.net(batch), batch)
+
+    def test_step(self, batch: Questions, batch_idx: int) -> None:
+        """Updates all metrics. They are logged as `test/...` for every split; `run` renames them after the split."""
+        given, seen = looked(self.net, batch, self.subject)
+        measures = self._figure("test", given, batch)
+        for kind, value in zip(batch.kinds, measures[self.measures[0]].tolist(), strict=True):
+            self._kinds.setdefault(kind, Counter()).update({"right": value, "count": 1})
+        gold = gold_of(batch, self.subject, self.grid)
+        if seen is not None and gold is not None:
+            points: Any = self.figures["pointing"]
+            points.update(pointed(seen, gold))
+            self.log("truth/pointing", points, on_step=False, on_epoch=True, batch_size=len(batch))
+
+    @property
+    def grid(self) -> tuple[int, int] | None:
+        """Rows and columns of the cells of a picture."""
+        return getattr(getattr(self.net, "picture", None), "grid", None)
+
+    def on_test_epoch_start(self) -> None:
+        self._kinds = {}
+
+    def on_test_epoch_end(self) -> None:
+        together: dict[str, Counter[str]] = {}
+        for part in ranks.all_say({kind: dict(counts) for kind, counts in self._kinds.items()}):
+            for kind, counts in part.items():
+                together.setdefault(kind, Counter()).update(counts)
+        self._kinds = together
+
+    def tables(self) -> dict[str, list[dict[str, Any]]]:
+        """Returns the first measure of the last evaluated split by kind of question, if there are kinds."""
+        if not any(self._kinds):
+            return {}
+        measure, kinds = self.measures[0], sorted(self._kinds.items())
+        return {
+            "kinds": [
+                {"kind": kind, "questions": int(each["count"]), measure: each["right"] / each["count"]}
+                for kind, each in kinds
+            ]
+        }
+
+    def explain(self, batch: Questions) -> AttentionMap:
+        """Returns where the net looked: the site of `looking.SCORED`."""
+        return explained(self.net, batch, self.subject)
+
+    def predict_step(self, batch: Questions, batch_idx: int = 0) -> dict[str, list[Any]]:
+        """Returns columns with an entry per question; `loss` is None if the answer is not known."""
+        return self._columns(self.net(batch), batch)
+
+    def predictor(self) -> Callable[[Any], dict[str, list[Any]]]:
+        """Returns the function that computes the columns of `zoo predict`."""
+
+        def said(batch: Questions) -> dict[str, list[Any]]:
+            columns = self._columns(self.net(batch), batch)
+            assert batch.written is not None
+            asked = {"id": columns["id"], "question": [each.question for each in batch.written]}
+            return asked | {name: columns[name] for name in ("prediction", "probability")}
+
+        return said
+
+    def vocabularies(self) -> dict[str, dict[str, int]]:
+        """Matches the vectors of words by token, and the rows of the last layer by answer."""
+        vectors = [name for name in self.state_dict() if name.endswith("vectors.table.weight")]
+        answers = {"net.head.weight": 0, "net.head.bias": 0} if self.subject != "passage" else {}
+        return {"tokens": dict.fromkeys(vectors, 0), "answers": answers}
+
+    def stages(self) -> list[str]:
+        return [f"net.{name}" for name, part in self.net.named_children() if any(True for _ in part.parameters())]
+
+    def _figure(self, split: str, given: Any, batch: Questions) -> dict[str, Tensor]:
+        """Updates and logs loss and measures."""
+        measures = self.measured(given, batch)
+        logged: dict[str, Metric] = {}
+        for name, values in {"loss": self.losses(given, batch), **measures}.items():
+            metric: Any = self.figures[f"{split}_{name}"]
+            metric.update(values)
+            logged[f"{split}/{name}"] = metric
+        self.log_dict(logged, on_step=False, on_epoch=True, batch_size=len(batch))
+        return measures
+
+    def _columns(self, given: Any, batch: Questions) -> dict[str, list[Any]]:
+        known = self._known(batch).tolist()
+        losses = iter(self.losses(given, batch).tolist())
+        labels = [""] * len(batch) if batch.written is None else [each.answer for each in batch.written]
+        return {
+            "id": list(batch.ids),
+            "split": list(batch.splits),
+            "label": labels,
+            **self.answered(given, batch),
+            "loss": [next(losses) if is_known else None for is_known in known],
+        }
+
+    def _known(self, batch: Questions) -> Tensor:
+        """Returns the mask of the questions whose loss is known."""
+        return batch.answers >= 0
+
+
+class Chooser(Answerer):
+    """Cross-entropy of the answers of a set.
+
+    An answer that is not in the set, which evaluation may have, counts as wrong and has no loss.
+
+    Args:
+        net: The network, whose result are the logits of the answers.
+        about: What the questions are about.
+        optimisation: Optimiser, schedule, frozen layers and rates.
+        smoothing: Share of the target probability that is spread evenly over all answers in training.
+    """
+
+    primary = "val/accuracy"
+    headline: ClassVar[tuple[str, ...]] = ("accuracy", "loss")
+
+    def __init__(self, *, net: nn.Module, about: About, optimisation: Optimisation, smoothing: Rate) -> None:
+        super().__init__(net=net, about=about, optimisation=optimisation, measures=("accuracy",))
+        self.smoothing = smoothing
+
+    def losses(self, given: Tensor, batch: Questions, *, training: bool = False) -> Float[Tensor, " k"]:
+        known = self._known(batch)
+        smoothing = self.smoothing if training else 0.0
+        return F.cross_entropy(given[known], batch.answers[known], reduction="none", label_smoothing=smoothing)
+
+    def measured(self, given: Tensor, batch: Questions) -> dict[str, Float[Tensor, " b"]]:
+        return {"accuracy": (given.argmax(-1) == batch.answers).float()}
+
+    def answered(self, given: Tensor, batch: Questions) -> dict[str, list[Any]]:
+        probability, best = given.float().softmax(-1).max(-1)
+        return {
+            "prediction": [batch.answer_names[number] for number in best.tolist()],
+            "probability": probability.tolist(),
+        }
+
+
+class PictureAnswerer(Chooser):
+    """Answers questions about pictures; the loss is cross-entropy.
+
+    Args:
+        net: `(words, answers, height, width) -> Module`.
+        optimisation: Optimiser, schedule, frozen layers and rates.
+        words, answers: Sizes of the vocabulary and of the set of answers, which the data provides.
+        height, width: Size of the pictures, likewise.
+        smoothing: Share of the target probability that is spread evenly over all answers in training.
+    """
+
+    def __init__(
+        self,
+        *,
+        net: Callable[..., nn.Module],
+        optimisation: Optimisation,
+        words: Count,
+        answers: Count,
+        height: Count,
+        width: Count,
+        smoothing: Rate = 0.0,
+    ) -> None:
+        made = net(words=words, answers=answers, height=height, width=width)
+        super().__init__(net=made, about="picture", optimisation=optimisation, smoothing=smoothing)
+
+
+class HypothesisJudge(Chooser):
+    """Says whether a hypothesis follows from a premise; the loss is cross-entropy.
+
+    Args:
+        net: `(words, answers) -> Module`.
+        optimisation: Optimiser, schedule, frozen layers and rates.
+        words, answers: Sizes of the vocabulary and of the set of labels, which the data provides.
+        smoothing: Share of the target probability that is spread evenly over all labels in training.
+    """
+
+    def __init__(
+        self,
+        *,
+        net: Callable[..., nn.Module],
+        optimisation: Optimisation,
+        words: Count,
+        answers: Count,
+        smoothing: Rate = 0.0,
+    ) -> None:
+        made = net(words=words, answers=answers)
+        super().__init__(net=made, about="premise", optimisation=optimisation, smoothing=smoothing)
+
+
+class SpanReader(Answerer):
+    """Cross-entropy of the first and the last token of answers; exact match and F1 of the most probable spans.
+
+    Args:
+        net: `(words) -> Module` whose result are the logits of the first and of the last token.
+        optimisation: Optimiser, schedule, frozen layers and rates.
+        words: Size of the vocabulary, which the data provides.
+        longest: The most tokens of an answer; null: no limit.
+    """
+
+    primary = "val/f1"
+    headline: ClassVar[tuple[str, ...]] = ("f1", "exact_match", "loss")
+
+    def __init__(
+        self, *, net: Callable[..., nn.Module], optimisation: Optimisation, words: Count, longest: Count | None = None
+    ) -> None:
+        measures = ("exact_match", "f1")
+        super().__init__(net=net(words=words), about="passage", optimisation=optimisation, measures=measures)
+        self.longest = longest
+
+    def losses(self, given: tuple[Tensor, Tensor], batch: Questions, *, training: bool = False) -> Float[Tensor, " k"]:
+        known = self._known(batch)
+        if batch.spans is None:
+            return given[0].new_zeros(0)
+        return span_losses(given[0][known], given[1][known], batch.spans[known])
+
+    def measured(self, given: tuple[Tensor, Tensor], batch: Questions) -> dict[str, Float[Tensor, " b"]]:
+        assert batch.written is not None
+        pairs = [(said, each.answer) for said, each in zip(self._texts(given, batch)[0], batch.written, strict=True)]
+        exact = [float(normalised(said) == normalised(known)) for said, known in pairs]
+        shared = [shared_words(said, known) for said, known in pairs]
+        return {"exact_match": torch.tensor(exact), "f1": torch.tensor(shared)}
+
+    def answered(self, given: tuple[Tensor, Tensor], batch: Questions) -> dict[str, list[Any]]:
+        texts, probabilities = self._texts(given, batch)
+        return {"prediction": texts, "probability": probabilities}
+
+    def _texts(self, given: tuple[Tensor, Tensor], batch: Questions) -> tuple[list[str], list[float]]:
+        assert batch.written is not None
+        spans, probabilities = best_spans(*given, longest=self.longest)
+        texts = [each.between(*span) for each, span in zip(batch.written, spans.tolist(), strict=True)]
+        return texts, probabilities.tolist()
+
+    def _known(self, batch: Questions) -> Tensor:
+        if batch.spans is None:
+            return torch.zeros(len(batch), dtype=torch.bool)
+        return (batch.spans >= 0).all(1)

@@ -1,0 +1,354 @@
+"""Questions and answers as the trainer takes them: numbers of tokens in memory, pixels read on access."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+
+from zoo.attention.ranges import Count, Positive, PositiveShare, Share
+from zoo.data.rows import Rows
+from zoo.data.splits import NONE, SPLITS, TRAIN
+from zoo.errors import CheckpointError, ConfigError, warn
+from zoo.tasks.answering.batch import UNKNOWN, Asked, Questions, Wording
+from zoo.tasks.answering.data.answer_set import About, AnswerSet
+from zoo.tasks.answering.data.table import read_answer_table
+from zoo.tasks.batches import Batching, Examples
+from zoo.tasks.captioning.data.caption_data import seen_shares
+from zoo.tasks.contract import TaskData
+from zoo.tasks.generation.encoding import Encoder, learned_language
+from zoo.tasks.generation.language import Language
+from zoo.tasks.translation.data.encoding import tokens_of_words
+from zoo.tasks.vision.batch import Picture
+from zoo.tasks.vision.data.listing import Reading
+from zoo.tasks.vision.data.transforms import Preprocessing, Resize
+from zoo.text import TOKENISER, VOCABULARY, Tokeniser, Tokens, new_tokeniser
+from zoo.text.kinds import Kind
+
+_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Statistics of ImageNet's training pictures."""
+
+
+@dataclass(frozen=True)
+class AnswerSource:
+    """Where questions come from.
+
+    Args:
+        about: What they are about.
+        read: Reads them.
+        reading: How files are read that the user gives to a trained model.
+    """
+
+    about: About
+    read: Callable[[], AnswerSet]
+    reading: Reading = field(default_factory=Reading)
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """What was read.
+
+    Args:
+        asked: The questions.
+        language: The language of questions and passages.
+        questions: The tokens of each question.
+        passages: The tokens of each passage; None if there are pictures.
+        answer_names: All answers that a model can give, or labels; none if answers are spans.
+        answers: The number of each answer; `UNKNOWN` if it is not known, or is none of those.
+        spans: The first and the last token of each answer; None if answers are no spans.
+    """
+
+    asked: AnswerSet
+    language: Language
+    questions: Rows
+    passages: Rows | None
+    answer_names: tuple[str, ...]
+    answers: Int[np.ndarray, " n"]
+    spans: Int[np.ndarray, "n 2"] | None
+
+
+class AnswerData(TaskData):
+    """Batches of questions about pictures, passages or premises. Questions and passages have one vocabulary.
+
+    Args:
+        source: Where the questions come from.
+        batching: How they become batches.
+        tokeniser: What texts are split into; subwords are learned from the training split.
+        lower: Whether texts are read in small letters.
+        subwords: The most subwords.
+        min_count: Words and characters that are rarer in training are unknown.
+        max_vocabulary: The most tokens, the most frequent ones; null: all.
+        max_answers: The most answers that a model can give, the most frequent ones in training; null: all.
+        mean: Mean of each channel of pictures, for pixels between 0 and 1. Default: ImageNet's.
+        std: Standard deviation of each channel, likewise. Default: ImageNet's.
+        height: Height of the net's input. Default: that of the pictures, if all have the same size.
+        width: Width of the net's input, likewise.
+        resize: How pictures of other sizes are resized (`zoo.tasks.vision.data.transforms.Preprocessing`).
+        share: Share of the shorter side that is kept if resize=crop.
+    """
+
+    source: AnswerSource
+
+    def __init__(
+        self,
+        source: AnswerSource,
+        batching: Batching,
+        *,
+        tokeniser: Kind = "words",
+        lower: bool = True,
+        subwords: Count = 8000,
+        min_count: Count = 1,
+        max_vocabulary: Annotated[int, "> 4"] | None = None,
+        max_answers: Count | None = None,
+        mean: Sequence[Share] | None = None,
+        std: Sequence[Positive] | None = None,
+        height: Count | None = None,
+        width: Count | None = None,
+        resize: Resize = "squash",
+        share: PositiveShare = 1.0,
+    ) -> None:
+        super().__init__(source, batching)
+        self.tokeniser: Tokeniser = new_tokeniser(tokeniser, lower=lower, subwords=subwords)
+        self.min_count = min_count
+        self.max_vocabulary = max_vocabulary
+        self.max_answers = max_answers
+        self.mean = mean
+        self.std = std
+        self.height = height
+        self.width = width
+        self.resize: Resize = resize
+        self.share = share
+        self.on_bad_row = source.reading.on_bad_row
+        self._kept: Tokeniser | None = None
+
+    @property
+    def about(self) -> About:
+        """What the questions are about."""
+        return self.source.about
+
+    def read(self) -> Content:
+        asked = self.source.read()
+        if asked.about == "picture":
+            self.preprocessing = self._preprocessing(asked)
+        learns = asked.splits == TRAIN
+        if self.trained is None:
+            texts = [asked.questions, *([] if asked.passages is None else [asked.passages])]
+            self.tokeniser = self._kept or self.tokeniser.fit(
+                text for each in texts for text, does in zip(each, learns, strict=True) if does
+            )
+        numbers: dict[str, int] = {}
+        question, passage = (Encoder(self.tokeniser, numbers) for _ in range(2))
+        for text in asked.questions:
+            question.add(text)
+        for text in asked.passages or ():
+            passage.add(text)
+        encoders = [question] if asked.passages is None else [question, passage]
+        language, names = self._language(encoders, learns), self._answer_names(asked, learns)
+        number_of = {name: number for number, name in enumerate(names)}
+        answers = np.array([number_of.get(answer, UNKNOWN) for answer in asked.answers], dtype=np.int64)
+        strange = learns & (answers == UNKNOWN)
+        if asked.spans is None and strange.any():
+            warn(f"{strange.sum():,} of {learns.sum():,} training questions are left out by data.max_answers.")
+            asked = replace(asked, splits=np.where(strange, NONE, asked.splits))
+        return Content(
+            asked=asked,
+            language=language,
+            questions=question.encoded(language),
+            passages=None if asked.passages is None else passage.encoded(language),
+            answer_names=names,
+            answers=answers,
+            spans=self._spans(asked),
+        )
+
+    def names(self, content: Content) -> Mapping[str, Sequence[str]]:
+        return {"tokens": content.language.vocabulary.names, "answers": content.answer_names}
+
+    def sizes(self) -> dict[str, int]:
+        content: Content = self.content
+        found = {"words": len(content.language)}
+        if self.about != "passage":
+            found["answers"] = len(content.answer_names)
+        if self.about == "picture":
+            found |= {"height": self.preprocessing.height, "width": self.preprocessing.width}
+        return found
+
+    form: ClassVar[Mapping[str, Any]] = {
+        "tokens": VOCABULARY,
+        "answers": [str],
+        "tokeniser": TOKENISER,
+        "height": int,
+        "width": int,
+        "mean": [float],
+        "std": [float],
+        "resize": str,
+        "share": float,
+    }
+
+    def state(self) -> dict[str, Any]:
+        """Vocabulary, answers, tokeniser and preprocessing, for a checkpoint."""
+        content: Content = self.content
+        found: dict[str, Any] = {"height": 0, "width": 0, "mean": [], "std": [], "resize": self.resize, "share": 1.0}
+        if self.about == "picture":
+            seen = self.preprocessing
+            found = {name: getattr(seen, name) for name in ("height", "width", "resize", "share")}
+            found |= {"mean": list(seen.mean), "std": list(seen.std)}
+        return {**super().state(), "tokeniser": content.language.tokeniser.state(), **found}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Reads the data with a checkpoint's language, answers and preprocessing instead of its own."""
+        if len(set(state["answers"])) < len(state["answers"]):
+            raise CheckpointError("the checkpoint is damaged: it has an answer twice")
+        super().restore(state)
+        self.tokeniser = Language.from_state(state["tokeniser"], state["tokens"]).tokeniser
+        if self.about == "picture":
+            for name in ("height", "width", "mean", "std", "resize", "share"):
+                setattr(self, name, state[name])
+
+    def continuing(self, state: Mapping[str, Any]) -> None:
+        if "answers" in state:  # otherwise a model of other data, whose weights alone are continued
+            self._kept = Language.from_state(state["tokeniser"], state["tokens"]).tokeniser
+
+    def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> AnswerSource:
+        """The user's own questions: a table."""
+        if len(paths) > 1:
+            raise ConfigError(f"{paths[1]}: questions are read from one table; give one")
+        reading = replace(self.source.reading, on_bad_row=self.on_bad_row)
+        read = partial(read_answer_table, paths[0], self.about, reading, split_seed=None)
+        return AnswerSource(self.about, read, reading)
+
+    def empty_hint(self, split: str) -> str:
+        return "Give questions with answers there"
+
+    def examples(self, split: str, *, training: bool = False) -> Examples:
+        """The questions of one split in their order."""
+        content: Content = self.content
+        numbers = content.asked.numbers(split)
+        entries = _Entries(content, numbers, getattr(self, "preprocessing", None), written=not training)
+        if self.about == "picture":
+            seen = self.preprocessing
+            collate = partial(Questions.of, answer_names=content.answer_names, mean=seen.mean, std=seen.std)
+            return Examples(entries=entries, collate=collate)
+        assert content.passages is not None
+        lengths = np.maximum(content.questions.lengths, content.passages.lengths)[numbers]
+        collate = partial(Questions.of, answer_names=content.answer_names)
+        return Examples(entries=entries, collate=collate, lengths=lengths.tolist())
+
+    def _language(self, encoders: Sequence[Encoder], learns: Bool[np.ndarray, " n"]) -> Language:
+        if self.trained is not None:
+            return Language.from_state(self.trained["tokeniser"], self.trained["tokens"])
+        return learned_language(encoders, learns, min_count=self.min_count, max_size=self.max_vocabulary)
+
+    def _answer_names(self, asked: AnswerSet, learns: Bool[np.ndarray, " n"]) -> tuple[str, ...]:
+        """The answers of the training split, the most frequent first; of equally frequent ones in their order."""
+        if self.trained is not None:
+            return tuple(self.trained["answers"])
+        if asked.about == "passage":
+            return ()
+        counts = Counter(answer for answer, does in zip(asked.answers, learns, strict=True) if does)
+        ranked = sorted(counts, key=lambda answer: (-counts[answer], answer))[: self.max_answers]
+        if len(ranked) < 2:
+            raise ConfigError("the training questions have fewer than two answers: there is nothing to choose from")
+        return tuple(ranked)
+
+    def _spans(self, asked: AnswerSet) -> Int[np.ndarray, "n 2"] | None:
+        """The tokens that lie in the characters of each answer; 0 and 0 where it is not known."""
+        if asked.spans is None or asked.passages is None:
+            return None
+        found = np.zeros((len(asked), 2), dtype=np.int64)
+        rows = zip(found, asked.passages, asked.spans, asked.answers, strict=True)
+        for row, passage, (start, end), answer in rows:
+            if answer:
+                row[:] = _tokens_in(self.tokeniser.encode(passage), start, end)
+        return found
+
+    def _preprocessing(self, asked: AnswerSet) -> Preprocessing:
+        if asked.size is None and (self.height is None or self.width is None):
+            raise ConfigError("these pictures have no size in common; give data.height and data.width")
+        height, width = asked.size or (0, 0)
+        return Preprocessing(
+            channels=3,
+            height=height if self.height is None else self.height,
+            width=width if self.width is None else self.width,
+            mean=tuple(_MEAN if self.mean is None else self.mean),
+            std=tuple(_STD if self.std is None else self.std),
+            resize=self.resize,
+            share=self.share,
+        )
+
+
+class _Entries(Sequence[Asked]):
+    """Some questions, by number, as a batch takes them."""
+
+    def __init__(
+        self, content: Content, numbers: Int[np.ndarray, " k"], preprocessing: Preprocessing | None, *, written: bool
+    ) -> None:
+        self.content = content
+        self.numbers = numbers
+        self.preprocessing = preprocessing
+        self.written = written
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, place: Any) -> Any:
+        number, content = int(self.numbers[place]), self.content
+        asked = content.asked
+        split = int(asked.splits[number])
+        made = Asked(
+            question=content.questions[number],
+            id=asked.ids[number],
+            answer=int(content.answers[number]),
+            kind="" if asked.kinds is None else asked.kinds[number],
+            split=SPLITS[split] if split != NONE else "",
+            written=self._written(number) if self.written else None,
+        )
+        if content.passages is None:
+            return self._with_picture(made, number)
+        span = None if content.spans is None or not asked.answers[number] else tuple(content.spans[number].tolist())
+        return replace(made, passage=content.passages[number], span=span, links=self._links(number))
+
+    def _with_picture(self, made: Asked, number: int) -> Asked:
+        asked, preprocessing = self.content.asked, self.preprocessing
+        assert asked.pixels is not None
+        assert preprocessing is not None
+        own = Picture(torch.as_tensor(asked.pixels[number]), -1, made.id, made.split)
+        regions = None
+        if asked.boxes is not None:
+            size = own.pixels.shape[1], own.pixels.shape[2]
+            boxes = np.array(asked.boxes[number], dtype=np.float32).reshape(-1, 4)
+            regions = seen_shares(boxes, preprocessing, size).tolist()
+        return replace(made, pixels=preprocessing(own).pixels, regions=regions)
+
+    def _links(self, number: int) -> list[tuple[int, int]] | None:
+        """Links of words as links of tokens."""
+        asked = self.content.asked
+        if asked.links is None or asked.passages is None:
+            return None
+        of_question, of_passage = (
+            tokens_of_words(text, self.content.language.tokeniser.encode(text))
+            for text in (asked.questions[number], asked.passages[number])
+        )
+        return [(q, p) for a, b in asked.links[number] for q in of_question[a] for p in of_passage[b]]
+
+    def _written(self, number: int) -> Wording:
+        asked, encode = self.content.asked, self.content.language.tokeniser.encode
+        passage = None if asked.passages is None else asked.passages[number]
+        return Wording(
+            question=asked.questions[number],
+            answer=asked.answers[number],
+            passage=passage,
+            spans=None if passage is None else tuple(encode(passage).spans) or ((0, len(passage)),),
+        )
+
+
+def _tokens_in(tokens: Tokens, start: int, end: int) -> tuple[int, int]:
+    """Returns the first and the last token that have a character of a span."""
+    inside = [number for number, (a, b) in enumerate(tokens.spans) if a < end and b > start]
+    return (inside[0], inside[-1]) if inside else (0, 0)

@@ -1,0 +1,68 @@
+"""The data sets of questions that can be named in a configuration; their options are its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from zoo.attention.ranges import Count, Seed
+from zoo.data.tables import OnBadRow
+from zoo.tasks.answering.data.answer_data import AnswerData, AnswerSource
+from zoo.tasks.answering.data.answer_set import About, of_scenes, of_texts
+from zoo.tasks.answering.data.table import read_answer_table
+from zoo.tasks.answering.planted import passages, premises, scenes
+from zoo.tasks.answering.planted.scenes import AskedScenes
+from zoo.tasks.answering.planted.texts import AskedTexts
+from zoo.tasks.datasets import dataset
+from zoo.tasks.vision.data.listing import Reading
+from zoo.tasks.vision.data.picture import MOST_PIXELS
+
+
+@dataset(AnswerData, generator=scenes.plant)
+def planted_questions(generate: Callable[[], AskedScenes]) -> AnswerSource:
+    """Generated questions about pictures of coloured shapes: see `planted.scenes.plant`."""
+    return AnswerSource("picture", partial(of_scenes, generate))
+
+
+@dataset(AnswerData, generator=passages.plant)
+def planted_passages(generate: Callable[[], AskedTexts]) -> AnswerSource:
+    """Generated questions whose answer is a part of a passage: see `planted.passages.plant`."""
+    return AnswerSource("passage", partial(of_texts, generate))
+
+
+@dataset(AnswerData, generator=premises.plant)
+def planted_inference(generate: Callable[[], AskedTexts]) -> AnswerSource:
+    """Generated premises and hypotheses: see `planted.premises.plant`."""
+    return AnswerSource("premise", partial(of_texts, generate))
+
+
+@dataset(AnswerData)
+def picture_questions(
+    *,
+    table: str,
+    folder: str | None = None,
+    on_bad_row: OnBadRow = "error",
+    most_pixels: Count = MOST_PIXELS,
+    split_seed: Seed = 0,
+) -> AnswerSource:
+    """The user's own questions about pictures, in a table: see data/README.md."""
+    return _own("picture", table, Reading(on_bad_row=on_bad_row, most_pixels=most_pixels), split_seed, folder)
+
+
+@dataset(AnswerData)
+def passage_questions(*, table: str, on_bad_row: OnBadRow = "error", split_seed: Seed = 0) -> AnswerSource:
+    """The user's own questions about passages, in a table: see data/README.md."""
+    return _own("passage", table, Reading(on_bad_row=on_bad_row), split_seed)
+
+
+@dataset(AnswerData)
+def hypotheses(*, table: str, on_bad_row: OnBadRow = "error", split_seed: Seed = 0) -> AnswerSource:
+    """The user's own premises and hypotheses, in a table: see data/README.md."""
+    return _own("premise", table, Reading(on_bad_row=on_bad_row), split_seed)
+
+
+def _own(about: About, table: str, reading: Reading, split_seed: int, folder: str | None = None) -> AnswerSource:
+    where = None if folder is None else Path(folder)
+    read = partial(read_answer_table, Path(table), about, reading, folder=where, split_seed=split_seed)
+    return AnswerSource(about, read, reading)

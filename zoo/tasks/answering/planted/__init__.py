@@ -1,0 +1,1 @@
+"""Generated questions, whose answers follow from what is gold."""
