@@ -117,6 +117,14 @@ def test_recordings_without_gold_have_no_truth_and_no_speaker_no_table() -> None
     assert math.isnan(noise["weight_on_silence"])
 
 
+def test_a_transcript_of_spaces_alone_has_no_truth() -> None:
+    module, of = recogniser(), language()
+    silent = Utterances.of([utterance(0, of, text=" ")], of)
+    found = figures(module, silent)
+    assert "test/loss" in found
+    assert not [name for name in found if name.startswith("truth/")]
+
+
 def test_a_model_without_attention_has_error_rates_alone() -> None:
     module = recogniser(attend=lambda dim, heads: NoAttention())
     found = figures(module, batch())

@@ -143,6 +143,8 @@ class Figures(TextFigures):
         has_span = spans[:, 1] > spans[:, 0]
         sounds = sounding(spans, self.stride, weights.shape[1])
         weights, spans = weights[has_span].double(), spans[has_span]
+        if not len(spans):
+            return weights[:, :0].sum(1)
         away = distances(centres(weights, self.stride, frames), spans) / self.stride
         self.update("truth/distance", away)
         self.update("truth/within_2_frames", (away <= NEAR).double())

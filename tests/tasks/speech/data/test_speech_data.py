@@ -39,6 +39,8 @@ def test_a_batch_has_features_targets_and_gold() -> None:
 
 def test_words_are_tokens_with_the_times_of_their_letters() -> None:
     data = small(tokeniser="words")
+    with pytest.warns(UserWarning, match="transcripts of val and test have what train lacks"):
+        data.setup()
     batch = next(iter(data.loader("test")))
     text = batch.written[0].references[0]
     times = data.content.corpus.times[data.content.corpus.ids.index(batch.ids[0])]

@@ -42,13 +42,12 @@ class BackboneEncoder(PictureEncoder):
         position: Callable[..., nn.Module] | None = None,
     ) -> None:
         made = backbone(channels=3, height=height, width=width, classes=1)
-        with torch.no_grad():
-            _, features, rows, columns = made.eval().features(torch.zeros(1, 3, height, width)).shape
+        features, rows, columns = _shape_of_features(backbone, height, width)
         super().__init__(width=features if dim is None else dim, grid=(rows, columns))
         stages = [name for name in made.stages() if name != "head"]
         if tuned_from is not None and tuned_from not in stages:
             raise ValueError(f"tuned_from={tuned_from!r} is no stage of this backbone. {nearest(tuned_from, stages)}")
-        self.backbone = made.train()
+        self.backbone = made
         self.is_frozen = tuned_from is None
         tuned = [] if tuned_from is None else stages[stages.index(tuned_from) :]
         for name, parameter in made.named_parameters():
@@ -82,3 +81,11 @@ class BackboneEncoder(PictureEncoder):
     def published(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Returns published weights of the backbone under the names of this encoder."""
         return {f"backbone.{name}": weight for name, weight in weights.items() if not name.startswith("head.")}
+
+
+def _shape_of_features(backbone: Callable[..., PictureNet], height: int, width: int) -> tuple[int, int, int]:
+    """Returns the features of a cell, and the rows and columns of the grid, at the cost of no picture of that size."""
+    with torch.device("meta"), torch.no_grad():
+        net = backbone(channels=3, height=height, width=width, classes=1).eval()
+        _, features, rows, columns = net.features(torch.zeros(1, 3, height, width)).shape
+    return features, rows, columns
