@@ -13,7 +13,8 @@ def domains() -> Iterator[str]:
     columns = ["domain", "`model=`", "planted data: test (uniform attention)", "its map", "published data, test"]
     yield f"| {' | '.join([*columns, 'training step, peer / ours'])} |"
     yield "|---|---|---|---|---|---|"
-    for row in (_graphs(), _vision(), _recommendation(), _documents(), _translation()):
+    rows = _graphs(), _vision(), _recommendation(), _documents(), _translation(), _speech(), _captioning(), _answering()
+    for row in rows:
         yield f"| {' | '.join(row)} |"
     yield ""
     yield "Ratios of speed hold for the processor of their run: it stands beside the full tables."
@@ -86,6 +87,46 @@ def _translation() -> list[str]:
         f"Multi30k: BLEU {', '.join(found)}" if found else "not measured",
         f"{speed['groups']['bahdanau']['ratio']['JoeyNMT']:.1f} (recurrent, JoeyNMT)",
     ]
+
+
+def _speech() -> list[str]:
+    return [
+        "[speech](docs/speech.md)",
+        "`las`",
+        _if_measured("character error", "las-planted_tones", "test/cer"),
+        _if_measured("within 2 frames", "las-planted_tones", "truth/within_2_frames"),
+        _if_measured("strings of FSDD: word error", "las_fsdd_strings", "test/wer"),
+        "not measured",
+    ]
+
+
+def _captioning() -> list[str]:
+    return [
+        "[captioning](docs/captioning.md)",
+        "`captioner`, `captioner_transformer`, `captioner_backbone`",
+        _if_measured("exact match", "captioner-planted_scenes", "test/exact_match"),
+        _if_measured("pointing", "captioner-planted_scenes", "truth/pointing"),
+        _if_measured("Flickr8k: BLEU-4", "captioner_flickr8k", "test/bleu", digits=1),
+        "not measured",
+    ]
+
+
+def _answering() -> list[str]:
+    return [
+        "[question answering](docs/answering.md)",
+        "`coattention`, `bidaf`, `esim`",
+        _if_measured("accuracy", "coattention-planted_questions", "test/accuracy"),
+        _if_measured("pointing", "coattention-planted_questions", "truth/pointing"),
+        "not measured",
+        "not measured",
+    ]
+
+
+def _if_measured(name: str, experiment: str, metric: str, digits: int = 3) -> str:
+    """Shows the mean of a metric, and that of the control without attention beside it."""
+    found = [f"{_mean(each, metric):.{digits}f}" for each, _ in with_runs({experiment: ""})]
+    without = [f"({_mean(each, metric):.{digits}f})" for each, _ in with_runs({f"{experiment}-uniform": ""})]
+    return " ".join([name, *found, *without]) if found else "not measured"
 
 
 def _planted(experiment: str, metric: str) -> str:
