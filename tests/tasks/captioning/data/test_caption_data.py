@@ -69,6 +69,19 @@ def test_long_training_captions_are_left_out_and_counted() -> None:
         assert data.train_size() == 3
 
 
+def test_bucketed_batches_have_captions_of_similar_length() -> None:
+    captions = [[" ".join(["dog"] * (1 + number % 15)) for number in range(first, first + 5)] for first in range(12)]
+    pixels = [torch.zeros(3, 4, 4, dtype=torch.uint8)] * 12
+    found = CaptionSet(pixels, captions, [f"p{n}" for n in range(12)], np.full(12, TRAIN))
+    spread = {}
+    for bucketed in (True, False):
+        data = caption_data(found, bucketed=bucketed)
+        lengths = [batch.targets.lengths for batch in data.train_dataloader()]
+        assert sum(map(len, lengths)) == 60
+        spread[bucketed] = sum(int(each.max() - each.min()) for each in lengths)
+    assert spread[True] * 2 < spread[False]
+
+
 def test_regions_become_boxes_of_tokens_in_what_the_net_sees() -> None:
     boxes = np.array([[0, 0, 0, 0], [0, 0, 4, 3], [2, 3, 4, 6]], dtype=np.float32)
     regions = [boxes, *[np.zeros((len(texts[0].split()), 4), dtype=np.float32) for texts in CAPTIONS[1:]]]

@@ -92,6 +92,7 @@ class CaptionData(TaskData):
         share: Share of the shorter side that is kept if resize=crop.
         punctuation: Whether captions have punctuation; if not, it is taken from the given ones everywhere.
         augmentation: Random changes of training pictures. Default: none.
+        bucketed: Whether training batches hold captions of similar length, which leaves little padding to compute.
         keep_features: Whether the features of pictures are computed once if their encoder is frozen.
         references: Whether training examples carry all captions of their pictures, as self-critical training needs.
         cache: The folder of derived files, where features are kept; null: they are in memory.
@@ -118,6 +119,7 @@ class CaptionData(TaskData):
         share: PositiveShare = 1.0,
         punctuation: bool = True,
         augmentation: Augmentation | None = None,
+        bucketed: bool = False,
         keep_features: bool = True,
         references: bool = False,
         cache: str | None = None,
@@ -136,6 +138,7 @@ class CaptionData(TaskData):
         self.lower = lower
         self.punctuation = punctuation
         self.augmentation = augmentation
+        self.bucketed = bucketed
         self.keeps_features = keep_features
         self.references = references
         self.cache = cache
@@ -236,11 +239,16 @@ class CaptionData(TaskData):
             grid=None if features is None else features.grid,
             frequencies=frequencies,
         )
+        lengths = None
+        if training and self.bucketed and content.tokens is not None:
+            lengths = content.tokens.lengths[rows[:, 1]].tolist()
         if augmentation is None:
-            return Examples(entries=_Entries(content, rows, seen, features, written=written), collate=collate)
+            entries = _Entries(content, rows, seen, features, written=written)
+            return Examples(entries=entries, collate=collate, lengths=lengths)
         return Examples(
             entries=_Entries(content, rows, None, None, written=written),
             collate=collate,
+            lengths=lengths,
             augment=partial(_augmented, augmentation=augmentation, to=seen),
         )
 
