@@ -14,6 +14,7 @@ from typing import Any
 
 import documents
 import recommendation
+import speech
 import translation
 from domains import domains
 from measured import RESULTS, on_processor, read_runs, shown_command, spread, with_runs
@@ -297,6 +298,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "multi30k": translation.multi30k,
     "benchmark-translation": translation.benchmark,
     "translation-length": translation.lengths,
+    "planted-speech": speech.planted,
     "trust": trust,
     "attention-positions": attention_positions,
     "attention-lengths": attention_lengths,

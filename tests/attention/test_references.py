@@ -24,6 +24,7 @@ from zoo.attention import (
     GATv2,
     General,
     MultiHead,
+    NormalisedAdditive,
     ScaledDot,
     Softmax,
 )
@@ -53,6 +54,10 @@ def score_of_pair(score: nn.Module, head: int, query: list[float], key: list[flo
             return sum(v * math.tanh(x) for v, x in zip(vector, rows, strict=True))
         case Dot():  # Luong et al. 2015, section 3.1
             return sum(query[d] * key[d] for d in width)
+        case NormalisedAdditive():  # Raffel et al. 2017, section 2.4
+            vector, bias = score.vector[head].tolist(), score.bias[head].tolist()
+            scale = float(score.gain[head]) / math.sqrt(sum(x * x for x in vector))
+            return scale * sum(vector[d] * math.tanh(query[d] + key[d] + bias[d]) for d in width)
         case Additive():  # Bahdanau et al. 2015, A.1.2, with W s and U h projected before
             vector = score.vector[head].tolist()
             return sum(vector[d] * math.tanh(query[d] + key[d]) for d in width)

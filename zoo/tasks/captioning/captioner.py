@@ -57,7 +57,7 @@ class Captioner(WritingTask):
 
     primary = "val/bleu"
     primary_mode = "max"
-    headline = ("bleu", "cider", "rouge_l", "chrf", "exact_match", "perplexity", "loss")
+    headline = ("bleu", "cider", "exact_match", "perplexity", "loss")
     source_noun, text_noun = "picture", "caption"
 
     def __init__(

@@ -59,7 +59,7 @@ class Recogniser(WritingTask):
 
     primary = "val/cer"
     primary_mode = "min"
-    headline = ("wer", "cer", "perplexity", "loss")
+    headline = ("cer", "wer", "perplexity", "loss")
     source_noun, text_noun = "recording", "transcript"
 
     def __init__(
