@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -64,7 +65,9 @@ def test_a_step_evaluates_writes_and_explains(net: object) -> None:
     assert gold[0].sum(1).tolist() == [0, 2, 2, 0, 0, 0, 0, 0][: gold.shape[1]]
     columns = module.predictor(n_best=2)(batch)
     assert list(columns) == ["example", "id", "rank", "caption", "score", "probability"]
-    assert columns["example"] == [0, 0, 1, 1, 2, 2, 3, 3]
+    counts = Counter(columns["example"])
+    assert list(counts) == [0, 1, 2, 3]
+    assert set(counts.values()) <= {1, 2}  # fewer than asked for where fewer texts have ended
     for each in module.invariants(batch):
         torch.testing.assert_close(each.kept(module(each.batch)), each.kept(module(batch)))
 
