@@ -25,6 +25,11 @@ _FORBIDDEN = "#ececec"
 _MOST_LABELS = 40
 _MOST_NUMBERS = 100
 _CELL = 0.3
+"""Side of a cell in inches."""
+_LONGEST = 10.0
+"""Greatest length of a side of a map in inches."""
+_SQUARE = 80
+"""From so many rows or columns on, cells are not square."""
 _BAR = 2.0
 """Height of the bars of totals, in cells."""
 
@@ -56,11 +61,11 @@ def heat_map(
     figure = Figure(figsize=_size(shape, totals is not None), layout="constrained", facecolor="white")
     axes = figure.subplots()
     highest, is_above = _scale(cells)
-    image = axes.imshow(cells, cmap=colours(), vmin=0, vmax=highest, aspect="equal" if max(shape) < 80 else "auto")
+    image = axes.imshow(cells, cmap=colours(), vmin=0, vmax=highest, aspect="equal" if max(shape) < _SQUARE else "auto")
     _label(axes, found, shape)
     if totals is not None:
         _draw_totals(axes, np.nan_to_num(cells).sum(0), totals)
-    if cells.size <= _MOST_NUMBERS:
+    if cells.size <= _MOST_NUMBERS and _cell(shape) == _CELL:
         _write_numbers(axes, cells, highest)
     if found.gold is not None and found.gold.any():
         _frame_gold(axes, found.gold.reshape(shape).numpy())
@@ -110,8 +115,13 @@ def _scale(cells: np.ndarray) -> tuple[float, bool]:
 
 
 def _size(shape: tuple[int, int], has_totals: bool) -> tuple[float, float]:
-    rows, columns = (min(max(n, 3) * _CELL, 10.0) for n in shape)
+    rows, columns = (min(max(n, 3) * _cell(shape), _LONGEST) for n in shape)
     return columns + 2.6, rows + 1.9 + (_BAR + 0.5) * _CELL * has_totals
+
+
+def _cell(shape: tuple[int, int]) -> float:
+    """Returns the side of a cell: square cells are smaller where the longer side would not fit."""
+    return min(_CELL, _LONGEST / max(shape)) if 0 < max(shape) < _SQUARE else _CELL
 
 
 def _label(axes: Axes, found: LabelledMap, shape: tuple[int, int]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -15,15 +15,18 @@ from torchmetrics import Metric
 
 from zoo.attention import AttentionMap
 from zoo.attention.ranges import Count, Rate
+from zoo.maps.source import MapOptions
 from zoo.tasks.answering.batch import Questions
 from zoo.tasks.answering.looking import explained, gold_of, looked, pointed
+from zoo.tasks.answering.maps.map_source import AnswerMaps
 from zoo.tasks.answering.spans import best_spans, span_losses
-from zoo.tasks.contract import Task
+from zoo.tasks.contract import Invariance, Task
 from zoo.text.squad import normalised, shared_words
 from zoo.training import ranks
 from zoo.training.optimisation import Optimisation
 
 if TYPE_CHECKING:
+    from zoo.tasks.answering.data.answer_data import AnswerData
     from zoo.tasks.answering.data.answer_set import About
 
 
@@ -116,18 +119,42 @@ class Answerer(Task):
 
     def predict_step(self, batch: Questions, batch_idx: int = 0) -> dict[str, list[Any]]:
         """Returns columns with an entry per question; `loss` is None if the answer is not known."""
-        return self._columns(self.net(batch), batch)
+        return self.columns(self.net(batch), batch)
+
+    def columns(self, given: Any, batch: Questions) -> dict[str, list[Any]]:
+        """Returns columns with an entry per question, from what the net gave."""
+        known = self._known(batch).tolist()
+        losses = iter(self.losses(given, batch).tolist())
+        labels = [""] * len(batch) if batch.written is None else [each.answer for each in batch.written]
+        return {
+            "id": list(batch.ids),
+            "split": list(batch.splits),
+            "label": labels,
+            **self.answered(given, batch),
+            "loss": [next(losses) if is_known else None for is_known in known],
+        }
 
     def predictor(self) -> Callable[[Any], dict[str, list[Any]]]:
         """Returns the function that computes the columns of `zoo predict`."""
 
         def said(batch: Questions) -> dict[str, list[Any]]:
-            columns = self._columns(self.net(batch), batch)
+            columns = self.columns(self.net(batch), batch)
             assert batch.written is not None
             asked = {"id": columns["id"], "question": [each.question for each in batch.written]}
             return asked | {name: columns[name] for name in ("prediction", "probability")}
 
         return said
+
+    def maps(self, data: AnswerData, options: MapOptions) -> AnswerMaps:
+        return AnswerMaps(self, data, options)
+
+    def invariants(self, batch: Questions) -> Sequence[Invariance]:
+        """States that an answer depends on its own question, picture and passage alone."""
+        if len(batch) < 2:
+            return ()
+        alone = batch.first()
+        places = None if alone.passage is None else alone.passage.tokens.shape[1]
+        return (Invariance("other questions of the batch and padding", alone, lambda out: _of_first(out, places)),)
 
     def vocabularies(self) -> dict[str, dict[str, int]]:
         """Matches the vectors of words by token, and the rows of the last layer by answer."""
@@ -148,18 +175,6 @@ class Answerer(Task):
             logged[f"{split}/{name}"] = metric
         self.log_dict(logged, on_step=False, on_epoch=True, batch_size=len(batch))
         return measures
-
-    def _columns(self, given: Any, batch: Questions) -> dict[str, list[Any]]:
-        known = self._known(batch).tolist()
-        losses = iter(self.losses(given, batch).tolist())
-        labels = [""] * len(batch) if batch.written is None else [each.answer for each in batch.written]
-        return {
-            "id": list(batch.ids),
-            "split": list(batch.splits),
-            "label": labels,
-            **self.answered(given, batch),
-            "loss": [next(losses) if is_known else None for is_known in known],
-        }
 
     def _known(self, batch: Questions) -> Tensor:
         """Returns the mask of the questions whose loss is known."""
@@ -297,3 +312,8 @@ class SpanReader(Answerer):
         if batch.spans is None:
             return torch.zeros(len(batch), dtype=torch.bool)
         return (batch.spans >= 0).all(1)
+
+
+def _of_first(given: Any, places: int | None) -> Tensor:
+    """Returns what a net gives for the first question: logits of answers, or of the first and last of some places."""
+    return given[:1] if isinstance(given, Tensor) else torch.cat([each[:1, :places] for each in given])

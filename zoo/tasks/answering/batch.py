@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from zoo.tasks.batches import moved
-from zoo.tasks.captioning.batch import Seen
+from zoo.tasks.captioning.batch import Original, Seen
 from zoo.tasks.generation.batch import all_known
 from zoo.tasks.translation.batch import Source
 from zoo.tasks.vision.batch import normalised
@@ -31,12 +31,28 @@ class Wording:
         answer: The answer, or label; "" if it is not known.
         passage: The passage, or premise; None if the question is about a picture.
         spans: The characters of each token of the passage; None likewise.
+        question_spans: The characters of each token of the question.
+        original: The picture itself, for drawing; None if the question is about a passage.
     """
 
     question: str
     answer: str
     passage: str | None = None
     spans: Sequence[tuple[int, int]] | None = None
+    question_spans: Sequence[tuple[int, int]] = ()
+    original: Original | None = None
+
+    @property
+    def question_pieces(self) -> list[str]:
+        """The tokens of the question as they stand there."""
+        return [self.question[start:end].strip() or self.question[start:end] for start, end in self.question_spans]
+
+    @property
+    def passage_pieces(self) -> list[str]:
+        """The tokens of the passage as they stand there."""
+        assert self.passage is not None
+        assert self.spans is not None
+        return [self.passage[start:end].strip() or self.passage[start:end] for start, end in self.spans]
 
     def between(self, first: int, last: int) -> str:
         """Returns what stands in the passage from one token to another."""
@@ -153,6 +169,19 @@ class Questions:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def first(self) -> Questions:
+        """Returns the first question alone, without the padding that it does not need, for the net."""
+        only = torch.zeros(1, dtype=torch.int64, device=self.answers.device)
+        return Questions(
+            question=self.question.some(only),
+            picture=None if self.picture is None else self.picture.some(only),
+            passage=None if self.passage is None else self.passage.some(only),
+            answers=self.answers[only],
+            ids=self.ids[:1],
+            kinds=self.kinds[:1],
+            splits=self.splits[:1],
+        )
 
     def to(self, device: torch.device | str) -> Questions:
         return moved(self, device)

@@ -21,6 +21,7 @@ from zoo.tasks.answering.batch import UNKNOWN, Asked, Questions, Wording
 from zoo.tasks.answering.data.answer_set import About, AnswerSet
 from zoo.tasks.answering.data.table import read_answer_table
 from zoo.tasks.batches import Batching, Examples
+from zoo.tasks.captioning.batch import Original
 from zoo.tasks.captioning.data.caption_data import seen_shares
 from zoo.tasks.contract import TaskData
 from zoo.tasks.generation.encoding import Encoder, learned_language
@@ -319,12 +320,13 @@ class _Entries(Sequence[Asked]):
         assert asked.pixels is not None
         assert preprocessing is not None
         own = Picture(torch.as_tensor(asked.pixels[number]), -1, made.id, made.split)
-        regions = None
+        size, regions, written = (own.pixels.shape[1], own.pixels.shape[2]), None, made.written
+        if written is not None:
+            written = replace(written, original=Original(asked.pixels, number, preprocessing.seen(*size)))
         if asked.boxes is not None:
-            size = own.pixels.shape[1], own.pixels.shape[2]
             boxes = np.array(asked.boxes[number], dtype=np.float32).reshape(-1, 4)
             regions = seen_shares(boxes, preprocessing, size).tolist()
-        return replace(made, pixels=preprocessing(own).pixels, regions=regions)
+        return replace(made, pixels=preprocessing(own).pixels, regions=regions, written=written)
 
     def _links(self, number: int) -> list[tuple[int, int]] | None:
         """Links of words as links of tokens."""
@@ -339,12 +341,13 @@ class _Entries(Sequence[Asked]):
 
     def _written(self, number: int) -> Wording:
         asked, encode = self.content.asked, self.content.language.tokeniser.encode
-        passage = None if asked.passages is None else asked.passages[number]
+        question, passage = asked.questions[number], None if asked.passages is None else asked.passages[number]
         return Wording(
-            question=asked.questions[number],
+            question=question,
             answer=asked.answers[number],
             passage=passage,
             spans=None if passage is None else tuple(encode(passage).spans) or ((0, len(passage)),),
+            question_spans=tuple(encode(question).spans) or ((0, len(question)),),
         )
 
 

@@ -1,0 +1,226 @@
+"""One question that is drawn: its answer, and both directions of attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from zoo.attention import AttentionMap, DenseSupport
+from zoo.attention.observing.record import Recording
+from zoo.maps import LabelledMap
+from zoo.maps.draw import short
+from zoo.maps.source import MappedExample, NamedMap, Table, picture_name
+from zoo.maps.words import number
+from zoo.tasks.answering.batch import Questions
+from zoo.tasks.answering.looking import SCORED, gold_of
+from zoo.tasks.answering.maps.figures import affinity_sheet, picture_and_words, text_map
+from zoo.tasks.captioning.maps.places import at_own_size, box_mask
+from zoo.tasks.generation.alignment import heaviest_links
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PICTURE = "picture"
+"""Name of the map of a picture in its own size."""
+AFFINITY = "both.affinity"
+"""The site whose numbers are signed: no weights."""
+_OF_QUESTION = "whole question"
+_SAID = 6
+"""At most so many words are named in a sentence."""
+
+
+class AnsweredQuestion(MappedExample):
+    """A question, the model's answer, and how question and picture or passage attended to each other.
+
+    Args:
+        batch: Batch of one question, as people read it.
+        about: What it is about: "picture", "passage" or "premise".
+        grid: Rows and columns of the cells of a picture.
+        found: Recording of the pass.
+        seen: The map that is scored; None if the attention has no weights.
+        prediction, probability: The answer.
+    """
+
+    def __init__(
+        self,
+        batch: Questions,
+        *,
+        about: str,
+        grid: tuple[int, int] | None,
+        found: Recording,
+        seen: AttentionMap | None,
+        prediction: str,
+        probability: float,
+    ) -> None:
+        assert batch.written is not None
+        self.batch, self.subject, self.grid, self.found = batch, about, grid, found
+        self.written, self.prediction, self.probability = batch.written[0], prediction, probability
+        self.weights = None if seen is None else seen.dense()[0].float().mean(0).cpu()
+        gold = gold_of(batch, about, grid)
+        self.gold = None if gold is None else gold[0].cpu()
+        self.axes = self._axes()
+
+    @property
+    def id(self) -> str:
+        return self.batch.ids[0]
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        found: dict[str, Any] = {
+            "question": self.written.question,
+            "prediction": self.prediction,
+            "probability": self.probability,
+        }
+        found |= {"answer": self.written.answer} if self.written.answer else {}
+        found |= {"kind": self.batch.kinds[0]} if self.batch.kinds[0] else {}
+        if self.written.passage is not None:
+            found["passage"] = self.written.passage
+        if self.written.original is not None:
+            found |= {"seen": list(map(float, self.written.original.seen)), "grid": list(self.grid or ())}
+        return found
+
+    @property
+    def said(self) -> str:
+        """The heaviest pairs of the map that is scored: 'dog < hund .97'; of a picture row and column in pixels."""
+        if self.weights is None:
+            return "no map: the attention of this model has no weights"
+        queries, keys = self.axes[SCORED[self.subject]]
+        weights = self.weights
+        pairs = sorted(heaviest_links(weights), key=lambda pair: -float(weights[pair[0], pair[1]]))
+        names = [(queries[q], self._place(k) if self.subject == "picture" else keys[k], (q, k)) for q, k in pairs]
+        return ", ".join(f"{one} < {other} {number(float(weights[at]))}" for one, other, at in names[:_SAID])
+
+    @property
+    def words(self) -> Sequence[str]:
+        answer = f"{self.prediction} ({number(self.probability)})"
+        return [f"{self.id}: {self.written.question} | {answer}; {self.said}"]
+
+    def maps(self) -> Iterator[NamedMap]:
+        for found in self.found.values():
+            yield self._of_site(found)
+        if self.written.original is not None and self.weights is not None:
+            assert self.grid is not None
+            original = self.written.original
+            height, width = original.pixels().shape[1:]
+            heat = at_own_size(self.weights, self.grid, original.seen, (height, width))
+            yield NamedMap(AttentionMap(PICTURE, heat, ("batch", "height", "width"), None, heads=()))
+
+    def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
+        name = picture_name(self.id, number)
+        if self.written.original is not None:
+            yield from self._of_picture(made, name)
+            return
+        marks = self._marks()
+        for site in self.axes:
+            if site in made:
+                marked = {axis: marks for axis in ("query", "key") if self._is_passage(site, axis)}
+                yield f"{name}_{site.replace('.', '_')}", text_map(made[site], title=self._title, marks=marked)
+
+    def tables(self, made: Mapping[str, LabelledMap]) -> Iterator[Table]:
+        import pandas as pd
+
+        rows = [row for site in self.axes if site in made for row in self._links(made[site])]
+        if rows:
+            yield Table("links", [pd.DataFrame(rows)])
+
+    @property
+    def _title(self) -> str:
+        known = f" (given: {short(self.written.answer, 20)})" if self.written.answer else ""
+        return f"{short(self.written.question, 34)} {short(self.prediction, 24)}{known}"
+
+    def _axes(self) -> dict[str, tuple[list[str], list[str]]]:
+        """Returns the labels of queries and keys of each site between question and picture or passage."""
+        asked, whole = self.written.question_pieces, [_OF_QUESTION]
+        if self.grid is not None:
+            cells = [f"{row},{column}" for row in range(self.grid[0]) for column in range(self.grid[1])]
+            return {"both.alone": (whole, asked), "both.first": (whole, cells), "both.second": (whole, asked)}
+        told = self.written.passage_pieces
+        if self.subject == "passage":
+            return {"flow.first": (told, asked), "flow.second": (whole, told)}
+        return {"both.first": (told, asked), "both.second": (asked, told)}
+
+    def _of_site(self, found: AttentionMap) -> NamedMap:
+        """A map of a site, with the words or cells that its queries and keys stand for."""
+        nouns = {"query": "word of the question", "key": "cell: row, column"}
+        if found.site == AFFINITY:
+            cells = self.axes["both.first"][1]
+            return NamedMap(_signed(found), {"query": self.written.question_pieces, "key": cells}, nouns)
+        if found.site not in self.axes:
+            return NamedMap(found)
+        queries, keys = self.axes[found.site]
+        nouns = {axis: self._noun(found.site, axis) for axis in ("query", "key")}
+        gold = self.gold if found.site == SCORED[self.subject] else None
+        return NamedMap(found, {"query": queries, "key": keys}, nouns, gold)
+
+    def _noun(self, site: str, axis: str) -> str:
+        labels = self.axes[site][axis == "key"]
+        if labels == [_OF_QUESTION]:
+            return "query"
+        if self.subject == "picture" and site == "both.first":
+            return "cell: row, column"
+        asked = "hypothesis" if self.subject == "premise" else "question"
+        return f"word of the {self.subject if self._is_passage(site, axis) else asked}"
+
+    def _is_passage(self, site: str, axis: str) -> bool:
+        """Whether an axis has the words of the passage or premise."""
+        return (site, axis) in {
+            "passage": {("flow.first", "query"), ("flow.second", "key")},
+            "premise": {("both.first", "query"), ("both.second", "key")},
+        }.get(self.subject, set())
+
+    def _marks(self) -> list[tuple[str, tuple[int, int]]]:
+        """Returns the given answer as a part of the passage, if it is known."""
+        spans = self.batch.spans
+        if spans is None or int(spans[0].min()) < 0:
+            return []
+        first, last = spans[0].tolist()
+        return [("given answer", (first, last))]
+
+    def _of_picture(self, made: Mapping[str, LabelledMap], name: str) -> Iterator[tuple[str, Figure]]:
+        original = self.written.original
+        assert original is not None
+        assert self.grid is not None
+        pixels = original.pixels()
+        gold = None
+        if self.batch.regions is not None:
+            size = pixels.shape[1], pixels.shape[2]
+            gold = torch.zeros(size, dtype=torch.bool)
+            for box in self.batch.regions[0].cpu():
+                gold |= box_mask(box, original.seen, size)
+        shown: dict[str, Any] = {"pixels": pixels, "seen": original.seen, "gold": gold, "title": self._title}
+        heat = None if self.weights is None else self.weights.view(*self.grid)
+        words = made["both.second"].head()[0] if "both.second" in made else None
+        yield name, picture_and_words(heat=heat, words=self.written.question_pieces, weights=words, **shown)
+        if AFFINITY in made:
+            signed = made[AFFINITY].head().view(-1, *self.grid)
+            yield f"{name}_affinity", affinity_sheet(self.written.question_pieces, signed, **shown)
+
+    def _links(self, found: LabelledMap) -> list[dict[str, Any]]:
+        """id, site, place, word, key_place, key, weight and, where it is known, gold: each query's heaviest key."""
+        weights, (queries, keys) = found.head(), self.axes[found.site]
+        rows = []
+        for query, key in heaviest_links(weights):
+            row = {"id": self.id, "site": found.site, "place": query, "word": queries[query], "key_place": key}
+            row |= {"key": keys[key], "weight": float(weights[query, key])}
+            if found.gold is not None and found.gold[query].any():
+                row["gold"] = bool(found.gold[query, key])
+            rows.append(row)
+        return rows
+
+    def _place(self, cell: int) -> str:
+        """Returns the middle of a cell in the picture's pixels: row,column."""
+        assert self.written.original is not None
+        assert self.grid is not None
+        top, left, height, width = self.written.original.seen
+        row, column = divmod(cell, self.grid[1])
+        return f"{top + (row + 0.5) / self.grid[0] * height:.0f},{left + (column + 0.5) / self.grid[1] * width:.0f}"
+
+
+def _signed(found: AttentionMap) -> AttentionMap:
+    """The affinity as a map whose queries are words, and whose keys are cells."""
+    weights: Tensor = found.weights.unsqueeze(1)
+    support = DenseSupport(torch.ones(weights.shape, dtype=torch.bool))
+    return AttentionMap(found.site, weights, support.axes, support, heads=(-1,))
