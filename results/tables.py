@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import captioning
 import documents
 import recommendation
 import speech
@@ -299,6 +300,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "benchmark-translation": translation.benchmark,
     "translation-length": translation.lengths,
     "planted-speech": speech.planted,
+    "planted-captioning": captioning.planted,
     "trust": trust,
     "attention-positions": attention_positions,
     "attention-lengths": attention_lengths,
