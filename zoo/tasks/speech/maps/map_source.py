@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cached_property
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import torch
-
+from zoo.attention.observing.record import Recording
+from zoo.decoding.hypothesis import Hypothesis
 from zoo.maps import draw
-from zoo.maps.source import MapOptions, MappedExample, MapSource, Table
-from zoo.tasks.batches import Examples
-from zoo.tasks.rows import in_order, in_pieces, spread
+from zoo.maps.source import MapOptions, Table
+from zoo.tasks.generation.alignment import Forced
+from zoo.tasks.generation.maps.map_source import WritingMaps
 from zoo.tasks.speech.alignment import covered, diagonality, monotonic_steps, sounding
 from zoo.tasks.speech.batch import Utterances
 from zoo.tasks.speech.figures import Figures
@@ -25,77 +24,34 @@ if TYPE_CHECKING:
     from zoo.tasks.speech.recogniser import Recogniser
 
 
-class SpeechMaps(MapSource):
+class SpeechMaps(WritingMaps):
     """`transcripts` has a row for each recording of the test split, or of the user's own; `times` one for each word and
     token of those that are drawn; `by_speaker`, `by_length` and `by_snr` one for each class of recordings."""
 
-    noun = "recording"
+    noun, texts, of_reference = "recording", "transcripts", OF_REFERENCE
 
     def __init__(self, module: Recogniser, data: SpeechData, options: MapOptions) -> None:
-        super().__init__(module.net, options)
-        self.module, self.data = module, data
-        self.split = data.mapped_split
+        figures = Figures(module.wer, module.cer, module.stride)
+        super().__init__(module, data, data.content.corpus, figures, options)
         self.scored = [ALIGNMENT, OF_REFERENCE]
-        self.figures = Figures(module.wer, module.cer, module.stride)
-
-    def names(self) -> list[str]:
-        return list(self.data.content.corpus.ids)
-
-    def typical(self, count: int) -> list[int]:
-        return spread(self.data.content.corpus.numbers(self.split), count)
 
     def tables(self) -> Iterator[Table]:
-        yield Table("transcripts", in_pieces(in_order(self._columns, self.data.loader(self.split))))
+        yield from super().tables()
         self.figures.close()
         for name, rows in self.figures.tables.items():
             yield _table(name, rows)
 
-    def examples(self) -> Iterator[MappedExample]:
-        for which in self.chosen:
-            batch = self._batch(which)
-            best = [texts[0] for texts in self.module.write(batch)]
-            with torch.inference_mode(), self.recording() as found:
-                of_best = self.module.forced(batch, best)
-            of_reference = None if batch.targets is None else self.module.forced_references(batch).weights
-            yield HeardRecording(
-                batch, self.module.stride, found, best[0], of_best.weights, of_best.log_probability, of_reference
-            )
+    def drawn(
+        self, batch: Utterances, found: Recording, best: Hypothesis, of_best: Forced, of_reference: Any
+    ) -> HeardRecording:
+        return HeardRecording(
+            batch, self.module.stride, found, best, of_best.weights, of_best.log_probability, of_reference
+        )
 
     def occludable(self, position: int) -> list[OccludableRecording]:
-        return [OccludableRecording(self.module, self._batch(position))]
+        return [OccludableRecording(self.module, self.batch(position))]
 
-    def truth(self) -> dict[str, float | None]:
-        found = {name: float(metric.compute()) for name, metric in self.figures.found().items()}
-        return {name.removeprefix("truth/"): value for name, value in found.items() if name.startswith("truth/")}
-
-    @property
-    def truth_of(self) -> str:
-        return f"{self.split} recordings, {OF_REFERENCE}"
-
-    @property
-    def about(self) -> Mapping[str, Any]:
-        return {"recordings": len(self.data.content.corpus.numbers(self.split)), "split": self.split}
-
-    def summary(self, out: str) -> list[str]:
-        of = "test recordings" if self.split == "test" else "recordings"
-        return [
-            f"{self.about['recordings']:,} {of} in transcripts.{self.options.table_format}, in {out}",
-            *super().summary(out),
-        ]
-
-    def looks(self) -> list[str]:
-        return [example.said for example in self.examples() if isinstance(example, HeardRecording)]
-
-    @cached_property
-    def _examples(self) -> Examples:
-        return self.data.examples("all")
-
-    def _batch(self, position: int) -> Utterances:
-        """Returns a batch of one recording."""
-        found: Utterances = self._examples.collate([self._examples.entries[position]])
-        return found
-
-    def _columns(self, batch: Utterances) -> dict[str, list[Any]]:
+    def columns(self, batch: Utterances) -> dict[str, list[Any]]:
         """Transcript and its probability, the recording's length and noise; of given transcripts their loss; numbers of
         the alignment, and the share of the reference's weights on places without any token."""
         assert batch.language is not None
@@ -115,10 +71,8 @@ class SpeechMaps(MapSource):
         }
         forced = self.module.forced(batch, best)
         if batch.targets is not None:
-            references = self.module.forced_references(batch)
-            self.figures.add(batch, best, forced, references)
-            columns["reference"] = [each.references[0] for each in batch.written]
-            columns["loss"] = (-references.log_probability.double().sum(1) / batch.targets.lengths).tolist()
+            references, given = self.judged(batch, best, forced)
+            columns |= given
             if batch.gold is not None and references.weights is not None:
                 columns["weight_on_silence"] = [
                     _silence(references.weights[row], batch.gold[row], -(-count // stride), stride)

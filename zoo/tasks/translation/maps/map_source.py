@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cached_property
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import torch
-
+from zoo.attention.observing.record import Recording
+from zoo.decoding.hypothesis import Hypothesis
 from zoo.maps import draw
-from zoo.maps.source import MapOptions, MappedExample, MapSource, Table
-from zoo.tasks.batches import Examples
-from zoo.tasks.generation.alignment import by_word, heaviest_links
+from zoo.maps.source import MapOptions, Table
+from zoo.tasks.generation.alignment import Forced, by_word, heaviest_links
 from zoo.tasks.generation.language import END
 from zoo.tasks.generation.maps.gradients import Reach, Reached, gradient_norms, reach_figure
-from zoo.tasks.rows import in_order, in_pieces, spread
+from zoo.tasks.generation.maps.map_source import WritingMaps
 from zoo.tasks.translation.batch import Pairs
 from zoo.tasks.translation.figures import Figures, reordered, spelled_source
 from zoo.tasks.translation.maps.example import ALIGNMENT, OF_REFERENCE, TranslatedPair
@@ -30,27 +28,19 @@ _GRADIENTS = 24
 """Number of pairs whose gradients are measured."""
 
 
-class TranslationMaps(MapSource):
+class TranslationMaps(WritingMaps):
     """`translations` has a row for each pair of the test split, or of the user's own texts; `alignments` one for each
     word of those that are drawn; `gradients` one for each distance; `bleu_by_length` one for each class of lengths."""
 
-    noun = "text"
+    noun, texts, of_reference = "text", "translations", OF_REFERENCE
 
     def __init__(self, module: Translator, data: PairData, options: MapOptions) -> None:
-        super().__init__(module.net, options)
-        self.module, self.data = module, data
-        self.split = data.mapped_split
+        figures = Figures(module.bleu, module.chrf)
+        super().__init__(module, data, data.content.corpus, figures, options)
         self.scored = [ALIGNMENT, OF_REFERENCE]
-        self.figures = Figures(module.bleu, module.chrf)
-
-    def names(self) -> list[str]:
-        return list(self.data.content.corpus.ids)
-
-    def typical(self, count: int) -> list[int]:
-        return self._spread(count)
 
     def tables(self) -> Iterator[Table]:
-        yield Table("translations", in_pieces(in_order(self._columns, self.data.loader(self.split))))
+        yield from super().tables()
         self.figures.close()
         for lengths in self.figures.tables.values():
             yield _table("bleu_by_length", lengths, _length_figure(lengths))
@@ -59,68 +49,29 @@ class TranslationMaps(MapSource):
             of = f"{self.module.about['model']}, attention={self.module.about['config']['names'].get('attention', '-')}"
             yield _table("gradients", [row._asdict() for row in reach], reach_figure(reach, title=of))
 
-    def examples(self) -> Iterator[MappedExample]:
-        for which in self.chosen:
-            batch = self._batch(which)
-            best = [texts[0] for texts in self.module.write(batch)]
-            with torch.inference_mode(), self.recording() as found:
-                of_best = self.module.forced(batch, best)
-            of_reference = None if batch.targets is None else self.module.forced_references(batch).weights
-            yield TranslatedPair(self.module.net, batch, found, best[0], of_best.weights, of_reference)
+    def drawn(
+        self, batch: Pairs, found: Recording, best: Hypothesis, of_best: Forced, of_reference: Any
+    ) -> TranslatedPair:
+        return TranslatedPair(self.module.net, batch, found, best, of_best.weights, of_reference)
 
     def occludable(self, position: int) -> list[OccludableText]:
-        return [OccludableText(self.module, self._batch(position))]
-
-    def truth(self) -> dict[str, float | None]:
-        found = {name: float(metric.compute()) for name, metric in self.figures.found().items()}
-        return {name.removeprefix("truth/"): value for name, value in found.items() if name.startswith("truth/")}
-
-    @property
-    def truth_of(self) -> str:
-        return f"{self.split} texts, {OF_REFERENCE}"
-
-    @property
-    def about(self) -> Mapping[str, Any]:
-        return {"texts": len(self.data.examples(self.split).entries), "split": self.split}
-
-    def summary(self, out: str) -> list[str]:
-        of = "test texts" if self.split == "test" else "texts"
-        return [
-            f"{self.about['texts']:,} {of} in translations.{self.options.table_format}, in {out}",
-            *super().summary(out),
-        ]
-
-    def looks(self) -> list[str]:
-        return [example.said for example in self.examples() if isinstance(example, TranslatedPair)]
+        return [OccludableText(self.module, self.batch(position))]
 
     @property
     def _is_known(self) -> bool:
         """Whether each text has a given translation."""
         return self.data.content.targets is not None
 
-    @cached_property
-    def _examples(self) -> Examples:
-        return self.data.examples("all")
-
-    def _batch(self, position: int) -> Pairs:
-        """Returns a batch of one pair."""
-        found: Pairs = self._examples.collate([self._examples.entries[position]])
-        return found
-
-    def _spread(self, count: int) -> list[int]:
-        """Returns texts of the split at equal distances."""
-        return spread(self.data.content.corpus.numbers(self.split), count)
-
     def _reach(self) -> list[Reach]:
         reached = Reached()
-        for position in self._spread(_GRADIENTS):
-            batch = self._batch(position)
+        for position in self.typical(_GRADIENTS):
+            batch = self.batch(position)
             assert batch.targets is not None
             norms = gradient_norms(self.module.net, batch.source, [*batch.targets.texts()[0], END])
             reached.add(norms, None if batch.gold is None else batch.gold[0])
         return reached.rows()
 
-    def _columns(self, batch: Pairs) -> dict[str, list[Any]]:
+    def columns(self, batch: Pairs) -> dict[str, list[Any]]:
         """Text, translation, its probability and numbers of words; of given translations their loss; of attention the
         share of links that go back, and the least coverage of a word."""
         assert batch.language is not None
@@ -141,10 +92,7 @@ class TranslationMaps(MapSource):
         }
         forced = self.module.forced(batch, best)
         if batch.targets is not None:
-            references = self.module.forced_references(batch)
-            self.figures.add(batch, best, forced, references)
-            columns["reference"] = [each.references[0] for each in batch.written]
-            columns["loss"] = (-references.log_probability.double().sum(1) / batch.targets.lengths).tolist()
+            columns |= self.judged(batch, best, forced)[1]
         if forced.weights is not None:
             pairs = zip(forced.weights, words, sources, strict=True)
             merged = [by_word(weights, to.owners, of.owners) for weights, to, of in pairs]
