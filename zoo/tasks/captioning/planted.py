@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Bool, UInt8
 
+from zoo.data.generated import check_numbers
 from zoo.errors import ConfigError
 
 COLOURS = {
@@ -106,6 +107,24 @@ def draw_scenes(counts: Sequence[int], *, side: int = 48, noise: int = 16, seed:
     for picture, inside in zip(pixels, things, strict=True):
         picture[:] = _drawn(grain, inside, side, noise)
     return Scenes(pixels, things)
+
+
+def plant_scenes(
+    *, pictures: int, held_out: int, least: int, most: int, side: int, noise: int, seed: int
+) -> tuple[Scenes, random.Random]:
+    """Draws the pictures of all splits, as the options of a data set ask; see `zoo.tasks.captioning.sentences.plant`.
+
+    Returns:
+        The pictures, and the generator that drew how many things each has, for what is said or asked about them.
+    """
+    check_scenes(side=side, most=most, noise=noise)
+    if least > most:
+        raise ConfigError(f"data.least={least} is more than data.most={most}.")
+    total = pictures + 2 * held_out
+    check_numbers(total * 3 * side**2, f"data.pictures={pictures}, held_out={held_out} and side={side}")
+    draw = random.Random(seed)
+    counts = [draw.randint(least, most) for _ in range(total)]
+    return draw_scenes(counts, side=side, noise=noise, seed=seed), draw
 
 
 def relation(one: Thing, other: Thing) -> Relation:

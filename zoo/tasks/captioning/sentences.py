@@ -8,7 +8,6 @@ small. Size, colour and shape speak of a thing, whose box is gold; all other wor
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated
@@ -17,11 +16,9 @@ import numpy as np
 from jaxtyping import Float
 
 from zoo.attention.ranges import Count, Seed
-from zoo.data.generated import check_numbers
 from zoo.data.splits import TEST, TRAIN, VAL
-from zoo.errors import ConfigError
 from zoo.tasks.captioning.data.caption_set import CaptionSet
-from zoo.tasks.captioning.planted import Box, Thing, check_scenes, draw_scenes, relation
+from zoo.tasks.captioning.planted import Box, Thing, plant_scenes, relation
 
 Word = tuple[str, Box | None]
 """A word, and the place that it speaks of."""
@@ -48,18 +45,14 @@ def plant(
         noise: Largest change of a pixel, of 255.
         seed: Seed of the generator.
     """
-    check_scenes(side=side, most=most, noise=noise)
-    if least > most:
-        raise ConfigError(f"data.least={least} is more than data.most={most}.")
-    total = pictures + 2 * held_out
-    check_numbers(total * 3 * side**2, f"data.pictures={pictures}, held_out={held_out} and side={side}")
-    draw = random.Random(seed)
-    scenes = draw_scenes([draw.randint(least, most) for _ in range(total)], side=side, noise=noise, seed=seed)
+    scenes, _ = plant_scenes(
+        pictures=pictures, held_out=held_out, least=least, most=most, side=side, noise=noise, seed=seed
+    )
     said = [sentence(things) for things in scenes.things]
     return CaptionSet(
         pixels=scenes.pixels,
         captions=[[" ".join(word for word, _ in words)] for words in said],
-        ids=[f"picture {number}" for number in range(1, total + 1)],
+        ids=[f"picture {number}" for number in range(1, len(said) + 1)],
         splits=np.repeat([TRAIN, VAL, TEST], [pictures, held_out, held_out]),
         size=(side, side),
         regions=[_boxes(words) for words in said],

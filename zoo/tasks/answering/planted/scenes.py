@@ -20,10 +20,8 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from zoo.attention.ranges import Count, Seed
-from zoo.data.generated import check_numbers
-from zoo.errors import ConfigError
 from zoo.tasks.answering.planted.texts import split_into
-from zoo.tasks.captioning.planted import COLOURS, SHAPES, Box, Relation, Thing, check_scenes, draw_scenes, relation
+from zoo.tasks.captioning.planted import COLOURS, SHAPES, Box, Relation, Thing, plant_scenes, relation
 
 OPPOSITES: dict[Relation, Relation] = {
     "left of": "right of",
@@ -78,13 +76,9 @@ def plant(
         noise: Largest change of a pixel, of 255.
         seed: Seed of the generator.
     """
-    check_scenes(side=side, most=most, noise=noise)
-    if least > most:
-        raise ConfigError(f"data.least={least} is more than data.most={most}.")
-    total = pictures + 2 * held_out
-    check_numbers(total * 3 * side**2, f"data.pictures={pictures}, held_out={held_out} and side={side}")
-    draw = random.Random(seed)
-    scenes = draw_scenes([draw.randint(least, most) for _ in range(total)], side=side, noise=noise, seed=seed)
+    scenes, draw = plant_scenes(
+        pictures=pictures, held_out=held_out, least=least, most=most, side=side, noise=noise, seed=seed
+    )
     asked = [ask(draw, things) for things in scenes.things]
     return AskedScenes(
         pixels=scenes.pixels,
