@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from zoo.attention.observing.record import Recording
@@ -40,6 +40,10 @@ class SpeechMaps(WritingMaps):
         self.figures.close()
         for name, rows in self.figures.tables.items():
             yield _table(name, rows)
+
+    @property
+    def about(self) -> Mapping[str, Any]:
+        return {"recordings": len(self.records.numbers(self.split)), "split": self.split}
 
     def drawn(
         self, batch: Utterances, found: Recording, best: Hypothesis, of_best: Forced, of_reference: Any
