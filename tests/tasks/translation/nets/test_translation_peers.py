@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,8 @@ def test_joeynmt_computes_our_logits_and_writes_our_texts(kind: str, peers: Any)
 
 @pytest.mark.parametrize("attention", ["general", "mlp"])
 def test_opennmt_computes_our_logits(attention: str, peers: Any) -> None:
-    pytest.importorskip("onmt")
+    if find_spec("onmt") is None:  # its import fails without libraries in whose place `nmt_peers` puts empty ones
+        pytest.skip("OpenNMT-py is not installed")
     score, compared = (General, None) if attention == "general" else (Additive, 8)
     ours = recurrent(peers, score, Luong, compared)
     check_logits_and_gradients(ours, in_double(peers.OpenNMT(ours, attention), ours))
