@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jaxtyping import Bool
+import torch
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from zoo.attention import AttentionMap, record
+from zoo.attention import AttentionMap, DenseSupport, record
 from zoo.attention.observing.record import Recording
 from zoo.errors import ConfigError, DataError, nearest
 from zoo.maps.frames import Format
@@ -69,6 +70,20 @@ class NamedMap:
     axis_labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     nouns: Mapping[str, str] = field(default_factory=dict)
     gold: Bool[Tensor, "..."] | None = None
+
+    @classmethod
+    def of_weights(
+        cls,
+        name: str,
+        weights: Float[Tensor, "n k"],
+        axis_labels: Mapping[str, Sequence[str]],
+        nouns: Mapping[str, str],
+        gold: Bool[Tensor, "n k"] | None = None,
+    ) -> NamedMap:
+        """Names weights that were computed from those of a site, such as those of words: every pair has one."""
+        support = DenseSupport(torch.ones(1, 1, *weights.shape, dtype=torch.bool))
+        found = AttentionMap(name, weights[None, None], support.axes, support, heads=(-1,))
+        return cls(found, axis_labels, nouns, gold)
 
 
 @dataclass(frozen=True, eq=False)

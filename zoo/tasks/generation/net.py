@@ -57,8 +57,8 @@ class GeneratingNet(nn.Module):
     @abstractmethod
     def step(self, tokens: Int[Tensor, "b w"], state: Any) -> tuple[Float[Tensor, "b w v"], Any]: ...
 
-    @abstractmethod
-    def reorder(self, state: Any, beams: Int[Tensor, "b w2"]) -> Any: ...
+    def reorder(self, state: Any, beams: Int[Tensor, "b w2"]) -> Any:
+        return state.reorder(beams)
 
-    @abstractmethod
-    def select(self, state: Any, sentences: Int[Tensor, " s"]) -> Any: ...
+    def select(self, state: Any, sentences: Int[Tensor, " s"]) -> Any:
+        return state.select(sentences)

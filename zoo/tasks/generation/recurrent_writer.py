@@ -69,11 +69,5 @@ class RecurrentWriter(GeneratingNet):
             features, state = self.decoder.step(tokens, state)
         return self.head(features), state
 
-    def reorder(self, state: RecurrentState, beams: Int[Tensor, "b w2"]) -> RecurrentState:
-        return state.reorder(beams)
-
-    def select(self, state: RecurrentState, sentences: Int[Tensor, " s"]) -> RecurrentState:
-        return state.select(sentences)
-
     def covered(self, state: RecurrentState) -> Float[Tensor, "b w k"]:
         return state.covered

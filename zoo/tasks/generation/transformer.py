@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any, Literal
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from zoo.attention import (
     Attend,
@@ -197,6 +199,14 @@ class TransformerDecoder(nn.Module):
         assert memory.attention is not None
         total, permitted = memory.attention.total.mean(1), memory.support.permitted
         return total if permitted is None else total.masked_fill(~permitted[:, 0], 1.0)
+
+
+def scaled_embeddings(
+    tokens: Int[Tensor, "b n"], table: Float[Tensor, "v d"], position: nn.Module | None, first: int = 0
+) -> Float[Tensor, "b n d"]:
+    """Returns rows of a table times sqrt(d) (section 3.4), and adds positions, which count from `first`."""
+    x = F.embedding(tokens, table) * math.sqrt(table.shape[1])
+    return x if position is None else position(x, first)
 
 
 def start_evenly(module: nn.Module) -> None:

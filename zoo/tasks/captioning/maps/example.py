@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from zoo.attention import AttentionMap, DenseSupport
+from zoo.attention import AttentionMap
 from zoo.attention.observing.record import Recording
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.maps import LabelledMap
@@ -157,7 +157,7 @@ class CaptionedPicture(MappedExample):
         cells = [f"{row},{column}" for row in range(self.grid[0]) for column in range(self.grid[1])]
         for name, words in ((WORDS, self.written), (OF_REFERENCE, self.given)):
             if words is not None and words.words:
-                yield NamedMap(_dense(name, words.weights), {"query": words.words, "key": cells}, _NOUNS, words.gold)
+                yield NamedMap.of_weights(name, words.weights, {"query": words.words, "key": cells}, _NOUNS, words.gold)
         if self.written is not None and self.written.words:
             sizes = at_own_size(self.written.weights, self.grid, self.seen, self.size)
             for place, heat in enumerate(sizes, start=1):
@@ -216,11 +216,6 @@ class CaptionedPicture(MappedExample):
         if found.site.startswith("encoder."):
             return NamedMap(found)
         return NamedMap(found, {"query": read, "key": read}, {"query": "token", "key": "token"})
-
-
-def _dense(name: str, weights: Float[Tensor, "words k"]) -> AttentionMap:
-    support = DenseSupport(torch.ones(1, 1, *weights.shape, dtype=torch.bool))
-    return AttentionMap(name, weights[None, None], support.axes, support, heads=(-1,))
 
 
 def _of_words(boxes: Float[Tensor, "m 4"], spelled: Spelled) -> Float[Tensor, "words 4"]:

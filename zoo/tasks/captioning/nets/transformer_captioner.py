@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, cast
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from zoo.attention import Attend, AttendFactory, DenseSupport, ScaledDot, Sinusoidal, Softmax
 from zoo.attention.dropout import Dropout
@@ -17,7 +15,7 @@ from zoo.attention.kernels.products import Linear
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.captioning.batch import Seen
 from zoo.tasks.generation.net import GeneratingNet
-from zoo.tasks.generation.transformer import SelfAttend, TransformerDecoder, Written
+from zoo.tasks.generation.transformer import SelfAttend, TransformerDecoder, Written, scaled_embeddings
 
 _SOFTMAX = AttendFactory(score=ScaledDot, normalise=Softmax)
 
@@ -101,12 +99,6 @@ class TransformerCaptioner(GeneratingNet):
         rows, after = self.decoder.step(x.view(*tokens.shape, -1), state)
         return self.head(rows), after
 
-    def reorder(self, state: Written, beams: Int[Tensor, "b w2"]) -> Written:
-        return state.reorder(beams)
-
-    def select(self, state: Written, sentences: Int[Tensor, " s"]) -> Written:
-        return state.select(sentences)
-
     def covered(self, state: Written) -> Float[Tensor, "b w k"]:
         """Returns the weight that each cell has had in the aligned layer."""
         return self.decoder.covered(state)
@@ -117,5 +109,4 @@ class TransformerCaptioner(GeneratingNet):
 
     def _embedded(self, tokens: Int[Tensor, "b n"], first: int = 0) -> Float[Tensor, "b n d"]:
         """Returns the inputs of blocks, with positions from `first`."""
-        x = F.embedding(tokens, self.head.weight) * math.sqrt(self.head.weight.shape[1])
-        return self.dropout(x if self.position is None else self.position(x, first))  # type: ignore[no-any-return]
+        return self.dropout(scaled_embeddings(tokens, self.head.weight, self.position, first))  # type: ignore[no-any-return]

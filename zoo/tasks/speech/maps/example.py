@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from zoo.attention import AttentionMap, DenseSupport
+from zoo.attention import AttentionMap
 from zoo.attention.observing.record import Recording
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.maps import LabelledMap
@@ -113,10 +112,10 @@ class HeardRecording(MappedExample):
         tokens = self._of_transcript
         if tokens is not None and len(tokens):
             labels = {"key": self._seconds, "query": self.language.pieces(self.best.tokens)}
-            yield NamedMap(_dense(ALIGNMENT, tokens), labels, _NOUNS)
+            yield NamedMap.of_weights(ALIGNMENT, tokens, labels, _NOUNS)
         if self.of_reference is not None and len(self.of_reference):
             labels = {"key": self._seconds, "query": self._reference}
-            yield NamedMap(_dense(OF_REFERENCE, self.of_reference), labels, _NOUNS, self._gold)
+            yield NamedMap.of_weights(OF_REFERENCE, self.of_reference, labels, _NOUNS, self._gold)
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
         name = picture_name(self.id, number)
@@ -172,8 +171,3 @@ class HeardRecording(MappedExample):
         steps = self.language.pieces(self.best.target(END))
         axis = "step" if "step" in found.axes else "query"
         return NamedMap(found, {axis: steps, "key": self._seconds}, {axis: "token", "key": "second"})
-
-
-def _dense(name: str, weights: Float[Tensor, "n k"]) -> AttentionMap:
-    support = DenseSupport(torch.ones(1, 1, *weights.shape, dtype=torch.bool))
-    return AttentionMap(name, weights[None, None], support.axes, support, heads=(-1,))

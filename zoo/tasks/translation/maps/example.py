@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from zoo.attention import AttentionMap, DenseSupport
+from zoo.attention import AttentionMap
 from zoo.attention.observing.record import Recording
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.maps import LabelledMap
@@ -105,10 +104,10 @@ class TranslatedPair(MappedExample):
             yield self._of_tokens(found)
         labels = {"key": self.source.words}
         if self.of_best is not None and len(self.of_best):
-            yield NamedMap(_dense(ALIGNMENT, self.of_best), {**labels, "query": self.target.words}, _NOUNS)
+            yield NamedMap.of_weights(ALIGNMENT, self.of_best, {**labels, "query": self.target.words}, _NOUNS)
         if self.of_reference is not None and self.reference is not None and len(self.of_reference):
             labels["query"] = self.reference.words
-            yield NamedMap(_dense(OF_REFERENCE, self.of_reference), labels, _NOUNS, self._gold)
+            yield NamedMap.of_weights(OF_REFERENCE, self.of_reference, labels, _NOUNS, self._gold)
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
         name = picture_name(self.id, number)
@@ -166,8 +165,3 @@ class TranslatedPair(MappedExample):
                 row["gold"] = " ".join(map(str, origins))
             rows.append(row)
         return pd.DataFrame(rows)
-
-
-def _dense(name: str, weights: Float[Tensor, "words places"]) -> AttentionMap:
-    support = DenseSupport(torch.ones(1, 1, *weights.shape, dtype=torch.bool))
-    return AttentionMap(name, weights[None, None], support.axes, support, heads=(-1,))

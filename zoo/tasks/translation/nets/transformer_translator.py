@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Literal
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from zoo.attention import Attend, AttendFactory, Learned, Position, ScaledDot, Sinusoidal, Softmax
 from zoo.attention.dropout import Dropout
@@ -16,7 +14,14 @@ from zoo.attention.factories import sized
 from zoo.attention.kernels.products import Linear
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.net import GeneratingNet
-from zoo.tasks.generation.transformer import Norm, SelfAttend, TransformerDecoder, TransformerEncoder, Written
+from zoo.tasks.generation.transformer import (
+    Norm,
+    SelfAttend,
+    TransformerDecoder,
+    TransformerEncoder,
+    Written,
+    scaled_embeddings,
+)
 from zoo.tasks.translation.batch import Source
 
 _SOFTMAX = AttendFactory(score=ScaledDot, normalise=Softmax)
@@ -131,12 +136,6 @@ class TransformerTranslator(GeneratingNet):
         rows, after = self.decoder.step(x.view(*tokens.shape, -1), state)
         return self.head(rows), after
 
-    def reorder(self, state: Written, beams: Int[Tensor, "b w2"]) -> Written:
-        return state.reorder(beams)
-
-    def select(self, state: Written, sentences: Int[Tensor, " s"]) -> Written:
-        return state.select(sentences)
-
     def covered(self, state: Written) -> Float[Tensor, "b w k"]:
         """Returns the weight that each place of the source has had in the aligned layer; 1 at padding."""
         return self.decoder.covered(state)
@@ -150,5 +149,4 @@ class TransformerTranslator(GeneratingNet):
     ) -> Float[Tensor, "b n d"]:
         """Returns the inputs of blocks, from a table or from the output layer's matrix, with positions from `first`."""
         weight: Tensor = self.head.weight if table is None else table.weight
-        x = F.embedding(tokens, weight) * math.sqrt(weight.shape[1])
-        return self.dropout(x if self.position is None else self.position(x, first))  # type: ignore[no-any-return]
+        return self.dropout(scaled_embeddings(tokens, weight, self.position, first))  # type: ignore[no-any-return]
