@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from zoo.tasks.speech.alignment import centres, covered, diagonality, distances, monotonic_steps, sounding
+from zoo.tasks.speech.alignment import centres, covered, diagonality, distances, monotonic_steps, runs, sounding
 
 DIAGONAL = torch.eye(4, dtype=torch.float64)
 
@@ -44,3 +44,11 @@ def test_a_place_sounds_if_it_has_a_frame_of_a_token() -> None:
     spans = torch.tensor([[2, 3], [3, 3], [9, 11]])
     assert sounding(spans, 4, 4).tolist() == [True, False, True, False]
     assert sounding(spans[1:2], 4, 4).tolist() == [False] * 4
+
+
+def test_neighbours_with_one_span_are_one_run() -> None:
+    spans = torch.tensor([[2, 5], [2, 5], [5, 5], [7, 9], [9, 9], [2, 5]])
+    first, last = runs(spans)
+    assert (first.tolist(), last.tolist()) == ([0, 2, 3, 4, 5], [1, 2, 3, 4, 5])
+    assert [each.tolist() for each in runs(spans[:1])] == [[0], [0]]
+    assert [each.tolist() for each in runs(spans[:0])] == [[], []]

@@ -35,6 +35,19 @@ def test_a_run_leaves_its_figures_and_tables(trained: Path) -> None:
     assert "cer: characters" in (trained / "metrics.json").read_text()
 
 
+@pytest.mark.slow
+def test_planted_tones_need_attention(cli: Any) -> None:
+    """Half of the planted data, which is enough to tell attention from its control."""
+    for name, more in (("own", []), ("uniform", ["attention=uniform"])):
+        data = ["data.utterances=1000", "data.held_out=100"]
+        done = cli("train", "model=las", *data, *more, "trainer=cpu", "threads=1", f"run_dir={name}")
+        assert done.code == 0, done.err
+    own, uniform = figures(Path("own")), figures(Path("uniform"))
+    assert own["test/cer"] <= 0.2
+    assert own["truth/within_2_frames"] >= 0.8
+    assert uniform["test/cer"] >= own["test/cer"] + 0.2
+
+
 def test_the_preflight_finds_nothing(cli: Any) -> None:
     done = cli("train", *TINY, "check=true")
     assert done.code == 0, done.err

@@ -66,6 +66,13 @@ def spoken(weights: Float[Tensor, "n k"], tokens: int, stride: int, frames: int)
     return torch.stack([begins, ends], 1)[:tokens]
 
 
+def runs(spans: Int[Tensor, "n 2"]) -> tuple[Int[Tensor, " m"], Int[Tensor, " m"]]:
+    """Returns the first and the last token of each run of neighbours with the same span: what the truth tells apart."""
+    changes = (spans[1:] != spans[:-1]).any(1)
+    known = changes.new_ones(min(1, len(spans)))
+    return torch.cat([known, changes]).nonzero().squeeze(1), torch.cat([changes, known]).nonzero().squeeze(1)
+
+
 def distances(at: Float[Tensor, " n"], spans: Int[Tensor, "n 2"]) -> Float[Tensor, " n"]:
     """Returns how many frames each position lies before its span or behind it; 0 inside."""
     return torch.maximum(spans[:, 0] - at, at - spans[:, 1]).clamp(min=0)

@@ -13,7 +13,16 @@ from torch import Tensor
 from zoo.maps.score import gold_mass, pointing
 from zoo.tasks.generation.figures import Scored, TextFigures
 from zoo.tasks.generation.scores import ratio
-from zoo.tasks.speech.alignment import centres, covered, diagonality, distances, monotonic_steps, sounding, spoken
+from zoo.tasks.speech.alignment import (
+    centres,
+    covered,
+    diagonality,
+    distances,
+    monotonic_steps,
+    runs,
+    sounding,
+    spoken,
+)
 from zoo.tasks.speech.groups import Classes, Groups
 from zoo.tasks.speech.intervals import Limit, interval, weighted
 from zoo.text import CER, WER
@@ -133,7 +142,10 @@ class Figures(TextFigures):
         self.update("test/diagonality", diagonality(weights))
 
     def _timed(self, found: Float[Tensor, "n 2"], spans: Int[Tensor, "n 2"], hop: float) -> None:
-        """Of the tokens that have a span: how far off their begins and ends are."""
+        """Of the tokens that have a span: how far off their begins and ends are; the letters of a digit are one."""
+        first, last = runs(spans)
+        found = torch.stack([found[first, 0], found[last, 1]], 1)
+        spans = spans[first]
         errors = (found - spans)[spans[:, 1] > spans[:, 0]].abs() * (1000.0 * hop)
         self.update("truth/start_ms", errors[:, 0])
         self.update("truth/end_ms", errors[:, 1])

@@ -94,6 +94,8 @@ def test_strings_are_drawn_by_seed_split_and_number(digits: Path) -> None:
     assert {alone.speakers[number] for number in alone.numbers("train")} == {"ben"}
     with pytest.raises(ConfigError, match=r"data.fewest=8 is more than data.most=7"):
         strings(digits, fewest=8)
+    with pytest.raises(ConfigError, match=r"data.strings=1000000, held_out=6, most=7 make .* numbers of generated"):
+        strings(digits, strings=1_000_000).setup()
     words = strings(digits, tokeniser="words")
     assert words.sizes()["tokens"] == 14
 

@@ -122,18 +122,23 @@ class Strings:
             if getattr(self, low) > getattr(self, high):
                 raise ConfigError(f"data.{low}={getattr(self, low)} is more than data.{high}={getattr(self, high)}")
 
+    def expected_seconds(self, digit: float) -> float:
+        """Returns the seconds of all strings together, given the mean of a digit."""
+        digits, pause = (self.fewest + self.most) / 2, (self.shortest_pause + self.longest_pause) / 2
+        return (self.strings + 2 * self.held_out) * (digits * digit + (digits + 1) * pause)
 
-def read_fsdd_strings(folders: Sequence[Path], strings: Strings) -> Corpus:
+
+def read_fsdd_strings(folders: Sequence[Path], strings: Strings, features: Features) -> Corpus:
     """Strings of digits, each of one speaker, whose takes are of one split."""
     takes = _without(find_takes(folders), strings.left_out)
     sounds = [_samples(take.path) for take in takes]
-    total = strings.strings + 2 * strings.held_out
-    longest = max(map(len, sounds)) + strings.longest_pause * _STRING_RATE
-    check_numbers(round(total * (strings.most + 1) * longest), f"data.strings={strings.strings}, most={strings.most}")
+    seconds = strings.expected_seconds(float(np.mean([len(each) for each in sounds])) / _STRING_RATE)
+    options = f"data.strings={strings.strings}, held_out={strings.held_out}, most={strings.most}"
+    check_numbers(round(seconds / features.hop * (features.width or 1)), options)
     drawn = []
     for split, count in enumerate((strings.strings, strings.held_out, strings.held_out)):
         own = _by_speaker(takes, split)
-        drawn += [_String.drawn(strings, split, number, own, sounds) for number in range(count)]
+        drawn += [_String.drawn(strings, split, number, own) for number in range(count)]
 
     def make(number: int, features: Features, speed: float) -> Float32[np.ndarray, " n"]:
         return resampled(drawn[number].samples(strings, sounds), _STRING_RATE, features.rate, speed)
@@ -166,7 +171,6 @@ class _String:
         split: int,
         number: int,
         takes: dict[str, list[Int[np.ndarray, " _"]]],
-        sounds: Sequence[Float32[np.ndarray, " _"]],
     ) -> _String:
         draw = np.random.default_rng([strings.seed, split, number, 0])
         of_speaker = takes[sorted(takes)[int(draw.integers(len(takes)))]]

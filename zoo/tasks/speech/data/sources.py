@@ -76,7 +76,7 @@ def fsdd_strings(
         left_out=left_out,
         seed=seed,
     )
-    return SpeechSource(lambda features: read_fsdd_strings(search_folders(root, cache), how))
+    return SpeechSource(lambda features: read_fsdd_strings(search_folders(root, cache), how, features))
 
 
 @dataset(SpeechData)
