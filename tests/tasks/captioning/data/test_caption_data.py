@@ -15,7 +15,7 @@ from zoo.errors import DataError
 from zoo.forms import expect
 from zoo.tasks.batches import Batching
 from zoo.tasks.captioning import CaptionData
-from zoo.tasks.captioning.data.caption_data import CaptionSource, seen_shares
+from zoo.tasks.captioning.data.caption_data import CaptionSource
 from zoo.tasks.captioning.data.caption_set import CaptionSet
 from zoo.tasks.generation.language import UNKNOWN
 from zoo.tasks.vision.batch import Picture
@@ -100,7 +100,7 @@ def test_shares_of_what_is_seen_are_where_preprocessing_puts_a_box(resize: Any) 
     preprocessing = Preprocessing(channels=3, height=50, width=50, mean=(0.0,) * 3, std=(1.0,) * 3, resize=resize)
     seen = preprocessing(Picture(pixels, -1, "a", "")).pixels[0] > 127
     rows, columns = seen.any(1).nonzero().flatten(), seen.any(0).nonzero().flatten()
-    (found,) = seen_shares(mark, preprocessing, size) * 50
+    (found,) = preprocessing.shares(mark, *size) * 50
     expected = [rows.min(), columns.min(), rows.max() + 1, columns.max() + 1]
     np.testing.assert_allclose(found, expected, atol=1.01)
 

@@ -179,7 +179,7 @@ def test_the_configuration_of_a_set_builds_it(name: str, tmp_path: Path) -> None
     made = build.build(node, "data")
     assert isinstance(made, ImageData)
     assert isinstance(made.augmentation, Augmentation)
-    assert len(made.mean) == (1 if name == "fashion_mnist" else 3)
+    assert len(made.options.mean or ()) == (1 if name == "fashion_mnist" else 3)
 
 
 @pytest.mark.slow

@@ -22,19 +22,16 @@ from zoo.tasks.answering.data.answer_set import About, AnswerSet
 from zoo.tasks.answering.data.table import read_answer_table
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.captioning.batch import Original
-from zoo.tasks.captioning.data.caption_data import seen_shares
 from zoo.tasks.contract import TaskData
 from zoo.tasks.generation.encoding import Encoder, learned_language
 from zoo.tasks.generation.language import Language
 from zoo.tasks.translation.data.encoding import tokens_of_words
 from zoo.tasks.vision.batch import Picture
 from zoo.tasks.vision.data.listing import Reading
+from zoo.tasks.vision.data.picture_options import PREPROCESSING, PictureOptions, preprocessing_state
 from zoo.tasks.vision.data.transforms import Preprocessing, Resize
 from zoo.text import TOKENISER, VOCABULARY, Tokeniser, Tokens, new_tokeniser
 from zoo.text.kinds import Kind
-
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Statistics of ImageNet's training pictures."""
 
 
 @dataclass(frozen=True)
@@ -120,12 +117,7 @@ class AnswerData(TaskData):
         self.min_count = min_count
         self.max_vocabulary = max_vocabulary
         self.max_answers = max_answers
-        self.mean = mean
-        self.std = std
-        self.height = height
-        self.width = width
-        self.resize: Resize = resize
-        self.share = share
+        self.options = PictureOptions(mean, std, height, width, resize, share)
         self.on_bad_row = source.reading.on_bad_row
         self._kept: Tokeniser | None = None
 
@@ -137,7 +129,7 @@ class AnswerData(TaskData):
     def read(self) -> Content:
         asked = self.source.read()
         if asked.about == "picture":
-            self.preprocessing = self._preprocessing(asked)
+            self.preprocessing = self.options.preprocessing(3, asked.size)
         learns = asked.splits == TRAIN
         if self.trained is None:
             texts = [asked.questions, *([] if asked.passages is None else [asked.passages])]
@@ -184,22 +176,17 @@ class AnswerData(TaskData):
         "tokens": VOCABULARY,
         "answers": [str],
         "tokeniser": TOKENISER,
-        "height": int,
+        **PREPROCESSING,
+        "height": int,  # 0 without pictures
         "width": int,
-        "mean": [float],
-        "std": [float],
-        "resize": str,
-        "share": float,
     }
 
     def state(self) -> dict[str, Any]:
         """Vocabulary, answers, tokeniser and preprocessing, for a checkpoint."""
         content: Content = self.content
-        found: dict[str, Any] = {"height": 0, "width": 0, "mean": [], "std": [], "resize": self.resize, "share": 1.0}
+        found: dict[str, Any] = {"height": 0, "width": 0, "mean": [], "std": [], "resize": "squash", "share": 1.0}
         if self.about == "picture":
-            seen = self.preprocessing
-            found = {name: getattr(seen, name) for name in ("height", "width", "resize", "share")}
-            found |= {"mean": list(seen.mean), "std": list(seen.std)}
+            found = preprocessing_state(self.preprocessing)
         return {**super().state(), "tokeniser": content.language.tokeniser.state(), **found}
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -209,8 +196,7 @@ class AnswerData(TaskData):
         super().restore(state)
         self.tokeniser = Language.from_state(state["tokeniser"], state["tokens"]).tokeniser
         if self.about == "picture":
-            for name in ("height", "width", "mean", "std", "resize", "share"):
-                setattr(self, name, state[name])
+            self.options = PictureOptions.from_state(state)
 
     def continuing(self, state: Mapping[str, Any]) -> None:
         if "answers" in state:  # otherwise a model of other data, whose weights alone are continued
@@ -269,20 +255,6 @@ class AnswerData(TaskData):
                 row[:] = _tokens_in(self.tokeniser.encode(passage), start, end)
         return found
 
-    def _preprocessing(self, asked: AnswerSet) -> Preprocessing:
-        if asked.size is None and (self.height is None or self.width is None):
-            raise ConfigError("these pictures have no size in common; give data.height and data.width")
-        height, width = asked.size or (0, 0)
-        return Preprocessing(
-            channels=3,
-            height=height if self.height is None else self.height,
-            width=width if self.width is None else self.width,
-            mean=tuple(_MEAN if self.mean is None else self.mean),
-            std=tuple(_STD if self.std is None else self.std),
-            resize=self.resize,
-            share=self.share,
-        )
-
 
 class _Entries(Sequence[Asked]):
     """Some questions, by number, as a batch takes them."""
@@ -325,7 +297,7 @@ class _Entries(Sequence[Asked]):
             written = replace(written, original=Original(asked.pixels, number, preprocessing.seen(*size)))
         if asked.boxes is not None:
             boxes = np.array(asked.boxes[number], dtype=np.float32).reshape(-1, 4)
-            regions = seen_shares(boxes, preprocessing, size).tolist()
+            regions = preprocessing.shares(boxes, *size).tolist()
         return replace(made, pixels=preprocessing(own).pixels, regions=regions, written=written)
 
     def _links(self, number: int) -> list[tuple[int, int]] | None:

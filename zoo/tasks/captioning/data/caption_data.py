@@ -9,35 +9,29 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-import torch
-from jaxtyping import Float, Int, UInt8
-from torch import Tensor
+from jaxtyping import Int
 
 from zoo.attention.ranges import Count, Positive, PositiveShare, Share
 from zoo.data.loader import Loader
-from zoo.data.rows import Rows
-from zoo.data.splits import NONE, SPLITS, TRAIN
-from zoo.errors import ConfigError, warn
-from zoo.forms import COUNT
+from zoo.data.splits import TRAIN
+from zoo.errors import warn
 from zoo.tasks.batches import Batching, Examples
-from zoo.tasks.captioning.batch import Captioned, Original, Pictures, Written
+from zoo.tasks.captioning.batch import Pictures
 from zoo.tasks.captioning.data.caption_set import CaptionSet
+from zoo.tasks.captioning.data.entries import Content, Entries, augmented
 from zoo.tasks.captioning.data.features import Features, Seen, kept_features
 from zoo.tasks.captioning.data.files import read_pictures
 from zoo.tasks.captioning.data.wording import reworded
 from zoo.tasks.contract import TaskData
 from zoo.tasks.generation.encoding import Encoder, learned_language
 from zoo.tasks.generation.language import Language
-from zoo.tasks.translation.data.encoding import tokens_of_words
-from zoo.tasks.vision.batch import Picture
 from zoo.tasks.vision.data.listing import Reading
-from zoo.tasks.vision.data.transforms import Augmentation, Preprocessing, Resize
+from zoo.tasks.vision.data.picture_options import PREPROCESSING, PictureOptions, preprocessing_state
+from zoo.tasks.vision.data.transforms import Augmentation, Resize
 from zoo.tasks.vision.nets.picture_net import PictureNet
 from zoo.text import TOKENISER, VOCABULARY, Frequencies, Tokeniser, new_tokeniser
 from zoo.text.kinds import Kind
 
-_MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""Statistics of ImageNet's training pictures."""
 _AT_ONCE = 32
 """Pictures that an encoder reads together."""
 
@@ -53,23 +47,6 @@ class CaptionSource:
 
     read: Callable[..., CaptionSet]
     reading: Reading | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Content:
-    """What was read.
-
-    Args:
-        pictures: The pictures and their captions.
-        language: The language of the captions.
-        tokens: The tokens of each caption, without the end; those of a picture follow each other. None: not known.
-        ends: The end of each picture's captions in `tokens`, after a 0.
-    """
-
-    pictures: CaptionSet
-    language: Language
-    tokens: Rows | None
-    ends: Int[np.ndarray, " n"]
 
 
 class CaptionData(TaskData):
@@ -129,12 +106,7 @@ class CaptionData(TaskData):
         self.min_count = min_count
         self.max_vocabulary = max_vocabulary
         self.max_length = max_length
-        self.mean = mean
-        self.std = std
-        self.height = height
-        self.width = width
-        self.resize: Resize = resize
-        self.share = share
+        self.options = PictureOptions(mean, std, height, width, resize, share)
         self.lower = lower
         self.punctuation = punctuation
         self.augmentation = augmentation
@@ -150,7 +122,7 @@ class CaptionData(TaskData):
 
     def read(self) -> Content:
         pictures = reworded(self._pictures(), lower=self.lower, punctuation=self.punctuation)
-        self.preprocessing = self._preprocessing(pictures)
+        self.preprocessing = self.options.preprocessing(3, pictures.size)
         captions = pictures.captions
         if captions is None:
             return Content(pictures, self._trained_language(), None, np.zeros(len(pictures) + 1, dtype=np.int64))
@@ -187,27 +159,19 @@ class CaptionData(TaskData):
     form: ClassVar[Mapping[str, Any]] = {
         "target_tokens": VOCABULARY,
         "target_tokeniser": TOKENISER,
-        "height": COUNT,
-        "width": COUNT,
-        "mean": [float],
-        "std": [float],
-        "resize": str,
-        "share": float,
+        **PREPROCESSING,
     }
 
     def state(self) -> dict[str, Any]:
         """Vocabulary, tokeniser and preprocessing, for a checkpoint."""
-        language, seen = self.language, self.preprocessing
-        found = {name: getattr(seen, name) for name in ("height", "width", "resize", "share")}
-        lists = {"mean": list(seen.mean), "std": list(seen.std)}
-        return {**super().state(), "target_tokeniser": language.tokeniser.state(), **found, **lists}
+        tokeniser = self.language.tokeniser.state()
+        return {**super().state(), "target_tokeniser": tokeniser, **preprocessing_state(self.preprocessing)}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Reads the data with a checkpoint's language and preprocessing instead of its own."""
         super().restore(state)
         self.tokeniser = self._trained_language().tokeniser
-        for name in ("height", "width", "mean", "std", "resize", "share"):
-            setattr(self, name, state[name])
+        self.options = PictureOptions.from_state(state)
 
     def continuing(self, state: Mapping[str, Any]) -> None:
         if "target_tokeniser" in state:  # otherwise a model of other data, whose weights alone are continued
@@ -243,13 +207,13 @@ class CaptionData(TaskData):
         if training and self.bucketed and content.tokens is not None:
             lengths = content.tokens.lengths[rows[:, 1]].tolist()
         if augmentation is None:
-            entries = _Entries(content, rows, seen, features, written=written)
+            entries = Entries(content, rows, seen, features, written=written)
             return Examples(entries=entries, collate=collate, lengths=lengths)
         return Examples(
-            entries=_Entries(content, rows, None, None, written=written),
+            entries=Entries(content, rows, None, None, written=written),
             collate=collate,
             lengths=lengths,
-            augment=partial(_augmented, augmentation=augmentation, to=seen),
+            augment=partial(augmented, augmentation=augmentation, to=seen),
         )
 
     def see_through(self, backbone: PictureNet) -> None:
@@ -264,7 +228,7 @@ class CaptionData(TaskData):
             return
         pictures: CaptionSet = self.content.pictures
         reading = self.source.reading
-        about = {**vars(self.preprocessing), "at_least": None if reading is None else self._at_least}
+        about = {**vars(self.preprocessing), "at_least": None if reading is None else self.options.at_least()}
         self.features = kept_features(backbone, pictures.pixels, self._pixels_of, cache=self.cache, preprocessing=about)
 
     def _pixels_of(self, numbers: range) -> Seen:
@@ -272,7 +236,7 @@ class CaptionData(TaskData):
         content, seen = self.content, self.preprocessing
         rows = np.stack([np.array(numbers), content.ends[numbers.start : numbers.stop]], 1)
         loader = Loader(
-            _Entries(content, rows, seen, None, written=True),
+            Entries(content, rows, seen, None, written=True),
             collate=partial(Pictures.of, mean=seen.mean, std=seen.std),
             batch_size=_AT_ONCE,
             num_workers=self.batching.num_workers,
@@ -306,121 +270,8 @@ class CaptionData(TaskData):
         reading = self.source.reading
         if reading is None:
             return self.source.read()
-        return self.source.read(reading=replace(reading, at_least=self._at_least))
-
-    @property
-    def _at_least(self) -> int | None:
-        """The smallest side to which a JPEG may be reduced in decoding: twice that of the net's input."""
-        if self.height is None or self.width is None:
-            return None
-        return int(np.ceil(2 * max(self.height, self.width) / self.share))
-
-    def _preprocessing(self, pictures: CaptionSet) -> Preprocessing:
-        if pictures.size is None and (self.height is None or self.width is None):
-            raise ConfigError("these pictures have no size in common; give data.height and data.width")
-        height, width = pictures.size or (0, 0)
-        return Preprocessing(
-            channels=3,
-            height=height if self.height is None else self.height,
-            width=width if self.width is None else self.width,
-            mean=tuple(_MEAN if self.mean is None else self.mean),
-            std=tuple(_STD if self.std is None else self.std),
-            resize=self.resize,
-            share=self.share,
-        )
+        return self.source.read(reading=replace(reading, at_least=self.options.at_least()))
 
     def _trained_language(self) -> Language:
         assert self.trained is not None
         return Language.from_state(self.trained["target_tokeniser"], self.trained["target_tokens"])
-
-
-class _Entries(Sequence[Captioned]):
-    """Some pictures, each with one of its captions, preprocessed on access.
-
-    Args:
-        content: What was read.
-        rows: The picture of each entry and its caption.
-        preprocessing: Brings pictures to the size of the net's input. None: pixels are those of the picture itself.
-        features: Features of all pictures, which entries have instead of pixels.
-        written: Whether entries have what people know of them.
-    """
-
-    def __init__(
-        self,
-        content: Content,
-        rows: Int[np.ndarray, "e 2"],
-        preprocessing: Preprocessing | None,
-        features: Features | None,
-        *,
-        written: bool,
-    ) -> None:
-        self.content = content
-        self.rows = rows
-        self.preprocessing = preprocessing
-        self.features = features
-        self.written = written
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, place: Any) -> Any:
-        content = self.content
-        pictures = content.pictures
-        number, caption = self.rows[place].tolist()
-        split = int(pictures.splits[number])
-        name = SPLITS[split] if split != NONE else ""
-        pixels, size = self._pixels(number, name) if self.features is None else (None, self.features.size(number))
-        references = [] if pictures.captions is None else pictures.captions[number]
-        return Captioned(
-            pixels=pixels,
-            features=None if self.features is None else self.features[number],
-            target=None if content.tokens is None else content.tokens[caption],
-            id=pictures.ids[number],
-            split=name,
-            regions=self._regions(number, caption, size),
-            written=Written(references, size, self._original(number, size)) if self.written else None,
-        )
-
-    def _pixels(self, number: int, split: str) -> tuple[UInt8[Tensor, "3 h w"], tuple[int, int]]:
-        """Returns the pixels that the net reads, or that are augmented, and the size of the picture itself."""
-        pictures = self.content.pictures
-        own = Picture(torch.as_tensor(pictures.pixels[number]), -1, pictures.ids[number], split)
-        size = own.pixels.shape[1], own.pixels.shape[2]
-        return own.pixels if self.preprocessing is None else self.preprocessing(own).pixels, size
-
-    def _original(self, number: int, size: tuple[int, int]) -> Original:
-        assert self.preprocessing is not None
-        return Original(self.content.pictures.pixels, number, self.preprocessing.seen(*size))
-
-    def _regions(self, number: int, caption: int, size: tuple[int, int]) -> Float[Tensor, "n 4"] | None:
-        """The boxes of a caption's tokens, as shares of what the net sees."""
-        pictures = self.content.pictures
-        if (
-            self.preprocessing is None
-            or pictures.regions is None
-            or pictures.captions is None
-            or caption != self.content.ends[number]
-        ):
-            return None
-        text = pictures.captions[number][0]
-        tokens = self.content.language.tokeniser.encode(text)
-        boxes = np.zeros((max(1, len(tokens)), 4), dtype=np.float32)
-        for box, of in zip(pictures.regions[number], tokens_of_words(text, tokens), strict=True):
-            boxes[list(of)] = box
-        return torch.from_numpy(seen_shares(boxes, self.preprocessing, size))
-
-
-def _augmented(example: Captioned, augmentation: Augmentation, to: Preprocessing) -> Captioned:
-    """Changes the picture of an example at random, whose gold would stay behind and is not known then."""
-    assert example.pixels is not None
-    changed = augmentation(Picture(example.pixels, -1, example.id, example.split), to)
-    return replace(example, pixels=changed.pixels)
-
-
-def seen_shares(
-    boxes: Float[np.ndarray, "n 4"], preprocessing: Preprocessing, size: tuple[int, int]
-) -> Float[np.ndarray, "n 4"]:
-    """Returns boxes in pixels of a picture as shares of the part of it that the net sees."""
-    top, left, height, width = preprocessing.seen(*size)
-    shares: np.ndarray = (boxes - [top, left, top, left]) / [height, width, height, width]
-    return shares.clip(0.0, 1.0).astype(np.float32)

@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Int
 
 from zoo.attention.ranges import Count, Positive, PositiveShare, Share
-from zoo.errors import ConfigError
 from zoo.forms import COUNT, Where
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.contract import TaskData
@@ -21,11 +20,8 @@ from zoo.tasks.vision.batch import Picture, collate
 from zoo.tasks.vision.data.dataset import PictureSet
 from zoo.tasks.vision.data.files import read_pictures_at
 from zoo.tasks.vision.data.listing import Reading
+from zoo.tasks.vision.data.picture_options import PREPROCESSING, PictureOptions, preprocessing_state
 from zoo.tasks.vision.data.transforms import Augmentation, Preprocessing, Resize
-
-_IMAGENET_MEAN = {3: (0.485, 0.456, 0.406), 1: (0.459,)}
-_IMAGENET_STD = {3: (0.229, 0.224, 0.225), 1: (0.226,)}
-"""Statistics of ImageNet's training pictures by number of channels; grey is 0.299 red + 0.587 green + 0.114 blue."""
 
 
 @dataclass(frozen=True)
@@ -75,27 +71,18 @@ class ImageData(TaskData):
     ) -> None:
         super().__init__(source, batching)
         self.augmentation = augmentation
-        self.mean = mean
-        self.std = std
-        self.height = height
-        self.width = width
-        self.resize: Resize = resize
-        self.share = share
+        self.options = PictureOptions(mean, std, height, width, resize, share)
 
     @property
     def at_least(self) -> int | None:
-        """The smallest size of a side to which a JPEG may be reduced (by 2, 4 or 8) in decoding; None: no reduction.
-
-        It is twice the size of the net's input, divided by the share of the smallest crop.
-        """
+        """The smallest size of a side to which a JPEG may be reduced (by 2, 4 or 8) in decoding; None: no reduction."""
         if self.trained is not None:
             found: int | None = self.trained["at_least"]
             return found
-        if self.source.reading is None or self.height is None or self.width is None:
+        if self.source.reading is None:
             return None
         cut = self.augmentation.resized_crop if self.augmentation is not None else None
-        narrowest = min(self.share, math.sqrt(cut[0]) if cut is not None else 1.0)
-        return math.ceil(2 * max(self.height, self.width) / max(narrowest, 0.01))
+        return self.options.at_least(math.sqrt(cut[0]) if cut is not None else 1.0)
 
     def read(self) -> PictureSet:
         read, reading = self.source.read, self.source.reading
@@ -104,18 +91,7 @@ class ImageData(TaskData):
         else:
             labels = None if self.trained is None else self.trained["labels"]
             pictures = read(reading=replace(reading, at_least=self.at_least), labels=labels)
-        if pictures.size is None and (self.height is None or self.width is None):
-            raise ConfigError("these pictures have no size in common; give data.height and data.width")
-        height, width = pictures.size or (0, 0)
-        self.preprocessing = Preprocessing(
-            channels=pictures.channels,
-            height=height if self.height is None else self.height,
-            width=width if self.width is None else self.width,
-            mean=tuple(_IMAGENET_MEAN[pictures.channels] if self.mean is None else self.mean),
-            std=tuple(_IMAGENET_STD[pictures.channels] if self.std is None else self.std),
-            resize=self.resize,
-            share=self.share,
-        )
+        self.preprocessing = self.options.preprocessing(pictures.channels, pictures.size)
         return pictures
 
     @property
@@ -136,26 +112,19 @@ class ImageData(TaskData):
     form: ClassVar[Mapping[str, Any]] = {
         "labels": [str],
         "channels": Where("1 or 3", lambda value: type(value) is int and value in (1, 3)),
-        "height": COUNT,
-        "width": COUNT,
-        "mean": [float],
-        "std": [float],
-        "resize": str,
-        "share": float,
+        **PREPROCESSING,
         "at_least": (COUNT, None),
     }
 
     def state(self) -> dict[str, Any]:
         """Returns label names and preprocessing, for the checkpoint."""
         names, seen = super().state(), self.preprocessing
-        lists = {"mean": list(seen.mean), "std": list(seen.std)}
-        return {**names, **vars(seen), **lists, "at_least": self.at_least}
+        return {**names, "channels": seen.channels, **preprocessing_state(seen), "at_least": self.at_least}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Makes the data use the labels and preprocessing of a checkpoint instead of its own."""
         super().restore(state)
-        for name in ("height", "width", "mean", "std", "resize", "share"):
-            setattr(self, name, state[name])
+        self.options = PictureOptions.from_state(state)
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> PictureSource:
         """Returns the source of the user's own pictures: files, folders and tables."""

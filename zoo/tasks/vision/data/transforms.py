@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, get_args
 
+import numpy as np
 import torch
-from jaxtyping import Bool, UInt8
+from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 from torchvision import tv_tensors
 from torchvision.transforms import v2
@@ -93,6 +94,12 @@ class Preprocessing:
         top, left = self._corner(rows, columns)
         down, across = height / rows, width / columns
         return top * down, left * across, self.height * down, self.width * across
+
+    def shares(self, boxes: Float[np.ndarray, "n 4"], height: int, width: int) -> Float[np.ndarray, "n 4"]:
+        """Returns boxes in pixels of a picture of this size as shares of the part of it that the net sees."""
+        top, left, seen_height, seen_width = self.seen(height, width)
+        found: np.ndarray = (boxes - [top, left, top, left]) / [seen_height, seen_width, seen_height, seen_width]
+        return found.clip(0.0, 1.0).astype(np.float32)
 
     def fill(self) -> list[int]:
         """Returns the mean as an 8-bit pixel."""
