@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.tasks.generation.language import BEGIN, END, PAD, UNKNOWN
+from zoo.tasks.generation.source import Source
 from zoo.tasks.generation.targets import Targets
 from zoo.tasks.translation import RecurrentTranslator, TransformerTranslator
-from zoo.tasks.translation.batch import Source
 
 EPSILON = 1e-6
 """Of JoeyNMT's norms."""

@@ -42,13 +42,13 @@ from zoo.attention import Additive, AttendFactory, General, ScaledDot, Softmax
 from zoo.decoding import BeamSearch, Constraints
 from zoo.tasks.generation import Bahdanau, InputFeeding, Luong
 from zoo.tasks.generation.language import BEGIN, END, PAD
+from zoo.tasks.generation.source import Source
 from zoo.tasks.generation.targets import Targets
 from zoo.tasks.translation import (
     RecurrentEncoder,
     RecurrentTranslator,
     TransformerTranslator,
 )
-from zoo.tasks.translation.batch import Source
 from zoo.training.allocator import keep_freed_memory
 from zoo.training.provenance import commit_of_checkout
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
@@ -11,6 +13,8 @@ Span = tuple[int, int]
 
 NO_WORD = -1
 """Word number of white space."""
+
+_WORD = re.compile(r"\S+")
 
 
 @dataclass(frozen=True)
@@ -62,3 +66,15 @@ class Tokeniser(Protocol):
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Self:
         """Restores a tokeniser from a state whose form has been checked."""
+
+
+def tokens_of_words(text: str, tokens: Tokens) -> Sequence[Sequence[int]]:
+    """The tokens of each word between white space. White space belongs to no word."""
+    words = [each.span() for each in _WORD.finditer(text)]
+    starts = [start for start, _ in words]
+    found: list[list[int]] = [[] for _ in words]
+    for number, ((start, _), of) in enumerate(zip(tokens.spans, tokens.words, strict=True)):
+        word = bisect_right(starts, start) - 1
+        if of != NO_WORD and word >= 0 and start < words[word][1]:
+            found[word].append(number)
+    return found

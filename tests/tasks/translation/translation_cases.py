@@ -14,8 +14,9 @@ from zoo.attention import Additive, AttendFactory, Memory, MultiHead, Softmax
 from zoo.attention.state import of_beams
 from zoo.tasks.generation.language import END, Language
 from zoo.tasks.generation.net import GeneratingNet
+from zoo.tasks.generation.source import Source
 from zoo.tasks.translation import Translator
-from zoo.tasks.translation.batch import Languages, Pair, Pairs, Source, Written
+from zoo.tasks.translation.batch import Languages, Pair, Pairs, Written
 from zoo.text import Words
 from zoo.training import Optimisation
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from zoo.tasks.batches import moved
 from zoo.tasks.captioning.batch import Original, Seen
 from zoo.tasks.generation.batch import all_known
-from zoo.tasks.translation.batch import Source
+from zoo.tasks.generation.source import Source
 from zoo.tasks.vision.batch import normalised
 
 Link = tuple[int, int]

@@ -17,7 +17,7 @@ from zoo.data.splits import NONE, SPLITS, TEST, TRAIN, VAL
 from zoo.data.tables import collecting
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.translation.data.corpus import Corpus
-from zoo.tasks.translation.data.encoding import linked, tokens_of_words
+from zoo.tasks.translation.data.encoding import linked
 from zoo.tasks.translation.data.files import (
     Aligned,
     read_pair_files,
@@ -28,6 +28,7 @@ from zoo.tasks.translation.data.files import (
 from zoo.tasks.translation.data.found import Reading
 from zoo.tasks.translation.data.sources import text_pairs
 from zoo.text import Characters, Subwords, Tokeniser, Words
+from zoo.text.tokens import tokens_of_words
 
 NAME = "pairs.csv"
 SAMPLES = Path(__file__).parents[4] / "data" / "samples" / "translation"

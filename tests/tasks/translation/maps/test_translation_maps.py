@@ -21,9 +21,9 @@ from zoo.maps.source import MapOptions
 from zoo.tasks.generation.alignment import read_again
 from zoo.tasks.generation.language import BEGIN, END
 from zoo.tasks.generation.maps.gradients import Reached, gradient_norms, reach_figure
+from zoo.tasks.generation.source import Source
 from zoo.tasks.generation.writing import begins
 from zoo.tasks.translation import PairData, Translator, planted_translation
-from zoo.tasks.translation.batch import Source
 from zoo.tasks.translation.maps.occlusion import OccludableText
 from zoo.training import Optimisation
 

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from zoo.attention import Additive, AttendFactory, Softmax
 from zoo.composing import installed
 from zoo.tasks.generation import Bahdanau, InputFeeding, Luong
+from zoo.tasks.generation.source import Source
 from zoo.tasks.generation.targets import Targets
 from zoo.tasks.translation import RecurrentEncoder, RecurrentTranslator
-from zoo.tasks.translation.batch import Source
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
 ADDITIVE = AttendFactory(score=Additive, normalise=Softmax)

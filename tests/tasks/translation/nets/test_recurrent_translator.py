@@ -24,8 +24,8 @@ from recurrent_cases import (
 )
 
 from zoo.attention import record
+from zoo.tasks.generation.source import Source
 from zoo.tasks.generation.targets import Targets
-from zoo.tasks.translation.batch import Source
 
 every_decoder = pytest.mark.parametrize("decoder", DECODERS)
 every_admitted = pytest.mark.parametrize("path", ADMITTED, ids=lambda path: path.stem)

@@ -29,8 +29,8 @@ from zoo.attention import (
 from zoo.composing import installed
 from zoo.decoding import BeamSearch, Ranking, forced, greedy
 from zoo.tasks.generation.language import BEGIN, END
+from zoo.tasks.generation.source import Source
 from zoo.tasks.translation import TransformerTranslator
-from zoo.tasks.translation.batch import Source
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
 SOFTMAX = AttendFactory(score=ScaledDot, normalise=Softmax)

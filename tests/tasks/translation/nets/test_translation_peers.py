@@ -20,9 +20,9 @@ from zoo.attention import Additive, AttendFactory, General, ScaledDot, Softmax
 from zoo.decoding import BeamSearch, Constraints
 from zoo.tasks.generation import InputFeeding, Luong
 from zoo.tasks.generation.language import BEGIN, END, PAD
+from zoo.tasks.generation.source import Source
 from zoo.tasks.generation.targets import Targets
 from zoo.tasks.translation import RecurrentEncoder, RecurrentTranslator, TransformerTranslator
-from zoo.tasks.translation.batch import Source
 
 WORDS = 23
 SOURCE = Source.of([[5, 6, 7, 8, 9, 22], [9, 8, 7, 6], [4, 5], [11]])  # JoeyNMT wants the longest first

@@ -25,13 +25,13 @@ from zoo.tasks.captioning.batch import Original
 from zoo.tasks.contract import TaskData
 from zoo.tasks.generation.encoding import Encoder, learned_language
 from zoo.tasks.generation.language import Language
-from zoo.tasks.translation.data.encoding import tokens_of_words
 from zoo.tasks.vision.batch import Picture
 from zoo.tasks.vision.data.listing import Reading
 from zoo.tasks.vision.data.picture_options import PREPROCESSING, PictureOptions, preprocessing_state
 from zoo.tasks.vision.data.transforms import Preprocessing, Resize
 from zoo.text import TOKENISER, VOCABULARY, Tokeniser, Tokens, new_tokeniser
 from zoo.text.kinds import Kind
+from zoo.text.tokens import tokens_of_words
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from zoo.maps.occludable import Occludable, gradient_at_rows
 from zoo.tasks.answering.batch import Questions
 from zoo.tasks.answering.spans import best_spans
 from zoo.tasks.captioning.batch import Seen
-from zoo.tasks.translation.batch import Source
+from zoo.tasks.generation.source import Source
 
 if TYPE_CHECKING:
     from zoo.tasks.answering.answerer import Answerer

@@ -6,8 +6,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.attention.ranges import Count, Rate
+from zoo.tasks.generation.source import Source
 from zoo.tasks.recurrent import Kind, Recurrent, padded_rows
-from zoo.tasks.translation.batch import Source
 
 
 class PaddedRecurrent(nn.Module):

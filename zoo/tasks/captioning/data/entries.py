@@ -17,9 +17,9 @@ from zoo.tasks.captioning.batch import Captioned, Original, Written
 from zoo.tasks.captioning.data.caption_set import CaptionSet
 from zoo.tasks.captioning.data.features import Features
 from zoo.tasks.generation.language import Language
-from zoo.tasks.translation.data.encoding import tokens_of_words
 from zoo.tasks.vision.batch import Picture
 from zoo.tasks.vision.data.transforms import Augmentation, Preprocessing
+from zoo.text.tokens import tokens_of_words
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import chain
 
 import numpy as np
 from jaxtyping import Int
 
 from zoo.text import Tokens
-from zoo.text.tokens import NO_WORD
-
-_WORD = re.compile(r"\S+")
+from zoo.text.tokens import tokens_of_words
 
 
 def linked(
@@ -31,15 +27,3 @@ def linked(
     of_target, of_source = tokens_of_words(target, target_tokens), tokens_of_words(source, source_tokens)
     found = {(t, s) for a, b in links.tolist() for t in of_target[a] for s in of_source[b]}
     return chain.from_iterable(sorted(found))
-
-
-def tokens_of_words(text: str, tokens: Tokens) -> Sequence[Sequence[int]]:
-    """The tokens of each word between white space. White space belongs to no word."""
-    words = [each.span() for each in _WORD.finditer(text)]
-    starts = [start for start, _ in words]
-    found: list[list[int]] = [[] for _ in words]
-    for number, ((start, _), of) in enumerate(zip(tokens.spans, tokens.words, strict=True)):
-        word = bisect_right(starts, start) - 1
-        if of != NO_WORD and word >= 0 and start < words[word][1]:
-            found[word].append(number)
-    return found

@@ -14,8 +14,9 @@ from zoo.maps.occludable import Occludable
 from zoo.tasks.generation.alignment import by_word
 from zoo.tasks.generation.language import END
 from zoo.tasks.generation.maps.gradients import inputs_of
+from zoo.tasks.generation.source import Source
 from zoo.tasks.generation.writing import begins
-from zoo.tasks.translation.batch import Pairs, Source
+from zoo.tasks.translation.batch import Pairs
 from zoo.tasks.translation.figures import spelled_source
 from zoo.text.tokens import NO_WORD
 

@@ -10,8 +10,8 @@ from torch import nn
 from zoo.attention.dropout import Dropout
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.decoders.state import Encoded
+from zoo.tasks.generation.source import Source
 from zoo.tasks.recurrent import Kind, Recurrent, padded_rows
-from zoo.tasks.translation.batch import Source
 from zoo.tasks.vectors import WordVectors
 
 

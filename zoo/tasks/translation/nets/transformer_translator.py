@@ -14,6 +14,7 @@ from zoo.attention.factories import sized
 from zoo.attention.kernels.products import Linear
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.net import GeneratingNet
+from zoo.tasks.generation.source import Source
 from zoo.tasks.generation.transformer import (
     Norm,
     SelfAttend,
@@ -22,7 +23,6 @@ from zoo.tasks.generation.transformer import (
     Written,
     scaled_embeddings,
 )
-from zoo.tasks.translation.batch import Source
 
 _SOFTMAX = AttendFactory(score=ScaledDot, normalise=Softmax)
 
