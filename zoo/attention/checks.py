@@ -75,3 +75,23 @@ def check_decodes(site: nn.Module, user: str) -> None:
         reason = getattr(part, "not_decoding", None)
         if reason is not None:
             raise ValueError(f"{type(part).__name__} {reason}: {user} needs another mechanism")
+
+
+def check_at_once(site: nn.Module, user: str, *, by_query: bool = True) -> None:
+    """Refuses, at start-up, a mechanism that cannot read all queries of one sequence from another in one step.
+
+    Args:
+        by_query: True if padded queries are kept from all keys, so that queries differ in what they may see.
+    """
+    check_across(site, user)
+    if getattr(site, "remembers", False):
+        raise ValueError(
+            f"{user} reads all queries at once, and with this mechanism the weights of a query depend on those of the "
+            "queries before it: choose another mechanism"
+        )
+    for part in site.modules():
+        reason = getattr(part, "not_by_query", None)
+        if by_query and reason is not None:
+            raise ValueError(
+                f"{type(part).__name__} {reason}, and padded queries of {user} see none: choose another one"
+            )

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from zoo.attention.attend import Attend
-from zoo.attention.checks import check_across
+from zoo.attention.checks import check_at_once
 from zoo.attention.factories import AttendFactory
 from zoo.attention.normalisers.soft import Softmax
 from zoo.attention.observing.record import Tap
@@ -130,8 +130,7 @@ class TwoWayAttention(nn.Module):
 
     def __init__(self, *, dim: int, attend: Callable[[int, int], Attend] = _DOT) -> None:
         super().__init__()
-        self.first = _site(attend, dim, "TwoWayAttention")
-        self.second = _site(attend, dim, "TwoWayAttention")
+        self.first, self.second = (_site(attend, dim, "TwoWayAttention", by_query=True) for _ in range(2))
         self.affinity = nn.Linear(dim, dim, bias=False) if _compares(self.first) else nn.Identity()
 
     def forward(
@@ -167,7 +166,7 @@ class AttentionFlow(nn.Module):
 
     def __init__(self, *, dim: int, attend: Callable[[int, int], Attend] = _DOT) -> None:
         super().__init__()
-        self.first = _site(attend, dim + 1, "AttentionFlow")
+        self.first = _site(attend, dim + 1, "AttentionFlow", by_query=True)
         self.second = _site(attend, 1, "AttentionFlow")
         self.of_pair: nn.Parameter | None = None
         if _compares(self.first):
@@ -256,10 +255,10 @@ class _Light(nn.Module):
         return _read(site, self.query, torch.tanh(hidden), x, mask)
 
 
-def _site(attend: Callable[[int, int], Attend], width: int, user: str) -> Any:
+def _site(attend: Callable[[int, int], Attend], width: int, user: str, *, by_query: bool = False) -> Any:
     site: Any = attend(width, 1)  # or a mechanism without weights, which has its interface
     site.require(DenseSupport, user)
-    check_across(site, user)
+    check_at_once(site, user, by_query=by_query)
     return site
 
 

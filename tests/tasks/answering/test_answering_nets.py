@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from answering_cases import DOT, NETS, asked_of
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from zoo.attention import AttendFactory, Constant, Uniform, record
+from zoo.composing import installed
 from zoo.tasks.answering.batch import Asked, Questions
 from zoo.tasks.recurrent import Recurrent
 
@@ -144,6 +148,42 @@ def test_orders_and_fusions(order: str, fusion: str) -> None:
     )
     both = {"sum": seen + said, "product": seen * said, "concatenation": torch.cat([seen, said], -1)}[fusion]
     torch.testing.assert_close(logits, net.head(torch.tanh(net.fuse(both.squeeze(1)))))
+
+
+REFUSED = {
+    "bigbird": "BigBird depends on the positions",
+    "convolution": "replaces self-attention over a whole sequence",
+    "coverage": "the weights of a query depend on those of the queries before it",
+    "degree": "Degree works on EdgeSupport only",
+    "dilated": "SlidingWindow depends on the positions",
+    "fourier": "replaces self-attention",
+    "global_window": "SlidingWindow depends on the positions",
+    "location": "the weights of a query depend on those of the queries before it",
+    "mocha": "the weights of a query depend on those of the queries before it",
+    "monotonic": "the weights of a query depend on those of the queries before it",
+    "none": "is for recurrent decoders",
+    "position_aware": "PositionAware depends on the distance",
+    "recurrent": "replaces self-attention",
+    "state_space": "replaces self-attention",
+    "window": "SlidingWindow depends on the positions",
+}
+OF_ONE_QUERY = ("linear", "linformer", "performer")
+"""Mechanisms that need the same keys for all queries, as where each input has one query."""
+
+
+@every_net
+@pytest.mark.parametrize("path", installed.choices("attention").values(), ids=lambda path: path.stem)
+def test_every_mechanism_serves_or_is_refused_when_the_net_is_built(name: str, path: Path) -> None:
+    attend = instantiate(OmegaConf.load(path), _convert_="all")
+    reason = REFUSED.get(path.stem)
+    if reason is None and path.stem in OF_ONE_QUERY and name != "coattention":
+        reason = "sums the keys once for all queries, and padded queries of"
+    if reason is not None:
+        with pytest.raises(ValueError, match=reason):
+            made(name, attend=attend)
+        return
+    for found in outputs(made(name, attend=attend), batch_of(asked_of(name))):
+        assert not found.isnan().any()
 
 
 def test_options_and_batches_of_another_kind_are_refused() -> None:

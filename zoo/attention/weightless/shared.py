@@ -19,6 +19,7 @@ class Weightless(nn.Module):
     remembers = False
     batchable = True
     not_decoding = "has no weights over a source, and would read all of its keys again at every step"
+    not_by_query = "sums the keys once for all queries"
     reason = ""
     """Reason, reported by a recorder, why there are no weights."""
     longest: int | None = None
@@ -80,7 +81,7 @@ class Weightless(nn.Module):
         """Returns the mask of keys. It must be the same for every query, because keys are summed once."""
         if support.permitted is not None and support.permitted.shape[2] != 1:
             raise ValueError(
-                f"{type(self).__name__} sums the keys once for all queries; its mask must be the same for each, "
+                f"{type(self).__name__} {self.not_by_query}; its mask must be the same for each, "
                 f"(b, h, 1, k), got {tuple(support.permitted.shape)}"
             )
         return support.permitted
