@@ -13,6 +13,8 @@ import torch
 from PIL import Image
 
 from zoo import maps
+from zoo.tasks.captioning import BackboneEncoder
+from zoo.tasks.captioning.batch import Seen
 from zoo.tasks.captioning.planted import draw_scenes
 
 TINY = [
@@ -103,3 +105,24 @@ def test_a_frozen_backbone_reads_each_picture_once_for_all_runs(cli: Any) -> Non
     assert [each.stat().st_mtime_ns for each in Path("cache/features").glob("*.safetensors")] == [written]
     again = json.loads(Path("again/metrics.json").read_text())
     assert again["test/loss"] == reported["test/loss"]
+
+
+def test_training_reads_kept_features_also_with_a_schedule_that_counts_batches(
+    cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[bool] = []
+    annotations = BackboneEncoder.annotations
+
+    def noted(self: BackboneEncoder, source: Seen) -> Any:
+        read.append(source.features is not None)
+        return annotations(self, source)
+
+    monkeypatch.setattr(BackboneEncoder, "annotations", noted)
+    tiny = [each for each in TINY if not each.startswith(("model=", "model.net.encoder."))]
+    few = ["data.pictures=8", "data.held_out=4", "data.batch_size=4"]
+    done = cli(
+        "train", "model=captioner_backbone", "scheduler=cosine", *tiny, "model.net.encoder.dim=4", *few, "run_dir=run"
+    )
+    assert done.code == 0, done.err
+    assert len(read) > 4
+    assert all(read)

@@ -104,12 +104,14 @@ class Captioner(WritingTask):
         self.log_dict({"train/loss": loss, "train/cider": rewards.mean()}, sync_dist=ranks.world() > 1, **about)
         return loss
 
-    def on_fit_start(self) -> None:
-        """Lets the data compute the features of a frozen backbone once, now that its weights are known."""
+    def configure_optimizers(self) -> Any:
+        """Lets the data compute the features of a frozen backbone once: its weights are known, and schedules are about
+        to ask for the training batches, to count them."""
         encoder: Any = self.net.encoder
         if isinstance(encoder, BackboneEncoder) and encoder.is_frozen:
             data: Any = self.trainer.datamodule  # type: ignore[attr-defined]
             data.see_through(encoder.backbone)
+        return super().configure_optimizers()
 
     def maps(self, data: CaptionData, options: MapOptions) -> CaptionMaps:
         return CaptionMaps(self, data, options)

@@ -9,6 +9,7 @@ from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from zoo.attention import Sinusoidal2D
 from zoo.attention.factories import sized
@@ -20,13 +21,13 @@ from zoo.tasks.captioning.nets.picture_encoder import PictureEncoder
 class PlainCNN(PictureEncoder):
     """Convolutions with strides and ReLU, a layer and a norm for each cell, and its position.
 
-    No cell sees more of the others than the convolutions with strides do: where cells saw far, weights often lay on the
-    cell beside the one that a word speaks of.
+    What a cell sees has the middle of the cell as its own, and no cell sees more of the others than the convolutions
+    with strides do. Where this was not so, the cell that told most of a thing often was one beside it.
 
     Args:
-        height, width: Size of the pictures.
+        height, width: Size of the pictures; zeros around them make them multiples of a cell's.
         channels: Number of channels after each convolution with a stride.
-        strides: Their strides; kernels have 5 x 5 pixels.
+        strides: Their strides. Kernels have sides of 5, or of 6 after an even stride, or of the stride if it is greater.
         dim: Width of an annotation.
         position: Class or partial of what adds positions on a grid, `Sinusoidal2D` or `Learned2D`; None: cells do not
             know where they are.
@@ -38,7 +39,7 @@ class PlainCNN(PictureEncoder):
         height: Count,
         width: Count,
         channels: Sequence[Count] = (32, 64),
-        strides: Sequence[Count] = (2, 3),
+        strides: Sequence[Count] = (3, 2),
         dim: Count = 64,
         position: Callable[..., nn.Module] | None = Sinusoidal2D,
     ) -> None:
@@ -48,15 +49,18 @@ class PlainCNN(PictureEncoder):
         super().__init__(width=dim, grid=(math.ceil(height / step), math.ceil(width / step)))
         layers: list[nn.Module] = []
         for (before, after), stride in zip(pairwise((3, *channels)), strides, strict=True):
-            layers += [nn.Conv2d(before, after, 5, stride, padding=2), nn.ReLU()]
+            around = max(0, (6 - stride) // 2)  # as much on each side of the pixels that are a cell's own
+            layers += [nn.Conv2d(before, after, stride + 2 * around, stride, padding=around), nn.ReLU()]
         self.layers = nn.Sequential(*layers, nn.Conv2d(channels[-1], dim, 1), nn.ReLU())
         self.norm = nn.LayerNorm(dim)
+        down, across = (count * step - size for count, size in zip(self.grid, (height, width), strict=True))
+        self.around = (across // 2, across - across // 2, down // 2, down - down // 2)
         sizes: dict[str, Any] = {"dim": dim, "grid": self.grid}
         self.position = None if position is None else sized(position, sizes)
 
     def annotations(self, source: Seen) -> Float[Tensor, "b k {self.width}"]:
         if source.pixels is None:
             raise ValueError("PlainCNN reads pixels, and these pictures are features of another encoder")
-        found: Tensor = self.layers(source.pixels)
+        found: Tensor = self.layers(F.pad(source.pixels, self.around))
         rows = self.norm(found.flatten(2).transpose(1, 2))
         return rows if self.position is None else self.position(rows, tuple(found.shape[-2:]))  # type: ignore[no-any-return]

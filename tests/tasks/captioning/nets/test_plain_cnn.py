@@ -1,0 +1,42 @@
+"""A cell of the small encoder sees its own place in the picture, and as much on each side of it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from zoo.tasks.captioning import PlainCNN
+from zoo.tasks.captioning.batch import Seen
+
+
+def seen_by(cell: int, *, strides: list[int], size: tuple[int, int]) -> tuple[PlainCNN, Tensor]:
+    """The pixels that a cell depends on."""
+    torch.default_generator.manual_seed(0)
+    net = PlainCNN(height=size[0], width=size[1], channels=[8] * len(strides), strides=strides, dim=8).double()
+    pixels = torch.randn(16, 3, *size, dtype=torch.double, requires_grad=True)
+    cells = net.annotations(Seen(pixels))
+    weights = torch.randn(8, dtype=torch.double)
+    (gradient,) = torch.autograd.grad((cells[:, cell] @ weights).sum(), pixels)
+    return net, gradient.abs().sum((0, 1)) > 0
+
+
+@pytest.mark.parametrize("strides", [[2, 3], [3, 2], [1, 4], [6], [8], [2, 2, 2]])
+def test_what_a_cell_sees_has_its_middle(strides: list[int]) -> None:
+    step = torch.tensor(strides).prod().item()
+    size = (9 * step, 7 * step)
+    net, seen = seen_by(4 * 7 + 3, strides=strides, size=size)
+    assert net.grid == (9, 7)
+    for side, place in ((1, 4), (0, 3)):
+        lines = seen.any(side).nonzero().flatten()
+        assert (lines[0] + lines[-1] + 1).item() / 2 == (place + 0.5) * step
+        assert len(lines) >= step
+
+
+def test_pictures_of_other_sizes_stand_in_the_middle_of_the_cells() -> None:
+    net, seen = seen_by(0, strides=[2, 3], size=(20, 26))  # of 24 x 30
+    assert net.grid == (4, 5)
+    assert seen.any(1).nonzero().flatten().tolist() == list(
+        range(8)
+    )  # 14 around the third of the 24, without the 2 zeros
+    assert seen.any(0).nonzero().flatten().tolist() == list(range(8))
