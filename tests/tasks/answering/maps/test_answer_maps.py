@@ -135,7 +135,7 @@ def test_the_truth_is_that_of_the_task_and_rows_are_those_of_the_split(about: st
     (pointing,) = source.truth().values()
     points = []
     for number in numbers:
-        batch = source._batch(int(number))
+        batch = source.batch(int(number))
         with torch.no_grad():
             weights = source.module.explain(batch).dense()[0, 0]
         gold = source_gold(source, batch)
@@ -167,7 +167,7 @@ def test_links_name_the_heaviest_key_of_each_query(about: str) -> None:
 @every_subject
 def test_what_is_left_out_changes_the_probability_of_the_answer(about: str) -> None:
     source = maps_of(about)
-    batch = source._batch(source.chosen[0])
+    batch = source.batch(source.chosen[0])
     found = OccludableQuestion(source.module, batch)
     count = len(found.attention)
     keep = torch.ones(3, count, dtype=torch.bool)
@@ -217,7 +217,7 @@ def test_an_answer_does_not_depend_on_its_company(about: str) -> None:
         kept, alone = each.kept(source.module(batch)), each.kept(source.module(each.batch))
         assert kept.shape == alone.shape
         torch.testing.assert_close(kept, alone, rtol=0.0, atol=1e-12)
-    assert source.module.invariants(source._batch(0)) == ()
+    assert source.module.invariants(source.batch(0)) == ()
 
 
 def _legend(figure: Any) -> list[Any]:

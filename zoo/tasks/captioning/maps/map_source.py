@@ -23,7 +23,7 @@ class CaptionMaps(WritingMaps):
     """`captions` has a row for each picture of the test split, or of the user's own pictures; `words` one for each word
     of the captions that are drawn. The maps `word 1`, `word 2` ... are in the size of the picture."""
 
-    noun, texts, of_reference = "picture", "captions", OF_REFERENCE
+    noun, table, of_reference = "picture", "captions", OF_REFERENCE
 
     def __init__(self, module: Captioner, data: CaptionData, options: MapOptions) -> None:
         super().__init__(module, data, data.content.pictures, Figures(module.grid), options)

@@ -12,17 +12,17 @@ from torch import Tensor
 
 from zoo.attention import AttentionMap, EdgeSupport
 from zoo.attention.observing.record import Recording
+from zoo.data.loader import Loader
 from zoo.maps import LabelledMap
-from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, Table, one_a_label, picture_name
+from zoo.maps.source import MapOptions, MappedExample, NamedMap, Table, one_a_label, picture_name
 from zoo.maps.words import number
-from zoo.tasks.batches import Examples
 from zoo.tasks.documents.answers import heaviest, weighed
 from zoo.tasks.documents.batch import Documents
 from zoo.tasks.documents.maps.occlusion import OccludableDocument
 from zoo.tasks.documents.maps.page import Line, page
 from zoo.tasks.documents.maps.scored import SCORED, points, predicted, scored_map
 from zoo.tasks.documents.weights import looked_at, sentence_weights
-from zoo.tasks.rows import in_order, in_pieces, spread
+from zoo.tasks.split_maps import SplitMaps
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,44 +32,37 @@ if TYPE_CHECKING:
     from zoo.tasks.documents.module import DocumentClassifier
 
 
-class DocumentMaps(MapSource):
+class DocumentMaps(SplitMaps):
     """Writes the table `documents`, a row per document of the split, and `words`, a row per word of drawn documents."""
 
-    noun = "document"
+    noun, table = "document", "documents"
+    module: DocumentClassifier
 
     def __init__(self, module: DocumentClassifier, data: DocumentData, options: MapOptions) -> None:
-        super().__init__(module.net, options)
-        self.module, self.data = module, data
-        self.split = data.mapped_split
+        super().__init__(module, data, data.content.corpus, options)
         self.scored = [SCORED]
         self._points: dict[str, list[float]] = {"sentence_pointing": [], "word_pointing": []}
 
-    def names(self) -> list[str]:
-        return list(self.data.content.corpus.ids)
-
     def typical(self, count: int) -> list[int]:
-        corpus = self.data.content.corpus
-        numbers = corpus.numbers(self.split)
-        labels = corpus.labels[numbers]
+        numbers = self.records.numbers(self.split)
+        labels = self.records.labels[numbers]
         kinds = labels.argmax(1) if labels.ndim > 1 else labels
         return [int(numbers[at]) for at in one_a_label(kinds.tolist())[:count]]
 
-    def tables(self) -> Iterator[Table]:
-        yield Table("documents", in_pieces(in_order(self._columns, self.data.loader(self.split, spelled=True))))
+    @property
+    def loader(self) -> Loader:
+        loader: Loader = self.data.loader(self.split, spelled=True)
+        return loader
 
     def examples(self) -> Iterator[MappedExample]:
         for which in self.chosen:
-            batch = self._batch(which)
+            batch = self.batch(which)
             with torch.inference_mode(), self.recording() as found:
                 logits, weights = looked_at(self.net, batch)
             yield _OneDocument(self.net, batch, found, logits, weights)
 
-    def measured(self, count: int) -> list[int]:
-        """Returns documents at equal distances in the split, since published sets are sorted by label and subject."""
-        return spread(self.data.content.corpus.numbers(self.split), count)
-
     def occludable(self, position: int) -> list[OccludableDocument]:
-        batch = self._batch(position)
+        batch = self.batch(position)
         return [OccludableDocument(self.module, batch, noun) for noun in ("word", "sentence")]
 
     def truth(self) -> dict[str, float | None]:
@@ -79,30 +72,7 @@ class DocumentMaps(MapSource):
     def truth_of(self) -> str:
         return f"{self.split} documents, {SCORED}"
 
-    @property
-    def about(self) -> Mapping[str, Any]:
-        return {"documents": len(self.data.examples(self.split).entries), "split": self.split}
-
-    def summary(self, out: str) -> list[str]:
-        of = "test documents" if self.split == "test" else "documents"
-        return [
-            f"{self.about['documents']:,} {of} in documents.{self.options.table_format}, in {out}",
-            *super().summary(out),
-        ]
-
-    def looks(self) -> list[str]:
-        return [example.said for example in self.examples() if isinstance(example, _OneDocument)]
-
-    @cached_property
-    def _examples(self) -> Examples:
-        return self.data.examples("all")
-
-    def _batch(self, position: int) -> Documents:
-        """Returns a batch of one document."""
-        found: Documents = self._examples.collate([self._examples.entries[position]])
-        return found
-
-    def _columns(self, batch: Documents) -> dict[str, list[Any]]:
+    def columns(self, batch: Documents) -> dict[str, list[Any]]:
         """Returns id, split, label, prediction, probability and the heaviest sentences and words of each document."""
         logits, weights = looked_at(self.net, batch)
         columns = self.module.columns(batch, logits)

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
 
 from zoo.attention.observing.record import Recording
 from zoo.decoding.hypothesis import Hypothesis
-from zoo.maps.source import MapOptions, MappedExample, MapSource, Table
-from zoo.tasks.batches import Examples
+from zoo.maps.source import MapOptions, MappedExample
 from zoo.tasks.generation.alignment import Forced
 from zoo.tasks.generation.figures import TextFigures
-from zoo.tasks.rows import in_order, in_pieces, spread
+from zoo.tasks.split_maps import SplitMaps
 
 
-class WritingMaps(MapSource):
+class WritingMaps(SplitMaps):
     """Writes a text of each example, and reads the one that won again, in a forced pass that maps come from.
 
     Args:
@@ -29,18 +27,12 @@ class WritingMaps(MapSource):
         options: What is drawn.
     """
 
-    noun: ClassVar[str]
-    texts: ClassVar[str]
-    """Name of the table of all texts, such as "translations"."""
     of_reference: ClassVar[str]
     """Name of the map of the reference, which truth is measured by."""
-    module: Any
-    data: Any
 
     def __init__(self, module: Any, data: Any, records: Any, figures: TextFigures, options: MapOptions) -> None:
-        super().__init__(module.net, options)
-        self.module, self.data, self.records, self.figures = module, data, records, figures
-        self.split = data.mapped_split
+        super().__init__(module, data, records, options)
+        self.figures = figures
 
     @abstractmethod
     def drawn(
@@ -55,19 +47,6 @@ class WritingMaps(MapSource):
             of_best: Its forced pass.
             of_reference: The weights of the site that aligns while the given text was read; None: there is none.
         """
-
-    @abstractmethod
-    def columns(self, batch: Any) -> dict[str, list[Any]]:
-        """Returns the rows of the table for a batch."""
-
-    def names(self) -> list[str]:
-        return list(self.records.ids)
-
-    def typical(self, count: int) -> list[int]:
-        return spread(self.records.numbers(self.split), count)
-
-    def tables(self) -> Iterator[Table]:
-        yield Table(self.texts, in_pieces(in_order(self.columns, self.data.loader(self.split))))
 
     def examples(self) -> Iterator[MappedExample]:
         for which in self.chosen:
@@ -92,27 +71,3 @@ class WritingMaps(MapSource):
     @property
     def truth_of(self) -> str:
         return f"{self.split} {self.noun}s, {self.of_reference}"
-
-    @property
-    def about(self) -> Mapping[str, Any]:
-        return {f"{self.noun}s": len(self.data.examples(self.split).entries), "split": self.split}
-
-    def summary(self, out: str) -> list[str]:
-        of = f"test {self.noun}s" if self.split == "test" else f"{self.noun}s"
-        return [
-            f"{self.about[f'{self.noun}s']:,} {of} in {self.texts}.{self.options.table_format}, in {out}",
-            *super().summary(out),
-        ]
-
-    def looks(self) -> list[str]:
-        examples: Iterator[Any] = self.examples()
-        return [example.said for example in examples]
-
-    @cached_property
-    def _examples(self) -> Examples:
-        examples: Examples = self.data.examples("all")
-        return examples
-
-    def batch(self, position: int) -> Any:
-        """Returns a batch of one example."""
-        return self._examples.collate([self._examples.entries[position]])

@@ -28,7 +28,7 @@ class SpeechMaps(WritingMaps):
     """`transcripts` has a row for each recording of the test split, or of the user's own; `times` one for each word and
     token of those that are drawn; `by_speaker`, `by_length` and `by_snr` one for each class of recordings."""
 
-    noun, texts, of_reference = "recording", "transcripts", OF_REFERENCE
+    noun, table, of_reference = "recording", "transcripts", OF_REFERENCE
 
     def __init__(self, module: Recogniser, data: SpeechData, options: MapOptions) -> None:
         figures = Figures(module.wer, module.cer, module.stride)

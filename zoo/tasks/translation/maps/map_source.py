@@ -32,7 +32,7 @@ class TranslationMaps(WritingMaps):
     """`translations` has a row for each pair of the test split, or of the user's own texts; `alignments` one for each
     word of those that are drawn; `gradients` one for each distance; `bleu_by_length` one for each class of lengths."""
 
-    noun, texts, of_reference = "text", "translations", OF_REFERENCE
+    noun, table, of_reference = "text", "translations", OF_REFERENCE
 
     def __init__(self, module: Translator, data: PairData, options: MapOptions) -> None:
         figures = Figures(module.bleu, module.chrf)
