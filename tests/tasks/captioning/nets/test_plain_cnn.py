@@ -36,7 +36,5 @@ def test_what_a_cell_sees_has_its_middle(strides: list[int]) -> None:
 def test_pictures_of_other_sizes_stand_in_the_middle_of_the_cells() -> None:
     net, seen = seen_by(0, strides=[2, 3], size=(20, 26))  # of 24 x 30
     assert net.grid == (4, 5)
-    assert seen.any(1).nonzero().flatten().tolist() == list(
-        range(8)
-    )  # 14 around the third of the 24, without the 2 zeros
+    assert seen.any(1).nonzero().flatten().tolist() == list(range(8))  # 14 around 3 of 24, less the zeros
     assert seen.any(0).nonzero().flatten().tolist() == list(range(8))

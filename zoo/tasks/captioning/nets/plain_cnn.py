@@ -27,7 +27,7 @@ class PlainCNN(PictureEncoder):
     Args:
         height, width: Size of the pictures; zeros around them make them multiples of a cell's.
         channels: Number of channels after each convolution with a stride.
-        strides: Their strides. Kernels have sides of 5, or of 6 after an even stride, or of the stride if it is greater.
+        strides: Their strides. Kernels have sides of 5, of 6 with an even stride, and of the stride if it is greater.
         dim: Width of an annotation.
         position: Class or partial of what adds positions on a grid, `Sinusoidal2D` or `Learned2D`; None: cells do not
             know where they are.
