@@ -60,6 +60,7 @@ EXPERIMENTS = [
 ]
 
 
+@pytest.fixture(scope="module")
 def own_options() -> list[CommandOption]:
     """What any model or its data adds to the commands; a model has one of each name."""
     found: dict[str, CommandOption] = {}
@@ -69,9 +70,6 @@ def own_options() -> list[CommandOption]:
         options = [*parts[0].predict_options, *parts[1].input_options, *filter(None, [parts[1].written])]
         found |= {option.name: option for option in options}
     return list(found.values())
-
-
-OWN = own_options()
 
 
 def test_there_are_some() -> None:
@@ -97,8 +95,8 @@ def test_a_training_command_names_options_that_exist(arguments: list[str]) -> No
 @pytest.mark.parametrize(
     "arguments", [each for each in all_commands("zoo") if each.values[0][0] not in ("train", "check")]
 )
-def test_a_zoo_command_is_parsed(arguments: list[str]) -> None:
-    options = command_line.argument_parser(OWN).parse_args(arguments)
+def test_a_zoo_command_is_parsed(arguments: list[str], own_options: list[CommandOption]) -> None:
+    options = command_line.argument_parser(own_options).parse_args(arguments)
     if getattr(options, "group", None):
         assert config.options(options.group)
 
