@@ -17,11 +17,13 @@ import zoo
 from zoo.composing.build import build
 from zoo.disk import write_text
 from zoo.training import evaluation
+from zoo.training.provenance import commit_of_checkout
 from zoo.training.trainer import evaluation_trainer
 
 _LIMITS = (("fewest", "most"), ("shortest", "longest"))
 """Options of data sets for the least and the greatest number of parts of a recording."""
-_SHOWN = ("wer", "wer_low", "wer_high", "cer", "cer_substitutions", "cer_deletions", "cer_insertions", "monotonicity")
+_PARTS = ("", "_low", "_high", "_substitutions", "_deletions", "_insertions")
+_SHOWN = (*(f"wer{part}" for part in _PARTS), "cer", "unended", "monotonicity")
 
 
 def main() -> None:
@@ -40,7 +42,9 @@ def main() -> None:
         found.append({"digits": count, **metrics})
         print(f"{count:4d}  " + "  ".join(f"{name} {metrics[f'test/{name}']:.4f}" for name in _SHOWN), flush=True)
     if options.out is not None:
-        about = {"model": module.about["config"]["names"], "protocol": module.protocol(), "lengths": found}
+        names = module.about["config"]["names"]
+        about = {"model": names, "protocol": module.protocol(), "seed": module.about["config"]["seed"]}
+        about |= {"held_out": options.held_out, "lengths": found, "commit": commit_of_checkout()}
         write_text(options.out, json.dumps(about, indent=2) + "\n")
 
 

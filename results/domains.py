@@ -90,13 +90,14 @@ def _translation() -> list[str]:
 
 
 def _speech() -> list[str]:
+    found = [run for each, _ in with_runs({"benchmark-speech": ""}) for run in read_runs(each)]
     return [
         "[speech](docs/speech.md)",
         "`las`",
         _if_measured("character error", "las-planted_tones", "test/cer"),
         _if_measured("within 2 frames", "las-planted_tones", "truth/within_2_frames"),
         _if_measured("strings of FSDD: word error", "las_fsdd_strings", "test/wer"),
-        "not measured",
+        f"{found[0]['ratio']['SpeechBrain']:.1f} (SpeechBrain)" if found else "not measured",
     ]
 
 

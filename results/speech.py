@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from measured import of_runs
+from measured import of_runs, on_processor, read_runs, with_runs
 
 PLANTED = {
     "las-planted_tones": "location-aware",
@@ -12,6 +12,20 @@ PLANTED = {
     "las_monotonic": "monotonic",
     "las_mocha": "MoChA",
 }
+STRINGS = {
+    "las_fsdd_strings": "location-aware",
+    "las_fsdd_strings-additive": "additive",
+    "las_fsdd_strings-monotonic": "monotonic",
+    "las_fsdd_strings-mocha": "MoChA",
+    "las_fsdd_strings-left_out": "location-aware, one speaker left out",
+}
+LONG = {
+    "long-speech-location": "location-aware",
+    "long-speech-additive": "additive",
+    "long-speech-monotonic": "monotonic",
+    "long-speech-mocha": "MoChA",
+}
+_NOTHING = "Not measured yet."
 
 
 def planted() -> Iterator[str]:
@@ -19,3 +33,62 @@ def planted() -> Iterator[str]:
     rates = {"test CER": "test/cer", "WER": "test/wer"}
     truth = {"within 2 frames": "truth/within_2_frames", "distance": "truth/distance", "pointing": "truth/pointing"}
     return of_runs(PLANTED, {**rates, **truth, "on silence": "truth/silence", "start, ms": "truth/start_ms"})
+
+
+def strings() -> Iterator[str]:
+    """Makes a table of error rates and of the boundaries of digits, on strings of FSDD."""
+    if not any(with_runs(STRINGS)):
+        yield _NOTHING
+        return
+    rates = {"test WER": "test/wer", "from": "test/wer_low", "to": "test/wer_high"}
+    truth = {"pointing": "truth/pointing", "start, ms": "truth/start_ms", "end, ms": "truth/end_ms"}
+    yield from of_runs(STRINGS, {**rates, **truth})
+
+
+def longer() -> Iterator[str]:
+    """Makes a table of word error by the number of digits, with its deletions and insertions."""
+    found = {name: read_runs(each)[0]["lengths"] for each, name in with_runs(LONG)}
+    if not found:
+        yield _NOTHING
+        return
+    counts = [f"{row['digits']} digits" for row in next(iter(found.values()))]
+    yield f"| test WER (deletions, insertions) at | {' | '.join(counts)} |"
+    yield "|---" * (len(counts) + 1) + "|"
+    for name, rows in found.items():
+        cells = [
+            f"{row['test/wer']:.3f} ({row['test/wer_deletions']:.3f}, {row['test/wer_insertions']:.3f})" for row in rows
+        ]
+        yield f"| {' | '.join([name, *cells])} |"
+
+
+def benchmark() -> Iterator[str]:
+    """Makes the table of training and of both searches against SpeechBrain."""
+    if not any(with_runs({"benchmark-speech": ""})):
+        yield _NOTHING
+        return
+    (found,) = read_runs("benchmark-speech")
+    clock = "CPU time" if found["clock"] == "processor" else "wall clock"
+    columns = [f"training step, ms of {clock}", "greedy, recordings/s", "beam 5, recordings/s", "peak memory, MiB"]
+    lengths = list(next(iter(found["by_frames"].values()))["step_ms"])
+    yield f"| | {' | '.join(columns)} | step at {' / '.join(lengths)} frames, ms | exponent |"
+    yield "|---" * (len(columns) + 3) + "|"
+    for name, milliseconds in found["step_ms"].items():
+        by = found["by_frames"][name]
+        cells = [
+            name,
+            _beside(f"{milliseconds:.0f}", found["ratio"].get(name)),
+            *(
+                _beside(f"{found[f'{search}_per_second'][name]:.1f}", found[f"{search}_ratio"].get(name))
+                for search in ("greedy", "beam")
+            ),
+            f"{found['peak_mib'][name]:.0f}",
+            " / ".join(f"{value:.0f}" for value in by["step_ms"].values()),
+            f"{by['exponents']['step_ms']:.2f}",
+        ]
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+    yield f"In brackets: time of SpeechBrain / time of ours. `{found['command']}`{on_processor(found)}."
+
+
+def _beside(value: str, ratio: float | None) -> str:
+    return value if ratio is None else f"{value} ({ratio:.2f})"

@@ -14,7 +14,7 @@ import soundfile
 
 from zoo.data.tarballs import unpacked
 from zoo.errors import ConfigError, DataError, OfflineError
-from zoo.tasks.speech import Features, SpeechData, fsdd, fsdd_strings, librispeech, speech_commands
+from zoo.tasks.speech import Augmentation, Features, SpeechData, fsdd, fsdd_strings, librispeech, speech_commands
 from zoo.tasks.speech.data.published import DIGITS
 
 HOW: dict[str, Any] = {"max_epochs": 1, "batch_size": 4}
@@ -76,6 +76,17 @@ def test_strings_are_of_one_speaker_and_known_boundaries(digits: Path) -> None:
             band = int(x[start + 2 : end - 2].mean(0).argmax())
             assert abs(mel_centre(band) - hertz) < 130
             place += len(word) + 1
+
+
+def test_faster_strings_are_shorter_and_higher(digits: Path) -> None:
+    content = strings(digits, snr=60.0, augmentation=Augmentation(speeds=[1.0, 1.25])).content
+    for number, times in enumerate(content.corpus.times):
+        usual, fast = content.rows[1.0][number], content.rows[1.25][number]
+        assert len(fast) == pytest.approx(len(usual) / 1.25, abs=1)
+        (start, end), (first, last) = (Features().frames(times[:1] / speed, 10**6)[0] for speed in (1, 1.25))
+        bands = [int(x.mean(0).argmax()) for x in (usual[start + 2 : end - 2], fast[first + 2 : last - 2])]
+        low, high = map(mel_centre, bands)
+        assert high == pytest.approx(1.25 * low, rel=0.13)
 
 
 def mel_centre(band: int) -> float:

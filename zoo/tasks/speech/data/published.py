@@ -140,8 +140,12 @@ def read_fsdd_strings(folders: Sequence[Path], strings: Strings, features: Featu
         own = _by_speaker(takes, split)
         drawn += [_String.drawn(strings, split, number, own) for number in range(count)]
 
+    at_speeds = {1.0: sounds}
+
     def make(number: int, features: Features, speed: float) -> Float32[np.ndarray, " n"]:
-        return resampled(drawn[number].samples(strings, sounds), _STRING_RATE, features.rate, speed)
+        if speed not in at_speeds:  # of takes, which are many times shorter than all strings together
+            at_speeds[speed] = [resampled(each, _STRING_RATE, _STRING_RATE, speed) for each in sounds]
+        return resampled(drawn[number].samples(strings, at_speeds[speed], speed), _STRING_RATE, features.rate)
 
     texts = [" ".join(DIGITS[takes[take].digit] for take in each.takes) for each in drawn]
     return Corpus(
@@ -179,10 +183,14 @@ class _String:
         seconds = draw.uniform(strings.shortest_pause, strings.longest_pause, count + 1)
         return cls(split, number, np.array(chosen), np.rint(seconds * _STRING_RATE).astype(np.int64))
 
-    def samples(self, strings: Strings, sounds: Sequence[Float32[np.ndarray, " _"]]) -> Float32[np.ndarray, " n"]:
+    def samples(
+        self, strings: Strings, sounds: Sequence[Float32[np.ndarray, " _"]], speed: float
+    ) -> Float32[np.ndarray, " n"]:
+        """Joins takes that have a speed; pauses get it here, and noise has none."""
         draw = np.random.default_rng([strings.seed, self.split, self.number, 1])
-        parts = [np.zeros(self.pauses[0], dtype=np.float32)]
-        for take, pause in zip(self.takes.tolist(), self.pauses[1:].tolist(), strict=True):
+        first, *pauses = np.rint(self.pauses / speed).astype(np.int64).tolist()
+        parts = [np.zeros(first, dtype=np.float32)]
+        for take, pause in zip(self.takes.tolist(), pauses, strict=True):
             parts += [sounds[take], np.zeros(pause, dtype=np.float32)]
         wave = np.concatenate(parts)
         power = np.mean([np.square(sounds[take], dtype=np.float64).mean() for take in self.takes.tolist()])
