@@ -102,13 +102,18 @@ def _speech() -> list[str]:
 
 
 def _captioning() -> list[str]:
+    speeds = [
+        run["training"]["several lengths"]["ratio"]
+        for each, _ in with_runs({"benchmark-captioning": ""})
+        for run in read_runs(each)
+    ]
     return [
         "[captioning](docs/captioning.md)",
         "`captioner`, `captioner_transformer`, `captioner_backbone`",
         _if_measured("exact match", "captioner-planted_scenes", "test/exact_match"),
         _if_measured("pointing", "captioner-planted_scenes", "truth/pointing"),
         _if_measured("Flickr8k: BLEU-4", "captioner_flickr8k", "test/bleu", digits=1),
-        "not measured",
+        f"{speeds[0]['tutorial']:.1f} (the form of tutorials)" if speeds else "not measured",
     ]
 
 

@@ -304,6 +304,8 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "long-speech": speech.longer,
     "benchmark-speech": speech.benchmark,
     "planted-captioning": captioning.planted,
+    "flickr8k": captioning.flickr8k,
+    "benchmark-captioning": captioning.benchmark,
     "trust": trust,
     "attention-positions": attention_positions,
     "attention-lengths": attention_lengths,
