@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from argparse import Namespace
 from collections import Counter
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
 import pytest
 import soundfile
 import torch
+from run_cases import DOMAINS
 from streaming_cases import MONOTONIC
 from torch import nn
 
@@ -123,3 +126,41 @@ def test_a_recording_without_a_frame_and_a_damaged_checkpoint(monkeypatch: pytes
     damaged.about["data"]["features"] = {}
     with pytest.raises(CheckpointError, match=r"x\.ckpt is not a sound checkpoint"):
         predicted(monkeypatch, damaged, stream=path)
+
+
+TINY = [each for each in DOMAINS["speech"].tiny if not each.startswith("attention.")]
+
+
+def test_a_trained_model_writes_the_same_text_from_a_file_a_pipe_and_the_whole(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cli: Any
+) -> None:
+    """Through the command line; an offset above 0 stops early without much training, and four letters are asked for."""
+    forwards = ["data.features.normalise=global", "model.net.listener.bidirectional=false"]
+    stops = ["attention=monotonic", "attention.normalise.offset=0.5", "model.search.constraints.shortest=4"]
+    done = cli("train", *TINY, *forwards, *stops, "data.max_epochs=1", "run_dir=run")
+    assert done.code == 0, done.err
+    checkpoint, path = "run/checkpoints/best.ckpt", recording(tmp_path / "x.wav")
+    done = cli("predict", checkpoint, path, "--beam", "1")
+    assert done.code == 0, done.err
+    [whole] = csv.DictReader(io.StringIO(done.out))
+    file = cli("predict", checkpoint, "--stream", path)
+    assert file.code == 0, file.err
+    assert file.err.startswith(f"{whole['transcript']!r}: a token waited ")
+    assert len(list(csv.DictReader(io.StringIO(file.out)))) >= 4
+    reading, writing = os.pipe()
+    feeding = Thread(
+        target=lambda: Path(f"/dev/fd/{writing}").write_bytes(Path(path).read_bytes()) and os.close(writing)
+    )
+    feeding.start()
+    with os.fdopen(reading) as arriving:
+        monkeypatch.setattr("sys.stdin", arriving)
+        pipe = cli("predict", checkpoint, "--stream", "-")
+    feeding.join()
+    assert (pipe.code, pipe.out, pipe.err) == (0, file.out, file.err)
+
+
+def test_a_listener_of_both_directions_is_refused_in_one_sentence(tmp_path: Path, cli: Any, trained_on: Any) -> None:
+    done = cli("predict", trained_on("speech") / "checkpoints" / "best.ckpt", "--stream", recording(tmp_path / "x.wav"))
+    assert done.code == 2
+    assert len(done.err.strip().splitlines()) == 1
+    assert "cannot write while it listens, because" in done.err
