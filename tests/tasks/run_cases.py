@@ -136,8 +136,8 @@ DOMAINS = {
         domain(
             "coattention",
             *("data.pictures=60", "data.held_out=20", "data.batch_size=16"),
-            *("model.net.encoder.channels=[8,8]", "model.net.encoder.dim=8", "model.net.dim=8", "model.net.hidden=8"),
-            *("model.net.width_of_both=12", "model.net.context=8", "model.net.fused=12"),
+            *("model.net.encoder.channels=[8,8]", "model.net.encoder.dim=8", "model.net.dim=8"),
+            *("model.net.encoder.strides=[2,3]", "model.net.context=8", "model.net.fused=12"),
         ),
         random=["model.net.dropout=0.2", "attention.dropout=0.2", "model.smoothing=0.1"],
         stops=(1, 4),

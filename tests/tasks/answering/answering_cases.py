@@ -20,7 +20,7 @@ NETS = {
         answers=ANSWERS,
         height=12,
         width=16,
-        **{"attend": DOT, "encoder": CNN, "dim": 5, "hidden": 4, "width_of_both": 6, "context": 7, "fused": 9} | how,
+        **{"attend": DOT, "encoder": CNN, "dim": 6, "context": 7, "fused": 9} | how,
     ),
     "bidaf": lambda **how: BiDAF(words=WORDS, **{"attend": DOT, "dim": 5, "hidden": 3} | how),
     "esim": lambda **how: ESIM(words=WORDS, answers=ANSWERS, **{"attend": DOT, "dim": 5, "hidden": 3} | how),

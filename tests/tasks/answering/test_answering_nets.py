@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from zoo.attention import AttendFactory, Constant, Uniform, record
 from zoo.composing import installed
 from zoo.tasks.answering.batch import Asked, Questions
+from zoo.tasks.answering.looking import looked
 from zoo.tasks.recurrent import Recurrent
 
 UNIFORM = AttendFactory(score=Constant, normalise=Uniform)
@@ -79,18 +80,35 @@ def esim(net: nn.Module, asked: Asked, batch: Questions, number: int) -> tuple[T
 
 
 def coattention(net: nn.Module, asked: Asked, batch: Questions, number: int) -> tuple[Tensor]:
-    """Lu et al. 2016, eq. 3-5 and 7; co-attention itself has tests of its own."""
+    """Lu et al. 2016, eq. 1-7; co-attention itself has tests of its own."""
     cells = net.of_picture(net.picture.annotations(batch.picture.some(torch.tensor([number])))[0])
-    words = net.of_question(
-        states(net.question.vectors.table.weight[torch.tensor(asked.question)], net.question.recurrent)
-    )
-    affinity = torch.stack(
-        [torch.stack([torch.tanh((net.both.affinity.weight @ q) @ v) for v in cells]) for q in words]
-    )
-    of_cells, of_words = net.both.of_first(cells), net.both.of_second(words)
-    seen = softmax(torch.tanh(of_cells + affinity.T @ of_words) @ net.both.query_first) @ cells
-    said = softmax(torch.tanh(of_words + affinity @ of_cells) @ net.both.query_second) @ words
-    return (net.head(torch.tanh(net.fuse(seen + said))),)
+    levels = asked_at_levels(net, asked)
+    hidden = torch.zeros(0, dtype=torch.float64)
+    for level in net.levels:
+        words, both = levels[level], net.both[level]
+        affinity = torch.stack(
+            [torch.stack([torch.tanh((both.affinity.weight @ q) @ v) for v in cells]) for q in words]
+        )
+        of_cells, of_words = both.of_first(cells), both.of_second(words)
+        seen = softmax(torch.tanh(of_cells + affinity.T @ of_words) @ both.query_first) @ cells  # eq. 4-5
+        said = softmax(torch.tanh(of_words + affinity @ of_cells) @ both.query_second) @ words
+        hidden = torch.tanh(net.fuse[level](torch.cat([seen + said, hidden])))  # eq. 7
+    return (net.head(hidden),)
+
+
+def asked_at_levels(net: nn.Module, asked: Asked) -> dict[str, Tensor]:
+    """Words, phrases (eq. 1-2) and states of one question."""
+    words = net.vectors.table.weight[torch.tensor(asked.question)]
+    padded = torch.cat([words, torch.zeros(2, words.shape[1], dtype=words.dtype)])
+    phrases = []
+    for t in range(len(words)):
+        said = []
+        for s, window in enumerate(net.phrases.windows, 1):
+            weights = window.weight.permute(0, 2, 1).flatten(1)
+            said.append(torch.tanh(weights @ padded[t : t + s].flatten() + window.bias))
+        phrases.append(torch.stack(said).max(0).values)
+    phrase = torch.stack(phrases)
+    return {"word": words, "phrase": phrase, "question": states(phrase, net.question.recurrent)}
 
 
 REFERENCES = {"coattention": coattention, "bidaf": bidaf, "esim": esim}
@@ -132,22 +150,34 @@ def test_every_parameter_learns(name: str, attend: AttendFactory) -> None:
 
 @pytest.mark.parametrize("order", ["parallel", "alternating"])
 @pytest.mark.parametrize("fusion", ["sum", "product", "concatenation"])
-def test_orders_and_fusions(order: str, fusion: str) -> None:
-    net = made("coattention", order=order, fusion=fusion)
+@pytest.mark.parametrize("levels", [["word", "phrase", "question"], ["question"], ["word", "phrase"]])
+def test_orders_fusions_and_levels(order: str, fusion: str, levels: list[str]) -> None:
+    net = made("coattention", order=order, fusion=fusion, levels=levels)
     batch = batch_of(asked_of("coattention"))
     with record(net) as maps:
         logits = net(batch)
-    assert [name for name in maps if name.endswith(("first", "second"))] == ["both.first", "both.second"]
-    assert maps["both.first"].weights.shape == (2, 1, 1, 12)
-    seen, said = (
-        maps[f"both.{side}"].weights.flatten(1).unsqueeze(1) @ rows
-        for side, rows in (
-            ("first", net.of_picture(net.picture(batch.picture).states)),
-            ("second", net.of_question(net.question(batch.question).states)),
+    sites = [f"both.{level}.{side}" for level in levels for side in ("first", "second")]
+    assert [name for name in maps if name.endswith(("first", "second"))] == sites
+    cells, hidden = net.of_picture(net.picture(batch.picture).states), torch.zeros(2, 0, dtype=torch.float64)
+    for level in levels:
+        seen, said = (
+            (maps[f"both.{level}.{side}"].weights.flatten(1).unsqueeze(1) @ rows).squeeze(1)
+            for side, rows in (("first", cells), ("second", net.asked(batch.question)[level]))
         )
-    )
-    both = {"sum": seen + said, "product": seen * said, "concatenation": torch.cat([seen, said], -1)}[fusion]
-    torch.testing.assert_close(logits, net.head(torch.tanh(net.fuse(both.squeeze(1)))))
+        both = {"sum": seen + said, "product": seen * said, "concatenation": torch.cat([seen, said], -1)}[fusion]
+        hidden = torch.tanh(net.fuse[level](torch.cat([both, hidden], -1)))
+    torch.testing.assert_close(logits, net.head(hidden))
+
+
+def test_the_map_that_is_scored_is_the_mean_of_the_levels() -> None:
+    net, batch = made("coattention"), batch_of(asked_of("coattention"))
+    with record(net) as maps:
+        given, seen = looked(net, batch, "picture")
+    torch.testing.assert_close(given, net(batch), rtol=0.0, atol=0.0)
+    assert seen is not None
+    expected = sum(maps[f"both.{level}.first"].dense() for level in net.levels) / 3
+    torch.testing.assert_close(seen.dense(), expected)
+    assert (seen.site, seen.dense().shape) == ("both.first", (2, 1, 1, 12))
 
 
 REFUSED = {
@@ -190,6 +220,11 @@ def test_options_and_batches_of_another_kind_are_refused() -> None:
     for wrong in ({"order": "both"}, {"fusion": "mean"}):
         with pytest.raises(ValueError, match="is one of"):
             made("coattention", **wrong)
+    for levels in ([], ["phrase", "word"], ["word", "word"], ["sentence"]):
+        with pytest.raises(ValueError, match="levels are some of word, phrase, question, in this order"):
+            made("coattention", levels=levels)
+    with pytest.raises(ValueError, match="dim must be even"):
+        made("coattention", dim=5)
     with pytest.raises(ValueError, match="not about pictures"):
         made("coattention")(batch_of(asked_of("bidaf")))
     with pytest.raises(ValueError, match="not about paragraphs"):

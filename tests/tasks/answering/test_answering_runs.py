@@ -115,7 +115,12 @@ def test_own_pictures(cli: Any) -> None:
         Image.fromarray(np.full((20, 30, 3), 60 * number, dtype=np.uint8)).save(f"in/{number}.png")
         table += f"{number}.png,is it dark ?,{'yes' if number % 2 else 'no'},{split}\n"
     Path("in/own.csv").write_text(table)
-    net = ["model.net.encoder.channels=[4,4]", "model.net.encoder.dim=8", "model.net.fused=4"]
+    net = [
+        "model.net.encoder.channels=[4,4]",
+        "model.net.encoder.strides=[2,3]",
+        "model.net.encoder.dim=8",
+        "model.net.fused=4",
+    ]
     data = ["data=picture_questions", "data.table=in/own.csv", "data.height=24", "data.width=24"]
     done = cli("train", "model=coattention", *net, *data, *TINY, "run_dir=run")
     assert done.code == 0, done.err

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -14,16 +17,30 @@ from zoo.tasks.answering.batch import Questions
 from zoo.tasks.captioning.batch import cells_of
 
 SCORED = {"picture": "both.first", "passage": "flow.first", "premise": "both.second"}
-"""The site that is scored: cells of a picture; words of the question for each word of a passage; words of the premise
-for each word of a hypothesis."""
+"""The map that is scored: cells of a picture, the mean over the levels of the question; words of the question for each
+word of a passage; words of the premise for each word of a hypothesis."""
 
 
 def looked(net: nn.Module, batch: Questions, about: str) -> tuple[Any, AttentionMap | None]:
     """Returns what a net gives for a batch, and the map that is scored; None if its attention has no weights."""
-    site = SCORED[about]
-    with record(net, layers=[site]) as maps:
+    name = SCORED[about]
+    levels = getattr(net, "levels", ())
+    with record(net, layers=[at_level(name, level) for level in levels] or [name]) as maps:
         given = net(batch)
-    return given, maps[site] if site in maps and maps[site].has_pairs else None
+    return given, mean_of_levels(name, maps, levels)
+
+
+def at_level(name: str, level: str) -> str:
+    """Returns the site at one level of a question: of "both.first" and "word" it is "both.word.first"."""
+    return name.replace(".", f".{level}.", 1)
+
+
+def mean_of_levels(name: str, maps: Mapping[str, AttentionMap], levels: Sequence[str]) -> AttentionMap | None:
+    """Returns the mean of the maps of all levels; the map of this name where there are none; None without weights."""
+    found = [maps[site] for site in [at_level(name, level) for level in levels] or [name] if site in maps]
+    if not found or not all(each.has_pairs for each in found):
+        return None
+    return replace(found[0], site=name, weights=torch.stack([each.weights for each in found]).mean(0))
 
 
 def explained(net: nn.Module, batch: Questions, about: str) -> AttentionMap:

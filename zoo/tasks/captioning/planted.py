@@ -91,18 +91,48 @@ class Scenes:
     things: list[tuple[Thing, ...]]
 
 
-def draw_scenes(counts: Sequence[int], *, side: int = 48, noise: int = 16, seed: int = 0) -> Scenes:
+@dataclass(frozen=True)
+class Kinds:
+    """What things there are.
+
+    Args:
+        colours: Number of colours, the first ones of `COLOURS`.
+        shapes: Number of shapes, the first ones of `SHAPES`.
+        small: Whether things are small or large; otherwise all are large.
+    """
+
+    colours: int = len(COLOURS)
+    shapes: int = len(SHAPES)
+    small: bool = True
+
+    @property
+    def names(self) -> list[tuple[str, str]]:
+        """All pairs of a colour and a shape."""
+        return list(product([*COLOURS][: self.colours], SHAPES[: self.shapes]))
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        return ("small", "large") if self.small else ("large",)
+
+
+_ALL = Kinds()
+
+
+def draw_scenes(
+    counts: Sequence[int], *, side: int = 48, noise: int = 16, kinds: Kinds = _ALL, seed: int = 0
+) -> Scenes:
     """Draws pictures; the same arguments give the same pictures.
 
     Args:
         counts: Number of things in each picture.
         side: Height and width of a picture.
         noise: Largest change of a pixel, of 255.
+        kinds: What things there are.
         seed: Seed of all random numbers.
     """
-    check_scenes(side=side, most=max(counts, default=1), noise=noise)
+    check_scenes(side=side, most=max(counts, default=1), noise=noise, kinds=kinds)
     draw, grain = random.Random(seed), np.random.default_rng(seed)
-    things = [_things(draw, count, side) for count in counts]
+    things = [_things(draw, count, side, kinds) for count in counts]
     pixels = np.empty((len(things), 3, side, side), dtype=np.uint8)
     for picture, inside in zip(pixels, things, strict=True):
         picture[:] = _drawn(grain, inside, side, noise)
@@ -110,21 +140,21 @@ def draw_scenes(counts: Sequence[int], *, side: int = 48, noise: int = 16, seed:
 
 
 def plant_scenes(
-    *, pictures: int, held_out: int, least: int, most: int, side: int, noise: int, seed: int
+    *, pictures: int, held_out: int, least: int, most: int, side: int, noise: int, kinds: Kinds = _ALL, seed: int
 ) -> tuple[Scenes, random.Random]:
     """Draws the pictures of all splits, as the options of a data set ask; see `zoo.tasks.captioning.sentences.plant`.
 
     Returns:
         The pictures, and the generator that drew how many things each has, for what is said or asked about them.
     """
-    check_scenes(side=side, most=most, noise=noise)
+    check_scenes(side=side, most=most, noise=noise, kinds=kinds)
     if least > most:
         raise ConfigError(f"data.least={least} is more than data.most={most}.")
     total = pictures + 2 * held_out
     check_numbers(total * 3 * side**2, f"data.pictures={pictures}, held_out={held_out} and side={side}")
     draw = random.Random(seed)
     counts = [draw.randint(least, most) for _ in range(total)]
-    return draw_scenes(counts, side=side, noise=noise, seed=seed), draw
+    return draw_scenes(counts, side=side, noise=noise, kinds=kinds, seed=seed), draw
 
 
 def relation(one: Thing, other: Thing) -> Relation:
@@ -135,24 +165,28 @@ def relation(one: Thing, other: Thing) -> Relation:
     return "above" if down < other_down else "below"
 
 
-def check_scenes(*, side: int, most: int, noise: int) -> None:
+def check_scenes(*, side: int, most: int, noise: int, kinds: Kinds = _ALL) -> None:
     """Refuses options of pictures that cannot be drawn."""
     if not SMALLEST <= side <= LARGEST:
         raise ConfigError(f"data.side={side}: write a whole number from {SMALLEST} to {LARGEST}.")
-    fits = MOST if side >= 48 else 2
+    fits = 2 if side < 48 else MOST if kinds.small or side >= 64 else 4  # more seldom find a place
     if not 1 <= most <= fits:
         raise ConfigError(f"data.most={most}: write a whole number from 1 to {fits} for pictures of {side} pixels.")
+    if most > len(kinds.names):
+        raise ConfigError(
+            f"data.most={most}: {kinds.colours} colours and {kinds.shapes} shapes make {len(kinds.names)} things that "
+            "differ; write more of them."
+        )
     if not 0 <= noise <= 255:
         raise ConfigError(f"data.noise={noise}: write a whole number from 0 to 255.")
 
 
-def _things(draw: random.Random, count: int, side: int) -> tuple[Thing, ...]:
+def _things(draw: random.Random, count: int, side: int, kinds: Kinds) -> tuple[Thing, ...]:
     """Places things one after another, and begins anew where the next one finds no place."""
     while True:
-        kinds = draw.sample(list(product(COLOURS, SHAPES)), count)
         found: list[Thing] = []
-        for colour, shape in kinds:
-            size: Size = draw.choice(("small", "large"))
+        for colour, shape in draw.sample(kinds.names, count):
+            size: Size = draw.choice(kinds.sizes)
             placed = _placed(draw, found, SIZES[size], side)
             if placed is None:
                 break

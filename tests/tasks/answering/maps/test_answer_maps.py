@@ -25,7 +25,7 @@ from zoo.tasks.answering import (
     planted_questions,
 )
 from zoo.tasks.answering.looking import SCORED, gold_of
-from zoo.tasks.answering.maps.example import AFFINITY, PICTURE, AnsweredQuestion
+from zoo.tasks.answering.maps.example import PICTURE, AnsweredQuestion
 from zoo.tasks.answering.maps.map_source import AnswerMaps
 from zoo.tasks.answering.maps.occlusion import OccludableQuestion
 from zoo.training import Optimisation
@@ -34,7 +34,7 @@ FEW: dict[str, Any] = {"held_out": 6, "max_epochs": 1, "batch_size": 4}
 MADE: dict[str, Any] = {
     "picture": (
         PictureAnswerer,
-        partial(CoAttentionAnswerer, encoder=CNN, dim=5, hidden=4, width_of_both=6, context=7, fused=9),
+        partial(CoAttentionAnswerer, encoder=CNN, dim=6, context=7, fused=9),
         lambda: planted_questions(pictures=20, **FEW),
     ),
     "passage": (SpanReader, partial(BiDAF, dim=5, hidden=3), lambda: planted_passages(passages=12, **FEW)),
@@ -76,15 +76,22 @@ def test_a_picture_has_weights_over_cells_and_words_and_a_signed_affinity() -> N
     assert list(made["both.first"].labels["key"][:2]) == ["0,0", "0,1"]
     assert list(made["both.second"].labels["key"]) == words
     assert made["both.first"].gold is not None
-    assert list(made[AFFINITY].labels["query"]) == words
-    assert made[AFFINITY].gold is None  # signed numbers are not scored
     net: Any = maps_of("picture").net
     batch = example.batch
     cells = net.of_picture(net.picture(batch.picture).states)
-    asked = net.of_question(net.question(batch.question).states)
-    expected = torch.tanh(asked[0] @ net.both.affinity.weight.T @ cells[0].T)
-    torch.testing.assert_close(made[AFFINITY].head(), expected.float(), rtol=1e-5, atol=1e-6)
-    assert (made[AFFINITY].head() < 0).any()
+    for level, asked in net.asked(batch.question).items():
+        of_level = made[f"both.{level}.affinity"]
+        assert list(of_level.labels["query"]) == words
+        assert of_level.gold is None  # signed numbers are not scored
+        expected = torch.tanh(asked[0] @ net.both[level].affinity.weight.T @ cells[0].T)
+        torch.testing.assert_close(of_level.head(), expected.float(), rtol=1e-5, atol=1e-6)
+        assert (of_level.head() < 0).any()
+        assert list(made[f"both.{level}.second"].labels["key"]) == words
+    mean = sum(made[f"both.{level}.first"].head() for level in net.levels) / 3
+    torch.testing.assert_close(made["both.first"].head(), mean)
+    assert {f"1_{example.id.replace(' ', '_')}_affinity_{level}" for level in net.levels} < set(
+        dict(example.figures(made, 1))
+    )
     assert made[PICTURE].axes == ("height", "width")
     assert made[PICTURE].weights.shape == (48, 48)
     assert float(made[PICTURE].weights.sum()) == pytest.approx(1.0, abs=0.02)
@@ -92,9 +99,9 @@ def test_a_picture_has_weights_over_cells_and_words_and_a_signed_affinity() -> N
 
 def test_alternating_and_uniform_attention_have_maps() -> None:
     _, made = example_of(maps_of("picture", order="alternating"))
-    assert {"both.alone", "both.first", "both.second", PICTURE} <= set(made)
+    assert {"both.alone", "both.first", "both.second", "both.word.alone", PICTURE} <= set(made)
     example, made = example_of(maps_of("picture", AttendFactory(score=Constant, normalise=Uniform)))
-    assert AFFINITY not in made
+    assert not [site for site in made if "affinity" in site]
     assert list(dict(example.figures(made, 1))) == ["1_" + example.id.replace(" ", "_")]
 
 

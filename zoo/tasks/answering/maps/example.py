@@ -15,7 +15,7 @@ from zoo.maps.draw import short
 from zoo.maps.source import MappedExample, NamedMap, Table, picture_name
 from zoo.maps.words import number
 from zoo.tasks.answering.batch import Questions
-from zoo.tasks.answering.looking import SCORED, gold_of
+from zoo.tasks.answering.looking import SCORED, at_level, gold_of, mean_of_levels
 from zoo.tasks.answering.maps.figures import affinity_sheet, picture_and_words, text_map
 from zoo.tasks.captioning.maps.places import at_own_size, box_mask
 from zoo.tasks.generation.alignment import heaviest_links
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 PICTURE = "picture"
 """Name of the map of a picture in its own size."""
 AFFINITY = "both.affinity"
-"""The site whose numbers are signed: no weights."""
+"""The sites of this name, one at each level of the question, have signed numbers: no weights."""
+MEANS = ("both.alone", "both.first", "both.second")
+"""Names of the maps that are the means of those of the levels."""
 _OF_QUESTION = "whole question"
 _SAID = 6
 """At most so many words are named in a sentence."""
@@ -39,6 +41,7 @@ class AnsweredQuestion(MappedExample):
         batch: Batch of one question, as people read it.
         about: What it is about: "picture", "passage" or "premise".
         grid: Rows and columns of the cells of a picture.
+        levels: Of the question, at which it and the picture attend to each other.
         found: Recording of the pass.
         seen: The map that is scored; None if the attention has no weights.
         prediction, probability: The answer.
@@ -50,13 +53,15 @@ class AnsweredQuestion(MappedExample):
         *,
         about: str,
         grid: tuple[int, int] | None,
+        levels: Sequence[str],
         found: Recording,
         seen: AttentionMap | None,
         prediction: str,
         probability: float,
     ) -> None:
         assert batch.written is not None
-        self.batch, self.subject, self.grid, self.found = batch, about, grid, found
+        self.batch, self.subject, self.grid, self.levels, self.found = batch, about, grid, levels, found
+
         self.written, self.prediction, self.probability = batch.written[0], prediction, probability
         self.weights = None if seen is None else seen.dense()[0].float().mean(0).cpu()
         gold = gold_of(batch, about, grid)
@@ -101,6 +106,9 @@ class AnsweredQuestion(MappedExample):
     def maps(self) -> Iterator[NamedMap]:
         for found in self.found.values():
             yield self._of_site(found)
+        if self.levels:
+            means = (mean_of_levels(name, self.found, self.levels) for name in MEANS)
+            yield from (self._of_site(each) for each in means if each is not None)
         if self.written.original is not None and self.weights is not None:
             assert self.grid is not None
             original = self.written.original
@@ -127,6 +135,11 @@ class AnsweredQuestion(MappedExample):
             yield Table("links", [pd.DataFrame(rows)])
 
     @property
+    def _affinities(self) -> dict[str, str]:
+        """The level of each site with signed numbers."""
+        return {at_level(AFFINITY, level): level for level in self.levels}
+
+    @property
     def _title(self) -> str:
         known = f" (given: {short(self.written.answer, 20)})" if self.written.answer else ""
         return f"{short(self.written.question, 34)} {short(self.prediction, 24)}{known}"
@@ -136,7 +149,8 @@ class AnsweredQuestion(MappedExample):
         asked, whole = self.written.question_pieces, [_OF_QUESTION]
         if self.grid is not None:
             cells = [f"{row},{column}" for row in range(self.grid[0]) for column in range(self.grid[1])]
-            return {"both.alone": (whole, asked), "both.first": (whole, cells), "both.second": (whole, asked)}
+            axes = {"both.alone": (whole, asked), "both.first": (whole, cells), "both.second": (whole, asked)}
+            return axes | {at_level(name, level): axes[name] for level in self.levels for name in axes}
         told = self.written.passage_pieces
         if self.subject == "passage":
             return {"flow.first": (told, asked), "flow.second": (whole, told)}
@@ -145,7 +159,7 @@ class AnsweredQuestion(MappedExample):
     def _of_site(self, found: AttentionMap) -> NamedMap:
         """A map of a site, with the words or cells that its queries and keys stand for."""
         nouns = {"query": "word of the question", "key": "cell: row, column"}
-        if found.site == AFFINITY:
+        if found.site in self._affinities:
             cells = self.axes["both.first"][1]
             return NamedMap(_signed(found), {"query": self.written.question_pieces, "key": cells}, nouns)
         if found.site not in self.axes:
@@ -159,7 +173,7 @@ class AnsweredQuestion(MappedExample):
         labels = self.axes[site][axis == "key"]
         if labels == [_OF_QUESTION]:
             return "query"
-        if self.subject == "picture" and site == "both.first":
+        if self.subject == "picture" and site.endswith(".first"):
             return "cell: row, column"
         asked = "hypothesis" if self.subject == "premise" else "question"
         return f"word of the {self.subject if self._is_passage(site, axis) else asked}"
@@ -194,9 +208,11 @@ class AnsweredQuestion(MappedExample):
         heat = None if self.weights is None else self.weights.view(*self.grid)
         words = made["both.second"].head()[0] if "both.second" in made else None
         yield name, picture_and_words(heat=heat, words=self.written.question_pieces, weights=words, **shown)
-        if AFFINITY in made:
-            signed = made[AFFINITY].head().view(-1, *self.grid)
-            yield f"{name}_affinity", affinity_sheet(self.written.question_pieces, signed, **shown)
+        for site, level in self._affinities.items():
+            if site in made:
+                signed = made[site].head().view(-1, *self.grid)
+                shown["title"] = f"{level}, {self._title}"
+                yield f"{name}_affinity_{level}", affinity_sheet(self.written.question_pieces, signed, **shown)
 
     def _links(self, found: LabelledMap) -> list[dict[str, Any]]:
         """id, site, place, word, key_place, key, weight and, where it is known, gold: each query's heaviest key."""

@@ -47,9 +47,9 @@ class AnswerMaps(SplitMaps):
                 given, seen = looked(self.net, batch, self.module.subject)
             columns = self.module.columns(given, batch)
             said = {name: columns[name][0] for name in ("prediction", "probability")}
-            yield AnsweredQuestion(
-                batch, about=self.module.subject, grid=self.module.grid, found=found, seen=seen, **said
-            )
+            levels = getattr(self.net, "levels", ())
+            about, grid = self.module.subject, self.module.grid
+            yield AnsweredQuestion(batch, about=about, grid=grid, levels=levels, found=found, seen=seen, **said)
 
     def occludable(self, position: int) -> list[OccludableQuestion]:
         return [OccludableQuestion(self.module, self.batch(position))]

@@ -1,24 +1,29 @@
-"""Answers to questions about pictures, by co-attention (Lu et al. 2016)."""
+"""Answers to questions about pictures, by hierarchical co-attention (Lu et al. 2016)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from zoo.attention import AlternatingCoAttention, Attend, CoAttention
 from zoo.attention.dropout import Dropout
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.answering.batch import Questions
+from zoo.tasks.answering.nets.padded import PaddedRecurrent
 from zoo.tasks.captioning.nets.picture_encoder import PictureEncoder
+from zoo.tasks.generation.source import Source
 from zoo.tasks.recurrent import Kind
-from zoo.tasks.translation.nets.recurrent_encoder import RecurrentEncoder
+from zoo.tasks.vectors import WordVectors
 
 Order = Literal["parallel", "alternating"]
 Fusion = Literal["sum", "product", "concatenation"]
+Level = Literal["word", "phrase", "question"]
+LEVELS: tuple[Level, ...] = ("word", "phrase", "question")
 _ORDERS: dict[str, type[CoAttention] | type[AlternatingCoAttention]] = {
     "parallel": CoAttention,
     "alternating": AlternatingCoAttention,
@@ -28,25 +33,27 @@ FUSIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "product": torch.mul,
     "concatenation": lambda picture, question: torch.cat([picture, question], -1),
 }
+_WINDOWS = (1, 2, 3)
+"""Words of a phrase."""
 
 
 class CoAttentionAnswerer(nn.Module):
-    """Picture and question attend to each other; a layer reads both vectors together (Lu et al. 2016, section 3).
+    """Picture and question attend to each other, at each level of the question (Lu et al. 2016, section 3).
 
-    h = tanh(W (v' + q')), and the logits are W_h h (eq. 7, of the question level alone: there are no levels of words
-    and of phrases).
+    The levels are the words, the phrases around them, and the states of a recurrent network over the phrases. With v'
+    and q' of each level, h_w = tanh(W_w (v' + q')), h_p = tanh(W_p [v' + q'; h_w]), h_s = tanh(W_s [v' + q'; h_p]), and
+    the logits are W_h h_s (eq. 7).
 
     Args:
         words, answers: Sizes of the vocabulary and of the set of answers, which the data provides.
         height, width: Size of the pictures, likewise.
         attend: `(dim, heads) -> Attend` for all sites; the paper's is a dot product and softmax.
         encoder: `(height, width) -> PictureEncoder`, such as `PlainCNN`, or a partial of it.
+        levels: Those at which they attend, from words on; the paper has all three.
         order: Whether both attend at once, or one after another.
         fusion: What is made of both vectors; the paper adds them.
-        dim: Width of a word vector.
-        hidden: Width of the state of one direction of the question's encoder.
+        dim: Width of words, phrases, states and cells, the paper's d. Must be even.
         cell: "lstm", as in the paper, or "gru".
-        width_of_both: Width to which cells and words are projected, where they attend.
         context: Width of H, the paper's k.
         fused: Width of h.
         dropout: Of word vectors and of h.
@@ -61,13 +68,12 @@ class CoAttentionAnswerer(nn.Module):
         width: Count,
         attend: Callable[[int, int], Attend],
         encoder: Callable[..., PictureEncoder],
+        levels: Sequence[Level] = LEVELS,
         order: Order = "parallel",
         fusion: Fusion = "sum",
         dim: Count = 64,
-        hidden: Count = 64,
         cell: Kind = "lstm",
-        width_of_both: Count = 128,
-        context: Count = 128,
+        context: Count = 64,
         fused: Count = 128,
         dropout: Rate = 0.0,
     ) -> None:
@@ -75,13 +81,24 @@ class CoAttentionAnswerer(nn.Module):
         for name, given, known in (("order", order, list(_ORDERS)), ("fusion", fusion, list(FUSIONS))):
             if given not in known:
                 raise ValueError(f"{name} is one of {', '.join(known)}, got {given!r}")
+        if not levels or list(levels) != [level for level in LEVELS if level in levels]:
+            raise ValueError(
+                f"levels are some of {', '.join(LEVELS)}, in this order, got {', '.join(levels) or 'none'}"
+            )
+        if dim % 2:
+            raise ValueError(f"dim must be even, because states have two directions, got {dim}")
+        self.levels = tuple(levels)
         self.picture = encoder(height=height, width=width)
-        self.question = RecurrentEncoder(words=words, dim=dim, hidden=hidden, cell=cell, dropout=dropout)
-        self.of_picture = nn.Linear(self.picture.width, width_of_both)
-        self.of_question = nn.Linear(self.question.width, width_of_both)
-        self.both = _ORDERS[order](dim=width_of_both, hidden=context, attend=attend)
+        self.of_picture = nn.Linear(self.picture.width, dim)
+        self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)
+        self.phrases = Phrases(dim=dim) if {"phrase", "question"} & set(levels) else None
+        self.question = PaddedRecurrent(dim=dim, hidden=dim // 2, cell=cell) if "question" in levels else None
+        self.both = nn.ModuleDict({level: _ORDERS[order](dim=dim, hidden=context, attend=attend) for level in levels})
         self.fusion = FUSIONS[fusion]
-        self.fuse = nn.Linear(width_of_both * (2 if fusion == "concatenation" else 1), fused)
+        read = dim * (2 if fusion == "concatenation" else 1)
+        self.fuse = nn.ModuleDict(
+            {level: nn.Linear(read + (fused if number else 0), fused) for number, level in enumerate(levels)}
+        )
         self.dropout = Dropout(dropout)
         self.head = nn.Linear(fused, answers)
 
@@ -90,6 +107,37 @@ class CoAttentionAnswerer(nn.Module):
         if batch.picture is None:
             raise ValueError("these questions are not about pictures")
         cells = self.of_picture(self.picture(batch.picture).states)
-        asked = self.of_question(self.question(batch.question).states)
-        seen, said = self.both(cells, asked, None, batch.question.is_real)
-        return self.head(self.dropout(torch.tanh(self.fuse(self.fusion(seen, said)))))  # type: ignore[no-any-return]
+        asked, hidden = self.asked(batch.question), None
+        for level, both in self.both.items():
+            both_read = self.fusion(*both(cells, asked[level], None, batch.question.is_real))
+            hidden = torch.tanh(self.fuse[level](both_read if hidden is None else torch.cat([both_read, hidden], -1)))
+        return self.head(self.dropout(hidden))  # type: ignore[no-any-return]
+
+    def asked(self, question: Source) -> dict[str, Float[Tensor, "b n d"]]:
+        """Returns what stands for each word of the questions, at each level."""
+        found = {"word": self.vectors(question.tokens)}
+        if self.phrases is not None:
+            found["phrase"] = self.phrases(found["word"], question)
+        if self.question is not None:
+            found["question"] = self.question(found["phrase"], question)
+        return found
+
+
+class Phrases(nn.Module):
+    """The largest of tanh(W_s [q_t; ...; q_(t+s-1)]) for phrases of s = 1, 2 and 3 words, of each feature (eq. 1-2).
+
+    Zeros stand behind the last word.
+
+    Args:
+        dim: Width of a word, and of a phrase.
+    """
+
+    def __init__(self, *, dim: Count) -> None:
+        super().__init__()
+        self.windows = nn.ModuleList(nn.Conv1d(dim, dim, size) for size in _WINDOWS)
+
+    def forward(self, words: Float[Tensor, "b n d"], question: Source) -> Float[Tensor, "b n d"]:
+        real = question.is_real.unsqueeze(-1)
+        rows = torch.where(real, words, words.new_zeros(())).mT
+        read = [window(F.pad(rows, (0, size - 1))) for size, window in zip(_WINDOWS, self.windows, strict=True)]
+        return torch.tanh(torch.stack(read).amax(0)).mT  # tanh of the largest is the largest tanh

@@ -3,10 +3,11 @@
     colour    what colour is the ring ?                         the only ring
     shape     what shape is the red thing ?                     the only red thing
     count     how many things are red ?                         all red things; or: how many things look like a ring ?
-    relation  is the red ring left of the blue square ?         both; the answer is yes or no
+    relation  where is the ring , seen from the red thing ?     both; the answer is left, right, above or below
 
-The other things of a picture have colours and shapes too, so that neither the question nor the picture decides alone.
-The boxes of the things that decide are gold.
+A thing of a relation is named by its shape or its colour if no other one has it, and otherwise by both. The other
+things of a picture have colours and shapes too, so that neither the question nor the picture decides alone. The boxes
+of the things that decide are gold.
 """
 
 from __future__ import annotations
@@ -21,14 +22,7 @@ from jaxtyping import Int, UInt8
 
 from zoo.attention.ranges import Count, Seed
 from zoo.tasks.answering.planted.texts import split_into
-from zoo.tasks.captioning.planted import COLOURS, SHAPES, Box, Relation, Thing, plant_scenes, relation
-
-OPPOSITES: dict[Relation, Relation] = {
-    "left of": "right of",
-    "right of": "left of",
-    "above": "below",
-    "below": "above",
-}
+from zoo.tasks.captioning.planted import COLOURS, SHAPES, Box, Kinds, Thing, plant_scenes, relation
 
 Question = tuple[str, str, list[Box]]
 """A question, its answer, and the places of the things that decide it."""
@@ -59,8 +53,11 @@ def plant(
     *,
     pictures: Count = 12000,
     held_out: Count = 500,
-    least: Annotated[int, ">= 2", "<= 6"] = 3,
-    most: Annotated[int, ">= 2", "<= 6"] = 5,
+    least: Annotated[int, ">= 2", "<= 6"] = 2,
+    most: Annotated[int, ">= 2", "<= 6"] = 4,
+    colours: Annotated[int, ">= 2", "<= 6"] = 4,
+    shapes: Annotated[int, ">= 2", "<= 6"] = 4,
+    small: bool = False,
     side: Annotated[int, ">= 32", "<= 256"] = 48,
     noise: Annotated[int, ">= 0", "<= 255"] = 16,
     seed: Seed = 0,
@@ -72,14 +69,18 @@ def plant(
         held_out: Number of pictures of the validation split, and of the test split.
         least: The fewest things in a picture.
         most: The most things in a picture. All numbers from `least` to this are equally frequent.
+        colours: Number of colours.
+        shapes: Number of shapes.
+        small: Whether some things are small; otherwise all are large.
         side: Height and width of a picture.
         noise: Largest change of a pixel, of 255.
         seed: Seed of the generator.
     """
+    kinds = Kinds(colours, shapes, small)
     scenes, draw = plant_scenes(
-        pictures=pictures, held_out=held_out, least=least, most=most, side=side, noise=noise, seed=seed
+        pictures=pictures, held_out=held_out, least=least, most=most, side=side, noise=noise, kinds=kinds, seed=seed
     )
-    asked = [ask(draw, things) for things in scenes.things]
+    asked = [ask(draw, things, kinds) for things in scenes.things]
     return AskedScenes(
         pixels=scenes.pixels,
         questions=[question for _, (question, _, _) in asked],
@@ -90,16 +91,16 @@ def plant(
     )
 
 
-def ask(draw: random.Random, things: Sequence[Thing]) -> tuple[str, Question]:
+def ask(draw: random.Random, things: Sequence[Thing], kinds: Kinds) -> tuple[str, Question]:
     """Asks something about a picture; returns the kind of the question, and the question.
 
     Kinds are equally frequent, except where nothing in a picture has a colour, or a shape, of its own.
     """
-    asked = ((kind, KINDS[kind](draw, things)) for kind in draw.sample(list(KINDS), len(KINDS)))
+    asked = ((kind, KINDS[kind](draw, things, kinds)) for kind in draw.sample(list(KINDS), len(KINDS)))
     return next((kind, each) for kind, each in asked if each is not None)  # things can be counted in any picture
 
 
-def _colour(draw: random.Random, things: Sequence[Thing]) -> Question | None:
+def _colour(draw: random.Random, things: Sequence[Thing], kinds: Kinds) -> Question | None:
     shapes = [thing.shape for thing in things]
     alone = [thing for thing in things if shapes.count(thing.shape) == 1]
     if not alone:
@@ -108,7 +109,7 @@ def _colour(draw: random.Random, things: Sequence[Thing]) -> Question | None:
     return f"what colour is the {thing.shape} ?", thing.colour, [thing.box]
 
 
-def _shape(draw: random.Random, things: Sequence[Thing]) -> Question | None:
+def _shape(draw: random.Random, things: Sequence[Thing], kinds: Kinds) -> Question | None:
     colours = [thing.colour for thing in things]
     alone = [thing for thing in things if colours.count(thing.colour) == 1]
     if not alone:
@@ -117,12 +118,12 @@ def _shape(draw: random.Random, things: Sequence[Thing]) -> Question | None:
     return f"what shape is the {thing.colour} thing ?", thing.shape, [thing.box]
 
 
-def _count(draw: random.Random, things: Sequence[Thing]) -> Question:
+def _count(draw: random.Random, things: Sequence[Thing], kinds: Kinds) -> Question:
     """Asks for any number of things that there is as often as for any other."""
     counted: dict[int, list[tuple[str, list[Box]]]] = {}
     for said, value, of in (
-        *((f"how many things are {colour} ?", colour, "colour") for colour in COLOURS),
-        *((f"how many things look like a {shape} ?", shape, "shape") for shape in SHAPES),
+        *((f"how many things are {colour} ?", colour, "colour") for colour in [*COLOURS][: kinds.colours]),
+        *((f"how many things look like a {shape} ?", shape, "shape") for shape in SHAPES[: kinds.shapes]),
     ):
         boxes = [thing.box for thing in things if getattr(thing, of) == value]
         counted.setdefault(len(boxes), []).append((said, boxes))
@@ -131,17 +132,23 @@ def _count(draw: random.Random, things: Sequence[Thing]) -> Question:
     return said, str(number), boxes
 
 
-def _relation(draw: random.Random, things: Sequence[Thing]) -> Question | None:
+def _relation(draw: random.Random, things: Sequence[Thing], kinds: Kinds) -> Question | None:
     if len(things) < 2:
         return None
     one, other = draw.sample(list(things), 2)
-    where, is_so = relation(one, other), draw.random() < 0.5
-    said = where if is_so else OPPOSITES[where]
-    names = [f"the {thing.colour} {thing.shape}" for thing in (one, other)]
-    return f"is {names[0]} {said} {names[1]} ?", "yes" if is_so else "no", [one.box, other.box]
+    where = relation(one, other).removesuffix(" of")
+    asked = f"where is the {_name(draw, one, things)} , seen from the {_name(draw, other, things)} ?"
+    return asked, where, [one.box, other.box]
 
 
-KINDS: dict[str, Callable[[random.Random, Sequence[Thing]], Question | None]] = {
+def _name(draw: random.Random, thing: Thing, things: Sequence[Thing]) -> str:
+    """Returns the shape or the colour of a thing, if it is the only one with it; otherwise both."""
+    short = [thing.shape] if sum(each.shape == thing.shape for each in things) == 1 else []
+    short += [f"{thing.colour} thing"] if sum(each.colour == thing.colour for each in things) == 1 else []
+    return draw.choice(short or [f"{thing.colour} {thing.shape}"])
+
+
+KINDS: dict[str, Callable[[random.Random, Sequence[Thing], Kinds], Question | None]] = {
     "colour": _colour,
     "shape": _shape,
     "count": _count,
