@@ -96,23 +96,14 @@ class Kinds:
     """What things there are.
 
     Args:
-        colours: Number of colours, the first ones of `COLOURS`.
-        shapes: Number of shapes, the first ones of `SHAPES`.
-        small: Whether things are small or large; otherwise all are large.
+        colours: Names of `COLOURS`.
+        shapes: Names of `SHAPES`.
+        sizes: Names of `SIZES`.
     """
 
-    colours: int = len(COLOURS)
-    shapes: int = len(SHAPES)
-    small: bool = True
-
-    @property
-    def names(self) -> list[tuple[str, str]]:
-        """All pairs of a colour and a shape."""
-        return list(product([*COLOURS][: self.colours], SHAPES[: self.shapes]))
-
-    @property
-    def sizes(self) -> tuple[Size, ...]:
-        return ("small", "large") if self.small else ("large",)
+    colours: Sequence[str] = tuple(COLOURS)
+    shapes: Sequence[str] = SHAPES
+    sizes: Sequence[Size] = ("small", "large")
 
 
 _ALL = Kinds()
@@ -169,13 +160,14 @@ def check_scenes(*, side: int, most: int, noise: int, kinds: Kinds = _ALL) -> No
     """Refuses options of pictures that cannot be drawn."""
     if not SMALLEST <= side <= LARGEST:
         raise ConfigError(f"data.side={side}: write a whole number from {SMALLEST} to {LARGEST}.")
-    fits = 2 if side < 48 else MOST if kinds.small or side >= 64 else 4  # more seldom find a place
+    fits = 2 if side < 48 else MOST if "small" in kinds.sizes or side >= 64 else 4  # more seldom find a place
     if not 1 <= most <= fits:
         raise ConfigError(f"data.most={most}: write a whole number from 1 to {fits} for pictures of {side} pixels.")
-    if most > len(kinds.names):
+    colours, shapes = len(kinds.colours), len(kinds.shapes)
+    if most > colours * shapes:
         raise ConfigError(
-            f"data.most={most}: {kinds.colours} colours and {kinds.shapes} shapes make {len(kinds.names)} things that "
-            "differ; write more of them."
+            f"data.most={most}: {colours} colours and {shapes} shapes make {colours * shapes} things that differ; write "
+            "more of them."
         )
     if not 0 <= noise <= 255:
         raise ConfigError(f"data.noise={noise}: write a whole number from 0 to 255.")
@@ -185,7 +177,7 @@ def _things(draw: random.Random, count: int, side: int, kinds: Kinds) -> tuple[T
     """Places things one after another, and begins anew where the next one finds no place."""
     while True:
         found: list[Thing] = []
-        for colour, shape in draw.sample(kinds.names, count):
+        for colour, shape in draw.sample(list(product(kinds.colours, kinds.shapes)), count):
             size: Size = draw.choice(kinds.sizes)
             placed = _placed(draw, found, SIZES[size], side)
             if placed is None:

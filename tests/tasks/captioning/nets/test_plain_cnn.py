@@ -38,3 +38,15 @@ def test_pictures_of_other_sizes_stand_in_the_middle_of_the_cells() -> None:
     assert net.grid == (4, 5)
     assert seen.any(1).nonzero().flatten().tolist() == list(range(8))  # 14 around 3 of 24, less the zeros
     assert seen.any(0).nonzero().flatten().tolist() == list(range(8))
+
+
+def test_batch_norm_makes_cells_independent_of_each_other_in_evaluation() -> None:
+    torch.default_generator.manual_seed(0)
+    net = PlainCNN(height=8, width=8, channels=[4], strides=[4], dim=8, norm="batch", position=None)
+    net.annotations(Seen(torch.randn(16, 3, 8, 8)))
+    assert [name for name, _ in net.named_buffers() if name.endswith("running_mean")]
+    net.eval()
+    pixels = torch.randn(3, 3, 8, 8)
+    torch.testing.assert_close(net.annotations(Seen(pixels))[:1], net.annotations(Seen(pixels[:1])))
+    with pytest.raises(ValueError, match="norm is 'layer' or 'batch'"):
+        PlainCNN(height=8, width=8, channels=[4], strides=[4], dim=8, norm="group")  # type: ignore[arg-type]

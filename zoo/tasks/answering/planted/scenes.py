@@ -22,7 +22,11 @@ from jaxtyping import Int, UInt8
 
 from zoo.attention.ranges import Count, Seed
 from zoo.tasks.answering.planted.texts import split_into
-from zoo.tasks.captioning.planted import COLOURS, SHAPES, Box, Kinds, Thing, plant_scenes, relation
+from zoo.tasks.captioning.planted import COLOURS, Box, Kinds, Thing, plant_scenes, relation
+
+_COLOURS = tuple(COLOURS)
+_SHAPES = ("square", "cross", "ring", "triangle", "circle", "diamond")
+"""In the order in which data takes them; the first ones differ most."""
 
 Question = tuple[str, str, list[Box]]
 """A question, its answer, and the places of the things that decide it."""
@@ -51,7 +55,7 @@ class AskedScenes:
 
 def plant(
     *,
-    pictures: Count = 12000,
+    pictures: Count = 16000,
     held_out: Count = 500,
     least: Annotated[int, ">= 2", "<= 6"] = 2,
     most: Annotated[int, ">= 2", "<= 6"] = 4,
@@ -69,14 +73,14 @@ def plant(
         held_out: Number of pictures of the validation split, and of the test split.
         least: The fewest things in a picture.
         most: The most things in a picture. All numbers from `least` to this are equally frequent.
-        colours: Number of colours.
-        shapes: Number of shapes.
+        colours: Number of colours: red, green, blue, yellow, purple and white.
+        shapes: Number of shapes: square, cross, ring, triangle, circle and diamond.
         small: Whether some things are small; otherwise all are large.
         side: Height and width of a picture.
         noise: Largest change of a pixel, of 255.
         seed: Seed of the generator.
     """
-    kinds = Kinds(colours, shapes, small)
+    kinds = Kinds(_COLOURS[:colours], _SHAPES[:shapes], ("small", "large") if small else ("large",))
     scenes, draw = plant_scenes(
         pictures=pictures, held_out=held_out, least=least, most=most, side=side, noise=noise, kinds=kinds, seed=seed
     )
@@ -122,8 +126,8 @@ def _count(draw: random.Random, things: Sequence[Thing], kinds: Kinds) -> Questi
     """Asks for any number of things that there is as often as for any other."""
     counted: dict[int, list[tuple[str, list[Box]]]] = {}
     for said, value, of in (
-        *((f"how many things are {colour} ?", colour, "colour") for colour in [*COLOURS][: kinds.colours]),
-        *((f"how many things look like a {shape} ?", shape, "shape") for shape in SHAPES[: kinds.shapes]),
+        *((f"how many things are {colour} ?", colour, "colour") for colour in kinds.colours),
+        *((f"how many things look like a {shape} ?", shape, "shape") for shape in kinds.shapes),
     ):
         boxes = [thing.box for thing in things if getattr(thing, of) == value]
         counted.setdefault(len(boxes), []).append((said, boxes))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -29,6 +29,7 @@ class PlainCNN(PictureEncoder):
         channels: Number of channels after each convolution with a stride.
         strides: Their strides. Kernels have sides of 5, of 6 with an even stride, and of the stride if it is greater.
         dim: Width of an annotation.
+        norm: "layer": the numbers of each cell are normalised at the end; "batch": each channel after every convolution.
         position: Class or partial of what adds positions on a grid, `Sinusoidal2D` or `Learned2D`; None: cells do not
             know where they are.
     """
@@ -41,18 +42,21 @@ class PlainCNN(PictureEncoder):
         channels: Sequence[Count] = (32, 64),
         strides: Sequence[Count] = (3, 2),
         dim: Count = 64,
+        norm: Literal["layer", "batch"] = "layer",
         position: Callable[..., nn.Module] | None = Sinusoidal2D,
     ) -> None:
         if not channels or len(channels) != len(strides):
             raise ValueError(f"a number of channels for each stride, got channels={channels} and strides={strides}")
+        if norm not in ("layer", "batch"):
+            raise ValueError(f"norm is 'layer' or 'batch', got {norm!r}")
         step = math.prod(strides)
         super().__init__(width=dim, grid=(math.ceil(height / step), math.ceil(width / step)))
         layers: list[nn.Module] = []
         for (before, after), stride in zip(pairwise((3, *channels)), strides, strict=True):
             around = max(0, (6 - stride) // 2)  # as much on each side of the pixels that are a cell's own
-            layers += [nn.Conv2d(before, after, stride + 2 * around, stride, padding=around), nn.ReLU()]
-        self.layers = nn.Sequential(*layers, nn.Conv2d(channels[-1], dim, 1), nn.ReLU())
-        self.norm = nn.LayerNorm(dim)
+            layers += self._convolved(before, after, stride + 2 * around, norm, stride=stride, padding=around)
+        self.layers = nn.Sequential(*layers, *self._convolved(channels[-1], dim, 1, norm))
+        self.norm = nn.LayerNorm(dim) if norm == "layer" else nn.Identity()
         down, across = (count * step - size for count, size in zip(self.grid, (height, width), strict=True))
         self.around = (across // 2, across - across // 2, down // 2, down - down // 2)
         sizes: dict[str, Any] = {"dim": dim, "grid": self.grid}
@@ -64,3 +68,8 @@ class PlainCNN(PictureEncoder):
         found: Tensor = self.layers(F.pad(source.pixels, self.around))
         rows = self.norm(found.flatten(2).transpose(1, 2))
         return rows if self.position is None else self.position(rows, tuple(found.shape[-2:]))  # type: ignore[no-any-return]
+
+    @staticmethod
+    def _convolved(before: int, after: int, side: int, norm: str, **how: int) -> list[nn.Module]:
+        normed = [nn.BatchNorm2d(after)] if norm == "batch" else []
+        return [nn.Conv2d(before, after, side, bias=not normed, **how), *normed, nn.ReLU()]
