@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import answering
 import captioning
 import documents
 import recommendation
@@ -306,6 +307,8 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "planted-captioning": captioning.planted,
     "flickr8k": captioning.flickr8k,
     "benchmark-captioning": captioning.benchmark,
+    "planted-answering": answering.planted,
+    "planted-answering-kinds": answering.by_kind,
     "trust": trust,
     "attention-positions": attention_positions,
     "attention-lengths": attention_lengths,

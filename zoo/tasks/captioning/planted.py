@@ -166,8 +166,8 @@ def check_scenes(*, side: int, most: int, noise: int, kinds: Kinds = _ALL) -> No
     colours, shapes = len(kinds.colours), len(kinds.shapes)
     if most > colours * shapes:
         raise ConfigError(
-            f"data.most={most}: {colours} colours and {shapes} shapes make {colours * shapes} things that differ; write "
-            "more of them."
+            f"data.most={most}: {colours} colours and {shapes} shapes make {colours * shapes} things that differ; "
+            "write more of them."
         )
     if not 0 <= noise <= 255:
         raise ConfigError(f"data.noise={noise}: write a whole number from 0 to 255.")

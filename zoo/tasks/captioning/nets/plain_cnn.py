@@ -29,7 +29,8 @@ class PlainCNN(PictureEncoder):
         channels: Number of channels after each convolution with a stride.
         strides: Their strides. Kernels have sides of 5, of 6 with an even stride, and of the stride if it is greater.
         dim: Width of an annotation.
-        norm: "layer": the numbers of each cell are normalised at the end; "batch": each channel after every convolution.
+        norm: "layer": the numbers of each cell are normalised, at the end; "batch": each channel, after every
+            convolution.
         position: Class or partial of what adds positions on a grid, `Sinusoidal2D` or `Learned2D`; None: cells do not
             know where they are.
     """
@@ -70,6 +71,6 @@ class PlainCNN(PictureEncoder):
         return rows if self.position is None else self.position(rows, tuple(found.shape[-2:]))  # type: ignore[no-any-return]
 
     @staticmethod
-    def _convolved(before: int, after: int, side: int, norm: str, **how: int) -> list[nn.Module]:
+    def _convolved(before: int, after: int, side: int, norm: str, **how: Any) -> list[nn.Module]:
         normed = [nn.BatchNorm2d(after)] if norm == "batch" else []
         return [nn.Conv2d(before, after, side, bias=not normed, **how), *normed, nn.ReLU()]
