@@ -33,6 +33,12 @@ def test_what_a_cell_sees_has_its_middle(strides: list[int]) -> None:
         assert len(lines) >= step
 
 
+def test_kernels_are_as_wide_as_is_given() -> None:
+    net = PlainCNN(height=8, width=8, channels=[4, 4], strides=[2, 2], dim=8, around=1)
+    assert [part.kernel_size for part in net.layers if isinstance(part, torch.nn.Conv2d)] == [(4, 4), (4, 4), (1, 1)]
+    assert net.annotations(Seen(torch.randn(2, 3, 8, 8))).shape == (2, 4, 8)
+
+
 def test_pictures_of_other_sizes_stand_in_the_middle_of_the_cells() -> None:
     net, seen = seen_by(0, strides=[2, 3], size=(20, 26))  # of 24 x 30
     assert net.grid == (4, 5)

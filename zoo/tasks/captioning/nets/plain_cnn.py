@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from zoo.attention import Sinusoidal2D
 from zoo.attention.factories import sized
-from zoo.attention.ranges import Count
+from zoo.attention.ranges import Count, Natural
 from zoo.tasks.captioning.batch import Seen
 from zoo.tasks.captioning.nets.picture_encoder import PictureEncoder
 
@@ -27,7 +27,9 @@ class PlainCNN(PictureEncoder):
     Args:
         height, width: Size of the pictures; zeros around them make them multiples of a cell's.
         channels: Number of channels after each convolution with a stride.
-        strides: Their strides. Kernels have sides of 5, of 6 with an even stride, and of the stride if it is greater.
+        strides: Their strides.
+        around: Pixels that a convolution reads on each side of those that are its own. Default: kernels have sides of
+            5, of 6 with an even stride, and of the stride if it is greater.
         dim: Width of an annotation.
         norm: "layer": the numbers of each cell are normalised, at the end; "batch": each channel, after every
             convolution.
@@ -42,6 +44,7 @@ class PlainCNN(PictureEncoder):
         width: Count,
         channels: Sequence[Count] = (32, 64),
         strides: Sequence[Count] = (3, 2),
+        around: Natural | None = None,
         dim: Count = 64,
         norm: Literal["layer", "batch"] = "layer",
         position: Callable[..., nn.Module] | None = Sinusoidal2D,
@@ -54,8 +57,8 @@ class PlainCNN(PictureEncoder):
         super().__init__(width=dim, grid=(math.ceil(height / step), math.ceil(width / step)))
         layers: list[nn.Module] = []
         for (before, after), stride in zip(pairwise((3, *channels)), strides, strict=True):
-            around = max(0, (6 - stride) // 2)  # as much on each side of the pixels that are a cell's own
-            layers += self._convolved(before, after, stride + 2 * around, norm, stride=stride, padding=around)
+            beside = max(0, (6 - stride) // 2) if around is None else around
+            layers += self._convolved(before, after, stride + 2 * beside, norm, stride=stride, padding=beside)
         self.layers = nn.Sequential(*layers, *self._convolved(channels[-1], dim, 1, norm))
         self.norm = nn.LayerNorm(dim) if norm == "layer" else nn.Identity()
         down, across = (count * step - size for count, size in zip(self.grid, (height, width), strict=True))
