@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from zoo.attention import sites
 from zoo.attention.ranges import Count, Rate
 from zoo.decoding.beam import BeamSearch
 from zoo.errors import ConfigError
@@ -98,6 +99,11 @@ class Captioner(WritingTask):
             return super().training_step(batch, batch_idx)
         if batch.written is None or batch.frequencies is None:
             raise ConfigError("model.self_critical=true compares with all captions of a picture: data.references=true")
+        if any(tap.wants_gradient for tap in sites(self).values()):
+            raise ConfigError(
+                "model.self_critical=true learns from texts that the model draws, and penalties need given ones; write "
+                "0 for each, as in penalty.doubly_stochastic=0"
+            )
         total, rewards = self.critic(self.net, batch, self.global_step)
         loss = ranks.mean_loss(total, len(batch))
         about: dict[str, Any] = {"on_step": True, "on_epoch": False, "batch_size": len(batch)}
