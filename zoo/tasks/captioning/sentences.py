@@ -26,7 +26,7 @@ Word = tuple[str, Box | None]
 
 def plant(
     *,
-    pictures: Count = 8000,
+    pictures: Count = 16000,
     held_out: Count = 500,
     least: Annotated[int, ">= 1", "<= 6"] = 1,
     most: Annotated[int, ">= 1", "<= 6"] = 4,
