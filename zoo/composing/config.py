@@ -38,7 +38,7 @@ def resolved(overrides: Sequence[str]) -> dict[str, Any]:
         if override.startswith(("hydra.", "hydra/")):
             raise ConfigError(f"{override}: {_of_hydra(override)}")
     check_overrides(overrides)
-    composed = _compose(overrides)
+    composed = _compose(tuple(overrides))
     return from_hydra(composed, composed.hydra.runtime.choices, overrides)
 
 
@@ -104,7 +104,7 @@ def expanded(overrides: Sequence[str]) -> list[str]:
 
 def unresolved(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The composed tree with its interpolations, without Hydra's section, and the choice of each group."""
-    composed = _compose(overrides)
+    composed = _compose(tuple(overrides))
     tree = _plain_tree(composed)
     return {key: value for key, value in tree.items() if key != "hydra"}, dict(composed.hydra.runtime.choices)
 
@@ -159,7 +159,8 @@ def value_of(overrides: Sequence[str], key: str) -> str | None:
     return values[-1].strip("'\"") if values else None
 
 
-def _compose(overrides: Sequence[str]) -> DictConfig:
+@functools.lru_cache(maxsize=1)  # choices without other overrides are composed to check them, and then again
+def _compose(overrides: tuple[str, ...]) -> DictConfig:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
