@@ -54,6 +54,20 @@ def composed(*overrides: str) -> dict[str, Any]:
     return config.compose(list(overrides))
 
 
+@functools.cache
+def tree(*overrides: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    return config.unresolved(overrides)
+
+
+def with_mechanism(model: str, group: str, name: str) -> dict[str, Any]:
+    """What Hydra composes of `model=... group=...`, faster: a mechanism is a node of its own that models refer to."""
+    taker = next(each for each in MODELS if composed(f"model={each}")["names"][group] is not None)
+    node = tree(f"model={taker}", f"{group}={name}")[0][group]
+    own, choices = tree(f"model={model}")
+    overrides = [f"model={model}", f"{group}={name}"]
+    return config.from_hydra(OmegaConf.create({**own, group: node}), {**choices, group: name}, overrides)
+
+
 def filled(group: str, name: str) -> list[str]:
     """Overrides for what a file leaves to the user."""
     node = OmegaConf.load(installed.choices(group)[name])
@@ -150,6 +164,14 @@ def test_a_model_composes_with_its_own_data_and_is_built(model: str) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
+def test_a_model_refers_to_its_mechanisms(model: str) -> None:
+    for group in MECHANISMS:
+        own, name = composed(f"model={model}")["names"][group], list(config.options(group))[MODELS.index(model) % 3]
+        if own is not None:
+            assert with_mechanism(model, group, name) == composed(f"model={model}", f"{group}={name}")
+
+
+@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(("group", "name"), [(g, name) for g in MECHANISMS for name in config.options(g)])
 def test_every_mechanism_is_in_every_model_or_refused_in_a_sentence(model: str, group: str, name: str) -> None:
     own = composed(f"model={model}")["names"][group]
@@ -157,7 +179,7 @@ def test_every_mechanism_is_in_every_model_or_refused_in_a_sentence(model: str, 
         with pytest.raises(ConfigError, match=f"this model has no {group}"):
             config.compose([f"model={model}", f"{group}={name}"])
         return
-    chosen = composed(f"model={model}", f"{group}={name}")
+    chosen = with_mechanism(model, group, name)
     assert chosen["names"][group] == name
     module, refusal = None, ""
     try:
