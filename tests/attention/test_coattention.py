@@ -53,7 +53,7 @@ def softmax(scores: Tensor) -> Tensor:
 def parallel(net: CoAttention, first: Tensor, second: Tensor) -> tuple[Tensor, ...]:
     """Lu et al. 2016, eq. 3-5, one example without padding, in the paper's columns: contexts, then weights."""
     v, q = first.T, second.T
-    c = torch.tanh((net.affinity.weight @ q).T @ v)
+    c = torch.tanh((net.affinity.matrix @ q).T @ v)
     w_v, w_q = net.of_first.weight, net.of_second.weight
     h_v = torch.tanh(w_v @ v + (w_q @ q) @ c)
     h_q = torch.tanh(w_q @ q + (w_v @ v) @ c.T)
@@ -222,7 +222,7 @@ def test_affinity_is_recorded_with_its_gradient() -> None:
         for j, row in enumerate(found):
             for i, one in enumerate(row):
                 there = first_mask[number, i] and second_mask[number, j]
-                expected = torch.tanh(first[number, i] @ (net.affinity.weight.detach() @ second[number, j])) * there
+                expected = torch.tanh(first[number, i] @ (net.affinity.matrix.detach() @ second[number, j])) * there
                 torch.testing.assert_close(one, expected, rtol=0.0, atol=1e-12)
     (gradient,) = torch.autograd.grad(out[0].square().sum(), affinity.weights)
     assert gradient.any()

@@ -212,6 +212,9 @@ class AttentionFlow(nn.Module):
 class Affinity(nn.Module):
     """C = tanh(Q W V), the affinity of every pair of two inputs (Lu et al. 2016, eq. 3).
 
+    W is `weight` / `dim`. Each entry of C depends on all `dim`^2 entries of W, which a step of Adam changes by about the
+    same amount: without the division, C was -1 or 1 for every pair after a few steps, and passed no gradient.
+
     Its tap passes C, which is read by rows and by columns. C is signed and does not sum to one.
 
     Cost: O(n m d)
@@ -222,12 +225,16 @@ class Affinity(nn.Module):
 
     def __init__(self, *, dim: int) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(dim, dim))
-        nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5.0))  # as nn.Linear
+        self.weight = nn.Parameter(torch.randn(dim, dim))
         self.tap = Tap()
 
+    @property
+    def matrix(self) -> Float[Tensor, "d d"]:
+        """W."""
+        return self.weight / self.weight.shape[0]
+
     def forward(self, first: Float[Tensor, "b n d"], second: Float[Tensor, "b m d"]) -> Float[Tensor, "b m n"]:
-        affinity = torch.tanh(second @ self.weight.mT @ first.mT)
+        affinity = torch.tanh(second @ self.matrix.mT @ first.mT)
         if self.tap.is_open:
             self.tap.emit(affinity, None, ("batch", "second", "first"))
         return affinity

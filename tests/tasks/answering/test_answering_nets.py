@@ -87,7 +87,7 @@ def coattention(net: nn.Module, asked: Asked, batch: Questions, number: int) -> 
     for level in net.levels:
         words, both = levels[level], net.both[level]
         affinity = torch.stack(
-            [torch.stack([torch.tanh((both.affinity.weight @ q) @ v) for v in cells]) for q in words]
+            [torch.stack([torch.tanh((both.affinity.matrix @ q) @ v) for v in cells]) for q in words]
         )
         of_cells, of_words = both.of_first(cells), both.of_second(words)
         seen = softmax(torch.tanh(of_cells + affinity.T @ of_words) @ both.query_first) @ cells  # eq. 4-5

@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 
 from zoo.checkpoints import checkpoint
+from zoo.maps import load
 from zoo.tasks.answering import planted_inference, planted_passages, planted_questions
 from zoo.tasks.captioning.batch import cells_of
 
@@ -126,6 +127,12 @@ def test_own_pictures(cli: Any) -> None:
     assert done.code == 0, done.err
     assert cli("predict", "run/checkpoints/best.ckpt", "in/own.csv", "--out", "out.csv").code == 0
     assert {each["prediction"] for each in rows_of("out.csv")} <= {"yes", "no"}
+    done = cli("maps", "run/checkpoints/best.ckpt", "--data", "in/own.csv", "--out", "drawn")
+    assert done.code == 0, done.err
+    sites = {
+        f"both.{level}.{site}" for level in ("word", "phrase", "question") for site in ("first", "second", "affinity")
+    }
+    assert set(load(Path("drawn")).layers) == sites | {"both.first", "both.second", "picture"}
 
 
 @pytest.mark.parametrize("data", ["planted_passages", "planted_inference"])

@@ -83,7 +83,7 @@ def test_a_picture_has_weights_over_cells_and_words_and_a_signed_affinity() -> N
         of_level = made[f"both.{level}.affinity"]
         assert list(of_level.labels["query"]) == words
         assert of_level.gold is None  # signed numbers are not scored
-        expected = torch.tanh(asked[0] @ net.both[level].affinity.weight.T @ cells[0].T)
+        expected = torch.tanh(asked[0] @ net.both[level].affinity.matrix.T @ cells[0].T)
         torch.testing.assert_close(of_level.head(), expected.float(), rtol=1e-5, atol=1e-6)
         assert (of_level.head() < 0).any()
         assert list(made[f"both.{level}.second"].labels["key"]) == words

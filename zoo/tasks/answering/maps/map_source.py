@@ -9,8 +9,8 @@ import torch
 
 from zoo.maps.source import MapOptions, MappedExample, one_a_label
 from zoo.tasks.answering.batch import Questions
-from zoo.tasks.answering.looking import SCORED, gold_of, looked, pointed
-from zoo.tasks.answering.maps.example import PICTURE, AnsweredQuestion
+from zoo.tasks.answering.looking import SCORED, at_level, gold_of, looked, pointed
+from zoo.tasks.answering.maps.example import MEANS, PICTURE, AnsweredQuestion
 from zoo.tasks.answering.maps.occlusion import OccludableQuestion
 from zoo.tasks.rows import spread
 from zoo.tasks.split_maps import SplitMaps
@@ -29,8 +29,15 @@ class AnswerMaps(SplitMaps):
 
     def __init__(self, module: Answerer, data: AnswerData, options: MapOptions) -> None:
         super().__init__(module, data, data.content.asked, options)
-        self.scored = [PICTURE] if module.subject == "picture" else []
+        sites = dict(self.net.named_modules())
+        means = [name for name in MEANS for level in self.levels[:1] if at_level(name, level) in sites]
+        self.scored = [*means, PICTURE] if module.subject == "picture" else []
         self._points: list[float] = []
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Levels of a question at which it and its picture attend to each other."""
+        return tuple(getattr(self.net, "levels", ()))
 
     def typical(self, count: int) -> list[int]:
         asked = self.records
@@ -47,9 +54,8 @@ class AnswerMaps(SplitMaps):
                 given, seen = looked(self.net, batch, self.module.subject)
             columns = self.module.columns(given, batch)
             said = {name: columns[name][0] for name in ("prediction", "probability")}
-            levels = getattr(self.net, "levels", ())
             about, grid = self.module.subject, self.module.grid
-            yield AnsweredQuestion(batch, about=about, grid=grid, levels=levels, found=found, seen=seen, **said)
+            yield AnsweredQuestion(batch, about=about, grid=grid, levels=self.levels, found=found, seen=seen, **said)
 
     def occludable(self, position: int) -> list[OccludableQuestion]:
         return [OccludableQuestion(self.module, self.batch(position))]
