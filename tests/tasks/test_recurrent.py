@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from zoo.tasks.recurrences import Steps, shifted
-from zoo.tasks.recurrent import Recurrent, packed
+from zoo.tasks.recurrent import Recurrent, packed, padded_lstm
 
 LENGTHS = torch.tensor([3, 1, 7, 4, 7])
 OWNERS = torch.arange(5).repeat_interleave(LENGTHS)
@@ -82,6 +82,46 @@ def test_pytorchs_module_on_the_same_rows(kind: Literal["gru", "lstm"], monkeypa
     steps = Steps.of(OWNERS, LENGTHS, 2)
     of_one = Recurrent(dim=4, hidden=3, kind=kind).double()
     assert packed(of_one.layers[0], x, steps).shape == (len(x), 6)
+
+
+@pytest.mark.parametrize("bidirectional", [True, False])
+def test_padded_sequences_give_the_states_and_gradients_of_steps(bidirectional: bool) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = Recurrent(dim=4, hidden=3, kind="lstm", bidirectional=bidirectional)
+        x = torch.randn(len(OWNERS), 4, requires_grad=True)
+    expected = net.double()(x.double(), OWNERS, LENGTHS)
+    named = [x, *net.parameters()]
+    gradients = torch.autograd.grad(expected.sin().sum(), named)
+    found = padded_lstm(net.float().layers[0], x, OWNERS, LENGTHS)
+    torch.testing.assert_close(found, expected.float(), rtol=0.0, atol=1e-6)
+    for one, other in zip(torch.autograd.grad(found.sin().sum(), [x, *net.parameters()]), gradients, strict=True):
+        torch.testing.assert_close(one, other.float(), rtol=0.0, atol=1e-5)
+    with torch.no_grad():
+        torch.testing.assert_close(padded_lstm(net.layers[0], x, OWNERS, LENGTHS), found, rtol=0.0, atol=1e-6)
+        spoilt = padded_lstm(net.layers[0], x.index_fill(0, torch.tensor([3]), torch.nan), OWNERS, LENGTHS)
+    assert spoilt[3].isnan().all()
+    assert not spoilt[OWNERS != 1].isnan().any()
+
+
+def test_an_lstm_pads_sequences_of_similar_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that at most a third of the rows is padding; in fp64 there is no kernel."""
+    calls = []
+
+    def counted(*given: Any) -> Tensor:
+        calls.append(len(given[1]))
+        return padded_lstm(*given)
+
+    monkeypatch.setattr("zoo.tasks.recurrent.padded_lstm", counted)
+    net = Recurrent(dim=4, hidden=3, kind="lstm", layers=2)
+    for lengths, used in (([4, 6], 2), ([2, 6], 2), ([1, 6, 1], 0)):
+        calls.clear()
+        owners = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+        found = net(torch.ones(sum(lengths), 4), owners, torch.tensor(lengths))
+        assert (found.shape, len(calls)) == ((sum(lengths), 6), used)
+    calls.clear()
+    net.double()(torch.ones(6, 4, dtype=torch.float64), torch.zeros(6, dtype=torch.int64), torch.tensor([6]))
+    assert not calls
 
 
 @pytest.mark.parametrize("kind", KINDS)

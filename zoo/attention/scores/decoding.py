@@ -73,11 +73,14 @@ class LocationAware(nn.Module):
         state: AttentionState | None = None,
     ) -> Float[Tensor, "b h q k"]:
         seen = self._seen(_remembered(self, query, key, state).weights)
-        content = support.at_query(query + support.per_head(self.bias)) + support.at_key(key)
-        from_filters = self.from_filters[:, None].expand(*seen.shape[:3], -1, -1)
-        # baddbmm: storing a separate sum over all pairs would cost as much as the product
-        hidden = torch.baddbmm(content.flatten(0, 2), seen.flatten(0, 2).mT, from_filters.flatten(0, 2))
-        return support.project(tanh_(hidden.view_as(content)), self.vector)
+        shape = seen.shape[:3]
+        # k + [f; 1] [U; q + b]: each sum over all pairs of its own would cost as much as the product
+        around = torch.cat([seen, seen.new_ones(*shape, 1, seen.shape[4])], 3)
+        asked = (query + support.per_head(self.bias)).to(seen.dtype).unsqueeze(3)
+        weight = torch.cat([self.from_filters[:, None].expand(*shape, -1, -1), asked], 3)
+        keys = support.at_key(key).expand(*shape, -1, -1)
+        hidden = torch.baddbmm(keys.flatten(0, 2), around.flatten(0, 2).mT, weight.flatten(0, 2))
+        return support.project(tanh_(hidden.view(keys.shape)), self.vector)
 
     def _seen(self, previous: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q f k"]:
         """Convolves the previous weights with the filters."""
