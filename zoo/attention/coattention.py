@@ -212,7 +212,7 @@ class AttentionFlow(nn.Module):
 class Affinity(nn.Module):
     """C = tanh(Q W V), the affinity of every pair of two inputs (Lu et al. 2016, eq. 3).
 
-    W is `weight` / `dim`. Each entry of C depends on all `dim`^2 entries of W, which a step of Adam changes by about the
+    W is `weight` / `dim`. An entry of C depends on all `dim`^2 entries of W, which a step of Adam changes by about the
     same amount: without the division, C was -1 or 1 for every pair after a few steps, and passed no gradient.
 
     Its tap passes C, which is read by rows and by columns. C is signed and does not sum to one.
