@@ -32,7 +32,7 @@ class PlainCNN(PictureEncoder):
             5, of 6 with an even stride, and of the stride if it is greater.
         dim: Width of an annotation.
         norm: "layer": the numbers of each cell are normalised, at the end; "batch": each channel, after every
-            convolution.
+            convolution, and the last one has no ReLU, so that most cells of the ground are near zero.
         position: Class or partial of what adds positions on a grid, `Sinusoidal2D` or `Learned2D`; None: cells do not
             know where they are.
     """
@@ -59,7 +59,8 @@ class PlainCNN(PictureEncoder):
         for (before, after), stride in zip(pairwise((3, *channels)), strides, strict=True):
             beside = max(0, (6 - stride) // 2) if around is None else around
             layers += self._convolved(before, after, stride + 2 * beside, norm, stride=stride, padding=beside)
-        self.layers = nn.Sequential(*layers, *self._convolved(channels[-1], dim, 1, norm))
+        last = self._convolved(channels[-1], dim, 1, norm)
+        self.layers = nn.Sequential(*layers, *(last[:-1] if norm == "batch" else last))
         self.norm = nn.LayerNorm(dim) if norm == "layer" else nn.Identity()
         down, across = (count * step - size for count, size in zip(self.grid, (height, width), strict=True))
         self.around = (across // 2, across - across // 2, down // 2, down - down // 2)
