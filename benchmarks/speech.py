@@ -25,7 +25,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -83,7 +83,9 @@ def main() -> None:
         return
     clock = time.perf_counter if options.clock == "wall" else time.process_time
     result = _compared({side: make() for side, make in makers.items()}, sizes, options.repeats, clock)
-    result["by_frames"] = {side: _by_frames(side, make, sizes, options.repeats, clock) for side, make in makers.items()}
+    if options.frames:
+        of_side = partial(_by_frames, frames=options.frames, sizes=sizes, repeats=options.repeats, clock=clock)
+        result["by_frames"] = {side: of_side(side, make) for side, make in makers.items()}
     _show(result)
     result |= {"clock": options.clock, "threads": options.threads, "torch": torch.__version__}
     file(result | {"command": command(), "commit": commit_of_checkout()}, options.out)
@@ -94,6 +96,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=9, help="turns of each")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--clock", choices=("wall", "processor"), default="wall", help="what is measured")
+    parser.add_argument("--frames", type=int, nargs="*", default=FRAMES, metavar="N", help="lengths; none: one alone")
     parser.add_argument("--quick", action="store_true", help="three turns on small networks")
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file: --out=PATH")
     parser.add_argument("--peak", nargs=2, help=argparse.SUPPRESS)
@@ -245,15 +248,21 @@ def _difference(ours: Any, peer: Peer, source: Frames) -> dict[str, float]:
 
 
 def _by_frames(
-    side: str, make: Callable[[], Any], sizes: Sizes, repeats: int, clock: Callable[[], float]
+    side: str,
+    make: Callable[[], Any],
+    *,
+    frames: Sequence[int],
+    sizes: Sizes,
+    repeats: int,
+    clock: Callable[[], float],
 ) -> dict[str, Any]:
     """Measures training steps by the number of frames; texts stay as long as they are."""
     net = make()
-    shares = {frames: max(8, sizes.frames * frames // 400) for frames in FRAMES}
-    runs = {frames: _training(net, _drawn(sizes, count)) for frames, count in shares.items()}
+    shares = {each: max(8, sizes.frames * each // 400) for each in frames}
+    runs = {each: _training(net, _drawn(sizes, count)) for each, count in shares.items()}
     found: dict[str, Any] = {
         "step_ms": interleaved(runs, max(3, repeats // 3), clock),
-        "peak_mib": {frames: _peak_of_process(side, count) for frames, count in shares.items()},
+        "peak_mib": {each: _peak_of_process(side, count) for each, count in shares.items()},
     }
     return found | {"exponents": {what: exponent(by) for what, by in found.items()}}
 
@@ -302,7 +311,7 @@ def _show(found: dict[str, Any]) -> None:
             rate, ratio = found[f"{search}_per_second"][side], found[f"{search}_ratio"].get(side, 1.0)
             line += f"{rate:>10.2f}{ratio:>6.2f}"
         print(line)
-    for side, by in found["by_frames"].items():
+    for side, by in found.get("by_frames", {}).items():
         print(f"{side} by frames: {by}")
 
 

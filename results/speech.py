@@ -69,11 +69,13 @@ def benchmark() -> Iterator[str]:
     (found,) = read_runs("benchmark-speech")
     clock = "CPU time" if found["clock"] == "processor" else "wall clock"
     columns = [f"training step, ms of {clock}", "greedy, recordings/s", "beam 5, recordings/s", "peak memory, MiB"]
-    lengths = list(next(iter(found["by_frames"].values()))["step_ms"])
-    yield f"| | {' | '.join(columns)} | step at {' / '.join(lengths)} frames, ms | exponent |"
-    yield "|---" * (len(columns) + 3) + "|"
+    by_frames = found.get("by_frames", {})
+    if by_frames:
+        lengths = list(next(iter(by_frames.values()))["step_ms"])
+        columns += [f"step at {' / '.join(lengths)} frames, ms", "exponent"]
+    yield f"| | {' | '.join(columns)} |"
+    yield "|---" * (len(columns) + 1) + "|"
     for name, milliseconds in found["step_ms"].items():
-        by = found["by_frames"][name]
         cells = [
             name,
             _beside(f"{milliseconds:.0f}", found["ratio"].get(name)),
@@ -82,9 +84,11 @@ def benchmark() -> Iterator[str]:
                 for search in ("greedy", "beam")
             ),
             f"{found['peak_mib'][name]:.0f}",
-            " / ".join(f"{value:.0f}" for value in by["step_ms"].values()),
-            f"{by['exponents']['step_ms']:.2f}",
         ]
+        if name in by_frames:
+            of_lengths = by_frames[name]
+            cells += [" / ".join(f"{value:.0f}" for value in of_lengths["step_ms"].values())]
+            cells += [f"{of_lengths['exponents']['step_ms']:.2f}"]
         yield f"| {' | '.join(cells)} |"
     yield ""
     yield f"In brackets: time of SpeechBrain / time of ours. `{found['command']}`{on_processor(found)}."
