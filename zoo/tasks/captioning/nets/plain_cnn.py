@@ -43,7 +43,7 @@ class PlainCNN(PictureEncoder):
         height: Count,
         width: Count,
         channels: Sequence[Count] = (32, 64),
-        strides: Sequence[Count] = (3, 2),
+        strides: Sequence[Count] = (2, 2),
         around: Natural | None = None,
         dim: Count = 64,
         norm: Literal["layer", "batch"] = "layer",
