@@ -118,14 +118,25 @@ def _captioning() -> list[str]:
 
 
 def _answering() -> list[str]:
+    metrics = {
+        "coattention-planted_questions": "accuracy",
+        "bidaf-planted_passages": "f1",
+        "esim-planted_inference": "accuracy",
+    }
+    found = [(_model_of(each), each, metric) for each, metric in metrics.items() if dict(with_runs({each: ""}))]
     return [
         "[question answering](docs/answering.md)",
         "`coattention`, `bidaf`, `esim`",
-        _if_measured("accuracy", "coattention-planted_questions", "test/accuracy"),
+        ", ".join(_if_measured(f"`{model}` {metric}", each, f"test/{metric}") for model, each, metric in found)
+        or "not measured",
         _if_measured("pointing", "coattention-planted_questions", "truth/pointing"),
         "not measured",
         "not measured",
     ]
+
+
+def _model_of(experiment: str) -> str:
+    return experiment.split("-")[0]
 
 
 def _if_measured(name: str, experiment: str, metric: str, digits: int = 3) -> str:
