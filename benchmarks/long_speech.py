@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,13 @@ def main() -> None:
     parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--digits", type=int, nargs="+", default=[7, 20, 60], metavar="N", help="digits or letters")
     parser.add_argument("--held-out", type=int, default=100, metavar="N", help="recordings of each length")
+    parser.add_argument("--beam", type=int, metavar="N", help="width of the search; default: that of the checkpoint")
     parser.add_argument("--root", type=Path, help="folder of the published data")
     parser.add_argument("--out", type=Path, help="a JSON file of all figures")
     options = parser.parse_args()
     module = zoo.load(options.checkpoint).eval()
+    if options.beam is not None:
+        module.writing = replace(module.writing, search=replace(module.writing.search, width=options.beam))
     found = []
     for count in options.digits:
         data = _data(module.about, count, options.held_out, options.root)

@@ -21,6 +21,7 @@ STRINGS = {
 }
 LONG = {
     "long-speech-location": "location-aware",
+    "long-speech-location-greedy": "location-aware, greedy search",
     "long-speech-additive": "additive",
     "long-speech-monotonic": "monotonic",
     "long-speech-mocha": "MoChA",
