@@ -29,7 +29,7 @@ def planted() -> Iterator[str]:
 
 def by_kind() -> Iterator[str]:
     """Makes a table of the accuracy of each kind of question about pictures."""
-    kinds = ("colour", "shape", "count", "place", "relation")
+    kinds = ("colour", "shape", "count", "relation")
     yield f"| model | {' | '.join(kinds)} |"
     yield "|---" * (len(kinds) + 1) + "|"
     for experiment, name in with_runs(PICTURES):

@@ -89,9 +89,9 @@ def test_a_relation_is_right_from_both_sides(scenes: Scenes) -> None:
     seen = set()
     for things in scenes.things:
         for one, other in combinations(things, 2):
-            found = relation(one.box, other.box)
+            found = relation(one, other)
             seen.add(found)
-            assert relation(other.box, one.box) == opposite[found]
+            assert relation(other, one) == opposite[found]
             (down, across), (other_down, other_across) = one.box.centre, other.box.centre
             if found == "left of":
                 assert other_across - across > abs(other_down - down)
@@ -107,7 +107,7 @@ def test_a_sentence_names_everything_and_knows_the_place_of_each_word(scenes: Sc
         named = [f"a {'small ' if thing.size == 'small' else ''}{thing.colour} {thing.shape}" for thing in things]
         expected = named[0]
         for (one, other), name in zip(pairwise(things), named[1:], strict=True):
-            expected += f" {relation(one.box, other.box)} {name}"
+            expected += f" {relation(one, other)} {name}"
         assert said == expected
         content = {"small", *COLOURS, *SHAPES}
         assert [(word in content) for word, _ in words] == [box is not None for _, box in words]

@@ -38,7 +38,7 @@ SMALLEST, LARGEST = 32, 256
 """Sides of a picture."""
 MOST = 6
 """The most things in a picture."""
-_GAP, APART = 2, 3
+_GAP, _APART = 2, 3
 """Pixels between things, and by which two distances must differ to be told apart."""
 _ATTEMPTS = 60
 _GROUND = (30, 90)
@@ -148,9 +148,9 @@ def plant_scenes(
     return draw_scenes(counts, side=side, noise=noise, kinds=kinds, seed=seed), draw
 
 
-def relation(one: Box, other: Box) -> Relation:
-    """Returns where a place is, seen from another."""
-    (down, across), (other_down, other_across) = one.centre, other.centre
+def relation(one: Thing, other: Thing) -> Relation:
+    """Returns where a thing is, seen from another."""
+    (down, across), (other_down, other_across) = one.box.centre, other.box.centre
     if abs(other_across - across) > abs(other_down - down):
         return "left of" if across < other_across else "right of"
     return "above" if down < other_down else "below"
@@ -201,7 +201,7 @@ def _clear(one: Box, other: Box) -> bool:
     beside = one.left >= other.right + _GAP or other.left >= one.right + _GAP
     below = one.top >= other.bottom + _GAP or other.top >= one.bottom + _GAP
     down, across = (abs(a - b) for a, b in zip(one.centre, other.centre, strict=True))
-    return (beside or below) and across >= APART and abs(down - across) >= APART
+    return (beside or below) and across >= _APART and abs(down - across) >= _APART
 
 
 def _drawn(grain: np.random.Generator, things: Sequence[Thing], side: int, noise: int) -> UInt8[np.ndarray, "3 h w"]:

@@ -67,7 +67,7 @@ def sentence(things: Sequence[Thing]) -> list[Word]:
     """
     words = _named(things[0])
     for one, other in pairwise(things):
-        words += [(word, None) for word in relation(one.box, other.box).split()] + _named(other)
+        words += [(word, None) for word in relation(one, other).split()] + _named(other)
     return words
 
 

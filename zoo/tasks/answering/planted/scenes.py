@@ -3,10 +3,9 @@
     colour    what colour is the ring ?                         the only ring
     shape     what shape is the red thing ?                     the only red thing
     count     how many things are red ?                         all red things; or: how many things look like a ring ?
-    place     where is the ring ?                               it; the answer is left, right, above or below the middle
     relation  where is the ring , seen from the red thing ?     both; the answer is left, right, above or below
 
-A thing with a place is named by its shape or its colour if no other one has it, and otherwise by both. The other
+A thing of a relation is named by its shape or its colour if no other one has it, and otherwise by both. The other
 things of a picture have colours and shapes too, so that neither the question nor the picture decides alone. The boxes
 of the things that decide are gold.
 """
@@ -23,7 +22,7 @@ from jaxtyping import Int, UInt8
 
 from zoo.attention.ranges import Count, Seed
 from zoo.tasks.answering.planted.texts import split_into
-from zoo.tasks.captioning.planted import APART, COLOURS, Box, Kinds, Thing, plant_scenes, relation
+from zoo.tasks.captioning.planted import COLOURS, Box, Kinds, Thing, plant_scenes, relation
 
 _COLOURS = tuple(COLOURS)
 _SHAPES = ("square", "cross", "ring", "triangle", "circle", "diamond")
@@ -85,7 +84,7 @@ def plant(
     scenes, draw = plant_scenes(
         pictures=pictures, held_out=held_out, least=least, most=most, side=side, noise=noise, kinds=kinds, seed=seed
     )
-    asked = [ask(draw, things, kinds, side) for things in scenes.things]
+    asked = [ask(draw, things, kinds) for things in scenes.things]
     return AskedScenes(
         pixels=scenes.pixels,
         questions=[question for _, (question, _, _) in asked],
@@ -96,16 +95,16 @@ def plant(
     )
 
 
-def ask(draw: random.Random, things: Sequence[Thing], kinds: Kinds, side: int) -> tuple[str, Question]:
+def ask(draw: random.Random, things: Sequence[Thing], kinds: Kinds) -> tuple[str, Question]:
     """Asks something about a picture; returns the kind of the question, and the question.
 
     Kinds are equally frequent, except where nothing in a picture has a colour, or a shape, of its own.
     """
-    asked = ((kind, KINDS[kind](draw, things, kinds, side)) for kind in draw.sample(list(KINDS), len(KINDS)))
+    asked = ((kind, KINDS[kind](draw, things, kinds)) for kind in draw.sample(list(KINDS), len(KINDS)))
     return next((kind, each) for kind, each in asked if each is not None)  # things can be counted in any picture
 
 
-def _colour(draw: random.Random, things: Sequence[Thing], kinds: Kinds, side: int) -> Question | None:
+def _colour(draw: random.Random, things: Sequence[Thing], kinds: Kinds) -> Question | None:
     shapes = [thing.shape for thing in things]
     alone = [thing for thing in things if shapes.count(thing.shape) == 1]
     if not alone:
@@ -114,7 +113,7 @@ def _colour(draw: random.Random, things: Sequence[Thing], kinds: Kinds, side: in
     return f"what colour is the {thing.shape} ?", thing.colour, [thing.box]
 
 
-def _shape(draw: random.Random, things: Sequence[Thing], kinds: Kinds, side: int) -> Question | None:
+def _shape(draw: random.Random, things: Sequence[Thing], kinds: Kinds) -> Question | None:
     colours = [thing.colour for thing in things]
     alone = [thing for thing in things if colours.count(thing.colour) == 1]
     if not alone:
@@ -123,7 +122,7 @@ def _shape(draw: random.Random, things: Sequence[Thing], kinds: Kinds, side: int
     return f"what shape is the {thing.colour} thing ?", thing.shape, [thing.box]
 
 
-def _count(draw: random.Random, things: Sequence[Thing], kinds: Kinds, side: int) -> Question:
+def _count(draw: random.Random, things: Sequence[Thing], kinds: Kinds) -> Question:
     """Asks for any number of things that there is as often as for any other."""
     counted: dict[int, list[tuple[str, list[Box]]]] = {}
     for said, value, of in (
@@ -137,31 +136,13 @@ def _count(draw: random.Random, things: Sequence[Thing], kinds: Kinds, side: int
     return said, str(number), boxes
 
 
-def _place(draw: random.Random, things: Sequence[Thing], kinds: Kinds, side: int) -> Question | None:
-    middle = Box(*(side // 2,) * 4)
-    clear = [thing for thing in things if _is_clear(thing.box, middle)]
-    if not clear:
-        return None
-    thing = draw.choice(clear)
-    return f"where is the {_name(draw, thing, things)} ?", _where(thing.box, middle), [thing.box]
-
-
-def _relation(draw: random.Random, things: Sequence[Thing], kinds: Kinds, side: int) -> Question | None:
+def _relation(draw: random.Random, things: Sequence[Thing], kinds: Kinds) -> Question | None:
     if len(things) < 2:
         return None
     one, other = draw.sample(list(things), 2)
+    where = relation(one, other).removesuffix(" of")
     asked = f"where is the {_name(draw, one, things)} , seen from the {_name(draw, other, things)} ?"
-    return asked, _where(one.box, other.box), [one.box, other.box]
-
-
-def _where(one: Box, other: Box) -> str:
-    return relation(one, other).removesuffix(" of")
-
-
-def _is_clear(one: Box, other: Box) -> bool:
-    """Whether a place is clearly rather beside or above another one."""
-    down, across = (abs(a - b) for a, b in zip(one.centre, other.centre, strict=True))
-    return abs(down - across) >= APART
+    return asked, where, [one.box, other.box]
 
 
 def _name(draw: random.Random, thing: Thing, things: Sequence[Thing]) -> str:
@@ -171,10 +152,9 @@ def _name(draw: random.Random, thing: Thing, things: Sequence[Thing]) -> str:
     return draw.choice(short or [f"{thing.colour} {thing.shape}"])
 
 
-KINDS: dict[str, Callable[[random.Random, Sequence[Thing], Kinds, int], Question | None]] = {
+KINDS: dict[str, Callable[[random.Random, Sequence[Thing], Kinds], Question | None]] = {
     "colour": _colour,
     "shape": _shape,
     "count": _count,
-    "place": _place,
     "relation": _relation,
 }
