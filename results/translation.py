@@ -23,6 +23,7 @@ SUMMARIES = {
 MULTI30K = {
     "nmt_multi30k": "recurrent, English to German",
     "nmt_multi30k-de-en": "recurrent, German to English",
+    "nmt_multi30k-de-en-small": "recurrent and narrower, German to English",
     "transformer_multi30k": "Transformer, German to English",
 }
 LEFT_OUT = {"repetition": "test/repetition", "omission": "test/omission", "uncovered": "test/uncovered"}
