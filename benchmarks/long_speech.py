@@ -48,8 +48,16 @@ def main() -> None:
     if options.out is not None:
         names = module.about["config"]["names"]
         about = {"model": names, "protocol": module.protocol(), "seed": module.about["config"]["seed"]}
-        about |= {"held_out": options.held_out, "lengths": found, "commit": commit_of_checkout()}
+        about |= {"held_out": options.held_out, "lengths": found, "command": _command(options)}
+        about |= {"commit": commit_of_checkout()}
         write_text(options.out, json.dumps(about, indent=2) + "\n")
+
+
+def _command(options: argparse.Namespace) -> str:
+    """Returns the command as a user would type it, without local folders."""
+    words = ["python benchmarks/long_speech.py runs/.../checkpoints/best.ckpt --digits", *map(str, options.digits)]
+    words += ["--held-out", str(options.held_out)]
+    return " ".join(words if options.beam is None else [*words, "--beam", str(options.beam)])
 
 
 def _data(about: dict[str, Any], count: int, held_out: int, root: Path | None) -> Any:
