@@ -77,7 +77,7 @@ def _translation() -> list[str]:
     (speed,) = read_runs("benchmark-translation")
     control = {"nmt-planted_translation-uniform": "test/bleu"}
     without = "".join(f" ({_mean(each, metric):.1f})" for each, metric in with_runs(control))
-    directions = {"nmt_multi30k": "en-de", "nmt_multi30k-de-en": "de-en"}
+    directions = {"nmt_multi30k": "en-de", "nmt_multi30k-de-en-small": "de-en"}
     found = [f"{name} {_mean(each, 'test/bleu'):.1f}" for each, name in with_runs(directions)]
     return [
         "[translation](docs/translation.md)",
