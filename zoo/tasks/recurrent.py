@@ -74,16 +74,18 @@ class Recurrent(nn.Module):
             sequences: Index of each row's sequence.
             lengths: Number of rows of each sequence, at least 1.
         """
-        steps, dtype = Steps.of(sequences, lengths, directions=self.directions), next(self.parameters()).dtype
+        dtype = next(self.parameters()).dtype
+        is_padded = self.cell is LSTM and _goes_by_steps(x) and _pads(x, dtype, lengths)
+        steps = None if is_padded else Steps.of(sequences, lengths, directions=self.directions)
         with torch.autocast(x.device.type, enabled=False):
             for number, layer in enumerate(self.layers):
                 x = self.dropout(x) if number else x
-                if not _goes_by_steps(x):
-                    x = packed(layer, x.to(dtype), steps)
-                elif self.cell is LSTM and _pads(x, dtype, lengths):
+                if steps is None:
                     x = padded_lstm(cast(nn.LSTM, layer), x.to(dtype), sequences, lengths)
-                else:
+                elif _goes_by_steps(x):
                     x = self._by_steps(layer, x, steps)
+                else:
+                    x = packed(layer, x.to(dtype), steps)
         return x.to(dtype)
 
     def resumed(
