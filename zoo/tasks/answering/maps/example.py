@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
-from zoo.attention import AttentionMap, DenseSupport
+from zoo.attention import AttentionMap
 from zoo.attention.observing.record import Recording
 from zoo.maps import LabelledMap
 from zoo.maps.draw import short
@@ -161,7 +160,8 @@ class AnsweredQuestion(MappedExample):
         nouns = {"query": "word of the question", "key": "cell: row, column"}
         if found.site in self._affinities:
             cells = self.axes["both.first"][1]
-            return NamedMap(_signed(found), {"query": self.written.question_pieces, "key": cells}, nouns)
+            labels = {"query": self.written.question_pieces, "key": cells}
+            return NamedMap.of_weights(found.site, found.weights[0], labels, nouns)
         if found.site not in self.axes:
             return NamedMap(found)
         queries, keys = self.axes[found.site]
@@ -233,10 +233,3 @@ class AnsweredQuestion(MappedExample):
         top, left, height, width = self.written.original.seen
         row, column = divmod(cell, self.grid[1])
         return f"{top + (row + 0.5) / self.grid[0] * height:.0f},{left + (column + 0.5) / self.grid[1] * width:.0f}"
-
-
-def _signed(found: AttentionMap) -> AttentionMap:
-    """The affinity as a map whose queries are words, and whose keys are cells."""
-    weights: Tensor = found.weights.unsqueeze(1)
-    support = DenseSupport(torch.ones(weights.shape, dtype=torch.bool))
-    return AttentionMap(found.site, weights, support.axes, support, heads=(-1,))
