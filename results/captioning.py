@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from measured import of_runs, on_processor, read_runs, with_runs
+from measured import of_runs, of_runs_with_protocol, on_processor, read_runs
 
 PLANTED = {
     "captioner-planted_scenes": "soft attention",
@@ -29,15 +29,9 @@ def planted() -> Iterator[str]:
 
 def flickr8k() -> Iterator[str]:
     """Makes a table of captions of Flickr8k's test pictures, with the protocol of the scores."""
-    if not any(with_runs(FLICKR8K)):
-        yield "Not measured yet."
-        return
     bleu = {f"BLEU-{number}": f"test/bleu_{number}" for number in (1, 2, 3)}
     rest = {"BLEU-4": "test/bleu", "CIDEr-D": "test/cider", "ROUGE-L": "test/rouge_l", "chrF": "test/chrf"}
-    yield from of_runs(FLICKR8K, {**bleu, **rest}, 2)
-    yield ""
-    protocols = [run["protocol"] for each, _ in with_runs(FLICKR8K) for run in read_runs(each)]
-    yield "; ".join(f"`{protocol}`" for protocol in dict.fromkeys(map(str, protocols)))
+    return of_runs_with_protocol(FLICKR8K, {**bleu, **rest})
 
 
 def benchmark() -> Iterator[str]:

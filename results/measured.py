@@ -62,3 +62,14 @@ def of_runs(experiments: Mapping[str, str], columns: Mapping[str, str], digits: 
             f"`{shown_command(runs[0])}`",
         ]
         yield f"| {' | '.join(cells)} |"
+
+
+def of_runs_with_protocol(experiments: Mapping[str, str], columns: Mapping[str, str]) -> Iterator[str]:
+    """Makes the table of `of_runs` with two digits, and below it the protocols of the scores."""
+    if not any(with_runs(experiments)):
+        yield "Not measured yet."
+        return
+    yield from of_runs(experiments, columns, 2)
+    yield ""
+    protocols = [run["protocol"] for each, _ in with_runs(experiments) for run in read_runs(each)]
+    yield "; ".join(f"`{protocol}`" for protocol in dict.fromkeys(map(str, protocols)))

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from measured import of_runs, on_processor, read_runs, with_runs
+from measured import of_runs, of_runs_with_protocol, on_processor, read_runs, with_runs
 
 PLANTED = {
     "nmt-planted_translation": "recurrent, additive",
@@ -54,13 +54,8 @@ def summaries() -> Iterator[str]:
 
 def multi30k() -> Iterator[str]:
     """Makes a table of what was measured on Multi30k's test set of 2016, with the signature of the scores."""
-    if not any(with_runs(MULTI30K)):
-        yield "Not measured yet."
-        return
-    yield from of_runs(MULTI30K, {"test BLEU": "test/bleu", "chrF": "test/chrf", "perplexity": "test/perplexity"}, 2)
-    yield ""
-    protocols = [run["protocol"] for each, _ in with_runs(MULTI30K) for run in read_runs(each)]
-    yield "; ".join(f"`{protocol}`" for protocol in dict.fromkeys(map(str, protocols)))
+    columns = {"test BLEU": "test/bleu", "chrF": "test/chrf", "perplexity": "test/perplexity"}
+    return of_runs_with_protocol(MULTI30K, columns)
 
 
 def benchmark() -> Iterator[str]:
