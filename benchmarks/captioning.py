@@ -21,21 +21,17 @@ separate process.
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 import tempfile
-import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from filing import command, file
-from measuring import interleaved, peak_of, ratios
+from measuring import CLOCKS, interleaved, parsed, peak_of, peak_of_process, ratios, timing_options
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -104,7 +100,7 @@ def main() -> None:
         print(peak_of(_training(_losses(sizes)[side], _net(sizes), _drawn(sizes)[lengths])))
         return
     nets = {"quick": sizes} if options.quick else {name: replace(sizes, **each) for name, each in EPOCHS.items()}
-    clock = time.perf_counter if options.clock == "wall" else time.process_time
+    clock = CLOCKS[options.clock]
     fewer = max(3, options.repeats // 3)
     groups: dict[str, Callable[[], dict[str, Any]]] = {
         "training": lambda: {name: _trained(name, sizes, options.repeats, clock) for name in _drawn(sizes)},
@@ -121,19 +117,10 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = timing_options(__doc__, repeats=15, peak=2)
     names = ("training", "search", "epoch", "hard")
     parser.add_argument("--groups", nargs="+", choices=names, default=names)
-    parser.add_argument("--repeats", type=int, default=15, help="turns of each")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--clock", choices=("wall", "processor"), default="wall", help="what is measured")
-    parser.add_argument("--quick", action="store_true", help="three turns on small networks")
-    parser.add_argument("--out", type=Path, help="write the figures to this JSON file: --out=PATH")
-    parser.add_argument("--peak", nargs=2, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.quick:
-        options.repeats = 3
-    return options
+    return parsed(parser)
 
 
 def _net(sizes: Sizes, normalise: Any = Softmax, encoder: Any = None) -> Any:
@@ -260,7 +247,7 @@ def _trained(lengths: str, sizes: Sizes, repeats: int, clock: Callable[[], float
         "largest_difference": difference,
         "step_ms": milliseconds,
         "ratio": ratios(milliseconds, OURS),
-        "peak_mib": {side: _peak_of_process(side, lengths) for side in runs},
+        "peak_mib": {side: peak_of_process(side, lengths) for side in runs},
     }
 
 
@@ -368,12 +355,6 @@ def _epoch(sizes: Sizes, cache: str | None) -> Callable[[], None]:
             optimizer.step()
 
     return run
-
-
-def _peak_of_process(side: str, lengths: str) -> float:
-    asked = ["--peak", side, lengths]
-    ran = subprocess.run([sys.executable, *sys.argv, *asked], capture_output=True, text=True, check=True)
-    return float(ran.stdout.split()[-1])
 
 
 if __name__ == "__main__":

@@ -18,9 +18,6 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import subprocess
-import sys
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +25,7 @@ from typing import Any, TypeVar
 
 import torch
 from filing import command, file
+from measuring import CLOCKS, peak_of_process
 from padded_han import Form, PaddedHAN, take_weights
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -66,7 +64,7 @@ def main() -> None:
     ours = _made(OURS)
     nets = {OURS: ours, **{name: _made(name) for name in PEERS}}
     difference = {name: _difference(ours, nets[name], batches[0]) for name in PEERS}
-    clock = time.perf_counter if options.clock == "wall" else time.process_time
+    clock = CLOCKS[options.clock]
     milliseconds = interleaved({name: _training(net, batches) for name, net in nets.items()}, options.repeats, clock)
     result = {
         "documents": options.documents,
@@ -74,7 +72,7 @@ def main() -> None:
         "words": round(statistics.mean(len(batch.words) for batch in batches)),
         "step_ms": milliseconds,
         "ratio": {name: round(milliseconds[name] / milliseconds[OURS], 2) for name in PEERS},
-        "peak_mib": {name: _peak_of_process(name) for name in nets},
+        "peak_mib": {name: peak_of_process(name) for name in nets},
         "largest_difference": difference,
         "clock": options.clock,
         "threads": options.threads,
@@ -182,11 +180,6 @@ def interleaved(runs: dict[Name, Callable[[int], None]], repeats: int, clock: Ca
             if turn >= 0:
                 times[name].append((clock() - started) * 1e3)
     return {name: round(statistics.median(each), 1) for name, each in times.items()}
-
-
-def _peak_of_process(name: str) -> float:
-    ran = subprocess.run([sys.executable, *sys.argv, "--peak", name], capture_output=True, text=True, check=True)
-    return float(ran.stdout.split()[-1])
 
 
 def peak_memory(run: Callable[[int], None]) -> float:

@@ -32,6 +32,7 @@ import numpy as np
 import torch
 from documents import interleaved, peak_memory, status
 from filing import command, file
+from measuring import CLOCKS
 from torch import nn
 from torch.nn import functional as F
 
@@ -165,7 +166,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _of_lengths(options: argparse.Namespace) -> dict[str, Any]:
-    clock = time.perf_counter if options.clock == "wall" else time.process_time
+    clock = CLOCKS[options.clock]
     lengths = LENGTHS[:2] if options.quick else LENGTHS
     # memory first: a process that has computed gradients cannot be forked to compute more
     found: dict[int, dict[str, Any]] = {

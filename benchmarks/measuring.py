@@ -2,11 +2,43 @@
 
 from __future__ import annotations
 
+import argparse
 import statistics
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Mapping
 from math import log
 from pathlib import Path
 from typing import Any
+
+CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "processor": time.process_time}
+
+
+def timing_options(about: str | None, *, repeats: int, peak: int) -> argparse.ArgumentParser:
+    """Returns the options of a benchmark of training and decoding.
+
+    Args:
+        about: Its docstring.
+        repeats: Default of `--repeats`.
+        peak: Number of values of `--peak`, with which `peak_of_process` starts the benchmark again.
+    """
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=repeats, help="turns of each")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--clock", choices=tuple(CLOCKS), default="wall", help="what is measured")
+    parser.add_argument("--quick", action="store_true", help="three turns on small networks")
+    parser.add_argument("--out", type=Path, help="write the figures to this JSON file: --out=PATH")
+    parser.add_argument("--peak", nargs=peak, help=argparse.SUPPRESS)
+    return parser
+
+
+def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Returns the options of the command line."""
+    options = parser.parse_args()
+    if options.quick:
+        options.repeats = 3
+    return options
 
 
 def interleaved(runs: Mapping[Any, Callable[[], Any]], repeats: int, clock: Callable[[], float]) -> dict[Any, float]:
@@ -39,6 +71,13 @@ def peak_of(run: Callable[[], Any]) -> float:
     for _ in range(3):
         run()
     return round((memory("VmHWM") - before) / 1024, 1)
+
+
+def peak_of_process(*asked: str | int) -> float:
+    """Returns the MiB that this command prints in a process of its own, with `--peak` and what is asked."""
+    command = [sys.executable, *sys.argv, "--peak", *map(str, asked)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    return float(ran.stdout.split()[-1])
 
 
 def memory(what: str) -> int:

@@ -21,19 +21,15 @@ time and memory by the number of frames with fitted exponents: 1 is linear.
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from filing import command, file
-from measuring import exponent, interleaved, peak_of, ratios
+from measuring import CLOCKS, exponent, interleaved, parsed, peak_of, peak_of_process, ratios, timing_options
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -81,7 +77,7 @@ def main() -> None:
         side, frames = options.peak
         print(peak_of(_training(makers[side](), _drawn(sizes, int(frames)))))
         return
-    clock = time.perf_counter if options.clock == "wall" else time.process_time
+    clock = CLOCKS[options.clock]
     result = _compared({side: make() for side, make in makers.items()}, sizes, options.repeats, clock)
     if options.frames:
         of_side = partial(_by_frames, frames=options.frames, sizes=sizes, repeats=options.repeats, clock=clock)
@@ -92,18 +88,9 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=9, help="turns of each")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--clock", choices=("wall", "processor"), default="wall", help="what is measured")
+    parser = timing_options(__doc__, repeats=9, peak=2)
     parser.add_argument("--frames", type=int, nargs="*", default=FRAMES, metavar="N", help="lengths; none: one alone")
-    parser.add_argument("--quick", action="store_true", help="three turns on small networks")
-    parser.add_argument("--out", type=Path, help="write the figures to this JSON file: --out=PATH")
-    parser.add_argument("--peak", nargs=2, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.quick:
-        options.repeats = 3
-    return options
+    return parsed(parser)
 
 
 def _ours(sizes: Sizes) -> ListenAttendSpell:
@@ -222,7 +209,7 @@ def _compared(nets: dict[str, Any], sizes: Sizes, repeats: int, clock: Callable[
     runs = {side: _training(net, batch) for side, net in nets.items()}
     found["step_ms"] = interleaved(runs, repeats, clock)
     found["ratio"] = ratios(found["step_ms"], OURS)
-    found["peak_mib"] = {side: _peak_of_process(side, sizes.frames) for side in nets}
+    found["peak_mib"] = {side: peak_of_process(side, sizes.frames) for side in nets}
     return found
 
 
@@ -262,7 +249,7 @@ def _by_frames(
     runs = {each: _training(net, _drawn(sizes, count)) for each, count in shares.items()}
     found: dict[str, Any] = {
         "step_ms": interleaved(runs, max(3, repeats // 3), clock),
-        "peak_mib": {each: _peak_of_process(side, count) for each, count in shares.items()},
+        "peak_mib": {each: peak_of_process(side, count) for each, count in shares.items()},
     }
     return found | {"exponents": {what: exponent(by) for what, by in found.items()}}
 
@@ -294,12 +281,6 @@ def _training(net: Any, batch: Batch) -> Callable[[], None]:
         optimizer.step()
 
     return run
-
-
-def _peak_of_process(side: str, frames: int) -> float:
-    asked = ["--peak", side, str(frames)]
-    ran = subprocess.run([sys.executable, *sys.argv, *asked], capture_output=True, text=True, check=True)
-    return float(ran.stdout.split()[-1])
 
 
 def _show(found: dict[str, Any]) -> None:

@@ -21,19 +21,15 @@ process, and, for our networks, time and memory by the length of the targets wit
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
-import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from filing import command, file
-from measuring import exponent, interleaved, peak_of, ratios
+from measuring import CLOCKS, exponent, interleaved, parsed, peak_of, peak_of_process, ratios, timing_options
 from nmt_peers import EPSILON, Joey, OpenNMT, Torch, comparable
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -94,7 +90,7 @@ def main() -> None:
         group, side, length = options.peak
         print(peak_of(_training(groups[group].makers[side](), _drawn(sizes, int(length)))))
         return
-    clock = time.perf_counter if options.clock == "wall" else time.process_time
+    clock = CLOCKS[options.clock]
     result: dict[str, Any] = {"groups": {}, "by_length": {}}
     for name in options.groups:
         result["groups"][name] = _compared(name, groups[name], sizes, options.repeats, clock)
@@ -107,19 +103,10 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = timing_options(__doc__, repeats=15, peak=3)
     names = list(_groups(Sizes()))
     parser.add_argument("--groups", nargs="+", choices=names, default=names)
-    parser.add_argument("--repeats", type=int, default=15, help="turns of each")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--clock", choices=("wall", "processor"), default="wall", help="what is measured")
-    parser.add_argument("--quick", action="store_true", help="three turns on small networks")
-    parser.add_argument("--out", type=Path, help="write the figures to this JSON file: --out=PATH")
-    parser.add_argument("--peak", nargs=3, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.quick:
-        options.repeats = 3
-    return options
+    return parsed(parser)
 
 
 def _groups(sizes: Sizes) -> dict[str, Group]:
@@ -200,7 +187,7 @@ def _compared(name: str, group: Group, sizes: Sizes, repeats: int, clock: Callab
     runs = {side: _training(net, batch) for side, net in nets.items()}
     found["step_ms"] = interleaved(runs, repeats, clock)
     found["ratio"] = ratios(found["step_ms"], OURS)
-    found["peak_mib"] = {side: _peak_of_process(name, side, sizes.length) for side in nets}
+    found["peak_mib"] = {side: peak_of_process(name, side, sizes.length) for side in nets}
     return found
 
 
@@ -216,7 +203,7 @@ def _by_length(name: str, group: Group, sizes: Sizes, repeats: int, clock: Calla
         "greedy_ms": interleaved(
             {length: partial(_texts, net.eval(), batch[0], length, 1) for length, batch in batches.items()}, 3, clock
         ),
-        "peak_mib": {length: _peak_of_process(name, OURS, length) for length in LENGTHS},
+        "peak_mib": {length: peak_of_process(name, OURS, length) for length in LENGTHS},
     }
     return found | {"exponents": {what: exponent(by) for what, by in found.items()}}
 
@@ -271,12 +258,6 @@ def _training(net: nn.Module, batch: tuple[Source, Targets]) -> Callable[[], Non
         optimizer.step()
 
     return run
-
-
-def _peak_of_process(group: str, side: str, length: int) -> float:
-    asked = ["--peak", group, side, str(length)]
-    ran = subprocess.run([sys.executable, *sys.argv, *asked], capture_output=True, text=True, check=True)
-    return float(ran.stdout.split()[-1])
 
 
 def _show(name: str, found: dict[str, Any]) -> None:
