@@ -39,14 +39,15 @@ from zoo.attention import Additive, AttendFactory, HardReinforce, Softmax
 from zoo.data.splits import TRAIN
 from zoo.decoding import BeamSearch, Constraints
 from zoo.tasks.batches import Batching
-from zoo.tasks.captioning import BackboneEncoder, CaptionData, ShowAttendTell
-from zoo.tasks.captioning.batch import Seen
+from zoo.tasks.captioning import CaptionData, ShowAttendTell
 from zoo.tasks.captioning.data.caption_data import CaptionSource
 from zoo.tasks.captioning.data.caption_set import CaptionSet
-from zoo.tasks.captioning.nets.picture_encoder import PictureEncoder
 from zoo.tasks.generation import Bahdanau
 from zoo.tasks.generation.language import BEGIN, END, PAD
 from zoo.tasks.generation.targets import Targets
+from zoo.tasks.pictures import BackboneEncoder
+from zoo.tasks.pictures.encoder import PictureEncoder
+from zoo.tasks.pictures.seen import Seen
 from zoo.tasks.vision import EfficientNetLite
 from zoo.training.allocator import keep_freed_memory
 from zoo.training.provenance import commit_of_checkout

@@ -9,7 +9,7 @@ import torch
 from zoo.attention import AttendFactory, Dot, Softmax
 from zoo.tasks.answering import ESIM, BiDAF, CoAttentionAnswerer
 from zoo.tasks.answering.batch import Asked
-from zoo.tasks.captioning.nets.plain_cnn import PlainCNN
+from zoo.tasks.pictures.plain_cnn import PlainCNN
 
 WORDS, ANSWERS = 12, 3
 DOT = AttendFactory(score=Dot, normalise=Softmax)

@@ -13,8 +13,8 @@ from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import ConfigError
 from zoo.tasks.answering.planted import passages, premises, scenes
 from zoo.tasks.answering.planted.premises import COLOURS, LABELS, MATERIALS
-from zoo.tasks.captioning.planted import COLOURS as PAINTS
-from zoo.tasks.captioning.planted import SHAPES, Kinds, draw_scenes, relation
+from zoo.tasks.pictures.scenes import COLOURS as PAINTS
+from zoo.tasks.pictures.scenes import SHAPES, Kinds, draw_scenes, relation
 
 WHERE = ("left", "right", "above", "below")
 MODULES = {"passages": passages, "inference": premises}

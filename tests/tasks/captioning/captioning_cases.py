@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from zoo.attention import Additive, AttendFactory, Softmax
-from zoo.tasks.captioning import Captioner, PlainCNN, ShowAttendTell, TransformerCaptioner
+from zoo.tasks.captioning import Captioner, ShowAttendTell, TransformerCaptioner
 from zoo.tasks.captioning.batch import Captioned, Pictures, Written
 from zoo.tasks.generation import Bahdanau
 from zoo.tasks.generation.language import Language
+from zoo.tasks.pictures import PlainCNN
 from zoo.text import Frequencies, Words
 from zoo.training import Optimisation
 

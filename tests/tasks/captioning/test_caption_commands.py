@@ -13,9 +13,9 @@ import torch
 from PIL import Image
 
 from zoo import maps
-from zoo.tasks.captioning import BackboneEncoder
-from zoo.tasks.captioning.batch import Seen
-from zoo.tasks.captioning.planted import draw_scenes
+from zoo.tasks.pictures import BackboneEncoder
+from zoo.tasks.pictures.scenes import draw_scenes
+from zoo.tasks.pictures.seen import Seen
 
 TINY = [
     *("model=captioner", "data.pictures=32", "data.held_out=8", "data.most=1", "data.max_epochs=1"),

@@ -11,11 +11,12 @@ from torch import nn
 from torch.nn import functional as F
 
 from zoo.attention import Additive, AttendFactory, Constant, Softmax, Uniform
-from zoo.tasks.captioning import CaptionData, PlainCNN, ShowAttendTell, planted_scenes
+from zoo.tasks.captioning import CaptionData, ShowAttendTell, planted_scenes
 from zoo.tasks.captioning.batch import Pictures
 from zoo.tasks.generation import Bahdanau
 from zoo.tasks.generation.alignment import read_again
 from zoo.tasks.generation.language import END
+from zoo.tasks.pictures import PlainCNN
 
 
 def trained(data: CaptionData, attend: AttendFactory, epochs: int) -> ShowAttendTell:

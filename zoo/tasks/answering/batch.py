@@ -11,9 +11,9 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from zoo.tasks.batches import moved
-from zoo.tasks.captioning.batch import Original, Seen
 from zoo.tasks.generation.batch import all_known
 from zoo.tasks.generation.source import Source
+from zoo.tasks.pictures.seen import Original, Seen
 from zoo.tasks.vision.batch import normalised
 
 Link = tuple[int, int]

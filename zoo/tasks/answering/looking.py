@@ -14,7 +14,7 @@ from zoo.attention import AttentionMap, record
 from zoo.errors import ConfigError
 from zoo.maps.score import pointing
 from zoo.tasks.answering.batch import Questions
-from zoo.tasks.captioning.batch import cells_of
+from zoo.tasks.pictures.seen import cells_of
 
 SCORED = {"picture": "both.first", "passage": "flow.first", "premise": "both.second"}
 """The map that is scored: cells of a picture, the mean over the levels of the question; words of the question for each

@@ -8,8 +8,6 @@ __getattr__, __all__ = exports(
         "captioner": ["Captioner"],
         "data.caption_data": ["CaptionData"],
         "data.sources": ["captions", "coco", "flickr8k", "planted_scenes"],
-        "nets.backbone_encoder": ["BackboneEncoder"],
-        "nets.plain_cnn": ["PlainCNN"],
         "nets.show_attend_tell": ["ShowAttendTell"],
         "nets.transformer_captioner": ["TransformerCaptioner"],
     },

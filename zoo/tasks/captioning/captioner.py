@@ -19,7 +19,6 @@ from zoo.maps.source import MapOptions
 from zoo.tasks.captioning.answers import Captions
 from zoo.tasks.captioning.figures import Figures
 from zoo.tasks.captioning.maps.map_source import CaptionMaps
-from zoo.tasks.captioning.nets.backbone_encoder import BackboneEncoder
 from zoo.tasks.captioning.self_critical import SelfCritical
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import Published
@@ -29,6 +28,7 @@ from zoo.tasks.generation.reward import Reward
 from zoo.tasks.generation.scheduled import ScheduledSampling
 from zoo.tasks.generation.task import DEFAULT_SEARCH, WritingTask
 from zoo.tasks.generation.writing import Longest
+from zoo.tasks.pictures.backbone_encoder import BackboneEncoder
 from zoo.tasks.vision.nets.efficientnet_lite import published_lite0
 from zoo.tasks.vision.nets.pretrained import published
 from zoo.text import BLEU

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from zoo.attention.ranges import Count, Seed
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.tasks.captioning.data.caption_set import CaptionSet
-from zoo.tasks.captioning.planted import Box, Thing, plant_scenes, relation
+from zoo.tasks.pictures.scenes import Box, Thing, plant_scenes, relation
 
 Word = tuple[str, Box | None]
 """A word, and the place that it speaks of."""

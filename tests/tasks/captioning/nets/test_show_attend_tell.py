@@ -11,8 +11,8 @@ from torch import Tensor
 
 from zoo.attention import AttendFactory, Constant, NoAttention, SiteFactory, Uniform, record
 from zoo.decoding.forced_pass import forced
-from zoo.tasks.captioning import PlainCNN
 from zoo.tasks.generation.language import BEGIN, END
+from zoo.tasks.pictures import PlainCNN
 
 
 def by_equations(net: Any, annotations: Tensor, read: list[int]) -> Tensor:

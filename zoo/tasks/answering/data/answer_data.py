@@ -21,10 +21,10 @@ from zoo.tasks.answering.batch import UNKNOWN, Asked, Questions, Wording
 from zoo.tasks.answering.data.answer_set import About, AnswerSet
 from zoo.tasks.answering.data.table import read_answer_table
 from zoo.tasks.batches import Batching, Examples
-from zoo.tasks.captioning.batch import Original
 from zoo.tasks.contract import TaskData
 from zoo.tasks.generation.encoding import Encoder, learned_language
 from zoo.tasks.generation.language import Language
+from zoo.tasks.pictures.seen import Original
 from zoo.tasks.vision.batch import Picture
 from zoo.tasks.vision.data.listing import Reading
 from zoo.tasks.vision.data.picture_options import PREPROCESSING, PictureOptions, preprocessing_state

@@ -12,7 +12,7 @@ from jaxtyping import Int, UInt8
 from zoo.data.splits import SPLITS
 from zoo.tasks.answering.planted.scenes import AskedScenes
 from zoo.tasks.answering.planted.texts import AskedTexts, Link
-from zoo.tasks.captioning.planted import Box
+from zoo.tasks.pictures.scenes import Box
 
 About = Literal["picture", "passage", "premise"]
 """What is asked about: a picture, with an answer of a set; a passage, of which the answer is a part; or a premise, and

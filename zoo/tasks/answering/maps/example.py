@@ -16,8 +16,8 @@ from zoo.maps.words import number
 from zoo.tasks.answering.batch import Questions
 from zoo.tasks.answering.looking import SCORED, at_level, gold_of, mean_of_levels
 from zoo.tasks.answering.maps.figures import affinity_sheet, picture_and_words, text_map
-from zoo.tasks.captioning.maps.places import at_own_size, box_mask
 from zoo.tasks.generation.alignment import heaviest_links
+from zoo.tasks.pictures.places import at_own_size, box_mask
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

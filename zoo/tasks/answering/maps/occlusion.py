@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from zoo.maps.occludable import Occludable, gradient_at_rows
 from zoo.tasks.answering.batch import Questions
 from zoo.tasks.answering.spans import best_spans
-from zoo.tasks.captioning.batch import Seen
 from zoo.tasks.generation.source import Source
+from zoo.tasks.pictures.seen import Seen
 
 if TYPE_CHECKING:
     from zoo.tasks.answering.answerer import Answerer

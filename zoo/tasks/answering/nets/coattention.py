@@ -15,8 +15,8 @@ from zoo.attention.dropout import Dropout
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.answering.batch import Questions
 from zoo.tasks.answering.nets.padded import PaddedRecurrent
-from zoo.tasks.captioning.nets.picture_encoder import PictureEncoder
 from zoo.tasks.generation.source import Source
+from zoo.tasks.pictures.encoder import PictureEncoder
 from zoo.tasks.recurrent import Kind
 from zoo.tasks.vectors import WordVectors
 

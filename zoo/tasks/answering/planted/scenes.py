@@ -22,7 +22,7 @@ from jaxtyping import Int, UInt8
 
 from zoo.attention.ranges import Count, Seed
 from zoo.tasks.answering.planted.texts import split_into
-from zoo.tasks.captioning.planted import COLOURS, Box, Kinds, Thing, plant_scenes, relation
+from zoo.tasks.pictures.scenes import COLOURS, Box, Kinds, Thing, plant_scenes, relation
 
 _COLOURS = tuple(COLOURS)
 _SHAPES = ("square", "cross", "ring", "triangle", "circle", "diamond")

@@ -13,10 +13,11 @@ from torch import Tensor
 
 from zoo.data.rows import Rows
 from zoo.data.splits import NONE, SPLITS
-from zoo.tasks.captioning.batch import Captioned, Original, Written
+from zoo.tasks.captioning.batch import Captioned, Written
 from zoo.tasks.captioning.data.caption_set import CaptionSet
 from zoo.tasks.captioning.data.features import Features
 from zoo.tasks.generation.language import Language
+from zoo.tasks.pictures.seen import Original
 from zoo.tasks.vision.batch import Picture
 from zoo.tasks.vision.data.transforms import Augmentation, Preprocessing
 from zoo.text.tokens import tokens_of_words

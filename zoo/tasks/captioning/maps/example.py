@@ -16,13 +16,14 @@ from zoo.decoding.hypothesis import Hypothesis
 from zoo.maps import LabelledMap
 from zoo.maps.source import MappedExample, NamedMap, Table, picture_name
 from zoo.maps.words import number
-from zoo.tasks.captioning.batch import Pictures, cells_of
-from zoo.tasks.captioning.maps.places import at_own_size, box_mask
+from zoo.tasks.captioning.batch import Pictures
 from zoo.tasks.captioning.maps.sheet import WordPlace, contact_sheet
 from zoo.tasks.generation.alignment import by_word
 from zoo.tasks.generation.batch import spelled_target
 from zoo.tasks.generation.language import BEGIN, END, Spelled
 from zoo.tasks.generation.net import GeneratingNet
+from zoo.tasks.pictures.places import at_own_size, box_mask
+from zoo.tasks.pictures.seen import cells_of
 from zoo.tasks.vision.maps.figures import Box
 
 if TYPE_CHECKING:

@@ -13,10 +13,11 @@ from torch.nn import functional as F
 from zoo.decoding.forced_pass import forced
 from zoo.errors import ConfigError
 from zoo.maps.occludable import Occludable
-from zoo.tasks.captioning.batch import Pictures, Seen
+from zoo.tasks.captioning.batch import Pictures
 from zoo.tasks.generation.language import END
 from zoo.tasks.generation.maps.gradients import inputs_of
 from zoo.tasks.generation.writing import begins
+from zoo.tasks.pictures.seen import Seen
 
 if TYPE_CHECKING:
     from zoo.tasks.captioning.captioner import Captioner

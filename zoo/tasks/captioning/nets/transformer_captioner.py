@@ -13,9 +13,9 @@ from zoo.attention.dropout import Dropout
 from zoo.attention.factories import sized
 from zoo.attention.kernels.products import Linear
 from zoo.attention.ranges import Count, Rate
-from zoo.tasks.captioning.batch import Seen
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.transformer import SelfAttend, TransformerDecoder, Written, scaled_embeddings
+from zoo.tasks.pictures.seen import Seen
 
 _SOFTMAX = AttendFactory(score=ScaledDot, normalise=Softmax)
 

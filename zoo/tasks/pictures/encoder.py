@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from zoo.attention import DenseSupport
 from zoo.attention.kernels.precision import wide
-from zoo.tasks.captioning.batch import Seen
 from zoo.tasks.generation.decoders.state import Encoded
+from zoo.tasks.pictures.seen import Seen
 
 
 class PictureEncoder(nn.Module, ABC):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from captioning_cases import ADDITIVE, SIDE, doubled, pictures, recurrent
 from torch import Tensor, nn
 
-from zoo.tasks.captioning import BackboneEncoder
-from zoo.tasks.captioning.batch import Seen
+from zoo.tasks.pictures import BackboneEncoder
+from zoo.tasks.pictures.seen import Seen
 from zoo.tasks.vision.nets.picture_net import PictureNet
+
+SIDE = 12
 
 
 class Small(PictureNet):
@@ -37,8 +37,12 @@ def encoder(**options: Any) -> BackboneEncoder:
     return BackboneEncoder(height=SIDE, width=SIDE, backbone=Small, **options).double()
 
 
+def pictures() -> Seen:
+    return Seen(torch.rand(4, 3, SIDE, SIDE, dtype=torch.double, generator=torch.Generator().manual_seed(0)))
+
+
 def test_annotations_are_the_features_of_the_last_map_row_by_row() -> None:
-    made, source = encoder().eval(), doubled(pictures()).source
+    made, source = encoder().eval(), pictures()
     assert source.pixels is not None
     assert made.grid == (3, 3)
     assert made.width == 6
@@ -48,7 +52,7 @@ def test_annotations_are_the_features_of_the_last_map_row_by_row() -> None:
 
 
 def test_given_features_are_read_instead_of_pixels() -> None:
-    made, source = encoder(dim=5, position=None).eval(), doubled(pictures()).source
+    made, source = encoder(dim=5, position=None).eval(), pictures()
     kept = Seen(features=made.features(source), grid=(3, 3))
     torch.testing.assert_close(made(kept).states, made(source).states)
     assert made.width == 5
@@ -60,14 +64,11 @@ def test_given_features_are_read_instead_of_pixels() -> None:
     ("tuned_from", "trained"), [(None, []), ("second", ["second"]), ("first", ["first", "second"])]
 )
 def test_stages_before_the_given_one_are_frozen(tuned_from: str | None, trained: list[str]) -> None:
-    net = recurrent(ADDITIVE, encoder=partial(BackboneEncoder, backbone=Small, tuned_from=tuned_from, dim=4))
-    batch = doubled(pictures())
-    assert batch.targets is not None
-    net.whole(batch.source, batch.targets.read).sin().sum().backward()
-    backbone = net.encoder.backbone
-    moved = {name.split(".")[0] for name, each in backbone.named_parameters() if each.grad is not None}
+    made = encoder(tuned_from=tuned_from, dim=4)
+    made(pictures()).states.sin().sum().backward()
+    moved = {name.split(".")[0] for name, each in made.backbone.named_parameters() if each.grad is not None}
     assert sorted(moved) == trained
-    assert net.encoder.project.weight.grad is not None
+    assert made.project.weight.grad is not None
 
 
 def test_published_weights_are_those_of_the_backbone_without_its_last_layer() -> None:

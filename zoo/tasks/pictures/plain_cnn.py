@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from zoo.attention import Sinusoidal2D
 from zoo.attention.factories import sized
 from zoo.attention.ranges import Count, Natural
-from zoo.tasks.captioning.batch import Seen
-from zoo.tasks.captioning.nets.picture_encoder import PictureEncoder
+from zoo.tasks.pictures.encoder import PictureEncoder
+from zoo.tasks.pictures.seen import Seen
 
 
 class PlainCNN(PictureEncoder):

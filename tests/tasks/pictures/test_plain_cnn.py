@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from zoo.tasks.captioning import PlainCNN
-from zoo.tasks.captioning.batch import Seen
+from zoo.tasks.pictures import PlainCNN
+from zoo.tasks.pictures.seen import Seen
 
 
 def seen_by(cell: int, *, strides: list[int], size: tuple[int, int]) -> tuple[PlainCNN, Tensor]:

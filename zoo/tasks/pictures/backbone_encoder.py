@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from zoo.attention.factories import sized
 from zoo.attention.ranges import Count
 from zoo.errors import nearest
-from zoo.tasks.captioning.batch import Seen
-from zoo.tasks.captioning.nets.picture_encoder import PictureEncoder
+from zoo.tasks.pictures.encoder import PictureEncoder
+from zoo.tasks.pictures.seen import Seen
 from zoo.tasks.vision.nets.picture_net import PictureNet
 
 
