@@ -14,9 +14,9 @@ from zoo.errors import ConfigError
 from zoo.tasks.answering.planted import passages, premises, scenes
 from zoo.tasks.answering.planted.premises import COLOURS, LABELS, MATERIALS
 from zoo.tasks.pictures.scenes import COLOURS as PAINTS
-from zoo.tasks.pictures.scenes import SHAPES, Kinds, draw_scenes, relation
+from zoo.tasks.pictures.scenes import SHAPES, Kinds, draw_scenes
 
-WHERE = ("left", "right", "above", "below")
+FURTHEST = {"leftmost": (1, min), "rightmost": (1, max), "highest": (0, min), "lowest": (0, max)}
 MODULES = {"passages": passages, "inference": premises}
 
 
@@ -76,13 +76,13 @@ def test_questions_are_answered_by_their_things() -> None:
     one = draw_scenes([1], seed=0)  # for its size alone
     assert draw.pixels.shape == (402, *one.pixels.shape[1:])
     assert min(Counter(draw.kinds).values()) > 60
-    shares = Counter(zip(draw.kinds, draw.answers, strict=True))
-    assert all(10 < shares["relation", where] < 50 for where in WHERE)
+    asked = Counter(question.split()[4] for question in draw.questions)
+    assert all(10 < asked[where] < 50 for where in FURTHEST)
     for kind, question, answer, boxes in zip(draw.kinds, draw.questions, draw.answers, draw.boxes, strict=True):
-        assert len(boxes) == {"colour": 1, "shape": 1, "relation": 2}.get(kind, len(boxes))
+        assert len(boxes) == {"colour": 1, "shape": 1, "relation": 1}.get(kind, len(boxes))
         if kind == "count":
             assert answer == str(len(boxes))
-        assert answer in {"colour": PAINTS, "shape": SHAPES, "relation": WHERE}.get(kind, (answer,))
+        assert answer in ({"colour": PAINTS, "shape": SHAPES}.get(question.split()[1], (answer,)))
         assert question.endswith(" ?")
 
 
@@ -100,13 +100,13 @@ def test_every_kind_of_question_says_what_is_there() -> None:
         elif kind == "count":
             assert named == [thing for thing in things if words[-2] in (thing.colour, thing.shape)]
         else:
-            one, other = named
-            assert answer == relation(one, other).removesuffix(" of")
-            names = re.fullmatch(r"where is the (.+) , seen from the (.+) \?", question)
-            assert names is not None
-            for thing, name in zip(named, names.groups(), strict=True):
-                said = name.removesuffix(" thing").split()
-                assert [each for each in things if {*said} <= {each.colour, each.shape}] == [thing]
+            (one,) = named
+            assert answer == {"colour": one.colour, "shape": one.shape}[words[1]]
+            axis, most = FURTHEST[words[4]]
+            at = one.box.centre[axis]
+            others = [thing.box.centre[axis] for thing in things if thing is not one]
+            assert at == most([at, *others])
+            assert min(abs(at - other) for other in others) >= 4
 
 
 def test_things_have_the_colours_shapes_and_sizes_that_are_given() -> None:

@@ -10,28 +10,24 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Int
 
 from zoo.attention.ranges import Count, Positive, PositiveShare, Share
-from zoo.data.rows import Rows
-from zoo.data.splits import NONE, SPLITS, TRAIN
+from zoo.data.splits import NONE, TRAIN
 from zoo.errors import CheckpointError, ConfigError, warn
-from zoo.tasks.answering.batch import UNKNOWN, Asked, Questions, Wording
+from zoo.tasks.answering.batch import UNKNOWN, Questions
 from zoo.tasks.answering.data.answer_set import About, AnswerSet
+from zoo.tasks.answering.data.entries import Content, Entries
 from zoo.tasks.answering.data.table import read_answer_table
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.contract import TaskData
 from zoo.tasks.generation.encoding import Encoder, learned_language
 from zoo.tasks.generation.language import Language
-from zoo.tasks.pictures.seen import Original
-from zoo.tasks.vision.batch import Picture
 from zoo.tasks.vision.data.listing import Reading
 from zoo.tasks.vision.data.picture_options import PREPROCESSING, PictureOptions, preprocessing_state
-from zoo.tasks.vision.data.transforms import Preprocessing, Resize
+from zoo.tasks.vision.data.transforms import Resize
 from zoo.text import TOKENISER, VOCABULARY, Tokeniser, Tokens, new_tokeniser
 from zoo.text.kinds import Kind
-from zoo.text.tokens import tokens_of_words
 
 
 @dataclass(frozen=True)
@@ -47,29 +43,6 @@ class AnswerSource:
     about: About
     read: Callable[[], AnswerSet]
     reading: Reading = field(default_factory=Reading)
-
-
-@dataclass(frozen=True, eq=False)
-class Content:
-    """What was read.
-
-    Args:
-        asked: The questions.
-        language: The language of questions and passages.
-        questions: The tokens of each question.
-        passages: The tokens of each passage; None if there are pictures.
-        answer_names: All answers that a model can give, or labels; none if answers are spans.
-        answers: The number of each answer; `UNKNOWN` if it is not known, or is none of those.
-        spans: The first and the last token of each answer; None if answers are no spans.
-    """
-
-    asked: AnswerSet
-    language: Language
-    questions: Rows
-    passages: Rows | None
-    answer_names: tuple[str, ...]
-    answers: Int[np.ndarray, " n"]
-    spans: Int[np.ndarray, "n 2"] | None
 
 
 class AnswerData(TaskData):
@@ -217,7 +190,7 @@ class AnswerData(TaskData):
         """The questions of one split in their order."""
         content: Content = self.content
         numbers = content.asked.numbers(split)
-        entries = _Entries(content, numbers, getattr(self, "preprocessing", None), written=not training)
+        entries = Entries(content, numbers, getattr(self, "preprocessing", None), written=not training)
         if self.about == "picture":
             seen = self.preprocessing
             collate = partial(Questions.of, answer_names=content.answer_names, mean=seen.mean, std=seen.std)
@@ -254,73 +227,6 @@ class AnswerData(TaskData):
             if answer:
                 row[:] = _tokens_in(self.tokeniser.encode(passage), start, end)
         return found
-
-
-class _Entries(Sequence[Asked]):
-    """Some questions, by number, as a batch takes them."""
-
-    def __init__(
-        self, content: Content, numbers: Int[np.ndarray, " k"], preprocessing: Preprocessing | None, *, written: bool
-    ) -> None:
-        self.content = content
-        self.numbers = numbers
-        self.preprocessing = preprocessing
-        self.written = written
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, place: Any) -> Any:
-        number, content = int(self.numbers[place]), self.content
-        asked = content.asked
-        split = int(asked.splits[number])
-        made = Asked(
-            question=content.questions[number],
-            id=asked.ids[number],
-            answer=int(content.answers[number]),
-            kind="" if asked.kinds is None else asked.kinds[number],
-            split=SPLITS[split] if split != NONE else "",
-            written=self._written(number) if self.written else None,
-        )
-        if content.passages is None:
-            return self._with_picture(made, number)
-        span = None if content.spans is None or not asked.answers[number] else tuple(content.spans[number].tolist())
-        return replace(made, passage=content.passages[number], span=span, links=self._links(number))
-
-    def _with_picture(self, made: Asked, number: int) -> Asked:
-        asked, preprocessing = self.content.asked, self.preprocessing
-        assert asked.pixels is not None
-        assert preprocessing is not None
-        own = Picture(torch.as_tensor(asked.pixels[number]), -1, made.id, made.split)
-        size, regions, written = (own.pixels.shape[1], own.pixels.shape[2]), None, made.written
-        if written is not None:
-            written = replace(written, original=Original(asked.pixels, number, preprocessing.seen(*size)))
-        if asked.boxes is not None:
-            boxes = np.array(asked.boxes[number], dtype=np.float32).reshape(-1, 4)
-            regions = preprocessing.shares(boxes, *size).tolist()
-        return replace(made, pixels=preprocessing(own).pixels, regions=regions, written=written)
-
-    def _links(self, number: int) -> list[tuple[int, int]] | None:
-        """Links of words as links of tokens."""
-        asked = self.content.asked
-        if asked.links is None or asked.passages is None:
-            return None
-        of_question, of_passage = (
-            tokens_of_words(text, self.content.language.tokeniser.encode(text))
-            for text in (asked.questions[number], asked.passages[number])
-        )
-        return [(q, p) for a, b in asked.links[number] for q in of_question[a] for p in of_passage[b]]
-
-    def _written(self, number: int) -> Wording:
-        asked, encode = self.content.asked, self.content.language.tokeniser.encode
-        question, passage = asked.questions[number], None if asked.passages is None else asked.passages[number]
-        return Wording(
-            question=question,
-            answer=asked.answers[number],
-            passage=passage,
-            spans=None if passage is None else tuple(encode(passage).spans) or ((0, len(passage)),),
-            question_spans=tuple(encode(question).spans) or ((0, len(question)),),
-        )
 
 
 def _tokens_in(tokens: Tokens, start: int, end: int) -> tuple[int, int]:

@@ -3,11 +3,11 @@
     colour    what colour is the ring ?                         the only ring
     shape     what shape is the red thing ?                     the only red thing
     count     how many things are red ?                         all red things; or: how many things look like a ring ?
-    relation  where is the ring , seen from the red thing ?     both; the answer is left, right, above or below
+    relation  what colour is the leftmost thing ?               the thing that is further left than all others
 
-A thing of a relation is named by its shape or its colour if no other one has it, and otherwise by both. The other
-things of a picture have colours and shapes too, so that neither the question nor the picture decides alone. The boxes
-of the things that decide are gold.
+A relation asks for the colour or the shape of the leftmost, rightmost, highest or lowest thing. The other things of a
+picture have colours and shapes too, so that neither the question nor the picture decides alone. The boxes of the things
+that decide are gold.
 """
 
 from __future__ import annotations
@@ -15,18 +15,23 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from jaxtyping import Int, UInt8
 
 from zoo.attention.ranges import Count, Seed
 from zoo.tasks.answering.planted.texts import split_into
-from zoo.tasks.pictures.scenes import COLOURS, Box, Kinds, Thing, plant_scenes, relation
+from zoo.tasks.pictures.scenes import COLOURS, Box, Kinds, Thing, plant_scenes
 
 _COLOURS = tuple(COLOURS)
 _SHAPES = ("square", "cross", "ring", "triangle", "circle", "diamond")
 """In the order in which data takes them; the first ones differ most."""
+
+_FURTHEST = {"leftmost": (1, -1), "rightmost": (1, 1), "highest": (0, -1), "lowest": (0, 1)}
+"""The axis of a box's centre, and the direction along it."""
+_CLEAR = 4
+"""Pixels by which a thing is further than any other."""
 
 Question = tuple[str, str, list[Box]]
 """A question, its answer, and the places of the things that decide it."""
@@ -139,17 +144,18 @@ def _count(draw: random.Random, things: Sequence[Thing], kinds: Kinds) -> Questi
 def _relation(draw: random.Random, things: Sequence[Thing], kinds: Kinds) -> Question | None:
     if len(things) < 2:
         return None
-    one, other = draw.sample(list(things), 2)
-    where = relation(one, other).removesuffix(" of")
-    asked = f"where is the {_name(draw, one, things)} , seen from the {_name(draw, other, things)} ?"
-    return asked, where, [one.box, other.box]
+    found = [(word, thing) for word, way in _FURTHEST.items() if (thing := _furthest(things, *way)) is not None]
+    if not found:
+        return None
+    word, thing = draw.choice(found)
+    asked: Literal["colour", "shape"] = draw.choice(("colour", "shape"))
+    return f"what {asked} is the {word} thing ?", getattr(thing, asked), [thing.box]
 
 
-def _name(draw: random.Random, thing: Thing, things: Sequence[Thing]) -> str:
-    """Returns the shape or the colour of a thing, if it is the only one with it; otherwise both."""
-    short = [thing.shape] if sum(each.shape == thing.shape for each in things) == 1 else []
-    short += [f"{thing.colour} thing"] if sum(each.colour == thing.colour for each in things) == 1 else []
-    return draw.choice(short or [f"{thing.colour} {thing.shape}"])
+def _furthest(things: Sequence[Thing], axis: int, way: int) -> Thing | None:
+    """Returns the thing that is further along an axis (0: down, 1: across) than all others; None if it is not clear."""
+    *_, second, first = sorted(things, key=lambda thing: way * thing.box.centre[axis])
+    return first if way * (first.box.centre[axis] - second.box.centre[axis]) >= _CLEAR else None
 
 
 KINDS: dict[str, Callable[[random.Random, Sequence[Thing], Kinds], Question | None]] = {
