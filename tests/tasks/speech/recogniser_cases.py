@@ -46,7 +46,7 @@ def utterance(number: int, of: Language, *, gold: bool = True, text: str | None 
 def batch(which: Sequence[int] = range(4), **options: Any) -> Utterances:
     of = language()
     made = Utterances.of([utterance(number, of, **options) for number in which], of)
-    object.__setattr__(made.source, "features", made.source.features.double())
+    object.__setattr__(made.source, "rows", made.source.rows.double())
     return made
 
 

@@ -167,7 +167,7 @@ def test_a_transcript_is_no_longer_than_its_recording_allows() -> None:
 def test_a_recording_without_transcript_is_predicted_and_not_tested() -> None:
     module, of = recogniser().eval(), language()
     made = Utterances.of([replace(utterance(0, of), target=None, spans=None)], of)
-    made = replace(made, source=replace(made.source, features=made.source.features.double()))
+    made = replace(made, source=replace(made.source, rows=made.source.features.double()))
     columns = module.predict_step(made)
     assert columns["loss"] == [None]
     with pytest.raises(ConfigError, match="a recording has no transcript"):

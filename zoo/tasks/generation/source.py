@@ -1,13 +1,14 @@
-"""The texts that a net reads, padded."""
+"""What a net reads, padded; texts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Self
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from zoo.attention import DenseSupport
@@ -17,37 +18,45 @@ from zoo.tasks.generation.targets import padded, real, some_rows
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
-    """The texts that are read, padded.
+class Padded:
+    """Rows of different lengths that a net reads, padded.
 
     Args:
-        tokens: Numbers of the tokens.
-        lengths: Number of tokens of each text.
+        rows: Numbers of tokens, or vectors; zeros in the padding.
+        lengths: Number of rows of each example.
     """
 
-    tokens: Int[Tensor, "b k"]
+    rows: Shaped[Tensor, "b k *d"]
     lengths: Int[Tensor, " b"]
-
-    @classmethod
-    def of(cls, texts: Sequence[Sequence[int]]) -> Source:
-        return cls(*padded(texts))
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     @cached_property
     def is_real(self) -> Bool[Tensor, "b k"]:
-        """Mask of the tokens that are not padding."""
-        return for_later(lambda: real(self.lengths, self.tokens.shape[1]))
+        """Mask of the rows that are not padding."""
+        return for_later(lambda: real(self.lengths, self.rows.shape[1]))
 
     @cached_property
     def support(self) -> DenseSupport:
-        """The support of attention to these texts."""
+        """The support of attention to these rows."""
         return DenseSupport.from_key_mask(self.is_real)
 
-    def some(self, numbers: Int[Tensor, " s"]) -> Source:
-        """Returns some of the texts, without the padding that none of them needs."""
-        return Source(*some_rows(self.tokens, self.lengths, numbers))
+    def some(self, numbers: Int[Tensor, " s"]) -> Self:
+        """Returns some of the examples, without the padding that none of them needs."""
+        return type(self)(*some_rows(self.rows, self.lengths, numbers))
 
-    def to(self, device: torch.device | str) -> Source:
+    def to(self, device: torch.device | str) -> Self:
         return moved(self, device)
+
+
+class Source(Padded):
+    """The texts that are read: rows are numbers of tokens."""
+
+    @classmethod
+    def of(cls, texts: Sequence[Sequence[int]]) -> Source:
+        return cls(*padded(texts))
+
+    @property
+    def tokens(self) -> Int[Tensor, "b k"]:
+        return self.rows

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float32, Int
 from torch import Tensor
 
-from zoo.attention import DenseSupport
-from zoo.attention.kernels.kept import for_later
-from zoo.tasks.batches import moved
 from zoo.tasks.generation.batch import GeneratingBatch, all_known
 from zoo.tasks.generation.language import Language
-from zoo.tasks.generation.targets import Targets, real, some_rows
+from zoo.tasks.generation.source import Padded
+from zoo.tasks.generation.targets import Targets
 
 
 @dataclass(frozen=True)
@@ -56,17 +53,8 @@ class Utterance:
     written: Written | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Frames:
-    """Recordings as rows of features, padded.
-
-    Args:
-        features: A row for each frame; zeros in the padding.
-        lengths: Number of frames of each recording.
-    """
-
-    features: Float[Tensor, "b t f"]
-    lengths: Int[Tensor, " b"]
+class Frames(Padded):
+    """Recordings as rows of features, one for each frame."""
 
     @classmethod
     def of(cls, recordings: Sequence[Float32[np.ndarray, "_ f"]]) -> Frames:
@@ -76,25 +64,9 @@ class Frames:
             row[: len(each)] = each
         return cls(features, torch.tensor(lengths))
 
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    @cached_property
-    def is_real(self) -> Bool[Tensor, "b t"]:
-        """Mask of the frames that are not padding."""
-        return for_later(lambda: real(self.lengths, self.features.shape[1]))
-
-    @cached_property
-    def support(self) -> DenseSupport:
-        """The support of attention to these frames."""
-        return DenseSupport.from_key_mask(self.is_real)
-
-    def some(self, numbers: Int[Tensor, " s"]) -> Frames:
-        """Returns some of the recordings, without the padding that none of them needs."""
-        return Frames(*some_rows(self.features, self.lengths, numbers))
-
-    def to(self, device: torch.device | str) -> Frames:
-        return moved(self, device)
+    @property
+    def features(self) -> Float[Tensor, "b t f"]:
+        return self.rows
 
 
 @dataclass(frozen=True, eq=False)

@@ -207,7 +207,7 @@ def _alone(source: AnswerMaps, batch: Any, found: OccludableQuestion, keep: torc
         part = "question" if about == "passage" else "passage"
         text = getattr(batch, part)
         tokens = text.tokens[:, keep]
-        changed = replace(batch, **{part: replace(text, tokens=tokens, lengths=torch.tensor([tokens.shape[1]]))})
+        changed = replace(batch, **{part: replace(text, rows=tokens, lengths=torch.tensor([tokens.shape[1]]))})
     with torch.no_grad():
         given = source.module(changed)
     if isinstance(given, torch.Tensor):

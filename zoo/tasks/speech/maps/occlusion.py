@@ -69,4 +69,4 @@ class OccludableRecording(Occludable):
     def _copies(self, keep: Bool[Tensor, "v t"]) -> Frames:
         """Returns a recording for each variant."""
         copies = self.source.some(torch.zeros(len(keep), dtype=torch.long, device=self.means.device))
-        return replace(copies, features=torch.where(keep.unsqueeze(-1), copies.features, self.means))
+        return replace(copies, rows=torch.where(keep.unsqueeze(-1), copies.features, self.means))
