@@ -31,7 +31,7 @@ ATTENTION = {
 def test_five_thousand_steps_stay_finite(name: str) -> None:
     """At a high rate, which drives stops to certainty: p is 0 or 1 in bfloat16, and gates are saturated."""
     module, made = recogniser(attend=ATTENTION[name]).float().train(), batch()
-    object.__setattr__(made.source, "features", made.source.features.float())
+    object.__setattr__(made.source, "rows", made.source.rows.float())
     module.log = lambda *_, **__: None  # type: ignore[method-assign, assignment]
     optimizer = torch.optim.Adam(module.parameters(), lr=0.01)
     losses = []
