@@ -40,6 +40,7 @@ TWO = partial(TwoScores, monotonic=Additive, chunk=ScaledDot)
 SCANS = {
     "monotonic": factory(Additive, partial(Monotonic, offset=0.0)),
     "location, monotonic": factory(partial(LocationAware, filters=2, kernel_size=5), partial(Monotonic, offset=0.0)),
+    "advancing": factory(Additive, partial(Monotonic, offset=0.0, advance=1)),
     "mocha": factory(TWO, partial(MonotonicChunkwise, chunk=3, offset=0.0)),
     "chunks of one": factory(TWO, partial(MonotonicChunkwise, chunk=1, offset=-0.3)),
 }

@@ -100,6 +100,7 @@ MECHANISMS: dict[str, Any] = {
     "fertility": factory(partial(CoverageAware, fertility=2.0)),
     "monotonic": factory(Additive, partial(Monotonic, offset=0.0, inference="expected")),
     "monotonic, hard": factory(Additive, partial(Monotonic, offset=0.0)),
+    "monotonic, advancing": factory(Additive, partial(Monotonic, offset=0.0, advance=1)),
     "mocha": factory(two_scores(), partial(MonotonicChunkwise, offset=0.0, chunk=3, inference="expected")),
     "mocha, hard": factory(two_scores(), partial(MonotonicChunkwise, offset=0.0)),
     "mocha, coverage": factory(

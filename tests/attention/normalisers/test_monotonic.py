@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -35,10 +36,12 @@ SHAPE = Shape()
 CHUNK = 3
 
 
-def reference(energies: Tensor, before: Tensor) -> Tensor:
-    """Raffel et al. 2017, eq. 9-10, cell by cell; differentiable."""
+def reference(energies: Tensor, before: Tensor, advance: int = 0) -> Tensor:
+    """Raffel et al. 2017, eq. 9-10, cell by cell; differentiable. Queries start `advance` keys behind the previous."""
     p, rows = energies.sigmoid(), []
     for i in range(energies.shape[2]):
+        if i and advance:
+            before = torch.cat([torch.zeros_like(before[..., :advance]), before], -1)[..., : before.shape[-1]]
         q, row = torch.zeros_like(before[..., 0]), []
         for j in range(energies.shape[3]):
             q = before[..., j] + (q * (1 - p[:, :, i, j - 1]) if j else 0.0)
@@ -116,7 +119,12 @@ def mocha_site(shape: Shape = SHAPE, dtype: torch.dtype = torch.float64, **optio
     return Attend(score, normalise).to(dtype)
 
 
-SITES = {"monotonic": monotonic_site, "mocha": mocha_site}
+SITES = {
+    "monotonic": monotonic_site,
+    "mocha": mocha_site,
+    "monotonic, advancing": partial(monotonic_site, advance=1),
+    "mocha, advancing": partial(mocha_site, advance=2),
+}
 every_site = pytest.mark.parametrize("site", SITES.values(), ids=SITES.keys())
 every_mode = pytest.mark.parametrize("mode", ["training", "hard", "expected"])
 
@@ -280,6 +288,23 @@ def test_mass_only_moves_on_and_leaves_at_the_end(queries: int, keys: int, scale
     assert (before.diff(dim=2) <= 1e-12).all()
 
 
+@settings(max_examples=50)
+@given(
+    queries=st.integers(1, 6), keys=st.integers(1, 8), advance=st.integers(1, 3), seed=st.integers(0, 2**20)
+)
+def test_no_two_queries_stop_at_one_key(queries: int, keys: int, advance: int, seed: int) -> None:
+    """Of a walk that advances, each query is the walk of one query from behind the stop before it."""
+    scores = drawn(2, 2, queries, keys, shift=0.0, seed=seed)
+    normalise = Monotonic(heads=2, offset=0.0, advance=advance).double().eval()
+    alpha = normalise(scores, DenseSupport()).alignment
+    before = first_key(scores)
+    for i in range(queries):
+        assert torch.equal(alpha[:, :, i], hard_reference(scores[:, :, i : i + 1], before)[:, :, 0])
+        before = F.pad(alpha[:, :, i], (advance, 0))[..., :keys]
+    place = torch.where(alpha.any(-1), alpha.argmax(-1), keys)
+    assert ((place.diff(dim=-1) >= advance) | (place[..., 1:] == keys)).all()
+
+
 def test_none_found_is_a_context_of_zeros() -> None:
     attend = in_mode(monotonic_site(), "hard")
     with torch.no_grad():
@@ -391,7 +416,7 @@ def test_weights_are_those_of_the_loops(site: Callable[..., Attend], kind: str) 
     first, second = (scores, None) if scores.dim() == 4 else scores
     inner = attend.normalise if second is None else attend.normalise.monotonic
     energies = (first + inner.offset.view(-1, 1, 1)).masked_fill(~allowed, -1e300)
-    expected = reference(energies, first_key(energies))
+    expected = reference(energies, first_key(energies), inner.advance)
     expected = expected if second is None else chunk_reference(expected, second, allowed, CHUNK)
     weights = attend.weights(query, key, support)
     torch.testing.assert_close(weights, expected, rtol=0.0, atol=1e-12)
@@ -580,7 +605,7 @@ def test_mixed_scores() -> None:
     assert torch.equal(scores[1], expected)
 
 
-@every_site
+@pytest.mark.parametrize("site", [monotonic_site, mocha_site], ids=["monotonic", "mocha"])
 def test_an_alignment_is_learned(site: Callable[..., Attend]) -> None:
     """Inference finds the alignment that training expects: positions that stay, or move by one or two."""
     torch.manual_seed(0)

@@ -38,6 +38,9 @@ class Monotonic(nn.Module):
         noise_steps: Steps of training in which the noise grows from 0, for a caller that tells them (`at_step`): with
             certain stops from the first step, most places have no gradient. With 0 it does not grow.
         inference: Alignment in evaluation: `"hard"`, or `"expected"` as in training, without noise.
+        advance: Number of keys by which a query starts behind the key at which the previous one stopped. With 0, as in
+            the paper, both may stop at one key, so that scores must know where the previous query was; with 1 it is
+            q_ij = (1 - p_{i,j-1}) q_{i,j-1} + alpha_{i-1,j-1}, and each query has a key of its own.
     """
 
     supports = (DenseSupport,)
@@ -51,6 +54,7 @@ class Monotonic(nn.Module):
         noise: NotNegative = 1.0,
         noise_steps: Natural = 0,
         inference: Literal["hard", "expected"] = "hard",
+        advance: Natural = 0,
     ) -> None:
         super().__init__()
         if not noise >= 0.0:
@@ -62,6 +66,7 @@ class Monotonic(nn.Module):
         self.noise_steps = noise_steps
         self._grown = 1.0
         self.inference = inference
+        self.advance = advance
         self.offset = nn.Parameter(torch.empty(heads))
         self.reset_parameters()
 
@@ -89,13 +94,16 @@ class Monotonic(nn.Module):
         permitted = support.mask_of(scores)
         if permitted is not None:
             energies = energies.masked_fill(~permitted, -torch.inf)
-        before = self.start(energies[:, :, :1]) if state is None else _alignment(state)
+        before = self.start(energies[:, :, :1]) if state is None else self._standing(state)
         shape, rows = energies.shape, before.shape[2]
         if rows > 1:  # several hypotheses: each query is the next step of its own row
             energies, before = energies.reshape(shape[0], -1, shape[2] // rows, shape[3]), before.flatten(1, 2)
         before = before.reshape(*energies.shape[:2], shape[3])
         hard = not self.training and self.inference == "hard"
-        alignment = hard_alignment(energies, before) if hard else expected_alignment(energies, before)
+        aligned = hard_alignment if hard else expected_alignment
+        # where row i is moved left by what the i queries before it advance, all of them start where one stopped
+        moved = _moved(energies, self.advance, -torch.inf)
+        alignment = _moved(aligned(moved, before), -self.advance, 0.0)
         return Aligned(alignment.to(energies.dtype).view(shape), alignment.view(shape))
 
     @property
@@ -107,8 +115,15 @@ class Monotonic(nn.Module):
         """Returns True where a query has passed all keys without a stop."""
         return ~(alignment > 0).any(-1)
 
+    def _standing(self, state: AttentionState) -> Float[Tensor, "b h r k"]:
+        """Returns where the next query starts."""
+        if state.alignment is None:  # before the first query
+            return state.weights
+        return F.pad(state.alignment, (self.advance, 0))[..., : state.alignment.shape[-1]]
+
     def extra_repr(self) -> str:
-        return f"heads={len(self.offset)}, noise={self.noise}, inference={self.inference}"
+        advance = f", advance={self.advance}" if self.advance else ""
+        return f"heads={len(self.offset)}, noise={self.noise}, inference={self.inference}{advance}"
 
 
 class MonotonicChunkwise(nn.Module):
@@ -123,7 +138,7 @@ class MonotonicChunkwise(nn.Module):
     Args:
         heads: Number of heads.
         chunk: Number of keys in a chunk, w; with 1 this is monotonic attention.
-        offset, noise, noise_steps, inference: See `Monotonic`.
+        offset, noise, noise_steps, inference, advance: See `Monotonic`.
     """
 
     supports = (DenseSupport,)
@@ -138,13 +153,19 @@ class MonotonicChunkwise(nn.Module):
         noise: NotNegative = 1.0,
         noise_steps: Natural = 0,
         inference: Literal["hard", "expected"] = "hard",
+        advance: Natural = 0,
     ) -> None:
         super().__init__()
         if chunk < 1:
             raise ValueError(f"a chunk has at least one key, got {chunk}")
         self.chunk = chunk
         self.monotonic = Monotonic(
-            heads=heads, offset=offset, noise=noise, noise_steps=noise_steps, inference=inference
+            heads=heads,
+            offset=offset,
+            noise=noise,
+            noise_steps=noise_steps,
+            inference=inference,
+            advance=advance,
         )
 
     def start(self, nothing: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
@@ -228,8 +249,14 @@ def chunkwise(
     return summed.view(batch, heads, queries, -1)[..., chunk - 1 :]
 
 
-def _alignment(state: AttentionState) -> Tensor:
-    return state.weights if state.alignment is None else state.alignment
+def _moved(x: Float[Tensor, "b h q k"], by: int, fill: float) -> Float[Tensor, "b h q k"]:
+    """Moves row i left by `by` i keys, right if it is negative, and fills the rest."""
+    queries, keys = x.shape[2:]
+    if not by or queries == 1:
+        return x
+    source = torch.arange(keys, device=x.device) + by * torch.arange(queries, device=x.device).unsqueeze(1)
+    found = x.gather(-1, source.clamp(0, keys - 1).expand(x.shape))
+    return found.masked_fill((source < 0) | (source >= keys), fill)
 
 
 def _widened(x: Tensor) -> Tensor:
