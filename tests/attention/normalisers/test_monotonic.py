@@ -289,9 +289,7 @@ def test_mass_only_moves_on_and_leaves_at_the_end(queries: int, keys: int, scale
 
 
 @settings(max_examples=50)
-@given(
-    queries=st.integers(1, 6), keys=st.integers(1, 8), advance=st.integers(1, 3), seed=st.integers(0, 2**20)
-)
+@given(queries=st.integers(1, 6), keys=st.integers(1, 8), advance=st.integers(1, 3), seed=st.integers(0, 2**20))
 def test_no_two_queries_stop_at_one_key(queries: int, keys: int, advance: int, seed: int) -> None:
     """Of a walk that advances, each query is the walk of one query from behind the stop before it."""
     scores = drawn(2, 2, queries, keys, shift=0.0, seed=seed)

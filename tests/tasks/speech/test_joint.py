@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from recogniser_cases import batch, language, recogniser, utterance
 
+from zoo.attention import Additive, AttendFactory, Monotonic, MonotonicChunkwise, TwoScores
 from zoo.decoding import forced
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.generation.language import BEGIN, END
 from zoo.tasks.generation.options import chosen
 from zoo.tasks.speech.batch import Utterances
 from zoo.tasks.speech.nets.ctc import JointDecoder
+
+EXPECTED = {"offset": 0.0, "noise": 0.0, "inference": "expected"}
+GUIDED = {
+    "monotonic": (AttendFactory(score=Additive, normalise=partial(Monotonic, advance=1, **EXPECTED)), 1),
+    "mocha": (
+        AttendFactory(
+            score=partial(TwoScores, monotonic=Additive, chunk=Additive),
+            normalise=partial(MonotonicChunkwise, chunk=3, **EXPECTED),
+        ),
+        3,
+    ),
+}
 
 
 def test_the_loss_is_the_weighted_mean_of_both() -> None:
@@ -32,6 +47,27 @@ def test_the_loss_is_the_weighted_mean_of_both() -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in module.parameters())
 
 
+@pytest.mark.parametrize(("attend", "chunk"), GUIDED.values(), ids=GUIDED)
+def test_attention_is_guided_by_the_best_path(attend: AttendFactory, chunk: int) -> None:
+    """The cross-entropy with the places, or the chunks, at which the branch has each token last."""
+    module, made = recogniser(attend=attend, ctc=0.3, guidance=0.5), batch()
+    assert made.targets is not None
+    logged = {}
+    module.log = lambda name, value, **_: logged.update({name: float(value)})  # type: ignore[method-assign, assignment]
+    found = module.training_step(made, 0)
+    stops = module.net.ctc.stops(module.net.encode(made.source), made.targets)  # type: ignore[operator, union-attr]
+    weights, costs = module.explain(made).dense()[:, 0], []
+    for recording, token, place in stops.nonzero().tolist():
+        around = range(max(0, place - chunk + 1), place + 1)
+        costs.append(-sum(float(weights[recording, token, each].log()) for each in around) / len(around))
+    assert len(costs) == int(made.targets.lengths.sum()) - len(made)  # each token but the ends
+    assert logged["train/guidance"] == pytest.approx(sum(costs) / len(costs), rel=1e-6)
+    apart = 0.7 * logged["train/loss"] + 0.3 * logged["train/ctc"]
+    assert float(found.detach()) == pytest.approx(apart + 0.5 * logged["train/guidance"])
+    found.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in module.parameters())
+
+
 def test_the_search_asks_both() -> None:
     module, made = recogniser(ctc=0.5, joint=0.4).eval(), batch()
     spelled = recogniser(ctc=0.5).eval()
@@ -46,9 +82,10 @@ def test_the_search_asks_both() -> None:
     assert [x[0].tokens for x in module.write(made, samples)] == [x[0].tokens for x in spelled.write(made, samples)]
 
 
-def test_a_joint_search_needs_a_branch() -> None:
-    with pytest.raises(ConfigError, match=r"model\.joint=0\.3 needs a CTC branch"):
-        recogniser(joint=0.3)
+@pytest.mark.parametrize("option", ["joint", "guidance"])
+def test_what_needs_a_branch_is_refused_without_one(option: str) -> None:
+    with pytest.raises(ConfigError, match=rf"model\.{option}=0\.3 needs a CTC branch"):
+        recogniser(**{option: 0.3})
 
 
 def test_a_transcript_that_no_path_can_spell_is_named() -> None:

@@ -137,7 +137,7 @@ class NormalisedAdditive(Additive):
         super().__init__(dim=dim, heads=heads)
         if gain is not None and not 0.0 < gain < math.inf:
             raise ValueError(f"gain must be above 0, or None, got {gain}")
-        self.gain = nn.Parameter(torch.full((heads,), dim**-0.5 if gain is None else gain))
+        self.gain = nn.Parameter(torch.full((heads,), dim**-0.5 if gain is None else float(gain)))
         self.bias = nn.Parameter(torch.zeros(heads, dim))
 
     def forward(

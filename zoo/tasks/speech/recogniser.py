@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -10,18 +11,21 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+from torch.nn import functional as F
 
-from zoo.attention.ranges import Count, Rate
+from zoo.attention import AttentionMap, GuidanceCrossEntropy, record
+from zoo.attention.ranges import Count, NotNegative, Rate
 from zoo.decoding.beam import BeamSearch
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.decoding.sampling import Sampling
 from zoo.errors import ConfigError, DataError
 from zoo.maps.source import MapOptions
 from zoo.tasks.generation.collapse import Collapse
+from zoo.tasks.generation.decoders.state import Encoded
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.options import WRITING_OPTIONS, chosen
 from zoo.tasks.generation.scheduled import ScheduledSampling
-from zoo.tasks.generation.targets import real
+from zoo.tasks.generation.targets import Targets, real
 from zoo.tasks.generation.task import DEFAULT_SEARCH, WritingTask
 from zoo.tasks.generation.writing import Longest, Writing
 from zoo.tasks.speech.answers import TIME_OPTIONS, answers, beside
@@ -54,6 +58,9 @@ class Recogniser(WritingTask):
         longest: Limit of the number of tokens of a transcript, by the number of frames of its recording.
         ctc: Share of the loss that is the loss of a CTC branch of the listener (Watanabe et al. 2017, eq. 13). With 0
             there is no branch.
+        guidance: Weight of the cross-entropy of attention with the most probable path of the CTC branch (Inaguma et al.
+            2020, CTC-synchronous training; the cross-entropy is that of `GuidanceCrossEntropy`): each token is to be
+            attended to where the branch has it last, or in the chunk that ends there. With 0 it is not guided.
         joint: Weight of the CTC branch in a search: see `JointDecoder`. With 0 the speller searches alone.
     """
 
@@ -74,10 +81,12 @@ class Recogniser(WritingTask):
         longest: Longest = DEFAULT_LONGEST,
         scheduled: ScheduledSampling | None = None,
         ctc: Rate = 0.0,
+        guidance: NotNegative = 0.0,
         joint: Rate = 0.0,
     ) -> None:
-        if joint and not ctc:
-            raise ConfigError(f"model.joint={joint} needs a CTC branch: write model.ctc=0.3 too, which trains one")
+        for name, value in {"joint": joint, "guidance": guidance}.items():
+            if value and not ctc:
+                raise ConfigError(f"model.{name}={value} needs a CTC branch: write model.ctc=0.3 too, which trains one")
         made: Any = net(features=features, tokens=tokens, **({"ctc": True} if ctc else {}))
         wer, cer = WER(), CER()
         super().__init__(
@@ -92,7 +101,9 @@ class Recogniser(WritingTask):
         )
         self.wer, self.cer = wer, cer
         self.stride: int = made.stride
-        self.ctc, self.joint = ctc, joint
+        self.ctc, self.guidance, self.joint = ctc, guidance, joint
+        if guidance and made.align is None:
+            raise ConfigError(f"model.guidance={guidance}: this model has no attention with weights to guide")
         self.collapse = None
         if made.align is not None:
             site = made.get_submodule(made.align)
@@ -106,11 +117,28 @@ class Recogniser(WritingTask):
         places = places_of(encoded)
         if (needed(targets) > places).any():
             raise DataError(_too_long(batch, needed(targets), places))
-        spelled = super().training_step(replace(batch, source=encoded), batch_idx)
+        with ExitStack() as stack:
+            site = [f"net.{self.net.align}"]
+            maps = stack.enter_context(record(self, layers=site, grad=True)) if self.guidance else {}
+            spelled = super().training_step(replace(batch, source=encoded), batch_idx)
         losses = net.ctc.loss(encoded, targets)
         loss = ranks.mean_loss(losses.sum(), int(targets.lengths.sum()))
         self.log("train/ctc", loss, on_step=True, on_epoch=False, batch_size=len(batch), sync_dist=ranks.world() > 1)
-        return (1.0 - self.ctc) * spelled + self.ctc * loss
+        both = (1.0 - self.ctc) * spelled + self.ctc * loss
+        for found in maps.values():
+            both = both + self.guidance * self._guidance(found, encoded, targets)
+        return both
+
+    def _guidance(self, found: AttentionMap, encoded: Encoded, targets: Targets) -> Tensor:
+        """Returns the cross-entropy of attention with the path of the CTC branch, a mean over tokens."""
+        stops = cast(Any, self.net).ctc.stops(encoded, targets)
+        chunk = getattr(self.get_submodule(found.site).normalise, "chunk", 1)
+        gold = torch.stack([F.pad(stops[..., before:], (0, before)) for before in range(chunk)]).any(0)
+        amount = GuidanceCrossEntropy()(found, gold, targets.is_real)
+        mean = ranks.mean_loss(amount.total, amount.count)
+        how: dict[str, Any] = {"on_step": True, "on_epoch": False, "sync_dist": ranks.world() > 1}
+        self.log("train/guidance", mean.detach(), batch_size=len(targets), **how)
+        return mean
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         super().validation_step(batch, batch_idx)

@@ -164,6 +164,32 @@ def test_the_loss_is_that_of_each_recording_alone() -> None:
     assert all(p.grad.isfinite().all() for p in made.ctc.parameters())
 
 
+def test_stops_are_the_ends_of_tokens_on_the_best_path() -> None:
+    """Against all paths; a text without tokens has no stops, and neither have ends and padding."""
+    made, source = net(), frames((10, 7, 9, 4))
+    written: list[Sequence[int]] = [[4, 4], [6, 5], [5], []]
+    encoded, targets = made.encode(source), Targets.of(written)
+    found, (log_probability, lengths) = made.ctc.stops(encoded, targets), made.ctc(encoded)
+    log_probability = log_probability.detach()
+    assert found.shape == (*targets.tokens.shape, log_probability.shape[1])
+    for number, text in enumerate(written):
+        expected = torch.zeros_like(found[number])
+        if text:
+            path = _best_path(log_probability[number, : lengths[number]], text)
+            runs = [(symbol, len(list(run))) for symbol, run in groupby(path)]
+            ends = torch.tensor([size for _, size in runs]).cumsum(0) - 1
+            at = ends[torch.tensor([symbol != PAD for symbol, _ in runs])]
+            expected[torch.arange(len(text)), at] = True
+        assert torch.equal(found[number], expected)
+
+
+def _best_path(log_probability: Tensor, text: Sequence[int]) -> tuple[int, ...]:
+    """The most probable of all paths that become a text."""
+    paths = product((PAD, *set(text)), repeat=len(log_probability))
+    fitting = [path for path in paths if [symbol for symbol, _ in groupby(path) if symbol != PAD] == list(text)]
+    return max(fitting, key=lambda path: float(log_probability[torch.arange(len(path)), list(path)].sum()))
+
+
 def test_texts_that_are_too_long_are_known_by_their_lengths() -> None:
     made, source = net(), frames((8, 8, 8, 8))
     targets = Targets.of([[4, 5, 6, 4], [4, 4, 5], [4, 4, 5, 5], [4, 5, 6, 5, 4]])

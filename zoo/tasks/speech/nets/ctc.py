@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torchaudio.functional import forced_align
 
 from zoo.attention.kernels.products import Linear
 from zoo.attention.ranges import Count
@@ -52,6 +53,21 @@ class CTC(nn.Module):
             blank=BLANK,
             reduction="none",
         )
+
+    @torch.no_grad()
+    def stops(self, encoded: Encoded, targets: Targets) -> Bool[Tensor, "b n k"]:
+        """Returns the last place of each token on the most probable path of its text; ends and padding have none."""
+        heard = self(encoded)
+        found = torch.zeros(*targets.tokens.shape, heard.log_probability.shape[1], dtype=torch.bool)
+        rows = zip(heard.log_probability.cpu(), heard.lengths.tolist(), targets.texts(), strict=True)
+        for number, (log_probability, places, text) in enumerate(rows):
+            if text:
+                tokens = torch.tensor([text], dtype=torch.int32)
+                path, _ = forced_align(log_probability[None, :places].contiguous(), tokens, blank=BLANK)
+                later = F.pad(path[0, 1:], (0, 1), value=BLANK)
+                last = ((path[0] != BLANK) & (path[0] != later)).nonzero().flatten()
+                found[number, torch.arange(len(text)), last] = True
+        return found.to(encoded.states.device)
 
 
 def places_of(encoded: Encoded) -> Int[Tensor, " b"]:
