@@ -9,14 +9,14 @@ from measured import of_runs, on_processor, read_runs, with_runs
 PLANTED = {
     "las-planted_tones": "location-aware",
     "las-planted_tones-uniform": "uniform (control)",
-    "las_monotonic": "monotonic",
-    "las_mocha": "MoChA",
+    "las_monotonic-planted_tones": "monotonic",
+    "las_mocha-planted_tones": "MoChA",
 }
 STRINGS = {
     "las_fsdd_strings": "location-aware",
     "las_fsdd_strings-additive": "additive",
-    "las_fsdd_strings-monotonic": "monotonic",
-    "las_fsdd_strings-mocha": "MoChA",
+    "las_fsdd_strings_monotonic": "monotonic",
+    "las_fsdd_strings_mocha": "MoChA",
     "las_fsdd_strings-left_out": "location-aware, one speaker left out",
 }
 LONG = {

@@ -25,7 +25,7 @@ from zoo.small_files import read_text, without_aliases
 
 _SUFFIXES = (".yaml", ".yml")
 _MOST_KEYS = 10_000
-_KEY = re.compile(r"[\w/.@-]+")
+_KEY = re.compile(r"[\w/.@*-]+")
 _Loader = without_aliases(get_yaml_loader())
 """OmegaConf's loader, so that a file reads the same here and under conf/. PyYAML's own takes 1e-3 for text."""
 
@@ -163,7 +163,7 @@ def _written(value: Any, place: str, depth: int = 0) -> str:
         return f"[{','.join(_written(each, place, depth + 1) for each in value)}]"
     if isinstance(value, dict):
         if not all(_KEY.fullmatch(str(key)) for key in value):
-            raise ConfigError(f"{place}: a key here may have letters, digits and / . _ - in it, and no others")
+            raise ConfigError(f"{place}: a key here may have letters, digits and / . _ - * in it, and no others")
         return f"{{{','.join(f'{key}:{_written(each, place, depth + 1)}' for key, each in value.items())}}}"
     if isinstance(value, str):
         return quoted(value)
