@@ -32,7 +32,8 @@ import numpy as np
 import torch
 from filing import command, file
 from measuring import CLOCKS, interleaved, parsed, peak_of, peak_of_process, ratios, timing_options
-from torch import Tensor, nn
+from steps import difference, training
+from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.attention import Additive, AttendFactory, HardReinforce, Softmax
@@ -98,7 +99,7 @@ def main() -> None:
     sizes = Sizes(8, 9, 16, 50, 8, 16, 8, 64) if options.quick else Sizes()
     if options.peak:
         side, lengths = options.peak
-        print(peak_of(_training(_losses(sizes)[side], _net(sizes), _drawn(sizes)[lengths])))
+        print(peak_of(training(_losses(sizes)[side], _net(sizes), _drawn(sizes)[lengths])))
         return
     nets = {"quick": sizes} if options.quick else {name: replace(sizes, **each) for name, each in EPOCHS.items()}
     clock = CLOCKS[options.clock]
@@ -241,42 +242,15 @@ class Tutorial:
 
 def _trained(lengths: str, sizes: Sizes, repeats: int, clock: Callable[[], float]) -> dict[str, Any]:
     batch, losses = _drawn(sizes)[lengths], _losses(sizes)
-    difference = _difference(_net(sizes), batch, losses)
-    runs = {side: _training(loss, _net(sizes), batch) for side, loss in losses.items()}
+    found = difference(_net(sizes), batch, losses, LARGEST_DIFFERENCE)
+    runs = {side: training(loss, _net(sizes), batch) for side, loss in losses.items()}
     milliseconds = interleaved(runs, repeats, clock)
     return {
-        "largest_difference": difference,
+        "largest_difference": found,
         "step_ms": milliseconds,
         "ratio": ratios(milliseconds, OURS),
         "peak_mib": {side: peak_of_process(side, lengths) for side in runs},
     }
-
-
-def _difference(net: Any, batch: Batch, losses: dict[str, Callable[[Any, Batch], Tensor]]) -> float:
-    """Returns by how much losses and gradients differ; refuses sides that do not compute the same."""
-    found = []
-    for loss in losses.values():
-        net.zero_grad()
-        value = loss(net, batch)
-        value.backward()
-        found.append([value.detach(), *(each.grad.clone() for each in net.parameters())])
-    largest = max((one - other).abs().max().item() for one, other in zip(*found, strict=True))
-    if not largest <= LARGEST_DIFFERENCE:
-        raise SystemExit(f"{', '.join(losses)} do not compute the same: losses or gradients differ by {largest:.1e}")
-    return largest
-
-
-def _training(loss: Callable[[Any, Any], Tensor], net: nn.Module, batch: Any) -> Callable[[], None]:
-    parameters = [each for each in net.parameters() if each.requires_grad]
-    optimizer = torch.optim.Adam(parameters, fused=True)
-
-    def run() -> None:
-        net.train()
-        optimizer.zero_grad()
-        loss(net, batch).backward()
-        optimizer.step()
-
-    return run
 
 
 def _texts(net: Any, source: Seen, width: int) -> list[list[int]]:

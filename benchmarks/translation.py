@@ -31,6 +31,7 @@ import torch
 from filing import command, file
 from measuring import CLOCKS, exponent, interleaved, parsed, peak_of, peak_of_process, ratios, timing_options
 from nmt_peers import EPSILON, Joey, OpenNMT, Torch, comparable
+from steps import training
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -88,7 +89,7 @@ def main() -> None:
     groups = _groups(sizes)
     if options.peak:
         group, side, length = options.peak
-        print(peak_of(_training(groups[group].makers[side](), _drawn(sizes, int(length)))))
+        print(peak_of(training(_loss, groups[group].makers[side](), _drawn(sizes, int(length)))))
         return
     clock = CLOCKS[options.clock]
     result: dict[str, Any] = {"groups": {}, "by_length": {}}
@@ -184,7 +185,7 @@ def _compared(name: str, group: Group, sizes: Sizes, repeats: int, clock: Callab
         milliseconds = interleaved(runs, max(3, repeats // 3), clock)
         found[f"{search}_per_second"] = {side: round(sizes.pairs * 1e3 / ms, 1) for side, ms in milliseconds.items()}
         found[f"{search}_ratio"] = ratios(milliseconds, OURS)
-    runs = {side: _training(net, batch) for side, net in nets.items()}
+    runs = {side: training(_loss, net, batch) for side, net in nets.items()}
     found["step_ms"] = interleaved(runs, repeats, clock)
     found["ratio"] = ratios(found["step_ms"], OURS)
     found["peak_mib"] = {side: peak_of_process(name, side, sizes.length) for side in nets}
@@ -196,7 +197,7 @@ def _by_length(name: str, group: Group, sizes: Sizes, repeats: int, clock: Calla
     net = group.makers[OURS]()
     batches = {length: _drawn(sizes, length) for length in LENGTHS}
     steps = interleaved(
-        {length: _training(net, batch) for length, batch in batches.items()}, max(3, repeats // 5), clock
+        {length: training(_loss, net, batch) for length, batch in batches.items()}, max(3, repeats // 5), clock
     )
     found = {
         "step_ms": steps,
@@ -246,18 +247,6 @@ def _texts(net: Any, source: Source, longest: int, width: int) -> list[list[int]
     search = BeamSearch(width=width, constraints=Constraints(never=(PAD, BEGIN, END)))
     begin = torch.full((len(source),), BEGIN)
     return [list(best.tokens) for [best] in search(net, source, begin, end=END, longest=longest)]
-
-
-def _training(net: nn.Module, batch: tuple[Source, Targets]) -> Callable[[], None]:
-    optimizer = torch.optim.Adam(net.parameters(), fused=True)
-
-    def run() -> None:
-        net.train()
-        optimizer.zero_grad()
-        _loss(net, batch).backward()
-        optimizer.step()
-
-    return run
 
 
 def _show(name: str, found: dict[str, Any]) -> None:

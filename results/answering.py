@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from measured import of_runs, read_runs, with_runs
+from measured import of_runs, on_processor, read_runs, with_runs
 
 PICTURES = {
     "coattention-planted_questions": "`coattention`",
@@ -35,3 +35,16 @@ def by_kind() -> Iterator[str]:
     for experiment, name in with_runs(PICTURES):
         runs = [{row["kind"]: float(row["accuracy"]) for row in run["kinds"]} for run in read_runs(experiment)]
         yield f"| {name} | {' | '.join(f'{statistics.mean(run[kind] for run in runs):.3f}' for kind in kinds)} |"
+
+
+def benchmark() -> Iterator[str]:
+    """Makes a table of a training step of BiDAF against the form with a tensor of pairs."""
+    (found,) = read_runs("benchmark-answering")
+    clock = "CPU time" if found["clock"] == "processor" else "wall clock"
+    yield f"| implementation | training step, ms of {clock} | x ours | peak memory, MiB |"
+    yield "|---" * 4 + "|"
+    for side, ms in found["step_ms"].items():
+        ratio = f"{found['ratio'][side]:.2f}" if side in found["ratio"] else ""
+        yield f"| {side} | {ms:.0f} | {ratio} | {found['peak_mib'][side]:.0f} |"
+    yield ""
+    yield f"`{found['command']}`: {found['threads']} thread{on_processor(found)}."
