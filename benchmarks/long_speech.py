@@ -3,7 +3,8 @@
     python benchmarks/long_speech.py runs/.../checkpoints/best.ckpt --digits 7 20 60 --out long.json
 
 The checkpoint's own data set is read with so many digits (`fsdd_strings`) or letters (`planted_tones`) in every
-recording: the test split, with the vocabulary and features of the checkpoint.
+recording, with the vocabulary and features of the checkpoint. `--split val` reads recordings on which a search may be
+chosen.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ def main() -> None:
     parser.add_argument("--digits", type=int, nargs="+", default=[7, 20, 60], metavar="N", help="digits or letters")
     parser.add_argument("--held-out", type=int, default=100, metavar="N", help="recordings of each length")
     parser.add_argument("--beam", type=int, metavar="N", help="width of the search; default: that of the checkpoint")
+    parser.add_argument("--split", choices=("val", "test"), default="test")
     parser.add_argument("--root", type=Path, help="folder of the published data")
     parser.add_argument("--out", type=Path, help="a JSON file of all figures")
     options = parser.parse_args()
@@ -42,9 +44,10 @@ def main() -> None:
     found = []
     for count in options.digits:
         data = _data(module.about, count, options.held_out, options.root)
-        metrics = evaluation.evaluate(evaluation_trainer(), module, data.loader("test"), "test")
+        metrics = evaluation.evaluate(evaluation_trainer(), module, data.loader(options.split), options.split)
         found.append({"digits": count, **metrics})
-        print(f"{count:4d}  " + "  ".join(f"{name} {metrics[f'test/{name}']:.4f}" for name in _SHOWN), flush=True)
+        shown = (f"{name} {metrics[f'{options.split}/{name}']:.4f}" for name in _SHOWN)
+        print(f"{count:4d}  " + "  ".join(shown), flush=True)
     if options.out is not None:
         names = module.about["config"]["names"]
         about = {"model": names, "protocol": module.protocol(), "seed": module.about["config"]["seed"]}
@@ -57,7 +60,8 @@ def _command(options: argparse.Namespace) -> str:
     """Returns the command as a user would type it, without local folders."""
     words = ["python benchmarks/long_speech.py runs/.../checkpoints/best.ckpt --digits", *map(str, options.digits)]
     words += ["--held-out", str(options.held_out)]
-    return " ".join(words if options.beam is None else [*words, "--beam", str(options.beam)])
+    words += [] if options.beam is None else ["--beam", str(options.beam)]
+    return " ".join(words if options.split == "test" else [*words, "--split", options.split])
 
 
 def _data(about: dict[str, Any], count: int, held_out: int, root: Path | None) -> Any:

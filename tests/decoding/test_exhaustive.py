@@ -16,11 +16,13 @@ from zoo.decoding import (
     AverageLength,
     BeamSearch,
     Constraints,
+    Ensemble,
     GNMTLength,
     Hypothesis,
     NoLength,
     Ranking,
     greedy,
+    mean_log_probability,
 )
 
 WORDS, STEPS = 3, 4
@@ -35,6 +37,7 @@ RANKINGS = {
 }
 every_ranking = pytest.mark.parametrize("name", RANKINGS)
 seeds = st.integers(0, 2**31)
+LONGEST: dict[str, Any] = {"end": END, "longest": STEPS}
 constraints = st.builds(
     Constraints,
     shortest=st.integers(0, STEPS),
@@ -104,6 +107,29 @@ def test_a_wide_beam_finds_the_best_of_all_texts(
     found = search(decoder, torch.arange(3), begins(3), end=END, longest=limits)
     for sentence, hypotheses in enumerate(found):
         same(hypotheses, everything(decoder, sentence, name, limits[sentence], rules)[:best])
+
+
+class Gate(Table):
+    """A text may end after a step if it has covered enough of the first place."""
+
+    def may_end(self, state: Any) -> torch.Tensor:
+        return state[2][..., 0] > 0.6
+
+
+@given(seed=seeds)
+def test_a_text_ends_where_its_decoder_lets_it_end(seed: int) -> None:
+    plain = table(3, STEPS, WORDS, seed, places=3)
+    found = BeamSearch(width=ALL, best=4)(Gate(plain.logits, plain.weights), torch.arange(3), begins(3), **LONGEST)
+    mixed = Ensemble([plain, Gate(plain.logits, plain.weights)], mean_log_probability)
+    for sentence, (hypotheses, other) in enumerate(
+        zip(found, BeamSearch(width=ALL, best=4)(mixed, torch.arange(3), begins(3), **LONGEST), strict=True)
+    ):
+        texts = everything(plain, sentence, "none", STEPS, Constraints())
+        may = [each for each in texts if probability(plain, sentence, each.target(END))[1][0] > 0.6]
+        if may:
+            same(hypotheses, may[:4])
+            same(other, may[:4])
+        assert all(each.ended for each in hypotheses) == bool(may)
 
 
 @every_ranking

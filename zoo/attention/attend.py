@@ -37,7 +37,8 @@ class Score(Protocol):
     Optional attributes: `prepare(key) -> key` computes, once a sequence, whatever depends on the keys alone, and
     `__call__` takes the result as `key`. `by_angle = True`: the score does not change when query and key are turned by
     the same angle, so that rotary positions are possible. `remembers = True`: the score depends on the state;
-    `batchable = False`: it then takes one query at a time.
+    `batchable = False`: it then takes one query at a time. `reaches_last(weights, support)`, of a score that narrows
+    what a query sees by previous weights: whether a query after these sees the last key.
     """
 
     def __call__(self, query: Tensor, key: Tensor, support: Support, state: AttentionState | None) -> Tensor: ...
@@ -208,6 +209,14 @@ class Attend(nn.Module):
             raise ValueError("these weights depend on all keys: no query can be answered before the last one is there")
         found: Tensor = self.normalise.waits(state.weights if state.alignment is None else state.alignment)
         return found.any(1)
+
+    def reaches_last(self, memory: Memory) -> Bool[Tensor, "b r"] | None:
+        """Returns True where the next query sees the last key in one of its heads; None: every query does."""
+        reaches = getattr(self.score, "reaches_last", None)
+        if reaches is None or memory.attention is None:
+            return None
+        found = reaches(memory.attention.weights, memory.support)
+        return None if found is None else found.any(1)
 
     def place(self, position: Position) -> None:
         """Sets the position of queries and keys."""

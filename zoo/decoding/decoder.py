@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol, TypeVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Source = TypeVar("Source", contravariant=True)
@@ -22,10 +22,11 @@ class Decoder(Protocol[Source, State]):
     Where the attribute `is_scored` is True, `step` returns scores of the next tokens, which are at most 0 and are added
     up as they are; otherwise it returns logits, and their log-probabilities are added up.
 
-    There are two optional methods. `whole(source, tokens (b,n)) -> logits (b,n,v)` computes all steps in one pass, as
+    There are three optional methods. `whole(source, tokens (b,n)) -> logits (b,n,v)` computes all steps in one pass, as
     in training; `forced` calls it if it exists. `covered(state) -> weights (b,w,k)` returns the total weight of each
     place of the source over all steps of a hypothesis, and at least 1 at padding; rankings with a coverage penalty need
-    it.
+    it. `may_end(state) -> mask (b,w)` returns False where a text may not end after this step, for models that see a
+    part of their source at each step; None permits all ends.
     """
 
     def start(self, source: Source) -> State:
@@ -60,3 +61,8 @@ def covered(decoder: Any, state: Any) -> Float[Tensor, "b w k"]:
     if not hasattr(decoder, "covered"):
         raise ValueError(f"a coverage penalty needs the method `covered` of {type(decoder).__name__}, which has none")
     return decoder.covered(state)  # type: ignore[no-any-return]
+
+
+def may_end(decoder: Any, state: Any) -> Bool[Tensor, "b w"] | None:
+    """Returns the mask of the hypotheses that may end after this step; None if all may."""
+    return decoder.may_end(state) if hasattr(decoder, "may_end") else None

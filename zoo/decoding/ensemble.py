@@ -9,10 +9,10 @@ from functools import reduce
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from zoo.decoding.decoder import Decoder, covered, scores_of
+from zoo.decoding.decoder import Decoder, covered, may_end, scores_of
 
 Combine = Callable[[Float[Tensor, "m b w v"]], Float[Tensor, "b w v"]]
 
@@ -83,7 +83,18 @@ class Ensemble:
     def select(self, state: tuple[Any, ...], sentences: Int[Tensor, " s"]) -> tuple[Any, ...]:
         return tuple(member.select(own, sentences) for member, own in zip(self.members, state, strict=True))
 
+    def may_end(self, state: tuple[Any, ...]) -> Bool[Tensor, "b w"] | None:
+        """Returns True where all members let a text end."""
+        masks = [may_end(member, own) for member, own in zip(self.members, state, strict=True)]
+        return reduce(_both, masks)
+
     def covered(self, state: tuple[Any, ...]) -> Float[Tensor, "b w k"]:
         """Returns the mean of the members' coverage."""
         weights = [covered(member, own) for member, own in zip(self.members, state, strict=True)]
         return torch.stack(weights).mean(0)
+
+
+def _both(one: Tensor | None, other: Tensor | None) -> Tensor | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other

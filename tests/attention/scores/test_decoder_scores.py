@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -242,6 +244,46 @@ def test_the_first_step_is_additive_attention(score: str) -> None:
     torch.testing.assert_close(actual, expected, rtol=0.0, atol=1e-12)
 
 
+@pytest.mark.parametrize(("behind", "ahead"), [(1, 2), (0, 1), (None, 1), (1, None)])
+@pytest.mark.parametrize("lengths", [None, (7, 4)])
+def test_a_window_follows_the_median(behind: int | None, ahead: int | None, lengths: tuple[int, int] | None) -> None:
+    """Chorowski et al. 2015, section 2.3: keys near the median of the previous weights; in training all keys."""
+    shape = SHAPE._replace(keys=7, queries=5)
+    tensors = inputs(shape)
+    limits = (7, 7) if lengths is None else lengths
+    real = torch.arange(7) < torch.tensor(limits).unsqueeze(1)
+    support = DenseSupport() if lengths is None else DenseSupport.from_key_mask(real)
+    torch.manual_seed(5)
+    score = LocationAware(dim=3, heads=2, filters=2, kernel_size=3, behind=behind, ahead=ahead)
+    whole = LocationAware(dim=3, heads=2, filters=2, kernel_size=3)
+    whole.load_state_dict(score.state_dict())
+    attend, plain = Attend(score, Softmax()).double(), Attend(whole, Softmax()).double()
+    torch.testing.assert_close(decode(attend, tensors, support).contexts, decode(plain, tensors, support).contexts)
+    memory = attend.eval().prepare(tensors["key"], tensors["value"], support)
+    state = attend.start(tensors["query"], tensors["key"], support)
+    for step in range(5):
+        query = tensors["query"][:, :, step : step + 1]
+        scores = plain.eval().score(query, memory.key, support, state)
+        before = state.weights
+        _, state = attend.read(query, memory, None, state)
+        reached = attend.reaches_last(replace(memory, attention=state))
+        for n, m in itertools.product(range(2), range(2)):
+            middle = median(before[n, m, 0].tolist())
+            first = 0 if behind is None else max(0, middle - behind)
+            seen = range(first, limits[n] if ahead is None else min(limits[n], middle + ahead + 1))
+            expected = torch.zeros(7, dtype=torch.float64)
+            expected[list(seen)] = scores[n, m, 0, list(seen)].softmax(0)
+            torch.testing.assert_close(state.weights[n, m, 0], expected)
+        for n in range(2):
+            now = [median(state.weights[n, m, 0].tolist()) for m in range(2)]
+            assert ahead is None or reached[n, 0] == any(each + ahead >= limits[n] - 1 for each in now)
+    assert reached is None if ahead is None else not attend.train().reaches_last(replace(memory, attention=state))
+
+
+def median(weights: list[float]) -> int:
+    return next((j for j in range(len(weights)) if sum(weights[: j + 1]) >= 0.5 * sum(weights)), 0)
+
+
 @every_score
 @settings(max_examples=20)
 @given(beams=st.lists(st.integers(0, 1), min_size=1, max_size=5))
@@ -385,6 +427,8 @@ def test_a_filter_has_a_middle(size: int) -> None:
 def test_bad_sizes() -> None:
     with pytest.raises(ValueError, match="filters must be 1 or more, got 0"):
         LocationAware(dim=2, heads=1, filters=0)
+    with pytest.raises(ValueError, match="behind must be 0 or more and ahead 1 or more, or None, got 3 and 0"):
+        LocationAware(dim=2, heads=1, behind=3, ahead=0)
     for fertility in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match="fertility must be above 0, or None"):
             CoverageAware(dim=2, heads=1, fertility=fertility)

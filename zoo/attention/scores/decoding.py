@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -20,7 +20,7 @@ from zoo.attention.factories import sized
 from zoo.attention.initialisation import glorot_
 from zoo.attention.kernels.precision import at_least_single
 from zoo.attention.kernels.tanh import tanh_
-from zoo.attention.ranges import Count, NotNegative
+from zoo.attention.ranges import Count, Natural, NotNegative
 from zoo.attention.scores.pairwise import prepared
 from zoo.attention.state import AttentionState
 from zoo.attention.supports.dense import DenseSupport
@@ -35,6 +35,11 @@ class LocationAware(nn.Module):
     q = W s and k = V h are the caller's projections. The convolution gives each key the previous weights around it, so
     that keys of equal content can be told apart. It is a cross-correlation, as in `torch.nn.Conv1d`.
 
+    With `behind` and `ahead` a query in evaluation attends to keys around the median of the previous weights alone
+    (ibid., section 2.3, windowing), so that a sequence that is longer than those in training looks no different to it.
+    Before the first query the median is the first key. A sequence in which nothing is said for more than `ahead` keys
+    cannot be passed.
+
     Cost: O(pairs filters (kernel_size + d))
 
     Args:
@@ -42,18 +47,31 @@ class LocationAware(nn.Module):
         heads: Number of heads.
         filters: Number of filters in F (10 in the paper, 32 in Tacotron 2).
         kernel_size: Size of a filter, an odd number (201 in the paper, 31 in Tacotron 2).
+        behind, ahead: Keys before and behind the median that a query sees in evaluation. Default: all.
     """
 
     supports = (DenseSupport,)
     remembers = True
     batchable = False
 
-    def __init__(self, *, dim: Count, heads: Count, filters: Count = 10, kernel_size: Count = 31) -> None:
+    def __init__(
+        self,
+        *,
+        dim: Count,
+        heads: Count,
+        filters: Count = 10,
+        kernel_size: Count = 31,
+        behind: Natural | None = None,
+        ahead: Count | None = None,
+    ) -> None:
         super().__init__()
         if filters < 1:
             raise ValueError(f"filters must be 1 or more, got {filters}")
         if kernel_size < 1 or kernel_size % 2 == 0:
             raise ValueError(f"kernel_size must be odd, so that a filter has a middle, got {kernel_size}")
+        if (behind is not None and behind < 0) or (ahead is not None and ahead < 1):
+            raise ValueError(f"behind must be 0 or more and ahead 1 or more, or None, got {behind} and {ahead}")
+        self.behind, self.ahead = behind, ahead
         self.filters = nn.Parameter(torch.empty(heads, filters, kernel_size))
         self.from_filters = nn.Parameter(torch.empty(heads, filters, dim))
         self.vector = nn.Parameter(torch.empty(heads, dim))
@@ -72,7 +90,8 @@ class LocationAware(nn.Module):
         support: DenseSupport,
         state: AttentionState | None = None,
     ) -> Float[Tensor, "b h q k"]:
-        seen = self._seen(_remembered(self, query, key, state).weights)
+        previous = _remembered(self, query, key, state).weights
+        seen = self._seen(previous)
         shape = seen.shape[:3]
         # k + [f; 1] [U; q + b]: each sum over all pairs of its own would cost as much as the product
         around = torch.cat([seen, seen.new_ones(*shape, 1, seen.shape[4])], 3)
@@ -80,7 +99,28 @@ class LocationAware(nn.Module):
         weight = torch.cat([self.from_filters[:, None].expand(*shape, -1, -1), asked], 3)
         keys = support.at_key(key).expand(*shape, -1, -1)
         hidden = torch.baddbmm(keys.flatten(0, 2), around.flatten(0, 2).mT, weight.flatten(0, 2))
-        return support.project(tanh_(hidden.view(keys.shape)), self.vector)
+        scores = support.project(tanh_(hidden.view(keys.shape)), self.vector)
+        return scores if self.training else self._windowed(scores, previous)
+
+    def reaches_last(self, previous: Float[Tensor, "b h q k"], support: DenseSupport) -> Bool[Tensor, "b h q"] | None:
+        """Returns True where a query after these weights sees the last permitted key; None: all do."""
+        if self.training or self.ahead is None:
+            return None
+        at = torch.arange(previous.shape[-1], device=previous.device)
+        mask = support.mask_of(previous)
+        last = at[-1:] if mask is None else torch.where(mask, at, 0).amax(-1)
+        return _median(previous) + self.ahead >= last
+
+    def _windowed(
+        self, scores: Float[Tensor, "b h q k"], previous: Float[Tensor, "b h q k"]
+    ) -> Float[Tensor, "b h q k"]:
+        """Sets the scores of keys outside the window to -inf."""
+        if self.behind is None and self.ahead is None:
+            return scores
+        offset = torch.arange(scores.shape[-1], device=scores.device) - _median(previous).unsqueeze(-1)
+        if self.behind is not None:
+            scores = scores.masked_fill(offset < -self.behind, -torch.inf)
+        return scores if self.ahead is None else scores.masked_fill(offset > self.ahead, -torch.inf)
 
     def _seen(self, previous: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q f k"]:
         """Convolves the previous weights with the filters."""
@@ -141,6 +181,12 @@ class CoverageAware(nn.Module):
         of_coverage = covered.unsqueeze(-1) * self.from_coverage[:, None, None]
         hidden = tanh_(support.at_query(query) + support.at_key(key) + of_coverage)
         return support.project(hidden.to(query.dtype), self.vector)
+
+
+def _median(weights: Float[Tensor, "b h q k"]) -> Int[Tensor, "b h q"]:
+    """Returns the first key up to which the weights have half of their sum."""
+    sums = weights.cumsum(-1)
+    return (sums < 0.5 * sums[..., -1:]).sum(-1)
 
 
 def _remembered(score: nn.Module, query: Tensor, key: Tensor, state: AttentionState | None) -> AttentionState:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from zoo.attention import Attend
@@ -68,6 +68,9 @@ class RecurrentWriter(GeneratingNet):
         with torch.autocast(tokens.device.type, enabled=False):
             features, state = self.decoder.step(tokens, state)
         return self.head(features), state
+
+    def may_end(self, state: RecurrentState) -> Bool[Tensor, "b w"] | None:
+        return self.decoder.attention.reaches_last(state.memory)  # type: ignore[no-any-return]
 
     def covered(self, state: RecurrentState) -> Float[Tensor, "b w k"]:
         return state.covered

@@ -116,6 +116,9 @@ class JointDecoder:
     def select(self, state: tuple[Any, ...], sentences: Int[Tensor, " s"]) -> tuple[Any, ...]:
         return self.both.select(state, sentences)
 
+    def may_end(self, state: tuple[Any, ...]) -> Bool[Tensor, "b w"] | None:
+        return self.both.may_end(state)
+
     def covered(self, state: tuple[Any, ...]) -> Float[Tensor, "b w k"]:
         """Returns what the attention of the speller has covered."""
         return covered(self.net, state[0])
