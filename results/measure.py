@@ -12,6 +12,7 @@ import csv
 import json
 import resource
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,10 +29,12 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, metavar="N", help="the first seed")
     parser.add_argument("--faithfulness", type=int, metavar="N", help="measure it too, with N examples")
     parser.add_argument("--table", metavar="NAME", help="keep the rows of the run's test_NAME.csv too")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the best weights there, as SEED.ckpt")
     parser.add_argument("overrides", nargs="+", help="arguments of train.py, after --")
     options = parser.parse_args()
     for seed in range(options.first, options.first + options.seeds):
-        found = _run([*options.overrides, f"seed={seed}"], options.faithfulness, options.table)
+        weights = None if options.keep is None else options.keep / f"{seed}.ckpt"
+        found = _run([*options.overrides, f"seed={seed}"], options.faithfulness, options.table, weights)
         path = RESULTS / options.experiment / f"{seed}.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
@@ -39,7 +42,7 @@ def main() -> None:
         print(f"{path.parent.name}/{path.name}: {first} {found[first]:.4f}, {found['seconds']} s")
 
 
-def _run(overrides: list[str], faithfulness: int | None, table: str | None) -> dict[str, object]:
+def _run(overrides: list[str], faithfulness: int | None, table: str | None, weights: Path | None) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         started, used = time.monotonic(), _cpu_seconds()
         command = [sys.executable, "train.py", *overrides, f"run_dir={folder}/run"]
@@ -50,6 +53,9 @@ def _run(overrides: list[str], faithfulness: int | None, table: str | None) -> d
             found[table] = _rows(Path(folder) / "run" / f"test_{table}.csv")
         if faithfulness is not None:
             found["faithfulness"] = _faithfulness(Path(folder), faithfulness)
+        if weights is not None:
+            weights.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(Path(folder) / "run" / "checkpoints" / "best.ckpt", weights)
     shown = shlex.join(["python", "train.py", *overrides])
     return {**found, "command": shown, **{name: round(value, 1) for name, value in spent.items()}}
 
