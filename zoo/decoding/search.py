@@ -99,7 +99,8 @@ def search(
             chosen, is_same = _narrowed(chosen, lives, total.shape[1])
             state = after if is_same else decoder.reorder(after, chosen.origin)
             total, tokens = chosen.log_probability, chosen.token
-            history = torch.cat([of_beams(history, chosen.origin), tokens.unsqueeze(2)], 2)
+            history = history if is_same else of_beams(history, chosen.origin)
+            history = torch.cat([history, tokens.unsqueeze(2)], 2)
     return [found.best_of(number) for number in range(len(begin))]
 
 
@@ -177,13 +178,13 @@ def _narrowed(chosen: Candidates, lives: Bool[Tensor, "b c"], hypotheses: int) -
     Returns:
         The candidates, and True if they extend the same hypotheses as before in the same order.
     """
-    columns = int(lives.sum(1).max())
-    order = (~lives).to(torch.uint8).argsort(stable=True, dim=1)[:, :columns]
-    lives = lives.gather(1, order)
-    log_probability, origin, token = (each.gather(1, order) for each in chosen)
-    origin = torch.where(lives, origin, 0)
-    kept = Candidates(log_probability.masked_fill(~lives, -torch.inf), origin, token)
-    return kept, columns == hypotheses and bool((origin == _numbers(origin)).all())
+    if not lives.all():
+        order = (~lives).to(torch.uint8).argsort(stable=True, dim=1)[:, : int(lives.sum(1).max())]
+        lives = lives.gather(1, order)
+        log_probability, origin, token = (each.gather(1, order) for each in chosen)
+        chosen = Candidates(log_probability.masked_fill(~lives, -torch.inf), torch.where(lives, origin, 0), token)
+    origin = chosen.origin
+    return chosen, origin.shape[1] == hypotheses and bool((origin == _numbers(origin)).all())
 
 
 def _numbers(x: Tensor) -> Int[Tensor, "b w"]:

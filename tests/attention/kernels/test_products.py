@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from zoo.attention.kernels import products
 from zoo.attention.kernels.processor import Processor
-from zoo.attention.kernels.products import Linear, linear
+from zoo.attention.kernels.products import Linear, Packed, linear, packs
 
 ZEN = Processor("", "AuthenticAMD", has_avx512=True, has_bf16=True, has_amx=False)
 LARGE, FEW, SMALL = (2, 300, 256), (4, 25, 256), (2, 10, 256)
@@ -112,3 +112,36 @@ def test_the_layer_is_torchs() -> None:
     for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
         assert torch.equal(one, other)
     torch.testing.assert_close(ours(drawn(*LARGE)), theirs(drawn(*LARGE)), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("is_strided", [True, False])
+def test_a_weight_is_laid_out_once(monkeypatch: pytest.MonkeyPatch, is_strided: bool) -> None:
+    monkeypatch.setattr(products, "PROCESSOR", ZEN)
+    wide, base = drawn(500, 700).detach(), drawn(40, 500).detach()
+    weight = wide[:, 60:] if is_strided else wide[:, 60:].contiguous()
+    packed, laid_out = Packed(weight), None
+    with torch.no_grad():
+        for rows in (40, 8, 40, 1, 3):
+            x = drawn(rows, 640)
+            assert packs(x, weight, ZEN) == (rows > 3)
+            expected = x.double() @ weight.double().T
+            torch.testing.assert_close(packed.product(x).double(), expected, rtol=1e-5, atol=1e-4)
+            found = packed.added(base[:rows], x)
+            torch.testing.assert_close(found.double(), base[:rows].double() + expected, rtol=1e-5, atol=1e-4)
+            assert packed._laid_out is not None
+            assert laid_out is None or laid_out is packed._laid_out
+            laid_out = packed._laid_out
+        torch.testing.assert_close(base, drawn(40, 500).detach(), rtol=0.0, atol=0.0)
+
+
+def test_what_is_not_laid_out() -> None:
+    x, weight = drawn(40, 640), drawn(500, 640)
+    intel = ZEN._replace(vendor="GenuineIntel")
+    assert not packs(x, weight, ZEN)  # a gradient is recorded
+    with torch.no_grad():
+        assert packs(x, weight, ZEN)
+        assert not packs(x, weight, intel)
+        assert not packs(x.double(), weight.double(), ZEN)
+        assert not packs(x.to("meta"), weight.to("meta"), ZEN)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert not packs(x, weight, ZEN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from recurrent_cases import (
 )
 
 from zoo.attention import record
+from zoo.attention.kernels import products
+from zoo.attention.kernels.processor import Processor
 from zoo.tasks.generation.source import Source
 from zoo.tasks.generation.targets import Targets
 
@@ -129,3 +132,26 @@ def test_an_encoder_may_compare_words_by_their_vectors_too() -> None:
 def test_bad_options_are_refused(decoder: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         translator(decoder, **options)
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+@pytest.mark.parametrize("decoder", DECODERS)
+def test_laid_out_weights_change_nothing(decoder: str, cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In fp32 and in sizes that are faster with them: outputs, gradients and steps are those in fp64."""
+    monkeypatch.setattr(products, "PROCESSOR", Processor("", "AuthenticAMD", True, True, False))
+    made = translator(decoder, cell=cell, dim=400, hidden=600, compared=600)
+    for parameter in made.parameters():
+        torch.nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5)
+    single = copy.deepcopy(made).float()
+    laid_out: list[int] = []
+    original = products.Packed._packed
+    monkeypatch.setattr(products.Packed, "_packed", lambda self, x: (laid_out.append(1), original(self, x))[1])
+    expected, found = (net.whole(SOURCE, TARGET.read) for net in (made, single))
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
+    for one, other in zip(gradients(single, found), gradients(made, expected), strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=1e-3, atol=1e-3)
+    assert laid_out
+    laid_out.clear()
+    with torch.no_grad():
+        torch.testing.assert_close(by_steps(single).double(), expected, rtol=1e-4, atol=1e-4)
+    assert laid_out

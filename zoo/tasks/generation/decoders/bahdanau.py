@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -105,10 +106,11 @@ class Bahdanau(nn.Module):
         """Computes steps; the hypotheses of all sentences are rows."""
         words, sizes = self.vectors(read), state.top.shape[:2]
         states = tuple(tuple(each.flatten(0, 1) for each in layer) for layer in state.layers)
-        loop, asked = self.stack.loop(words), asking(self.attention, *read.shape)
+        steps, rows = read.shape
+        loop, asked = self.stack.loop(words, state.weights), asking(self.attention, steps, rows, state.weights)
         memory, position = state.memory, state.position
         tops, contexts = [], []
-        for step in range(len(read)):
+        for step in range(steps):
             query = asked(step, states[-1][0]).view(*sizes, -1)
             context, memory = self.attention.compare(query, memory, position + step, side_by_side=True)
             context = context.flatten(0, 1)
@@ -119,4 +121,5 @@ class Bahdanau(nn.Module):
         found = self.readout(torch.cat([torch.stack(tops), torch.stack(contexts), words], -1))
         found = torch.maximum(*found.unflatten(-1, (-1, 2)).unbind(-1)) if self.is_maxout else found.tanh()
         layers = tuple(tuple(each.view(*sizes, -1) for each in layer) for layer in states)
-        return self.dropout(found), RecurrentState(layers, memory, position=position + len(read))
+        after = replace(state, layers=layers, memory=memory, position=position + steps)
+        return self.dropout(found), after

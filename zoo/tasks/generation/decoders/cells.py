@@ -63,7 +63,7 @@ def advanced(
     """Returns the next states: see `Layer.forward`."""
     if kind == "gru":
         return (_GRU.apply(of_input, of_state, states[0]),)
-    return _LSTM.apply(of_input + of_state, states[1])  # type: ignore[no-any-return]
+    return _LSTM.apply(of_input, of_state, states[1])  # type: ignore[no-any-return]
 
 
 class _GRU(torch.autograd.Function):
@@ -101,12 +101,12 @@ class _GRU(torch.autograd.Function):
 
 
 class _LSTM(torch.autograd.Function):
-    """i, f, o = σ(...), g = tanh(...), c' = f c + i g, h' = o tanh(c')."""
+    """i, f, o = σ(...), g = tanh(...) of the sums of both parts, c' = f c + i g, h' = o tanh(c')."""
 
     @staticmethod
-    def forward(ctx: Any, gates: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, of_input: Tensor, of_state: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
         width = cell.shape[-1]
-        gates = gates.clone()
+        gates = of_input + of_state
         gates[..., : 2 * width].sigmoid_()
         gates[..., 2 * width : 3 * width].tanh_()
         gates[..., 3 * width :].sigmoid_()
@@ -118,7 +118,7 @@ class _LSTM(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, of_hidden: Tensor, of_cell: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, of_hidden: Tensor, of_cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         gates, cell, bounded = ctx.saved_tensors
         enter, forget, new, out = gates.chunk(4, -1)
         of_cell = torch.addcmul(of_cell, of_hidden * out, 1.0 - bounded * bounded)
@@ -128,4 +128,4 @@ class _LSTM(torch.autograd.Function):
         torch.mul(of_cell * cell, forget * (1.0 - forget), out=by_forget)
         torch.mul(of_cell * enter, 1.0 - new * new, out=by_new)
         torch.mul(of_hidden * bounded, out * (1.0 - out), out=by_out)
-        return found, of_cell * forget
+        return found, found, of_cell * forget

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from jaxtyping import Float, Int
@@ -15,7 +16,7 @@ from zoo.attention.kernels.tanh import tanh
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.decoders.cells import Kind, advanced
 from zoo.tasks.generation.decoders.first import FirstState
-from zoo.tasks.generation.decoders.products import Products, asking
+from zoo.tasks.generation.decoders.products import Products, Weights, asking
 from zoo.tasks.generation.decoders.stack import Stack
 from zoo.tasks.generation.decoders.state import Encoded, RecurrentState
 from zoo.tasks.vectors import WordVectors
@@ -81,7 +82,7 @@ class Luong(nn.Module):
 
     def features(self, source: Encoded, read: Int[Tensor, "b n"]) -> Float[Tensor, "b n {self.width}"]:
         """Returns t of all steps."""
-        hidden, _ = self._through(read, self.first(source.summary))
+        hidden, _ = self._through(read, self.first(source.summary), Weights())
         memory = self.attention.prepare(source.states, source.support, source.keys)
         context, _ = self.attention.look(hidden, memory)
         return self._read_out(context, hidden)
@@ -91,26 +92,26 @@ class Luong(nn.Module):
     ) -> tuple[Float[Tensor, "b w {self.width}"], RecurrentState]:
         """Returns t of the next step of each hypothesis."""
         rows = tuple(tuple(each.flatten(0, 1).unsqueeze(1) for each in layer) for layer in state.layers)
-        hidden, layers = self._through(tokens.view(-1, 1), rows)
+        hidden, layers = self._through(tokens.view(-1, 1), rows, state.weights)
         hidden = hidden.view(*tokens.shape, -1)
         context, memory = self.attention.look(hidden, state.memory, state.position, side_by_side=True)
         after = tuple(tuple(each.view(hidden.shape) for each in layer) for layer in layers)
-        return self._read_out(context, hidden), RecurrentState(after, memory, position=state.position + 1)
+        return self._read_out(context, hidden), replace(state, layers=after, memory=memory, position=state.position + 1)
 
     def _through(
-        self, read: Int[Tensor, "r n"], states: tuple[tuple[Float[Tensor, "r 1 d"], ...], ...]
+        self, read: Int[Tensor, "r n"], states: tuple[tuple[Float[Tensor, "r 1 d"], ...], ...], weights: Weights
     ) -> tuple[Float[Tensor, "r n d"], tuple[tuple[Float[Tensor, "r d"], ...], ...]]:
         """Returns the states of the last layer at all steps, and those of all layers after the last step."""
         words = self.vectors(read)
         if words.device.type == "cpu" and not torch.compiler.is_compiling():
-            return self._by_steps(words, states)
+            return self._by_steps(words, states, weights)
         first = [torch.cat(part, 1).transpose(0, 1).contiguous() for part in zip(*states, strict=True)]
         hidden, last = self.layers(words, first[0] if len(first) == 1 else tuple(first))
         parts = (last,) if len(first) == 1 else last
         return hidden, tuple(zip(*parts, strict=True))
 
     def _by_steps(
-        self, x: Float[Tensor, "r n e"], states: tuple[tuple[Float[Tensor, "r 1 d"], ...], ...]
+        self, x: Float[Tensor, "r n e"], states: tuple[tuple[Float[Tensor, "r 1 d"], ...], ...], weights: Weights
     ) -> tuple[Float[Tensor, "r n d"], tuple[tuple[Float[Tensor, "r d"], ...], ...]]:
         """Computes what PyTorch's module computes, which has no kernel for all steps on CPUs."""
         x, after = x.transpose(0, 1), []
@@ -118,7 +119,7 @@ class Luong(nn.Module):
             to_input, to_state, bias, of_bias = (getattr(self.layers, f"{part}_l{number}") for part in _PARTS)
             x = self.between(x) if number else x
             now = tuple(each.squeeze(1) for each in state)
-            of_state = Products(of_bias.expand(*x.shape[:2], -1), to_state)
+            of_state = Products(of_bias.expand(*x.shape[:2], -1), to_state, weights)
             found = []
             for step, of_input in enumerate(linear(x, to_input, bias).unbind(0)):
                 now = advanced(self.kind, of_input, of_state.at(step, now[0]), now)
@@ -194,8 +195,9 @@ class InputFeeding(nn.Module):
         """Computes steps; the hypotheses of all sentences are rows."""
         sizes, (steps, rows) = state.top.shape[:2], read.shape
         states = tuple(tuple(each.flatten(0, 1) for each in layer) for layer in state.layers)
-        loop, asked = self.stack.loop(self.vectors(read)), asking(self.attention, steps, rows)
-        readout = Products(self.readout.bias.expand(steps, rows, -1), self.readout.weight)
+        loop = self.stack.loop(self.vectors(read), state.weights)
+        asked = asking(self.attention, steps, rows, state.weights)
+        readout = Products(self.readout.bias.expand(steps, rows, -1), self.readout.weight, state.weights)
         assert state.fed is not None
         memory, position, fed = state.memory, state.position, state.fed.flatten(0, 1)
         found = []
@@ -207,5 +209,5 @@ class InputFeeding(nn.Module):
             fed = readout.at(step, torch.cat([context.flatten(0, 1), top], -1)).tanh()
             found.append(fed)
         layers = tuple(tuple(each.view(*sizes, -1) for each in layer) for layer in states)
-        after = RecurrentState(layers, memory, fed.view(*sizes, -1), position + steps)
+        after = replace(state, layers=layers, memory=memory, fed=fed.view(*sizes, -1), position=position + steps)
         return self.dropout(torch.stack(found)), after

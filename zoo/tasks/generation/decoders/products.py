@@ -15,7 +15,21 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from zoo.attention import SourceAttention
-from zoo.attention.kernels.products import added, linear
+from zoo.attention.kernels.products import Packed, linear
+
+
+class Weights:
+    """The weights of a decoding, each prepared once for all its steps."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, torch.Size], Packed] = {}
+
+    def of(self, weight: Float[Tensor, "g d"]) -> Packed:
+        """Returns a weight, or a part of one, that stays as it is while this object exists."""
+        key = weight.data_ptr(), weight.shape
+        if key not in self._found:
+            self._found[key] = Packed(weight)
+        return self._found[key]
 
 
 class Products:
@@ -24,31 +38,41 @@ class Products:
     Args:
         base: What is added at each step.
         weight: W.
+        weights: The weights of the decoding that these steps are a part of.
     """
 
-    def __init__(self, base: Float[Tensor, "n b g"], weight: Float[Tensor, "g d"]) -> None:
+    def __init__(self, base: Float[Tensor, "n b g"], weight: Float[Tensor, "g d"], weights: Weights) -> None:
         self.inputs: list[Tensor] = []
-        self.weight = weight.detach()
-        self.turned: Tensor | None = None
+        self.weight = weights.of(weight)
+        self.turned: Packed | None = None
         if torch.is_grad_enabled() and weight.requires_grad:
-            self.turned = self.weight.t().contiguous()
+            self.turned = Packed(self.weight.weight.t().contiguous())
             base = _Later.apply(base, weight, self.inputs)
         self.base = base.unbind(0)
 
     def at(self, step: int, x: Float[Tensor, "b d"]) -> Float[Tensor, "b g"]:
         """Computes the product of a step; steps are computed in their order."""
         if self.turned is None:
-            return added(self.base[step], x, self.weight)
+            return self.weight.added(self.base[step], x)
         self.inputs.append(x.detach())
         return _Step.apply(self.base[step], x, self.weight, self.turned)  # type: ignore[no-any-return]
 
 
-def asking(attention: SourceAttention, steps: int, rows: int) -> Callable[[int, Tensor], Tensor]:
+def of_words(
+    words: Float[Tensor, "n b e"], weight: Float[Tensor, "g e"], bias: Float[Tensor, " g"], weights: Weights
+) -> Float[Tensor, "n b g"]:
+    """Computes W x + b of the words of all steps."""
+    if torch.is_grad_enabled():
+        return linear(words, weight, bias)
+    return weights.of(weight).product(words.flatten(0, 1)).add_(bias).view(*words.shape[:2], -1)
+
+
+def asking(attention: SourceAttention, steps: int, rows: int, weights: Weights) -> Callable[[int, Tensor], Tensor]:
     """Returns the function that makes the queries of a step of a state."""
     weight = getattr(attention.query, "weight", None)
     if weight is None:
         return lambda step, state: attention.query(state)
-    return Products(weight.new_zeros(()).expand(steps, rows, len(weight)), weight).at
+    return Products(weight.new_zeros(()).expand(steps, rows, len(weight)), weight, weights).at
 
 
 class _Later(torch.autograd.Function):
@@ -70,12 +94,11 @@ class _Step(torch.autograd.Function):
     """base + x W^T, whose weight `_Later` gives its gradient."""
 
     @staticmethod
-    def forward(ctx: Any, base: Tensor, x: Tensor, weight: Tensor, turned: Tensor) -> Tensor:
-        ctx.save_for_backward(turned)
-        return added(base, x, weight)
+    def forward(ctx: Any, base: Tensor, x: Tensor, weight: Packed, turned: Packed) -> Tensor:
+        ctx.turned = turned
+        return weight.added(base, x)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        (turned,) = ctx.saved_tensors
-        return gradient, linear(gradient, turned), None, None
+        return gradient, ctx.turned.product(gradient), None, None

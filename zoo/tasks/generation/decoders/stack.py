@@ -8,10 +8,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.attention.dropout import Dropout
-from zoo.attention.kernels.products import linear
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.decoders.cells import Kind, Layer
-from zoo.tasks.generation.decoders.products import Products
+from zoo.tasks.generation.decoders.products import Products, Weights, of_words
 
 States = tuple[tuple[Float[Tensor, "r d"], ...], ...]
 
@@ -38,23 +37,23 @@ class Stack(nn.Module):
         )
         self.dropout = Dropout(dropout)
 
-    def loop(self, words: Float[Tensor, "n r e"]) -> Loop:
+    def loop(self, words: Float[Tensor, "n r e"], weights: Weights) -> Loop:
         """Computes what the words of all steps contribute, before the first step."""
-        return Loop(self, words)
+        return Loop(self, words, weights)
 
 
 class Loop:
     """The steps of a stack."""
 
-    def __init__(self, stack: Stack, words: Float[Tensor, "n r e"]) -> None:
+    def __init__(self, stack: Stack, words: Float[Tensor, "n r e"], weights: Weights) -> None:
         self.stack = stack
         steps, rows, width = words.shape
         self.of_input, self.of_state = [], []
         for number, layer in enumerate(cast("list[Layer]", list(stack.layers))):
             weight, bias = layer.weight_ih, layer.bias_ih
-            base = linear(words, weight[:, :width], bias) if not number else bias.expand(steps, rows, -1)
-            self.of_input.append(Products(base, weight if number else weight[:, width:]))
-            self.of_state.append(Products(layer.bias_hh.expand(steps, rows, -1), layer.weight_hh))
+            base = of_words(words, weight[:, :width], bias, weights) if not number else bias.expand(steps, rows, -1)
+            self.of_input.append(Products(base, weight if number else weight[:, width:], weights))
+            self.of_state.append(Products(layer.bias_hh.expand(steps, rows, -1), layer.weight_hh, weights))
 
     def at(self, step: int, fed: Float[Tensor, "r f"], states: States) -> States:
         """Returns the states after a step."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from zoo.attention import DenseSupport, Memory
 from zoo.attention.state import of_beams
+from zoo.tasks.generation.decoders.products import Weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,12 +38,14 @@ class RecurrentState:
         memory: Prepared keys and values of the source, which the hypotheses of a sentence share, and their attention.
         fed: What the step before returned, for decoders that read it (input feeding).
         position: Number of steps so far.
+        weights: The weights of the decoder, which all steps of a decoding share.
     """
 
     layers: tuple[tuple[Float[Tensor, "b w d"], ...], ...]
     memory: Memory
     fed: Float[Tensor, "b w d"] | None = None
     position: int = 0
+    weights: Weights = field(default_factory=Weights)
 
     @property
     def top(self) -> Float[Tensor, "b w d"]:
