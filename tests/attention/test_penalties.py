@@ -352,3 +352,12 @@ def test_what_cannot_be_penalised_is_said() -> None:
         EntropyPenalty()(gate)
     with pytest.raises(ValueError, match="must be above 0, got 0"):
         Locality(width=0.0)
+
+
+def test_a_guide_that_is_unsure_counts_less() -> None:
+    found, gold = dense(A[None, None]), torch.eye(6)[None]
+    sure = torch.linspace(0.0, 1.0, 6, dtype=torch.float64)
+    expected = -(sure * A.clamp(min=torch.finfo(A.dtype).tiny).diagonal().log()).sum()
+    weighed = GuidanceCrossEntropy()(found, gold, sure=sure[None])
+    torch.testing.assert_close(weighed.total, expected)
+    assert weighed.count == GuidanceCrossEntropy()(found, gold).count == 6

@@ -114,13 +114,16 @@ class GuidanceSquared:
 class GuidanceCrossEntropy:
     """- sum_j g_tj log a_tj for a given alignment g (Mi et al. 2016): trains attention to match g.
 
-    The gold weights of each query are normalised to sum to one. Queries without gold keys are left out.
+    The gold weights of each query are normalised to sum to one. Queries without gold keys are left out. An alignment
+    that is itself uncertain may say how sure it is of each query, from 0 to 1, by which the query's loss is multiplied.
 
     Cost: O(pairs)
     """
 
-    def __call__(self, found: AttentionMap, gold: Tensor, real: Real = None) -> Amount:
-        return _guided(found, gold, real, lambda weights, given: -given * _log(weights))
+    def __call__(
+        self, found: AttentionMap, gold: Tensor, real: Real = None, sure: Float[Tensor, "b q"] | None = None
+    ) -> Amount:
+        return _guided(found, gold, real, lambda weights, given: -given * _log(weights), sure)
 
 
 @dataclass(frozen=True)
@@ -173,12 +176,19 @@ def _in_order(found: AttentionMap, real: Real, penalty: object) -> Dense:
     return pairs
 
 
-def _guided(found: AttentionMap, gold: Tensor, real: Real, cost: Callable[[Tensor, Tensor], Tensor]) -> Amount:
+def _guided(
+    found: AttentionMap,
+    gold: Tensor,
+    real: Real,
+    cost: Callable[[Tensor, Tensor], Tensor],
+    sure: Tensor | None = None,
+) -> Amount:
     parts = []
     for pairs in pairs_of(found, real):
         given = pairs.shared(gold)
         guided = pairs.real & (pairs.by_query(given) > 0)
-        parts.append(Amount((cost(pairs.weights, given) * pairs.at_query(guided)).sum(), int(guided.sum())))
+        counted = guided if sure is None else guided * sure.unsqueeze(1)
+        parts.append(Amount((cost(pairs.weights, given) * pairs.at_query(counted)).sum(), int(guided.sum())))
     return _added(parts)
 
 

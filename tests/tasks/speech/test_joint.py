@@ -49,7 +49,7 @@ def test_the_loss_is_the_weighted_mean_of_both() -> None:
 
 @pytest.mark.parametrize(("attend", "chunk"), GUIDED.values(), ids=GUIDED)
 def test_attention_is_guided_by_the_best_path(attend: AttendFactory, chunk: int) -> None:
-    """The cross-entropy with the places, or the chunks, at which the branch has each token last."""
+    """The cross-entropy with the places, or the chunks, at which each token is last, by its probability there."""
     module, made = recogniser(attend=attend, ctc=0.3, guidance=0.5), batch()
     assert made.targets is not None
     logged = {}
@@ -59,7 +59,8 @@ def test_attention_is_guided_by_the_best_path(attend: AttendFactory, chunk: int)
     weights, costs = module.explain(made).dense()[:, 0], []
     for recording, token, place in stops.nonzero().tolist():
         around = range(max(0, place - chunk + 1), place + 1)
-        costs.append(-sum(float(weights[recording, token, each].log()) for each in around) / len(around))
+        mean = sum(float(weights[recording, token, each].log()) for each in around) / len(around)
+        costs.append(-mean * float(stops[recording, token, place]))
     assert len(costs) == int(made.targets.lengths.sum()) - len(made)  # each token but the ends
     assert logged["train/guidance"] == pytest.approx(sum(costs) / len(costs), rel=1e-6)
     apart = 0.7 * logged["train/loss"] + 0.3 * logged["train/ctc"]

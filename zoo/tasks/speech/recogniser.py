@@ -60,7 +60,8 @@ class Recogniser(WritingTask):
             there is no branch.
         guidance: Weight of the cross-entropy of attention with the most probable path of the CTC branch (Inaguma et al.
             2020, CTC-synchronous training; the cross-entropy is that of `GuidanceCrossEntropy`): each token is to be
-            attended to where the branch has it last, or in the chunk that ends there. With 0 it is not guided.
+            attended to where the branch has it last, or in the chunk that ends there. A token counts by its probability
+            at that place, so that a branch that knows nothing yet does not guide. With 0 it is not guided.
         joint: Weight of the CTC branch in a search: see `JointDecoder`. With 0 the speller searches alone.
     """
 
@@ -134,7 +135,7 @@ class Recogniser(WritingTask):
         stops = cast(Any, self.net).ctc.stops(encoded, targets)
         chunk = getattr(self.get_submodule(found.site).normalise, "chunk", 1)
         gold = torch.stack([F.pad(stops[..., before:], (0, before)) for before in range(chunk)]).any(0)
-        amount = GuidanceCrossEntropy()(found, gold, targets.is_real)
+        amount = GuidanceCrossEntropy()(found, gold, targets.is_real, sure=stops.sum(2))
         mean = ranks.mean_loss(amount.total, amount.count)
         how: dict[str, Any] = {"on_step": True, "on_epoch": False, "sync_dist": ranks.world() > 1}
         self.log("train/guidance", mean.detach(), batch_size=len(targets), **how)

@@ -55,18 +55,21 @@ class CTC(nn.Module):
         )
 
     @torch.no_grad()
-    def stops(self, encoded: Encoded, targets: Targets) -> Bool[Tensor, "b n k"]:
-        """Returns the last place of each token on the most probable path of its text; ends and padding have none."""
+    def stops(self, encoded: Encoded, targets: Targets) -> Float[Tensor, "b n k"]:
+        """Returns the probability of each token at its last place on the most probable path of its text, else zero.
+
+        Ends and padding have no place.
+        """
         heard = self(encoded)
-        found = torch.zeros(*targets.tokens.shape, heard.log_probability.shape[1], dtype=torch.bool)
-        rows = zip(heard.log_probability.cpu(), heard.lengths.tolist(), targets.texts(), strict=True)
+        found = torch.zeros(*targets.tokens.shape, heard.log_probability.shape[1])
+        rows = zip(heard.log_probability.float().cpu(), heard.lengths.tolist(), targets.texts(), strict=True)
         for number, (log_probability, places, text) in enumerate(rows):
             if text:
                 tokens = torch.tensor([text], dtype=torch.int32)
-                path, _ = forced_align(log_probability[None, :places].contiguous(), tokens, blank=BLANK)
-                later = F.pad(path[0, 1:], (0, 1), value=BLANK)
-                last = ((path[0] != BLANK) & (path[0] != later)).nonzero().flatten()
-                found[number, torch.arange(len(text)), last] = True
+                (path,), (scores,) = forced_align(log_probability[None, :places].contiguous(), tokens, blank=BLANK)
+                later = F.pad(path[1:], (0, 1), value=BLANK)
+                last = ((path != BLANK) & (path != later)).nonzero().flatten()
+                found[number, torch.arange(len(text)), last] = scores[last].exp()
         return found.to(encoded.states.device)
 
 
