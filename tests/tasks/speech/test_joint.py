@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import pytest
@@ -49,7 +50,7 @@ def test_the_loss_is_the_weighted_mean_of_both() -> None:
 
 @pytest.mark.parametrize(("attend", "chunk"), GUIDED.values(), ids=GUIDED)
 def test_attention_is_guided_by_the_best_path(attend: AttendFactory, chunk: int) -> None:
-    """The cross-entropy with the places, or the chunks, at which each token is last, by its probability there."""
+    """The cross-entropy with the places or chunks at which each token is last, by its probability; ends have none."""
     module, made = recogniser(attend=attend, ctc=0.3, guidance=0.5), batch()
     assert made.targets is not None
     logged = {}
@@ -62,6 +63,9 @@ def test_attention_is_guided_by_the_best_path(attend: AttendFactory, chunk: int)
         mean = sum(float(weights[recording, token, each].log()) for each in around) / len(around)
         costs.append(-mean * float(stops[recording, token, place]))
     assert len(costs) == int(made.targets.lengths.sum()) - len(made)  # each token but the ends
+    for recording, end in enumerate((made.targets.lengths - 1).tolist()):
+        sure = float(stops[recording].sum()) / end
+        costs.append(-sure * math.log(1 - float(weights[recording, end].sum())))
     assert logged["train/guidance"] == pytest.approx(sum(costs) / len(costs), rel=1e-6)
     apart = 0.7 * logged["train/loss"] + 0.3 * logged["train/ctc"]
     assert float(found.detach()) == pytest.approx(apart + 0.5 * logged["train/guidance"])
