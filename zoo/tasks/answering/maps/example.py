@@ -141,7 +141,7 @@ class AnsweredQuestion(MappedExample):
     @property
     def _title(self) -> str:
         known = f" (given: {short(self.written.answer, 20)})" if self.written.answer else ""
-        return f"{short(self.written.question, 34)} {short(self.prediction, 24)}{known}"
+        return f"{short(self.written.question, 60)} {short(self.prediction, 24)}{known}"
 
     def _axes(self) -> dict[str, tuple[list[str], list[str]]]:
         """Returns the labels of queries and keys of each site between question and picture or passage."""
