@@ -60,7 +60,7 @@ class AskedScenes:
 
 def plant(
     *,
-    pictures: Count = 18000,
+    pictures: Count = 16000,
     held_out: Count = 500,
     least: Annotated[int, ">= 2", "<= 6"] = 2,
     most: Annotated[int, ">= 2", "<= 6"] = 4,
