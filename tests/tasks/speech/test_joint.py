@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
 import pytest
@@ -48,10 +47,11 @@ def test_the_loss_is_the_weighted_mean_of_both() -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in module.parameters())
 
 
+@pytest.mark.parametrize("confident", [True, False])
 @pytest.mark.parametrize(("attend", "chunk"), GUIDED.values(), ids=GUIDED)
-def test_attention_is_guided_by_the_best_path(attend: AttendFactory, chunk: int) -> None:
-    """The cross-entropy with the places or chunks at which each token is last, by its probability; ends have none."""
-    module, made = recogniser(attend=attend, ctc=0.3, guidance=0.5), batch()
+def test_attention_is_guided_by_the_best_path(attend: AttendFactory, chunk: int, confident: bool) -> None:
+    """The cross-entropy with the places, or the chunks, at which each token is last, by its probability there."""
+    module, made = recogniser(attend=attend, ctc=0.3, guidance=0.5, guided_by_confidence=confident), batch()
     assert made.targets is not None
     logged = {}
     module.log = lambda name, value, **_: logged.update({name: float(value)})  # type: ignore[method-assign, assignment]
@@ -61,11 +61,8 @@ def test_attention_is_guided_by_the_best_path(attend: AttendFactory, chunk: int)
     for recording, token, place in stops.nonzero().tolist():
         around = range(max(0, place - chunk + 1), place + 1)
         mean = sum(float(weights[recording, token, each].log()) for each in around) / len(around)
-        costs.append(-mean * float(stops[recording, token, place]))
+        costs.append(-mean * (float(stops[recording, token, place]) if confident else 1.0))
     assert len(costs) == int(made.targets.lengths.sum()) - len(made)  # each token but the ends
-    for recording, end in enumerate((made.targets.lengths - 1).tolist()):
-        sure = float(stops[recording].sum()) / end
-        costs.append(-sure * math.log(1 - float(weights[recording, end].sum())))
     assert logged["train/guidance"] == pytest.approx(sum(costs) / len(costs), rel=1e-6)
     apart = 0.7 * logged["train/loss"] + 0.3 * logged["train/ctc"]
     assert float(found.detach()) == pytest.approx(apart + 0.5 * logged["train/guidance"])

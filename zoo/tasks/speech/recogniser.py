@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.attention import AttentionMap, GuidanceCrossEntropy, record
-from zoo.attention.observing.pairs import pairs_of
 from zoo.attention.ranges import Count, NotNegative, Rate
 from zoo.decoding.beam import BeamSearch
 from zoo.decoding.hypothesis import Hypothesis
@@ -42,8 +41,6 @@ from zoo.training.optimisation import Optimisation
 if TYPE_CHECKING:
     from zoo.tasks.speech.data.speech_data import SpeechData
 
-_LEAST = 1e-6
-"""A smaller probability has no gradient."""
 DEFAULT_LONGEST = Longest(factor=0.25, constant=10)
 """Of frames of 10 ms: 25 tokens a second, and 10."""
 
@@ -63,9 +60,9 @@ class Recogniser(WritingTask):
             there is no branch.
         guidance: Weight of the cross-entropy of attention with the most probable path of the CTC branch (Inaguma et al.
             2020, CTC-synchronous training; the cross-entropy is that of `GuidanceCrossEntropy`): each token is to be
-            attended to where the branch has it last, or in the chunk that ends there. A token counts by its probability
-            at that place, so that a branch that knows nothing yet does not guide. The end of a text stops at no place
-            of monotonic attention. With 0 it is not guided.
+            attended to where the branch has it last, or in the chunk that ends there. With 0 it is not guided.
+        guided_by_confidence: Whether the guidance of a token is multiplied by its probability at that place, so that a
+            branch that knows nothing yet does not guide.
         joint: Weight of the CTC branch in a search: see `JointDecoder`. With 0 the speller searches alone.
     """
 
@@ -87,6 +84,7 @@ class Recogniser(WritingTask):
         scheduled: ScheduledSampling | None = None,
         ctc: Rate = 0.0,
         guidance: NotNegative = 0.0,
+        guided_by_confidence: bool = False,
         joint: Rate = 0.0,
     ) -> None:
         for name, value in {"joint": joint, "guidance": guidance}.items():
@@ -107,6 +105,7 @@ class Recogniser(WritingTask):
         self.wer, self.cer = wer, cer
         self.stride: int = made.stride
         self.ctc, self.guidance, self.joint = ctc, guidance, joint
+        self.guided_by_confidence = guided_by_confidence
         if guidance and made.align is None:
             raise ConfigError(f"model.guidance={guidance}: this model has no attention with weights to guide")
         self.collapse = None
@@ -135,20 +134,14 @@ class Recogniser(WritingTask):
         return both
 
     def _guidance(self, found: AttentionMap, encoded: Encoded, targets: Targets) -> Tensor:
-        """Returns the cross-entropy of attention with the path of the CTC branch, a mean over tokens.
-
-        The end is after the last place: of monotonic attention it is to stop nowhere, which ends a text in inference.
-        """
+        """Returns the cross-entropy of attention with the path of the CTC branch, a mean over tokens."""
         stops = cast(Any, self.net).ctc.stops(encoded, targets)
-        normalise = self.get_submodule(found.site).normalise
-        chunk = getattr(normalise, "chunk", 1)
+        chunk = getattr(self.get_submodule(found.site).normalise, "chunk", 1)
         gold = torch.stack([F.pad(stops[..., before:], (0, before)) for before in range(chunk)]).any(0)
-        amount = GuidanceCrossEntropy()(found, gold, targets.is_real, sure=stops.sum(2))
-        total, count = amount.total, amount.count
-        if hasattr(normalise, "waits"):
-            sure = stops.sum((1, 2)) / (targets.lengths - 1).clamp(min=1)
-            total, count = total + (sure * _stopping(found, targets)).sum(), count + len(targets)
-        mean = ranks.mean_loss(total, count)
+        amount = GuidanceCrossEntropy()(
+            found, gold, targets.is_real, stops.sum(2) if self.guided_by_confidence else None
+        )
+        mean = ranks.mean_loss(amount.total, amount.count)
         how: dict[str, Any] = {"on_step": True, "on_epoch": False, "sync_dist": ranks.world() > 1}
         self.log("train/guidance", mean.detach(), batch_size=len(targets), **how)
         return mean
@@ -210,13 +203,6 @@ class Recogniser(WritingTask):
     ) -> Iterator[dict[str, Any]]:
         """Writes the times of transcripts, in a column or to files."""
         return beside(rows, times=times, path=times_out) if times or times_out is not None else rows
-
-
-def _stopping(found: AttentionMap, targets: Targets) -> Float[Tensor, " b"]:
-    """Returns - log of the probability that the end of each text stops at no place."""
-    (pairs,) = pairs_of(found)
-    ends = pairs.weights.sum((1, 3)).gather(1, (targets.lengths - 1).unsqueeze(1)).squeeze(1)
-    return -(1.0 - ends).clamp(min=_LEAST).log()
 
 
 def _too_long(batch: Any, needed: Int[Tensor, " b"], places: Int[Tensor, " b"]) -> str:
