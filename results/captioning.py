@@ -16,6 +16,8 @@ PLANTED = {
 FLICKR8K = {
     "captioner_flickr8k": "soft attention",
     "captioner_flickr8k-hard": "hard attention, rewarded",
+    "captioner_flickr8k-straight_through": "hard attention, straight through",
+    "captioner_flickr8k-hard_from_soft": "hard attention, from the weights of soft attention",
     "captioner_flickr8k-uniform": "uniform (control)",
     "captioner_flickr8k-self_critical": "soft attention, then self-critical",
 }
