@@ -117,7 +117,7 @@ REMEMBER = {
 ONE_BY_ONE = {name for name in REMEMBER if name.split(",")[0] in ("location", "coverage", "fertility")} | {
     "mocha, coverage"
 }
-DECODERS = ("coverage", "location")
+DECODERS = ("coverage", "location", "location_window")
 """Files of conf/attention whose score depends on previous weights."""
 ADMITTED = MECHANISMS | {f"conf: {path.stem}": path for path in CONFIGS if path.stem not in REFUSED}
 every_mechanism = pytest.mark.parametrize("name", ADMITTED)

@@ -189,6 +189,7 @@ REFUSED = {
     "fourier": "replaces self-attention",
     "global_window": "SlidingWindow depends on the positions",
     "location": "the weights of a query depend on those of the queries before it",
+    "location_window": "the weights of a query depend on those of the queries before it",
     "mocha": "the weights of a query depend on those of the queries before it",
     "monotonic": "the weights of a query depend on those of the queries before it",
     "none": "is for recurrent decoders",
