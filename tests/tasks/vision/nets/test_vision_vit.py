@@ -275,7 +275,9 @@ def test_every_mechanism(path: Path) -> None:
         unused = path.stem == "uniform" and name.split(".")[-2] in ("query", "key")
         unused |= name == "layers.1.mixer.ahead.weight_hh_l0"  # the class token is first: nothing is handed on to it
         # nor has it, as the first query, weights of earlier queries
-        unused |= path.stem in ("coverage", "location", "location_window") and name.startswith("layers.1.mixer.attend.score.f")
+        unused |= path.stem in ("coverage", "location", "location_window") and name.startswith(
+            "layers.1.mixer.attend.score.f"
+        )
         assert unused or parameter.grad is not None, name
         assert unused or (parameter.grad.isfinite().all() and parameter.grad.any()) or "key.bias" in name, name
     net.eval()
