@@ -30,6 +30,7 @@ from typing import Any
 import torch
 from filing import command, file
 from measuring import CLOCKS, exponent, interleaved, parsed, peak_of, peak_of_process, ratios, timing_options
+from steps import training
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -75,7 +76,7 @@ def main() -> None:
     makers: dict[str, Callable[[], Any]] = {OURS: partial(_ours, sizes), PEER: lambda: Peer(_ours(sizes), sizes)}
     if options.peak:
         side, frames = options.peak
-        print(peak_of(_training(makers[side](), _drawn(sizes, int(frames)))))
+        print(peak_of(training(_loss, makers[side](), _drawn(sizes, int(frames)))))
         return
     clock = CLOCKS[options.clock]
     result = _compared({side: make() for side, make in makers.items()}, sizes, options.repeats, clock)
@@ -206,7 +207,7 @@ def _compared(nets: dict[str, Any], sizes: Sizes, repeats: int, clock: Callable[
             side: round(sizes.recordings * 1e3 / ms, 2) for side, ms in milliseconds.items()
         }
         found[f"{search}_ratio"] = ratios(milliseconds, OURS)
-    runs = {side: _training(net, batch) for side, net in nets.items()}
+    runs = {side: training(_loss, net, batch) for side, net in nets.items()}
     found["step_ms"] = interleaved(runs, repeats, clock)
     found["ratio"] = ratios(found["step_ms"], OURS)
     found["peak_mib"] = {side: peak_of_process(side, sizes.frames) for side in nets}
@@ -246,7 +247,7 @@ def _by_frames(
     """Measures training steps by the number of frames; texts stay as long as they are."""
     net = make()
     shares = {each: max(8, sizes.frames * each // 400) for each in frames}
-    runs = {each: _training(net, _drawn(sizes, count)) for each, count in shares.items()}
+    runs = {each: training(_loss, net, _drawn(sizes, count)) for each, count in shares.items()}
     found: dict[str, Any] = {
         "step_ms": interleaved(runs, max(3, repeats // 3), clock),
         "peak_mib": {each: peak_of_process(side, count) for each, count in shares.items()},
@@ -269,18 +270,6 @@ def _texts(net: Any, source: Frames, longest: int, width: int) -> list[list[int]
     search = BeamSearch(width=width, constraints=Constraints(never=(PAD, BEGIN)))
     begin = torch.full((len(source),), BEGIN)
     return [list(best.tokens) for [best] in search(net, source, begin, end=END, longest=longest)]
-
-
-def _training(net: Any, batch: Batch) -> Callable[[], None]:
-    optimizer = torch.optim.Adam(net.parameters(), fused=True)
-
-    def run() -> None:
-        net.train()
-        optimizer.zero_grad()
-        _loss(net, batch).backward()
-        optimizer.step()
-
-    return run
 
 
 def _show(found: dict[str, Any]) -> None:
