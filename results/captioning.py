@@ -9,7 +9,8 @@ from measured import of_runs, of_runs_with_protocol, on_processor, read_runs
 PLANTED = {
     "captioner-planted_scenes": "soft attention",
     "captioner-planted_scenes-hard": "hard attention, rewarded",
-    "captioner-planted_scenes-straight_through": "hard attention, straight through",
+    "captioner-planted_scenes-straight_through": "hard attention, straight through, 12 epochs",
+    "captioner-planted_scenes-straight_through_8": "hard attention, straight through, 8 epochs",
     "captioner-planted_scenes-uniform": "uniform (control)",
     "captioner_transformer-planted_scenes": "Transformer",
 }
