@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from measured import of_runs, on_processor, read_runs, with_runs
+from measured import clock_of, of_runs, on_processor, read_runs, with_runs
 
 PICTURES = {
     "coattention-planted_questions": "`coattention`",
@@ -40,7 +40,7 @@ def by_kind() -> Iterator[str]:
 def benchmark() -> Iterator[str]:
     """Makes a table of a training step of BiDAF against the form with a tensor of pairs."""
     (found,) = read_runs("benchmark-answering")
-    clock = "CPU time" if found["clock"] == "processor" else "wall clock"
+    clock = clock_of(found)
     yield f"| implementation | training step, ms of {clock} | x ours | peak memory, MiB |"
     yield "|---" * 4 + "|"
     for side, ms in found["step_ms"].items():

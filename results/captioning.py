@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from measured import of_runs, of_runs_with_protocol, on_processor, read_runs
+from measured import clock_of, of_runs, of_runs_with_protocol, on_processor, read_runs
 
 PLANTED = {
     "captioner-planted_scenes": "soft attention",
@@ -40,7 +40,7 @@ def flickr8k() -> Iterator[str]:
 def benchmark() -> Iterator[str]:
     """Makes the table of training, search and epochs against the form of tutorials and against features made again."""
     (found,) = read_runs("benchmark-captioning")
-    clock = "CPU time" if found["clock"] == "processor" else "wall clock"
+    clock = clock_of(found)
     yield f"| work | implementation | ms of {clock} | x ours | peak memory, MiB |"
     yield "|---" * 5 + "|"
     titles = {"several lengths": "captions of 8 to 20 tokens", "one": "captions of one length"}

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from measured import of_runs, on_processor, read_runs, shown_command, spread, with_runs
+from measured import clock_of, of_runs, on_processor, read_runs, shown_command, spread, with_runs
 
 PLANTED = {
     "han-planted_reviews": "HAN",
@@ -40,7 +40,7 @@ def imdb() -> Iterator[str]:
 def lengths() -> Iterator[str]:
     """Makes the table of accuracy, time and memory of two models by the length of texts."""
     (found,) = read_runs("benchmark-documents-length")
-    clock = "CPU time" if found["clock"] == "processor" else "wall clock"
+    clock = clock_of(found)
     yield "| words | batch | model | test accuracy | training step, ms a text | MiB | inference, ms a text | MiB |"
     yield "|---|---|---|---|---|---|---|---|"
     for words, each in found["lengths"].items():
@@ -133,7 +133,7 @@ def _faithfulness(runs: Sequence[Mapping[str, Any]], left_out: str, ranking: str
 def benchmark() -> Iterator[str]:
     """Makes the table of a training step of HAN against padded implementations."""
     (found,) = read_runs("benchmark-documents")
-    clock = "CPU time" if found["clock"] == "processor" else "wall clock"
+    clock = clock_of(found)
     yield f"| implementation | training step, ms of {clock} | peak memory, MiB | x ours |"
     yield "|---|---|---|---|"
     for name, milliseconds in found["step_ms"].items():

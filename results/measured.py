@@ -34,6 +34,11 @@ def shown_command(run: dict[str, Any]) -> str:
     return re.sub(r" seed=\d+", "", run["command"])
 
 
+def clock_of(run: Mapping[str, Any]) -> str:
+    """Returns what a benchmark measured."""
+    return "CPU time" if run["clock"] == "processor" else "wall clock"
+
+
 def on_processor(run: Mapping[str, Any]) -> str:
     """Returns the processor of a benchmark's figures; an empty string if the result does not name it."""
     found = run.get("processor")

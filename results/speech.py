@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from measured import of_runs, on_processor, read_runs, with_runs
+from measured import clock_of, of_runs, on_processor, read_runs, with_runs
 
 PLANTED = {
     "las-planted_tones": "location-aware",
@@ -68,7 +68,7 @@ def benchmark() -> Iterator[str]:
         yield _NOTHING
         return
     (found,) = read_runs("benchmark-speech")
-    clock = "CPU time" if found["clock"] == "processor" else "wall clock"
+    clock = clock_of(found)
     columns = [f"training step, ms of {clock}", "greedy, recordings/s", "beam 5, recordings/s", "peak memory, MiB"]
     by_frames = found.get("by_frames", {})
     if by_frames:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from measured import of_runs, of_runs_with_protocol, on_processor, read_runs, with_runs
+from measured import clock_of, of_runs, of_runs_with_protocol, on_processor, read_runs, with_runs
 
 PLANTED = {
     "nmt-planted_translation": "recurrent, additive",
@@ -61,7 +61,7 @@ def multi30k() -> Iterator[str]:
 def benchmark() -> Iterator[str]:
     """Makes the table of training, greedy search and beam search against other implementations."""
     (found,) = read_runs("benchmark-translation")
-    clock = "CPU time" if found["clock"] == "processor" else "wall clock"
+    clock = clock_of(found)
     columns = [
         f"training step, ms of {clock}",
         "x ours",

@@ -41,7 +41,7 @@ def test_the_loss_is_the_weighted_mean_of_both() -> None:
     assert float(found.detach()) == pytest.approx(0.7 * spelled + 0.3 * logged["train/ctc"])
     assert logged["train/loss"] == pytest.approx(spelled)
     assert made.targets is not None
-    losses = module.net.ctc.loss(module.net.encode(made.source), made.targets)  # type: ignore[operator, union-attr]
+    losses = module.net.ctc.loss(module.net.ctc(module.net.encode(made.source)), made.targets)  # type: ignore[operator, union-attr]
     assert logged["train/ctc"] == pytest.approx(float(losses.sum().detach()) / int(made.targets.lengths.sum()))
     found.backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in module.parameters())
@@ -56,7 +56,7 @@ def test_attention_is_guided_by_the_best_path(attend: AttendFactory, chunk: int,
     logged = {}
     module.log = lambda name, value, **_: logged.update({name: float(value)})  # type: ignore[method-assign, assignment]
     found = module.training_step(made, 0)
-    stops = module.net.ctc.stops(module.net.encode(made.source), made.targets)  # type: ignore[operator, union-attr]
+    stops = module.net.ctc.stops(module.net.ctc(module.net.encode(made.source)), made.targets)  # type: ignore[operator, union-attr]
     weights, costs = module.explain(made).dense()[:, 0], []
     for recording, token, place in stops.nonzero().tolist():
         around = range(max(0, place - chunk + 1), place + 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -21,7 +21,6 @@ from zoo.decoding.sampling import Sampling
 from zoo.errors import ConfigError, DataError
 from zoo.maps.source import MapOptions
 from zoo.tasks.generation.collapse import Collapse
-from zoo.tasks.generation.decoders.state import Encoded
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.options import WRITING_OPTIONS, chosen
 from zoo.tasks.generation.scheduled import ScheduledSampling
@@ -32,6 +31,7 @@ from zoo.tasks.speech.answers import TIME_OPTIONS, answers, beside
 from zoo.tasks.speech.figures import Figures
 from zoo.tasks.speech.maps.map_source import SpeechMaps
 from zoo.tasks.speech.nets.ctc import JointDecoder, needed, places_of
+from zoo.tasks.speech.nets.ctc_prefixes import Heard
 from zoo.tasks.speech.nets.rows import shortened
 from zoo.tasks.speech.streaming import STREAM, streamed
 from zoo.text import CER, WER
@@ -121,21 +121,24 @@ class Recogniser(WritingTask):
         places = places_of(encoded)
         if (needed(targets) > places).any():
             raise DataError(_too_long(batch, needed(targets), places))
-        with ExitStack() as stack:
-            site = [f"net.{self.net.align}"]
-            maps = stack.enter_context(record(self, layers=site, grad=True)) if self.guidance else {}
+        site = [f"net.{self.net.align}"]
+        recorded: AbstractContextManager[Any] = (
+            record(self, layers=site, grad=True) if self.guidance else nullcontext({})
+        )
+        with recorded as maps:
             spelled = super().training_step(replace(batch, source=encoded), batch_idx)
-        losses = net.ctc.loss(encoded, targets)
+        heard = net.ctc(encoded)
+        losses = net.ctc.loss(heard, targets)
         loss = ranks.mean_loss(losses.sum(), int(targets.lengths.sum()))
         self.log("train/ctc", loss, on_step=True, on_epoch=False, batch_size=len(batch), sync_dist=ranks.world() > 1)
         both = (1.0 - self.ctc) * spelled + self.ctc * loss
         for found in maps.values():
-            both = both + self.guidance * self._guidance(found, encoded, targets)
+            both = both + self.guidance * self._guidance(found, heard, targets)
         return both
 
-    def _guidance(self, found: AttentionMap, encoded: Encoded, targets: Targets) -> Tensor:
+    def _guidance(self, found: AttentionMap, heard: Heard, targets: Targets) -> Tensor:
         """Returns the cross-entropy of attention with the path of the CTC branch, a mean over tokens."""
-        stops = cast(Any, self.net).ctc.stops(encoded, targets)
+        stops = cast(Any, self.net).ctc.stops(heard, targets)
         chunk = getattr(self.get_submodule(found.site).normalise, "chunk", 1)
         gold = torch.stack([F.pad(stops[..., before:], (0, before)) for before in range(chunk)]).any(0)
         amount = GuidanceCrossEntropy()(

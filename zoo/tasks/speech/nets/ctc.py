@@ -42,9 +42,8 @@ class CTC(nn.Module):
         logits = logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
         return Heard(logits.log_softmax(-1), places_of(encoded))
 
-    def loss(self, encoded: Encoded, targets: Targets) -> Float[Tensor, " b"]:
+    def loss(self, heard: Heard, targets: Targets) -> Float[Tensor, " b"]:
         """Returns -log p(text | X) of each text without its end; infinite where `needed` exceeds the places."""
-        heard = self(encoded)
         return F.ctc_loss(
             heard.log_probability.transpose(0, 1),
             targets.tokens,
@@ -55,12 +54,11 @@ class CTC(nn.Module):
         )
 
     @torch.no_grad()
-    def stops(self, encoded: Encoded, targets: Targets) -> Float[Tensor, "b n k"]:
+    def stops(self, heard: Heard, targets: Targets) -> Float[Tensor, "b n k"]:
         """Returns the probability of each token at its last place on the most probable path of its text, else zero.
 
         Ends and padding have no place.
         """
-        heard = self(encoded)
         found = torch.zeros(*targets.tokens.shape, heard.log_probability.shape[1])
         rows = zip(heard.log_probability.float().cpu(), heard.lengths.tolist(), targets.texts(), strict=True)
         for number, (log_probability, places, text) in enumerate(rows):
@@ -70,7 +68,7 @@ class CTC(nn.Module):
                 later = F.pad(path[1:], (0, 1), value=BLANK)
                 last = ((path != BLANK) & (path != later)).nonzero().flatten()
                 found[number, torch.arange(len(text)), last] = scores[last].exp()
-        return found.to(encoded.states.device)
+        return found.to(heard.log_probability.device)
 
 
 def places_of(encoded: Encoded) -> Int[Tensor, " b"]:
