@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -127,6 +127,25 @@ def test_a_query_that_waits_is_asked_again_from_the_state_before_it() -> None:
     context, after = attention.look(query, attention.extend(before, later))
     assert not attention.waits(after).any()
     assert torch.equal(context, later)
+
+
+@pytest.mark.parametrize("inference", ["hard", "expected"])
+def test_a_text_ends_where_a_query_has_passed_all_keys(inference: Literal["hard", "expected"]) -> None:
+    attention = site(factory(ScaledDot, partial(Monotonic, offset=0.0, inference=inference)), 0)
+    queries, source = drawn(1, 3, 6, DIM), drawn(2, 3, 4, SOURCE)
+    memory = attention.tracked(attention.prepare(source))
+    _, alone = attention.look(queries[:, :1], memory)
+    assert attention.passed(alone) is None  # nothing has trained it so
+    attention.attend.ends_texts = True
+    assert attention.passed(memory) is None  # before the first query
+    expected = []
+    for number in range(queries.shape[1]):
+        _, memory = attention.look(queries[:, number : number + 1], memory, number)
+        assert memory.attention is not None
+        expected.append(1 - memory.attention.weights.sum(-1).flatten() > 0.5)
+        assert torch.equal(attention.passed(memory).flatten(), expected[-1])
+    assert torch.stack(expected).any()
+    assert not torch.stack(expected).all()
 
 
 @pytest.mark.parametrize("name", ["location", "softmax"])

@@ -26,6 +26,7 @@ from zoo.attention import (
     HeadDisagreement,
     Locality,
     LocalM,
+    Passing,
     SlidingWindow,
     Softmax,
     record,
@@ -354,10 +355,20 @@ def test_what_cannot_be_penalised_is_said() -> None:
         Locality(width=0.0)
 
 
-def test_a_guide_that_is_unsure_counts_less() -> None:
-    found, gold = dense(A[None, None]), torch.eye(6)[None]
-    sure = torch.linspace(0.0, 1.0, 6, dtype=torch.float64)
-    expected = -(sure * A.clamp(min=torch.finfo(A.dtype).tiny).diagonal().log()).sum()
-    weighed = GuidanceCrossEntropy()(found, gold, sure=sure[None])
-    torch.testing.assert_close(weighed.total, expected)
-    assert weighed.count == GuidanceCrossEntropy()(found, gold).count == 6
+@pytest.mark.parametrize("kind", MASKS)
+def test_passing_is_the_probability_of_no_stop(kind: str) -> None:
+    """- log(1 - sum_j a_tj), one query after the other; a weight of one has a finite cost and gradient."""
+    shape = Shape()
+    scores, support, allowed, _ = drawn(kind, shape)
+    weights = support.softmax(scores) * torch.rand(shape.batch, shape.heads, shape.queries, 1).double()
+    real = torch.tensor([[True, True, False, True, True], [True, False, False, False, False]])
+    found = Passing()(dense(weights, support), real)
+    total, count = 0.0, 0
+    for b, h, t in itertools.product(range(shape.batch), range(shape.heads), range(shape.queries)):
+        if real[b, t] and allowed[b, h, t].any():
+            total, count = total - math.log(1 - sum(weights[b, h, t].tolist())), count + 1
+    assert found.count == count
+    assert float(found.total.detach()) == pytest.approx(total)
+    whole = torch.eye(6).double().requires_grad_()
+    (gradient,) = torch.autograd.grad(Passing()(dense(whole[None, None])).total, whole)
+    assert gradient.isfinite().all()

@@ -132,6 +132,40 @@ def test_a_text_ends_where_its_decoder_lets_it_end(seed: int) -> None:
         assert all(each.ended for each in hypotheses) == bool(may)
 
 
+class Exhausted(Table):
+    """A text must end after a step if it has covered enough of the first place, and may not end before."""
+
+    def may_end(self, state: Any) -> torch.Tensor:
+        return state[2][..., 0] > 0.6
+
+    must_end = may_end
+
+
+@given(seed=seeds)
+def test_a_text_goes_on_where_its_decoder_has_something_left(seed: int) -> None:
+    plain = table(3, STEPS, WORDS, seed, places=3)
+    bound = Exhausted(plain.logits, plain.weights)
+    found = BeamSearch(width=ALL, best=4)(bound, torch.arange(3), begins(3), **LONGEST)
+    mixed = Ensemble([plain, bound], mean_log_probability)
+    others = BeamSearch(width=ALL, best=4)(mixed, torch.arange(3), begins(3), **LONGEST)
+    for sentence, (hypotheses, other) in enumerate(zip(found, others, strict=True)):
+
+        def is_exhausted(text: tuple[int, ...], of: int = sentence) -> bool:
+            return bool(probability(plain, of, text)[1][0] > 0.6)
+
+        every = [each for each in everything(plain, sentence, "none", STEPS, Constraints()) if each.ended]
+        texts = [(each, tuple(each.target(END))) for each in every]
+        ends = [each for each, text in texts if is_exhausted(text) and not any(map(is_exhausted, parts_of(text)))]
+        if ends:
+            same(hypotheses, ends[:4])
+            same(other, ends[:4])
+        assert all(each.ended for each in hypotheses) == bool(ends)
+
+
+def parts_of(text: tuple[int, ...]) -> list[tuple[int, ...]]:
+    return [text[:length] for length in range(1, len(text))]
+
+
 @every_ranking
 @given(seed=seeds, width=st.integers(1, 6), data=st.data())
 def test_stopping_early_changes_nothing(name: str, seed: int, width: int, data: Any) -> None:

@@ -33,6 +33,7 @@ from zoo.attention.penalties import (
     GuidanceSquared,
     HeadDisagreement,
     Locality,
+    Passing,
 )
 from zoo.attention.pooling import LatentPooling, Pooling
 from zoo.attention.positions.embeddings import Learned, Learned2D, Sinusoidal, Sinusoidal2D
@@ -144,6 +145,7 @@ __all__ = [
     "NoAttention",
     "NormalisedAdditive",
     "Normaliser",
+    "Passing",
     "Performer",
     "Pooled",
     "Pooling",

@@ -94,6 +94,8 @@ class Attend(nn.Module):
         self.restrict = restrict
         self.dropout = dropout if isinstance(dropout, DropWeights) else DropWeights(dropout)
         self.position = None
+        self.ends_texts = False
+        """Whether a text ends where a query passes all keys, and nowhere else; for a task that trains this."""
         self.tap = Tap()
 
     def forward(
@@ -218,6 +220,13 @@ class Attend(nn.Module):
         found = reaches(memory.attention.weights, memory.support)
         return None if found is None else found.any(1)
 
+    def passed(self, memory: Memory) -> Bool[Tensor, "b r"] | None:
+        """Returns True where the last query passed all keys in all of its heads, if `ends_texts`; None otherwise."""
+        if not self.ends_texts or memory.attention is None or memory.attention.alignment is None:
+            return None
+        found: Tensor = self.normalise.waits(memory.attention.alignment)
+        return found.all(1)
+
     def place(self, position: Position) -> None:
         """Sets the position of queries and keys."""
         check_position(self.score, position)
@@ -287,9 +296,9 @@ class Attend(nn.Module):
                 self._show(query, per_query_head(key, query.shape[1]), support)
             return kernel(self, query, key, value, support, self._bias(query, key, support)), None
         # w_i = normalise(s_i)
-        weights, probabilities, state = self._weighed(query, key, support, state)
+        weights, beside, state = self._weighed(query, key, support, state)
         if self.tap.is_open:
-            self.tap.emit(weights, support, probabilities=probabilities)
+            self.tap.emit(weights, support, **beside)
         # c_i = sum_j w_ij v_j
         dropped = self.dropout(weights, support, value)
         context = support.combine(dropped, value)
@@ -317,40 +326,40 @@ class Attend(nn.Module):
 
     def _weighed(
         self, query: Tensor, key: Tensor, support: Support, state: AttentionState | None
-    ) -> tuple[Tensor, Tensor | None, AttentionState | None]:
-        """Returns the weights, the probabilities that they were drawn from, and the state after these queries."""
+    ) -> tuple[Tensor, dict[str, Tensor], AttentionState | None]:
+        """Returns the weights, what a map has beside them, and the state after these queries."""
         queries = query.shape[2]
         if state is not None:
             state.check(queries)
         if state is None or self.batchable or queries == state.rows:
             return self._weighed_at_once(query, key, support, state)
         if not queries:
-            return support.zeros(query, key), None, state
+            return support.zeros(query, key), {}, state
         if not isinstance(support, DenseSupport):  # in other layouts the pairs of one query are not a row
             kind = type(support).__name__
             raise ValueError(
                 f"{type(self.score).__name__} computes one query at a time, which {kind} cannot: call it for each query"
             )
-        steps, drawn_from = [], []
+        steps = []
         for number in range(queries):
             one = slice(number, number + 1)
-            weights, probabilities, state = self._weighed_at_once(
+            weights, beside, state = self._weighed_at_once(
                 query[:, :, one], key, support.of_queries(one, queries), state
             )
-            steps.append(weights)
-            drawn_from += [] if probabilities is None else [probabilities]
-        return torch.cat(steps, 2), torch.cat(drawn_from, 2) if drawn_from else None, state
+            steps.append({"weights": weights, **beside})
+        found = {name: torch.cat([step[name] for step in steps], 2) for name in steps[0]}
+        return found.pop("weights"), found, state
 
     def _weighed_at_once(
         self, query: Tensor, key: Tensor, support: Support, state: AttentionState | None
-    ) -> tuple[Tensor, Tensor | None, AttentionState | None]:
+    ) -> tuple[Tensor, dict[str, Tensor], AttentionState | None]:
         weights, alignment = self._aligned(query, key, support, state)
-        probabilities = None
+        beside = {} if alignment is None else {"alignment": alignment}
         if hasattr(self.normalise, "draw"):
-            weights, probabilities = self.normalise.draw(weights, support), weights
+            weights, beside["probabilities"] = self.normalise.draw(weights, support), weights
         if state is not None:
             state = state.step(support.to_dense(weights, query.shape[2], key.shape[2]), alignment)
-        return weights, probabilities, state
+        return weights, beside, state
 
     def _ready(self, key: Float[Tensor, "..."], start: int) -> Float[Tensor, "..."]:
         """Returns the keys as the score takes them."""

@@ -114,16 +114,32 @@ class GuidanceSquared:
 class GuidanceCrossEntropy:
     """- sum_j g_tj log a_tj for a given alignment g (Mi et al. 2016): trains attention to match g.
 
-    The gold weights of each query are normalised to sum to one. Queries without gold keys are left out. An alignment
-    that is itself uncertain may say how sure it is of each query, from 0 to 1, by which the query's loss is multiplied.
+    The gold weights of each query are normalised to sum to one. Queries without gold keys are left out.
 
     Cost: O(pairs)
     """
 
-    def __call__(
-        self, found: AttentionMap, gold: Tensor, real: Real = None, sure: Float[Tensor, "b q"] | None = None
-    ) -> Amount:
-        return _guided(found, gold, real, lambda weights, given: -given * _log(weights), sure)
+    def __call__(self, found: AttentionMap, gold: Tensor, real: Real = None) -> Amount:
+        return _guided(found, gold, real, lambda weights, given: -given * _log(weights))
+
+
+@dataclass(frozen=True)
+class Passing:
+    """- log(1 - sum_j a_tj) of queries that are to pass all keys, where weights may add up to less than one.
+
+    Monotonic attention stops nowhere with that probability. With `GuidanceCrossEntropy` of the queries that are to stop
+    this is the log-likelihood of a given alignment.
+
+    Cost: O(pairs)
+    """
+
+    def __call__(self, found: AttentionMap, real: Real = None) -> Amount:
+        parts = []
+        for pairs in pairs_of(found, real):
+            left = 1 - pairs.by_query(pairs.weights)
+            costs = -left.clamp(min=torch.finfo(left.dtype).eps).log()
+            parts.append(Amount((costs * pairs.real).sum(), int(pairs.real.sum())))
+        return _added(parts)
 
 
 @dataclass(frozen=True)
@@ -176,19 +192,12 @@ def _in_order(found: AttentionMap, real: Real, penalty: object) -> Dense:
     return pairs
 
 
-def _guided(
-    found: AttentionMap,
-    gold: Tensor,
-    real: Real,
-    cost: Callable[[Tensor, Tensor], Tensor],
-    sure: Tensor | None = None,
-) -> Amount:
+def _guided(found: AttentionMap, gold: Tensor, real: Real, cost: Callable[[Tensor, Tensor], Tensor]) -> Amount:
     parts = []
     for pairs in pairs_of(found, real):
         given = pairs.shared(gold)
         guided = pairs.real & (pairs.by_query(given) > 0)
-        counted = guided if sure is None else guided * sure.unsqueeze(1)
-        parts.append(Amount((cost(pairs.weights, given) * pairs.at_query(counted)).sum(), int(guided.sum())))
+        parts.append(Amount((cost(pairs.weights, given) * pairs.at_query(guided)).sum(), int(guided.sum())))
     return _added(parts)
 
 

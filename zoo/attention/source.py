@@ -136,6 +136,10 @@ class SourceAttention(nn.Module):
         """Returns True where the next query sees the last key: see `Attend.reaches_last`."""
         return self.attend.reaches_last(memory) if self.width else None
 
+    def passed(self, memory: Memory) -> Bool[Tensor, "b r"] | None:
+        """Returns True where the last query passed all keys, which ends a text: see `Attend.passed`."""
+        return self.attend.passed(memory) if self.width else None
+
     def look(
         self, query: Float[Tensor, "b q d"], memory: Memory, first: int = 0, *, side_by_side: bool = False
     ) -> tuple[Float[Tensor, "b q {self.width}"], Memory]:

@@ -22,11 +22,12 @@ class Decoder(Protocol[Source, State]):
     Where the attribute `is_scored` is True, `step` returns scores of the next tokens, which are at most 0 and are added
     up as they are; otherwise it returns logits, and their log-probabilities are added up.
 
-    There are three optional methods. `whole(source, tokens (b,n)) -> logits (b,n,v)` computes all steps in one pass, as
+    There are four optional methods. `whole(source, tokens (b,n)) -> logits (b,n,v)` computes all steps in one pass, as
     in training; `forced` calls it if it exists. `covered(state) -> weights (b,w,k)` returns the total weight of each
     place of the source over all steps of a hypothesis, and at least 1 at padding; rankings with a coverage penalty need
     it. `may_end(state) -> mask (b,w)` returns False where a text may not end after this step, for models that see a
-    part of their source at each step; None permits all ends.
+    part of their source at each step, and `must_end(state) -> mask (b,w)` True where it may not go on, for models that
+    have nothing left to read; None permits everything.
     """
 
     def start(self, source: Source) -> State:
@@ -66,3 +67,23 @@ def covered(decoder: Any, state: Any) -> Float[Tensor, "b w k"]:
 def may_end(decoder: Any, state: Any) -> Bool[Tensor, "b w"] | None:
     """Returns the mask of the hypotheses that may end after this step; None if all may."""
     return decoder.may_end(state) if hasattr(decoder, "may_end") else None
+
+
+def must_end(decoder: Any, state: Any) -> Bool[Tensor, "b w"] | None:
+    """Returns the mask of the hypotheses that may not go on after this step; None if all may."""
+    return decoder.must_end(state) if hasattr(decoder, "must_end") else None
+
+
+def next_scores(decoder: Any, logits: Float[Tensor, "b w v"], state: Any, end: int) -> Float[Tensor, "b w v"]:
+    """Returns the scores of next tokens: minus infinity where a hypothesis may not end, or may not go on.
+
+    Args:
+        logits: The first result of `step`.
+        state: The second one.
+        end: Token that ends a hypothesis.
+    """
+    scores = scores_of(decoder, logits)
+    is_end = torch.arange(scores.shape[2], device=scores.device) == end
+    may, must = may_end(decoder, state), must_end(decoder, state)
+    scores = scores if may is None else scores.masked_fill(~may.unsqueeze(2) & is_end, -torch.inf)
+    return scores if must is None else scores.masked_fill(must.unsqueeze(2) & ~is_end, -torch.inf)

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from zoo.decoding.decoder import Decoder, covered, may_end, scores_of
+from zoo.decoding.decoder import Decoder, covered, may_end, must_end, scores_of
 
 Combine = Callable[[Float[Tensor, "m b w v"]], Float[Tensor, "b w v"]]
 
@@ -86,7 +86,12 @@ class Ensemble:
     def may_end(self, state: tuple[Any, ...]) -> Bool[Tensor, "b w"] | None:
         """Returns True where all members let a text end."""
         masks = [may_end(member, own) for member, own in zip(self.members, state, strict=True)]
-        return reduce(_both, masks)
+        return _reduced(torch.logical_and, masks)
+
+    def must_end(self, state: tuple[Any, ...]) -> Bool[Tensor, "b w"] | None:
+        """Returns True where a member lets a text not go on."""
+        masks = [must_end(member, own) for member, own in zip(self.members, state, strict=True)]
+        return _reduced(torch.logical_or, masks)
 
     def covered(self, state: tuple[Any, ...]) -> Float[Tensor, "b w k"]:
         """Returns the mean of the members' coverage."""
@@ -94,7 +99,9 @@ class Ensemble:
         return torch.stack(weights).mean(0)
 
 
-def _both(one: Tensor | None, other: Tensor | None) -> Tensor | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return one & other
+def _reduced(
+    function: Callable[[Tensor, Tensor], Tensor], masks: Sequence[Bool[Tensor, "b w"] | None]
+) -> Bool[Tensor, "b w"] | None:
+    """Combines the masks of those members that have one."""
+    there = [mask for mask in masks if mask is not None]
+    return reduce(function, there) if there else None

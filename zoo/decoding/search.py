@@ -11,7 +11,7 @@ from torch import Tensor
 
 from zoo.attention.state import of_beams
 from zoo.decoding.constraints import Constraints
-from zoo.decoding.decoder import Decoder, covered, may_end, scores_of
+from zoo.decoding.decoder import Decoder, covered, next_scores
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.decoding.ranking import Ranking
 
@@ -70,7 +70,7 @@ def search(
     while len(sentences):
         length += 1
         logits, after = decoder.step(tokens, state)
-        following = _ending(scores_of(decoder, logits), may_end(decoder, after), end)
+        following = next_scores(decoder, logits, after, end)
         chosen = choose(total, constraints.applied(following, history, end), sentences)
         if chosen.log_probability.isnan().any():
             raise ValueError(f"the decoder's logits have no probabilities at step {length}: they are NaN or infinite")
@@ -162,14 +162,6 @@ class Found:
         """Returns a mask of the sentences for which nothing has been found."""
         empty = [not self.hypotheses[number] for number in sentences.tolist()]
         return torch.tensor(empty, dtype=torch.bool, device=sentences.device)
-
-
-def _ending(following: Float[Tensor, "b w v"], may: Bool[Tensor, "b w"] | None, end: int) -> Float[Tensor, "b w v"]:
-    """Forbids the end where a hypothesis may not end."""
-    if may is None:
-        return following
-    is_end = torch.arange(following.shape[2], device=following.device) == end
-    return following.masked_fill(~may.unsqueeze(2) & is_end, -torch.inf)
 
 
 def _narrowed(chosen: Candidates, lives: Bool[Tensor, "b c"], hypotheses: int) -> tuple[Candidates, bool]:

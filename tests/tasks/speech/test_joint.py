@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import pytest
 import torch
 from recogniser_cases import batch, language, recogniser, utterance
 
-from zoo.attention import Additive, AttendFactory, Monotonic, MonotonicChunkwise, TwoScores
+from zoo.attention import Additive, AttendFactory, Monotonic, MonotonicChunkwise, Softmax, TwoScores, record
 from zoo.decoding import forced
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.generation.language import BEGIN, END
@@ -18,13 +19,11 @@ from zoo.tasks.speech.nets.ctc import JointDecoder
 
 EXPECTED = {"offset": 0.0, "noise": 0.0, "inference": "expected"}
 GUIDED = {
-    "monotonic": (AttendFactory(score=Additive, normalise=partial(Monotonic, advance=1, **EXPECTED)), 1),
-    "mocha": (
-        AttendFactory(
-            score=partial(TwoScores, monotonic=Additive, chunk=Additive),
-            normalise=partial(MonotonicChunkwise, chunk=3, **EXPECTED),
-        ),
-        3,
+    "softmax": AttendFactory(score=Additive, normalise=Softmax),
+    "monotonic": AttendFactory(score=Additive, normalise=partial(Monotonic, advance=1, **EXPECTED)),
+    "mocha": AttendFactory(
+        score=partial(TwoScores, monotonic=Additive, chunk=Additive),
+        normalise=partial(MonotonicChunkwise, chunk=3, **EXPECTED),
     ),
 }
 
@@ -47,23 +46,30 @@ def test_the_loss_is_the_weighted_mean_of_both() -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in module.parameters())
 
 
-@pytest.mark.parametrize("confident", [True, False])
-@pytest.mark.parametrize(("attend", "chunk"), GUIDED.values(), ids=GUIDED)
-def test_attention_is_guided_by_the_best_path(attend: AttendFactory, chunk: int, confident: bool) -> None:
-    """The cross-entropy with the places, or the chunks, at which each token is last, by its probability there."""
-    module, made = recogniser(attend=attend, ctc=0.3, guidance=0.5, guided_by_confidence=confident), batch()
+@pytest.mark.parametrize("name", GUIDED)
+def test_attention_is_guided_by_the_best_path(name: str) -> None:
+    """The cross-entropy with the places at which each token is last, times the mean probability of a token there.
+
+    Attention that moves forwards is to stop at these places, wherever MoChA's chunks are, and to pass all at the end.
+    """
+    module, made = recogniser(attend=GUIDED[name], ctc=0.3, guidance=0.5), batch()
     assert made.targets is not None
     logged = {}
     module.log = lambda name, value, **_: logged.update({name: float(value)})  # type: ignore[method-assign, assignment]
     found = module.training_step(made, 0)
     stops = module.net.ctc.stops(module.net.ctc(module.net.encode(made.source)), made.targets)  # type: ignore[operator, union-attr]
-    weights, costs = module.explain(made).dense()[:, 0], []
-    for recording, token, place in stops.nonzero().tolist():
-        around = range(max(0, place - chunk + 1), place + 1)
-        mean = sum(float(weights[recording, token, each].log()) for each in around) / len(around)
-        costs.append(-mean * (float(stops[recording, token, place]) if confident else 1.0))
-    assert len(costs) == int(made.targets.lengths.sum()) - len(made)  # each token but the ends
-    assert logged["train/guidance"] == pytest.approx(sum(costs) / len(costs), rel=1e-6)
+    with record(module.net, layers=["decoder.attention.attend"]) as maps:
+        module(made)
+    steps = [step.weights if name == "softmax" else step.alignment for step in maps["decoder.attention.attend"].steps()]
+    alignment = torch.cat(steps, 2)[:, 0].tolist()  # type: ignore[arg-type]
+    costs = [-math.log(alignment[recording][token][place]) for recording, token, place in stops.nonzero().tolist()]
+    lengths = made.targets.lengths.tolist()
+    assert len(costs) == sum(lengths) - len(made)  # each token but the ends
+    expected = sum(costs) / len(costs)
+    if name != "softmax":  # ends count as much as all other tokens
+        ends = [-math.log(1 - sum(rows[length - 1])) for rows, length in zip(alignment, lengths, strict=True)]
+        expected += sum(ends) / len(ends)
+    assert logged["train/guidance"] == pytest.approx(expected * float(stops.sum()) / len(costs), rel=1e-6)
     apart = 0.7 * logged["train/loss"] + 0.3 * logged["train/ctc"]
     assert float(found.detach()) == pytest.approx(apart + 0.5 * logged["train/guidance"])
     found.backward()
@@ -82,6 +88,26 @@ def test_the_search_asks_both() -> None:
     assert module.protocol().endswith(", CTC 0.4")
     samples = chosen(module.writing, sample=True, seed=1)
     assert [x[0].tokens for x in module.write(made, samples)] == [x[0].tokens for x in spelled.write(made, samples)]
+
+
+def test_texts_end_where_guided_attention_passes_all_places() -> None:
+    """And only there, in every search; without guidance the end is a token like others."""
+    hard = AttendFactory(score=Additive, normalise=partial(Monotonic, advance=1, offset=0.5))
+    guided, made = recogniser(attend=hard, ctc=0.3, guidance=0.5).eval(), batch()
+    free = recogniser(attend=hard, ctc=0.3).eval()
+    free.load_state_dict(guided.state_dict())
+    for joint in (0.0, 0.3):
+        guided.joint = free.joint = joint
+        for width in (1, 3):
+            writing = chosen(guided.writing, beam=width)
+            best = [each[0] for each in guided.write(made, writing)]
+            weights = guided.forced(made, best).weights
+            assert weights is not None
+            for text, steps in zip(best, weights, strict=True):
+                stopped = [bool(step.sum() > 0) for step in steps[: len(text.target(END))]]
+                assert text.ended
+                assert stopped == [True] * len(text.tokens) + [False]
+            assert [each[0].tokens for each in free.write(made, writing)] != [each.tokens for each in best]
 
 
 @pytest.mark.parametrize("option", ["joint", "guidance"])

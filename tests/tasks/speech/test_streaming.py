@@ -58,16 +58,22 @@ def recording(seed: int, length: int) -> np.ndarray:
 @pytest.mark.parametrize("attend", [MONOTONIC, MOCHA], ids=["monotonic", "mocha"])
 @pytest.mark.parametrize("listener", LISTENERS)
 @settings(max_examples=10, deadline=None)
-@given(seed=st.integers(0, 1000), length=st.integers(1, 60), cuts=st.lists(st.integers(0, 60), max_size=8))
+@given(
+    seed=st.integers(0, 1000),
+    length=st.integers(1, 60),
+    cuts=st.lists(st.integers(0, 60), max_size=8),
+    ends=st.booleans(),
+)
 def test_text_of_parts_is_text_of_the_whole(
-    attend: Any, listener: str, seed: int, length: int, cuts: list[int]
+    attend: Any, listener: str, seed: int, length: int, cuts: list[int], ends: bool
 ) -> None:
     made, x = net(attend, listener, seed=seed % 7), recording(seed, length)
+    made.decoder.attention.attend.ends_texts = ends
     source = Frames(torch.from_numpy(x).unsqueeze(0), torch.tensor([length]))
     [[expected]] = WRITING(made, source, ["x"])
     streaming, tokens = Streaming(made, WRITING), []
-    ends = [*sorted(min(cut, length) for cut in cuts), length]
-    for start, end in zip([0, *ends], ends, strict=False):
+    stops = [*sorted(min(cut, length) for cut in cuts), length]
+    for start, end in zip([0, *stops], stops, strict=False):
         tokens += streaming.hear(x[start:end], last=False)
     tokens += streaming.hear(x[length:], last=True)
     assert tuple(token.number for token in tokens) == expected.tokens

@@ -112,8 +112,8 @@ class Monotonic(nn.Module):
         return self.inference == "hard"
 
     def waits(self, alignment: Float[Tensor, "b h q k"]) -> Bool[Tensor, "b h q"]:
-        """Returns True where a query has passed all keys without a stop."""
-        return ~(alignment > 0).any(-1)
+        """Returns True where a query has passed all keys without a stop, or has more probably passed than stopped."""
+        return alignment.sum(-1) < 0.5
 
     def _standing(self, state: AttentionState) -> Float[Tensor, "b h r k"]:
         """Returns where the next query starts."""

@@ -32,6 +32,8 @@ class AttentionMap:
         view: View that the weights were reduced by.
         keys: For `TopK`, the key of each weight; -1 at padding.
         probabilities: Probabilities that the weights were drawn from (hard attention).
+        alignment: Probability that each query stops at each key, of a normaliser that returns `Aligned`. The weights of
+            MoChA are these, spread over chunks.
         implied: True if the mechanism has no weights and these are the weights that it implies.
     """
 
@@ -44,6 +46,7 @@ class AttentionMap:
     view: View | None = None
     keys: Tensor | None = None
     probabilities: Tensor | None = None
+    alignment: Tensor | None = None
     implied: bool = False
 
     @property
@@ -96,7 +99,8 @@ class AttentionMap:
         axis = self._head_axis
         if self.keys is not None:
             raise ValueError(f"{self.site} has the top keys of each head, which are not the same for all")
-        return replace(self, weights=self.weights.mean(axis, keepdim=True), heads=(MEAN,), probabilities=None)
+        weights = self.weights.mean(axis, keepdim=True)
+        return replace(self, weights=weights, heads=(MEAN,), probabilities=None, alignment=None)
 
     def head(self, number: int) -> AttentionMap:
         axis = self._head_axis
@@ -115,10 +119,10 @@ class AttentionMap:
         return self._changed(cut, axes=self.axes[1:], support=support, lengths={})
 
     def _changed(self, change: Callable[[Tensor], Tensor], **others: Any) -> AttentionMap:
-        """Returns a copy with the same change made to the weights, keys and probabilities."""
-        keys = None if self.keys is None else change(self.keys)
-        probabilities = None if self.probabilities is None else change(self.probabilities)
-        return replace(self, weights=change(self.weights), keys=keys, probabilities=probabilities, **others)
+        """Returns a copy with the same change made to the weights and to what stands beside them."""
+        beside = {name: getattr(self, name) for name in ("keys", "probabilities", "alignment")}
+        changed: dict[str, Any] = {name: change(x) for name, x in beside.items() if x is not None}
+        return replace(self, weights=change(self.weights), **changed, **others)
 
     @property
     def _head_axis(self) -> int:

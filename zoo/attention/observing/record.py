@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -43,8 +44,8 @@ class Tap(nn.Module):
         support: Support | None,
         axes: tuple[str, ...] | None = None,
         *,
-        probabilities: Float[Tensor, "..."] | None = None,
         implied: bool = False,
+        **beside: Tensor,
     ) -> None:
         """Passes weights to the open recorders.
 
@@ -52,9 +53,9 @@ class Tap(nn.Module):
             weights: Weights before dropout.
             support: Support whose pairs the weights belong to; None if they do not belong to pairs, as in a gate.
             axes: Names of the axes. Default: the axes of the support.
-            probabilities: Probabilities that the weights were drawn from (hard attention).
             implied: True if the mechanism has no weights and these are implied; only recorders with `implied=True` get
                 them.
+            beside: `probabilities` and `alignment` of an `AttentionMap`, laid out like the weights.
         """
         if axes is None:
             if support is None:
@@ -65,7 +66,7 @@ class Tap(nn.Module):
                 continue
             sink.implied = implied
             if sink.recording.view is None:
-                sink.take(weights, support, axes, probabilities=probabilities)
+                sink.take(weights, support, axes, beside)
             else:
                 sink.take_rows(lambda rows, _: weights[:, :, rows], tuple(weights.shape), support)
 
@@ -140,11 +141,10 @@ class _Call:
     """The weights of a site in one call."""
 
     weights: Tensor
-    keys: Tensor | None
     axes: tuple[str, ...]
     support: Support | None
     heads: tuple[int, ...]
-    probabilities: Tensor | None = None
+    beside: Mapping[str, Any]
 
 
 @dataclass(eq=False)
@@ -162,11 +162,11 @@ class _Sink:
         weights: Tensor,
         support: Support | None,
         axes: tuple[str, ...],
-        keys: Tensor | None = None,
-        probabilities: Tensor | None = None,
+        beside: Mapping[str, Tensor],
     ) -> None:
         chosen: tuple[int, ...] = ()
-        size = sum(x.numel() * x.element_size() for x in (weights, keys, probabilities) if x is not None)
+        found = {"weights": weights, **beside}
+        size = sum(x.numel() * x.element_size() for x in found.values())
         if "head" in axes:
             axis = axes.index("head")
             count = weights.shape[axis]
@@ -175,14 +175,11 @@ class _Sink:
         if not self.recording.affords(self.site, size):
             return
         if not self.recording.grad:
-            weights = weights.detach()
-            probabilities = None if probabilities is None else probabilities.detach()
+            found = {name: x.detach() for name, x in found.items()}
         if chosen and self.heads is not None:
             index = torch.tensor(chosen, device=weights.device)
-            weights = weights.index_select(axis, index)
-            keys = None if keys is None else keys.index_select(axis, index)
-            probabilities = None if probabilities is None else probabilities.index_select(axis, index)
-        self.calls.append(_Call(weights, keys, axes, support, chosen, probabilities))
+            found = {name: x.index_select(axis, index) for name, x in found.items()}
+        self.calls.append(_Call(found.pop("weights"), axes, support, chosen, found))
 
     def take_rows(self, weigh: RowWeigher, shape: tuple[int, ...], support: Support | None) -> None:
         view = self.recording.view
@@ -196,7 +193,7 @@ class _Sink:
             )
         batch, heads, queries, keys = shape
         seen, support = see(view, weigh, (batch, heads, queries, keys), support)
-        self.take(seen.weights, support, view.axes, seen.keys)
+        self.take(seen.weights, support, view.axes, {} if seen.keys is None else {"keys": seen.keys})
 
     def _chosen(self, count: int) -> tuple[int, ...]:
         chosen = tuple(range(count)) if self.heads is None else tuple(self.heads)
@@ -211,12 +208,9 @@ class _Sink:
         first, view = self.calls[0], self.recording.view
         if len(self.calls) == 1:
             found = (first.weights, first.axes, first.support, first.heads)
-            return AttentionMap(
-                self.site, *found, view=view, keys=first.keys, probabilities=first.probabilities, implied=self.implied
-            )
+            return AttentionMap(self.site, *found, view=view, implied=self.implied, **first.beside)
         steps = [call.weights for call in self.calls]
-        keys = [call.keys for call in self.calls if call.keys is not None]
-        probabilities = [call.probabilities for call in self.calls if call.probabilities is not None]
+        beside = {name: [call.beside[name] for call in self.calls] for name in first.beside}
         supports = [call.support for call in self.calls if call.support is not None]
         return AttentionMap(
             self.site,
@@ -226,9 +220,8 @@ class _Sink:
             first.heads,
             lengths=dict(zip(first.axes, zip(*(step.shape for step in steps), strict=True), strict=True)),
             view=view,
-            keys=_stack(keys, -1) if keys else None,
-            probabilities=_stack(probabilities) if probabilities else None,
             implied=self.implied,
+            **{name: _stack(each, filled=-1 if name == "keys" else 0) for name, each in beside.items()},
         )
 
 

@@ -14,8 +14,8 @@ class GeneratingNet(nn.Module):
     """Writes a text step by step; a `Decoder` of `zoo.decoding` as well.
 
     Training computes `features` of all steps at once, and the output layer `head` once for all steps that are not
-    padding. `start`, `step`, `reorder` and `select` are those of `zoo.decoding.Decoder`; `covered` and
-    `may_end` too, if the model attends to its source.
+    padding. `start`, `step`, `reorder` and `select` are those of `zoo.decoding.Decoder`; `covered`,
+    `may_end` and `must_end` too, if the model attends to its source.
     """
 
     encoder: nn.Module

@@ -70,7 +70,11 @@ class RecurrentWriter(GeneratingNet):
         return self.head(features), state
 
     def may_end(self, state: RecurrentState) -> Bool[Tensor, "b w"] | None:
-        return self.decoder.attention.reaches_last(state.memory)  # type: ignore[no-any-return]
+        passed = self.must_end(state)
+        return self.decoder.attention.reaches_last(state.memory) if passed is None else passed
+
+    def must_end(self, state: RecurrentState) -> Bool[Tensor, "b w"] | None:
+        return self.decoder.attention.passed(state.memory)  # type: ignore[no-any-return]
 
     def covered(self, state: RecurrentState) -> Float[Tensor, "b w k"]:
         return state.covered

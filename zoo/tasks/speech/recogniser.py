@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
-from torch.nn import functional as F
 
-from zoo.attention import AttentionMap, GuidanceCrossEntropy, record
+from zoo.attention import AttentionMap, GuidanceCrossEntropy, Passing, record
 from zoo.attention.ranges import Count, NotNegative, Rate
 from zoo.decoding.beam import BeamSearch
 from zoo.decoding.hypothesis import Hypothesis
@@ -21,6 +20,7 @@ from zoo.decoding.sampling import Sampling
 from zoo.errors import ConfigError, DataError
 from zoo.maps.source import MapOptions
 from zoo.tasks.generation.collapse import Collapse
+from zoo.tasks.generation.language import END
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.options import WRITING_OPTIONS, chosen
 from zoo.tasks.generation.scheduled import ScheduledSampling
@@ -60,9 +60,9 @@ class Recogniser(WritingTask):
             there is no branch.
         guidance: Weight of the cross-entropy of attention with the most probable path of the CTC branch (Inaguma et al.
             2020, CTC-synchronous training; the cross-entropy is that of `GuidanceCrossEntropy`): each token is to be
-            attended to where the branch has it last, or in the chunk that ends there. With 0 it is not guided.
-        guided_by_confidence: Whether the guidance of a token is multiplied by its probability at that place, so that a
-            branch that knows nothing yet does not guide.
+            attended to where the branch has it last; attention that moves forwards is to stop there, and to pass all
+            places at the end of a text. A text then ends where it passes all places, and nowhere else. It is multiplied
+            by the mean probability of a token on that path. With 0 attention is not guided.
         joint: Weight of the CTC branch in a search: see `JointDecoder`. With 0 the speller searches alone.
     """
 
@@ -84,7 +84,6 @@ class Recogniser(WritingTask):
         scheduled: ScheduledSampling | None = None,
         ctc: Rate = 0.0,
         guidance: NotNegative = 0.0,
-        guided_by_confidence: bool = False,
         joint: Rate = 0.0,
     ) -> None:
         for name, value in {"joint": joint, "guidance": guidance}.items():
@@ -105,13 +104,14 @@ class Recogniser(WritingTask):
         self.wer, self.cer = wer, cer
         self.stride: int = made.stride
         self.ctc, self.guidance, self.joint = ctc, guidance, joint
-        self.guided_by_confidence = guided_by_confidence
         if guidance and made.align is None:
             raise ConfigError(f"model.guidance={guidance}: this model has no attention with weights to guide")
         self.collapse = None
         if made.align is not None:
             site = made.get_submodule(made.align)
             self.collapse = Collapse(f"net.{made.align}", compares=getattr(site, "compares", True))
+            # guidance trains queries of ends to pass all places
+            site.ends_texts = bool(guidance) and hasattr(site.normalise, "waits")
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         if not self.ctc:
@@ -137,14 +137,20 @@ class Recogniser(WritingTask):
         return both
 
     def _guidance(self, found: AttentionMap, heard: Heard, targets: Targets) -> Tensor:
-        """Returns the cross-entropy of attention with the path of the CTC branch, a mean over tokens."""
+        """Returns the cross-entropy of attention with the path of the CTC branch: the mean over tokens.
+
+        Of attention that moves forwards, the mean over ends is added, which would be lost among those of the tokens. A
+        branch that knows nothing yet does not guide: all is multiplied by the mean probability of a token on the path.
+        """
         stops = cast(Any, self.net).ctc.stops(heard, targets)
-        chunk = getattr(self.get_submodule(found.site).normalise, "chunk", 1)
-        gold = torch.stack([F.pad(stops[..., before:], (0, before)) for before in range(chunk)]).any(0)
-        amount = GuidanceCrossEntropy()(
-            found, gold, targets.is_real, stops.sum(2) if self.guided_by_confidence else None
-        )
-        mean = ranks.mean_loss(amount.total, amount.count)
+        if found.alignment is not None:  # where attention that moves forwards stops
+            found = replace(found, weights=found.alignment, alignment=None)
+        of_tokens = GuidanceCrossEntropy()(found, stops > 0, targets.is_real)
+        mean = ranks.mean_loss(of_tokens.total, of_tokens.count)
+        if self.get_submodule(found.site).ends_texts:
+            of_ends = Passing()(found, targets.tokens == END)
+            mean = mean + ranks.mean_loss(of_ends.total, of_ends.count)
+        mean = mean * ranks.mean_loss(stops.sum(), of_tokens.count)
         how: dict[str, Any] = {"on_step": True, "on_epoch": False, "sync_dist": ranks.world() > 1}
         self.log("train/guidance", mean.detach(), batch_size=len(targets), **how)
         return mean

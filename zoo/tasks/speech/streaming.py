@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float32
 
 from zoo.attention import DenseSupport
-from zoo.decoding.decoder import scores_of
+from zoo.decoding.decoder import next_scores
 from zoo.errors import CheckpointError, ConfigError, DataError
 from zoo.forms import MalformedError, expect
 from zoo.tasks.command_options import CommandOption
@@ -103,7 +103,8 @@ class Streaming:
         if not last and bool(self.net.decoder.attention.waits(after.memory)):
             return None
         history = torch.tensor([[self.written]], dtype=torch.long, device=read.device)
-        score, number = self.constraints.applied(scores_of(self.net, logits), history, END)[0, 0].topk(1)
+        scores = next_scores(self.net, logits, after, END)
+        score, number = self.constraints.applied(scores, history, END)[0, 0].topk(1)
         self.has_ended = int(number) == END or bool(score == -torch.inf)
         if self.has_ended:
             return None

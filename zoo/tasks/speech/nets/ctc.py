@@ -120,6 +120,9 @@ class JointDecoder:
     def may_end(self, state: tuple[Any, ...]) -> Bool[Tensor, "b w"] | None:
         return self.both.may_end(state)
 
+    def must_end(self, state: tuple[Any, ...]) -> Bool[Tensor, "b w"] | None:
+        return self.both.must_end(state)
+
     def covered(self, state: tuple[Any, ...]) -> Float[Tensor, "b w k"]:
         """Returns what the attention of the speller has covered."""
         return covered(self.net, state[0])
