@@ -69,9 +69,9 @@ class Language:
         return tokens, self.vocabulary.numbers(tokens.names)
 
     def text(self, numbers: Iterable[int]) -> str:
-        """Joins tokens to a text. Special tokens are left out, except the unknown token."""
+        """Joins tokens to a text. Special tokens are left out, except the unknown token, and so is space at the end."""
         text: str = self.tokeniser.decode(self.vocabulary.tokens(numbers))
-        return text
+        return text.rstrip()
 
     def text_with(self, numbers: Sequence[int], replaced: Mapping[int, str]) -> str:
         """Joins tokens to a text, with some of them replaced by words, by their places."""

@@ -37,6 +37,20 @@ def test_a_batch_has_features_targets_and_gold() -> None:
             np.testing.assert_allclose(batch.source.features[number, :length].mean(0), 0, atol=1e-4)
 
 
+@pytest.mark.parametrize("tokeniser", ["characters", "subwords"])
+def test_a_closing_space_ends_the_last_word_and_stands_in_no_text(tokeniser: Any) -> None:
+    open_ended, data = small(tokeniser=tokeniser), small(tokeniser=tokeniser, closing_space=True)
+    plain, batch = (next(iter(each.loader("test"))) for each in (open_ended, data))
+    for number, (written, known) in enumerate(zip(batch.written, batch.targets.texts(), strict=True)):
+        assert written.references == plain.written[number].references
+        assert batch.language.text(known) == written.references[0]
+        assert batch.language.vocabulary.names[known[-1]].endswith(" " if tokeniser == "characters" else "Ġ")
+        if tokeniser == "characters":
+            assert "".join(batch.language.vocabulary.names[each] for each in known) == f"{written.references[0]} "
+        start, end = batch.gold[number, len(known) - 1].tolist()
+        assert end <= start  # it has no sound
+
+
 def test_words_are_tokens_with_the_times_of_their_letters() -> None:
     data = small(tokeniser="words")
     with pytest.warns(UserWarning, match="transcripts of val and test have what train lacks"):
@@ -56,6 +70,8 @@ def test_tokens_without_sound_have_no_time() -> None:
     characters = times_of_tokens(times, Characters().encode("a b"))
     assert characters.tolist() == times.tolist()
     assert times_of_tokens(times[:2], Words().encode("a ")).tolist() == [[0.0, 0.1]]
+    closed = times_of_tokens(times, Characters().encode("a b "))
+    assert closed.tolist() == [*times.tolist(), [0.6, 0.6]]
 
 
 def test_batches_are_limited_by_their_frames() -> None:

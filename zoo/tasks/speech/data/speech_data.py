@@ -77,6 +77,8 @@ class SpeechData(TaskData):
         augmentation: Random changes of training recordings. Default: none.
         tokeniser: What transcripts are split into; subwords are learned from the training split.
         lower: Whether transcripts are written in small letters.
+        closing_space: Whether a transcript that is learned ends with a space. All words then end alike: a listener that
+            reads forwards cannot know, in the silence behind a word, whether another one follows.
         subwords: The most subwords.
         min_count: Tokens that are rarer in training are unknown.
         max_vocabulary: The most tokens, the most frequent ones; null: all.
@@ -101,6 +103,7 @@ class SpeechData(TaskData):
         augmentation: Augmentation | None = None,
         tokeniser: Kind = "characters",
         lower: bool = True,
+        closing_space: bool = False,
         subwords: Count = 1000,
         min_count: Count = 1,
         max_vocabulary: Annotated[int, "> 4"] | None = None,
@@ -111,6 +114,7 @@ class SpeechData(TaskData):
         self.features = features
         self.augmentation = augmentation
         self.tokeniser = new_tokeniser(tokeniser, lower=lower, subwords=subwords)
+        self.closing_space = closing_space
         self.min_count = min_count
         self.max_vocabulary = max_vocabulary
         self.max_frames = max_frames
@@ -130,7 +134,7 @@ class SpeechData(TaskData):
         normalised = self._normalised(rows[1.0], train)
         encoder, times = Encoder(self.tokeniser, {}), None if corpus.times is None else list[Any]()
         for number, text in enumerate(corpus.texts):
-            tokens = encoder.add(text or "")
+            tokens = encoder.add(f"{text} " if text and self.closing_space else text or "")
             if times is not None and corpus.times is not None:
                 times.append(times_of_tokens(corpus.times[number], tokens))
         language = self._language(encoder, corpus)
@@ -280,13 +284,14 @@ def times_of_tokens(times: Float64[np.ndarray, "c 2"], tokens: Tokens) -> Float6
 
     Args:
         times: Begin and end of each character of the text, equal for a character without a sound.
-        tokens: The tokens of the text.
+        tokens: The tokens of the text; a space may follow it.
     """
     found = np.zeros((len(tokens), 2))
     for place, (start, end) in enumerate(tokens.spans):
         own = times[start:end]
         sounding = own[own[:, 1] > own[:, 0]]
-        found[place] = (sounding[0, 0], sounding[-1, 1]) if len(sounding) else own[:1].ravel()[:1]
+        silent = own[0, 0] if len(own) else times[-1, 1]
+        found[place] = (sounding[0, 0], sounding[-1, 1]) if len(sounding) else (silent, silent)
     return found
 
 
