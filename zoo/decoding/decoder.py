@@ -82,8 +82,9 @@ def next_scores(decoder: Any, logits: Float[Tensor, "b w v"], state: Any, end: i
         state: The second one.
         end: Token that ends a hypothesis.
     """
-    scores = scores_of(decoder, logits)
+    scores, may, must = scores_of(decoder, logits), may_end(decoder, state), must_end(decoder, state)
+    if may is None and must is None:
+        return scores
     is_end = torch.arange(scores.shape[2], device=scores.device) == end
-    may, must = may_end(decoder, state), must_end(decoder, state)
     scores = scores if may is None else scores.masked_fill(~may.unsqueeze(2) & is_end, -torch.inf)
     return scores if must is None else scores.masked_fill(must.unsqueeze(2) & ~is_end, -torch.inf)

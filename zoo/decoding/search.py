@@ -43,7 +43,7 @@ class Choose(Protocol):
     ) -> Candidates: ...
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def search(
     decoder: Decoder[Any, Any],
     state: Any,
@@ -80,10 +80,12 @@ def search(
         ends, lives = exists & (chosen.token == end), exists & (chosen.token != end)
         places = places - ends.sum(1)
         found.add(chosen, ends, history, sentences, after, length, ended=True)
-        # the best that a sentence can still reach
-        reach = chosen.log_probability.masked_fill(~lives, -torch.inf).amax(1)
         is_last, is_stuck = limits == length, ~lives.any(1)
-        done = is_last | is_stuck | (ranking.bound(reach, limits) <= found.least(sentences))
+        done = is_last | is_stuck
+        if found.has_best:
+            # the best that a sentence can still reach
+            reach = chosen.log_probability.masked_fill(~lives, -torch.inf).amax(1)
+            done = done | (ranking.bound(reach, limits) <= found.least(sentences))
         if done.any():
             nothing = found.nothing(sentences)
             found.add(chosen, lives & (is_last & nothing).unsqueeze(1), history, sentences, after, length, ended=False)
@@ -111,6 +113,8 @@ class Found:
         self.best, self.ranking, self.decoder = best, ranking, decoder
         self.hypotheses: list[list[Hypothesis]] = [[] for _ in range(sentences)]
         self._least = [-torch.inf] * sentences
+        self.has_best = False
+        """True if `best` hypotheses of a sentence have been found, which others must exceed."""
 
     def add(
         self,
@@ -147,7 +151,7 @@ class Found:
         for sentence, text, score, log_p in each:
             self.hypotheses[sentence].append(Hypothesis(tuple(text), score, log_p, ended))
             if len(self.hypotheses[sentence]) >= self.best:
-                self._least[sentence] = self.best_of(sentence)[-1].score
+                self._least[sentence], self.has_best = self.best_of(sentence)[-1].score, True
 
     def best_of(self, sentence: int) -> list[Hypothesis]:
         """Returns the best hypotheses of a sentence, best first; if scores are equal, in the order they were found."""
@@ -176,7 +180,8 @@ def _narrowed(chosen: Candidates, lives: Bool[Tensor, "b c"], hypotheses: int) -
         log_probability, origin, token = (each.gather(1, order) for each in chosen)
         chosen = Candidates(log_probability.masked_fill(~lives, -torch.inf), torch.where(lives, origin, 0), token)
     origin = chosen.origin
-    return chosen, origin.shape[1] == hypotheses and bool((origin == _numbers(origin)).all())
+    is_same = origin.shape[1] == hypotheses and (hypotheses == 1 or bool((origin == _numbers(origin)).all()))
+    return chosen, is_same
 
 
 def _numbers(x: Tensor) -> Int[Tensor, "b w"]:

@@ -141,16 +141,26 @@ def padded_lstm(
     The backward states are the forward states of the sequences turned around, so that no row reads padding.
     """
     count, longest = len(lengths), int(lengths.max())
-    at = torch.arange(len(x), device=x.device) - (lengths.cumsum(0) - lengths)[sequences]
-    nothing, found = x.new_zeros(1, count, layer.hidden_size), []
+    if len(x) == count * longest:  # nothing to pad: time first, without an index for each row
+        steps = x.view(count, longest, -1).transpose(0, 1)
+        states = [_run(layer, "", steps.contiguous())]
+        states += [_run(layer, "_reverse", steps.flip(0)).flip(0)] if layer.bidirectional else []
+        return torch.cat(states, 2).transpose(0, 1).flatten(0, 1)
+    at, found = torch.arange(len(x), device=x.device) - (lengths.cumsum(0) - lengths)[sequences], []
     for end in ("", "_reverse")[: 2 if layer.bidirectional else 1]:
         places = (lengths[sequences] - 1 - at if end else at) * count + sequences
         padded = x.new_zeros(longest * count, x.shape[1]).index_copy(0, places, x).view(longest, count, -1)
-        weights = [getattr(layer, part + end) for part in _PARTS]
-        with_gradient = torch.is_grad_enabled()  # without it, the kernel keeps nothing for a backward pass
-        states = torch.lstm(padded, (nothing, nothing), weights, True, 1, 0.0, with_gradient, False, False)[0]
-        found.append(states.flatten(0, 1).index_select(0, places))
+        found.append(_run(layer, end, padded).flatten(0, 1).index_select(0, places))
     return torch.cat(found, 1)
+
+
+def _run(layer: nn.LSTM, end: str, x: Float[Tensor, "t s d"]) -> Float[Tensor, "t s h"]:
+    """Runs one direction of an LSTM, whose parameters' names have this ending, from the first step to the last."""
+    nothing = x.new_zeros(1, x.shape[1], layer.hidden_size)
+    weights = [getattr(layer, part + end) for part in _PARTS]
+    with_gradient = torch.is_grad_enabled()  # without it, the kernel keeps nothing for a backward pass
+    found: Tensor = torch.lstm(x, (nothing, nothing), weights, True, 1, 0.0, with_gradient, False, False)[0]
+    return found
 
 
 def _pads(x: Tensor, dtype: torch.dtype, lengths: Int[Tensor, " s"]) -> bool:

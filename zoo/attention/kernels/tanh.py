@@ -11,6 +11,7 @@ from torch import Tensor
 from zoo.attention.kernels.processor import PROCESSOR, Processor
 
 _MANY = 2**14
+_MINUS_ONE = torch.tensor(-1.0)
 
 
 def tanh(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -31,7 +32,8 @@ def tanh_(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         return x.tanh_()
     if torch.is_grad_enabled() and x.requires_grad:
         return _Tanh.apply(x)  # type: ignore[no-any-return]
-    return x.add_(x).sigmoid_().mul_(2.0).sub_(1.0)
+    x.add_(x).sigmoid_()
+    return torch.add(_MINUS_ONE, x, alpha=2.0, out=x)  # one pass over x, with the result of two
 
 
 def by_sigmoid(x: Float[Tensor, "..."], processor: Processor) -> bool:
