@@ -26,6 +26,12 @@ LONG = {
     "long-speech-monotonic": "monotonic",
     "long-speech-mocha": "MoChA",
 }
+STREAMED = {
+    "streaming-monotonic": "monotonic, planted tones",
+    "streaming-mocha": "MoChA, planted tones",
+    "streaming-monotonic-fsdd_strings": "monotonic, strings of FSDD",
+    "streaming-mocha-fsdd_strings": "MoChA, strings of FSDD",
+}
 _NOTHING = "Not measured yet."
 
 
@@ -60,6 +66,23 @@ def longer() -> Iterator[str]:
             f"{row['test/wer']:.3f} ({row['test/wer_deletions']:.3f}, {row['test/wer_insertions']:.3f})" for row in rows
         ]
         yield f"| {' | '.join([name, *cells])} |"
+
+
+def streamed() -> Iterator[str]:
+    """Makes a table of texts that are written while recordings arrive."""
+    found = {name: read_runs(each) for each, name in with_runs(STREAMED)}
+    if not found:
+        yield _NOTHING
+        return
+    yield "| model | same text as greedy search | mean wait, frames | longest wait | speed, times real time | seeds |"
+    yield "|---|---|---|---|---|---|"
+    for name, runs in found.items():
+        for run in runs:
+            same = f"{round(run['same_as_greedy'] * run['recordings'])} of {run['recordings']}"
+            waits = f"{run['mean_wait']:.1f} | {run['longest_wait']}"
+            yield f"| {name} | {same} | {waits} | {run['times_real_time']:.0f} | {run['seed']} |"
+    yield ""
+    yield f"`{run['command']}`: sound arrives in blocks of 0.1 s, on one thread."
 
 
 def benchmark() -> Iterator[str]:

@@ -1,0 +1,88 @@
+"""Text of recordings while they arrive, compared with greedy search over the whole, and for how long tokens wait.
+
+    python benchmarks/streaming.py runs/.../checkpoints/best.ckpt --out streaming.json
+
+It reads test recordings of the checkpoint's own data set in blocks of frames, as `zoo predict --stream` reads sound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import zoo
+from zoo.composing.build import build
+from zoo.disk import write_text
+from zoo.tasks.speech.streaming import Streaming, Token
+from zoo.training.provenance import commit_of_checkout
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("--recordings", type=int, default=100, metavar="N", help="the first N of the test split")
+    parser.add_argument("--block", type=int, default=10, metavar="FRAMES", help="frames that arrive at once")
+    parser.add_argument("--root", type=Path, help="folder of the published data")
+    parser.add_argument("--out", type=Path, help="a JSON file of all figures")
+    options = parser.parse_args()
+    module = zoo.load(options.checkpoint).eval()
+    found = _measured(module, _data(module.about, options.root), options.recordings, options.block)
+    for name, value in found.items():
+        print(f"{name:18}{value:.4g}")
+    if options.out is not None:
+        command = "python benchmarks/streaming.py runs/.../checkpoints/best.ckpt"
+        command += f" --recordings {options.recordings} --block {options.block}"
+        names, seed = module.about["config"]["names"], module.about["config"]["seed"]
+        about = {"model": names, "seed": seed, **found, "command": command, "commit": commit_of_checkout()}
+        write_text(options.out, json.dumps(about, indent=2) + "\n")
+
+
+def _data(about: dict[str, Any], root: Path | None) -> Any:
+    node = about["config"]["data"] | ({} if root is None else {"root": str(root)})
+    data: Any = build(node, "data")
+    data.restore(about["data"])
+    data.setup()
+    return data
+
+
+def _measured(module: Any, data: Any, recordings: int, block: int) -> dict[str, float]:
+    """Returns the share of recordings whose texts are equal, and the frames that tokens waited for."""
+    torch.set_num_threads(1)
+    same, waited, frames, seconds = list[bool](), list[int](), 0, 0.0
+    for batch in data.loader("test"):
+        whole = module.write(batch, module.writing.greedy())
+        for number in range(min(len(batch), recordings - len(same))):
+            x = batch.source.features[number, : int(batch.source.lengths[number])]
+            started = time.process_time()
+            tokens = _streamed(module, x, block)
+            seconds, frames = seconds + time.process_time() - started, frames + len(x)
+            same.append(tuple(token.number for token in tokens) == whole[number][0].tokens)
+            waited += [token.waited for token in tokens]
+        if len(same) == recordings:
+            break
+    of_sound = frames * data.features.hop
+    return {
+        "recordings": len(same),
+        "same_as_greedy": sum(same) / len(same),
+        "tokens": len(waited),
+        "mean_wait": sum(waited) / max(1, len(waited)),
+        "longest_wait": max(waited, default=0),
+        "seconds_of_sound": of_sound,
+        "times_real_time": of_sound / seconds,
+    }
+
+
+def _streamed(module: Any, x: torch.Tensor, block: int) -> list[Token]:
+    streaming, found = Streaming(module.net, module.writing), list[Token]()
+    for start in range(0, len(x), block):
+        found += streaming.hear(x[start : start + block].numpy())
+    return found + streaming.hear(x[:0].numpy(), last=True)
+
+
+if __name__ == "__main__":
+    main()
