@@ -15,8 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from trained import data_of
+
 import zoo
-from zoo.composing.build import build
 from zoo.disk import write_text
 from zoo.training import evaluation
 from zoo.training.provenance import commit_of_checkout
@@ -66,18 +67,12 @@ def _command(options: argparse.Namespace) -> str:
 
 def _data(about: dict[str, Any], count: int, held_out: int, root: Path | None) -> Any:
     """Returns the data of a checkpoint, with so many parts in every recording."""
-    node = dict(about["config"]["data"])
+    node = about["config"]["data"]
     limits = next((names for names in _LIMITS if set(names) <= node.keys()), None)
     if limits is None:
         raise SystemExit(f"{node['_target_']} has no option for the length of its recordings; use fsdd_strings")
-    node |= dict.fromkeys(limits, count) | {"held_out": held_out}
-    node |= {name: 1 for name in ("strings", "utterances") if name in node}
-    if root is not None:
-        node["root"] = str(root)
-    data: Any = build(node, "data")
-    data.restore(about["data"])
-    data.setup()
-    return data
+    none = {name: 1 for name in ("strings", "utterances") if name in node}
+    return data_of(about, root, **dict.fromkeys(limits, count), **none, held_out=held_out)
 
 
 if __name__ == "__main__":

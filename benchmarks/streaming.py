@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from trained import data_of
 
 import zoo
-from zoo.composing.build import build
 from zoo.disk import write_text
 from zoo.tasks.speech.streaming import Streaming, Token
 from zoo.training.provenance import commit_of_checkout
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="a JSON file of all figures")
     options = parser.parse_args()
     module = zoo.load(options.checkpoint).eval()
-    found = _measured(module, _data(module.about, options.root), options.recordings, options.block)
+    found = _measured(module, data_of(module.about, options.root), options.recordings, options.block)
     for name, value in found.items():
         print(f"{name:18}{value:.4g}")
     if options.out is not None:
@@ -40,14 +40,6 @@ def main() -> None:
         names, seed = module.about["config"]["names"], module.about["config"]["seed"]
         about = {"model": names, "seed": seed, **found, "command": command, "commit": commit_of_checkout()}
         write_text(options.out, json.dumps(about, indent=2) + "\n")
-
-
-def _data(about: dict[str, Any], root: Path | None) -> Any:
-    node = about["config"]["data"] | ({} if root is None else {"root": str(root)})
-    data: Any = build(node, "data")
-    data.restore(about["data"])
-    data.setup()
-    return data
 
 
 def _measured(module: Any, data: Any, recordings: int, block: int) -> dict[str, float]:
