@@ -16,6 +16,7 @@ import pytorch_lightning as pl
 import torch
 from conf_cases import with_bases
 from omegaconf import DictConfig, ListConfig, OmegaConf
+from small_data import small
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -158,7 +159,7 @@ def test_a_model_composes_with_its_own_data_and_is_built(model: str) -> None:
     module = built(chosen["model"])
     assert all(parameter.is_meta for parameter in module.parameters())
     assert sites(module) or chosen["names"]["gate"] == "none"  # the control
-    data = build.build(chosen["data"], "data")
+    data = build.build(composed(f"model={model}", *small(model))["data"], "data")
     assert set(data.sizes()) == set(sizes(chosen["model"]))
     assert set(module.vocabularies()) <= set(data.state())
 

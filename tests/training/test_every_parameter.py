@@ -7,21 +7,11 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from small_data import small
 
 from zoo.composing import build, config
 from zoo.composing.groups import MECHANISMS
 from zoo.errors import ConfigError
-
-SMALL = {
-    "planted_sessions": ["data.users=40", "data.items=30"],
-    "planted_graph": ["data.nodes=400"],
-    "planted_glimpse": ["data.train=40", "data.batch_size=4"],
-    "planted_scenes": ["data.pictures=40", "data.held_out=10", "data.batch_size=4"],
-    "planted_questions": ["data.pictures=40", "data.held_out=10", "data.batch_size=4"],
-    "planted_passages": ["data.passages=40", "data.held_out=10", "data.batch_size=4"],
-    "planted_inference": ["data.pairs=40", "data.held_out=10", "data.batch_size=4"],
-}
-"""Of each model's own data, enough for a batch."""
 
 
 @functools.cache
@@ -33,21 +23,14 @@ def batch_of(model: str) -> tuple[Any, dict[str, int]]:
     return next(iter(data.train_dataloader())), data.sizes()
 
 
-@functools.cache
-def small(model: str) -> list[str]:
-    return SMALL.get(config.compose([f"model={model}"])["names"]["data"], [])
-
-
 FAST = ("recurrent", "state_space", "uniform", "degree")
 """Those that leave something out."""
 
 
 def choices() -> list[Any]:
-    found: list[Any] = []
-    for model in config.options("model"):
-        names = config.compose([f"model={model}"])["names"]
-        groups = [group for group in MECHANISMS if names[group] is not None]
-        found += [(model, group, name) for group in groups for name in config.options(group)]
+    """All, also those that a model has no place for: composing every model would take longer than to skip them."""
+    named = [(group, name) for group in MECHANISMS for name in config.options(group)]
+    found = [(model, group, name) for model in config.options("model") for group, name in named]
     return [each if each[2] in FAST else pytest.param(*each, marks=pytest.mark.slow) for each in found]
 
 
