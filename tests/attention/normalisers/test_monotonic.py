@@ -682,3 +682,27 @@ def test_compiled() -> None:
     """In a process of its own, without the tests' type checker: steps in one graph, several queries beside it."""
     finished = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True)
     assert finished.returncode == 0, finished.stderr
+
+
+@every_site
+def test_a_map_records_where_queries_stop(site: Callable[..., Attend]) -> None:
+    """Beside weights, which MoChA spreads over chunks; of every call, of the chosen heads, with its gradient."""
+    attend, shape = site().train(), SHAPE
+    tensors, support = inputs(shape), DenseSupport()
+    state = attend.start(tensors["query"], tensors["key"], support)
+    with record(attend, heads=[1], grad=True) as maps:
+        for number in range(2):
+            query = tensors["query"][:, :, number : number + 1]
+            _, state = attend(query, tensors["key"], tensors["value"], support, state)
+    found = maps[""]
+    assert found.alignment is not None
+    assert found.alignment.shape == found.weights.shape == (2, shape.batch, 1, 1, shape.keys)
+    assert found.alignment.requires_grad
+    assert state is not None
+    assert state.alignment is not None
+    last = found.steps()[1].alignment
+    assert last is not None
+    assert torch.equal(last, state.alignment[:, 1:2])
+    assert torch.equal(found.alignment, found.weights) == isinstance(attend.normalise, Monotonic)
+    torch.testing.assert_close(found.alignment.sum(-1), found.weights.sum(-1))
+    assert found.mean_heads().alignment is None
