@@ -39,6 +39,8 @@ def main() -> None:
     parser.add_argument("--root", type=Path, help="folder of the published data")
     parser.add_argument("--out", type=Path, help="a JSON file of all figures")
     options = parser.parse_args()
+    if options.out is not None:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
     module = zoo.load(options.checkpoint).eval()
     if options.beam is not None:
         module.writing = replace(module.writing, search=replace(module.writing.search, width=options.beam))

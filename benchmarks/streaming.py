@@ -30,6 +30,8 @@ def main() -> None:
     parser.add_argument("--root", type=Path, help="folder of the published data")
     parser.add_argument("--out", type=Path, help="a JSON file of all figures")
     options = parser.parse_args()
+    if options.out is not None:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
     module = zoo.load(options.checkpoint).eval()
     found = _measured(module, data_of(module.about, options.root), options.recordings, options.block)
     for name, value in found.items():
