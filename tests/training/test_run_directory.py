@@ -64,7 +64,7 @@ def test_the_last_word(tiny_run: Path) -> None:
     found = json.loads((tiny_run / "metrics.json").read_text())
     measures = {f"{split}/{name}" for split in ("train", "val", "test") for name in ("accuracy", "f1_macro", "loss")}
     facts = {"parameters", "seconds", "epochs", "best_epoch", "samples_per_second", "seed", "versions", "commit"}
-    assert 0 < found["data_wait"] < 1
+    assert 0 <= found["data_wait"] < 1  # a share of the time, and of a run as short as this one next to nothing
     assert measures | facts | {"truth/edge_auc"} <= set(found)
     assert all(0 <= found[name] <= 1 for name in measures if not name.endswith("loss"))
     assert found["parameters"] == sum(each.numel() for each in weights(tiny_run).values())
