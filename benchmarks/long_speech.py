@@ -15,9 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trained import data_of
+from trained import data_of, parsed
 
-import zoo
 from zoo.disk import write_text
 from zoo.training import evaluation
 from zoo.training.provenance import commit_of_checkout
@@ -31,17 +30,11 @@ _SHOWN = (*(f"wer{part}" for part in _PARTS), "cer", "unended", "monotonicity")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--digits", type=int, nargs="+", default=[7, 20, 60], metavar="N", help="digits or letters")
     parser.add_argument("--held-out", type=int, default=100, metavar="N", help="recordings of each length")
     parser.add_argument("--beam", type=int, metavar="N", help="width of the search; default: that of the checkpoint")
     parser.add_argument("--split", choices=("val", "test"), default="test")
-    parser.add_argument("--root", type=Path, help="folder of the published data")
-    parser.add_argument("--out", type=Path, help="a JSON file of all figures")
-    options = parser.parse_args()
-    if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-    module = zoo.load(options.checkpoint).eval()
+    options, module = parsed(parser)
     if options.beam is not None:
         module.writing = replace(module.writing, search=replace(module.writing.search, width=options.beam))
     found = []

@@ -10,13 +10,11 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
-from trained import data_of
+from trained import data_of, parsed
 
-import zoo
 from zoo.disk import write_text
 from zoo.tasks.speech.streaming import Streaming, Token
 from zoo.training.provenance import commit_of_checkout
@@ -24,15 +22,9 @@ from zoo.training.provenance import commit_of_checkout
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkpoint", type=Path)
     parser.add_argument("--recordings", type=int, default=100, metavar="N", help="the first N of the test split")
     parser.add_argument("--block", type=int, default=10, metavar="FRAMES", help="frames that arrive at once")
-    parser.add_argument("--root", type=Path, help="folder of the published data")
-    parser.add_argument("--out", type=Path, help="a JSON file of all figures")
-    options = parser.parse_args()
-    if options.out is not None:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-    module = zoo.load(options.checkpoint).eval()
+    options, module = parsed(parser)
     found = _measured(module, data_of(module.about, options.root), options.recordings, options.block)
     for name, value in found.items():
         print(f"{name:18}{value:.4g}")
