@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 import shutil
 from collections.abc import Callable
@@ -46,6 +47,14 @@ def test_a_sweep_over_seeds(tmp_path: Path, name: str) -> None:
     with summary.open(newline="") as file:
         (row,) = csv.DictReader(file)
     assert row["n"] == "2"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DOMAINS)
+def test_a_run_in_mixed_precision(cli: Any, name: str) -> None:
+    done = cli("train", *DOMAINS[name].tiny, "trainer.precision=bf16-mixed", "data.max_epochs=1", "run_dir=run")
+    assert done.code == 0, done.err
+    assert all(math.isfinite(value) for key, value in figures(Path("run")).items() if key.endswith("/loss"))
 
 
 @pytest.mark.parametrize("name", DOMAINS)

@@ -61,7 +61,9 @@ class RecurrentWriter(GeneratingNet):
         return found
 
     def start(self, source: Any) -> RecurrentState:
-        state: RecurrentState = self.decoder.start(self.encode(source))
+        encoded = self.encode(source)
+        with torch.autocast(encoded.states.device.type, enabled=False):
+            state: RecurrentState = self.decoder.start(encoded)
         return state
 
     def step(self, tokens: Int[Tensor, "b w"], state: RecurrentState) -> tuple[Float[Tensor, "b w v"], RecurrentState]:

@@ -155,3 +155,16 @@ def test_laid_out_weights_change_nothing(decoder: str, cell: str, monkeypatch: p
     with torch.no_grad():
         torch.testing.assert_close(by_steps(single).double(), expected, rtol=1e-4, atol=1e-4)
     assert laid_out
+
+
+@pytest.mark.parametrize("decoder", DECODERS)
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_a_search_in_mixed_precision_is_one_in_single_precision(decoder: str, cell: str) -> None:
+    """Nothing of a decoder is in half precision, from its first state on: only the encoder's and the output layer's."""
+    net = translator(decoder, cell=cell).float()
+    with torch.no_grad():
+        expected = by_steps(net)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            state, found = net.start(SOURCE), by_steps(net)
+    assert state.top.dtype == torch.float32
+    torch.testing.assert_close(found.float(), expected, rtol=0.1, atol=0.1)
