@@ -84,24 +84,26 @@ def test_pytorchs_module_on_the_same_rows(kind: Literal["gru", "lstm"], monkeypa
     assert packed(of_one.layers[0], x, steps).shape == (len(x), 6)
 
 
+@pytest.mark.parametrize("lengths", [LENGTHS, torch.tensor([4] * 5)], ids=["of several lengths", "of one"])
 @pytest.mark.parametrize("bidirectional", [True, False])
-def test_padded_sequences_give_the_states_and_gradients_of_steps(bidirectional: bool) -> None:
+def test_padded_sequences_give_the_states_and_gradients_of_steps(bidirectional: bool, lengths: Tensor) -> None:
+    owners = torch.arange(5).repeat_interleave(lengths)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         net = Recurrent(dim=4, hidden=3, kind="lstm", bidirectional=bidirectional)
-        x = torch.randn(len(OWNERS), 4, requires_grad=True)
-    expected = net.double()(x.double(), OWNERS, LENGTHS)
+        x = torch.randn(len(owners), 4, requires_grad=True)
+    expected = net.double()(x.double(), owners, lengths)
     named = [x, *net.parameters()]
     gradients = torch.autograd.grad(expected.sin().sum(), named)
-    found = padded_lstm(net.float().layers[0], x, OWNERS, LENGTHS)
+    found = padded_lstm(net.float().layers[0], x, owners, lengths)
     torch.testing.assert_close(found, expected.float(), rtol=0.0, atol=1e-6)
     for one, other in zip(torch.autograd.grad(found.sin().sum(), [x, *net.parameters()]), gradients, strict=True):
         torch.testing.assert_close(one, other.float(), rtol=0.0, atol=1e-5)
     with torch.no_grad():
-        torch.testing.assert_close(padded_lstm(net.layers[0], x, OWNERS, LENGTHS), found, rtol=0.0, atol=1e-6)
-        spoilt = padded_lstm(net.layers[0], x.index_fill(0, torch.tensor([3]), torch.nan), OWNERS, LENGTHS)
+        torch.testing.assert_close(padded_lstm(net.layers[0], x, owners, lengths), found, rtol=0.0, atol=1e-6)
+        spoilt = padded_lstm(net.layers[0], x.index_fill(0, torch.tensor([3]), torch.nan), owners, lengths)
     assert spoilt[3].isnan().all()
-    assert not spoilt[OWNERS != 1].isnan().any()
+    assert not spoilt[owners != owners[3]].isnan().any()
 
 
 def test_an_lstm_pads_sequences_of_similar_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
