@@ -35,10 +35,12 @@ class Score(Protocol):
     """Computes s_ij, one number for every pair and head.
 
     Optional attributes: `prepare(key) -> key` computes, once a sequence, whatever depends on the keys alone, and
-    `__call__` takes the result as `key`. `by_angle = True`: the score does not change when query and key are turned by
-    the same angle, so that rotary positions are possible. `remembers = True`: the score depends on the state;
-    `batchable = False`: it then takes one query at a time. `reaches_last(weights, support)`, of a score that narrows
-    what a query sees by previous weights: whether a query after these sees the last key.
+    `__call__` takes the result as `key`. `start(key) -> Any` computes, before the first step of a decoder, what does
+    not change from step to step; steps find it in `state.of_score`, unless later keys have come. `by_angle = True`: the
+    score does not change when query and key are turned by the same angle, so that rotary positions are possible.
+    `remembers = True`: the score depends on the state; `batchable = False`: it then takes one query at a time.
+    `reaches_last(weights, support)`, of a score that narrows what a query sees by previous weights: whether a query
+    after these sees the last key.
     """
 
     def __call__(self, query: Tensor, key: Tensor, support: Support, state: AttentionState | None) -> Tensor: ...
@@ -166,8 +168,12 @@ class Attend(nn.Module):
         if not support.is_ordered:
             raise ValueError("the nodes of a graph have no order: steps are of sequences")
         nothing = query.new_zeros(*query.shape[:2], 1, key.shape[2])
-        begin = getattr(self.normalise, "start", None)
-        return AttentionState(weights=nothing if begin is None else begin(nothing), total=nothing)
+        begin, prepare = (getattr(part, "start", None) for part in (self.normalise, self.score))
+        return AttentionState(
+            weights=nothing if begin is None else begin(nothing),
+            total=nothing,
+            of_score=None if prepare is None else prepare(key),
+        )
 
     def follow(
         self,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -33,6 +33,8 @@ class AttentionState:
     """Sum of the weights of all steps so far: coverage."""
     alignment: Float[Tensor, "b h r k"] | None = None
     """Alignment of the previous step, from a normaliser that returns `Aligned`."""
+    of_score: Any = None
+    """What the score has computed before the first step for all steps: see `Score`."""
 
     @property
     def rows(self) -> int:
@@ -45,11 +47,11 @@ class AttentionState:
         queries = weights.shape[2]
         self.check(queries)
         if queries == self.rows:
-            return AttentionState(weights, self.total + weights, alignment)
+            return AttentionState(weights, self.total + weights, alignment, self.of_score)
         if not queries:
             return self
         last = None if alignment is None else alignment[:, :, -1:]
-        return AttentionState(weights[:, :, -1:], self.total + weights.sum(2, keepdim=True), last)
+        return AttentionState(weights[:, :, -1:], self.total + weights.sum(2, keepdim=True), last, self.of_score)
 
     def check(self, queries: int) -> None:
         """Refuses a number of queries that does not fit the number of rows."""
@@ -57,26 +59,34 @@ class AttentionState:
             raise ValueError(f"the state is of {self.rows} hypotheses, one query each, and there are {queries} queries")
 
     def extended(self, keys: int) -> AttentionState:
-        """Returns the state with `keys` more keys at the end, whose weights so far are zero."""
-        rows = (None if x is None else F.pad(x, (0, keys)) for x in (self.weights, self.total, self.alignment))
-        return AttentionState(*rows)  # type: ignore[arg-type]
+        """Returns the state with `keys` more keys at the end, whose weights so far are zero.
+
+        What the score has computed was for fewer keys, and is left out.
+        """
+        return replace(self._changed(lambda x: F.pad(x, (0, keys))), of_score=None)
 
     def reorder(self, beams: Int[Tensor, " beams"]) -> AttentionState:
         """Returns the state of the selected hypotheses, in the order of their indices `beams`."""
-        alignment = None if self.alignment is None else self.alignment.index_select(0, beams)
-        return AttentionState(self.weights.index_select(0, beams), self.total.index_select(0, beams), alignment)
+        return self._changed(lambda x: x.index_select(0, beams))
 
     def of_rows(self, beams: Int[Tensor, "b w"]) -> AttentionState:
         """Returns the state whose rows are the selected hypotheses of each sentence, which share its keys."""
-        parts = (self.weights, self.total, self.alignment)
-        rows = (None if x is None else of_beams(x.transpose(1, 2), beams).transpose(1, 2) for x in parts)
-        return AttentionState(*rows)  # type: ignore[arg-type]
+        return self._changed(lambda x: of_beams(x.transpose(1, 2), beams).transpose(1, 2))
+
+    def _changed(self, change: Callable[[Tensor], Tensor]) -> AttentionState:
+        """Returns the state with each tensor of hypotheses and keys changed."""
+        alignment = None if self.alignment is None else change(self.alignment)
+        return replace(self, weights=change(self.weights), total=change(self.total), alignment=alignment)
 
     @classmethod
     def joined(cls, states: Sequence[AttentionState]) -> AttentionState:
         """Returns the state with the rows of all these."""
-        parts = ([getattr(state, part) for state in states] for part in ("weights", "total", "alignment"))
-        return cls(*(None if part[0] is None else torch.cat(part, 2) for part in parts))  # type: ignore[arg-type]
+        first = states[0]
+        weights, total = (torch.cat([getattr(state, part) for state in states], 2) for part in ("weights", "total"))
+        if first.alignment is None:
+            return replace(first, weights=weights, total=total)
+        alignment = torch.cat([state.alignment for state in states if state.alignment is not None], 2)
+        return replace(first, weights=weights, total=total, alignment=alignment)
 
 
 def of_beams(x: Shaped[Tensor, "b w *d"], beams: Int[Tensor, "b v"]) -> Shaped[Tensor, "b v *d"]:

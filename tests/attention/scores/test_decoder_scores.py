@@ -166,6 +166,59 @@ def test_decoding_and_its_gradients_are_those_of_the_formula(score: str, padded:
     assert_close(decode(site(score, dtype=torch.float32), single, support), expected, 1e-5 * max(1.0, scale))
 
 
+@pytest.mark.parametrize("padded", [False, True])
+def test_filters_as_a_matrix_compute_the_formula(padded: bool) -> None:
+    """Without gradients, filters that are wider than the keys become a matrix before the first step."""
+    attend, tensors = site("location, wide"), inputs()
+    seen = torch.tensor([[True] * 4, [True, True, not padded, not padded]])
+    support = DenseSupport.from_key_mask(seen)
+    expected = decode_in_loops(attend.score, tensors, seen)
+    query, key, value = tensors.values()
+    with torch.no_grad():
+        state = attend.start(query, key, support)
+        assert state.of_score is not None
+        for step in range(STEPS):
+            context, state = attend(query[:, :, step : step + 1], key, value, support, state)
+            torch.testing.assert_close(context[:, :, 0], expected.contexts[:, :, step], rtol=0.0, atol=1e-12)
+
+
+@given(
+    filters=st.integers(1, 3),
+    half=st.integers(0, 6),
+    keys=st.integers(0, 9),
+    rows=st.integers(1, 2),
+    seed=st.integers(0),
+)
+def test_filters_as_a_matrix_convolve(filters: int, half: int, keys: int, rows: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    score = LocationAware(dim=2, heads=2, filters=filters, kernel_size=2 * half + 1).double()
+    query, key = (torch.randn(3, 2, length, 2, dtype=torch.float64) for length in (rows, keys))
+    weights = torch.rand(3, 2, rows, keys, dtype=torch.float64)
+    with torch.no_grad():
+        of_score = score.start(key)
+        assert (of_score is None) == (keys > 2 * half + 1)
+        state = AttentionState(weights, weights)
+        found = score(query, key, DenseSupport(), replace(state, of_score=of_score))
+        torch.testing.assert_close(found, score(query, key, DenseSupport(), state), rtol=0.0, atol=1e-12)
+
+
+def test_filters_become_a_matrix_only_where_they_stay_as_they_are() -> None:
+    """With a gradient they need a convolution, and so do keys that have come since."""
+    attend, (query, key, value) = site("location, wide"), inputs().values()
+    assert attend.start(query, key, DenseSupport()).of_score is None
+    with torch.no_grad():
+        state = attend.start(query, key, DenseSupport())
+    longer = torch.cat([key, key], 2)
+    later = state.extended(4)
+    assert later.of_score is None
+    with torch.no_grad():
+        attend(query, longer, longer, DenseSupport(), later)
+    context, _ = attend(
+        query[:, :, :1], key, value, DenseSupport(), replace(state, weights=torch.ones_like(state.weights))
+    )
+    assert torch.autograd.grad(context.square().sum(), attend.score.filters)[0].abs().max() > 0.0
+
+
 @every_score
 @pytest.mark.parametrize("kind", ["key", "any"])
 @pytest.mark.parametrize("dtype", DTYPES)
