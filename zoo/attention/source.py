@@ -196,7 +196,7 @@ def look(
     attend: Any, query: Float[Tensor, "b h q d"], memory: Memory, first: int = 0, *, side_by_side: bool = False
 ) -> tuple[Float[Tensor, "b h q v"], Memory]:
     """Computes the attention of the next queries of a decoder, by heads: see `MultiHead.look`."""
-    memory = memory.at_step(first)
+    memory = memory.at_step(first) if attend.numbers_queries else memory
     state = begun(attend, query, memory.key, memory.support, memory.attention)
     if side_by_side:
         context, state = _side_by_side(attend, query, memory, state)

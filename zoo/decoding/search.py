@@ -63,7 +63,7 @@ def search(
         raise ValueError(f"longest must be 1 or more, got {int(limits.min())}")
     found = Found(len(begin), best, ranking, decoder)
     sentences = torch.arange(len(begin), device=begin.device)
-    places = torch.full_like(sentences, width)
+    numbers, places = torch.arange(width, device=begin.device), torch.full_like(begin.unsqueeze(1), width)
     tokens, history = begin.unsqueeze(1), begin.new_empty(len(begin), 1, 0)
     total = torch.zeros(len(begin), 1, dtype=torch.float64, device=begin.device)
     length = 0
@@ -75,10 +75,10 @@ def search(
         if chosen.log_probability.isnan().any():
             raise ValueError(f"the decoder's logits have no probabilities at step {length}: they are NaN or infinite")
         # a hypothesis that ends keeps its place in the beam; the others go on
-        in_beam = torch.arange(chosen.token.shape[1], device=places.device) < places.unsqueeze(1)
-        exists = in_beam & (chosen.log_probability > -torch.inf)
-        ends, lives = exists & (chosen.token == end), exists & (chosen.token != end)
-        places = places - ends.sum(1)
+        exists = (numbers[: chosen.token.shape[1]] < places) & (chosen.log_probability > -torch.inf)
+        is_end = chosen.token == end
+        ends, lives = exists & is_end, exists & ~is_end
+        places = places - ends.sum(1, keepdim=True)
         found.add(chosen, ends, history, sentences, after, length, ended=True)
         is_last, is_stuck = limits == length, ~lives.any(1)
         done = is_last | is_stuck
