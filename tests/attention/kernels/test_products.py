@@ -126,6 +126,8 @@ def test_a_weight_is_laid_out_once(monkeypatch: pytest.MonkeyPatch, is_strided: 
             assert packs(x, weight, ZEN) == (rows > 3)
             expected = x.double() @ weight.double().T
             torch.testing.assert_close(packed.product(x).double(), expected, rtol=1e-5, atol=1e-4)
+            with_bias = packed.product(x, base[0]).double()
+            torch.testing.assert_close(with_bias, expected + base[0].double(), rtol=1e-5, atol=1e-4)
             found = packed.added(base[:rows], x)
             torch.testing.assert_close(found.double(), base[:rows].double() + expected, rtol=1e-5, atol=1e-4)
             assert packed._laid_out is not None

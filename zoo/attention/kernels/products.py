@@ -80,18 +80,18 @@ class Packed:
         self.weight = weight.detach()
         self._laid_out: Tensor | None = None
 
-    def product(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:
-        """Computes x W^T."""
-        return self._packed(x) if packs(x, self.weight, PROCESSOR) else linear(x, self.weight)
+    def product(self, x: Float[Tensor, "n d"], bias: Float[Tensor, " e"] | None = None) -> Float[Tensor, "n e"]:
+        """Computes x W^T + b."""
+        return self._packed(x, bias) if packs(x, self.weight, PROCESSOR) else linear(x, self.weight, bias)
 
     def added(self, base: Float[Tensor, "n e"], x: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:
         """Computes base + x W^T."""
         return self._packed(x).add_(base) if packs(x, self.weight, PROCESSOR) else added(base, x, self.weight)
 
-    def _packed(self, x: Tensor) -> Tensor:
+    def _packed(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         if self._laid_out is None:
             self._laid_out = torch.ops.mkldnn._reorder_linear_weight(self.weight.contiguous(), len(x))
-        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._laid_out, None, "none", [], "")
+        found: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._laid_out, bias, "none", [], "")
         return found
 
 

@@ -145,7 +145,7 @@ def test_laid_out_weights_change_nothing(decoder: str, cell: str, monkeypatch: p
     single = copy.deepcopy(made).float()
     laid_out: list[int] = []
     original = products.Packed._packed
-    monkeypatch.setattr(products.Packed, "_packed", lambda self, x: (laid_out.append(1), original(self, x))[1])
+    monkeypatch.setattr(products.Packed, "_packed", lambda *given: (laid_out.append(1), original(*given))[1])
     expected, found = (net.whole(SOURCE, TARGET.read) for net in (made, single))
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
     for one, other in zip(gradients(single, found), gradients(made, expected), strict=True):

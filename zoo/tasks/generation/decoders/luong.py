@@ -16,7 +16,7 @@ from zoo.attention.kernels.tanh import tanh
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.decoders.cells import Kind, advanced
 from zoo.tasks.generation.decoders.first import FirstState
-from zoo.tasks.generation.decoders.products import Products, Weights, asking
+from zoo.tasks.generation.decoders.products import Weights, asking, repeated
 from zoo.tasks.generation.decoders.stack import Stack
 from zoo.tasks.generation.decoders.state import Encoded, RecurrentState
 from zoo.tasks.vectors import WordVectors
@@ -119,10 +119,10 @@ class Luong(nn.Module):
             to_input, to_state, bias, of_bias = (getattr(self.layers, f"{part}_l{number}") for part in _PARTS)
             x = self.between(x) if number else x
             now = tuple(each.squeeze(1) for each in state)
-            of_state = Products(of_bias.expand(*x.shape[:2], -1), to_state, weights)
+            of_state = repeated(of_bias, to_state, weights, *x.shape[:2])
             found = []
             for step, of_input in enumerate(linear(x, to_input, bias).unbind(0)):
-                now = advanced(self.kind, of_input, of_state.at(step, now[0]), now)
+                now = advanced(self.kind, of_input, of_state(step, now[0]), now)
                 found.append(now[0])
             x = torch.stack(found)
             after.append(now)
@@ -197,7 +197,7 @@ class InputFeeding(nn.Module):
         states = tuple(tuple(each.flatten(0, 1) for each in layer) for layer in state.layers)
         loop = self.stack.loop(self.vectors(read), state.weights)
         asked = asking(self.attention, steps, rows, state.weights)
-        readout = Products(self.readout.bias.expand(steps, rows, -1), self.readout.weight, state.weights)
+        readout = repeated(self.readout.bias, self.readout.weight, state.weights, steps, rows)
         assert state.fed is not None
         memory, position, fed = state.memory, state.position, state.fed.flatten(0, 1)
         found = []
@@ -206,7 +206,7 @@ class InputFeeding(nn.Module):
             top = states[-1][0]
             query = asked(step, top).view(*sizes, -1)
             context, memory = self.attention.compare(query, memory, position + step, side_by_side=True)
-            fed = readout.at(step, torch.cat([context.flatten(0, 1), top], -1)).tanh()
+            fed = readout(step, torch.cat([context.flatten(0, 1), top], -1)).tanh()
             found.append(fed)
         layers = tuple(tuple(each.view(*sizes, -1) for each in layer) for layer in states)
         after = replace(state, layers=layers, memory=memory, fed=fed.view(*sizes, -1), position=position + steps)

@@ -17,6 +17,9 @@ from torch.autograd.function import once_differentiable
 from zoo.attention import SourceAttention
 from zoo.attention.kernels.products import Packed, linear
 
+Product = Callable[[int, Float[Tensor, "b d"]], Float[Tensor, "b g"]]
+"""Computes the product of a step; steps are computed in their order."""
+
 
 class Weights:
     """The weights of a decoding, each prepared once for all its steps."""
@@ -58,21 +61,40 @@ class Products:
         return _Step.apply(self.base[step], x, self.weight, self.turned)  # type: ignore[no-any-return]
 
 
+def repeated(
+    bias: Float[Tensor, " g"] | None, weight: Float[Tensor, "g d"], weights: Weights, steps: int, rows: int
+) -> Product:
+    """Returns the function that computes x_t W^T + b, or without a bias x_t W^T.
+
+    Args:
+        bias: b.
+        weight: W.
+        weights: The weights of the decoding that these steps are a part of.
+        steps: Number of steps.
+        rows: Number of rows of a step.
+    """
+    if not torch.is_grad_enabled():
+        prepared = weights.of(weight)
+        return lambda step, x: prepared.product(x, bias)
+    base = weight.new_zeros(len(weight)) if bias is None else bias
+    return Products(base.expand(steps, rows, -1), weight, weights).at
+
+
 def of_words(
     words: Float[Tensor, "n b e"], weight: Float[Tensor, "g e"], bias: Float[Tensor, " g"], weights: Weights
 ) -> Float[Tensor, "n b g"]:
     """Computes W x + b of the words of all steps."""
     if torch.is_grad_enabled():
         return linear(words, weight, bias)
-    return weights.of(weight).product(words.flatten(0, 1)).add_(bias).view(*words.shape[:2], -1)
+    return weights.of(weight).product(words.flatten(0, 1), bias).view(*words.shape[:2], -1)
 
 
-def asking(attention: SourceAttention, steps: int, rows: int, weights: Weights) -> Callable[[int, Tensor], Tensor]:
+def asking(attention: SourceAttention, steps: int, rows: int, weights: Weights) -> Product:
     """Returns the function that makes the queries of a step of a state."""
     weight = getattr(attention.query, "weight", None)
     if weight is None:
         return lambda step, state: attention.query(state)
-    return Products(weight.new_zeros(()).expand(steps, rows, len(weight)), weight, weights).at
+    return repeated(None, weight, weights, steps, rows)
 
 
 class _Later(torch.autograd.Function):

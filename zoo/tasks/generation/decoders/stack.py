@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from zoo.attention.dropout import Dropout
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.decoders.cells import Kind, Layer
-from zoo.tasks.generation.decoders.products import Products, Weights, of_words
+from zoo.tasks.generation.decoders.products import Product, Products, Weights, of_words, repeated
 
 States = tuple[tuple[Float[Tensor, "r d"], ...], ...]
 
@@ -48,12 +48,16 @@ class Loop:
     def __init__(self, stack: Stack, words: Float[Tensor, "n r e"], weights: Weights) -> None:
         self.stack = stack
         steps, rows, width = words.shape
-        self.of_input, self.of_state = [], []
+        self.of_input: list[Product] = []
+        self.of_state: list[Product] = []
         for number, layer in enumerate(cast("list[Layer]", list(stack.layers))):
             weight, bias = layer.weight_ih, layer.bias_ih
-            base = of_words(words, weight[:, :width], bias, weights) if not number else bias.expand(steps, rows, -1)
-            self.of_input.append(Products(base, weight if number else weight[:, width:], weights))
-            self.of_state.append(Products(layer.bias_hh.expand(steps, rows, -1), layer.weight_hh, weights))
+            if number:
+                self.of_input.append(repeated(bias, weight, weights, steps, rows))
+            else:
+                of_word = of_words(words, weight[:, :width], bias, weights)
+                self.of_input.append(Products(of_word, weight[:, width:], weights).at)
+            self.of_state.append(repeated(layer.bias_hh, layer.weight_hh, weights, steps, rows))
 
     def at(self, step: int, fed: Float[Tensor, "r f"], states: States) -> States:
         """Returns the states after a step."""
@@ -61,6 +65,6 @@ class Loop:
         x = fed
         for number, (layer, before) in enumerate(zip(self.stack.layers, states, strict=True)):
             x = self.stack.dropout(x) if number else x
-            after.append(layer(self.of_input[number].at(step, x), self.of_state[number].at(step, before[0]), before))
+            after.append(layer(self.of_input[number](step, x), self.of_state[number](step, before[0]), before))
             x = after[-1][0]
         return tuple(after)
