@@ -3,8 +3,8 @@
     python benchmarks/long_speech.py runs/.../checkpoints/best.ckpt --digits 7 20 60 --out long.json
 
 The checkpoint's own data set is read with so many digits (`fsdd_strings`) or letters (`planted_tones`) in every
-recording, with the vocabulary and features of the checkpoint. `--split val` reads recordings on which a search may be
-chosen.
+recording, with the vocabulary and features of the checkpoint. `--split val` reads recordings on which the search and
+the window of location-aware attention may be chosen.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any
 
 from trained import data_of, parsed
 
+from zoo.attention import LocationAware
+from zoo.decoding import GNMTLength
 from zoo.disk import write_text
 from zoo.training import evaluation
 from zoo.training.provenance import commit_of_checkout
@@ -33,10 +35,13 @@ def main() -> None:
     parser.add_argument("--digits", type=int, nargs="+", default=[7, 20, 60], metavar="N", help="digits or letters")
     parser.add_argument("--held-out", type=int, default=100, metavar="N", help="recordings of each length")
     parser.add_argument("--beam", type=int, metavar="N", help="width of the search; default: that of the checkpoint")
+    parser.add_argument("--alpha", type=float, metavar="A", help="exponent of the length in the ranking of the search")
+    parser.add_argument(
+        "--window", type=int, nargs="*", metavar="N", help="keys behind and ahead that attention sees; none: all keys"
+    )
     parser.add_argument("--split", choices=("val", "test"), default="test")
     options, module = parsed(parser)
-    if options.beam is not None:
-        module.writing = replace(module.writing, search=replace(module.writing.search, width=options.beam))
+    _change(module, options)
     found = []
     for count in options.digits:
         data = _data(module.about, count, options.held_out, options.root)
@@ -52,11 +57,28 @@ def main() -> None:
         write_text(options.out, json.dumps(about, indent=2) + "\n")
 
 
+def _change(module: Any, options: argparse.Namespace) -> None:
+    """Changes how the model writes, as far as the options say."""
+    search = module.writing.search
+    if options.beam is not None:
+        search = replace(search, width=options.beam)
+    if options.alpha is not None:
+        search = replace(search, ranking=replace(search.ranking, length=GNMTLength(options.alpha)))
+    module.writing = replace(module.writing, search=search)
+    if options.window is not None:
+        score = module.net.decoder.attention.attend.score
+        if not isinstance(score, LocationAware) or len(options.window) not in (0, 2):
+            raise SystemExit("--window takes two numbers, or none, and a model with location-aware attention")
+        score.behind, score.ahead = options.window or (None, None)
+
+
 def _command(options: argparse.Namespace) -> str:
     """Returns the command as a user would type it, without local folders."""
     words = ["python benchmarks/long_speech.py runs/.../checkpoints/best.ckpt --digits", *map(str, options.digits)]
     words += ["--held-out", str(options.held_out)]
     words += [] if options.beam is None else ["--beam", str(options.beam)]
+    words += [] if options.alpha is None else ["--alpha", f"{options.alpha:g}"]
+    words += [] if options.window is None else ["--window", *map(str, options.window)]
     return " ".join(words if options.split == "test" else [*words, "--split", options.split])
 
 

@@ -26,6 +26,15 @@ LONG = {
     "long-speech-monotonic": "monotonic",
     "long-speech-mocha": "MoChA",
 }
+WINDOWS = {
+    "long-speech-val-all-alpha": "all places, `alpha` .6",
+    "long-speech-val-all": "all places",
+    "long-speech-val-all-greedy": "all places, greedy search",
+    "long-speech-val-ahead-20": "10 behind, 20 ahead",
+    "long-speech-val": "10 behind, 30 ahead",
+    "long-speech-val-greedy": "10 behind, 30 ahead, greedy search",
+    "long-speech-val-ahead-40": "10 behind, 40 ahead",
+}
 STREAMED = {
     "streaming-monotonic": "monotonic, planted tones",
     "streaming-mocha": "MoChA, planted tones",
@@ -54,18 +63,31 @@ def strings() -> Iterator[str]:
 
 def longer() -> Iterator[str]:
     """Makes a table of word error by the number of digits, with its deletions and insertions."""
-    found = {name: read_runs(each)[0]["lengths"] for each, name in with_runs(LONG)}
+    return _by_digits(LONG, "test", "test WER (deletions, insertions) at")
+
+
+def windows() -> Iterator[str]:
+    """Makes a table of word error on validation strings by the number of digits, with each seed's."""
+    return _by_digits(WINDOWS, "val", "validation WER of seeds 0, 1, 2 at")
+
+
+def _by_digits(experiments: dict[str, str], split: str, title: str) -> Iterator[str]:
+    found = {name: [run["lengths"] for run in read_runs(each)] for each, name in with_runs(experiments)}
     if not found:
         yield _NOTHING
         return
-    counts = [f"{row['digits']} digits" for row in next(iter(found.values()))]
-    yield f"| test WER (deletions, insertions) at | {' | '.join(counts)} |"
+    counts = [f"{row['digits']} digits" for row in next(iter(found.values()))[0]]
+    yield f"| {title} | {' | '.join(counts)} |"
     yield "|---" * (len(counts) + 1) + "|"
-    for name, rows in found.items():
-        cells = [
-            f"{row['test/wer']:.3f} ({row['test/wer_deletions']:.3f}, {row['test/wer_insertions']:.3f})" for row in rows
-        ]
+    for name, runs in found.items():
+        cells = [", ".join(_error(row, split, len(runs) == 1) for row in rows) for rows in zip(*runs, strict=True)]
         yield f"| {' | '.join([name, *cells])} |"
+
+
+def _error(row: dict[str, float], split: str, with_parts: bool) -> str:
+    error = f"{row[f'{split}/wer']:.3f}"
+    parts = (f"{row[f'{split}/wer_{part}']:.3f}" for part in ("deletions", "insertions"))
+    return f"{error} ({', '.join(parts)})" if with_parts else error
 
 
 def streamed() -> Iterator[str]:

@@ -303,6 +303,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "planted-speech": speech.planted,
     "fsdd-strings": speech.strings,
     "long-speech": speech.longer,
+    "long-speech-windows": speech.windows,
     "streamed-speech": speech.streamed,
     "benchmark-speech": speech.benchmark,
     "planted-captioning": captioning.planted,
