@@ -5,6 +5,7 @@ One thread serves all tests: for tensors as small as theirs a second one only wa
 that many tests look at.
 """
 
+import gc
 import importlib.util
 import signal
 import sys
@@ -115,3 +116,9 @@ def dense(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setitem(sys.modules, name, module)
     spec.loader.exec_module(module)
     return module
+
+
+def pytest_collection_finish() -> None:
+    """Keeps what has been imported and collected out of garbage collections, each of which would look at all of it."""
+    gc.collect()
+    gc.freeze()

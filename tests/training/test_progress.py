@@ -138,7 +138,7 @@ def test_a_run_on_a_terminal(tmp_path: Path, tiny: list[str], columns: int) -> N
     """A real terminal, as far as a program can tell: nothing on it is wider than it is, and its cursor comes back."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    command = [sys.executable, str(TRAIN_PY), *tiny, "data.max_epochs=40", "run_dir=run"]
+    command = [sys.executable, str(TRAIN_PY), *tiny, "data.max_epochs=12", "run_dir=run"]
     environment = {**processes.environment(), "TERM": "xterm-256color", "OMP_NUM_THREADS": "1"}
     environment.pop("COLUMNS", None)
     screen = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
