@@ -11,7 +11,8 @@ from captioning_cases import CAPTIONS, captioner, doubled, language, pictures, r
 
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.tasks.generation.alignment import Forced
-from zoo.text import BLEU, CHRF, CaptionROUGE, CIDEr, Frequencies
+from zoo.tasks.generation.language import Language
+from zoo.text import BLEU, CHRF, CaptionROUGE, CIDEr, Frequencies, Words
 
 
 def hypothesis(text: str) -> Hypothesis:
@@ -70,6 +71,25 @@ def test_a_step_evaluates_writes_and_explains(net: object) -> None:
     assert set(counts.values()) <= {1, 2}  # fewer than asked for where fewer texts have ended
     for each in module.invariants(batch):
         torch.testing.assert_close(each.kept(module(each.batch)), each.kept(module(batch)))
+
+
+def test_references_with_spaces_before_punctuation_score_as_those_without() -> None:
+    texts = ["a ring, red, in a (blue) cross.", "a cross: a ring!"]
+    spaced = ["a ring , red , in a ( blue ) cross .", "a cross : a ring !"]
+    of = Language.learned(Words(lower=True), Counter(Words().encode(" ".join(texts)).names))
+    found = []
+    for given in (texts, spaced):
+        batch = pictures([0, 2], frequencies=Frequencies.of([of.respell(text)] for text in given))
+        written = tuple(replace(each, references=[text]) for each, text in zip(batch.written or (), given, strict=True))
+        module = captioner()
+        steps = torch.full((2, batch.targets.tokens.shape[1]), -0.5).double()  # type: ignore[union-attr]
+        said = [Hypothesis(tuple(of.encode(text)[1]), -1.0, -1.0, True) for text in (texts[0], "a cross: the ring!")]
+        figures = module.figures
+        figures.add(replace(batch, language=of, written=written), said, Forced(steps, None), Forced(steps, None))
+        found.append({name: float(metric.compute()) for name, metric in figures.found().items()})
+    assert found[0] == found[1]
+    assert found[0]["test/exact_match"] == 0.5
+    assert found[0]["test/bleu"] > 70.0
 
 
 def test_without_frequencies_there_is_no_cider() -> None:

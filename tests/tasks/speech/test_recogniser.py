@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 
 import jiwer
@@ -12,10 +13,13 @@ from recogniser_cases import STRIDE, TEXTS, batch, figures, language, recogniser
 
 from zoo.attention import NoAttention
 from zoo.decoding import BeamSearch
+from zoo.decoding.hypothesis import Hypothesis
 from zoo.errors import ConfigError
-from zoo.tasks.generation.language import END
+from zoo.tasks.generation.alignment import Forced
+from zoo.tasks.generation.language import END, Language
 from zoo.tasks.speech.alignment import onsets
 from zoo.tasks.speech.batch import Utterances
+from zoo.text import Words
 
 SAID = ["ab ba", "b b", "aa", "b a a b a a"]
 
@@ -33,6 +37,17 @@ def test_error_rates_are_those_of_jiwer() -> None:
     module.validation_step(batch(), 0)
     assert float(module.validated["cer"].compute()) == pytest.approx(found["test/cer"])
     assert "cer: characters" in module.protocol()
+
+
+@pytest.mark.parametrize("given", ["Stop , it 's a well-known song .", "stop, it's a well - known song."])
+def test_a_faultless_transcript_has_no_errors_however_it_is_spaced(given: str) -> None:
+    of = Language.learned(Words(lower=True), Counter(Words(lower=True).encode(given).names))
+    module, tokens = recogniser(), of.encode(given)[1]
+    read = Utterances.of([replace(utterance(0, of, gold=False, text=given), target=tokens)], of)
+    nothing = Forced(torch.zeros(1, len(tokens) + 1).double(), None)
+    module.figures.add(read, [Hypothesis(tuple(tokens), -1.0, -1.0, True)], nothing, nothing)
+    found = {name: float(metric.compute()) for name, metric in module.figures.found().items()}
+    assert (found["test/wer"], found["test/cer"]) == (0.0, 0.0)
 
 
 def test_the_best_weights_are_those_of_the_lowest_error() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -14,12 +15,13 @@ from translation_cases import TARGETS, Knowing, Small, languages, pair, pairs, t
 from zoo.decoding import BeamSearch, Constraints, GNMTLength, Hypothesis, Ranking
 from zoo.errors import ConfigError
 from zoo.tasks.generation import Longest, ScheduledSampling
-from zoo.tasks.generation.alignment import read_again
-from zoo.tasks.generation.language import END
+from zoo.tasks.generation.alignment import Forced, read_again
+from zoo.tasks.generation.language import END, Language
 from zoo.tasks.generation.scheduled import partly_free
 from zoo.tasks.translation import Translator
-from zoo.tasks.translation.batch import Pairs
+from zoo.tasks.translation.batch import Languages, Pairs
 from zoo.tasks.translation.figures import omitted, one_off, reordered
+from zoo.text import Words
 
 
 def quiet(module: Translator) -> dict[str, Any]:
@@ -78,6 +80,20 @@ def test_scores_are_those_of_sacrebleu() -> None:
     module.validation_step(batch, 0)
     assert float(module.validated["bleu"].compute()) == pytest.approx(found["test/bleu"])
     assert "case:mixed|eff:no|tok:13a" in module.protocol()
+
+
+@pytest.mark.parametrize("given", ["it 's a well-known dog , there !", "it's a well - known dog, there!"])
+def test_a_faultless_translation_scores_100_however_its_reference_is_spaced(given: str) -> None:
+    target = Language.learned(Words(), Counter(Words().encode(given).names))
+    of, tokens = Languages(languages().source, target), target.encode(given)[1]
+    sample = pair(0, of, links=None)
+    batch = Pairs.of([replace(sample, target=tokens, written=replace(sample.written, references=[given]))], of)  # type: ignore[type-var]
+    module, nothing = translator(rouge=True), Forced(torch.zeros(1, len(tokens) + 1).double(), None)
+    module.figures.add(batch, [Hypothesis(tuple(tokens), -1.0, -1.0, True)], nothing, nothing)
+    found = {name: float(metric.compute()) for name, metric in module.figures.found().items()}
+    assert found["test/bleu"] == pytest.approx(100.0)
+    assert found["test/chrf"] == pytest.approx(100.0)
+    assert found["test/rouge_l"] == pytest.approx(1.0)
 
 
 def test_rouge_is_computed_on_request() -> None:

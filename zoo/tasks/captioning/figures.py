@@ -10,7 +10,6 @@ from zoo.maps.score import pointing
 from zoo.tasks.captioning.batch import Pictures
 from zoo.tasks.generation.batch import spelled_target
 from zoo.tasks.generation.figures import Scored, TextFigures
-from zoo.tasks.generation.language import Language
 from zoo.tasks.generation.scores import Sums, ratio, repeated
 from zoo.text import BLEU, CHRF, CaptionROUGE, CIDEr, Score
 from zoo.training import ranks
@@ -41,11 +40,11 @@ class Figures(TextFigures):
 
     def add_example(self, scored: Scored) -> None:
         batch, number = scored.batch, scored.number
-        language, references = batch.language, batch.references[number]
+        language, references = batch.language, scored.references
         text = language.text(scored.hypothesis.tokens)
         if batch.frequencies is not None:
             self.update("test/cider", CIDEr(batch.frequencies).sums([text], [references]))
-        self.update("test/exact_match", [text in [respelled(each, language) for each in references], 1])
+        self.update("test/exact_match", [text in references, 1])
         self.update("test/length_ratio", scored.sums["bleu"][:2])
         written, given = language.spelled(scored.hypothesis.tokens), spelled_target(batch, number)
         self.update("test/repetition", repeated(written.words, given.words))
@@ -58,9 +57,3 @@ class Figures(TextFigures):
             speaks = gold[scored.number].any(1)
             weights = scored.of_reference[: len(speaks)]
             self.update("truth/pointing", pointing(weights[speaks[: len(weights)]], gold[scored.number][speaks]))
-
-
-def respelled(text: str, language: Language) -> str:
-    """Returns a text as a model that makes no mistake writes it."""
-    spelled: str = language.tokeniser.decode(language.tokeniser.encode(text).names)
-    return spelled

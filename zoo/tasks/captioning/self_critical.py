@@ -55,7 +55,7 @@ class SelfCritical(nn.Module):
         assert batch.frequencies is not None
         assert batch.language is not None
         texts = [batch.language.text(each.tokens) for each in written]
-        found = CIDEr(batch.frequencies).each(texts, batch.references)
+        found = CIDEr(batch.frequencies).each(texts, batch.comparable_references)
         return torch.tensor(found, device=batch.source.lengths.device)
 
 

@@ -65,6 +65,12 @@ class GeneratingBatch(ABC, Generic[S, W]):
         written: Any = self.written
         return [each.references for each in written]
 
+    @property
+    def comparable_references(self) -> list[Sequence[str]]:
+        """The given texts of each example as the model spells its own, which scores compare them with."""
+        assert self.language is not None
+        return [[self.language.respell(text) for text in each] for each in self.references]
+
     @abstractmethod
     def gold_of(self, chosen: Int[Tensor, " s"], source: S, targets: Targets) -> Any:
         """Returns the gold of some examples, whose source and targets are these, if there is any."""

@@ -26,6 +26,7 @@ class Scored(NamedTuple):
         batch: The batch that it is in.
         number: Its number in the batch.
         hypothesis: The text.
+        references: The given texts that it is compared with.
         sums: Figure -> the sums of its score.
         weights: Weight of each place of the source in a forced pass over the text; None if there are none.
         of_reference: The same over the given text.
@@ -34,6 +35,7 @@ class Scored(NamedTuple):
     batch: Any
     number: int
     hypothesis: Hypothesis
+    references: Sequence[str]
     sums: Mapping[str, list[float]]
     weights: Float[Tensor, "n k"] | None
     of_reference: Float[Tensor, "m k"] | None
@@ -79,7 +81,7 @@ class TextFigures(nn.Module, ABC):
         losses = -of_references.log_probability[batch.targets.is_real].double()
         self.update("test/loss", losses)
         self.update("test/perplexity", [float(losses.sum()), len(losses)])
-        for number, (hypothesis, references) in enumerate(zip(written, batch.references, strict=True)):
+        for number, (hypothesis, references) in enumerate(zip(written, batch.comparable_references, strict=True)):
             text = batch.language.text(hypothesis.tokens)
             found: dict[str, list[float]] = {}
             for score, names in self.scores:
@@ -87,7 +89,7 @@ class TextFigures(nn.Module, ABC):
             for name, sums in found.items():
                 self.update(f"test/{name}", sums)
             weights = (None if each.weights is None else each.weights[number] for each in (of_written, of_references))
-            self.add_example(Scored(batch, number, hypothesis, found, *weights))
+            self.add_example(Scored(batch, number, hypothesis, references, found, *weights))
 
     @abstractmethod
     def add_example(self, scored: Scored) -> None:

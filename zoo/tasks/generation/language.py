@@ -73,6 +73,15 @@ class Language:
         text: str = self.tokeniser.decode(self.vocabulary.tokens(numbers))
         return text.rstrip()
 
+    def respell(self, text: str) -> str:
+        """Returns a text as a model that makes no mistake writes it: split into tokens and joined again.
+
+        Written texts are compared with references that are spelled in this way, so that white space and case that no
+        token holds are no mistakes.
+        """
+        spelled: str = self.tokeniser.decode(self.tokeniser.encode(text).names)
+        return spelled.rstrip()
+
     def text_with(self, numbers: Sequence[int], replaced: Mapping[int, str]) -> str:
         """Joins tokens to a text, with some of them replaced by words, by their places."""
         names: list[str] = []

@@ -117,8 +117,9 @@ class WritingTask(Task):
         self.val_loss.update(F.cross_entropy(logits, targets.tokens[targets.is_real], reduction="none"))
         texts = [first for first, *_ in self.texts(batch, self.write(batch, self.writing.greedy()))]
         metrics: dict[str, Any] = dict(self.validated.items())
+        references = batch.comparable_references
         for name, score in self.scores.items():
-            metrics[name].update(score.sums(texts, batch.references))
+            metrics[name].update(score.sums(texts, references))
         found = {"val/loss": self.val_loss, **{f"val/{name}": metric for name, metric in metrics.items()}}
         self.log_dict(found, on_step=False, on_epoch=True, batch_size=len(batch))
 
@@ -212,7 +213,7 @@ class WritingTask(Task):
 
     def protocol(self) -> str:
         signatures = [each.signature() for each, _ in self.figures.scores]
-        return "; ".join([*signatures, self.writing.protocol()])
+        return "; ".join([*signatures, "references spelled by the model's tokeniser", self.writing.protocol()])
 
     def invariants(self, batch: Any) -> Sequence[Invariance]:
         """A text depends on its own source alone, and a step on those before it."""

@@ -194,7 +194,8 @@ class CaptionData(TaskData):
         frequencies = None
         written = self.references or not training
         if captions is not None and written:
-            frequencies = Frequencies.of(captions[number] for number in numbers)
+            respell = content.language.respell
+            frequencies = Frequencies.of([respell(text) for text in captions[number]] for number in numbers)
         collate = partial(
             Pictures.of,
             language=content.language,
