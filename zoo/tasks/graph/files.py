@@ -14,10 +14,11 @@ from jaxtyping import Float, Int64
 from scipy import sparse
 from torch import Tensor
 
+from zoo.data.labels import label_uses, untrained, warn_of_similar
 from zoo.data.splits import stratified
 from zoo.data.tables import OnBadRow, Row, Table, collected, message, parse_number, read_table
 from zoo.errors import DataError, some_of
-from zoo.tasks.graph.graph import NONE, SPLITS, TRAIN, Graph, sparse_features, undirected
+from zoo.tasks.graph.graph import NONE, SPLITS, Graph, sparse_features, undirected
 
 _RESERVED = ("id", "label", "split")
 _SPARSE = "features"
@@ -216,20 +217,18 @@ def _read_edges(
 def _check_splits(table: Table, rows: list[_Node], label: Tensor, split: Tensor, label_names: tuple[str, ...]) -> None:
     if not label_names:
         raise DataError(message(table.path, None, "label", "no node has a label", "Fill it in where it is known."))
-    trained = set(label[split == TRAIN].tolist())
-    for value, name in enumerate(label_names):
-        if value not in trained:
-            member = (label == value).nonzero().flatten().tolist()
-            present = {int(split[i]) for i in member}
-            where = " and ".join(word for word, number in SPLITS.items() if number in present) or "no split"
-            what = f"{name!r} is seen in {where} only, and never in train"
-            remedy = "Put a node with this label into train, or take the label out."
-            raise DataError(message(table.path, rows[member[0]].line, "label", what, remedy))
+    uses = label_uses(label_names, label.numpy(), split.numpy())
+    for use in untrained(uses):
+        what = f"{use.name!r} is seen in {use.where} only, and never in train"
+        remedy = "Put a node with this label into train, or take the label out."
+        with collected():
+            raise DataError(message(table.path, rows[use.first].line, "label", what, remedy))
     for word, number in SPLITS.items():
         if not (split == number).any():
             given = "split" in table.columns
             remedy = "Write it into some cells." if given else "Label more nodes, or add a column 'split' yourself."
             raise DataError(message(table.path, None, "split", f"no node is in {word!r}", remedy))
+    warn_of_similar(table.path, uses)
 
 
 def _warn_of_skipped(table: Table) -> None:

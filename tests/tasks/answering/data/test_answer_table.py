@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from zoo.data.splits import NONE, TEST, TRAIN, VAL
+from zoo.data.tables import collecting
 from zoo.errors import DataError
 from zoo.tasks.answering.data.answer_set import AnswerSet
 from zoo.tasks.answering.data.table import read_answer_table
@@ -83,6 +84,55 @@ def test_questions_for_a_trained_model_may_lack_answers(tmp_path: Path) -> None:
     assert found.splits.tolist() == [NONE, TEST]
     assert found.answers == ["", "rains"]
     assert read(tmp_path, "context,question\nIt rains.,What?\n", split_seed=None).answers == [""]
+
+
+def hypotheses(*labels: str, splits: str = "") -> str:
+    """A table of hypotheses with these labels, in splits that t, v and s stand for."""
+    names = {"t": "train", "v": "val", "s": "test"}
+    rows = [f"It rains {number}.,It is wet.,{label}" for number, label in enumerate(labels)]
+    if splits:
+        rows = [f"{row},{names[split]}" for row, split in zip(rows, splits, strict=True)]
+    return "\n".join([f"premise,hypothesis,label{',split' * bool(splits)}", *rows, ""])
+
+
+@pytest.mark.parametrize("split", ["v", "s"])
+def test_a_label_that_train_lacks_is_refused(tmp_path: Path, split: str) -> None:
+    table = hypotheses("yes", "no", "yes", "no", "yes", "no", "yess", splits=f"ttvvss{split}")
+    where = {"v": "val", "s": "test"}[split]
+    with pytest.raises(DataError, match=rf"line 8, column 'label': the label 'yess' is seen in {where}, and never in"):
+        read(tmp_path, table, "premise")
+
+
+def test_a_label_like_a_slip_is_named(tmp_path: Path) -> None:
+    labels = ["entailment", "neutral"] * 3 + ["entailmnet"]
+    with (
+        pytest.warns(UserWarning, match="'entailmnet' stands once, in train, and is spelled almost like 'entailment'"),
+        pytest.warns(UserWarning, match="'entailmnet' is not in every split"),
+    ):
+        read(tmp_path, hypotheses(*labels, splits="ttvvsst"), "premise")
+
+
+def test_a_check_lists_every_label_that_train_lacks(tmp_path: Path) -> None:
+    with collecting() as problems, pytest.warns(UserWarning, match="not in every split"):
+        read(tmp_path, hypotheses("yes", "no", "yes", "maybe", "no", "nope", splits="ttvvss"), "premise")
+    assert [str(each).partition(": ")[2][:18] for each in problems] == ["the label 'maybe' ", "the label 'nope' i"]
+
+
+def test_hypotheses_without_splits_are_split_by_label(tmp_path: Path) -> None:
+    found = read(tmp_path, hypotheses(*["yes"] * 5, *["no"] * 5), "premise")
+    for label in ("yes", "no"):
+        own = [split for split, answer in zip(found.splits.tolist(), found.answers, strict=True) if answer == label]
+        assert sorted(own) == [TRAIN] * 3 + [VAL, TEST]
+
+
+def test_answers_about_pictures_that_train_lacks_are_counted(tmp_path: Path) -> None:
+    Image.fromarray(np.zeros((6, 8, 3), dtype=np.uint8)).save(tmp_path / "a.png")
+    rows = ["x,train", "y,train", "x,val", "z,val", "y,test"]
+    table = "\n".join(["image,question,answer,split", *(f"a.png,What?,{row}" for row in rows), ""])
+    with pytest.warns(UserWarning, match=r"1 question counts as wrong, because in train 'z' is no answer"):
+        read(tmp_path, table, "picture")
+    with pytest.raises(DataError, match="no question of 'val' has an answer that a question of train has"):
+        read(tmp_path, table.replace("x,val", "w,val"), "picture")
 
 
 def test_the_first_of_several_places_is_taken_and_counted(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int
 
 from zoo.attention.ranges import Count, Positive, PositiveShare, Share
 from zoo.data.splits import NONE, TRAIN
-from zoo.errors import CheckpointError, ConfigError, warn
+from zoo.errors import CheckpointError, ConfigError, some_of, warn
 from zoo.tasks.answering.batch import UNKNOWN, Questions
 from zoo.tasks.answering.data.answer_set import About, AnswerSet
 from zoo.tasks.answering.data.entries import Content, Entries
@@ -23,7 +23,7 @@ from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.contract import TaskData
 from zoo.tasks.generation.encoding import Encoder, learned_language
 from zoo.tasks.generation.language import Language
-from zoo.tasks.vision.data.listing import Reading
+from zoo.tasks.vision.data.listing import Reading, counted
 from zoo.tasks.vision.data.picture_options import PREPROCESSING, PictureOptions, preprocessing_state
 from zoo.tasks.vision.data.transforms import Resize
 from zoo.text import TOKENISER, VOCABULARY, Tokeniser, Tokens, new_tokeniser
@@ -119,6 +119,8 @@ class AnswerData(TaskData):
         language, names = self._language(encoders, learns), self._answer_names(asked, learns)
         number_of = {name: number for number, name in enumerate(names)}
         answers = np.array([number_of.get(answer, UNKNOWN) for answer in asked.answers], dtype=np.int64)
+        if self.trained is not None and asked.spans is None:
+            _warn_of_unknown(asked, answers)
         strange = learns & (answers == UNKNOWN)
         if asked.spans is None and strange.any():
             warn(f"{strange.sum():,} of {learns.sum():,} training questions are left out by data.max_answers.")
@@ -227,6 +229,14 @@ class AnswerData(TaskData):
             if answer:
                 row[:] = _tokens_in(self.tokeniser.encode(passage), start, end)
         return found
+
+
+def _warn_of_unknown(asked: AnswerSet, answers: Int[np.ndarray, " n"]) -> None:
+    """Says how many given answers are none that the model can give."""
+    strange = [answer for answer, number in zip(asked.answers, answers, strict=True) if answer and number == UNKNOWN]
+    if strange:
+        counts = counted(len(strange), "question counts", "questions count")
+        warn(f"{counts} as wrong, because {some_of(sorted(set(strange)))} no answer that the model gives.")
 
 
 def _tokens_in(tokens: Tokens, start: int, end: int) -> tuple[int, int]:

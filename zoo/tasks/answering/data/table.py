@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Int
 
 from zoo.data.json_lines import open_table
-from zoo.data.splits import NONE, SPLITS, TEST, stratified
-from zoo.data.tables import Row, Table, message
+from zoo.data.labels import LabelUse, label_uses, untrained, warn_of_similar, warn_of_unscored
+from zoo.data.splits import NONE, SPLITS, TEST, TRAIN, VAL, stratified
+from zoo.data.tables import Row, Table, collected, message
 from zoo.errors import DataError, some_of, warn
 from zoo.tasks.answering.data.answer_set import About, AnswerSet
-from zoo.tasks.vision.data.listing import Decoded, Reading, verified, warn_of_animated
+from zoo.tasks.vision.data.listing import Decoded, Reading, counted, verified, warn_of_animated
 from zoo.tasks.vision.data.picture import PictureError
 
 _LONGEST = 1_000_000
@@ -70,6 +72,7 @@ class _Entry:
     split: int
     span: tuple[int, int]
     path: Path | None
+    line: int
 
 
 @dataclass
@@ -105,7 +108,7 @@ class _Found:
             span = self._span(row, subject, answer)
         if not row.is_bad:
             number = SPLITS.index(split) if split else NONE
-            self.entries[id] = _Entry(id, subject, question, answer, kind, number, span, path)
+            self.entries[id] = _Entry(id, subject, question, answer, kind, number, span, path, row.line)
 
     def made(self, split_seed: int | None) -> AnswerSet:
         entries = list(self.entries.values())
@@ -117,11 +120,11 @@ class _Found:
         warn_of_animated(self.table.path, self.animated)
         splits = np.array([each.split for each in entries], dtype=np.int64)
         if split_seed is not None and SPLIT not in self.table.columns:
-            splits = stratified(np.zeros(len(splits), dtype=np.int64), split_seed)
-        for number, name in enumerate(SPLITS) if split_seed is not None and not self.table.collected else ():
-            if not (splits == number).any():
-                remedy = "Give more questions, or put some there."
-                raise DataError(message(self.table.path, None, None, f"no question is in {name!r}", remedy))
+            # labels of hypotheses are few, so that each has its share of every split; answers about pictures are many
+            answers = [each.answer if self.about == "premise" else "" for each in entries]
+            splits = stratified(np.unique(answers, return_inverse=True)[1].reshape(-1), split_seed)
+        if split_seed is not None and not self.table.collected:
+            self._check(entries, splits)
         if self.is_input:
             known = np.array([bool(each.answer) for each in entries])
             splits = np.where(known & (splits == NONE), TEST, splits)
@@ -138,6 +141,48 @@ class _Found:
             spans=[each.span for each in entries] if self.about == "passage" else None,
             kinds=[each.kind for each in entries] if KIND in self.table.columns else None,
         )
+
+    def _check(self, entries: Sequence[_Entry], splits: Int[np.ndarray, " n"]) -> None:
+        """Refuses questions that cannot be learned, or of which a split lacks some; warns of answers like slips."""
+        path = self.table.path
+        for number, name in enumerate(SPLITS):
+            if not (splits == number).any():
+                remedy = "Give more questions, or put some there."
+                raise DataError(message(path, None, None, f"no question is in {name!r}", remedy))
+        if self.about == "passage":
+            return
+        names = sorted({each.answer for each in entries})
+        index = {name: number for number, name in enumerate(names)}
+        labels = np.array([index[each.answer] for each in entries], dtype=np.int64)
+        uses, column = label_uses(names, labels, splits), COLUMNS[self.about][2]
+        if self.about == "premise":
+            for use in untrained(uses):
+                what = f"the label {use.name!r} is seen in {use.where}, and never in train"
+                line = entries[use.first].line
+                with collected():
+                    raise DataError(
+                        message(path, line, column, what, "Mend it, or put a hypothesis with it into train.")
+                    )
+            warn_of_unscored(path, uses, "; there are too few hypotheses.")
+        else:
+            self._check_answers(uses, labels, splits)
+        warn_of_similar(path, uses)
+
+    def _check_answers(
+        self, uses: Sequence[LabelUse], labels: Int[np.ndarray, " n"], splits: Int[np.ndarray, " n"]
+    ) -> None:
+        """Counts the questions whose answers no model can give, because training lacks them; some may be so."""
+        learned = np.array([TRAIN in use.splits for use in uses])[labels]
+        for number in (VAL, TEST):
+            own = splits == number
+            if not learned[own].any():
+                what = f"no question of {SPLITS[number]!r} has an answer that a question of train has"
+                raise DataError(message(self.table.path, None, "answer", what, "Put such questions there."))
+        lost = ~learned & (splits != NONE)
+        if lost.any():
+            names = [use.name for use in untrained(uses) if use.splits != {NONE}]
+            counts = counted(int(lost.sum()), "question counts", "questions count")
+            warn(f"{self.table.path}: {counts} as wrong, because in train {some_of(names)} no answer.")
 
     def _subject(self, row: Row, column: str) -> tuple[str, Path | None]:
         """Returns the text that is asked about, or the name and the path of a picture that can be read."""

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int
 
+from zoo.data.labels import label_uses, untrained, warn_of_similar, warn_of_unscored
 from zoo.data.splits import NONE, SPLITS, TEST, TRAIN, VAL, stratified
-from zoo.data.tables import message, parse_number
-from zoo.errors import DataError, nearest, some_of, warn
+from zoo.data.tables import collected, message, parse_number
+from zoo.errors import DataError, nearest
 from zoo.tasks.documents.labels import Targets
 
 
@@ -176,24 +177,17 @@ class Gathered:
         ]
         if missing:
             raise DataError(f"{self.source}: no text is in {missing[0]!r}. Give more texts, or a column of splits.")
-        for name, count in zip(corpus.label_names, corpus.counts(), strict=True):
-            if not count:
-                number = self._numbers[name]
-                row = next(row for row, each in enumerate(self._labels) if number in each)
-                where = SPLITS[int(corpus.splits[row])] if corpus.splits[row] != NONE else "no split"
-                what = f"the label {name!r} is seen in {where}, and never in train"
-                line = self.places[row]
-                file = self.source / self.ids[row] if line is None else self.source
+        uses = label_uses(names, corpus.labels, corpus.splits)
+        for use in untrained(uses):
+            what = f"the label {use.name!r} is seen in {use.where}, and never in train"
+            line = self.places[use.first]
+            file = self.source / self.ids[use.first] if line is None else self.source
+            with collected():
                 raise DataError(message(file, line, None, what, "Put a text with it into train."))
+        if self.targets != "ordinal":
+            warn_of_similar(self.source, uses)
         if self.targets != "multi":
-            labels = corpus.labels
-            lacking = [
-                name
-                for number, name in enumerate(corpus.label_names)
-                if not all(((labels == number) & (corpus.splits == part)).any() for part in (VAL, TEST))
-            ]
-            if lacking:
-                warn(f"{self.source}: {some_of(lacking)} not in every split; there are too few texts.")
+            warn_of_unscored(self.source, uses, "; there are too few texts.")
 
 
 def _is_list(label: str) -> bool:

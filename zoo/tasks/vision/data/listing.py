@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,9 +12,10 @@ import numpy as np
 from jaxtyping import UInt8
 from torch import Tensor
 
+from zoo.data.labels import label_uses, untrained, warn_of_similar, warn_of_unscored
 from zoo.data.splits import NONE, SPLITS, stratified
 from zoo.data.tables import OnBadRow, collected, is_collecting, message, skip_hint
-from zoo.errors import ConfigError, DataError, nearest, some_of, warn
+from zoo.errors import ConfigError, DataError, nearest, warn
 from zoo.tasks.vision.data.dataset import PictureSet
 from zoo.tasks.vision.data.picture import MOST_PIXELS, Channels, PictureError, read_header, read_picture
 
@@ -188,26 +188,19 @@ def _check_labels(entries: list[Entry], source: Path, names: tuple[str, ...]) ->
         what = f"all labelled pictures are of one class, {names[0]!r}" if names else "no picture has a label"
         remedy = "There must be two at least: a folder each, or an entry each in the column 'label'."
         raise DataError(message(source, None, None, what, remedy))
-    splits: dict[str, set[str]] = {name: set() for name in names}
-    for each in entries:
-        if each.label:
-            splits[each.label].add(each.split)
-    for name in names:
-        if "train" not in splits[name]:
-            first = next(each for each in entries if each.label == name)
-            where = " and ".join(split for split in SPLITS if split in splits[name]) or "no split"
-            twin = [other for other in names if other != name and other.casefold() == name.casefold()]
-            what = f"{name!r} is seen in {where} only, and never in train"
-            remedy = f"Rename it to {twin[0]!r}." if twin else "Put a picture of it into train, or take it out."
-            raise DataError(message(source, first.line, None, what, remedy))
-    for split in SPLITS:
-        if not any(split in found for found in splits.values()):
+    index = {name: number for number, name in enumerate(names)}
+    labels = np.array([index.get(each.label, NONE) for each in entries], dtype=np.int64)
+    splits = np.array([SPLITS.index(each.split) if each.split else NONE for each in entries], dtype=np.int64)
+    uses = label_uses(names, labels, splits)
+    for use in untrained(uses):
+        twin = [other for other in names if other != use.name and other.casefold() == use.name.casefold()]
+        what = f"{use.name!r} is seen in {use.where} only, and never in train"
+        remedy = f"Rename it to {twin[0]!r}." if twin else "Put a picture of it into train, or take it out."
+        with collected():
+            raise DataError(message(source, entries[use.first].line, None, what, remedy))
+    for number, split in enumerate(SPLITS):
+        if not ((splits == number) & (labels != NONE)).any():
             remedy = "Put pictures there, or label more than two of a class."
             raise DataError(message(source, None, None, f"no labelled picture is in {split!r}", remedy))
-    unscored = [name for name in names if not splits[name] >= {"val", "test"}]
-    if unscored:
-        warn(f"{source}: {some_of(unscored)} not in every split, because there are too few pictures.")
-    folded = Counter(name.casefold() for name in names)
-    alike = [name for name in names if folded[name.casefold()] > 1]
-    if alike:
-        warn(f"{source}: {some_of(alike)} classes of their own, and differ in the case of letters only.")
+    warn_of_unscored(source, uses, ", because there are too few pictures.")
+    warn_of_similar(source, uses)
