@@ -38,7 +38,8 @@ class Loader:
         examples: A sequence, indexed by number, in worker processes if there are any.
         collate: Makes a batch of a list of examples, without randomness.
         batch_size: Examples a batch, over all processes; the last batch may be smaller. With `max_tokens` it is the
-            most examples of a batch, and None sets no such limit.
+            most examples of a batch, and None sets no such limit. If no batch of so many examples can have more than
+            `max_tokens`, batches are as without it.
         shuffle: Draws a new order every epoch. Otherwise the order is that of the examples.
         seed: The seed of the order and of `augment`.
         lengths: The length of each example. A batch then has examples of similar length, which are taken from a part of
@@ -86,6 +87,8 @@ class Loader:
         self.shuffle = shuffle
         self.seed = seed
         self.lengths = lengths
+        if max_tokens is not None and batch_size is not None and batch_size * max(lengths or [0]) <= max_tokens:
+            max_tokens = None  # no batch of this size can have more
         self.max_tokens = max_tokens
         self.augment = augment
         self.num_workers = num_workers

@@ -50,6 +50,24 @@ class LineTexts(Sequence[str]):
         return self.lines[self.numbers[number] - 1].strip()
 
 
+class Chosen(Sequence[Any]):
+    """Some entries of a sequence.
+
+    Args:
+        entries: The sequence.
+        numbers: The entries that are chosen.
+    """
+
+    def __init__(self, entries: Sequence[Any], numbers: Sequence[int]) -> None:
+        self.entries, self.numbers = entries, array("q", numbers)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self.entries[self.numbers[number]]
+
+
 class Joined(Sequence[Any]):
     """The entries of several sequences, one after another."""
 

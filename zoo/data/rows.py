@@ -27,6 +27,13 @@ class Rows(Sequence[Any]):
     def __getitem__(self, number: Any) -> Any:
         return self.values[self.ends[number] : self.ends[number + 1]]
 
+    def some(self, numbers: Int[np.ndarray, " k"]) -> Rows:
+        """The rows with these numbers."""
+        chosen = np.zeros(len(self), dtype=bool)
+        chosen[numbers] = True
+        ends = np.concatenate([[0], self.lengths[chosen].cumsum()])
+        return Rows(self.values[np.repeat(chosen, self.lengths)], ends)
+
     @property
     def lengths(self) -> Int[np.ndarray, " n"]:
         return np.diff(self.ends)

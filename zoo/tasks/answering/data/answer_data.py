@@ -18,11 +18,13 @@ from zoo.errors import CheckpointError, ConfigError, some_of, warn
 from zoo.tasks.answering.batch import UNKNOWN, Questions
 from zoo.tasks.answering.data.answer_set import About, AnswerSet
 from zoo.tasks.answering.data.entries import Content, Entries
-from zoo.tasks.answering.data.table import read_answer_table
+from zoo.tasks.answering.data.table import COLUMNS, read_answer_table
 from zoo.tasks.batches import Batching, Examples
+from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import TaskData
 from zoo.tasks.generation.encoding import Encoder, learned_language
 from zoo.tasks.generation.language import Language
+from zoo.tasks.lengths import LONGEST_TEXT, LengthLimit
 from zoo.tasks.vision.data.listing import Reading, counted
 from zoo.tasks.vision.data.picture_options import PREPROCESSING, PictureOptions, preprocessing_state
 from zoo.tasks.vision.data.transforms import Resize
@@ -38,11 +40,19 @@ class AnswerSource:
         about: What they are about.
         read: Reads them.
         reading: How files are read that the user gives to a trained model.
+        is_own: Whether they are the user's own, whose lengths are not known beforehand.
+        place: The table, for messages.
     """
 
     about: About
     read: Callable[[], AnswerSet]
     reading: Reading = field(default_factory=Reading)
+    is_own: bool = False
+    place: Path | None = None
+
+
+MOST_TOKENS = 4_000
+"""Default of the most tokens of a text of the user's own."""
 
 
 class AnswerData(TaskData):
@@ -56,6 +66,9 @@ class AnswerData(TaskData):
         subwords: The most subwords.
         min_count: Words and characters that are rarer in training are unknown.
         max_vocabulary: The most tokens, the most frequent ones; null: all.
+        max_length: The most tokens of a text of the user's own; a longer one is bad. null: no limit.
+        max_tokens: The most tokens of a batch of texts, each counting as much as the longest of a question or passage;
+            null: no limit.
         max_answers: The most answers that a model can give, the most frequent ones in training; null: all.
         mean: Mean of each channel of pictures, for pixels between 0 and 1. Default: ImageNet's.
         std: Standard deviation of each channel, likewise. Default: ImageNet's.
@@ -64,6 +77,10 @@ class AnswerData(TaskData):
         resize: How pictures of other sizes are resized (`zoo.tasks.vision.data.transforms.Preprocessing`).
         share: Share of the shorter side that is kept if resize=crop.
     """
+
+    input_options: ClassVar[Sequence[CommandOption]] = (LONGEST_TEXT,)
+    longest_text: int | None = None
+    """The most tokens of a text that a trained model reads; None: as in training."""
 
     source: AnswerSource
 
@@ -77,6 +94,8 @@ class AnswerData(TaskData):
         subwords: Count = 8000,
         min_count: Count = 1,
         max_vocabulary: Annotated[int, "> 4"] | None = None,
+        max_length: Count | None = MOST_TOKENS,
+        max_tokens: Count | None = None,
         max_answers: Count | None = None,
         mean: Sequence[Share] | None = None,
         std: Sequence[Positive] | None = None,
@@ -89,6 +108,8 @@ class AnswerData(TaskData):
         self.tokeniser: Tokeniser = new_tokeniser(tokeniser, lower=lower, subwords=subwords)
         self.min_count = min_count
         self.max_vocabulary = max_vocabulary
+        self.max_length = max_length
+        self.max_tokens = max_tokens
         self.max_answers = max_answers
         self.options = PictureOptions(mean, std, height, width, resize, share)
         self.on_bad_row = source.reading.on_bad_row
@@ -116,7 +137,13 @@ class AnswerData(TaskData):
         for text in asked.passages or ():
             passage.add(text)
         encoders = [question] if asked.passages is None else [question, passage]
+        kept = self._short_enough(asked, encoders)
+        learns &= kept
         language, names = self._language(encoders, learns), self._answer_names(asked, learns)
+        rows = [each.encoded(language) for each in encoders]
+        if not kept.all():
+            chosen = np.flatnonzero(kept)
+            asked, learns, rows = asked.some(chosen), learns[kept], [each.some(chosen) for each in rows]
         number_of = {name: number for number, name in enumerate(names)}
         answers = np.array([number_of.get(answer, UNKNOWN) for answer in asked.answers], dtype=np.int64)
         if self.trained is not None and asked.spans is None:
@@ -128,8 +155,8 @@ class AnswerData(TaskData):
         return Content(
             asked=asked,
             language=language,
-            questions=question.encoded(language),
-            passages=None if asked.passages is None else passage.encoded(language),
+            questions=rows[0],
+            passages=None if asked.passages is None else rows[1],
             answer_names=names,
             answers=answers,
             spans=self._spans(asked),
@@ -183,7 +210,7 @@ class AnswerData(TaskData):
             raise ConfigError(f"{paths[1]}: questions are read from one table; give one")
         reading = replace(self.source.reading, on_bad_row=self.on_bad_row)
         read = partial(read_answer_table, paths[0], self.about, reading, split_seed=None)
-        return AnswerSource(self.about, read, reading)
+        return AnswerSource(self.about, read, reading, is_own=True, place=paths[0])
 
     def empty_hint(self, split: str) -> str:
         return "Give questions with answers there"
@@ -200,7 +227,13 @@ class AnswerData(TaskData):
         assert content.passages is not None
         lengths = np.maximum(content.questions.lengths, content.passages.lengths)[numbers]
         collate = partial(Questions.of, answer_names=content.answer_names)
-        return Examples(entries=entries, collate=collate, lengths=lengths.tolist())
+        return Examples(entries=entries, collate=collate, lengths=lengths.tolist(), max_tokens=self.max_tokens)
+
+    def _short_enough(self, asked: AnswerSet, encoders: Sequence[Encoder]) -> Bool[np.ndarray, " n"]:
+        """The mask of the user's own questions that have no text with too many tokens."""
+        of_subject, of_question, _ = COLUMNS[asked.about]
+        lengths = {name: each.texts.lengths for name, each in zip((of_question, of_subject), encoders, strict=False)}
+        return LengthLimit.of(self, self.max_length, "question").kept(asked.ids, lengths)
 
     def _language(self, encoders: Sequence[Encoder], learns: Bool[np.ndarray, " n"]) -> Language:
         if self.trained is not None:

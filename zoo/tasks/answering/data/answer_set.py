@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Int, UInt8
 
+from zoo.data.on_demand import Chosen
 from zoo.data.splits import SPLITS
 from zoo.tasks.answering.planted.scenes import AskedScenes
 from zoo.tasks.answering.planted.texts import AskedTexts, Link
@@ -57,6 +58,13 @@ class AnswerSet:
     def numbers(self, split: str) -> Int[np.ndarray, " k"]:
         """The questions of a split; of `all`, every one."""
         return np.arange(len(self)) if split == "all" else np.flatnonzero(self.splits == SPLITS.index(split))
+
+    def some(self, numbers: Int[np.ndarray, " k"]) -> AnswerSet:
+        """Returns the questions with these numbers, in ascending order."""
+        rows = ("questions", "ids", "answers", "pixels", "passages", "spans", "kinds", "links", "boxes")
+        of = {name: getattr(self, name) for name in rows}
+        chosen: dict[str, Any] = {name: Chosen(each, numbers.tolist()) for name, each in of.items() if each is not None}
+        return replace(self, splits=self.splits[numbers], **chosen)
 
 
 def of_scenes(generate: Callable[[], AskedScenes]) -> AnswerSet:

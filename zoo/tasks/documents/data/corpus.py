@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from zoo.data.labels import label_uses, untrained, warn_of_similar, warn_of_unscored
+from zoo.data.on_demand import Chosen
 from zoo.data.splits import NONE, SPLITS, TEST, TRAIN, VAL, stratified
 from zoo.data.tables import collected, message, parse_number
 from zoo.errors import DataError, nearest
@@ -51,6 +52,14 @@ class Corpus:
     def numbers(self, split: str) -> Int[np.ndarray, " k"]:
         """Returns the indices of the texts of a split (train, val, test or all)."""
         return np.arange(len(self)) if split == "all" else np.flatnonzero(self.splits == SPLITS.index(split))
+
+    def some(self, numbers: Int[np.ndarray, " k"]) -> Corpus:
+        """Returns the texts with these indices, in ascending order."""
+        chosen = numbers.tolist()
+        gold = (None if each is None else Chosen(each, chosen) for each in (self.gold_words, self.gold_sentences))
+        ids = [self.ids[number] for number in chosen]
+        texts, labels, splits = Chosen(self.texts, chosen), self.labels[numbers], self.splits[numbers]
+        return Corpus(texts, ids, self.targets, self.label_names, labels, splits, *gold)
 
     @cached_property
     def is_labelled(self) -> Bool[np.ndarray, " n"]:

@@ -27,8 +27,9 @@ from zoo.tasks.documents.batch import Document, Documents
 from zoo.tasks.documents.data.augmentation import Augmentation, Augmented
 from zoo.tasks.documents.data.corpus import Corpus
 from zoo.tasks.documents.data.encoding import Splitting, counted, numbered
-from zoo.tasks.documents.data.files import Reading, read_texts_at, texts_as_written
+from zoo.tasks.documents.data.files import MOST_TOKENS, Reading, read_texts_at, texts_as_written
 from zoo.tasks.documents.labels import LabelSet
+from zoo.tasks.lengths import LONGEST_TEXT, LengthLimit
 from zoo.text import TOKENISER, VOCABULARY, Vocabulary, new_tokeniser
 from zoo.text.kinds import Kind
 
@@ -46,10 +47,14 @@ class DocumentSource:
     Args:
         read: Function that reads the texts.
         reading: Options for files that the user gives to a trained model.
+        is_own: True if the texts are the user's own, whose lengths are not known beforehand.
+        place: File or folder, for messages. Default: there are several, or none.
     """
 
     read: Callable[[], Corpus]
     reading: Reading = field(default_factory=Reading)
+    is_own: bool = False
+    place: Path | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +86,8 @@ class DocumentData(TaskData):
         language: Language code, such as en or de, which decides where sentences end.
         min_count: Minimum number of occurrences of a token in the training split; rarer tokens are unknown.
         max_vocabulary: Maximum number of tokens; the most frequent ones are kept. Default: all.
+        max_length: Maximum number of tokens of a text of the user's own, after it was cut; a longer one is bad.
+            None: no limit.
         max_sentences: Number of sentences after which a text is cut. A warning counts the cut texts. Default: no limit.
         max_words: Number of tokens after which a text is cut, likewise. Default: no limit.
         max_tokens: Largest number of tokens in a batch, where each text counts as much as the longest. Default: no
@@ -90,6 +97,9 @@ class DocumentData(TaskData):
             and in other splits, the word stands for a random label. Default: no words are planted.
     """
 
+    input_options: ClassVar[Sequence[CommandOption]] = (LONGEST_TEXT,)
+    longest_text: int | None = None
+    """Maximum number of tokens of a text that a trained model reads. Default: as in training."""
     written = CommandOption(name="text", metavar="TEXT", is_repeated=True, help="a text to classify; repeatable")
 
     source: DocumentSource
@@ -105,6 +115,7 @@ class DocumentData(TaskData):
         language: str = "en",
         min_count: Count = 1,
         max_vocabulary: Count | None = None,
+        max_length: Count | None = MOST_TOKENS,
         max_sentences: Count | None = None,
         max_words: Count | None = None,
         max_tokens: Count | None = None,
@@ -116,6 +127,7 @@ class DocumentData(TaskData):
         self.splitting = Splitting(made, language, max_sentences, max_words)
         self.min_count = min_count
         self.max_vocabulary = max_vocabulary
+        self.max_length = max_length
         self.max_tokens = max_tokens
         self.augmentation = augmentation
         self.shortcut = shortcut
@@ -128,22 +140,27 @@ class DocumentData(TaskData):
             raise ConfigError(
                 "data.shortcut plants a word for a text's one label, and these have several; leave it out"
             )
-        splitting, counts = self.splitting, Counter[str]()
+        splitting = self.splitting
         if self.trained is None and not self._keeps_tokeniser:
             learned = splitting.tokeniser.fit(_plain(corpus.texts[number]) for number in corpus.numbers("train"))
             splitting = self.splitting = replace(splitting, tokeniser=learned)
         lengths, cut = np.zeros(len(corpus), dtype=np.int32), 0
+        counts = Counter[str]()
         learns = np.zeros(len(corpus), dtype=bool) if self.trained is not None else corpus.splits == 0
+        limit = LengthLimit.of(self, self.max_length, "text")
         for number, text in enumerate(corpus.texts):
             sentences, was_cut = splitting(text)
             lengths[number] = max(1, sum(len(each.names) for each in sentences))
             cut += was_cut
-            if learns[number]:
+            if learns[number] and limit.permits(lengths[number]):
                 counts.update(counted(sentences))
         if cut:
             most = {"max_sentences": splitting.max_sentences, "max_words": splitting.max_words}
             said = " and ".join(f"data.{name}={value}" for name, value in most.items() if value is not None)
             warnings.warn(f"{cut:,} of {len(corpus):,} texts are cut by {said}.", UserWarning, stacklevel=2)
+        kept = np.flatnonzero(limit.kept(corpus.ids, {"text": lengths}))
+        if len(kept) < len(corpus):
+            corpus, lengths = corpus.some(kept), lengths[kept]
         if self.trained is not None:
             return Content(corpus, splitting, Vocabulary.from_state(self.trained["tokens"]), lengths)
         if self.shortcut:
@@ -193,11 +210,14 @@ class DocumentData(TaskData):
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> DocumentSource:
         """Returns the source of the user's own texts: tables, text files and folders of text files."""
         reading = replace(self.source.reading, on_bad_row=self.on_bad_row, targets=state["targets"])
-        return DocumentSource(partial(read_texts_at, paths, reading, state["labels"]), reading)
+        place = paths[0] if len(paths) == 1 else None
+        read = partial(read_texts_at, paths, reading, state["labels"])
+        return DocumentSource(read, reading, is_own=True, place=place)
 
     def text_source(self, texts: Sequence[str], state: dict[str, Any]) -> DocumentSource:
-        read = partial(texts_as_written, texts, self.first_text, state["targets"], state["labels"])
-        return DocumentSource(read, self.source.reading)
+        reading = self.source.reading
+        how = state["targets"], state["labels"], reading.most_characters
+        return DocumentSource(partial(texts_as_written, texts, self.first_text, *how), reading, is_own=True)
 
     def empty_hint(self, split: str) -> str:
         return "Give texts with a label there"

@@ -21,7 +21,7 @@ from zoo.tasks.documents.data.corpus import Corpus, Gathered
 from zoo.tasks.documents.labels import Targets
 from zoo.text.markup import without_markup
 
-MOST_CHARACTERS = 1_000_000
+MOST_CHARACTERS, MOST_TOKENS = 1_000_000, 200_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +155,13 @@ def read_texts_at(paths: Sequence[Path], reading: Reading, known: Sequence[str])
     return gathered.corpus(Joined(parts), 0)
 
 
-def texts_as_written(texts: Sequence[str], first: int, targets: Targets, known: Sequence[str]) -> Corpus:
+def texts_as_written(
+    texts: Sequence[str],
+    first: int,
+    targets: Targets,
+    known: Sequence[str],
+    most_characters: int = MOST_CHARACTERS,
+) -> Corpus:
     """Collects texts given on the command line, or lines of standard input.
 
     Args:
@@ -163,11 +169,14 @@ def texts_as_written(texts: Sequence[str], first: int, targets: Targets, known: 
         first: Number of the first text, for its id.
         targets: Kind of the model's labels.
         known: Labels of the model.
+        most_characters: Maximum number of characters of a text, as in files.
     """
     gathered = Gathered(Path("--text"), targets, known)
     for number, text in enumerate(texts, start=first):
-        if not without_markup(text).text.strip():
+        if not without_markup(text[:most_characters]).text.strip():
             raise DataError(f"text {number} is empty. Write a text.")
+        if (problem := _problem(text, most_characters)) is not None:
+            raise DataError(f"text {number}: {problem[0]}. Part it.")
         if "\0" in text:
             raise DataError(f"text {number}: {NUL.what}. {NUL.remedy}")
         gathered.add(f"text {number}", None, NONE, None, _refusal(Path("--text")))

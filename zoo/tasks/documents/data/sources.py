@@ -85,7 +85,8 @@ def text_table(
         most_characters=most_characters,
         cache=None if cache is None else Path(cache),
     )
-    return DocumentSource(partial(read_text_table, Path(table), reading, split_seed=split_seed), reading)
+    read = partial(read_text_table, Path(table), reading, split_seed=split_seed)
+    return DocumentSource(read, reading, is_own=True, place=Path(table))
 
 
 @dataset(DocumentData)
@@ -99,7 +100,8 @@ def text_folder(
 ) -> DocumentSource:
     """The user's own texts in one folder per class; see data/README.md."""
     reading = Reading(targets=targets, on_bad_row=on_bad_row, most_characters=most_characters)
-    return DocumentSource(partial(read_text_folder, Path(folder), reading, split_seed=split_seed), reading)
+    read = partial(read_text_folder, Path(folder), reading, split_seed=split_seed)
+    return DocumentSource(read, reading, is_own=True, place=Path(folder))
 
 
 def _corpus(reviews: Reviews) -> Corpus:

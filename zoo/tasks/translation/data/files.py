@@ -18,7 +18,7 @@ from zoo.data.splits import NONE, SPLITS, TRAIN
 from zoo.data.tables import Row, RowError, Table, check_is_file, collected, message, skip_hint
 from zoo.errors import DataError, some_of, warn
 from zoo.tasks.translation.data.corpus import Corpus
-from zoo.tasks.translation.data.found import Found, Reading
+from zoo.tasks.translation.data.found import MOST_CHARACTERS, Found, Reading, problem_of
 
 
 @dataclass(frozen=True)
@@ -149,13 +149,15 @@ def with_back_translated(corpus: Corpus, path: Path, reading: Reading) -> Corpus
     )
 
 
-def texts_as_written(texts: Sequence[str], first: int) -> Corpus:
-    """Texts of the command line, or lines of standard input."""
+def texts_as_written(texts: Sequence[str], first: int, most_characters: int = MOST_CHARACTERS) -> Corpus:
+    """Texts of the command line, or lines of standard input, which obey the limit of files."""
     for number, text in enumerate(texts, start=first):
         if not text.strip():
             raise DataError(f"text {number} is empty. Write a text.")
         if "\0" in text:
             raise DataError(f"text {number}: {NUL.what}. {NUL.remedy}")
+        if (problem := problem_of(text.strip(), most_characters)) is not None:
+            raise DataError(f"text {number}: {problem[0]}. Part it.")
     ids = [f"text {number}" for number in range(first, first + len(texts))]
     return Corpus([text.strip() for text in texts], None, ids, np.full(len(texts), NONE))
 

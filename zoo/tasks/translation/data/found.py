@@ -15,7 +15,7 @@ from zoo.data.tables import OnBadRow, RowError
 from zoo.errors import DataError
 from zoo.tasks.translation.data.corpus import Corpus
 
-MOST_CHARACTERS = 10_000
+MOST_CHARACTERS, MOST_TOKENS = 10_000, 1_000
 _LINK = re.compile(r"(\d{1,9})-(\d{1,9})")
 
 
@@ -31,6 +31,7 @@ class Reading:
         split: Likewise of splits, where there is such a column.
         on_bad_row: Whether a bad pair is an error, or left out and counted.
         most_characters: A longer text is a bad one.
+        max_length: A text with more tokens is a bad one; None: none is.
     """
 
     source: str = "source"
@@ -40,6 +41,7 @@ class Reading:
     split: str = "split"
     on_bad_row: OnBadRow = "error"
     most_characters: int = MOST_CHARACTERS
+    max_length: int | None = MOST_TOKENS
 
 
 Refuse = Callable[[str, str, str], RowError]
@@ -75,7 +77,7 @@ class Found:
             refuse: Makes the error of a bad pair.
         """
         for side in ("source", "target"):
-            problem = _problem(texts[side], self.reading.most_characters) if side in texts else None
+            problem = problem_of(texts[side], self.reading.most_characters) if side in texts else None
             if problem is not None:
                 raise refuse(side, *problem)
         links = _links(texts, refuse) if {"target", "alignment"} <= set(texts) else []
@@ -112,7 +114,7 @@ class Found:
         return Corpus(sources, targets, self.ids, splits, self.links.made() if has_links else None)
 
 
-def _problem(text: str, most: int) -> tuple[str, str] | None:
+def problem_of(text: str, most: int) -> tuple[str, str] | None:
     """Why something is no text to read."""
     if not text:
         return "the text is empty", "Fill it in."

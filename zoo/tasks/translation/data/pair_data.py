@@ -20,11 +20,12 @@ from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import TaskData
 from zoo.tasks.generation.encoding import Encoder, first, learned_language
 from zoo.tasks.generation.language import Language
+from zoo.tasks.lengths import LONGEST_TEXT, LengthLimit
 from zoo.tasks.translation.batch import Languages, Pair, Pairs, Written
 from zoo.tasks.translation.data.corpus import Corpus
 from zoo.tasks.translation.data.encoding import linked
 from zoo.tasks.translation.data.files import read_pairs_at, texts_as_written, with_back_translated
-from zoo.tasks.translation.data.found import Reading
+from zoo.tasks.translation.data.found import MOST_TOKENS, Reading
 from zoo.text import TOKENISER, VOCABULARY, Tokeniser, new_tokeniser
 from zoo.text.kinds import Kind
 
@@ -36,10 +37,14 @@ class PairSource:
     Args:
         read: Reads them.
         reading: How files are read that the user gives to a trained model.
+        is_own: Whether they are the user's own, whose lengths are not known beforehand.
+        place: The file, for messages; None: there are several, or none.
     """
 
     read: Callable[[], Corpus]
     reading: Reading = field(default_factory=Reading)
+    is_own: bool = False
+    place: Path | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +65,11 @@ class Content:
     targets: Rows | None
     links: Rows | None
 
+    def some(self, numbers: Int[np.ndarray, " k"]) -> Content:
+        """The pairs with these numbers, in ascending order."""
+        rows = (None if each is None else each.some(numbers) for each in (self.targets, self.links))
+        return Content(self.corpus.some(numbers), self.languages, self.sources.some(numbers), *rows)
+
     @property
     def lengths(self) -> Int[np.ndarray, " n"]:
         """The tokens of the longer side of each pair, with the end of a target."""
@@ -79,7 +89,8 @@ class PairData(TaskData):
         joint: Whether both languages have one tokeniser and one vocabulary.
         min_count: Words and characters that are rarer in training are unknown.
         max_vocabulary: The most tokens of a language, the most frequent ones; null: all.
-        max_length: Training pairs with more tokens in a text are left out, and counted; null: none is.
+        max_length: The most tokens of a text. A pair of the user's own with more in a text is a bad one; of other data,
+            such training pairs are left out, and counted, and tests are whole. null: no limit.
         max_ratio: Training pairs one of whose texts has more than so many times the tokens of the other are left out,
             and counted; null: none is.
         max_source: Longer sources are cut after so many tokens, everywhere, and counted; null: none is.
@@ -91,9 +102,12 @@ class PairData(TaskData):
 
     input_options: ClassVar[Sequence[CommandOption]] = (
         CommandOption(name="references", kind=Path, metavar="FILE", help="translations of a text file, line by line"),
+        LONGEST_TEXT,
     )
     references: Path | None = None
     """The file of the translations of the text file that `for_input` reads."""
+    longest_text: int | None = None
+    """The most tokens of a text that a trained model reads; None: as in training."""
     written = CommandOption(name="text", metavar="TEXT", is_repeated=True, help="a text to translate; repeatable")
 
     source: PairSource
@@ -109,13 +123,15 @@ class PairData(TaskData):
         joint: bool = False,
         min_count: Count = 1,
         max_vocabulary: Annotated[int, "> 4"] | None = None,
-        max_length: Count | None = None,
+        max_length: Count | None = MOST_TOKENS,
         max_ratio: Annotated[float, ">= 1"] | None = None,
         max_source: Count | None = None,
         max_tokens: Count | None = None,
         back_translated: str | None = None,
         kept_tokenisers: Literal["both", "source", "target", "none"] = "both",
     ) -> None:
+        if source.is_own:
+            source = replace(source, reading=replace(source.reading, max_length=max_length))
         super().__init__(source, batching)
         made = new_tokeniser(tokeniser, lower=lower, subwords=subwords)
         self.tokenisers = made, made
@@ -152,16 +168,14 @@ class PairData(TaskData):
         if source.cut:
             warn(f"{source.cut:,} of {len(corpus):,} sources are cut by data.max_source={self.max_source}.")
         encoders = [source] if corpus.targets is None else [source, target]
+        kept = self._short_enough(corpus, encoders)
         if not self.is_input:
             corpus = self._filtered(corpus, *encoders)
-        languages = self._languages(encoders, corpus.splits == TRAIN)
-        return Content(
-            corpus,
-            languages,
-            source.encoded(languages.source),
-            None if corpus.targets is None else target.encoded(languages.target),
-            None if links is None else links.made(),
-        )
+        languages = self._languages(encoders, (corpus.splits == TRAIN) & kept)
+        sources = source.encoded(languages.source)
+        targets = None if corpus.targets is None else target.encoded(languages.target)
+        content = Content(corpus, languages, sources, targets, None if links is None else links.made())
+        return content if kept.all() else content.some(np.flatnonzero(kept))
 
     def names(self, content: Content) -> Mapping[str, Sequence[str]]:
         languages = content.languages
@@ -214,12 +228,15 @@ class PairData(TaskData):
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> PairSource:
         """The user's own texts: tables, and text files with a text on each line."""
         reading = replace(self.source.reading, on_bad_row=self.on_bad_row)
-        return PairSource(partial(read_pairs_at, paths, reading, self.references), reading)
+        place = paths[0] if len(paths) == 1 else None
+        return PairSource(partial(read_pairs_at, paths, reading, self.references), reading, is_own=True, place=place)
 
     def text_source(self, texts: Sequence[str], state: dict[str, Any]) -> PairSource:
         if self.references is not None:
             raise ConfigError("--references belong to a text file; give the texts in one")
-        return PairSource(partial(texts_as_written, texts, self.first_text), self.source.reading)
+        reading = self.source.reading
+        read = partial(texts_as_written, texts, self.first_text, reading.most_characters)
+        return PairSource(read, reading, is_own=True)
 
     def empty_hint(self, split: str) -> str:
         return "Give pairs of texts there"
@@ -259,12 +276,18 @@ class PairData(TaskData):
         made = [learned_language(each, learns, min_count=least, max_size=most) for each in sides]
         return Languages(made[0], made[-1])
 
+    def _short_enough(self, corpus: Corpus, encoders: Sequence[Encoder]) -> Bool[np.ndarray, " n"]:
+        """The mask of the user's own pairs that have no text with too many tokens."""
+        lengths = {name: each.texts.lengths for name, each in zip(("source", "target"), encoders, strict=False)}
+        limit = LengthLimit.of(self, self.source.reading.max_length, "pair" if len(encoders) > 1 else "text")
+        return limit.kept(corpus.ids, lengths)
+
     def _filtered(self, corpus: Corpus, source: Encoder, target: Encoder) -> Corpus:
         """Without the training pairs that are too long or too uneven, which are counted."""
         lengths = np.stack([source.texts.lengths, target.texts.lengths])
         longer, shorter = lengths.max(0), np.maximum(lengths.min(0), 1)
         for name, most, is_over in (
-            ("max_length", self.max_length, longer > (self.max_length or np.inf)),
+            ("max_length", self.max_length, longer > (np.inf if self.source.is_own else self.max_length or np.inf)),
             ("max_ratio", self.max_ratio, longer > shorter * (self.max_ratio or np.inf)),
         ):
             is_over &= corpus.splits == TRAIN

@@ -84,6 +84,7 @@ def text_pairs(
         most_characters=most_characters,
     )
     index = None if cache is None else Path(cache)
+    place = None if table is None else Path(table)
     options: dict[str, Files | None] = {
         "source_file": source_file,
         "target_file": target_file,
@@ -96,7 +97,7 @@ def text_pairs(
         read = partial(read_pair_table, Path(table), reading, cache=index, split_seed=split_seed)
     else:
         read = partial(read_pair_files, _aligned(options), reading, cache=index, split_seed=split_seed)
-    return PairSource(read, reading)
+    return PairSource(read, reading, is_own=True, place=place)
 
 
 def _aligned(options: Mapping[str, Files | None]) -> dict[str, Aligned]:

@@ -1,0 +1,211 @@
+"""Peak memory and the last sentence of commands that are given one input far longer than all others.
+
+python benchmarks/longest_inputs.py --out results/longest_inputs/0.json
+
+Every command runs in a process of its own, one after another, and is ended above `--most` GB. A domain adds cases with
+a function that `CASES` lists.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import random
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from filing import file
+
+from zoo.training.provenance import commit_of_checkout
+
+WORDS = 100_000
+_WRITTEN = 25_000
+"""Words of a text on the command line, where Linux takes no argument of more than 128 KiB."""
+_WAIT = 0.05
+
+
+@dataclass(frozen=True)
+class Case:
+    """A command whose memory is measured.
+
+    Args:
+        name: Name of the case.
+        command: Words after `zoo`; `{folder}` stands for the folder of its files.
+        files: Writes the files into a folder.
+        before: Commands that are run first, such as a training on short inputs; equal ones of several cases run once.
+    """
+
+    name: str
+    command: Sequence[str]
+    files: Callable[[Path], None]
+    before: Sequence[Sequence[str]] = ()
+
+
+def words(count: int, seed: int = 0) -> str:
+    """Returns a text of so many words, with a full stop after every twentieth."""
+    draw = random.Random(seed)
+    return " ".join(f"w{draw.randrange(90)}{'.' if number % 20 == 19 else ''}" for number in range(count))
+
+
+def write_table(path: Path, rows: Sequence[dict[str, Any]]) -> None:
+    with open(path, "w", newline="", encoding="utf-8") as opened:
+        writer = csv.DictWriter(opened, fieldnames=list(rows[0]), delimiter="\t")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def trained(model: str, data: str, *options: str, name: str) -> list[str]:
+    """Returns the command that trains a model for an epoch on short inputs, into the folder `{folder}/NAME`."""
+    return [
+        *("train", f"model={model}", f"data={data}", "data.max_epochs=1", "data.num_workers=0", "trainer=cpu"),
+        *(*options, f"run_dir={{folder}}/{name}"),
+    ]
+
+
+def texts(model: str, data: str, row: Callable[[int, int], dict[str, Any]], *options: str) -> Iterator[Case]:
+    """Yields the cases of a model that reads tables of texts.
+
+    Args:
+        model, data: Names in a configuration.
+        row: `(number, words) -> cells` makes the row of an example of so many words.
+        options: More options of the training.
+    """
+
+    def files(folder: Path) -> None:
+        splits = ("train",) * 20 + ("val",) * 4 + ("test",) * 4
+        short = [{**row(number, 8), "split": split} for number, split in enumerate(splits)]
+        write_table(folder / "short.tsv", short)
+        write_table(folder / "long.tsv", [row(1, WORDS)])
+        write_table(folder / "one.tsv", [*short, {**row(1, WORDS), "split": "train"}])
+        write_table(folder / "even.tsv", [{**row(n, 600), "split": s} for n, s in enumerate(("train",) * 240 + splits)])
+
+    before = [trained(model, data, "data.table={folder}/short.tsv", *options, name=model)]
+    checkpoint = f"{{folder}}/{model}/checkpoints/best.ckpt"
+    check = ("check", f"model={model}", f"data={data}", *options)
+    yield Case(
+        f"{model}: check, one of {WORDS:,} words among short ones", [*check, "data.table={folder}/one.tsv"], files
+    )
+    yield Case(f"{model}: check, 240 of 600 words", [*check, "data.table={folder}/even.tsv"], files)
+    given = ("{folder}/long.tsv",)
+    yield Case(f"{model}: predict", ["predict", checkpoint, *given], files, before)
+    maps = ("maps", checkpoint, *given, "--out", f"{{folder}}/maps_{model}")
+    yield Case(f"{model}: maps", maps, files, before)
+    yield Case(f"{model}: faithfulness", [*maps, "--faithfulness", "1", "--pictures", "0"], files, before)
+
+
+def pairs(number: int, count: int) -> dict[str, Any]:
+    return {"source": words(count, number), "target": words(count, number + 1)}
+
+
+def documents(number: int, count: int) -> dict[str, Any]:
+    return {"text": words(count, number), "label": ("good", "bad")[number % 2]}
+
+
+def passages(number: int, count: int) -> dict[str, Any]:
+    text = words(count, number)
+    return {"context": text, "question": words(8, number + 1), "answer": text.split()[3]}
+
+
+def hypotheses(number: int, count: int) -> dict[str, Any]:
+    label = ("yes", "no")[number % 2]
+    return {"premise": words(count, number), "hypothesis": words(count, number + 1), "label": label}
+
+
+def of_texts() -> Iterator[Case]:
+    """Yields the cases of models of texts."""
+    for model in ("nmt", "transformer_nmt"):
+        cases = list(texts(model, "text_pairs", pairs))
+        yield from cases
+        at = f"{{folder}}/{model}/checkpoints/best.ckpt"
+        yield Case(f"{model}: --text", ["predict", at, "--text", words(_WRITTEN)], cases[0].files, cases[-1].before)
+    for model in ("han", "han_transformer", "flat_attention", "long_document"):
+        cases = list(texts(model, "text_table", documents))
+        yield from cases
+        at = f"{{folder}}/{model}/checkpoints/best.ckpt"
+        yield Case(f"{model}: --text", ["predict", at, "--text", words(_WRITTEN)], cases[0].files, cases[-1].before)
+    yield from texts("bidaf", "passage_questions", passages)
+    yield from texts("esim", "hypotheses", hypotheses)
+
+
+CASES: Sequence[Callable[[], Iterator[Case]]] = (of_texts,)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="cases whose name has this text")
+    parser.add_argument("--most", type=float, default=3.0, help="GB of memory above which a command is ended")
+    parser.add_argument("--seconds", type=float, default=600.0, help="seconds after which a command is ended")
+    parser.add_argument("--out", type=Path, help="a JSON file for the figures: --out=PATH")
+    options = parser.parse_args()
+    found: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as name:
+        prepared: dict[str, Path] = {}
+        for case in (case for cases in CASES for case in cases() if options.only in case.name):
+            folder = Path(name) / str(len(prepared))
+            key = repr((case.files.__qualname__, case.before or case.name))
+            if key in prepared:
+                folder = prepared[key]
+            else:
+                folder.mkdir()
+                case.files(folder)
+                for command in case.before:
+                    ran = _run(_filled(command, folder), 10 * options.most, options.seconds)
+                    assert ran["exit"] == 0, (case.name, ran)
+                prepared[key] = folder
+            found.append({"case": case.name, **_run(_filled(case.command, folder), options.most, options.seconds)})
+            print("{case}: {peak_gb:.2f} GB, exit {exit}: {said}".format(**found[-1]), flush=True)
+    command = shlex.join(["python", *(word for word in sys.argv if not word.startswith("--out"))])
+    file({"cases": found, "command": command, "commit": commit_of_checkout()}, options.out)
+
+
+def _filled(command: Sequence[str], folder: Path) -> list[str]:
+    return [word.replace("{folder}", str(folder)) for word in command]
+
+
+def _run(command: Sequence[str], most: float, seconds: float) -> dict[str, Any]:
+    """Runs a command; returns its peak of memory, with that of its own processes, its exit code and last sentence."""
+    started, peak, why = time.monotonic(), 0, ""
+    with tempfile.TemporaryFile("w+") as said:
+        run = [sys.executable, "-m", "zoo", *command]
+        process = subprocess.Popen(run, stdout=said, stderr=subprocess.STDOUT, start_new_session=True)
+        while process.poll() is None:
+            peak = max(peak, _resident(process.pid))
+            if peak > most * 1e9 or time.monotonic() - started > seconds:
+                why = f"ended above {most:g} GB" if peak > most * 1e9 else f"ended after {seconds:g} s"
+                os.killpg(process.pid, signal.SIGKILL)
+                break
+            time.sleep(_WAIT)
+        code = process.wait()
+        said.seek(0)
+        lines = said.read().strip().splitlines()
+    last = next((line for line in reversed(lines) if line.strip()), "")
+    shown = " ".join(f"{word[:40]}..." if len(word) > 200 else word for word in command)
+    return {
+        "command": f"zoo {shown}",
+        "peak_gb": round(peak / 1e9, 2),
+        "seconds": round(time.monotonic() - started, 1),
+        "exit": code,
+        "said": why or last[:1000],
+    }
+
+
+def _resident(number: int) -> int:
+    try:
+        own = psutil.Process(number)
+        return sum(each.memory_info().rss for each in (own, *own.children(recursive=True)))
+    except psutil.Error:
+        return 0
+
+
+if __name__ == "__main__":
+    main()
