@@ -1,6 +1,7 @@
 """`kill -9` at random moments of real processes; what is continued equals what was never killed.
 
-`python tests/training/test_kills.py [kills]` does it and prints the outcome, which results/resume-kills/ records.
+`python tests/training/test_kills.py [kills]` does it and prints the outcome, which results/resume-kills/ records;
+`... [kills] workers` does it with data workers, which results/resume-kills-workers/ records.
 """
 
 from __future__ import annotations
@@ -20,13 +21,21 @@ from pathlib import Path
 
 import pytest
 
-OPTIONS = [
+GRAPH = [
     "model=gat",
     *["data.nodes=240", "data.classes=3", "data.tags=4", "data.trusted=2", "data.distractors=2", "data.width=12"],
     *["model.net.dim=4", "model.net.heads=2", "model.net.dropout=0.3", "attention.dropout=0.3"],
     *["data.batch_size=20", "data.max_epochs=6", "trainer=cpu", "trainer.accumulate_grad_batches=3"],
     *["trainer.log_every_n_steps=1", "callbacks=ema", "callbacks.average.decay=0.9", "scheduler=cosine", "logger=csv"],
     "callbacks.keeper.every_seconds=0",  # a state before every step: many moments in which one is being written
+]
+TEXTS = [
+    "model=han",
+    "data=text_table",
+    f"data.table={Path(__file__).parents[2] / 'data' / 'samples' / 'documents' / 'reviews.csv'}",
+    *["model.net.dim=8", "model.net.dropout=0.3", "attention.dropout=0.3", "threads=1"],
+    *["data.batch_size=2", "data.max_epochs=4", "trainer=cpu", "trainer.log_every_n_steps=1", "logger=csv"],
+    *["callbacks=ema", "callbacks.average.decay=0.9", "callbacks.keeper.every_seconds=0"],
 ]
 
 
@@ -35,50 +44,75 @@ def test_killed_fifty_times() -> None:
     assert killed(50) == {"kills": 50, "bit_equal": 50}
 
 
-def killed(kills: int, seed: int = 0) -> dict[str, int]:
-    """Runs, each of which is killed once and continued; how many were, and how many ended as the whole one did."""
+@pytest.mark.slow
+def test_killed_fifty_times_with_workers() -> None:
+    assert killed(50, "workers") == {"kills": 50, "bit_equal": 50, "with_workers_alive": 0}
+
+
+def killed(kills: int, kind: str = "graph", seed: int = 0) -> dict[str, int]:
+    """Runs, each of which is killed once and continued at once; how many were, and how many ended as the whole one did.
+
+    Args:
+        kills: How many.
+        kind: `graph`, a run of one process; or `workers`, a run on texts with one data worker and two in turn.
+        seed: Of the moments.
+    """
     drawn = random.Random(seed)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        warm_up(folder / "warm")
+        options = GRAPH if kind == "graph" else [*TEXTS, f"paths.cache={folder / 'cache'}"]
+        warm_up(folder / "warm", options)
         started = time.monotonic()
-        assert os.waitstatus_to_exitcode(os.waitpid(begun(folder / "whole"), 0)[1]) == 0
+        assert os.waitstatus_to_exitcode(os.waitpid(begun(folder / "whole", options), 0)[1]) == 0
         longest = time.monotonic() - started
-        equal = count = 0
+        equal = count = alive = 0
         while count < kills:
             run_dir = folder / "killed"
             shutil.rmtree(run_dir, ignore_errors=True)
-            process = begun(run_dir)
+            given = options if kind == "graph" else [*options, f"data.num_workers={count % 2 + 1}"]
+            process = begun(run_dir, given)
             time.sleep(drawn.uniform(0.0, longest))
             os.kill(process, signal.SIGKILL)
             if not os.WIFSIGNALED(os.waitpid(process, 0)[1]):
                 continue  # it was faster
             count += 1
-            code = os.waitstatus_to_exitcode(os.waitpid(begun(run_dir), 0)[1])
+            code = os.waitstatus_to_exitcode(os.waitpid(begun(run_dir, given), 0)[1])
             equal += code == 0 and same(run_dir, folder / "whole")
-        return {"kills": count, "bit_equal": equal}
+            alive += is_alive(process)
+        found = {"kills": count, "bit_equal": equal}
+        return found if kind == "graph" else {**found, "with_workers_alive": alive}
 
 
-def warm_up(run_dir: Path) -> None:
+def is_alive(group: int) -> bool:
+    """Whether a process is left of a group."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def warm_up(run_dir: Path, options: list[str]) -> None:
     """A run in this process: all is imported then, and those that are forked from it lose no time."""
     from zoo.commandline.cli import main
 
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        assert main(["train", *OPTIONS, f"run_dir={run_dir}"]) == 0
+        assert main(["train", *options, f"run_dir={run_dir}"]) == 0
 
 
-def begun(run_dir: Path) -> int:
-    """A run or its continuation in a process of its own."""
+def begun(run_dir: Path, options: list[str]) -> int:
+    """A run or its continuation in a process and a group of its own."""
     from zoo.commandline.cli import main
 
     process = os.fork()
     if process:
         return process
     try:
+        os.setpgid(0, 0)
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
-        os._exit(main(["train", *OPTIONS, "resume=auto", f"run_dir={run_dir}"]))
+        os._exit(main(["train", *options, "resume=auto", f"run_dir={run_dir}"]))
     finally:
         os._exit(70)
 
@@ -98,5 +132,5 @@ def same(one: Path, other: Path) -> bool:
 if __name__ == "__main__":
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
     command = " ".join(["python", "tests/training/test_kills.py", *sys.argv[1:]])
-    outcome = killed(*map(int, sys.argv[1:2] or ["50"]))
+    outcome = killed(int(sys.argv[1]) if sys.argv[1:] else 50, *sys.argv[2:3])
     print(json.dumps({**outcome, "command": command, "commit": commit}, indent=2))

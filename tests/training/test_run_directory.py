@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import csv
 import json
+import os
 import re
 import shlex
 import shutil
@@ -223,7 +224,7 @@ def test_a_start_that_is_refused_writes_nothing(cli: Any, tiny: list[str], tiny_
         with run_directory.held(Path("run"), shared=shared):
             done = cli("train", *options, "resume=auto")
             assert (done.code, content_of(Path("run"))) == (2, before)
-            assert "another process is at work on this run" in done.err
+            assert f"another process is at work on this run (process {os.getpid()}: " in done.err
     assert "holds a run already" in cli("train", *options).err
     assert content_of(Path("run")) == before
 

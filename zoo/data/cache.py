@@ -9,19 +9,19 @@ need the same one, one makes it and the others wait.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from os.path import samestat
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from zoo import locks
 from zoo.disk import whole_bytes
 from zoo.errors import DataError, warn
 
@@ -155,19 +155,20 @@ def _alone(path: Path) -> Iterator[None]:
     with _explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     while True:
-        with ExitStack() as held:
-            with _explained(path):
-                file = held.enter_context(open(lock, "ab"))
-            with suppress(OSError):  # some network file systems have no locks
-                fcntl.flock(file, fcntl.LOCK_EX)
+        with _explained(path):
+            handle = os.open(lock, os.O_CREAT | os.O_RDWR, 0o666)
+        try:
+            locks.acquire_aloud(handle, lambda by: f"{path}: waiting until another process has made it ({by})")
             # The process that held the lock has removed the file that was opened here.
-            if not (lock.exists() and samestat(lock.stat(), os.fstat(file.fileno()))):
+            if not (lock.exists() and samestat(lock.stat(), os.fstat(handle))):
                 continue
             try:
                 yield
             finally:
                 lock.unlink(missing_ok=True)
             return
+        finally:
+            locks.release(handle)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import http.client
 import logging
@@ -10,7 +9,7 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
 from io import BufferedRandom
 from os.path import samestat
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from zoo import locks
 from zoo.disk import sync_folder
 from zoo.errors import DataError, OfflineError
 
@@ -150,14 +150,17 @@ def _part(destination: Path) -> Iterator[BufferedRandom]:
     """The partial file, open at its end and locked against other processes."""
     path = _part_path(destination)
     while True:
-        with open(path, "ab+") as part:
-            with suppress(OSError):  # some network file systems have no locks
-                fcntl.flock(part, fcntl.LOCK_EX)
+        handle = os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o666)
+        try:
+            locks.acquire_aloud(handle, lambda by: f"{destination}: waiting for the download of another process ({by})")
             # The process that held the lock may have removed the file that was opened here.
-            if not destination.is_file() and not (path.exists() and samestat(path.stat(), os.fstat(part.fileno()))):
+            if not destination.is_file() and not (path.exists() and samestat(path.stat(), os.fstat(handle))):
                 continue
-            yield part
+            with open(handle, "ab+", closefd=False) as part:
+                yield part
             return
+        finally:
+            locks.release(handle)
 
 
 def _part_path(destination: Path) -> Path:

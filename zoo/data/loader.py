@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import multiprocessing
 import random
 import re
 import signal
@@ -18,6 +19,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, get_worker_info
 
 from zoo.data.sending import packed, unpacked
 from zoo.errors import ConfigError, WorkerError, ZooError
+from zoo.orphans import end_with_parent
 from zoo.training import ranks
 
 POOL = 100
@@ -263,7 +265,7 @@ class Loader:
                 num_workers=self.num_workers,
                 persistent_workers=True,
                 collate_fn=_as_it_is,
-                worker_init_fn=_leave_signals,
+                worker_init_fn=_begin_worker,
                 generator=torch.Generator().manual_seed(0),  # else the global generator would be drawn from
             )
         self._jobs.jobs = [(epoch, share) for share in shares]
@@ -365,7 +367,10 @@ def _received(sent: bytes | ZooError) -> Any:
     return unpacked(sent)
 
 
-def _leave_signals(_: int) -> None:
-    """Makes workers ignore Ctrl-C, which a terminal sends to them too; the run ends them."""
+def _begin_worker(_: int) -> None:
+    """Makes a worker end with the run, and ignore Ctrl-C, which a terminal sends to it too."""
+    run = multiprocessing.parent_process()
+    assert run is not None
+    end_with_parent(run.join, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

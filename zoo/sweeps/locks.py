@@ -6,13 +6,12 @@ sweep that lock lasts until its job has ended.
 
 from __future__ import annotations
 
-import fcntl
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from zoo import locks
 from zoo.disk import remove_partial
 
 LOCK, JOBS = ".lock", ".jobs"
@@ -20,11 +19,9 @@ LOCK, JOBS = ".lock", ".jobs"
 
 def locked(folder: Path) -> int | None:
     """Locks a sweep until this process ends; returns the handle, or None if another process has the lock."""
-    handle = os.open(folder / LOCK, os.O_CREAT | os.O_RDWR, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
+    handle = _opened(folder / LOCK)
+    if not locks.acquire(handle, wait=False):
+        locks.release(handle)
         return None
     remove_partial(folder)
     return handle
@@ -33,22 +30,22 @@ def locked(folder: Path) -> int | None:
 @contextmanager
 def job_lock(folder: Path) -> Iterator[int]:
     """The handle of the shared lock, for a job to inherit."""
-    handle = os.open(folder / JOBS, os.O_CREAT | os.O_RDWR, 0o644)
+    handle = _opened(folder / JOBS)
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH)
+        locks.acquire(handle, shared=True)
         yield handle
     finally:
-        os.close(handle)
+        locks.release(handle)
 
 
 def wait_for_jobs(folder: Path) -> None:
     """Waits for the jobs of a killed sweep, whose results belong to the sweep that continues it."""
-    handle = os.open(folder / JOBS, os.O_CREAT | os.O_RDWR, 0o644)
+    handle = _opened(folder / JOBS)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print(f"zoo: {folder}: waiting for a job of this sweep that still runs", file=sys.stderr)
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        locks.acquire_aloud(handle, lambda by: f"{folder}: waiting for a job of this sweep that still runs ({by})")
     finally:
-        os.close(handle)
+        locks.release(handle)
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_CREAT | os.O_RDWR, 0o644)

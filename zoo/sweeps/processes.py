@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from zoo import locks
+
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -31,13 +33,15 @@ def environment(**more: str) -> dict[str, str]:
 def run(arguments: Sequence[str], *, more: Mapping[str, str] | None = None, keep_open: Sequence[int] = ()) -> int:
     """Runs a command to its end and returns its exit code. A signal to this process is passed on to it once.
 
+    The command inherits the locks `keep_open`, and knows of them, so that processes that it forks do not.
+
     The process has a session of its own: Ctrl-C at a terminal would otherwise reach it twice, which means to stop
     without saving.
     """
     with forwarded() as asked:
         process = subprocess.Popen(
             arguments,
-            env=environment(**(more or {})),
+            env=environment(**(more or {}), **locks.inherit_environment(keep_open)),
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             pass_fds=tuple(keep_open),

@@ -99,7 +99,9 @@ def start(config: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
             logs_specs=DefaultLogsSpecs(log_dir=words),
             shutdown_timeout=_PATIENCE,
         )
-        entry, *arguments = processes.command(str(run_dir / "config.yaml"), module="zoo.training.rank_process")
+        entry, *arguments = processes.command(
+            str(run_dir / "config.yaml"), str(os.getpid()), module="zoo.training.rank_process"
+        )
         try:
             elastic_launch(settings, entry)(*arguments)
         except ChildFailedError as error:

@@ -1,20 +1,20 @@
-"""One of the processes that `zoo.training.launch` starts: `python -m zoo.training.rank_process config.yaml`."""
+"""One of the processes that `zoo.training.launch` starts: `python -m zoo.training.rank_process config.yaml PID`."""
 
 from __future__ import annotations
 
-import ctypes
 import signal
 import sys
 from pathlib import Path
 
 from zoo.errors import InterruptedRunError, ZooError
+from zoo.orphans import end_with_parent, wait_for_parent
 from zoo.small_files import read_yaml
 from zoo.training import last_words, run
 
 
-def main(path: str) -> int:
-    """Trains as one rank of the run with this config.yaml; returns the exit code."""
-    _end_with_parent()
+def main(path: str, launcher: int) -> int:
+    """Trains as one rank of the run with this config.yaml, while its launcher lives; returns the exit code."""
+    end_with_parent(lambda: wait_for_parent(launcher), signal.SIGTERM)
     try:
         run.train(read_yaml(Path(path)))
     except ZooError as error:
@@ -26,11 +26,5 @@ def main(path: str) -> int:
     return 0
 
 
-def _end_with_parent() -> None:
-    """Asks Linux to stop this process when its launcher is killed."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1], int(sys.argv[2])))

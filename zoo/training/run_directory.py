@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from zoo import locks
 from zoo.checkpoints import names
 from zoo.disk import new_directory
 from zoo.errors import CheckpointError, ConfigError
@@ -109,25 +110,29 @@ def held(run_dir: Path, *, shared: bool = False) -> Iterator[None]:
         run_dir: The directory.
         shared: Whether others may hold the lock too: the process that starts ranks shares it with the first rank.
     """
+    locks.adopt_inherited()
     if os.environ.get("RANK", "0") != "0":  # of several processes the first one has the lock
         yield
         return
-    handle = _hold(run_dir, shared)
-    if handle is None:
-        raise ConfigError(f"{run_dir}: another process is at work on this run; wait for it, or give another run_dir")
+    handle = os.open(run_dir, os.O_RDONLY)
     try:
+        if not locks.acquire(handle, shared=shared, wait=False):
+            raise ConfigError(
+                f"{run_dir}: another process is at work on this run ({locks.describe_holders(handle)}); wait for it, "
+                "stop it with kill, or give another run_dir"
+            )
         yield
     finally:
-        os.close(handle)
+        locks.release(handle)
 
 
 def is_held(run_dir: Path) -> bool:
     """Whether a run is at work in a directory."""
-    handle = _hold(run_dir, shared=False)
-    if handle is None:
-        return True
-    os.close(handle)
-    return False
+    handle = os.open(run_dir, os.O_RDONLY)
+    try:
+        return not locks.acquire(handle, wait=False)
+    finally:
+        locks.release(handle)
 
 
 def is_same(config: Mapping[str, Any], path: Path) -> bool:
@@ -172,18 +177,3 @@ def _is_folder_of(origin: str, run_dir: Path) -> bool:
     with suppress(OSError):
         return os.path.samefile(Path(origin).absolute().parent.parent, run_dir)
     return False
-
-
-def _hold(run_dir: Path, shared: bool) -> int | None:
-    """Locks the directory itself; None if another process has the lock. File systems without locks are not locked."""
-    handle = os.open(run_dir, os.O_RDONLY)
-    try:
-        import fcntl
-
-        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        return None
-    except (ImportError, OSError):
-        pass
-    return handle
