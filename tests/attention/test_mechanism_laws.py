@@ -19,6 +19,8 @@ from zoo.attention import (
     Attend,
     BigBird,
     DenseSupport,
+    HardReinforce,
+    HardStraightThrough,
     LinearAttention,
     Linformer,
     LocalM,
@@ -26,6 +28,7 @@ from zoo.attention import (
     Monotonic,
     MultiHead,
     Performer,
+    Position,
     Rotary,
     ScaledDot,
     Shaw,
@@ -35,6 +38,7 @@ from zoo.attention import (
     TransformerXL,
     Unnormalised,
 )
+from zoo.attention.kernels import fused, fused_blocks
 
 Maker = Callable[[int, int], Any]
 
@@ -146,3 +150,50 @@ def test_who_sees_nothing_reads_nothing(name: str) -> None:
     torch.testing.assert_close(rows[1], layer.out.bias.expand(6, -1))
     rows.square().sum().backward()
     assert all(each.grad is None or each.grad.isfinite().all() for each in layer.parameters())
+
+
+class Blind(Position):
+    """A bias of -inf at all keys of one query."""
+
+    def bias(self, query: Tensor, key: Tensor, support: Any, scale: float) -> Tensor:
+        row = torch.zeros(1, 1, query.shape[2], device=query.device)
+        row[:, :, 2] = -torch.inf
+        return support.at_query(row) + support.at_key(torch.zeros(1, 1, key.shape[2], device=query.device))
+
+
+WEIGHTED = {
+    **{name: make for name, make in MECHANISMS.items() if name not in ("linear", "performer", "linformer", "uniform")},
+    "hard": lambda d, h: scaled(normalise=HardStraightThrough()),
+    "reinforced": lambda d, h: scaled(normalise=HardReinforce()),
+}
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32", "bfloat16", "float16", "autocast"])
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_whom_a_bias_forbids_everything_reads_nothing(
+    name: str, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In every kernel: short and long rows, with a mask and without, causal and not, blocks of any size."""
+    monkeypatch.setattr(fused, "PROCESSOR", fused.PROCESSOR._replace(has_bf16=True))
+    monkeypatch.setattr(fused_blocks, "_LARGEST", 0 if precision == "float32" else 1 << 26)
+    dtype = torch.float32 if precision == "autocast" else getattr(torch, precision)
+    torch.default_generator.manual_seed(3)
+    attend = WEIGHTED[name](8, 2).to(dtype)
+    attend.place(Blind())
+    for length, causal, dropout in ((6, False, 0.0), (6, True, 0.2), (100, False, 0.2), (100, True, 0.0)):
+        if causal and name in NOT_CAUSAL:
+            continue
+        attend.dropout.p = dropout
+        tensors = [torch.randn(2, 2, length, 8, dtype=dtype, requires_grad=True) for _ in range(3)]
+        mask = None if dropout else torch.arange(length).view(1, 1, 1, -1) < length - 2
+        support = DenseSupport(mask, causal=causal)
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "autocast"):
+            state = attend.start(tensors[0], tensors[1], support) if attend.remembers else None
+            context = attend(*tensors, support, state)[0]
+            weights = attend.weights(tensors[0], tensors[1], support, state)
+        assert (context[:, :, 2] == 0).all()
+        assert weights.isfinite().all()
+        context.float().square().mean().backward()
+        gradients = [x.grad for x in (*tensors, *attend.parameters()) if x.grad is not None]
+        assert all(each.isfinite().all() for each in gradients)
+        assert tensors[0].grad is None or (tensors[0].grad[:, :, 2] == 0).all()

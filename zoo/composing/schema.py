@@ -32,9 +32,7 @@ KEYS: dict[str, Any] = {
     "trainer.devices": int | str | list[int],
     "trainer.num_nodes": _Count,
     "trainer.max_restarts": _Natural,
-    "trainer.precision": Literal[
-        "32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true", "bf16", "32", "16", "64", 32, 16, 64
-    ],
+    "trainer.precision": Literal["32-true", "bf16-mixed", "16-mixed", "bf16", "32", "16", 32, 16],
     "trainer.gradient_clip_val": Annotated[float, ">= 0"] | None,
     "trainer.accumulate_grad_batches": _Count,
     "trainer.log_every_n_steps": _Count,

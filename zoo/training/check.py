@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import inspect
 import math
 import os
 import resource
@@ -21,7 +20,6 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from lightning_fabric.utilities.exceptions import MisconfigurationException
 from torch import Tensor
 
 from zoo.checkpoints import checkpoint
@@ -33,7 +31,7 @@ from zoo.tasks.contract import Invariance, Task, TaskData
 from zoo.training import run_directory
 from zoo.training.evaluation import empty_splits
 from zoo.training.penalising import penalise
-from zoo.training.trainer import quiet
+from zoo.training.trainer import make_trainer, quiet
 
 _MOST_LISTED = 200
 _MOST_SECONDS = 30.0
@@ -87,22 +85,13 @@ def _problems_of_options(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
         yield ConfigError(f"{existing} cannot be written, where the run would go; give another run_dir or paths.runs")
     try:
         _trainer(composed)
-    except (TypeError, ValueError, MisconfigurationException) as error:
-        yield ConfigError(f"trainer: {error}")
+    except ConfigError as error:
+        yield error
 
 
 def _trainer(composed: Mapping[str, Any]) -> pl.Trainer:
     """A trainer for one process. It prepares a batch and never trains."""
-    known = set(inspect.signature(pl.Trainer).parameters)
-    chosen = {key: value for key, value in composed["trainer"].items() if key in known}
-    return pl.Trainer(
-        **{**chosen, "devices": 1, "num_nodes": 1, "strategy": "auto"},
-        max_epochs=1,
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        enable_checkpointing=False,
-    )
+    return make_trainer(composed, devices=1, num_nodes=1, strategy="auto", max_epochs=1, logger=False)
 
 
 def _read(composed: Mapping[str, Any]) -> tuple[TaskData | None, list[str]]:

@@ -35,22 +35,33 @@ def run_trainer(config: Mapping[str, Any], run_dir: Path, max_epochs: int, about
     logged = config["logger"].items() if ranks.is_first() else ()
     loggers = [build(node, f"logger.{name}", run_dir=run_dir) for name, node in logged]
     shown = [Progress()] if ranks.is_first() else []
+    return make_trainer(
+        config,
+        max_epochs=max_epochs,
+        # Keeper is the last to be told of an exception: the others have then done their part
+        callbacks=[NanGuard(), Interruption(), Thaw(), Unused(), Waiting(), *shown, *reporters(), *callbacks],
+        logger=loggers,
+        plugins=[checkpoint.AtomicCheckpointIO(), *joining.plugins()],
+        default_root_dir=run_dir,
+        num_sanity_val_steps=0,
+    )
+
+
+def make_trainer(config: Mapping[str, Any], **options: Any) -> pl.Trainer:
+    """Makes a trainer of the group `trainer` and further options; refuses a precision that Lightning would replace."""
+    quietly = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
     try:
-        return pl.Trainer(
-            **trainer_options(config),
-            max_epochs=max_epochs,
-            # Keeper is the last to be told of an exception: the others have then done their part
-            callbacks=[NanGuard(), Interruption(), Thaw(), Unused(), Waiting(), *shown, *reporters(), *callbacks],
-            logger=loggers,
-            plugins=[checkpoint.AtomicCheckpointIO(), *joining.plugins()],
-            default_root_dir=run_dir,
-            num_sanity_val_steps=0,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            enable_checkpointing=False,
-        )
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*AMP with fp16 is not supported on CPU.*")
+            trainer = pl.Trainer(**{**trainer_options(config), **quietly, **options})
     except (TypeError, ValueError, MisconfigurationException) as error:
         raise ConfigError(f"trainer: {error}") from error
+    if str(config["trainer"]["precision"]) in ("16", "16-mixed") and trainer.precision != "16-mixed":
+        raise ConfigError(
+            "trainer.precision=16-mixed needs a GPU, and this run is on the CPU: give trainer.precision=bf16-mixed, or "
+            "32-true"
+        )
+    return trainer
 
 
 def _keeps(node: Mapping[str, Any]) -> bool:

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from zoo.attention.checks import check_widths
 from zoo.attention.dropout import DropWeights, dropout
 from zoo.attention.kernels.causal import causal_attention
+from zoo.attention.kernels.precision import unify_dtypes
 from zoo.attention.kernels.processor import PROCESSOR, Processor
 from zoo.attention.normalisers.soft import Softmax
 from zoo.attention.scores.pairwise import Cosine, Dot, General, ScaledDot
@@ -61,7 +62,7 @@ def dot_softmax(
 ) -> Float[Tensor, "b h q v"]:
     temperature, options = attend.normalise.temperature, kernel_options(attend, query)
     options["enable_gqa"] = key.shape[1] != query.shape[1]  # else each decoding step would copy all keys
-    query = attend.score.of_query(query)
+    query, key, value = unify_dtypes(attend.score.of_query(query), key, value)
     check_widths(query, key)
     is_plain = bias is None and support.is_plain(query.shape[2], key.shape[2])
     if is_plain and support.causal:
@@ -166,10 +167,13 @@ def _written_out(
     # Autocast would convert bfloat16 scores to float32 and back; softmax accumulates in float32 in any case.
     with torch.autocast(query.device.type, enabled=False):
         scores = torch.matmul(query * scale, key.transpose(-1, -2))
-        if attn_mask is not None:
-            is_allowed = attn_mask.dtype == torch.bool
-            scores = scores.masked_fill(~attn_mask, -torch.inf) if is_allowed else scores + attn_mask
-        return torch.matmul(dropout(scores.softmax(-1), dropout_p, True), value)
+        if attn_mask is None:
+            weights = scores.softmax(-1)
+        elif attn_mask.dtype == torch.bool:
+            weights = scores.masked_fill(~attn_mask, -torch.inf).softmax(-1)
+        else:  # a bias may be -inf at all keys of a query, which then has no weights
+            weights = torch.ops.aten._safe_softmax(scores + attn_mask, -1)
+        return torch.matmul(dropout(weights, dropout_p, True), value)
 
 
 _SHORT = {torch.float32: 96, torch.bfloat16: 256}

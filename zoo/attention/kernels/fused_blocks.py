@@ -11,6 +11,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from zoo.attention.kernels.fused import fuses, kernel_options
+from zoo.attention.kernels.precision import unify_dtypes
 from zoo.attention.normalisers.soft import Softmax
 from zoo.attention.scores.pairwise import Cosine, Dot, General, ScaledDot
 from zoo.attention.supports.blocks import BlockSupport
@@ -36,7 +37,8 @@ def dot_softmax_in_blocks(
     bias: Float[Tensor, "#b #h e"] | None,
 ) -> Float[Tensor, "b h q v"]:
     temperature, options = attend.normalise.temperature, kernel_options(attend, query)
-    query, parts = attend.score.of_query(query), support.layout.parts
+    query, key, value = unify_dtypes(attend.score.of_query(query), key, value)
+    parts = support.layout.parts
     added = [None] * len(parts) if bias is None else support.layout.split(bias.to(query.dtype) / temperature)
     contexts = []
     for part, mask, more in zip(parts, support.masks, added, strict=True):

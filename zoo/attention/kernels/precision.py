@@ -1,4 +1,4 @@
-"""Types for sums and counts, which need at least single precision."""
+"""Types for sums and counts, which need at least single precision, and for products under autocast."""
 
 from __future__ import annotations
 
@@ -15,3 +15,16 @@ def wide(x: Shaped[Tensor, "..."]) -> torch.dtype:
 def at_least_single(x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
     """Converts x to the dtype `wide(x)`."""
     return x.to(wide(x))
+
+
+def unify_dtypes(*tensors: Shaped[Tensor, "..."]) -> tuple[Shaped[Tensor, "..."], ...]:
+    """Converts the inputs of products as autocast would if their dtypes differ; without autocast nothing changes.
+
+    For kernels that switch autocast off or choose their path by dtype: queries and keys may come from different layers,
+    of which autocast computes one in half precision and leaves the other alone.
+    """
+    device = tensors[0].device.type
+    if len({x.dtype for x in tensors}) == 1 or not torch.is_autocast_enabled(device):
+        return tensors
+    dtype = torch.get_autocast_dtype(device)
+    return tuple(x if x.dtype == torch.float64 else x.to(dtype) for x in tensors)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -11,7 +12,7 @@ from zoo.attention.supports.support import Support
 
 
 class Unnormalised(nn.Module):
-    """The scores themselves, zero at forbidden pairs (Zhou et al. 2018, section 4.3).
+    """The scores themselves, zero at forbidden pairs and where a bias makes them -inf (Zhou et al. 2018, section 4.3).
 
     Rows need not sum to one, so the context keeps the total intensity of the scores.
 
@@ -26,4 +27,5 @@ class Unnormalised(nn.Module):
 
 def _masked(scores: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None) -> Float[Tensor, "... k"]:
     scores = at_least_single(scores)
-    return scores if permitted is None else scores.masked_fill(~permitted, 0.0)
+    forbidden = scores == -torch.inf
+    return scores.masked_fill(forbidden if permitted is None else forbidden | ~permitted, 0.0)

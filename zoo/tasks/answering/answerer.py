@@ -68,8 +68,9 @@ class Answerer(Task):
 
     def training_step(self, batch: Questions, batch_idx: int) -> Tensor:
         losses = self.losses(self.net(batch), batch, training=True)
-        self.log("train/loss", losses.detach().mean(), batch_size=len(batch))
-        return ranks.mean_loss(losses.sum(), len(losses))
+        loss = ranks.mean_loss(losses.sum(), len(losses))
+        self.log("train/loss", loss, on_step=True, on_epoch=False, batch_size=len(batch), sync_dist=ranks.world() > 1)
+        return loss
 
     def validation_step(self, batch: Questions, batch_idx: int) -> None:
         self._figure("val", self.net(batch), batch)

@@ -1,0 +1,31 @@
+"""The loss that a run logs is that of all its processes, in every domain: the mean that training follows."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from run_cases import DOMAINS
+
+from zoo.composing import build, config
+from zoo.training import ranks
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_the_loss_of_all_processes_is_logged(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    composed = config.compose(DOMAINS[name].tiny)
+    data = build.build(composed["data"], "data")
+    data.prepare_data()
+    data.setup("fit")
+    module = build.build(composed["model"], "model", **data.sizes())
+    logged: dict[str, tuple[Any, dict[str, Any]]] = {}
+    monkeypatch.setattr(module, "log", lambda key, value, **how: logged.update({key: (value, how)}))
+    module.trainer = mock.MagicMock(global_step=0)  # a step alone, without a loop
+    monkeypatch.setattr(ranks, "world", lambda: 2)
+    monkeypatch.setattr(ranks, "mean_loss", lambda total, count: 3.0 * total / count)  # another process has more
+    loss = module.train().training_step(next(iter(data.train_dataloader())), 0)
+    value, how = logged["train/loss"]
+    assert how["sync_dist"]
+    assert torch.equal(value, loss["loss"] if isinstance(loss, dict) else loss)
