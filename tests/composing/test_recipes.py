@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
 
+from zoo import printing
+from zoo.checkpoints import checkpoint
+from zoo.commandline import cli
 from zoo.composing import config, installed, options
 from zoo.errors import ConfigError, ProblemsError
 
@@ -190,3 +196,96 @@ def test_nothing_heavy_is_imported_for_it(arguments: list[str]) -> None:
     command = [sys.executable, "-c", code, "train", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1].startswith("light"), done
+
+
+OWN_DATA = {
+    "graph": "graph_files data.nodes=n.csv data.edges=e.csv",
+    "vision": "image_table data.table=t.csv data.height=32 data.width=32",
+    "recommendation": "interactions data.table=t.csv",
+    "documents": "text_table data.table=t.csv",
+    "translation": "text_pairs data.table=t.csv",
+    "speech": "audio_manifest data.table=t.csv",
+    "captioning": "captions data.table=t.csv",
+}
+"""Domain -> data of one's own."""
+
+
+@functools.cache
+def composed(name: str) -> dict[str, Any]:
+    return config.compose([name])
+
+
+def one_recipe_a_data_set() -> list[str]:
+    data = {name: composed(f"experiment={name}")["names"]["data"] for name in config.options("experiment")}
+    return list({data_set: name for name, data_set in data.items()}.values())
+
+
+@pytest.mark.parametrize("name", one_recipe_a_data_set())
+def test_a_recipe_with_data_of_ones_own(name: str) -> None:
+    published = composed(f"experiment={name}")
+    domain = published["data"]["_target_"].split(".")[2]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = config.compose(config.expanded([f"experiment={name}", *f"data={OWN_DATA[domain]}".split()]))
+    assert (found["model"], found["optimizer"]) == (published["model"], published["optimizer"])
+    assert found["data"]["max_epochs"] == published["data"]["max_epochs"]
+    for warning in said:
+        assert str(warning.message).startswith(
+            f"experiment={name} with data={OWN_DATA[domain].split()[0]}: these options"
+        )
+
+
+@pytest.mark.parametrize("name", config.options("experiment"))
+@pytest.mark.filterwarnings("ignore:experiment=")
+def test_the_suggested_control_of_a_recipe_is_the_control(name: str) -> None:
+    """The command that a run ends with replaces the mechanism, whatever options the recipe gives to it."""
+    recipe = composed(f"experiment={name}")
+    for group, control in printing.CONTROLS.items():
+        if recipe["names"][group] not in (None, control):
+            found = config.compose(config.expanded([f"experiment={name}", f"{group}={control}"]))
+            file = OmegaConf.load(installed.choices(group)[control])
+            assert set(re.findall(r"zoo\.attention\.\w+", str(found[group]))) == set(
+                re.findall(r"zoo\.attention\.\w+", str(file))
+            )
+
+
+def test_options_that_belong_to_the_data_left_out_are_dropped_and_named(mine: Path) -> None:
+    given = ["experiment=las_fsdd_strings", "data=audio_manifest", "data.table=t.csv"]
+    with pytest.warns(UserWarning, match=r"with data=audio_manifest: .* left out: data\.strings, data\.held_out$"):
+        overrides = config.expanded(given)
+    found = config.compose(overrides)
+    assert (found["data"]["tokeniser"], found["data"]["max_epochs"], found["decoder"]["dim"]) == ("words", 18, 32)
+    assert config.compose(found["overrides"])["data"] == found["data"]
+    mine.write_text("experiment: las_fsdd_strings\ndata: {strings: 9}\nseed: 7\n")
+    with pytest.warns(UserWarning, match=r"left out: data\.strings, data\.held_out$"):
+        found = config.compose(config.expanded(["experiment=mine.yaml", *given[1:]]))
+    assert (found["seed"], found["data"]["max_epochs"]) == (7, 18)
+
+
+def test_a_misspelt_option_is_not_dropped(mine: Path) -> None:
+    mine.write_text("experiment: las_fsdd_strings\ndata: {stringz: 9}\n")
+    with pytest.raises(ConfigError, match=r"mine.yaml, line 2: there is no option 'data.stringz'. Did you mean"):
+        config.expanded(["experiment=mine.yaml", "data=audio_manifest", "data.table=t.csv"])
+
+
+def test_a_recipe_keeps_its_name_where_all_of_its_options_have_a_place() -> None:
+    given = ["experiment=gat_cora", "attention=uniform", "data=citeseer"]
+    assert config.expanded(given) == given
+
+
+def test_fine_tuning_a_recipe_on_data_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`init=` alone takes the options of the model from the checkpoint, also where they come from a recipe."""
+    trained = composed("experiment=las_fsdd_strings")
+    monkeypatch.setattr(checkpoint, "read", lambda path: {"zoo": {"config": trained}})
+    with pytest.warns(UserWarning, match=r"left out: data\.strings, data\.held_out$"):
+        overrides = config.expanded(cli.with_recipe(["init=some.ckpt", "data=audio_manifest", "data.table=t.csv"]))
+    found = config.compose(overrides)
+    assert found["model"] == trained["model"]
+    assert (found["names"]["data"], found["init"]) == ("audio_manifest", "some.ckpt")
+
+
+def test_a_checkpoint_names_no_experiment_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    stranger = {"zoo": {"config": {"overrides": ["experiment=/etc/secret.yaml"]}}}
+    monkeypatch.setattr(checkpoint, "read", lambda path: stranger)
+    with pytest.raises(ConfigError, match="not taken from a file"):
+        cli.with_recipe(["init=some.ckpt"])

@@ -100,7 +100,7 @@ def train(overrides: list[str]) -> int:
     if {"-h", "--help"} & set(flags) and not overrides:
         print(_TRAIN_HELP)
         return 0
-    overrides = _with_recipe(config.expanded(overrides))
+    overrides = config.expanded(with_recipe(overrides))
     if {"-h", "--help"} & set(flags):
         from zoo.composing import options
 
@@ -156,7 +156,7 @@ def split_flags(arguments: list[str]) -> tuple[list[str], list[str]]:
     return flags, overrides
 
 
-def _with_recipe(overrides: list[str]) -> list[str]:
+def with_recipe(overrides: list[str]) -> list[str]:
     """Adds the overrides of the checkpoint that a run starts from, if the command names no model."""
     keys = {override.partition("=")[0] for override in overrides}
     origin = config.value_of(overrides, "resume") or config.value_of(overrides, "init")

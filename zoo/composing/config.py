@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,22 +85,58 @@ def sort_out(overrides: Sequence[str]) -> tuple[list[str], list[ConfigError]]:
 
 
 def expanded(overrides: Sequence[str]) -> list[str]:
-    """The overrides with a user's own experiment file (`experiment=mine.yaml`) replaced by its content.
+    """The overrides with an experiment replaced by its content, where that is needed.
 
-    `~/` becomes the user's home also inside a word, where shells leave it.
+    It is for a user's own file (`experiment=mine.yaml`), and for a recipe whose data or mechanism the command replaces
+    (`experiment=las_fsdd_strings data=audio_manifest`): options that only the recipe's choice has are dropped, with a
+    warning that names them. `~/` becomes the user's home also inside a word, where shells leave it.
     """
     from zoo.composing import recipes
 
     overrides = [_at_home(each) for each in overrides]
-    found = [each for each in overrides if each.startswith("experiment=") and recipes.is_own(each.partition("=")[2])]
-    if not found:
-        return list(overrides)
-    typed = [each for each in overrides if each.partition("=")[0] in GROUPS and each not in found and "," not in each]
-    stands_for: list[str] = []
-    for each in found:
-        path = Path(each.partition("=")[2].strip("'\""))
-        stands_for += recipes.overrides_of(path, GROUPS, typed, _checked_tree, _nearest_key)
-    return [*map(_at_home, stands_for), *(each for each in overrides if each not in found)]
+    found = [each for each in overrides if each.startswith("experiment=")]
+    name = found[-1].partition("=")[2].strip("'\"") if found else "null"
+    experiments = installed.choices("experiment")
+    path = Path(name) if recipes.is_own(name) else experiments.get(name)
+    if path is None:
+        return overrides
+    others = [each for each in overrides if each not in found]
+    typed = {key: value for key, _, value in map(_partition, others) if key in GROUPS and "," not in value}
+    stands_for = _adapt_recipe(name, path, typed)
+    if stands_for is None:  # every option of the recipe has its place
+        if not recipes.is_own(name):
+            return overrides
+        chosen = [f"{group}={choice}" for group, choice in typed.items()]
+        stands_for = recipes.overrides_of(path, GROUPS, chosen, _checked_tree, _nearest_key)
+    return [*map(_at_home, stands_for), *others]
+
+
+def _adapt_recipe(name: str, path: Path, typed: Mapping[str, str]) -> list[str] | None:
+    """The overrides that a recipe stands for where the command makes other choices than it; None if none of its options
+    must be dropped for them."""
+    from zoo.composing import recipes
+
+    if not typed.keys() - {"model"}:
+        return None
+    recipe = recipes.read_recipe(path, GROUPS, installed.choices("experiment"))
+    if "model" not in {**recipe.choices, **typed}:
+        return None
+    chosen = {**recipe.choices, **typed}
+    for choice in chosen.items():
+        _check_choices(*choice)
+    own = {**recipe.choices, "model": chosen["model"]}
+    chosen_by_recipe = _choices_made(tuple(f"{group}={choice}" for group, choice in own.items()))
+    replaced = {group for group, choice in typed.items() if group != "model" and choice != chosen_by_recipe.get(group)}
+    if not replaced:
+        return None
+    trees = (composed_tree(tuple(f"{group}={choice}" for group, choice in each.items())) for each in (own, chosen))
+    stands_for, dropped = recipes.drop_foreign_options(recipe, GROUPS, *trees, replaced, _nearest_key)
+    if not dropped:
+        return None
+    instead = ", ".join(f"{group}={typed[group]}" for group in sorted({key.split(".")[0] for key in dropped}))
+    said = f"experiment={name} with {instead}: these options of the recipe are left out: {', '.join(dropped)}"
+    warnings.warn(said, stacklevel=3)
+    return stands_for
 
 
 def unresolved(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -146,9 +183,13 @@ def continued(config: Mapping[str, Any]) -> list[str]:
 
 
 def _stored(config: Mapping[str, Any]) -> list[str]:
-    """The overrides of a checkpoint. It may come from a stranger, so that options of Hydra are refused."""
+    """The overrides of a checkpoint. It may come from a stranger: options of Hydra are refused, and experiment files:
+    a run stores their content."""
+    from zoo.composing import recipes
+
     for override in config["overrides"]:
-        if override.startswith("hydra"):
+        key, _, value = override.partition("=")
+        if key.startswith("hydra") or (key == "experiment" and recipes.is_own(value)):
             raise ConfigError(f"the checkpoint was trained with {override!r}, which is not taken from a file")
     return list(config["overrides"])
 
@@ -201,6 +242,12 @@ def composed_tree(chosen: tuple[str, ...]) -> dict[str, Any]:
     return _plain_tree(_compose(chosen))
 
 
+@functools.cache
+def _choices_made(overrides: tuple[str, ...]) -> dict[str, Any]:
+    """The choice of each group."""
+    return unresolved(overrides)[1]
+
+
 def _checked_tree(chosen: tuple[str, ...]) -> dict[str, Any]:
     for each in chosen:
         _check_choices(*each.split("=", 1))
@@ -236,6 +283,11 @@ def _at_home(override: str) -> str:
     key, separator, value = override.partition("=")
     home = os.path.expanduser("~")
     return f"{key}{separator}" + re.sub(r"(?<![^\[{,:=\s'\"])~(?=/)", lambda _: home, value)
+
+
+def _partition(override: str) -> tuple[str, str, str]:
+    key, separator, value = override.partition("=")
+    return key, separator, value.strip("'\"")
 
 
 def _split(override: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 from omegaconf._utils import get_yaml_loader
@@ -28,6 +28,18 @@ _MOST_KEYS = 10_000
 _KEY = re.compile(r"[\w/.@*-]+")
 _Loader = without_aliases(get_yaml_loader())
 """OmegaConf's loader, so that a file reads the same here and under conf/. PyYAML's own takes 1e-3 for text."""
+
+
+class Recipe(NamedTuple):
+    """An experiment together with those that it is based on.
+
+    Args:
+        files: Their paths and contents, the base first.
+        choices: The choices of groups that they make: group -> name.
+    """
+
+    files: tuple[tuple[Path, yaml.MappingNode], ...]
+    choices: dict[str, str]
 
 
 def is_own(name: str) -> bool:
@@ -64,6 +76,73 @@ def overrides_of(
     if problems:
         raise ConfigError(problems[0])
     return [*(f"{group}={name}" for group, name in choices.items()), *values]
+
+
+def read_recipe(path: Path, groups: Collection[str], experiments: Mapping[str, Path]) -> Recipe:
+    """Reads an experiment and its bases.
+
+    Args:
+        path: The file of the experiment.
+        groups: The groups from which a file is chosen by name.
+        experiments: The files of the experiments that can be a base, by name.
+    """
+    files: list[tuple[Path, yaml.MappingNode]] = []
+    choices: dict[str, str] = {}
+    base: Path | None = path
+    while base is not None and base not in (read for read, _ in files):
+        root = _parsed(base)
+        files.insert(0, (base, root))
+        chosen = dict(_choices(root, base, groups))
+        base = experiments.get(chosen.pop("experiment", ""))
+        choices = {**chosen, **choices}
+    return Recipe(tuple(files), choices)
+
+
+def drop_foreign_options(
+    recipe: Recipe,
+    groups: Collection[str],
+    own: Mapping[str, Any],
+    other: Mapping[str, Any],
+    replaced: Collection[str],
+    nearest: Callable[[str, Collection[str]], str],
+) -> tuple[list[str], list[str]]:
+    """Adapts a recipe to other choices, such as other data: options that only its own choices have are dropped.
+
+    So is what it builds instead of a part of its own choice (`_target_`). A key that neither tree has is refused.
+
+    Args:
+        recipe: The recipe.
+        groups: The groups from which a file is chosen by name.
+        own: The tree of the recipe's own choices.
+        other: The tree of the choices that are made instead.
+        replaced: The groups in which another choice is made.
+        nearest: Key, known keys -> a sentence that offers one of them.
+
+    Returns:
+        The overrides that the recipe stands for with the other choices, and the keys of the dropped options.
+    """
+    known, known_there = set(_names(own)), set(_names(other))
+    kept: dict[str, str] = {group: name for group, name in recipe.choices.items() if group not in replaced}
+    dropped: dict[str, None] = {}
+    for path, root in recipe.files:
+        problems: list[str] = []
+        for override in _values(root, _merge(own, other), path, groups, problems, nearest):
+            key, _, value = override.partition("=")
+            is_foreign = key not in known_there and key in known
+            if key.split(".")[0] in replaced and (is_foreign or key.endswith("._target_")):
+                dropped[key] = None
+            else:
+                kept[key] = value
+        if problems:
+            raise ProblemsError(problems) if len(problems) > 1 else ConfigError(problems[0])
+    return [f"{key}={value}" for key, value in kept.items()], list(dropped)
+
+
+def _merge(own: Any, other: Any) -> Any:
+    """Both trees in one; where only one of them has options below a key, these."""
+    if not isinstance(own, Mapping) or not isinstance(other, Mapping):
+        return own if isinstance(own, Mapping) else other
+    return {**own, **{key: _merge(own.get(key), value) for key, value in other.items()}}
 
 
 def _parsed(path: Path) -> yaml.MappingNode:
