@@ -9,12 +9,14 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from largest import Largest
 from scipy.stats import kendalltau
 from torch import Tensor, nn
 
 from zoo.attention import Attend, DenseSupport, EdgeSupport, MultiHead, ScaledDot, SlidingWindow, Softmax, record
 from zoo.attention.normalisers.hard import HardReinforce
 from zoo.errors import DataError
+from zoo.maps import faithfulness_table
 from zoo.maps.faithfulness import SHARES, comprehensiveness, first_inputs, kendall_tau, ranked, sufficiency
 from zoo.maps.faithfulness_table import Faithfulness
 from zoo.maps.occludable import Occludable, frozen, gradient_at_rows, has_weights, permuted, uniform
@@ -202,6 +204,38 @@ def test_two_kinds_of_inputs() -> None:
 def test_one_input_cannot_be_left_out() -> None:
     with pytest.raises(DataError, match="no sentence has two inputs or more"):
         measured(Words(torch.ones_like, inputs=1))
+
+
+def test_variants_go_through_the_net_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No block has more flags than the limit, and the measures are those of one block."""
+    _, whole = measured(Words(lambda w: w.flip(0)))
+    monkeypatch.setattr(faithfulness_table, "_FLAGS", 60)
+    words, seen = Words(lambda w: w.flip(0)), list[int]()
+    for each in words.found:
+        score = each.score
+        monkeypatch.setattr(each, "score", lambda keep, score=score: (seen.append(keep.numel()), score(keep))[1])
+    with Largest() as largest:
+        _, parts = measured(words)
+    pd.testing.assert_frame_equal(whole, parts)
+    assert max(seen) <= 60
+    assert largest.elements < 20 * 91  # of the variants of an example
+
+
+def test_of_many_inputs_some_are_left_out_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faithfulness_table, "_READ", 2_000)
+    monkeypatch.setattr(faithfulness_table, "_FEWEST", 5)
+    words = Words(lambda w: w, inputs=100)
+    seen = list[int]()
+    for each in words.found:
+        each.w /= 50  # else the answer is certain without any input
+        score = each.score
+        monkeypatch.setattr(each, "score", lambda keep, score=score: (seen.append(len(keep)), score(keep))[1])
+    found, rows = measured(words, 1)
+    assert sum(seen) <= 1 + 20 + 70 + 20 + 1
+    assert (rows[rows.measure == "kendall_tau_leave_one_out"]["value"] == 1).all()
+    (said,) = (line for line in found.lines() if "one at a time" in line)
+    assert said.strip() == "one at a time were left out 20 of 100 words, drawn at random: all would take too long"
+    assert found.variants == 20 + 1 + 20 + 70
 
 
 def test_many_variants_are_announced() -> None:

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from zoo.errors import DataError
@@ -36,6 +37,12 @@ _PERMUTATIONS = 20
 """Number of permutations of the weights; the median of their changes is reported."""
 _MANY = 20_000
 """Number of variants at and above which the cost is announced."""
+_READ = 10**8
+"""Number of inputs that the net reads of variants without one input; if it is exceeded, these inputs are drawn."""
+_FEWEST = 50
+"""Number of inputs that are left out one at a time, at least."""
+_FLAGS = 2**24
+"""Number of flags in one block of variants: one for each input of each variant."""
 _AT_ONCE = 256
 """Number of rows in one piece of the table."""
 
@@ -121,6 +128,7 @@ class Faithfulness:
         """Returns the lines of the report: the means, and for each kind of input a sentence that interprets them."""
         found = {(each["left_out"], each["ranking"], each["measure"]): each for each in self.means()}
         kinds = list(dict.fromkeys(row.left_out for row in self.rows if row.left_out))
+        drawn = {row.left_out: row.inputs for row in self.rows if _singles(row.inputs) < row.inputs}
 
         def said(kind: str, ranking: str, measure: str) -> str:
             each = found[kind, ranking, measure]
@@ -148,6 +156,9 @@ class Faithfulness:
                 f"  sufficiency (less is better): {compared(kind, 'sufficiency')}",
                 f"  Kendall's tau of the map: {agreement(kind)}",
             ]
+            if kind in drawn:
+                said_of = f"{_singles(drawn[kind]):,} of {drawn[kind]:,} {kind}s, drawn at random"
+                lines.append(f"  one at a time were left out {said_of}: all would take too long")
         if ("", "", _UNIFORM) in found:
             lines.append(f"  with uniform attention weights the answer's probability falls by {said('', '', _UNIFORM)}")
             lines.append(f"  with permuted attention weights it changes by {said('', '', _PERMUTED)}")
@@ -197,18 +208,19 @@ class Faithfulness:
 
 
 def _measures(example: Occludable, generator: torch.Generator) -> Iterator[_Value]:
-    """Yields (ranking, measure, value) of one example. Every distinct variant is passed through the net once."""
+    """Yields (ranking, measure, value) of one example. Every distinct variant of a block goes through the net once."""
     attention, gradient = example.attention.detach().cpu(), example.gradient().cpu()
     inputs = len(attention)
     orders = [(MAP, ranked(attention, generator)), (GRADIENT, ranked(gradient, generator))]
     orders += [(RANDOM, torch.randperm(inputs, generator=generator)) for _ in range(_DRAWS)]
     tops = [first_inputs(order) for _, order in orders]
-    all_but_one = ~torch.eye(inputs, dtype=torch.bool)
-    keep = torch.cat([torch.ones(1, inputs, dtype=torch.bool), all_but_one, *(~top for top in tops), *tops])
-    distinct, which = torch.unique(keep, dim=0, return_inverse=True)
-    scores = example.score(distinct).detach().cpu()[which]
+    singles = torch.arange(inputs)
+    if _singles(inputs) < inputs:
+        singles = torch.randperm(inputs, generator=generator)[: _singles(inputs)]
+    scores = _scores(example, singles, torch.cat([*(~top for top in tops), *tops]))
     shares = len(tops[0])
-    whole, one_left_out, rest = scores[0], scores[1 : 1 + inputs], scores[1 + inputs :].view(2, len(tops), shares)
+    whole, one_left_out, others = scores[0], scores[1 : 1 + len(singles)], scores[1 + len(singles) :]
+    rest = others.view(2, len(tops), shares)
 
     for measure, of, found in (
         ("comprehensiveness", comprehensiveness, rest[0]),
@@ -219,8 +231,28 @@ def _measures(example: Occludable, generator: torch.Generator) -> Iterator[_Valu
             yield ranking, measure, sum(values) / len(values)
     change = (whole - one_left_out).abs()
     yield MAP, "kendall_tau_gradient", kendall_tau(attention, gradient)
-    yield MAP, "kendall_tau_leave_one_out", kendall_tau(attention, change)
-    yield GRADIENT, "kendall_tau_leave_one_out", kendall_tau(gradient, change)
+    yield MAP, "kendall_tau_leave_one_out", kendall_tau(attention[singles], change)
+    yield GRADIENT, "kendall_tau_leave_one_out", kendall_tau(gradient[singles], change)
+
+
+def _scores(example: Occludable, singles: Int[Tensor, " s"], others: Bool[Tensor, "o n"]) -> Float[Tensor, " v"]:
+    """Returns m of the whole example, of it without each single input, and of other variants, in blocks of variants."""
+    inputs = len(example.attention)
+    ends = 1 + len(singles)
+    found = []
+    for block in torch.split(torch.arange(ends + len(others)), max(1, _FLAGS // inputs)):
+        keep = torch.ones(len(block), inputs, dtype=torch.bool)
+        single, other = ((block > 0) & (block < ends)).nonzero().squeeze(1), block >= ends
+        keep[single, singles[block[single] - 1]] = False
+        keep[other] = others[block[other] - ends]
+        distinct, which = torch.unique(keep, dim=0, return_inverse=True)
+        found.append(example.score(distinct).detach().cpu()[which])
+    return torch.cat(found)
+
+
+def _singles(inputs: int) -> int:
+    """Returns the number of inputs that are left out one at a time."""
+    return min(inputs, max(_FEWEST, _READ // inputs))
 
 
 def _whole(net: nn.Module, example: Occludable, generator: torch.Generator) -> Iterator[_Value]:
@@ -238,7 +270,7 @@ def _whole(net: nn.Module, example: Occludable, generator: torch.Generator) -> I
 
 def _variants(inputs: int) -> int:
     """Returns the maximum number of variants of an example without some of its inputs."""
-    return 1 + inputs + 2 * (2 + _DRAWS) * len(first_inputs(torch.arange(inputs)))
+    return 1 + _singles(inputs) + 2 * (2 + _DRAWS) * len(first_inputs(torch.arange(inputs)))
 
 
 def _mean(values: Sequence[float]) -> dict[str, float | None]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 from answering_cases import pictures, texts
+from largest import Largest
 from torch import Tensor
 
 from zoo.tasks.answering.batch import UNKNOWN, Questions
@@ -69,6 +70,24 @@ def test_the_best_span_is_the_best_of_all(longest: int | None) -> None:
         best = max(spans, key=lambda span: first[span[0]] * last[span[1]])
         assert tuple(found[number].tolist()) == best
         assert float(value[number]) == pytest.approx(first[best[0]] * last[best[1]], abs=1e-12)
+
+
+@pytest.mark.parametrize("longest", [None, 1, 3, 40])
+def test_the_span_of_a_long_passage_is_that_of_all_pairs(longest: int | None) -> None:
+    """Also where many spans are equally probable, and without a tensor of n x n."""
+    torch.default_generator.manual_seed(2)
+    start, end = (torch.randint(3, (8, 300)).double() for _ in range(2))
+    start[0, 250:] = end[0, 250:] = -math.inf
+    first, last = (x.log_softmax(-1) for x in (start, end))
+    length = torch.arange(300) - torch.arange(300)[:, None] + 1
+    permitted = (length >= 1) & (length <= (longest or 300))
+    pairs = (first[:, :, None] + last[:, None]).masked_fill(~permitted, -math.inf)
+    value, at = pairs.flatten(1).max(1)
+    with Largest() as seen:
+        found, probability = best_spans(start, end, longest=longest)
+    assert torch.equal(found, torch.stack([at // 300, at % 300], 1))
+    assert torch.equal(probability, value.exp())
+    assert seen.elements <= 8 * 300 * (longest or 1) + 8 * 300
 
 
 def test_the_loss_is_of_both_ends() -> None:
