@@ -1,7 +1,10 @@
 """The map of one example from a recording: the right rows and labels, without padding."""
 
+from typing import Any
+
 import pytest
 import torch
+from largest import Largest
 from map_cases import by_hand, dense_map, edge_map, random_edges, star
 from torch import nn
 
@@ -20,7 +23,7 @@ from zoo.attention import (
     Softmax,
     record,
 )
-from zoo.maps import edge_gold, labelled
+from zoo.maps import edge_gold, labelled, labelling
 from zoo.maps.diagnose import table
 from zoo.maps.draw import heat_map
 from zoo.maps.labelling import mean_of_heads
@@ -248,6 +251,34 @@ def test_blocks_become_queries_and_keys(causal: bool) -> None:
         pairs = one.pairs(1)
         assert len(pairs.weights) == int((expected[index, 1] > 0).sum()) < 49
         assert (pairs.weights > 0).all()
+
+
+@pytest.mark.parametrize("heads", ["each", "mean"])
+def test_blocks_of_a_long_sequence_become_a_list_of_pairs(heads: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pairs of the matrix that it would be, and nothing as large as that."""
+    found, _ = windowed(length=200)
+    given: Any = {"axis_labels": {"query": range(200), "key": range(200)}, "index_in_batch": 1, "heads": heads}
+    gold = torch.eye(200).bool()
+    dense = labelled(found, gold=gold, **given).pairs()
+    monkeypatch.setattr(labelling, "_MOST_DENSE", 2 * 200 * 200 - 1)
+    with Largest() as largest:
+        one = labelled(found, nouns={"query": "word", "key": "token"}, **given)
+    assert one.axes == ("edge", "head")
+    assert one.nouns == {"target": "word", "source": "token"}
+    assert largest.elements < 200 * 200
+    listed = labelled(found, gold=gold, **given).pairs()
+    order, expected = (each.query * 200 + each.key for each in (listed, dense))
+    assert torch.equal(order.sort().values, expected.sort().values)
+    torch.testing.assert_close(listed.weights[order.argsort()], dense.weights[expected.argsort()])
+    assert listed.gold is not None
+    assert dense.gold is not None
+    assert torch.equal(listed.gold[order.argsort()], dense.gold[expected.argsort()])
+
+
+def test_a_list_of_pairs_needs_labels_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(labelling, "_MOST_DENSE", 2)
+    with pytest.raises(ValueError, match="has 7 along 'key', and 5 labels"):
+        labelled(windowed()[0], {"query": "abcdefg", "key": "abcde"})
 
 
 def test_padding_of_blocks_is_cut_off() -> None:

@@ -382,8 +382,12 @@ class Attend(nn.Module):
 
     @torch.no_grad()
     def _show(self, query: Tensor, key: Tensor, support: Support) -> None:
-        """Computes the weights for a recorder; the fused kernel does not store them."""
-        if self.tap.wants_all:
+        """Computes the weights for a recorder; the fused kernel does not store them.
+
+        Weights of all pairs of a dense support are not computed if no recorder has room for them.
+        """
+        pairs = query.shape[:3].numel() * key.shape[2] if isinstance(support, DenseSupport) else 0
+        if self.tap.wants_all and self.tap.affords(pairs * query.element_size(), query.shape[1]):
             self.tap.emit(self._weights(query, key, support, None), support)
         elif self.tap.wants_rows:
             self.tap.emit_rows(lambda of, part: self._weights(query[:, :, of], key, part, None), query, key, support)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from zoo.tasks.command_options import CommandOption
 
 _OF_CHECKPOINTS = ("evaluate", "predict", "maps")
+_BUDGET = 2**30
 _VALUED_FLAGS = ("--cfg", "-c", "--info", "-i", "--package", "-p")
 _TRAIN_HELP = """\
 usage: python train.py model=NAME [key=value ...]        (or zoo train ...)
@@ -259,7 +260,9 @@ def argument_parser(own: Sequence[CommandOption] = (), model: str = "") -> argpa
     mapping.add_argument("--out", type=_path, required=True, help="the folder to write")
     mapping.add_argument("--heads", choices=("each", "mean"), default="each")
     mapping.add_argument("--layers", help="numbers or patterns of attention sites, separated by commas")
-    mapping.add_argument("--budget", type=int, help="bytes of maps to hold at once")
+    mapping.add_argument(
+        "--budget", type=int, default=_BUDGET, metavar="BYTES", help="of the maps of one example (default: 1 GiB)"
+    )
     mapping.add_argument("--ids", help="examples to draw and describe, separated by commas")
     mapping.add_argument("--pictures", type=int, default=4, metavar="N", help="pictures to draw if no ids are given")
     mapping.add_argument("--format", choices=("csv", "parquet"), default="csv", help="of tables")

@@ -96,7 +96,8 @@ class _Notes:
     def lines(self, source: MapSource) -> Iterable[str]:
         if self.cut:
             of = "" if source.is_one_example else f" a {source.noun}"
-            yield f"the budget of {source.options.budget:,} bytes{of} left out {sized(self.cut)}"
+            remedy = "raise --budget, or name fewer with --layers"
+            yield f"the budget of {source.options.budget:,} bytes{of} left out {sized(self.cut)}: {remedy}"
         for site, reason in self.silent.items():
             yield f"{site} has no map: {reason}"
 

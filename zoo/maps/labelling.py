@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Literal
 
 import torch
@@ -13,10 +14,13 @@ from torch.nn import functional as F
 
 from zoo.attention.observing.attention_map import MEAN, AttentionMap
 from zoo.attention.supports.edges import EdgeSupport
+from zoo.attention.supports.support import Support
 from zoo.errors import nearest
 from zoo.maps.labelled import LabelledMap
 
 Heads = Literal["each", "mean"]
+_MOST_DENSE = 2**24
+"""Maximum number of weights of all queries and keys, of all heads, of a map whose layout is sparse."""
 Labels = Mapping[str, Sequence[str]]
 
 
@@ -33,7 +37,8 @@ def labelled(
     """Returns the map of one example with labels.
 
     A map over blocks of a sequence or windows around positions becomes a map of all queries and keys, most of whose
-    pairs are not permitted.
+    pairs are not permitted. If that would have more than `_MOST_DENSE` numbers, a map over blocks becomes a list of its
+    pairs, as edges from keys (`source`) to queries (`target`).
 
     Args:
         found: The recorded map of a batch.
@@ -61,7 +66,9 @@ def labelled(
     one = make(found, axis_labels, gold, index_in_batch)
     if heads == "mean":
         one = mean_of_heads(one)
-    return replace(one, layer=layer, nouns={axis: noun for axis, noun in (nouns or {}).items() if axis in one.labels})
+    ends = {"query": "target", "key": "source"} if one.has_edges and not found.has_edges else {}
+    of_axes = {ends.get(axis, axis): noun for axis, noun in (nouns or {}).items()}
+    return replace(one, layer=layer, nouns={axis: noun for axis, noun in of_axes.items() if axis in one.labels})
 
 
 def edge_gold(gold: Bool[Tensor, " edges"], support: EdgeSupport) -> Bool[Tensor, " e"]:
@@ -128,6 +135,8 @@ def _dense(found: AttentionMap, labels: Labels, gold: Tensor | None, index: int)
     batch = found.axes.index("batch")
     if not 0 <= index < found.weights.shape[batch]:
         raise ValueError(f"{found.site} has a batch of {found.weights.shape[batch]}, there is no example {index}")
+    if (pairs := _many_pairs(found)) is not None:
+        return _listed(found.example(index), pairs, labels, gold, index)
     weights, permitted = _laid_out(found, index)
     axes: tuple[str, ...] = ("head", "query", "key")
     if "step" in found.axes:
@@ -149,6 +158,46 @@ def _dense(found: AttentionMap, labels: Labels, gold: Tensor | None, index: int)
         heads=found.heads,
         labels={axis: labels[axis] if axis in labels else _numbers(kept[axis].tolist()) for axis in axes[1:]},
         permitted=None if permitted.all() else permitted,
+        gold=gold,
+    )
+
+
+def _many_pairs(found: AttentionMap) -> Int[Tensor, "2 e"] | None:
+    """Returns query and key of each pair of a sparse map that is too large to be made dense; None of other maps."""
+    if "step" in found.axes or not isinstance(found.support, Support):
+        return None
+    sizes = found.layout.sizes(found.weights)
+    is_large = prod(sizes) * max(1, len(found.heads)) > _MOST_DENSE
+    return found.layout.pairs() if is_large else None
+
+
+def _listed(
+    found: AttentionMap, pairs: Int[Tensor, "2 e"], labels: Labels, gold: Tensor | None, index: int
+) -> LabelledMap:
+    """Returns the map of one example as a list of its pairs; a pair is there if any head has it."""
+    exists = found.layout.exists(found.weights).reshape(-1, pairs.shape[1]).any(0) & (pairs >= 0).all(0)
+    target, source = pairs[:, exists].cpu().int()
+    if gold is not None:
+        gold = gold.cpu()
+        gold = gold[index if len(gold) > 1 else 0] if gold.dim() == 3 else gold
+        gold = gold[target.long(), source.long()].bool()
+    names: dict[str, Sequence[str]] = {}
+    for axis, own, ends, size in zip(
+        ("target", "source"), ("query", "key"), (target, source), found.layout.sizes(found.weights), strict=True
+    ):
+        names[axis] = labels[own] if own in labels else _numbers(range(size))
+        if len(ends) and int(ends.max()) >= len(names[axis]):
+            raise ValueError(f"{found.site} has {int(ends.max()) + 1} along {own!r}, and {len(names[axis])} labels")
+    weights = found.weights[0][:, exists].T.detach().cpu().contiguous()
+    return LabelledMap(
+        site=found.site,
+        layer=0,
+        weights=weights,
+        axes=("edge", "head"),
+        heads=found.heads,
+        labels=names,
+        source=source,
+        target=target,
         gold=gold,
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from largest import Largest
 from torch import Tensor, nn
 
 from zoo.attention import (
@@ -18,8 +19,11 @@ from zoo.attention import (
     AttendFactory,
     DenseSupport,
     EdgeSupport,
+    LocalM,
     MultiHead,
+    Rows,
     ScaledDot,
+    SlidingWindow,
     Softmax,
     Tap,
     Uniform,
@@ -168,6 +172,36 @@ def test_the_budget_is_kept_and_what_it_cut_is_said(net: Net, x: Tensor) -> None
             net(x)
             net(x)
     assert maps.used == 3 * BYTES
+
+
+def test_a_map_for_which_there_is_no_room_is_not_computed() -> None:
+    """A fused site has its weights for recorders alone: n x n numbers that the budget leaves out are never there."""
+    attend, x = Attend(ScaledDot(), Softmax()), torch.randn(1, 2, 300, 8)
+    size = 2 * 300 * 300 * 4
+    alone = attend(x, x, x, DenseSupport())[0]
+    said = pytest.warns(UserWarning, match=rf"left out:  \({size:,} bytes\)")
+    with said, Largest() as largest, record(attend, budget=size - 1) as maps, record(attend, view=Rows(0, 1)) as seen:
+        context = attend(x, x, x, DenseSupport())[0]
+    assert not len(maps)
+    assert largest.elements < 300 * 300
+    assert torch.equal(context, alone)
+    with record(attend, budget=size) as whole:
+        attend(x, x, x, DenseSupport())
+    torch.testing.assert_close(seen[""].row(0), whole[""].row(0))
+    with record(attend, budget=size // 2, heads=[1]) as one:
+        attend(x, x, x, DenseSupport())
+    assert torch.equal(one[""].weights, whole[""].weights[:, 1:])
+
+
+@pytest.mark.parametrize("restrict", [None, SlidingWindow(radius=2, global_tokens=1), LocalM(radius=2)])
+def test_a_row_is_that_of_the_matrix(restrict: nn.Module | None) -> None:
+    attend, x = Attend(ScaledDot(), Softmax(), restrict=restrict), torch.randn(2, 2, 9, 4)
+    mask = torch.ones(2, 9, dtype=torch.bool)
+    mask[1, 6:] = False
+    with record(attend) as maps:
+        attend(x, x, x, DenseSupport.from_key_mask(mask))
+    for query in (0, 4, 8):
+        assert torch.equal(maps[""].row(query), maps[""].dense()[:, :, query])
 
 
 @pytest.mark.parametrize("score", [ScaledDot(), GAT(dim=4, heads=2)])

@@ -77,6 +77,10 @@ class AttentionMap:
         layout = self.layout
         return layout.to_dense(self.weights, *layout.sizes(self.weights))
 
+    def row(self, query: int) -> Float[Tensor, "b h k"]:
+        """Returns the weights of one query for every key; zero where there is no pair."""
+        return self.layout.row(self.weights, query)
+
     def permitted(self) -> Bool[Tensor, "#b #h #q #k"]:
         """Returns a mask of the pairs of `dense` that exist."""
         return self.layout.dense_mask(self.weights)

@@ -79,6 +79,25 @@ class Tap(nn.Module):
             sink.take_rows(weigh, (*query.shape[:-1], key.shape[-2]), support)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def affords(self, size: int, heads: int) -> bool:
+        """Returns True if a recorder of whole maps has room for weights that have not been computed.
+
+        If none has, each notes what it lacks.
+
+        Args:
+            size: Bytes of the weights of all heads.
+            heads: Number of heads.
+        """
+        sinks = [sink for sink in self._sinks if sink.recording.view is None]
+        sizes = [size // max(1, heads) * len(sink.heads or range(heads)) for sink in sinks]
+        pairs = list(zip(sinks, sizes, strict=True))
+        if any(sink.recording.has_room(each) for sink, each in pairs):
+            return True
+        for sink, each in pairs:
+            sink.recording.affords(sink.site, each)
+        return False
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def silent(self, reason: str) -> None:
         """Records the reason why a mechanism has no weights."""
         for sink in self._sinks:
@@ -128,8 +147,13 @@ class Recording(Mapping[str, AttentionMap]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def has_room(self, size: int) -> bool:
+        """Returns True if the budget has so many bytes left."""
+        return self.budget is None or self.used + size <= self.budget
+
     def affords(self, site: str, size: int) -> bool:
-        if self.budget is not None and self.used + size > self.budget:
+        """Takes so many bytes from the budget; if there are fewer, notes the map as left out and returns False."""
+        if not self.has_room(size):
             self.cut[site] = self.cut.get(site, 0) + size
             return False
         self.used += size

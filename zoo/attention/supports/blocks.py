@@ -233,6 +233,12 @@ class BlockSupport(Support):
         dense = pairs.new_zeros(*pairs.shape[:2], queries * keys)
         return dense.index_add(2, at_query * keys + at_key, existing).reshape(*pairs.shape[:2], queries, keys)
 
+    def row(self, pairs: Float[Tensor, "b h e"], query: int) -> Float[Tensor, "b h k"]:
+        at_query, at_key = self.pairs()
+        own = (at_query == query) & (at_key >= 0)
+        existing = torch.where(self.permitted[..., own], pairs[..., own], pairs.new_zeros(()))
+        return pairs.new_zeros(*pairs.shape[:2], self.layout.keys).index_add(2, at_key[own], existing)
+
     def of_example(self, index: int) -> BlockSupport:
         return self._with_masks(lambda mask: mask_of_example(mask, index))
 

@@ -163,6 +163,10 @@ class Support(ABC):
     def to_dense(self, pairs: Float[Tensor, "..."], queries: int, keys: int) -> Float[Tensor, "b h q k"]:
         """Returns the pairs as a matrix, zero where there is no pair: for maps of short inputs."""
 
+    def row(self, pairs: Float[Tensor, "..."], query: int) -> Float[Tensor, "b h k"]:
+        """Returns the pairs of one query for every key, zero where there is no pair."""
+        return self.to_dense(pairs, *self.sizes(pairs))[:, :, query]
+
     def dense_mask(self, pairs: Float[Tensor, "..."]) -> Bool[Tensor, "#b #h #q #k"]:
         """Returns a mask of the pairs of `to_dense` that exist."""
         return self.to_dense(self.exists(pairs).expand(pairs.shape).float(), *self.sizes(pairs)) > 0

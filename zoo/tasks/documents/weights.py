@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention import AttentionMap, EdgeSupport, record
+from zoo.attention import Attend, AttentionMap, EdgeSupport, Rows, record
+from zoo.attention.observing.views import View
 from zoo.tasks.documents.batch import Documents
 from zoo.tasks.packing import Packing
 
@@ -58,7 +59,7 @@ def word_weights(net: Any, found: Found, batch: Documents) -> Float[Tensor, " w"
     if maps[0].has_edges:
         return weights_of(maps[0])
     (group,) = Packing(batch.text_lengths + 1, causal=False).groups
-    rows = maps[0].dense().mean(1)[:, 0, 1:]
+    rows = maps[0].row(0).mean(1)[:, 1:]
     lengths = batch.text_lengths.tolist()
     by_document = {number: row[: lengths[number]] for number, row in zip(group.sequences, rows, strict=True)}
     return torch.cat([by_document[number] for number in range(len(batch))])
@@ -80,7 +81,7 @@ def looked_at(net: Any, batch: Documents) -> tuple[Float[Tensor, "b classes"], F
     for numbers in groups:
         part = batch if len(groups) == 1 else batch.some(numbers)
         order = range(len(batch)) if len(groups) == 1 else numbers
-        with record(net, layers=sites_of(net)) as found:
+        with record(net, layers=sites_of(net), view=_view(net)) as found:
             logits |= dict(zip(order, net(part), strict=True))
         of_words = word_weights(net, found, part)
         if of_words is not None:
@@ -94,6 +95,14 @@ def looked_at(net: Any, batch: Documents) -> tuple[Float[Tensor, "b classes"], F
 def sentence_weights(weights: Float[Tensor, " w"], batch: Documents) -> Float[Tensor, " s"]:
     """Returns the weight of each sentence in its document: the sum over its words."""
     return weights.new_zeros(len(batch.documents)).index_add(0, batch.sentences, weights)
+
+
+def _view(net: nn.Module) -> View | None:
+    """Returns the view of the row of the class token, if its attention has n x n weights; None: maps are small."""
+    if hasattr(net, "SITES"):
+        return None
+    site = net.get_submodule(str(net.class_site))
+    return Rows(0, 1) if isinstance(site, Attend) and site.restrict is None else None
 
 
 def _edges(found: AttentionMap) -> EdgeSupport:

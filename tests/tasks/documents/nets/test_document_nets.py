@@ -29,7 +29,7 @@ from zoo.tasks.documents import HAN, FlatAttention, HANTransformer, LongDocument
 from zoo.tasks.documents.batch import Document, Documents
 from zoo.tasks.documents.nets.levels import Level
 from zoo.tasks.documents.nets.pairs import WordPairs
-from zoo.tasks.documents.weights import effective_weights, weights_of
+from zoo.tasks.documents.weights import effective_weights, looked_at, weights_of
 from zoo.tasks.recurrent import Recurrent
 
 
@@ -248,6 +248,18 @@ def test_a_long_document_wastes_nothing(name: str) -> None:
         net(one).sum().backward()
     gates = {"HAN": 3, "HAN of LSTMs": 4, "FlatAttention": 4}[name] * 4 * 2
     assert largest.numbers <= gates * len(one.words)
+
+
+@pytest.mark.parametrize("attend", [WINDOW, SCALED])
+def test_where_a_long_document_looks_is_found_without_a_matrix(attend: AttendFactory) -> None:
+    net = LongDocument(**SMALL, attend=attend, dim=8, layers=2, heads=2, hidden=12).eval()
+    one = Documents.of([Document([[1] * 20] * 25, 0, "long")])
+    with Largest() as largest:
+        weights = looked_at(net, one)[1]
+    assert largest.numbers < 500 * 500 // 4
+    with record(net) as maps, torch.no_grad():
+        net(one)
+    torch.testing.assert_close(weights, maps[net.class_site].dense()[0, :, 0, 1:].mean(0))
 
 
 @pytest.mark.parametrize("name", HIERARCHIES)
