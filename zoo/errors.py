@@ -7,6 +7,15 @@ import re
 import warnings
 from collections.abc import Iterable, Sequence
 
+from zoo.plurals import count_noun
+
+_ALIKE, _LINES = 3, 30
+"""The most problems of one kind that are listed, and the most lines of the others."""
+_PLACE = re.compile(
+    r"(?P<file>[^:\n]+?)(?:, (?:line (?P<line>[\d,]+)|[a-z]+ (?P<id>'[^']*')))?(?:, column (?P<column>'[^']*'))?: "
+)
+"""The beginning of a message about a file (`zoo.data.tables.message`)."""
+_VALUE = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\d+(?:,\d{3})*")
 _LISTED = 30
 """The most names that a message lists."""
 
@@ -76,14 +85,41 @@ class WorkerError(ZooError):
 
 
 class ProblemsError(ZooError):
-    """All problems that a preflight has found, numbered."""
+    """All problems that a preflight has found, numbered. Those of one kind, beyond a few, are counted."""
 
     def __init__(self, problems: Sequence[str], most: int = 200) -> None:
         self.problems = list(problems)
-        count = len(self.problems)
-        shown = [f"{number:>3}. {problem}" for number, problem in enumerate(self.problems[:most], 1)]
-        more = [f"     and {count - most:,} more"] if count > most else []
-        super().__init__("\n".join([f"{count:,} problem{'s' * (count != 1)}", *shown, *more]))
+        said = _counted_kinds(self.problems)
+        shown = [f"{number:>3}. {problem}" for number, problem in enumerate(said[:most], 1)]
+        more = [f"     and {len(said) - most:,} more"] if len(said) > most else []
+        super().__init__("\n".join([count_noun(len(self.problems), "problem"), *shown, *more]))
+
+
+def _counted_kinds(problems: Sequence[str]) -> list[str]:
+    """Returns problems in their order; of a kind with many, the first few, and a count of the others."""
+    kinds: dict[tuple[str, ...], list[str]] = {}
+    for problem in problems:
+        kinds.setdefault(_kind(problem), []).append(problem)
+    said = []
+    for alike in kinds.values():
+        if len(alike) <= _ALIKE:
+            said += alike
+            continue
+        places = [place["line"] or place["id"] for place in map(_PLACE.match, alike[_ALIKE:]) if place is not None]
+        rows = [each for each in places if each is not None]
+        where = f", at {', '.join(rows[:_LINES])}{', ...' * (len(rows) > _LINES)}" if rows else ""
+        said += [*alike[: _ALIKE - 1], f"{alike[_ALIKE - 1]} (and {len(alike) - _ALIKE:,} more of this kind{where})"]
+    return said
+
+
+def _kind(problem: str) -> tuple[str, ...]:
+    """Returns what problems have in common that differ in their lines, files of a folder, and values alone."""
+    place = _PLACE.match(problem)
+    is_row = place is not None and (place["line"] is not None or place["id"] is not None)
+    if place is None or not (is_row or ("/" in place["file"] and "=" not in place["file"])):
+        return (problem,)
+    file = place["file"] if is_row else place["file"].rpartition("/")[0]
+    return file, place["column"] or "", _VALUE.sub("", problem[place.end() :])
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

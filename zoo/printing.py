@@ -14,6 +14,7 @@ from zoo import terminal
 from zoo.checkpoints.finetune import Report
 from zoo.composing.quoting import quoted
 from zoo.errors import visible_cell
+from zoo.plurals import count_noun
 
 SPLITS = ("train", "val", "test")
 CONTROLS = {"attention": "uniform", "gate": "none"}
@@ -39,7 +40,9 @@ def show_result(config: Mapping[str, Any], result: Mapping[str, Any], run_dir: P
     console = terminal.console()
     console.print()
     console.print(table)
-    speed = f"{result['epochs']} epochs in {result['seconds']:.1f} s, best epoch {result['best_epoch'] + 1}"
+    speed = (
+        f"{count_noun(result['epochs'], 'epoch')} in {result['seconds']:.1f} s, best epoch {result['best_epoch'] + 1}"
+    )
     console.print(f"{result['parameters']:,} parameters, {speed}, seed {result['seed']}")
     _show_next(console, config, run_dir)
 

@@ -50,6 +50,7 @@ def test_a_sound_run(cli: Any, tiny: list[str], tmp_path: Path) -> None:
         said = ("parameters", "loss ", "B at the largest batch", "do not depend on nodes more than 2 edges away")
         assert all(word in done.out for word in (*said, "nothing was trained"))
         assert done.err == ""
+        assert "splits     " in done.out
     assert not any(tmp_path.iterdir())
 
 
@@ -118,6 +119,48 @@ def test_many_problems_are_counted() -> None:
     assert str(error).startswith("1,000 problems\n")
     assert str(error).endswith("and 990 more")
     assert len(error.problems) == 1000
+
+
+def test_problems_of_one_kind_are_counted() -> None:
+    rows = [
+        f"t.csv, line {n}, column 'label': 'x{n}' is not one of the 3 labels. Did you mean 'x'?" for n in range(2, 200)
+    ]
+    cells = [f"t.csv, line {n}, column 'text': the cell is empty. Fill it in." for n in (4, 9)]
+    files = [f"pictures/{n}.png: the file of {n:,} bytes is cut short. Copy it again." for n in range(5)]
+    pairs = [f"t.csv, pair '{n}': the source has {n:,} tokens, and 3 are the most." for n in range(5, 9)]
+    options = [f"there is no option 'data.x{n}'" for n in range(4)]
+    error = ProblemsError([rows[0], *cells, *rows[1:], *files, *pairs, *options])
+    assert len(error.problems) == 198 + 2 + 5 + 4 + 4
+    header, *lines = str(error).splitlines()
+    assert header == "213 problems"
+    assert [line.partition(". ")[2].partition(":")[0] for line in lines] == [
+        *(f"t.csv, line {n}, column 'label'" for n in (2, 3, 4)),
+        *(f"t.csv, line {n}, column 'text'" for n in (4, 9)),
+        *(f"pictures/{n}.png" for n in range(3)),
+        *(f"t.csv, pair '{n}'" for n in range(5, 8)),
+        *options,
+    ]
+    assert "(and 195 more of this kind, at 5, 6, 7, " in lines[2]
+    assert lines[7].endswith("Copy it again. (and 2 more of this kind)")
+
+
+@pytest.mark.filterwarnings("ignore:.* training pairs are left out by")
+@pytest.mark.parametrize("command", ["check", "train"])
+def test_an_option_that_leaves_no_pair_to_train_on(cli: Any, command: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("source,target,split\na,b c d,train\na,b c,val\na,b c,test\n")
+    done = cli(command, "model=nmt", "data=text_pairs", "data.table=t.csv", "data.max_ratio=1")
+    assert done.code == 2, done
+    assert "no example is left to train on" in done.err
+    assert "All training pairs are left out by data.max_ratio=1.0: raise it, or write null" in done.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_option_that_leaves_no_caption_to_train_on(cli: Any) -> None:
+    table = Path(__file__).resolve().parents[2] / "data" / "samples" / "captioning" / "captions.csv"
+    done = cli("check", "model=captioner", "data=captions", f"data.table={table}", "data.max_length=2")
+    assert done.code == 2, done
+    assert "All training captions are left out by data.max_length=2: raise it, or write null" in done.err
+    assert done.err.count("12 of 12 captions are left out") == 1
 
 
 def test_collecting(tmp_path: Path) -> None:

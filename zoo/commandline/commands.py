@@ -27,6 +27,7 @@ from zoo.errors import CheckpointError, ConfigError, DataError
 from zoo.forms import MalformedError, expect
 from zoo.maps.export import export
 from zoo.maps.source import MapOptions
+from zoo.plurals import count_noun
 from zoo.tasks.command_options import given
 from zoo.tasks.contract import Task, TaskData
 from zoo.tasks.rows import in_order
@@ -79,7 +80,9 @@ def predict(options: argparse.Namespace) -> None:
         return
     with _written(options.out) as file:
         count = _write_rows(file, rows, as_json=options.out.suffix == ".jsonl")
-    print(f"{count:,} predictions in {options.out}", file=sys.stderr if is_stream(options.out) else sys.stdout)
+    print(
+        f"{count_noun(count, 'prediction')} in {options.out}", file=sys.stderr if is_stream(options.out) else sys.stdout
+    )
 
 
 def maps(options: argparse.Namespace) -> None:

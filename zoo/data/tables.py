@@ -31,6 +31,7 @@ from jaxtyping import Float32
 
 from zoo.data.records import Fault, read_records
 from zoo.errors import DataError, nearest
+from zoo.plurals import count_noun
 
 OnBadRow = Literal["error", "skip"]
 T = TypeVar("T")
@@ -150,7 +151,8 @@ class Table:
             if isinstance(cells, Fault):
                 self._bad(self.error(line, None, *cells))
             elif len(cells) != len(self.columns):
-                what = f"the row has {_fields(len(cells))} where the header has {_fields(len(self.columns))}"
+                fields = [count_noun(len(each), "field") for each in (cells, self.columns)]
+                what = f"the row has {fields[0]} where the header has {fields[1]}"
                 self._bad(self.error(line, None, what, "Give each column one cell; quote a cell that has delimiters."))
             else:
                 good += 1
@@ -177,9 +179,7 @@ class Table:
         """A sentence about skipped rows; empty if there are none."""
         if not self.skipped:
             return ""
-        return (
-            f"{self.path}: skipped {self.skipped} bad {_plural('row', self.skipped)}. The first: {self.first_skipped}"
-        )
+        return f"{self.path}: skipped {count_noun(self.skipped, 'bad row')}. The first: {self.first_skipped}"
 
     def error(self, line: int, column: str | None, what: str, remedy: str) -> RowError:
         """The error of a bad row, to be raised inside `parse`."""
@@ -335,11 +335,3 @@ def _check_header(path: Path, line: int, columns: tuple[str, ...], required: Seq
         if len(columns) == 1 and ";" in columns[0]:
             remedy = "The header is separated by semicolons: save the file with commas."
         raise DataError(message(path, line, missing[0], what, remedy))
-
-
-def _fields(count: int) -> str:
-    return f"{count} {_plural('field', count)}"
-
-
-def _plural(noun: str, count: int) -> str:
-    return noun if count == 1 else f"{noun}s"

@@ -16,6 +16,7 @@ from zoo.errors import DataError
 from zoo.maps.faithfulness import comprehensiveness, first_inputs, kendall_tau, ranked, sufficiency
 from zoo.maps.occludable import Occludable, frozen, has_weights, permuted, uniform
 from zoo.maps.words import number
+from zoo.plurals import count_noun
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,7 +102,7 @@ class Faithfulness:
         """A sentence on the number of variants that will be passed through the net; None if they are few."""
         if self.variants * len(self.chosen) < _MANY:
             return None
-        said = f"about {self.variants:,} variants of each of {len(self.chosen):,} {self.source.noun}s"
+        said = f"about {self.variants:,} variants of each of {count_noun(len(self.chosen), self.source.noun)}"
         return f"faithfulness passes {said} through the net; --faithfulness=N takes fewer"
 
     def frames(self) -> Iterator[pd.DataFrame]:
@@ -147,7 +148,7 @@ class Faithfulness:
             return ", ".join(f"{said(kind, MAP, name)} with {_TAUS[name]}" for name in taus)
 
         count = len({row.id for row in self.rows})
-        lines = [f"faithfulness over {count} {self.source.noun}{'s' * (count != 1)} (mean ± standard error)"]
+        lines = [f"faithfulness over {count_noun(count, self.source.noun)} (mean ± standard error)"]
         lines.append(f"  probability of the answer: {said('', '', _WHOLE)}")
         for kind in kinds:
             lines += [f" leaving out {kind}s:"] if len(kinds) > 1 else []

@@ -25,6 +25,7 @@ from zoo.maps.frames import Format
 from zoo.maps.labelled import LabelledMap
 from zoo.maps.labelling import Heads
 from zoo.maps.occludable import Occludable
+from zoo.plurals import count_noun
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -242,7 +243,7 @@ class MapSource(ABC):
 
     def summary(self, out: str) -> list[str]:
         """Returns the first lines of the report: the contents of the folder `out`."""
-        return [f"maps and drawings of {len(self.chosen)} {self.noun}{'s' * (len(self.chosen) != 1)}"]
+        return [f"maps and drawings of {count_noun(len(self.chosen), self.noun)}"]
 
     @abstractmethod
     def looks(self) -> list[str]:

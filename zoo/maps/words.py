@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from zoo.maps.labelled import LabelledMap
+from zoo.plurals import count_noun, pluralize
 
 _NAMED = 3
 """Maximum number of keys that a sentence names."""
@@ -72,7 +73,7 @@ def sentence(
     who = f"{noun} {_quoted(query)} attends to"
     count = len(keys)
     if not count:
-        return f"{who} nothing: it has no {_plural(among)}"
+        return f"{who} nothing: it has no {pluralize(among)}"
     if not sum(weights) > 0:
         return f"{who} nothing: {_crowd(count, itself, among)}, all with weight 0"
 
@@ -99,8 +100,8 @@ def sentence(
 
 def _crowd(count: int, itself: int | None, among: str) -> str:
     if itself is None:
-        return f"{count:,} {_plural(among, count)}"
-    return f"{count - 1:,} {_plural(among, count - 1)} and itself"
+        return f"{count_noun(count, among)}"
+    return f"{count_noun(count - 1, among)} and itself"
 
 
 def _names(labels: Sequence[str]) -> list[str]:
@@ -131,11 +132,3 @@ def _ceiling(weight: float) -> str:
 
 def _and(parts: Sequence[str]) -> str:
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
-
-
-def _plural(noun: str, count: int = 2) -> str:
-    if count == 1:
-        return noun
-    if noun.endswith("y") and noun[-2:-1] not in "aeiou":
-        return f"{noun[:-1]}ies"
-    return f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"

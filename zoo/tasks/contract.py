@@ -16,11 +16,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from zoo.attention import AttentionMap
 from zoo.data.loader import Loader
+from zoo.data.splits import SPLITS
 from zoo.data.tables import OnBadRow
 from zoo.errors import ConfigError, DataError
 from zoo.maps.source import MapOptions, MapSource
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.command_options import CommandOption
+from zoo.tasks.summary import Summary
 from zoo.training.allocator import keep_no_kernels
 from zoo.training.optimisation import Optimisation
 
@@ -259,6 +261,10 @@ class TaskData(pl.LightningDataModule, ABC):
     def train_size(self) -> int:
         """Returns the number of training examples in an epoch."""
         return len(self.examples("train").entries)
+
+    def summary(self) -> Summary:
+        """Returns what the data hold, which `zoo check` prints: sizes, labels, the longest examples, vocabularies."""
+        return Summary(noun="example", sizes={split: len(self.examples(split).entries) for split in SPLITS})
 
     def empty_hint(self, split: str) -> str:
         """Returns a sentence, without full stop, on why a split is empty or how to fill it."""

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Int
 
 from zoo.data.tables import OnBadRow, RowError, collected, skip_hint
 from zoo.errors import DataError, warn
+from zoo.plurals import count_noun
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import TaskData
 
@@ -93,7 +94,7 @@ class LengthLimit:
             worst = int(bad[longest[bad].argmax()])
             of = f"{self.place}: " if self.place is not None else ""
             warn(
-                f"{of}skipped {len(bad):,} {self.noun}s with more than {self.option}={self.most} tokens. "
+                f"{of}skipped {count_noun(len(bad), self.noun)} with more than {self.option}={self.most} tokens. "
                 f"The longest: {ids[worst]!r}, with {longest[worst]:,} tokens."
             )
         if not kept.any():

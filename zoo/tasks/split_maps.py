@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from zoo.data.loader import Loader
 from zoo.maps.source import MapOptions, MapSource, Table
+from zoo.plurals import count_noun
 from zoo.tasks.batches import Examples
 from zoo.tasks.rows import in_order, in_pieces, spread
 
@@ -62,9 +63,9 @@ class SplitMaps(MapSource):
         return {f"{self.noun}s": len(self.data.examples(self.split).entries), "split": self.split}
 
     def summary(self, out: str) -> list[str]:
-        of = f"test {self.noun}s" if self.split == "test" else f"{self.noun}s"
+        noun = f"test {self.noun}" if self.split == "test" else self.noun
         return [
-            f"{self.about[f'{self.noun}s']:,} {of} in {self.table}.{self.options.table_format}, in {out}",
+            f"{count_noun(self.about[f'{self.noun}s'], noun)} in {self.table}.{self.options.table_format}, in {out}",
             *super().summary(out),
         ]
 

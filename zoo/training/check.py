@@ -27,9 +27,10 @@ from zoo.checkpoints.finetune import keep, origin, transplant
 from zoo.composing import build, config, schema
 from zoo.data.tables import collecting
 from zoo.errors import ConfigError, ProblemsError, ZooError, bounded, visible
+from zoo.plurals import count_noun
 from zoo.tasks.contract import Invariance, Task, TaskData
 from zoo.training import run_directory
-from zoo.training.evaluation import empty_splits
+from zoo.training.evaluation import check_trainable, empty_splits
 from zoo.training.penalising import penalise
 from zoo.training.trainer import make_trainer, quiet
 
@@ -104,15 +105,17 @@ def _read(composed: Mapping[str, Any]) -> tuple[TaskData | None, list[str]]:
             keep(data, composed["init"])
             data.prepare_data()
             data.setup("fit")
+            if not found:
+                check_trainable(data)
         except ConfigError:  # listed with the options already, unless the constructor alone finds it
             data, found = None, [*found, *_unless_listed(composed)]
         except ZooError as error:
             data = None
             if not found or "no row is usable" not in str(error):
                 found.append(error)  # type: ignore[arg-type]
-    for each in said:
-        if issubclass(each.category, UserWarning) and "zoo" in str(each.filename):
-            print(f"zoo: {bounded(visible(each.message))}", file=sys.stderr)
+    own = [str(each.message) for each in said if issubclass(each.category, UserWarning) and "zoo" in str(each.filename)]
+    for message in dict.fromkeys(own):  # each once, however often the data are read
+        print(f"zoo: {bounded(visible(message))}", file=sys.stderr)
     return data, [str(error) for error in found]
 
 
@@ -157,9 +160,9 @@ def try_batch(composed: Mapping[str, Any], module: Task, data: TaskData, report:
     parameters = sum(p.numel() for p in module.parameters())
     report.append(f"model      {composed['names']['model']}, {parameters:,} parameters")
     batch, count = largest_batch(data.train_dataloader())
-    if batch is None:
-        return ["the training split has no batch"]
-    report.append(f"data       {composed['names']['data']}, {data.train_size():,} examples in {count} batches an epoch")
+    every, batches = count_noun(data.train_size(), "example"), count_noun(count, "batch")
+    report.append(f"data       {composed['names']['data']}, {every} in {batches} an epoch")
+    report += data.summary().lines()
     report += [f"empty      {lack}" for lack in empty_splits(data)]
     batch = data.transfer_batch_to_device(batch, device, 0)
     module.train()

@@ -11,6 +11,7 @@ import pytorch_lightning as pl
 
 from zoo.data.loader import Loader
 from zoo.disk import whole_file
+from zoo.errors import DataError
 from zoo.tasks.contract import Task, TaskData
 
 
@@ -31,6 +32,12 @@ def evaluate(trainer: pl.Trainer, module: Task, loader: Loader, split: str) -> d
 def has_examples(data: TaskData, split: str) -> bool:
     """Whether a split has any examples, in any process."""
     return len(data.loader(split).examples) > 0
+
+
+def check_trainable(data: TaskData) -> None:
+    """Refuses data without a training example."""
+    if not data.train_size():
+        raise DataError(f"no example is left to train on. {data.empty_hint('train')}.")
 
 
 def empty_splits(data: TaskData) -> list[str]:

@@ -32,7 +32,7 @@ from zoo.training.allocator import keep_freed_memory
 from zoo.training.callbacks.keeper import Keeper
 from zoo.training.callbacks.stopping import Interruption
 from zoo.training.callbacks.waiting import Waiting
-from zoo.training.evaluation import empty_splits, evaluate, has_examples, protocol, write_rows
+from zoo.training.evaluation import check_trainable, empty_splits, evaluate, has_examples, protocol, write_rows
 from zoo.training.penalising import penalise
 from zoo.training.provenance import commit_of_checkout, versions
 from zoo.training.signals import stopping_at_once
@@ -212,6 +212,7 @@ def _prepared(config: dict[str, Any], run_dir: Path, resumed: Mapping[str, Any] 
     keep(data, config["init"], resumed)
     joining.first(data.prepare_data)  # one process downloads and writes derived files
     data.setup()
+    check_trainable(data)
     config["threads"] = threads or data.threads() or torch.get_num_threads()
     torch.set_num_threads(config["threads"])
     module = _module(config, data)

@@ -20,8 +20,9 @@ from zoo.tasks.datasets import dataset
 from zoo.tasks.graph.batch import Nodes, as_batch
 from zoo.tasks.graph.citations import read_planetoid
 from zoo.tasks.graph.files import read_graph
-from zoo.tasks.graph.graph import SPLITS, Graph, row_normalised
+from zoo.tasks.graph.graph import NONE, SPLITS, Graph, row_normalised
 from zoo.tasks.graph.planted import plant
+from zoo.tasks.summary import Longest, Summary, count_labels, count_splits
 
 _SMALL = 100_000
 
@@ -83,6 +84,18 @@ class GraphData(TaskData):
     def train_size(self) -> int:
         """Returns the number of nodes in the training split."""
         return len(self._nodes("train"))
+
+    def summary(self) -> Summary:
+        graph = self.graph
+        splits, incoming = graph.split.numpy(), torch.bincount(graph.edges[1], minlength=len(graph.ids)).numpy()
+        return Summary(
+            noun="node",
+            sizes=count_splits(splits),
+            spare=int((graph.split == NONE).sum()),
+            totals={"edge": graph.edges.shape[1], "feature": len(graph.feature_names)},
+            labels=count_labels(graph.label_names, graph.labels.numpy(), splits),
+            longest=Longest.among("incoming edge", graph.ids, incoming),
+        )
 
     def threads(self) -> int | None:
         """Returns 1 for small graphs: two threads gain nothing, and wait for each other on a busy machine."""

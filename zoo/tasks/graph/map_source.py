@@ -12,6 +12,7 @@ from zoo.errors import DataError
 from zoo.maps import LabelledMap, labelled, words
 from zoo.maps.export import sized
 from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, Table, one_a_label, picture_name
+from zoo.plurals import count_noun
 from zoo.tasks.graph.batch import Data
 from zoo.tasks.graph.figures import neighbourhood
 from zoo.tasks.graph.graph import TEST
@@ -82,9 +83,9 @@ class GraphMaps(MapSource):
         return {"nodes": len(self.names())}
 
     def summary(self, out: str) -> list[str]:
-        layers = f"{self._layers} layer{'s' * (self._layers != 1)}"
-        pictures = f"{len(self.chosen)} picture{'s' * (len(self.chosen) != 1)}"
-        return [f"{layers}, {len(self.names()):,} nodes, {pictures} in {out}"]
+        layers = f"{count_noun(self._layers, 'layer')}"
+        pictures = f"{count_noun(len(self.chosen), 'picture')}"
+        return [f"{layers}, {count_noun(len(self.names()), 'node')}, {pictures} in {out}"]
 
     def looks(self) -> list[str]:
         with torch.inference_mode(), self.module.recording() as scored:

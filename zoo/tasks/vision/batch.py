@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
 from zoo.errors import DataError
+from zoo.plurals import count_noun
 from zoo.tasks.batches import moved
 
 
@@ -101,4 +102,4 @@ def normalised(
 
 def _size_of(pixels: UInt8[Tensor, "c h w"]) -> str:
     channels, height, width = pixels.shape
-    return f"{height} x {width} with {channels} channel{'s' * (channels != 1)}"
+    return f"{height} x {width} with {count_noun(channels, 'channel')}"

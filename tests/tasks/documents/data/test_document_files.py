@@ -231,3 +231,15 @@ def test_texts_of_the_command_line() -> None:
     assert texts_as_written(["a", "b"], 3, "single", ["x", "y"]).ids == ["text 3", "text 4"]
     with pytest.raises(DataError, match="text 2 is empty"):
         texts_as_written(["a", "  "], 1, "single", ["x", "y"])
+
+
+def test_a_rare_label_of_several_is_a_warning(write: Write) -> None:
+    """With several labels a text, some are always rare; of one label each, such a label is an error."""
+    head = "text,label,split\n" + "".join(f"text {n},{'a; b' if n % 2 else 'b'},train\n" for n in range(4))
+    path = write(f"{head}held,a; rare,val\nout,b,test\n")
+    with pytest.warns(UserWarning, match="'rare' is never in train, where no model can learn it"):
+        found = table(path, targets="multi")
+    assert found.label_names == ("a", "b", "rare")
+    assert found.counts() == (2, 4, 0)
+    with pytest.raises(DataError, match="'rare' is seen in val, and never in train"):
+        table(write(f"{head.replace('a; b', 'a')}held,rare,val\nout,b,test\n"))

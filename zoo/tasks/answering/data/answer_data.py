@@ -15,6 +15,7 @@ from jaxtyping import Bool, Int
 from zoo.attention.ranges import Count, Positive, PositiveShare, Share
 from zoo.data.splits import NONE, TRAIN
 from zoo.errors import CheckpointError, ConfigError, some_of, warn
+from zoo.plurals import count_noun
 from zoo.tasks.answering.batch import UNKNOWN, Questions
 from zoo.tasks.answering.data.answer_set import About, AnswerSet
 from zoo.tasks.answering.data.entries import Content, Entries
@@ -22,10 +23,12 @@ from zoo.tasks.answering.data.table import COLUMNS, read_answer_table
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import TaskData
+from zoo.tasks.generation import language as languages
 from zoo.tasks.generation.encoding import Encoder, learned_language
-from zoo.tasks.generation.language import Language
+from zoo.tasks.generation.language import SPECIALS, Language
 from zoo.tasks.lengths import LONGEST_TEXT, LengthLimit
-from zoo.tasks.vision.data.listing import Reading, counted
+from zoo.tasks.summary import Longest, Summary, Vocabulary, count_labels, count_splits, share_unknown
+from zoo.tasks.vision.data.listing import Reading
 from zoo.tasks.vision.data.picture_options import PREPROCESSING, PictureOptions, preprocessing_state
 from zoo.tasks.vision.data.transforms import Resize
 from zoo.text import TOKENISER, VOCABULARY, Tokeniser, Tokens, new_tokeniser
@@ -212,6 +215,19 @@ class AnswerData(TaskData):
         read = partial(read_answer_table, paths[0], self.about, reading, split_seed=None)
         return AnswerSource(self.about, read, reading, is_own=True, place=paths[0])
 
+    def summary(self) -> Summary:
+        content: Content = self.content
+        asked, texts = content.asked, [content.questions, *([] if content.passages is None else [content.passages])]
+        unknown = share_unknown(texts, asked.splits, languages.UNKNOWN)
+        return Summary(
+            noun="question",
+            sizes=count_splits(asked.splits),
+            spare=int((asked.splits == NONE).sum()),
+            labels=count_labels(content.answer_names, content.answers, asked.splits),
+            longest=Longest.among("token", asked.ids, np.max([each.lengths for each in texts], axis=0)),
+            vocabularies=[Vocabulary("tokens", len(content.language) - len(SPECIALS), unknown)],
+        )
+
     def empty_hint(self, split: str) -> str:
         return "Give questions with answers there"
 
@@ -268,7 +284,7 @@ def _warn_of_unknown(asked: AnswerSet, answers: Int[np.ndarray, " n"]) -> None:
     """Says how many given answers are none that the model can give."""
     strange = [answer for answer, number in zip(asked.answers, answers, strict=True) if answer and number == UNKNOWN]
     if strange:
-        counts = counted(len(strange), "question counts", "questions count")
+        counts = count_noun(len(strange), "question counts", "questions count")
         warn(f"{counts} as wrong, because {some_of(sorted(set(strange)))} no answer that the model gives.")
 
 

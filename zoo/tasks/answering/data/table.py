@@ -15,8 +15,9 @@ from zoo.data.labels import LabelUse, label_uses, untrained, warn_of_similar, wa
 from zoo.data.splits import NONE, SPLITS, TEST, TRAIN, VAL, stratified
 from zoo.data.tables import Row, Table, collected, message
 from zoo.errors import DataError, some_of, warn
+from zoo.plurals import count_noun
 from zoo.tasks.answering.data.answer_set import About, AnswerSet
-from zoo.tasks.vision.data.listing import Decoded, Reading, counted, verified, warn_of_animated
+from zoo.tasks.vision.data.listing import Decoded, Reading, verified, warn_of_animated
 from zoo.tasks.vision.data.picture import PictureError
 
 _LONGEST = 1_000_000
@@ -181,7 +182,7 @@ class _Found:
         lost = ~learned & (splits != NONE)
         if lost.any():
             names = [use.name for use in untrained(uses) if use.splits != {NONE}]
-            counts = counted(int(lost.sum()), "question counts", "questions count")
+            counts = count_noun(int(lost.sum()), "question counts", "questions count")
             warn(f"{self.table.path}: {counts} as wrong, because in train {some_of(names)} no answer.")
 
     def _subject(self, row: Row, column: str) -> tuple[str, Path | None]:

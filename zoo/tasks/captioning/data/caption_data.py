@@ -13,7 +13,7 @@ from jaxtyping import Int
 
 from zoo.attention.ranges import Count, Positive, PositiveShare, Share
 from zoo.data.loader import Loader
-from zoo.data.splits import TRAIN
+from zoo.data.splits import NONE, TRAIN
 from zoo.errors import warn
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.captioning.batch import Pictures
@@ -24,7 +24,8 @@ from zoo.tasks.captioning.data.files import read_pictures
 from zoo.tasks.captioning.data.wording import reworded
 from zoo.tasks.contract import TaskData
 from zoo.tasks.generation.encoding import Encoder, learned_language
-from zoo.tasks.generation.language import Language
+from zoo.tasks.generation.language import SPECIALS, UNKNOWN, Language
+from zoo.tasks.summary import Longest, Summary, Vocabulary, count_splits, share_unknown
 from zoo.tasks.vision.data.listing import Reading
 from zoo.tasks.vision.data.picture_options import PREPROCESSING, PictureOptions, preprocessing_state
 from zoo.tasks.vision.data.transforms import Augmentation, Resize
@@ -141,7 +142,13 @@ class CaptionData(TaskData):
             language = learned_language([encoder], learns, min_count=self.min_count, max_size=size)
         else:
             language = self._trained_language()
-        return Content(pictures, language, encoder.encoded(language), ends)
+        tokens = encoder.encoded(language)
+        if self.trained is None and self.max_length is not None:
+            left_out = int((tokens.lengths[learns] > self.max_length).sum())
+            if left_out:
+                every = int(learns.sum())
+                warn(f"{left_out:,} of {every:,} captions are left out by data.max_length={self.max_length}.")
+        return Content(pictures, language, tokens, ends)
 
     @property
     def language(self) -> Language:
@@ -181,7 +188,24 @@ class CaptionData(TaskData):
         """The user's own pictures: files and folders."""
         return CaptionSource(partial(read_pictures, paths), Reading(on_bad_row=self.on_bad_row))
 
+    def summary(self) -> Summary:
+        content: Content = self.content
+        pictures, captions = content.pictures, content.tokens
+        found = Summary(noun="picture", sizes=count_splits(pictures.splits), spare=int((pictures.splits == NONE).sum()))
+        if captions is None:
+            return found
+        owners = np.repeat(np.arange(len(pictures)), np.diff(content.ends))
+        unknown = share_unknown([captions], pictures.splits[owners], UNKNOWN)
+        return replace(
+            found,
+            totals={"caption": len(captions)},
+            longest=Longest.among("token", [pictures.ids[number] for number in owners.tolist()], captions.lengths),
+            vocabularies=[Vocabulary("tokens", len(content.language) - len(SPECIALS), unknown)],
+        )
+
     def empty_hint(self, split: str) -> str:
+        if split == "train" and self.max_length is not None and len(self.content.pictures.numbers("train")):
+            return f"All training captions are left out by data.max_length={self.max_length}: raise it, or write null"
         return "Give pictures with captions there"
 
     def examples(self, split: str, *, training: bool = False) -> Examples:
@@ -262,10 +286,7 @@ class CaptionData(TaskData):
         rows = np.stack([pictures, captions], 1)
         if self.max_length is None:
             return rows
-        kept = content.tokens.lengths[captions] <= self.max_length
-        if not kept.all():
-            warn(f"{(~kept).sum():,} of {len(kept):,} captions are left out by data.max_length={self.max_length}.")
-        return rows[kept]
+        return rows[content.tokens.lengths[captions] <= self.max_length]
 
     def _pictures(self) -> CaptionSet:
         reading = self.source.reading

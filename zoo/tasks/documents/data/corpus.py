@@ -17,7 +17,7 @@ from zoo.data.labels import label_uses, untrained, warn_of_similar, warn_of_unsc
 from zoo.data.on_demand import Chosen
 from zoo.data.splits import NONE, SPLITS, TEST, TRAIN, VAL, stratified
 from zoo.data.tables import collected, message, parse_number
-from zoo.errors import DataError, nearest
+from zoo.errors import DataError, nearest, some_of, warn
 from zoo.tasks.documents.labels import Targets
 
 
@@ -187,7 +187,11 @@ class Gathered:
         if missing:
             raise DataError(f"{self.source}: no text is in {missing[0]!r}. Give more texts, or a column of splits.")
         uses = label_uses(names, corpus.labels, corpus.splits)
-        for use in untrained(uses):
+        rare = untrained(uses)
+        if self.targets == "multi" and rare:
+            named = some_of([use.name for use in rare])
+            warn(f"{self.source}: {named} never in train, where no model can learn it. Put texts with it there.")
+        for use in rare if self.targets != "multi" else ():
             what = f"the label {use.name!r} is seen in {use.where}, and never in train"
             line = self.places[use.first]
             file = self.source / self.ids[use.first] if line is None else self.source

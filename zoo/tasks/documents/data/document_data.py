@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from jaxtyping import Int
 
 from zoo.attention.ranges import Count, Share
 from zoo.data.loader import Loader
-from zoo.data.splits import SPLITS
+from zoo.data.splits import NONE, SPLITS
 from zoo.data.tables import parse_number
 from zoo.errors import CheckpointError, ConfigError
 from zoo.forms import Where
@@ -30,9 +30,13 @@ from zoo.tasks.documents.data.encoding import Splitting, counted, numbered
 from zoo.tasks.documents.data.files import MOST_TOKENS, Reading, read_texts_at, texts_as_written
 from zoo.tasks.documents.labels import LabelSet
 from zoo.tasks.lengths import LONGEST_TEXT, LengthLimit
+from zoo.tasks.summary import Longest, Summary, count_labels, count_splits
+from zoo.tasks.summary import Vocabulary as Known
 from zoo.text import TOKENISER, VOCABULARY, Vocabulary, new_tokeniser
 from zoo.text.kinds import Kind
 
+_MOST_TEXTS = 2000
+"""Number of texts of a split that are looked at for unknown tokens."""
 _LIMIT = Where("a whole number from 1, or nothing", lambda value: value is None or (type(value) is int and value > 0))
 _TARGETS = Where("single, multi or ordinal", lambda value: value in ("single", "multi", "ordinal"))
 _UNKNOWN = Vocabulary([], specials=("unknown",)).names[0]
@@ -218,6 +222,41 @@ class DocumentData(TaskData):
         reading = self.source.reading
         how = state["targets"], state["labels"], reading.most_characters
         return DocumentSource(partial(texts_as_written, texts, self.first_text, *how), reading, is_own=True)
+
+    def summary(self) -> Summary:
+        content: Content = self.content
+        corpus = content.corpus
+        splits = np.where(corpus.is_labelled, corpus.splits, NONE)
+        return Summary(
+            noun="text",
+            sizes=count_splits(splits),
+            spare=int((splits == NONE).sum()),
+            labels=count_labels(corpus.label_names, corpus.labels, splits),
+            longest=Longest.among(self._unit, corpus.ids, content.lengths),
+            vocabularies=[self._known(content, splits)],
+        )
+
+    @property
+    def _unit(self) -> str:
+        """The noun of a token."""
+        kind: str = self.splitting.tokeniser.state()["kind"]
+        return kind.removesuffix("s")
+
+    def _known(self, content: Content, splits: Int[np.ndarray, " n"]) -> Known:
+        """Returns the vocabulary and what it lacks of held-out texts, of which some are split into tokens again."""
+        unknown, most = {}, None
+        for name in SPLITS[1:]:
+            numbers = np.flatnonzero(splits == SPLITS.index(name))
+            if len(numbers) > _MOST_TEXTS:
+                numbers, most = numbers[:: len(numbers) // _MOST_TEXTS][:_MOST_TEXTS], _MOST_TEXTS
+            tokens = [each for number in numbers.tolist() for each in self._tokens(content, number)]
+            if tokens:
+                unknown[name] = sum(each not in content.vocabulary for each in tokens) / len(tokens)
+        return Known(f"{self._unit}s", len(content.vocabulary) - 1, unknown, most)
+
+    def _tokens(self, content: Content, number: int) -> Iterator[str]:
+        sentences, _ = content.splitting(content.corpus.texts[number])
+        return (name for each in sentences for name in each.names)
 
     def empty_hint(self, split: str) -> str:
         return "Give texts with a label there"

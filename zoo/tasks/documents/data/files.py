@@ -17,6 +17,7 @@ from zoo.data.records import NUL
 from zoo.data.splits import NONE, SPLITS
 from zoo.data.tables import OnBadRow, Row, RowError, Table, collected, message, skip_hint
 from zoo.errors import DataError, some_of, warn
+from zoo.plurals import count_noun
 from zoo.tasks.documents.data.corpus import Corpus, Gathered
 from zoo.tasks.documents.labels import Targets
 from zoo.text.markup import without_markup
@@ -116,7 +117,7 @@ def read_text_folder(folder: Path, reading: Reading, *, split_seed: int) -> Corp
                     continue
                 found.append(path)
     if skipped:
-        warn(f"{folder}: skipped {len(skipped):,} bad texts. The first: {skipped[0]}")
+        warn(f"{folder}: skipped {count_noun(len(skipped), 'bad text')}. The first: {skipped[0]}")
     if others:
         names = [each.relative_to(folder).as_posix() for each in others]
         warn(f"{folder}: {some_of(names)} left out; a text is a file that ends in .txt, in the folder of its class.")

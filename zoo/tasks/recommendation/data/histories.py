@@ -11,6 +11,7 @@ import numpy as np
 
 from zoo.data.tables import Row, Table, collecting, message
 from zoo.errors import DataError, nearest
+from zoo.plurals import count_noun
 from zoo.tasks.recommendation.data.files import Reading, interactions_of, is_parquet, open_table, say_unused
 from zoo.tasks.recommendation.data.interactions import InteractionCollector, Interactions, Vocabulary
 from zoo.tasks.recommendation.data.log import Duplicates, Log, make_log
@@ -132,7 +133,7 @@ def _check_known(path: Path, reading: Reading, names: Sequence[str], known: Coll
         return
     table = _open(path, reading)
     column = HISTORY if HISTORY in table.columns else reading.item
-    more = f" (and {len(strange) - 1:,} other{'s' * (len(strange) > 2)})" if len(strange) > 1 else ""
+    more = f" (and {count_noun(len(strange) - 1, 'other')})" if len(strange) > 1 else ""
     what = f"{strange[0]!r} is not among the {len(known):,} items that the model knows{more}"
     remedy = f"{nearest(strange[0], known)} data.unknown=skip (on a command: --unknown skip) leaves such items out."
     raise DataError(message(path, _line_of(strange[0], table, column), column, what, remedy))

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Int
 
 from zoo.attention.ranges import Count, Share
+from zoo.data.splits import SPLITS
 from zoo.errors import CheckpointError, ConfigError, DataError
 from zoo.forms import COUNT
 from zoo.tasks.batches import Batching, Examples
@@ -26,6 +27,7 @@ from zoo.tasks.recommendation.data.files import Reading
 from zoo.tasks.recommendation.data.histories import items_of, read_histories
 from zoo.tasks.recommendation.data.log import Duplicates, Log, Unknown, make_log, renumbered, with_enough
 from zoo.tasks.recommendation.data.splitting import Part, Split, by_time, full_histories, leave_one_out
+from zoo.tasks.summary import Longest, Summary
 
 _EVAL_USERS_SEED = 0
 
@@ -137,6 +139,16 @@ class HistoryData(TaskData):
     def sizes(self) -> dict[str, int]:
         """Returns the number of items and the length of a window, which the model takes as arguments."""
         return {"items": len(self.log.item_names), "length": self.length}
+
+    def summary(self) -> Summary:
+        log = self.log
+        return Summary(
+            noun="user",
+            sizes={split: len(self._users(split)) for split in SPLITS},
+            are_shared=True,
+            totals={"user": len(log.user_names), "item": len(log.item_names), "interaction": len(log.items)},
+            longest=Longest.among("item", log.user_names, log.lengths),
+        )
 
     def empty_hint(self, split: str) -> str:
         """Returns the reason why a split has no users, and a remedy."""

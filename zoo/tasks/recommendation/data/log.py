@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Int, Int32, Int64, Integer, Num
 
 from zoo.errors import ConfigError, DataError, nearest, some_of
+from zoo.plurals import count_noun
 from zoo.tasks.recommendation.batch import UNKNOWN
 
 Duplicates = Literal["keep", "drop"]
@@ -235,7 +236,7 @@ def _without_unknown(histories: Log) -> Log:
     if not len(present):
         raise DataError("no history has an item that the model knows")
     lost = len(histories.user_names) - len(present)
-    others = f", and {lost:,} user{'s' * (lost != 1)} without any other" if lost else ""
+    others = f", and {count_noun(lost, 'user')} without any other" if lost else ""
     log.warning("%s actions with items that the model does not know are left out%s", f"{(~kept).sum():,}", others)
     return replace(
         histories,

@@ -14,6 +14,7 @@ from torch import Tensor
 from zoo.attention import AttentionMap, DenseSupport, sites
 from zoo.maps import LabelledMap, labelled, words
 from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, Table, picture_name
+from zoo.plurals import count_noun
 from zoo.tasks.recommendation.answers import because
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.maps.figures import Bars, Panel, distance_figure, session
@@ -88,7 +89,7 @@ class UserMaps(MapSource):
     def summary(self, out: str) -> list[str]:
         ending = self.options.table_format
         how_far = f", how far back attention looks in by_distance.{ending}" if self._has_distances else ""
-        return [f"{self._survey.users:,} users in users.{ending}{how_far}, in {out}", *super().summary(out)]
+        return [f"{count_noun(self._survey.users, 'user')} in users.{ending}{how_far}, in {out}", *super().summary(out)]
 
     def occludable(self, position: int) -> list[OccludableHistory]:
         return [OccludableHistory(self.module, self._loader.collate([position]))]

@@ -27,6 +27,7 @@ from zoo.tasks.speech.data.augmentation import Augmentation
 from zoo.tasks.speech.data.corpus import Corpus
 from zoo.tasks.speech.data.features import FEATURES, Features, Normalised, Scale
 from zoo.tasks.speech.data.files import Alphabet, Reading, read_recordings_at, seconds
+from zoo.tasks.summary import Longest, Summary, Vocabulary, count_splits, share_unknown
 from zoo.text import TOKENISER, VOCABULARY, Tokens, new_tokeniser
 from zoo.text.kinds import Kind
 
@@ -177,6 +178,21 @@ class SpeechData(TaskData):
         if self.longest_seconds is not None:
             reading = replace(reading, limits=reading.limits._replace(longest=self.longest_seconds))
         return SpeechSource(partial(read_recordings_at, paths, reading, _alphabet(state)), reading)
+
+    def summary(self) -> Summary:
+        content: Content = self.content
+        corpus, rows = content.corpus, content.rows[1.0]
+        splits = np.where(corpus.is_transcribed, corpus.splits, NONE)
+        seconds = np.array([len(rows[number]) for number in range(len(corpus))]) * content.normalised.features.hop
+        size, unknown = len(content.language) - len(SPECIALS), share_unknown([content.targets], splits, UNKNOWN)
+        return Summary(
+            noun="recording",
+            sizes=count_splits(splits),
+            spare=int((splits == NONE).sum()),
+            hours={split: float(seconds[splits == n].sum()) / 3600 for n, split in enumerate(SPLITS)},
+            longest=Longest.among("second", corpus.ids, seconds),
+            vocabularies=[Vocabulary("tokens", size, unknown)],
+        )
 
     def empty_hint(self, split: str) -> str:
         return "Give recordings with transcripts there"

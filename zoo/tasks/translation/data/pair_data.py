@@ -19,8 +19,9 @@ from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import TaskData
 from zoo.tasks.generation.encoding import Encoder, first, learned_language
-from zoo.tasks.generation.language import Language
+from zoo.tasks.generation.language import SPECIALS, UNKNOWN, Language
 from zoo.tasks.lengths import LONGEST_TEXT, LengthLimit
+from zoo.tasks.summary import Longest, Summary, Vocabulary, count_splits, share_unknown
 from zoo.tasks.translation.batch import Languages, Pair, Pairs, Written
 from zoo.tasks.translation.data.corpus import Corpus
 from zoo.tasks.translation.data.encoding import linked
@@ -146,6 +147,8 @@ class PairData(TaskData):
         self.on_bad_row = source.reading.on_bad_row
         self.kept_tokenisers = kept_tokenisers
         self._kept: dict[str, Tokeniser] = {}
+        self._left_out: list[str] = []
+        """The options that leave training pairs out."""
 
     def read(self) -> Content:
         corpus = self.source.read()
@@ -238,7 +241,30 @@ class PairData(TaskData):
         read = partial(texts_as_written, texts, self.first_text, reading.most_characters)
         return PairSource(read, reading, is_own=True)
 
+    def summary(self) -> Summary:
+        content: Content = self.content
+        splits, is_in = content.corpus.splits, content.corpus.splits != NONE
+        sides = [("source tokens", content.languages.source, content.sources)]
+        if content.targets is not None:
+            sides.append(("target tokens", content.languages.target, content.targets))
+        return Summary(
+            noun="pair",
+            sizes=count_splits(splits),
+            spare=int((~is_in).sum()),
+            longest=Longest.among(
+                "token",
+                [content.corpus.ids[number] for number in np.flatnonzero(is_in).tolist()],
+                content.lengths[is_in],
+            ),
+            vocabularies=[
+                Vocabulary(name, len(side) - len(SPECIALS), share_unknown([rows], splits, UNKNOWN))
+                for name, side, rows in sides
+            ],
+        )
+
     def empty_hint(self, split: str) -> str:
+        if split == "train" and self._left_out:
+            return f"All training pairs are left out by {' and '.join(self._left_out)}: raise it, or write null"
         return "Give pairs of texts there"
 
     def examples(self, split: str, *, training: bool = False) -> Examples:
@@ -293,6 +319,7 @@ class PairData(TaskData):
             is_over &= corpus.splits == TRAIN
             if is_over.any():
                 count, total = int(is_over.sum()), int((corpus.splits == TRAIN).sum())
+                self._left_out.append(f"data.{name}={most}")
                 said = f"{count:,} of {total:,} training pairs are left out by data.{name}={most}."
                 warn(said)
                 corpus = replace(corpus, splits=np.where(is_over, NONE, corpus.splits))

@@ -11,7 +11,8 @@ from pathlib import Path
 from zoo.data.splits import SPLITS
 from zoo.data.tables import message
 from zoo.errors import DataError, warn
-from zoo.tasks.vision.data.listing import Entry, counted
+from zoo.plurals import count_noun
+from zoo.tasks.vision.data.listing import Entry
 from zoo.tasks.vision.data.picture import SUFFIXES
 
 _SPLIT_NAMES = {"training": "train", "valid": "val", "validation": "val", "dev": "val", "testing": "test"}
@@ -126,19 +127,21 @@ class Walk:
             count = sum(map(len, self.others.values()))
             kinds = ", ".join(f"{len(names)} {kind}" for kind, names in sorted(self.others.items()))
             first = min(names[0] for names in self.others.values())
-            parts.append(f"{counted(count, 'file')} not named as pictures ({kinds}; the first: {first})")
+            parts.append(f"{count_noun(count, 'file')} not named as pictures ({kinds}; the first: {first})")
         if self.hidden:
-            parts.append(f"{counted(self.hidden, 'hidden file or folder', 'hidden files and folders')}")
+            parts.append(f"{count_noun(self.hidden, 'hidden file or folder', 'hidden files and folders')}")
         if self.loose:
             parts.append(
-                f"{counted(len(self.loose), 'picture')} outside of the class folders (the first: {self.loose[0]})"
+                f"{count_noun(len(self.loose), 'picture')} outside of the class folders (the first: {self.loose[0]})"
             )
         if self.loops:
-            parts.append(f"{counted(len(self.loops), 'link')} to a folder above (the first: {self.loops[0]})")
+            parts.append(f"{count_noun(len(self.loops), 'link')} to a folder above (the first: {self.loops[0]})")
         if self.again:
-            parts.append(f"{counted(len(self.again), 'link')} to a folder seen before (the first: {self.again[0]})")
+            parts.append(f"{count_noun(len(self.again), 'link')} to a folder seen before (the first: {self.again[0]})")
         if self.empty:
-            parts.append(f"{counted(len(self.empty), 'class folder')} without a picture (the first: {self.empty[0]})")
+            parts.append(
+                f"{count_noun(len(self.empty), 'class folder')} without a picture (the first: {self.empty[0]})"
+            )
         if parts:
             warn(f"{self.root}: left out {', '.join(parts)}.")
 

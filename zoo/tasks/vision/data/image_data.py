@@ -13,9 +13,11 @@ import numpy as np
 from jaxtyping import Int
 
 from zoo.attention.ranges import Count, Positive, PositiveShare, Share
+from zoo.data.splits import NONE, SPLITS
 from zoo.forms import COUNT, Where
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.contract import TaskData
+from zoo.tasks.summary import Summary, count_labels, count_splits
 from zoo.tasks.vision.batch import Picture, collate
 from zoo.tasks.vision.data.dataset import PictureSet
 from zoo.tasks.vision.data.files import read_pictures_at
@@ -108,6 +110,18 @@ class ImageData(TaskData):
         classes = len(self.pictures.label_names)
         seen = self.preprocessing
         return {"channels": seen.channels, "height": seen.height, "width": seen.width, "classes": classes}
+
+    def summary(self) -> Summary:
+        pictures = self.pictures
+        splits = np.full(len(pictures), NONE)
+        for number, name in enumerate(SPLITS):
+            splits[pictures.splits == name] = number
+        return Summary(
+            noun="picture",
+            sizes=count_splits(splits),
+            spare=int((splits == NONE).sum()),
+            labels=count_labels(pictures.label_names, np.asarray(pictures.labels), splits),
+        )
 
     form: ClassVar[Mapping[str, Any]] = {
         "labels": [str],

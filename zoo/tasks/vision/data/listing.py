@@ -16,6 +16,7 @@ from zoo.data.labels import label_uses, untrained, warn_of_similar, warn_of_unsc
 from zoo.data.splits import NONE, SPLITS, stratified
 from zoo.data.tables import OnBadRow, collected, is_collecting, message, skip_hint
 from zoo.errors import ConfigError, DataError, nearest, warn
+from zoo.plurals import count_noun
 from zoo.tasks.vision.data.dataset import PictureSet
 from zoo.tasks.vision.data.picture import MOST_PIXELS, Channels, PictureError, read_header, read_picture
 
@@ -108,7 +109,7 @@ def usable(found: list[Entry], reading: Reading, root: Path, *, may_be_none: boo
             continue
         good.append(entry)
     if skipped:
-        warn(f"{root}: skipped {counted(len(skipped), 'bad picture')}. The first: {skipped[0]}")
+        warn(f"{root}: skipped {count_noun(len(skipped), 'bad picture')}. The first: {skipped[0]}")
     if found and not good and not may_be_none:
         raise DataError(f"{root}: no picture is usable." + (f" The first: {skipped[0]}" if skipped else ""))
     warn_of_animated(root, animated)
@@ -162,11 +163,7 @@ def picture_set(
 def warn_of_animated(source: Path, names: list[str]) -> None:
     if names:
         have = "has more frames or pages" if len(names) == 1 else "have more frames or pages"
-        warn(f"{source}: {counted(len(names), 'file')} {have} than one, the first is read (such as {names[0]}).")
-
-
-def counted(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+        warn(f"{source}: {count_noun(len(names), 'file')} {have} than one, the first is read (such as {names[0]}).")
 
 
 def _check_once(entry: Entry, seen: dict[str, Entry]) -> None:

@@ -16,6 +16,7 @@ from zoo.attention.observing.record import Recording
 from zoo.maps import LabelledMap
 from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, Table, one_a_label, picture_name
 from zoo.maps.words import number
+from zoo.plurals import pluralize
 from zoo.tasks.vision.batch import Images, Picture, collate
 from zoo.tasks.vision.maps.figures import Panels, gate_figure, sheet
 from zoo.tasks.vision.maps.naming import heads_over_picture, named_maps, scored_map
@@ -96,7 +97,7 @@ class PictureMaps(MapSource):
 
     @property
     def _of(self) -> str:
-        return f"{'test ' * (self.split == 'test')}picture{'s' * (len(self._survey) != 1)}"
+        return f"{'test ' * (self.split == 'test')}{pluralize('picture', len(self._survey))}"
 
     def _batch(self, which: int) -> Images:
         """Returns a batch of one preprocessed picture."""
