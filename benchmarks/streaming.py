@@ -24,7 +24,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recordings", type=int, default=100, metavar="N", help="the first N of the test split")
     parser.add_argument("--block", type=int, default=10, metavar="FRAMES", help="frames that arrive at once")
+    parser.add_argument("--lengths", type=float, nargs="+", metavar="SECONDS", help="measure recordings so long instead")
     options, module = parsed(parser)
+    if options.lengths is not None:
+        _show_lengths(module, data_of(module.about, options.root), options.lengths, options.block)
+        return
     found = _measured(module, data_of(module.about, options.root), options.recordings, options.block)
     for name, value in found.items():
         print(f"{name:18}{value:.4g}")
@@ -61,6 +65,20 @@ def _measured(module: Any, data: Any, recordings: int, block: int) -> dict[str, 
         "seconds_of_sound": of_sound,
         "times_real_time": of_sound / seconds,
     }
+
+
+def _show_lengths(module: Any, data: Any, lengths: list[float], block: int) -> None:
+    """Prints the processor time of recordings of these lengths, which are test recordings one after another."""
+    torch.set_num_threads(1)
+    batches = [batch.source for batch in data.loader("test")]
+    rows = [x[: int(length)] for each in batches for x, length in zip(each.features, each.lengths, strict=True)]
+    sound = torch.cat(rows)
+    for seconds in lengths:
+        count = round(seconds / data.features.hop)
+        x = sound.repeat(-(-count // len(sound)), 1)[:count]
+        started = time.process_time()
+        tokens = _streamed(module, x, block)
+        print(f"{seconds:8g} s of sound: {len(tokens):,} tokens, {time.process_time() - started:.1f} s of a processor")
 
 
 def _streamed(module: Any, x: torch.Tensor, block: int) -> list[Token]:

@@ -52,8 +52,9 @@ class Normaliser(Protocol):
     Optional attributes: `draw(probabilities, support) -> weights` of hard attention, whose `__call__` returns the
     probabilities. `start(zeros)` returns the alignment before the first step, if it is not zero. A normaliser whose
     next step needs an alignment that differs from its weights returns `Aligned`. `scans = True`: in evaluation a query
-    reads no key behind the one at which it stops; `waits(alignment)` says whether it has. `reads_scores = False`: the
-    weights do not depend on the scores. `remembers` and `batchable` are as for a score.
+    reads no key behind the one at which it stops, and none before the previous query's but for the last `reads_before`;
+    `waits(alignment)` says whether it has stopped, and `skip(state)` starts it at the last key if it has not.
+    `reads_scores = False`: the weights do not depend on the scores. `remembers` and `batchable` are as for a score.
     """
 
     def __call__(self, scores: Tensor, support: Support, state: AttentionState | None) -> Tensor | Aligned: ...
@@ -218,6 +219,25 @@ class Attend(nn.Module):
         found: Tensor = self.normalise.waits(state.weights if state.alignment is None else state.alignment)
         return found.any(1)
 
+    def skip(self, memory: Memory) -> Memory:
+        """Returns the memory for a query that `waits` and will be asked again: it has passed all keys of this one.
+
+        The query must be the same then, and its state that before it was first asked. A score that remembers is asked
+        for all keys again.
+        """
+        if memory.attention is None or not memory.length or not self._forgets(memory.attention):
+            return memory
+        return replace(memory, attention=self.normalise.skip(memory.attention))
+
+    def count_unread(self, memory: Memory) -> int:
+        """Returns the number of first keys that no later query reads."""
+        if memory.attention is None or not memory.length or not self._forgets(memory.attention):
+            return 0
+        state = memory.attention
+        start = (state.weights if state.alignment is None else state.alignment).argmax(-1)
+        before: int = self.normalise.reads_before
+        return max(0, int(start.min()) - before)
+
     def reaches_last(self, memory: Memory) -> Bool[Tensor, "b r"] | None:
         """Returns True where the next query sees the last key in one of its heads; None: every query does."""
         reaches = getattr(self.score, "reaches_last", None)
@@ -283,6 +303,10 @@ class Attend(nn.Module):
     def batchable(self) -> bool:
         """True if several queries can be computed at once, False if they are computed one after another."""
         return all(getattr(part, "batchable", True) for part in (self.score, self.normalise))
+
+    def _forgets(self, state: AttentionState) -> bool:
+        """Whether a query reads of those before it only where they stopped, which is one place: it has one head."""
+        return self.streams and state.weights.shape[1] == 1 and not getattr(self.score, "remembers", False)
 
     def _combined(
         self, query: Tensor, memory: Memory, support: Support, state: AttentionState | None

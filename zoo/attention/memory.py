@@ -66,6 +66,12 @@ class Memory:
         room.taken = stop
         return Memory(room.key[:, :, :stop], room.value[:, :, :stop], support, attention, room)
 
+    def since(self, first: int) -> Memory:
+        """Returns the memory without its first keys."""
+        attention = None if self.attention is None else self.attention.since(first)
+        support = self.support.of_last_keys(self.length - first)
+        return Memory(self.key[:, :, first:], self.value[:, :, first:], support, attention)
+
     def reorder(self, beams: Int[Tensor, " beams"]) -> Memory:
         """Returns the memory of the selected hypotheses, in the order of their indices `beams`."""
         attention = None if self.attention is None else self.attention.reorder(beams)

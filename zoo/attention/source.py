@@ -132,6 +132,16 @@ class SourceAttention(nn.Module):
         found: Tensor = self.attend.waits(memory.attention)
         return found
 
+    def skip(self, memory: Memory) -> Memory:
+        """Returns the memory for a query that waits, when it is asked again with later keys: see `Attend.skip`."""
+        found: Memory = self.attend.skip(memory)
+        return found
+
+    def trim(self, memory: Memory) -> tuple[Memory, int]:
+        """Returns the memory without the first keys that no later query reads, and their number."""
+        count: int = self.attend.count_unread(memory)
+        return (memory.since(count) if count else memory), count
+
     def reaches_last(self, memory: Memory) -> Bool[Tensor, "b r"] | None:
         """Returns True where the next query sees the last key: see `Attend.reaches_last`."""
         return self.attend.reaches_last(memory) if self.width else None

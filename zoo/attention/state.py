@@ -65,6 +65,10 @@ class AttentionState:
         """
         return replace(self._changed(lambda x: F.pad(x, (0, keys))), of_score=None)
 
+    def since(self, first: int) -> AttentionState:
+        """Returns the state without the first keys; what the score has computed was for all, and is left out."""
+        return replace(self._changed(lambda x: x[..., first:]), of_score=None)
+
     def reorder(self, beams: Int[Tensor, " beams"]) -> AttentionState:
         """Returns the state of the selected hypotheses, in the order of their indices `beams`."""
         return self._changed(lambda x: x.index_select(0, beams))

@@ -108,3 +108,36 @@ def test_a_token_is_written_as_soon_as_its_place_is_there() -> None:
 def test_what_needs_all_of_a_recording_is_refused(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         Streaming(net(**options), WRITING)
+
+
+@pytest.mark.parametrize("stops", [True, False], ids=["stops", "waits"])
+@pytest.mark.parametrize("attend", [MONOTONIC, MOCHA], ids=["monotonic", "mocha"])
+def test_a_long_recording_takes_no_more_memory_and_each_place_is_read_once(attend: Any, *, stops: bool) -> None:
+    """Before, each token read all places so far, and so did each part while a query waited."""
+    made = net(attend)
+    if not stops:
+        for name, parameter in made.named_parameters():
+            if name.endswith("offset"):
+                nn.init.constant_(parameter, -100.0)
+    streaming, read = Streaming(made, Writing(BeamSearch(width=1), Longest(0.05, 20))), list[int]()
+    attention = made.decoder.attention
+    asked = attention.attend.read
+    attention.attend.read = lambda query, memory, *rest: read.append(memory.length) or asked(query, memory, *rest)
+    for part in np.split(recording(0, 2000), 50):
+        streaming.hear(part)
+    later = sum(map(len, streaming.unread))
+    assert streaming.trimmed + streaming.state.memory.length + later == 2000 // made.stride
+    assert max(read) <= 80
+    assert streaming.state.memory.length <= 80
+    assert len(streaming.written) > 10 or not stops
+
+
+def test_a_backlog_behind_the_longest_text_is_not_read_again() -> None:
+    """Where a text has its largest length, places wait outside of the memory until later frames make it longer."""
+    made, x = net(), recording(3, 900)
+    short = Writing(BeamSearch(width=1, constraints=Constraints(shortest=500)), Longest(0.01, 1))
+    parts, whole = Streaming(made, short), Streaming(made, short)
+    found = [token.number for part in np.split(x, 30) for token in parts.hear(part)]
+    found += [token.number for token in parts.hear(x[:0], last=True)]
+    assert found == [token.number for token in whole.hear(x, last=True)]
+    assert parts.state.memory.length <= 80

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -115,6 +116,18 @@ class Monotonic(nn.Module):
         """Returns True where a query has passed all keys without a stop, or has more probably passed than stopped."""
         return alignment.sum(-1) < 0.5
 
+    reads_before = 0
+    """Keys before the one at which a query stops that it reads too."""
+
+    def skip(self, state: AttentionState) -> AttentionState:
+        """Returns the state in which queries that passed all keys start at the last one, if they are asked again."""
+        at = state.weights if state.alignment is None else state.alignment
+        last = at.shape[-1] - 1 - (0 if state.alignment is None else self.advance)
+        place = torch.arange(at.shape[-1], device=at.device)
+        start = at.argmax(-1, keepdim=True).clamp_min(last)
+        moved = torch.where(at.any(-1, keepdim=True), (place == start).to(at.dtype), at)
+        return replace(state, weights=moved) if state.alignment is None else replace(state, alignment=moved)
+
     def _standing(self, state: AttentionState) -> Float[Tensor, "b h r k"]:
         """Returns where the next query starts."""
         if state.alignment is None:  # before the first query
@@ -190,6 +203,15 @@ class MonotonicChunkwise(nn.Module):
     def waits(self, alignment: Float[Tensor, "b h q k"]) -> Bool[Tensor, "b h q"]:
         """Returns True where a query has passed all keys without a stop."""
         return self.monotonic.waits(alignment)
+
+    @property
+    def reads_before(self) -> int:
+        """Keys before the one at which a query stops that it reads too."""
+        return self.chunk - 1
+
+    def skip(self, state: AttentionState) -> AttentionState:
+        """Returns the state in which queries that passed all keys start at the last one, if they are asked again."""
+        return self.monotonic.skip(state)
 
     def extra_repr(self) -> str:
         return f"chunk={self.chunk}"

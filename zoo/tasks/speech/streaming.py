@@ -8,13 +8,14 @@ are more places. The text is that of greedy search over the whole recording.
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float, Float32
 
 from zoo.attention import DenseSupport
 from zoo.decoding.decoder import next_scores
@@ -28,6 +29,8 @@ from zoo.tasks.speech.arriving import Framing, Resampling, arriving, refusal
 from zoo.tasks.speech.data.features import Normalised
 from zoo.tasks.speech.data.speech_data import SpeechData
 
+_AT_ONCE = 64
+"""Places that a query looks at before it looks at later ones, so that a token takes as long in a long recording."""
 STREAM = CommandOption(
     name="stream", metavar="FILE", help="write the text of one recording while it arrives; - is standard input"
 )
@@ -73,7 +76,12 @@ class Streaming:
         self.state: RecurrentState = self.net.decoder.start(Encoded(nothing, DenseSupport(), summary))
         self.heard: Any = None
         self.frames = 0
+        self.unread: deque[torch.Tensor] = deque()
+        """States of places that no query has looked at yet."""
+        self.trimmed = 0
+        """Number of first places that are no longer in memory: no later query reads them."""
         self.written: list[int] = []
+        self.history = torch.zeros(1, 1, 0, dtype=torch.long, device=nothing.device)
         self.has_ended = False
 
     @torch.no_grad()
@@ -83,33 +91,47 @@ class Streaming:
         like = next(self.net.parameters())
         x = torch.from_numpy(np.ascontiguousarray(frames)).to(like)
         places, self.heard = self.net.encoder.hear(x, self.heard, last=last)
-        if len(places):
-            memory = self.net.decoder.attention.extend(self.state.memory, places.unsqueeze(0))
-            self.state = replace(self.state, memory=memory)
+        self.unread.extend(places.split(_AT_ONCE) if len(places) else ())
         found = []
-        while not self.has_ended and (token := self._next(last)) is not None:
-            found.append(token)
+        while not self.has_ended:
+            if len(self.written) >= int(self.writing.longest(torch.tensor([self.frames]))):
+                self.has_ended = last
+                break
+            token = self._next(last and not self.unread)
+            if token is not None:
+                found.append(token)
+            elif self.unread:
+                self._read(self.unread.popleft())
+            else:
+                self.has_ended |= last
+                break
         return found
 
+    def _read(self, places: Float[torch.Tensor, "k d"]) -> None:
+        """Appends places to the memory, which keeps none that will not be read again."""
+        attention = self.net.decoder.attention
+        memory, count = attention.trim(self.state.memory)
+        self.trimmed += count
+        self.state = replace(self.state, memory=attention.extend(memory, places.unsqueeze(0)))
+
     def _next(self, last: bool) -> Token | None:
-        """Returns the next token, or None if it needs more frames or if the text has ended."""
-        memory = self.state.memory
-        limit = int(self.writing.longest(torch.tensor([self.frames])))
-        if not memory.length or len(self.written) >= limit:
-            self.has_ended = last
+        """Returns the next token, or None if it needs more places or if the text has ended."""
+        attention, memory = self.net.decoder.attention, self.state.memory
+        if not memory.length:
             return None
         read = torch.tensor([[self.written[-1] if self.written else BEGIN]], device=memory.key.device)
         logits, after = self.net.step(read, self.state)
-        if not last and bool(self.net.decoder.attention.waits(after.memory)):
+        if not last and bool(attention.waits(after.memory)):
+            self.state = replace(self.state, memory=attention.skip(memory))
             return None
-        history = torch.tensor([[self.written]], dtype=torch.long, device=read.device)
         scores = next_scores(self.net, logits, after, END)
-        score, number = self.constraints.applied(scores, history, END)[0, 0].topk(1)
+        score, number = self.constraints.applied(scores, self.history, END)[0, 0].topk(1)
         self.has_ended = int(number) == END or bool(score == -torch.inf)
         if self.has_ended:
             return None
         self.state = after
         self.written.append(int(number))
+        self.history = torch.cat([self.history, number.view(1, 1, 1)], 2)
         return Token(int(number), self._end(after), self.frames)
 
     def _end(self, state: RecurrentState) -> int:
@@ -117,7 +139,10 @@ class Streaming:
         attention = state.memory.attention
         assert attention is not None
         places = attention.weights[0].amax((0, 1)).nonzero()
-        return min(self.frames, (int(places[-1]) + 1) * self.net.stride) if len(places) else self.frames
+        if not len(places):
+            return self.frames
+        end: int = (self.trimmed + int(places[-1]) + 1) * self.net.stride
+        return min(self.frames, end)
 
 
 def check_streams(net: Any) -> None:
