@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -18,13 +19,16 @@ from zoo.attention import (
     ALiBi,
     Attend,
     BigBird,
+    CoverageAware,
     DenseSupport,
+    Gaussian,
     HardReinforce,
     HardStraightThrough,
     LinearAttention,
     Linformer,
     LocalM,
     LocalP,
+    LocationAware,
     Monotonic,
     MultiHead,
     Performer,
@@ -150,6 +154,43 @@ def test_who_sees_nothing_reads_nothing(name: str) -> None:
     torch.testing.assert_close(rows[1], layer.out.bias.expand(6, -1))
     rows.square().sum().backward()
     assert all(each.grad is None or each.grad.isfinite().all() for each in layer.parameters())
+
+
+STEPPED: dict[str, Callable[..., MultiHead]] = {
+    **LAYERS,
+    **{
+        f"local-m at {name}": partial(MultiHead, attend=lambda d, h: scaled(LocalM(radius=2)), position=make)
+        for name, make in POSITIONS.items()
+    },
+    "local-m gaussian": partial(MultiHead, attend=lambda d, h: Attend(ScaledDot(), Gaussian(), restrict=LocalM())),
+    "global dilated": partial(
+        MultiHead, attend=lambda d, h: scaled(SlidingWindow(radius=1, dilation=2, global_tokens=2))
+    ),
+    "location": partial(MultiHead, attend=lambda d, h: Attend(LocationAware(dim=d, heads=h), Softmax())),
+    "coverage": partial(MultiHead, attend=lambda d, h: Attend(CoverageAware(dim=d, heads=h), Softmax())),
+}
+NOT_BY_STEPS = (*NOT_CAUSAL, "bigbird")
+
+
+@pytest.mark.parametrize("key_heads", [2, 1])
+@pytest.mark.parametrize("name", STEPPED)
+def test_steps_are_the_rows_of_the_whole_pass(name: str, key_heads: int) -> None:
+    """Self-attention that continues from its memory, by parts of any size, with padding and without."""
+    torch.default_generator.manual_seed(3)
+    layer = STEPPED[name](dim=8, heads=2, key_heads=key_heads).double().eval()
+    if name in NOT_BY_STEPS:
+        with pytest.raises(ValueError, match=r"causal|step by step"):
+            layer.step(torch.zeros(1, 1, 8, dtype=torch.float64))
+        return
+    x, padded = torch.randn(2, 9, 8, dtype=torch.float64), torch.ones(2, 9, dtype=torch.bool)
+    padded[0, :3] = padded[1, 4] = False
+    for mask, parts in itertools.product((torch.ones_like(padded), padded), ([1] * 9, [3, 1, 0, 2, 3])):
+        whole = layer(x, None, DenseSupport.from_key_mask(mask, causal=True))[0]
+        state, rows = None, []
+        for part, stop in zip(torch.split(x, parts, 1), itertools.accumulate(parts), strict=True):
+            row, state = layer.step(part, state, DenseSupport.from_key_mask(mask[:, :stop], causal=True))
+            rows.append(row)
+        torch.testing.assert_close(torch.cat(rows, 1), whole, rtol=1e-9, atol=1e-10)
 
 
 class Blind(Position):

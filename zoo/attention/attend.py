@@ -195,6 +195,7 @@ class Attend(nn.Module):
         here = support.of_last_keys(key.shape[2])
         here.check(query, key, value)
         start = 0 if memory is None else memory.length
+        support = support.at_step(start)  # these queries follow as many others as there are keys
         later = self.prepare(of_numbers(key, here), of_numbers(value, here), DenseSupport(), start)
         memory = replace(later, support=support) if memory is None else memory.append(later, support)
         state = memory.attention

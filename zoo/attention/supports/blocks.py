@@ -193,7 +193,7 @@ class BlockSupport(Support):
         if seen is None:
             return x
         if seen.shape[1] not in (1, x.shape[1]):  # a key head is seen if one of its group of query heads sees it
-            seen = seen.reshape(seen.shape[0], x.shape[1], -1, seen.shape[2]).any(2)
+            seen = seen.unflatten(1, (x.shape[1], seen.shape[1] // x.shape[1])).any(2)
         return torch.where(seen.unsqueeze(-1), x, x.new_zeros(()))
 
     def clean_queries(
@@ -267,7 +267,11 @@ def _met(part: Blocks, given: Tensor | None, layout: Layout) -> Bool[Tensor, "*#
         found = part.cut.of_keys(given[:, :, 0].expand(-1, -1, layout.keys)).unsqueeze(3)
     else:
         at_query, at_key = part.queries.clamp(min=0).unsqueeze(2), part.keys.clamp(min=0).unsqueeze(1)
-        found = given.expand(-1, -1, layout.queries, layout.keys)[:, :, at_query, at_key]
+        if not layout.queries or not layout.keys:  # no entry of the mask could be read for the gaps of the layout
+            given = given.new_zeros(*given.shape[:2], 1, 1)
+        else:
+            given = given.expand(-1, -1, layout.queries, layout.keys)
+        found = given[:, :, at_query, at_key]
     if part.lengths is not None:
         shortest, longest = part.lengths
         own = own_lengths(given, layout.keys)[:, None, None]

@@ -57,7 +57,7 @@ class LocalSupport(Support):
             inside = inside & (key_at <= torch.arange(start, start + queries, device=centre.device).unsqueeze(-1))
         if support.permitted is not None and keys:
             given = support.permitted
-            batch, heads = max(given.shape[0], key_at.shape[0]), max(given.shape[1], key_at.shape[1])
+            batch, heads = (g if n == 1 else n for g, n in zip(given.shape[:2], key_at.shape[:2], strict=True))
             at = key_at.expand(batch, heads, -1, -1)
             inside = inside & given.expand(batch, heads, queries, keys).gather(-1, at)
         return cls(centre, radius, key_at, inside, keys, support.later)
@@ -115,7 +115,7 @@ class LocalSupport(Support):
         return (self.key_at - at.unsqueeze(-1)).masked_fill(~self.permitted, 0)
 
     def pick(self, x: Float[Tensor, "#b #h q m"], index: Int[Tensor, "#b #h q s"]) -> Float[Tensor, "#b #h q s"]:
-        batch, heads = max(x.shape[0], index.shape[0]), max(x.shape[1], index.shape[1])
+        batch, heads = (i if n == 1 else n for n, i in zip(x.shape[:2], index.shape[:2], strict=True))
         return x.expand(batch, heads, -1, -1).gather(-1, index.expand(batch, heads, -1, -1))
 
     def bin(

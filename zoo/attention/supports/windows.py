@@ -225,7 +225,7 @@ def _sliding(
         order, reach = _by_residue(keys, dilation, device), radius
     after = 0 if causal else reach
     size = min(_block_size(reach), max(1, queries))
-    count = ceil((queries if order is None else len(order.slots)) / size)
+    count = max(1, ceil((queries if order is None else len(order.slots)) / size))
     if size + reach + after >= keys:  # one block with all keys has fewer pairs than overlapping runs
         cut = Cut(1, queries, 0, keys, columns=columns)
     else:

@@ -86,7 +86,7 @@ def of_words(
     """Computes W x + b of the words of all steps."""
     if torch.is_grad_enabled():
         return linear(words, weight, bias)
-    return weights.of(weight).product(words.flatten(0, 1), bias).view(*words.shape[:2], -1)
+    return weights.of(weight).product(words.flatten(0, 1), bias).unflatten(0, words.shape[:2])
 
 
 def asking(attention: SourceAttention, steps: int, rows: int, weights: Weights) -> Product:
