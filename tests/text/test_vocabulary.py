@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from zoo.errors import CheckpointError, ConfigError, DataError
 from zoo.text import Vocabulary
+from zoo.text.vocabulary import Policy
 
 COUNTS = {"b": 3, "a": 3, "c": 1, "d": 7}
 
@@ -96,3 +97,22 @@ def test_what_makes_no_sense() -> None:
         Vocabulary.counted(COUNTS, max_size=2)
     with pytest.raises(DataError, match="'a' is named more than once"):
         Vocabulary("aba")
+
+
+@pytest.mark.parametrize(
+    ("policy", "names"),
+    [
+        ("unite", ("<pad>", "<unk>", "x", "a", "y", "d", "b")),
+        ("keep", ("<pad>", "<unk>", "x", "a", "y")),
+        ("new", ("<pad>", "<unk>", "d", "a", "b")),
+    ],
+)
+def test_a_vocabulary_that_starts_from_another(policy: Policy, names: tuple[str, ...]) -> None:
+    origin = ("<unk>", "x", "a", "y")
+    assert Vocabulary.counted(COUNTS, min_count=2, origin=origin, policy=policy).names == names
+    assert Vocabulary.counted(COUNTS, min_count=2, policy=policy).names == ("<pad>", "<unk>", "d", "a", "b")
+
+
+def test_the_largest_size_of_a_vocabulary_takes_nothing_from_the_one_it_starts_from() -> None:
+    assert Vocabulary.counted(COUNTS, max_size=6, origin=("x", "a", "y")).names[2:] == ("x", "a", "y", "d")
+    assert Vocabulary.counted(COUNTS, max_size=3, origin=("x", "a", "y")).names[2:] == ("x", "a", "y")

@@ -11,6 +11,12 @@ from zoo.forms import Where
 from zoo.text.kinds import check_state
 
 Special = Literal["pad", "unknown", "begin", "end"]
+Policy = Literal["unite", "keep", "new"]
+"""The tokens of a model that starts from a checkpoint with the same tokeniser.
+
+unite: the checkpoint's and those of the new training texts. keep: the checkpoint's alone. new: those of the new
+training texts alone.
+"""
 
 _SPECIALS: dict[Special, str] = {"pad": "<pad>", "unknown": "<unk>", "begin": "<s>", "end": "</s>"}
 _LONGEST, _MOST = 1 << 10, 1 << 24
@@ -50,6 +56,8 @@ class Vocabulary:
         specials: Sequence[Special] = ("pad", "unknown"),
         min_count: int = 1,
         max_size: int | None = None,
+        origin: Sequence[str] = (),
+        policy: Policy = "unite",
     ) -> Self:
         """Makes a vocabulary of the most frequent tokens. Tokens with equal counts are in alphabetical order.
 
@@ -57,16 +65,26 @@ class Vocabulary:
             counts: Token -> number of occurrences.
             specials: Special tokens in the order of their numbers.
             min_count: Minimum number of occurrences of a token.
-            max_size: Maximum number of tokens, including the special ones. Default: no limit.
+            max_size: Maximum number of tokens, including the special ones. Default: no limit. It takes none from
+                those of `origin`.
+            origin: All tokens of the checkpoint that training starts from, if any. They come first.
+            policy: Which of the tokens of `origin` and `counts` the vocabulary has, if there is an origin.
         """
         if min_count < 1 or (max_size is not None and max_size <= len(specials)):
             raise ConfigError(
                 f"min_count={min_count} and max_size={max_size}: write numbers from 1, and room for more than the "
                 f"{len(specials)} tokens of no text"
             )
-        frequent = [token for token, count in counts.items() if count >= min_count and token not in _SPECIALS.values()]
+        reserved = set(_SPECIALS.values())
+        old = [] if policy == "new" else [token for token in origin if token not in reserved]
+        if old and policy == "keep":
+            return cls(old, specials)
+        known = reserved.union(old)
+        frequent = [token for token, count in counts.items() if count >= min_count and token not in known]
         frequent.sort(key=lambda token: (-counts[token], token))
-        return cls(frequent if max_size is None else frequent[: max_size - len(specials)], specials)
+        if max_size is not None:
+            frequent = frequent[: max(0, max_size - len(specials) - len(old))]
+        return cls([*old, *frequent], specials)
 
     @classmethod
     def from_state(cls, state: Any) -> Self:

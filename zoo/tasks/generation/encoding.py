@@ -11,6 +11,7 @@ from jaxtyping import Bool
 from zoo.data.rows import Rows, RowsInMaking
 from zoo.tasks.generation.language import UNKNOWN, Language
 from zoo.text import Subwords, Tokeniser, Tokens
+from zoo.text.vocabulary import Policy
 
 
 class Encoder:
@@ -71,7 +72,13 @@ def counted(encoders: Iterable[Encoder], rows: Bool[np.ndarray, " n"]) -> Counte
 
 
 def learned_language(
-    encoders: Sequence[Encoder], rows: Bool[np.ndarray, " n"], *, min_count: int = 1, max_size: int | None = None
+    encoders: Sequence[Encoder],
+    rows: Bool[np.ndarray, " n"],
+    *,
+    min_count: int = 1,
+    max_size: int | None = None,
+    origin: Language | None = None,
+    policy: Policy = "unite",
 ) -> Language:
     """Makes the language of some of the texts.
 
@@ -80,9 +87,11 @@ def learned_language(
         rows: Mask of the texts that the vocabulary is learned from.
         min_count: Minimum number of occurrences of a token. Subwords are all kept, so that every text can be written.
         max_size: Maximum number of tokens. Default: no limit.
+        origin: Language of the checkpoint that training starts from, if its tokeniser is kept.
+        policy: Which of the tokens of the origin and of the texts the language has.
     """
     tokeniser, counts = encoders[0].tokeniser, counted(encoders, rows)
     if isinstance(tokeniser, Subwords):
         counts.update(tokeniser.pieces)  # also those that training lacks
         min_count = 1
-    return Language.learned(tokeniser, counts, min_count=min_count, max_size=max_size)
+    return Language.learned(tokeniser, counts, min_count=min_count, max_size=max_size, origin=origin, policy=policy)

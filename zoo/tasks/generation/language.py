@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from zoo.errors import CheckpointError
 from zoo.text import Tokeniser, Tokens, Vocabulary, tokeniser_from_state
 from zoo.text.tokens import NO_WORD
-from zoo.text.vocabulary import Special
+from zoo.text.vocabulary import Policy, Special
 
 SPECIALS: tuple[Special, ...] = ("pad", "unknown", "begin", "end")
 """The special tokens of every vocabulary of a text that is written or read by a generating model."""
@@ -45,11 +45,23 @@ class Language:
 
     @classmethod
     def learned(
-        cls, tokeniser: Tokeniser, counts: Counter[str], *, min_count: int = 1, max_size: int | None = None
+        cls,
+        tokeniser: Tokeniser,
+        counts: Counter[str],
+        *,
+        min_count: int = 1,
+        max_size: int | None = None,
+        origin: Language | None = None,
+        policy: Policy = "unite",
     ) -> Language:
-        """Makes the language of counted tokens."""
-        vocabulary = Vocabulary.counted(counts, specials=SPECIALS, min_count=min_count, max_size=max_size)
-        return cls(tokeniser, vocabulary)
+        """Makes the language of counted tokens; for `origin` and `policy` see `Vocabulary.counted`."""
+        names = () if origin is None else origin.vocabulary.names
+        return cls(
+            tokeniser,
+            Vocabulary.counted(
+                counts, specials=SPECIALS, min_count=min_count, max_size=max_size, origin=names, policy=policy
+            ),
+        )
 
     @classmethod
     def from_state(cls, tokeniser: dict[str, Any], tokens: Sequence[str]) -> Language:

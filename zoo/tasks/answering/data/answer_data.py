@@ -33,6 +33,7 @@ from zoo.tasks.vision.data.picture_options import PREPROCESSING, PictureOptions,
 from zoo.tasks.vision.data.transforms import Resize
 from zoo.text import TOKENISER, VOCABULARY, Tokeniser, Tokens, new_tokeniser
 from zoo.text.kinds import Kind
+from zoo.text.vocabulary import Policy
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class AnswerData(TaskData):
         subwords: The most subwords.
         min_count: Words and characters that are rarer in training are unknown.
         max_vocabulary: The most tokens, the most frequent ones; null: all.
+        vocabulary: Tokens of a model that starts from a checkpoint and keeps its tokeniser (`zoo.text.vocabulary`).
         max_length: The most tokens of a text of the user's own; a longer one is bad. null: no limit.
         max_tokens: The most tokens of a batch of texts, each counting as much as the longest of a question or passage;
             null: no limit.
@@ -97,6 +99,7 @@ class AnswerData(TaskData):
         subwords: Count = 8000,
         min_count: Count = 1,
         max_vocabulary: Annotated[int, "> 4"] | None = None,
+        vocabulary: Policy = "unite",
         max_length: Count | None = MOST_TOKENS,
         max_tokens: Count | None = None,
         max_answers: Count | None = None,
@@ -111,12 +114,14 @@ class AnswerData(TaskData):
         self.tokeniser: Tokeniser = new_tokeniser(tokeniser, lower=lower, subwords=subwords)
         self.min_count = min_count
         self.max_vocabulary = max_vocabulary
+        self.vocabulary = vocabulary
         self.max_length = max_length
         self.max_tokens = max_tokens
         self.max_answers = max_answers
         self.options = PictureOptions(mean, std, height, width, resize, share)
         self.on_bad_row = source.reading.on_bad_row
-        self._kept: Tokeniser | None = None
+        self._origin: Language | None = None
+        """Language of the checkpoint that training starts from, whose tokeniser is kept."""
 
     @property
     def about(self) -> About:
@@ -130,9 +135,8 @@ class AnswerData(TaskData):
         learns = asked.splits == TRAIN
         if self.trained is None:
             texts = [asked.questions, *([] if asked.passages is None else [asked.passages])]
-            self.tokeniser = self._kept or self.tokeniser.fit(
-                text for each in texts for text, does in zip(each, learns, strict=True) if does
-            )
+            learned = (text for each in texts for text, does in zip(each, learns, strict=True) if does)
+            self.tokeniser = self.tokeniser.fit(learned) if self._origin is None else self._origin.tokeniser
         numbers: dict[str, int] = {}
         question, passage = (Encoder(self.tokeniser, numbers) for _ in range(2))
         for text in asked.questions:
@@ -205,7 +209,7 @@ class AnswerData(TaskData):
 
     def continuing(self, state: Mapping[str, Any]) -> None:
         if "answers" in state:  # otherwise a model of other data, whose weights alone are continued
-            self._kept = Language.from_state(state["tokeniser"], state["tokens"]).tokeniser
+            self._origin = Language.from_state(state["tokeniser"], state["tokens"])
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> AnswerSource:
         """The user's own questions: a table."""
@@ -254,7 +258,14 @@ class AnswerData(TaskData):
     def _language(self, encoders: Sequence[Encoder], learns: Bool[np.ndarray, " n"]) -> Language:
         if self.trained is not None:
             return Language.from_state(self.trained["tokeniser"], self.trained["tokens"])
-        return learned_language(encoders, learns, min_count=self.min_count, max_size=self.max_vocabulary)
+        return learned_language(
+            encoders,
+            learns,
+            min_count=self.min_count,
+            max_size=self.max_vocabulary,
+            origin=self._origin,
+            policy=self.vocabulary,
+        )
 
     def _answer_names(self, asked: AnswerSet, learns: Bool[np.ndarray, " n"]) -> tuple[str, ...]:
         """The answers of the training split, the most frequent first; of equally frequent ones in their order."""

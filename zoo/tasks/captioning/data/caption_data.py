@@ -32,6 +32,7 @@ from zoo.tasks.vision.data.transforms import Augmentation, Resize
 from zoo.tasks.vision.nets.picture_net import PictureNet
 from zoo.text import TOKENISER, VOCABULARY, Frequencies, Tokeniser, new_tokeniser
 from zoo.text.kinds import Kind
+from zoo.text.vocabulary import Policy
 
 _AT_ONCE = 32
 """Pictures that an encoder reads together."""
@@ -61,6 +62,7 @@ class CaptionData(TaskData):
         subwords: The most subwords.
         min_count: Words and characters that are rarer in training are unknown.
         max_vocabulary: The most tokens, the most frequent ones; null: all.
+        vocabulary: Tokens of a model that starts from a checkpoint and keeps its tokeniser (`zoo.text.vocabulary`).
         max_length: Training captions with more tokens are left out, and counted; null: none is.
         mean: Mean of each channel over the training split, for pixels between 0 and 1. Default: ImageNet's.
         std: Standard deviation of each channel, likewise. Default: ImageNet's.
@@ -88,6 +90,7 @@ class CaptionData(TaskData):
         subwords: Count = 8000,
         min_count: Count = 1,
         max_vocabulary: Annotated[int, "> 4"] | None = None,
+        vocabulary: Policy = "unite",
         max_length: Count | None = None,
         mean: Sequence[Share] | None = None,
         std: Sequence[Positive] | None = None,
@@ -106,6 +109,7 @@ class CaptionData(TaskData):
         self.tokeniser: Tokeniser = new_tokeniser(tokeniser, lower=lower, subwords=subwords)
         self.min_count = min_count
         self.max_vocabulary = max_vocabulary
+        self.vocabulary = vocabulary
         self.max_length = max_length
         self.options = PictureOptions(mean, std, height, width, resize, share)
         self.lower = lower
@@ -117,7 +121,8 @@ class CaptionData(TaskData):
         self.cache = cache
         self.features: Features | None = None
         """The features of all pictures, if they are computed already."""
-        self._kept: Tokeniser | None = None
+        self._origin: Language | None = None
+        """Language of the checkpoint that training starts from, whose tokeniser is kept."""
         if source.reading is not None:
             self.on_bad_row = source.reading.on_bad_row
 
@@ -131,15 +136,20 @@ class CaptionData(TaskData):
         texts = [text for each in captions for text in each]
         learns = np.repeat(pictures.splits, np.diff(ends)) == TRAIN
         if self.trained is None:
-            self.tokeniser = self._kept or self.tokeniser.fit(
-                text for text, does in zip(texts, learns, strict=True) if does
-            )
+            learned = (text for text, does in zip(texts, learns, strict=True) if does)
+            self.tokeniser = self.tokeniser.fit(learned) if self._origin is None else self._origin.tokeniser
         encoder = Encoder(self.tokeniser, {})
         for text in texts:
             encoder.add(text)
         if self.trained is None:
-            size = self.max_vocabulary
-            language = learned_language([encoder], learns, min_count=self.min_count, max_size=size)
+            language = learned_language(
+                [encoder],
+                learns,
+                min_count=self.min_count,
+                max_size=self.max_vocabulary,
+                origin=self._origin,
+                policy=self.vocabulary,
+            )
         else:
             language = self._trained_language()
         tokens = encoder.encoded(language)
@@ -182,7 +192,7 @@ class CaptionData(TaskData):
 
     def continuing(self, state: Mapping[str, Any]) -> None:
         if "target_tokeniser" in state:  # otherwise a model of other data, whose weights alone are continued
-            self._kept = Language.from_state(state["target_tokeniser"], state["target_tokens"]).tokeniser
+            self._origin = Language.from_state(state["target_tokeniser"], state["target_tokens"])
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> CaptionSource:
         """The user's own pictures: files and folders."""

@@ -34,6 +34,7 @@ from zoo.tasks.summary import Longest, Summary, count_labels, count_splits
 from zoo.tasks.summary import Vocabulary as Known
 from zoo.text import TOKENISER, VOCABULARY, Vocabulary, new_tokeniser
 from zoo.text.kinds import Kind
+from zoo.text.vocabulary import Policy
 
 _MOST_TEXTS = 2000
 """Number of texts of a split that are looked at for unknown tokens."""
@@ -90,6 +91,7 @@ class DocumentData(TaskData):
         language: Language code, such as en or de, which decides where sentences end.
         min_count: Minimum number of occurrences of a token in the training split; rarer tokens are unknown.
         max_vocabulary: Maximum number of tokens; the most frequent ones are kept. Default: all.
+        vocabulary: Tokens of a model that starts from a checkpoint and keeps its tokeniser (`zoo.text.vocabulary`).
         max_length: Maximum number of tokens of a text of the user's own, after it was cut; a longer one is bad.
             None: no limit.
         max_sentences: Number of sentences after which a text is cut. A warning counts the cut texts. Default: no limit.
@@ -119,6 +121,7 @@ class DocumentData(TaskData):
         language: str = "en",
         min_count: Count = 1,
         max_vocabulary: Count | None = None,
+        vocabulary: Policy = "unite",
         max_length: Count | None = MOST_TOKENS,
         max_sentences: Count | None = None,
         max_words: Count | None = None,
@@ -131,12 +134,14 @@ class DocumentData(TaskData):
         self.splitting = Splitting(made, language, max_sentences, max_words)
         self.min_count = min_count
         self.max_vocabulary = max_vocabulary
+        self.vocabulary = vocabulary
         self.max_length = max_length
         self.max_tokens = max_tokens
         self.augmentation = augmentation
         self.shortcut = shortcut
         self.on_bad_row = source.reading.on_bad_row
-        self._keeps_tokeniser = False
+        self._origin: Sequence[str] | None = None
+        """Tokens of the checkpoint that training starts from, whose tokeniser is kept."""
 
     def read(self) -> Content:
         corpus = self.source.read()
@@ -145,7 +150,7 @@ class DocumentData(TaskData):
                 "data.shortcut plants a word for a text's one label, and these have several; leave it out"
             )
         splitting = self.splitting
-        if self.trained is None and not self._keeps_tokeniser:
+        if self.trained is None and self._origin is None:
             learned = splitting.tokeniser.fit(_plain(corpus.texts[number]) for number in corpus.numbers("train"))
             splitting = self.splitting = replace(splitting, tokeniser=learned)
         lengths, cut = np.zeros(len(corpus), dtype=np.int32), 0
@@ -170,7 +175,12 @@ class DocumentData(TaskData):
         if self.shortcut:
             counts.update({_PLANTED.format(label): len(corpus) * 1000 for label in corpus.label_names})
         vocabulary = Vocabulary.counted(
-            counts, specials=("unknown",), min_count=self.min_count, max_size=self.max_vocabulary
+            counts,
+            specials=("unknown",),
+            min_count=self.min_count,
+            max_size=self.max_vocabulary,
+            origin=self._origin or (),
+            policy=self.vocabulary,
         )
         return Content(corpus, splitting, vocabulary, lengths)
 
@@ -209,7 +219,7 @@ class DocumentData(TaskData):
     def continuing(self, state: Mapping[str, Any]) -> None:
         if "tokeniser" in state:
             kept = Splitting.from_state({**self.splitting.state(), "tokeniser": state["tokeniser"]})
-            self.splitting, self._keeps_tokeniser = kept, True
+            self.splitting, self._origin = kept, state.get("tokens", ())
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> DocumentSource:
         """Returns the source of the user's own texts: tables, text files and folders of text files."""

@@ -30,6 +30,7 @@ from zoo.tasks.speech.data.files import Alphabet, Reading, read_recordings_at, s
 from zoo.tasks.summary import Longest, Summary, Vocabulary, count_splits, share_unknown
 from zoo.text import TOKENISER, VOCABULARY, Tokens, new_tokeniser
 from zoo.text.kinds import Kind
+from zoo.text.vocabulary import Policy
 
 DEFAULT_FEATURES = Features()
 
@@ -83,6 +84,7 @@ class SpeechData(TaskData):
         subwords: The most subwords.
         min_count: Tokens that are rarer in training are unknown.
         max_vocabulary: The most tokens, the most frequent ones; null: all.
+        vocabulary: Tokens of a model that starts from a checkpoint and keeps its tokeniser (`zoo.text.vocabulary`).
         max_frames: The most frames of a batch, each recording counting as much as the longest; null: no limit.
         kept_features: Whether fine-tuning takes the features of its checkpoint, with their mean and deviation.
     """
@@ -108,6 +110,7 @@ class SpeechData(TaskData):
         subwords: Count = 1000,
         min_count: Count = 1,
         max_vocabulary: Annotated[int, "> 4"] | None = None,
+        vocabulary: Policy = "unite",
         max_frames: Count | None = None,
         kept_features: bool = True,
     ) -> None:
@@ -118,16 +121,18 @@ class SpeechData(TaskData):
         self.closing_space = closing_space
         self.min_count = min_count
         self.max_vocabulary = max_vocabulary
+        self.vocabulary = vocabulary
         self.max_frames = max_frames
         self.kept_features = kept_features
         self._kept: Normalised | None = None
-        self._keeps_tokeniser = False
+        self._origin: Language | None = None
+        """Language of the checkpoint that training starts from, whose tokeniser is kept."""
         self.on_bad_row = source.reading.on_bad_row
 
     def read(self) -> Content:
         corpus = self._spelled(self.source.read(self.features))
         train = corpus.numbers("train")
-        if self.trained is None and not self._keeps_tokeniser:
+        if self.trained is None and self._origin is None:
             self.tokeniser = self.tokeniser.fit(text for text in map(corpus.texts.__getitem__, train) if text)
         rows = {1.0: corpus.sounds.features(self.features)}
         if self.trained is None and self.augmentation is not None:
@@ -167,7 +172,8 @@ class SpeechData(TaskData):
     def continuing(self, state: Mapping[str, Any]) -> None:
         if "features" not in state:  # a model of other data, whose weights alone are continued
             return
-        self.tokeniser, self._keeps_tokeniser = _language(state).tokeniser, True
+        self._origin = _language(state)
+        self.tokeniser = self._origin.tokeniser
         if self.kept_features:
             self._kept = Normalised.from_state(state["features"])
             self.features = self._kept.features
@@ -233,7 +239,14 @@ class SpeechData(TaskData):
         if self.trained is not None:
             return _language(self.trained)
         learns = (corpus.splits == TRAIN) & corpus.is_transcribed
-        return learned_language([encoder], learns, min_count=self.min_count, max_size=self.max_vocabulary)
+        return learned_language(
+            [encoder],
+            learns,
+            min_count=self.min_count,
+            max_size=self.max_vocabulary,
+            origin=self._origin,
+            policy=self.vocabulary,
+        )
 
 
 class _Encoded(Sequence[Utterance]):

@@ -29,6 +29,7 @@ from zoo.tasks.translation.data.files import read_pairs_at, texts_as_written, wi
 from zoo.tasks.translation.data.found import MOST_TOKENS, Reading
 from zoo.text import TOKENISER, VOCABULARY, Tokeniser, new_tokeniser
 from zoo.text.kinds import Kind
+from zoo.text.vocabulary import Policy
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ class PairData(TaskData):
         joint: Whether both languages have one tokeniser and one vocabulary.
         min_count: Words and characters that are rarer in training are unknown.
         max_vocabulary: The most tokens of a language, the most frequent ones; null: all.
+        vocabulary: Tokens of a model that starts from a checkpoint and keeps its tokeniser (`zoo.text.vocabulary`).
         max_length: The most tokens of a text. A pair of the user's own with more in a text is a bad one; of other data,
             such training pairs are left out, and counted, and tests are whole. null: no limit.
         max_ratio: Training pairs one of whose texts has more than so many times the tokens of the other are left out,
@@ -124,6 +126,7 @@ class PairData(TaskData):
         joint: bool = False,
         min_count: Count = 1,
         max_vocabulary: Annotated[int, "> 4"] | None = None,
+        vocabulary: Policy = "unite",
         max_length: Count | None = MOST_TOKENS,
         max_ratio: Annotated[float, ">= 1"] | None = None,
         max_source: Count | None = None,
@@ -139,6 +142,7 @@ class PairData(TaskData):
         self.joint = joint
         self.min_count = min_count
         self.max_vocabulary = max_vocabulary
+        self.vocabulary = vocabulary
         self.max_length = max_length
         self.max_ratio = max_ratio
         self.max_source = max_source
@@ -146,9 +150,10 @@ class PairData(TaskData):
         self.back_translated = back_translated
         self.on_bad_row = source.reading.on_bad_row
         self.kept_tokenisers = kept_tokenisers
-        self._kept: dict[str, Tokeniser] = {}
         self._left_out: list[str] = []
         """The options that leave training pairs out."""
+        self._origin: dict[str, Language] = {}
+        """Side -> language of the checkpoint that training starts from, whose tokeniser is kept."""
 
     def read(self) -> Content:
         corpus = self.source.read()
@@ -226,7 +231,7 @@ class PairData(TaskData):
                 "data.kept_tokenisers=none"
             )
         sides = ("source", languages.source), ("target", languages.target)
-        self._kept = {side: language.tokeniser for side, language in sides if self.kept_tokenisers in (side, "both")}
+        self._origin = {side: language for side, language in sides if self.kept_tokenisers in (side, "both")}
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> PairSource:
         """The user's own texts: tables, and text files with a text on each line."""
@@ -284,8 +289,8 @@ class PairData(TaskData):
         train, texts = corpus.numbers("train"), {"source": corpus.sources, "target": corpus.targets}
 
         def learned(tokeniser: Tokeniser, *sides: str) -> Tokeniser:
-            if sides[0] in self._kept:
-                return self._kept[sides[0]]
+            if sides[0] in self._origin:
+                return self._origin[sides[0]].tokeniser
             return tokeniser.fit(texts[side][number] for side in sides for number in train)
 
         source, target = self.tokenisers
@@ -297,9 +302,18 @@ class PairData(TaskData):
     def _languages(self, encoders: Sequence[Encoder], learns: Bool[np.ndarray, " n"]) -> Languages:
         if self.trained is not None:
             return _languages(self.trained)
-        sides = [encoders] if self.joint else [[each] for each in encoders]
-        least, most = self.min_count, self.max_vocabulary
-        made = [learned_language(each, learns, min_count=least, max_size=most) for each in sides]
+        sides = {"source": encoders} if self.joint else {"source": encoders[:1], "target": encoders[1:]}
+        made = [
+            learned_language(
+                each,
+                learns,
+                min_count=self.min_count,
+                max_size=self.max_vocabulary,
+                origin=self._origin.get(side),
+                policy=self.vocabulary,
+            )
+            for side, each in sides.items()
+        ]
         return Languages(made[0], made[-1])
 
     def _short_enough(self, corpus: Corpus, encoders: Sequence[Encoder]) -> Bool[np.ndarray, " n"]:
