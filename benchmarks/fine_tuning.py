@@ -3,7 +3,7 @@
     python benchmarks/fine_tuning.py --root $ZOO_DATA --seeds 3 --out results/fine-tuning-imdb
 
 A HAN is trained on the first half of IMDB's training reviews. It is then fine-tuned on 50 and on 500 reviews of the
-second half, drawn by the seed, with `data.vocabulary=unite`, `keep` and `new`, and a HAN is trained on them from scratch,
+second half, drawn by the seed, with `data.vocabulary=unite`, `keep` and `new`; a HAN is trained on them from scratch,
 as is logistic regression on TF-IDF. All are chosen on the same 500 reviews of the second half, and tested on 5,000 of
 IMDB's test reviews.
 """

@@ -24,7 +24,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recordings", type=int, default=100, metavar="N", help="the first N of the test split")
     parser.add_argument("--block", type=int, default=10, metavar="FRAMES", help="frames that arrive at once")
-    parser.add_argument("--lengths", type=float, nargs="+", metavar="SECONDS", help="measure recordings so long instead")
+    parser.add_argument(
+        "--lengths", type=float, nargs="+", metavar="SECONDS", help="measure recordings of these lengths"
+    )
     options, module = parsed(parser)
     if options.lengths is not None:
         _show_lengths(module, data_of(module.about, options.root), options.lengths, options.block)
