@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from zoo.data import lines as module
+from zoo.data.encodings import Encoding, Fault
 from zoo.data.lines import Lines, read_lines
 from zoo.data.loader import Loader
-from zoo.data.records import Fault
 from zoo.errors import DataError
 
 Write = Callable[..., Path]
@@ -133,17 +133,44 @@ def test_a_file_that_is_replaced_stays_readable(write: Write, cache: Path, tmp_p
     ("content", "line", "words"),
     [
         (b"good\n" * 300_000 + b"caf\xe9\n", 300_001, "byte 0xe9 is not UTF-8 text. Save the file as UTF-8"),
-        (b"good\n\xc3", 2, "ends within a character"),
+        (b"good\n\xc3", 2, "byte 0xc3 is not UTF-8"),
         ("a\nb\n".encode("utf-16"), 1, "byte 0xff is not UTF-8"),
         (b"a\n\xc3\nb", 2, "byte 0xc3 is not UTF-8"),
     ],
 )
-def test_what_is_not_utf8(write: Write, cache: Path, content: bytes, line: int, words: str) -> None:
+def test_what_is_not_utf8_spoils_its_line_alone(
+    write: Write, cache: Path, content: bytes, line: int, words: str
+) -> None:
+    path = write(content)
     with pytest.raises(DataError, match=rf"t\.txt, line {line}: .*{words}"):
-        Lines(write(content), cache)
-    if "within" not in words:
-        with pytest.raises(DataError, match=rf"t\.txt, line {line}: .*{words}"):
-            list(read_lines(write(content)))
+        Lines(path, cache)[line - 1]
+    found = dict(read_lines(path))
+    assert next(number for number, text in found.items() if isinstance(text, Fault)) == line
+    assert words in found[line].what + ". " + found[line].remedy
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "shift_jis", "gb18030"])
+def test_other_encodings(write: Write, cache: Path, encoding: Encoding) -> None:
+    texts = ["first", "", "日本" if encoding in ("shift_jis", "gb18030", "utf-16") else "grün", "last"]
+    for end in ("\n", "\r\n"):
+        path = write(end.join([*texts, ""]).encode(encoding), f"{end!r}.txt"[1:])
+        assert [text for _, text in read_lines(path, encoding=encoding)] == texts
+        assert list(Lines(path, cache, encoding=encoding)) == texts
+        again = Lines(path, cache, encoding=encoding)
+        assert [again[number] for number in (3, 0, 2)] == [texts[number] for number in (3, 0, 2)]
+
+
+def test_a_byte_that_an_encoding_does_not_have(write: Write, cache: Path) -> None:
+    path = write(b"a\nb\x81c\nd\n")
+    found = dict(read_lines(path, encoding="cp1252"))
+    assert (found[1], found[3]) == ("a", "d")
+    assert found[2] == (
+        "a byte is not cp1252 text",
+        "Mend it, or name the encoding that the file has by data.encoding.",
+    )
+    assert Lines(path, cache, encoding="cp1252")[2] == "d"
+    with pytest.raises(DataError, match="line 2: a byte is not cp1252 text"):
+        Lines(path, cache, encoding="cp1252")[1]
 
 
 def test_bad_lines_are_errors_of_their_own(write: Write, cache: Path) -> None:
@@ -203,7 +230,7 @@ def test_a_compressed_file_is_decompressed_once(write: Write, cache: Path, monke
         patch.setattr(module, "open_bytes", None)
         assert Lines(path, cache)[0] == "ä"
     with pytest.raises(DataError, match=r"t\.txt\.gz, line 2: byte 0xff"):
-        Lines(write(gzip.compress(b"a\n\xff\n"), "t.txt.gz"), cache)
+        Lines(write(gzip.compress(b"a\n\xff\n"), "t.txt.gz"), cache)[1]
     with pytest.raises(DataError, match=r"t\.txt\.gz: the file is empty"):
         Lines(write(gzip.compress(b""), "t.txt.gz"), cache)
     with pytest.raises(DataError, match="damaged or cut short"):

@@ -1,6 +1,8 @@
 """The table reader: what it reads, and what it says of a file that it cannot read."""
 
 import csv
+import io
+import json
 import re
 import time
 from pathlib import Path
@@ -10,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from zoo.data.tables import RowError, read_table
+from zoo.data.json_lines import open_table
+from zoo.data.tables import RowError, advising, read_table
 from zoo.errors import DataError
 
 NAME = "t.csv"
@@ -94,6 +97,34 @@ def test_one_message_with_file_line_column_and_remedy(write, name, content, line
         with pytest.raises(DataError, match=said(path, line, *words)) as caught:
             [(row.text("id"), numbers(row)) for row in read_table(path, required=["id", "x"])]
         assert "\n" not in str(caught.value)
+
+
+ROWS = [("gr\u00fcn", 1.0), ("blau, \u201ehell\u201c\n", 2.0), ("rot", 3.0)]
+
+
+@pytest.mark.parametrize("encoding", ["cp1252", "utf-16"])
+def test_tables_in_other_encodings(write, encoding) -> None:
+    file = io.StringIO(newline="")
+    csv.writer(file).writerows([("id", "x"), *ROWS])
+    lines = "".join(json.dumps({"id": name, "x": x}, ensure_ascii=False) + "\n" for name, x in ROWS)
+    for name, text in (("t.csv", file.getvalue()), ("t.jsonl", lines)):
+        table = open_table(write(text.encode(encoding), name), required=["id"], on_bad_row="error", encoding=encoding)
+        assert [(row.cells[0], row.number("x")) for row in table] == ROWS
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
+def test_a_row_that_is_not_utf8_is_a_bad_row(write, name) -> None:
+    text = "id,x\na,1\nb\u00e4h,2\nc,3\n"
+    if name == "t.jsonl":
+        text = '{"id": "a"}\n{"id": "a"}\n{"id": "b\u00e4h"}\n{"id": "c"}\n'
+    path = write(text.encode("latin-1"), name)
+    table = open_table(path, required=["id"], on_bad_row="skip")
+    assert [row.text("id") for row in table][-2:] == ["a", "c"]
+    assert table.skipped == 1
+    assert "line 3: byte 0xe4 is not UTF-8 text. Save the file as UTF-8, or read it as it is: " in table.report()
+    assert "data.encoding=cp1252." in table.report()
+    with advising("--on-bad-row=skip", "--encoding"), pytest.raises(DataError, match=r"--encoding=cp1252\. --on-bad-row"):
+        list(open_table(path, required=["id"], on_bad_row="error"))
 
 
 def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:

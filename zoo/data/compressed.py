@@ -8,19 +8,25 @@ import zlib
 from pathlib import Path
 from typing import IO
 
+from zoo.data.encodings import UTF8, Encoding, recoded
 from zoo.errors import DataError
 
 FREE, RATIO = 1 << 26, 200
 """A file may decompress to `FREE` bytes, or to `RATIO` times its size if that is more; gzip reaches 1032 times."""
 
 
-def open_bytes(path: Path) -> IO[bytes]:
+def open_bytes(path: Path, encoding: Encoding = UTF8) -> IO[bytes]:
     """Opens a file, decompressed if its name ends in .gz.
+
+    Args:
+        path: The file.
+        encoding: Its encoding; one other than UTF-8 is read as UTF-8.
 
     Raises:
         DataError: While reading: the file is damaged, or decompresses to far more than it should.
     """
-    return io.BufferedReader(_Bounded(path)) if path.suffix.lower() == ".gz" else path.open("rb")
+    file: IO[bytes] = io.BufferedReader(_Bounded(path)) if path.suffix.lower() == ".gz" else path.open("rb")
+    return recoded(file, encoding)
 
 
 class _Bounded(io.RawIOBase):

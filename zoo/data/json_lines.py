@@ -16,8 +16,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from zoo.data.encodings import UTF8, Encoding, Fault
 from zoo.data.lines import LONGEST, Lines, read_lines
-from zoo.data.records import NUL, Fault
+from zoo.data.records import NUL
 from zoo.data.tables import OnBadRow, Row, Table, check_is_file, read_table
 from zoo.errors import DataError, nearest
 
@@ -33,10 +34,10 @@ def is_table(path: Path) -> bool:
     return _ending(path) in _ENDINGS
 
 
-def open_table(path: Path, *, required: Sequence[str], on_bad_row: OnBadRow) -> Table:
+def open_table(path: Path, *, required: Sequence[str], on_bad_row: OnBadRow, encoding: Encoding = UTF8) -> Table:
     """Opens a table of any kind; see `JSONTable` and `read_table`."""
     read = JSONTable if _ending(path) == ".jsonl" else read_table
-    return read(path, required=required, on_bad_row=on_bad_row)
+    return read(path, required=required, on_bad_row=on_bad_row, encoding=encoding)
 
 
 class JSONTable(Table):
@@ -46,24 +47,31 @@ class JSONTable(Table):
     text. A row with a name that the first line does not have is bad, so that no value is ignored silently.
 
     Args:
-        path: A .jsonl file in UTF-8 (also .jsonl.gz), with or without a byte order mark.
+        path: A .jsonl file (also .jsonl.gz), with or without a byte order mark.
         required: The columns that the file must have; it may have others.
         on_bad_row: Whether a bad row stops the reading or is counted and left out.
         longest: The most bytes of a line.
+        encoding: The encoding of the file.
 
     Raises:
-        DataError: The file is missing, empty or not UTF-8, its first line is not an object, or lacks a column.
+        DataError: The file is missing or empty, its first line is not an object, or lacks a column.
     """
 
     def __init__(
-        self, path: Path | str, *, required: Sequence[str] = (), on_bad_row: OnBadRow = "error", longest: int = LONGEST
+        self,
+        path: Path | str,
+        *,
+        required: Sequence[str] = (),
+        on_bad_row: OnBadRow = "error",
+        longest: int = LONGEST,
+        encoding: Encoding = UTF8,
     ) -> None:
         path = Path(path)
         check_is_file(path)
         self.longest = longest
-        line, first = next(_filled(path, longest), (0, "{}"))
+        line, first = next(_filled(path, longest, encoding), (0, "{}"))
         found = first if isinstance(first, Fault) else _parsed(first)
-        super().__init__(path, line, () if isinstance(found, Fault) else tuple(found), on_bad_row, "")
+        super().__init__(path, line, () if isinstance(found, Fault) else tuple(found), on_bad_row, "", encoding)
         if isinstance(found, Fault):
             remedy = f"The first line names the columns. {found.remedy}"
             raise DataError(f"{path}, line {line}: {found.what}. {remedy}")
@@ -76,7 +84,7 @@ class JSONTable(Table):
 
     def __iter__(self) -> Iterator[Row]:
         self.skipped, self.first_skipped, self.collected, good = 0, "", 0, 0
-        for line, text in _filled(self.path, self.longest):
+        for line, text in _filled(self.path, self.longest, self.encoding):
             cells = text if isinstance(text, Fault) else self._cells(text)
             if isinstance(cells, Fault):
                 self._bad(self.error(line, None, *cells))
@@ -116,8 +124,8 @@ def _ending(path: Path) -> str:
     return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
 
 
-def _filled(path: Path, longest: int) -> Iterator[tuple[int, str | Fault]]:
-    return (found for found in read_lines(path, longest) if isinstance(found[1], Fault) or found[1].strip())
+def _filled(path: Path, longest: int, encoding: Encoding) -> Iterator[tuple[int, str | Fault]]:
+    return (found for found in read_lines(path, longest, encoding) if isinstance(found[1], Fault) or found[1].strip())
 
 
 def _parsed(text: str) -> dict[str, Any] | Fault:

@@ -3,8 +3,8 @@
     lines = Lines("reviews.txt", cache)
     lines[4_000_000]
 
-One pass over the file makes the index and checks that the file is UTF-8. The index has 8 bytes a line. It is stored in
-the cache folder and memory-mapped, so that a file of any size needs little memory, in any number of processes.
+One pass over the file makes the index, which has 8 bytes a line. It is stored in the cache folder and memory-mapped, so
+that a file of any size needs little memory, in any number of processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 from zoo.data.cache import identity
 from zoo.data.compressed import open_bytes
-from zoo.data.records import NUL, Fault
+from zoo.data.encodings import UTF8, Encoding, Fault, unreadable
 from zoo.data.tables import RowError, check_is_file, message
 from zoo.disk import whole_bytes
 from zoo.errors import DataError
@@ -32,25 +32,26 @@ _BLOCK = 1 << 20
 _OFFSET = np.dtype("<u8")
 
 
-def read_lines(path: Path, longest: int = LONGEST) -> Iterator[tuple[int, str | Fault]]:
+def read_lines(path: Path, longest: int = LONGEST, encoding: Encoding = UTF8) -> Iterator[tuple[int, str | Fault]]:
     """Yields each line's number, from 1, and its text without the line end, or a `Fault` if the line is bad.
 
     Args:
-        path: A file in UTF-8, with or without a byte order mark; decompressed if its name ends in .gz.
-        longest: The most bytes of a line. A longer line is a `Fault`, and is not kept in memory.
+        path: A file of text, with or without a byte order mark; decompressed if its name ends in .gz.
+        longest: The most bytes of a line, in UTF-8. A longer line is a `Fault`, and is not kept in memory.
+        encoding: The encoding of the file.
 
     Raises:
-        DataError: The file cannot be read, or is not UTF-8.
+        DataError: The file cannot be read.
     """
     number = 0
     try:
-        with open_bytes(path) as file:
+        with open_bytes(path, encoding) as file:
             while raw := file.readline(longest + 2):
                 number += 1
                 size = len(raw)
                 while not raw.endswith(b"\n") and (more := file.readline(_BLOCK)):
                     size, raw = size + len(more), raw[:longest] + (raw[-2:] + more)[-2:]
-                yield number, _text(path, number, raw, size, longest)
+                yield number, _text(number, raw, size, longest, encoding)
     except OSError as error:
         raise DataError(f"{path}: the file cannot be read ({error.strerror}).") from error
 
@@ -61,25 +62,31 @@ class Lines(Sequence[str]):
     Instances can be pickled, and can be used in forked processes.
 
     Args:
-        path: A file in UTF-8, with or without a byte order mark. A .gz file is decompressed into `cache` once.
+        path: A file of text, with or without a byte order mark. A .gz file, or one in another encoding than UTF-8, is
+            written into `cache` as plain UTF-8 once.
         cache: The folder for derived files, in which the index is stored.
-        longest: The most bytes of a line. Reading a longer line raises an error.
+        longest: The most bytes of a line, in UTF-8. Reading a longer line raises an error.
+        encoding: The encoding of the file.
 
     Raises:
-        DataError: The path is not a file, the file is empty or not UTF-8, or `cache` cannot be written. Reading a line
+        DataError: The path is not a file, the file is empty, or `cache` cannot be written. Reading a line
             raises it if the line is bad, or if the file has changed.
     """
 
-    def __init__(self, path: Path | str, cache: Path | str, *, longest: int = LONGEST) -> None:
+    def __init__(
+        self, path: Path | str, cache: Path | str, *, longest: int = LONGEST, encoding: Encoding = UTF8
+    ) -> None:
         self.path = Path(path)
         self.longest = longest
+        self.encoding: Encoding = encoding
         self._file: tuple[int, BinaryIO] | None = None
         check_is_file(self.path)
         if not self.path.stat().st_size:
             raise _empty(self.path)
         folder = Path(cache) / "lines"
         try:
-            self._plain = _decompressed(self.path, folder) if self.path.suffix.lower() == ".gz" else self.path
+            is_plain = self.path.suffix.lower() != ".gz" and encoding == UTF8
+            self._plain = self.path if is_plain else _plain_copy(self.path, folder, encoding)
             with self._plain.open("rb") as file:
                 self._state = _state(file)
                 self._starts_at = folder / f"{identity(file)}.lines"
@@ -106,7 +113,7 @@ class Lines(Sequence[str]):
         is_line = len(raw) == end - start + before and ends and raw.find(b"\n", before, -1) < 0
         if not is_line or (number and not raw.startswith(b"\n")):
             self._changed()
-        text = _text(self.path, number + 1, raw[before:], end - start, self.longest)
+        text = _text(number + 1, raw[before:], end - start, self.longest, self.encoding)
         if isinstance(text, Fault):
             raise self._error(number, text)
         return text
@@ -147,71 +154,42 @@ class Lines(Sequence[str]):
 
     def _write_index(self, file: BinaryIO, index: BinaryIO) -> None:
         """Writes the offset of each line's first byte, and the size of the file."""
-        decoder = codecs.getincrementaldecoder("utf-8")()
         file.seek(0)
         at = len(codecs.BOM_UTF8) if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
         file.seek(at)
         index.write(np.array([at], _OFFSET).tobytes())
-        lines, begun, last = 0, at, b"\n"
+        last = b"\n"
         if at == self._state[0]:
             raise _empty(self.path)
         while block := file.read(_BLOCK):
             ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
-            try:
-                decoder.decode(block)
-            except UnicodeDecodeError:
-                self._undecodable(file, begun, lines)
             index.write((ends + (at + 1)).astype(_OFFSET).tobytes())
-            at, last, lines = at + len(block), block[-1:], lines + len(ends)
-            begun = at - len(block) + int(ends[-1]) + 1 if len(ends) else begun
-        if decoder.getstate()[0]:
-            self._undecodable(file, begun, lines)
+            at, last = at + len(block), block[-1:]
         if last != b"\n":
             index.write(np.array([at], _OFFSET).tobytes())
         if _state(file) != self._state:
             self._changed()
 
-    def _undecodable(self, file: BinaryIO, begun: int, lines: int) -> NoReturn:
-        """Finds the line that is not UTF-8 in the part of the file from this offset on."""
-        file.seek(begun)
-        decoder = codecs.getincrementaldecoder("utf-8")()
-        while block := file.read(_BLOCK):
-            for part in block.splitlines(keepends=True):
-                try:
-                    decoder.decode(part)
-                except UnicodeDecodeError as error:
-                    raise _not_utf8(self.path, lines + 1, error) from None
-                lines += part.endswith(b"\n")
-        raise DataError(message(self.path, lines + 1, None, "the file ends within a character", "Save it as UTF-8."))
 
-
-def _text(path: Path, number: int, raw: bytes, size: int, longest: int) -> str | Fault:
+def _text(number: int, raw: bytes, size: int, longest: int, encoding: Encoding) -> str | Fault:
     """Decodes a line.
 
     Args:
-        path: The file, for messages.
         number: The number of the line, from 1.
-        raw: The line, or the beginning of one that is too long.
+        raw: The line in UTF-8, or the beginning of one that is too long.
         size: The bytes of the whole line.
         longest: The most bytes that it may have, without its end.
+        encoding: The encoding of the file, for messages.
     """
     ending = 0 if not raw.endswith(b"\n") else 2 if raw.endswith(b"\r\n") else 1
     if size - ending > longest:
         return _too_long(size - ending, longest)
-    try:
-        text = raw[: len(raw) - ending].decode("utf-8-sig" if number == 1 else "utf-8")
-    except UnicodeDecodeError as error:
-        raise _not_utf8(path, number, error) from None
-    return NUL if "\0" in text else text
+    text = raw[: len(raw) - ending].decode("utf-8-sig" if number == 1 else "utf-8", "surrogateescape")
+    return unreadable(text, encoding) or text
 
 
 def _too_long(size: int, longest: int) -> Fault:
     return Fault(f"the line has {size:,} bytes, and {longest:,} are the most", "Shorten it, or part it.")
-
-
-def _not_utf8(path: Path, line: int, error: UnicodeDecodeError) -> DataError:
-    what = f"byte 0x{error.object[error.start]:02x} is not UTF-8 text"
-    return DataError(message(path, line, None, what, "Save the file as UTF-8."))
 
 
 def _empty(path: Path) -> DataError:
@@ -235,13 +213,13 @@ def _fits(index: Path, size: int) -> bool:
     return count >= 2 * _OFFSET.itemsize and not count % _OFFSET.itemsize and int.from_bytes(last, "little") == size
 
 
-def _decompressed(path: Path, folder: Path) -> Path:
-    """Decompresses a .gz file into a folder, unless that was done before."""
+def _plain_copy(path: Path, folder: Path, encoding: Encoding) -> Path:
+    """Writes the text of a file into a folder, decompressed and in UTF-8, unless that was done before."""
     with path.open("rb") as file:
-        plain = folder / f"{identity(file)}.txt"
+        plain = folder / f"{identity(file)}{'' if encoding == UTF8 else f'.{encoding}'}.txt"
     if not plain.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        with open_bytes(path) as content, whole_bytes(plain) as copy:
+        with open_bytes(path, encoding) as content, whole_bytes(plain) as copy:
             shutil.copyfileobj(content, copy, _BLOCK)
     if not plain.stat().st_size:
         raise _empty(path)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zoo.data.compressed import open_bytes
+from zoo.data.encodings import UTF8, Encoding, Fault, unreadable
 from zoo.errors import DataError
 
 _LONGEST_CELL = 1 << 24
@@ -23,31 +24,28 @@ _MOST_RECORDS = 30
 """A cell with so many lines in a row that have as many delimiters as a record, and no quote, is no text."""
 
 
-class Fault(NamedTuple):
-    """The description of a bad record, and how to mend it."""
-
-    what: str
-    remedy: str = "Put a cell that has quotes inside quotes, and double them."
-
-
 NUL = Fault("it has NUL characters, as UTF-16 has where no byte order mark names it", "Save the file as UTF-8.")
 """The fault of a line with NUL characters, which no text has."""
 
 
-def read_records(path: Path, delimiter: str, columns: int | None = None) -> Iterator[tuple[int, list[str] | Fault]]:
+def read_records(
+    path: Path, delimiter: str, columns: int | None = None, encoding: Encoding = UTF8
+) -> Iterator[tuple[int, list[str] | Fault]]:
     """Yields the line on which each record begins, with its cells, or with a Fault if it is bad.
 
     Args:
-        path: A file in UTF-8, perhaps compressed. Blank lines are no records.
+        path: A file of text, perhaps compressed. Blank lines are no records.
         delimiter: One character.
         columns: The number of cells of a record, if known. The caller checks it for records of one line.
+        encoding: The encoding of the file.
 
     Raises:
-        DataError: The file cannot be read, or is not UTF-8.
+        DataError: The file cannot be read.
     """
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_CELL))
     try:
-        with io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig", newline="") as file:
+        content = open_bytes(path, encoding)
+        with io.TextIOWrapper(content, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             lines = _Lines(file, delimiter, columns)
             reader = csv.reader(lines, delimiter=delimiter, strict=True)
             while True:
@@ -61,14 +59,10 @@ def read_records(path: Path, delimiter: str, columns: int | None = None) -> Iter
                     continue
                 if (len(lines.taken) > 1 or lines.is_again) and (problem := lines.problem(len(cells))):
                     yield lines.line, lines.fault(problem)
-                elif any("\0" in line for line in lines.taken):
-                    yield lines.line, NUL
+                elif fault := unreadable("".join(lines.taken), encoding):
+                    yield lines.line, fault
                 elif cells:
                     yield lines.line, cells
-    except UnicodeDecodeError:
-        line, byte = _undecodable(path)
-        what = f"{path}, line {line}: byte 0x{byte:02x} is not UTF-8 text"
-        raise DataError(f"{what}. Save the file as UTF-8 (a spreadsheet offers 'CSV UTF-8').") from None
     except OSError as error:
         raise DataError(f"{path}: the file cannot be read ({error.strerror}).") from error
 
@@ -195,15 +189,3 @@ class _Seen(NamedTuple):
 
 
 _NOTHING = _Seen(0, False, False)
-
-
-def _undecodable(path: Path) -> tuple[int, int]:
-    """The first line that is not UTF-8, and the byte at fault. The file is read again, as decoding loses the line."""
-    line = 0
-    with open_bytes(path) as file:
-        for line, content in enumerate(file, start=1):
-            try:
-                content.decode("utf-8")
-            except UnicodeDecodeError as error:
-                return line, content[error.start]
-    return line, 0

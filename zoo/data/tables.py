@@ -29,7 +29,8 @@ from typing import Literal, TypeVar
 import numpy as np
 from jaxtyping import Float32
 
-from zoo.data.records import Fault, read_records
+from zoo.data.encodings import UTF8, Encoding, Fault, advising_encoding
+from zoo.data.records import read_records
 from zoo.errors import DataError, nearest
 from zoo.plurals import count_noun
 
@@ -50,11 +51,12 @@ _collected: ContextVar[list[DataError] | None] = ContextVar("collected", default
 
 
 @contextmanager
-def advising(option: str) -> Iterator[None]:
-    """A context in which messages name this option for leaving out bad rows."""
+def advising(option: str, encoding: str = "data.encoding") -> Iterator[None]:
+    """A context in which messages name these options for leaving out bad rows, and for the encoding of files."""
     token = _option.set(option)
     try:
-        yield
+        with advising_encoding(encoding):
+            yield
     finally:
         _option.reset(token)
 
@@ -92,17 +94,21 @@ def is_collecting() -> bool:
     return _collected.get() is not None
 
 
-def read_table(path: Path | str, *, required: Sequence[str] = (), on_bad_row: OnBadRow = "error") -> Table:
+def read_table(
+    path: Path | str, *, required: Sequence[str] = (), on_bad_row: OnBadRow = "error", encoding: Encoding = UTF8
+) -> Table:
     """Opens a table and checks its header; the rows are read when they are iterated.
 
     Args:
-        path: a `.csv` or `.tsv` file in UTF-8 (also `.csv.gz`, `.tsv.gz`), with or without a byte order mark. Cells may
-            be quoted, and then contain delimiters and line breaks. Blank lines are not rows.
+        path: a `.csv` or `.tsv` file (also `.csv.gz`, `.tsv.gz`), with or without a byte order mark. Cells may be
+            quoted, and then contain delimiters and line breaks. Blank lines are not rows.
         required: the columns that must be there; others may be.
-        on_bad_row: whether a bad row stops the reading or is counted and left out.
+        on_bad_row: whether a bad row stops the reading or is counted and left out. A row that is no text in the
+            encoding is a bad one.
+        encoding: the encoding of the file.
 
     Raises:
-        DataError: the file is missing, empty or not UTF-8, or its header lacks, repeats or does not name a column.
+        DataError: the file is missing or empty, or its header lacks, repeats or does not name a column.
     """
     path = Path(path)
     kind = Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
@@ -112,7 +118,7 @@ def read_table(path: Path | str, *, required: Sequence[str] = (), on_bad_row: On
         )
     check_is_file(path)
     delimiter = _DELIMITERS[kind]
-    line, cells = next(read_records(path, delimiter), (0, []))
+    line, cells = next(read_records(path, delimiter, encoding=encoding), (0, []))
     if isinstance(cells, Fault):
         remedy = f"Mend the header, which names the columns. {cells.remedy}"
         raise DataError(message(path, line, None, cells.what, remedy))
@@ -120,7 +126,7 @@ def read_table(path: Path | str, *, required: Sequence[str] = (), on_bad_row: On
     if not any(columns):
         raise DataError(f"{path}: the file is empty. Its first line must name the columns, one row a line follows.")
     _check_header(path, line, columns, required)
-    return Table(path, line, columns, on_bad_row, delimiter)
+    return Table(path, line, columns, on_bad_row, delimiter, encoding)
 
 
 @dataclass
@@ -132,6 +138,7 @@ class Table:
     columns: tuple[str, ...]
     on_bad_row: OnBadRow
     delimiter: str
+    encoding: Encoding = UTF8
     skipped: int = 0
     first_skipped: str = ""
     collected: int = 0
@@ -145,7 +152,7 @@ class Table:
 
     def __iter__(self) -> Iterator[Row]:
         self.skipped, self.first_skipped, self.collected, good = 0, "", 0, 0
-        records = read_records(self.path, self.delimiter, len(self.columns))
+        records = read_records(self.path, self.delimiter, len(self.columns), self.encoding)
         next(records)
         for line, cells in records:
             if isinstance(cells, Fault):

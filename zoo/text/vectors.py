@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32
 
+from zoo.data.encodings import Fault
 from zoo.data.lines import read_lines
-from zoo.data.records import Fault
 from zoo.data.tables import check_is_file, message
 from zoo.errors import DataError
 

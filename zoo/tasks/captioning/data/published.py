@@ -11,8 +11,8 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
+from zoo.data.encodings import Fault
 from zoo.data.lines import read_lines
-from zoo.data.records import Fault
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.data.tables import message
 from zoo.errors import DataError

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zoo.attention.ranges import Natural, Share
+from zoo.data.encodings import Fault
 from zoo.data.lines import read_lines
-from zoo.data.records import Fault
 from zoo.data.tables import check_is_file, message
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.documents.batch import Document

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from zoo.data.encodings import Fault as LineFault
 from zoo.data.json_lines import is_table, open_table
 from zoo.data.lines import read_lines
 from zoo.data.records import NUL
-from zoo.data.records import Fault as LineFault
 from zoo.data.splits import NONE, SPLITS, TEST, stratified
 from zoo.data.tables import OnBadRow, Row, RowError, Table, collected, is_collecting, message, parse_number, skip_hint
 from zoo.errors import DataError, some_of, warn

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
+from zoo.data.encodings import Fault
 from zoo.data.json_lines import JSONTable, is_table, open_table
 from zoo.data.lines import Lines, read_lines
 from zoo.data.on_demand import ColumnTexts, Joined, LineTexts
-from zoo.data.records import NUL, Fault
+from zoo.data.records import NUL
 from zoo.data.splits import NONE, SPLITS, TRAIN
 from zoo.data.tables import Row, RowError, Table, check_is_file, collected, message, skip_hint
 from zoo.errors import DataError, some_of, warn

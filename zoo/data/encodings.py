@@ -1,0 +1,131 @@
+"""Encodings of the user's text files. A file in another one than UTF-8 is read as a stream of UTF-8.
+
+Bytes that are no text in the encoding become bytes that are none in UTF-8 either, so that readers of lines and rows
+find them in their line, and can leave out this line alone.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import IO, Literal, NamedTuple
+
+Encoding = Literal[
+    "utf-8",
+    "utf-16",
+    "utf-32",
+    "latin-1",
+    "iso8859-2",
+    "iso8859-15",
+    "cp437",
+    "cp850",
+    "cp932",
+    "cp1250",
+    "cp1251",
+    "cp1252",
+    "cp1253",
+    "cp1254",
+    "cp1255",
+    "cp1256",
+    "cp1257",
+    "koi8-r",
+    "mac-roman",
+    "big5",
+    "gb18030",
+    "shift_jis",
+    "euc-jp",
+    "euc-kr",
+]
+"""Encodings by Python's names. A byte order mark is no part of the text."""
+UTF8: Encoding = "utf-8"
+_BLOCK = 1 << 16
+_MARK = "zoo-undecodable"
+
+_option: ContextVar[str] = ContextVar("encoding_option", default="data.encoding")
+
+
+class Fault(NamedTuple):
+    """The description of a bad record, and how to mend it."""
+
+    what: str
+    remedy: str = "Put a cell that has quotes inside quotes, and double them."
+
+
+@contextmanager
+def advising_encoding(option: str) -> Iterator[None]:
+    """A context in which messages name this option for the encoding of files."""
+    token = _option.set(option)
+    try:
+        yield
+    finally:
+        _option.reset(token)
+
+
+def recoded(file: IO[bytes], encoding: Encoding) -> IO[bytes]:
+    """Returns a stream of the same text in UTF-8."""
+    return file if encoding == UTF8 else io.BufferedReader(_Recoded(file, encoding))
+
+
+def unreadable(text: str, encoding: Encoding) -> Fault | None:
+    """Returns what is wrong with a text that was decoded with `surrogateescape`, or None.
+
+    Args:
+        text: A line, or several.
+        encoding: The encoding of its file.
+    """
+    try:
+        if not text.isascii():
+            text.encode()
+    except UnicodeEncodeError as error:
+        byte = ord(error.object[error.start]) - 0xDC00
+        proposed: Encoding = "utf-16" if byte >= 0xFE and not text[: error.start].strip() else "cp1252"
+        named = f"byte 0x{byte:02x}" if encoding == UTF8 else "a byte"
+        return Fault(f"{named} is not {'UTF-8' if encoding == UTF8 else encoding} text", _remedy(encoding, proposed))
+    if "\0" in text:
+        what = "it has NUL characters, as UTF-16 has where no byte order mark names it"
+        return Fault(what, _remedy(encoding, "utf-16"))
+    return None
+
+
+def _remedy(encoding: Encoding, proposed: Encoding) -> str:
+    if encoding != UTF8:
+        return f"Mend it, or name the encoding that the file has by {_option.get()}."
+    return f"Save the file as UTF-8, or read it as it is: {_option.get()}={proposed}."
+
+
+class _Recoded(io.RawIOBase):
+    """The text of a file in UTF-8."""
+
+    def __init__(self, file: IO[bytes], encoding: Encoding) -> None:
+        self.file = file
+        self.decoder = codecs.getincrementaldecoder(encoding)(errors=_MARK)
+        self.left = b""
+        self.is_read = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        while not self.left and not self.is_read:
+            block = self.file.read(_BLOCK)
+            self.is_read = not block
+            self.left = self.decoder.decode(block, final=not block).encode("utf-8", "surrogateescape")
+        part, self.left = self.left[: len(buffer)], self.left[len(buffer) :]
+        buffer[: len(part)] = part
+        return len(part)
+
+    def close(self) -> None:
+        self.file.close()
+        super().close()
+
+
+def _marked(error: UnicodeError) -> tuple[str, int]:
+    """Returns a character for bytes that cannot be decoded; `surrogateescape` encodes it as 0xff, which is no UTF-8."""
+    assert isinstance(error, UnicodeDecodeError)
+    return "\udcff", error.end
+
+
+codecs.register_error(_MARK, _marked)
