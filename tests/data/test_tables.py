@@ -123,7 +123,8 @@ def test_a_row_that_is_not_utf8_is_a_bad_row(write, name) -> None:
     assert table.skipped == 1
     assert "line 3: byte 0xe4 is not UTF-8 text. Save the file as UTF-8, or read it as it is: " in table.report()
     assert "data.encoding=cp1252." in table.report()
-    with advising("--on-bad-row=skip", "--encoding"), pytest.raises(DataError, match=r"--encoding=cp1252\. --on-bad-row"):
+    hints = advising("--on-bad-row=skip", "--encoding")
+    with hints, pytest.raises(DataError, match=r"--encoding=cp1252\. --on-bad-row"):
         list(open_table(path, required=["id"], on_bad_row="error"))
 
 

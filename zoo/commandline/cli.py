@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from zoo import __version__
 from zoo.composing import config, installed
 from zoo.composing.groups import GROUPS, LISTED
+from zoo.data.encodings import ENCODINGS
 from zoo.errors import ConfigError, InterruptedRunError, ZooError, bounded, nearest, visible
 
 if TYPE_CHECKING:
@@ -294,6 +295,9 @@ def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", type=_path, nargs="+", default=[], help="the same, by name")
     parser.add_argument(
         "--on-bad-row", choices=("error", "skip"), help="bad rows of your data: stop, or leave them out and count them"
+    )
+    parser.add_argument(
+        "--encoding", choices=ENCODINGS, metavar="NAME", help="of your tables and texts, such as cp1252; default: utf-8"
     )
     parser.add_argument("--root", type=_path, help="where data sets are; default: $ZOO_DATA, or as in training")
 

@@ -107,10 +107,11 @@ def run_command(command: Callable[[argparse.Namespace], None], options: argparse
     """Runs one of the commands above, with the pipes among its inputs copied to files."""
     if options.input and options.data:
         raise ConfigError("give your data either after the checkpoint or with --data, not both")
-    if options.on_bad_row is not None and not (options.input or options.data):
-        raise ConfigError("--on-bad-row is for files of yours, and none is given; leave it out")
+    for name, value in (("on-bad-row", options.on_bad_row), ("encoding", options.encoding)):
+        if value is not None and not (options.input or options.data):
+            raise ConfigError(f"--{name} is for files of yours, and none is given; leave it out")
     given = options.input or options.data
-    with deaths_explained(), advising("--on-bad-row=skip"), as_files(given) as options.input:
+    with deaths_explained(), advising("--on-bad-row=skip", "--encoding"), as_files(given) as options.input:
         command(options)
 
 
@@ -188,6 +189,7 @@ def _data(module: Task, options: argparse.Namespace, lines: Sequence[str] = (), 
         for name, value in given(options, data.input_options).items():
             setattr(data, name, value)
         data.on_bad_row = options.on_bad_row or data.on_bad_row
+        data.encoding = options.encoding or data.encoding
         texts = None if data.written is None else getattr(options, data.written.key, None)
         if texts and options.input:
             raise ConfigError(f"give either files or --{data.written.name}, not both")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import codecs
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import IO, Literal, NamedTuple
+from typing import IO, Literal, NamedTuple, get_args
 
 Encoding = Literal[
     "utf-8",
@@ -40,6 +40,7 @@ Encoding = Literal[
     "euc-kr",
 ]
 """Encodings by Python's names. A byte order mark is no part of the text."""
+ENCODINGS: Sequence[str] = get_args(Encoding)
 UTF8: Encoding = "utf-8"
 _BLOCK = 1 << 16
 _MARK = "zoo-undecodable"

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from zoo.attention import AttentionMap
+from zoo.data.encodings import UTF8, Encoding
 from zoo.data.loader import Loader
 from zoo.data.splits import SPLITS
 from zoo.data.tables import OnBadRow
@@ -223,6 +224,8 @@ class TaskData(pl.LightningDataModule, ABC):
     """True if these are the user's own examples for a trained model, rather than its training data."""
     on_bad_row: OnBadRow = "error"
     """Policy for bad rows of the files that `for_input` reads."""
+    encoding: Encoding = UTF8
+    """Encoding of these files."""
 
     def __init__(self, source: Any, batching: Batching) -> None:
         super().__init__()

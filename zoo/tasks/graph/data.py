@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from zoo.attention.ranges import Seed
+from zoo.data.encodings import UTF8, Encoding
+from zoo.data.tables import OnBadRow
 from zoo.errors import DataError
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.contract import TaskData
@@ -114,8 +116,14 @@ class GraphData(TaskData):
         (path,) = paths
         if not path.is_dir():
             raise DataError(f"{path}: give the folder that holds nodes.csv and edges.csv")
-        options: dict[str, Any] = {"directed": self.source.directed, "on_bad_row": self.on_bad_row}
-        read = partial(read_graph, path / "nodes.csv", path / "edges.csv", **options)
+        read = partial(
+            read_graph,
+            path / "nodes.csv",
+            path / "edges.csv",
+            directed=self.source.directed,
+            on_bad_row=self.on_bad_row,
+            encoding=self.encoding,
+        )
         return GraphSource(read, self.source.directed, state["normalised"])
 
     def examples(self, split: str, *, training: bool = False) -> Examples:
@@ -159,12 +167,15 @@ def graph_files(
     edges: str,
     directed: bool = False,
     normalise: bool = False,
-    on_bad_row: str = "error",
+    on_bad_row: OnBadRow = "error",
+    encoding: Encoding = UTF8,
     split_seed: Seed = 0,
 ) -> GraphSource:
     """The user's own graph, in two files; data/README.md describes their format."""
-    options: dict[str, Any] = {"directed": directed, "on_bad_row": on_bad_row, "split_seed": split_seed}
-    return GraphSource(partial(read_graph, nodes, edges, **options), directed, normalise)
+    read = partial(
+        read_graph, nodes, edges, directed=directed, on_bad_row=on_bad_row, encoding=encoding, split_seed=split_seed
+    )
+    return GraphSource(read, directed, normalise)
 
 
 def _only(batches: list[Nodes]) -> Nodes:

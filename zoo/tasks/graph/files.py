@@ -14,6 +14,7 @@ from jaxtyping import Float, Int64
 from scipy import sparse
 from torch import Tensor
 
+from zoo.data.encodings import UTF8, Encoding
 from zoo.data.labels import label_uses, untrained, warn_of_similar
 from zoo.data.splits import stratified
 from zoo.data.tables import OnBadRow, Row, Table, collected, message, parse_number, read_table
@@ -30,6 +31,7 @@ def read_graph(
     *,
     directed: bool = False,
     on_bad_row: OnBadRow = "error",
+    encoding: Encoding = UTF8,
     split_seed: int = 0,
     labels: Sequence[str] | None = None,
     feature_names: Sequence[str] | None = None,
@@ -43,6 +45,7 @@ def read_graph(
         directed: If True, a row is one edge from source to target. If False, it is an edge in both directions, and
             repeated rows count once, whatever their direction.
         on_bad_row: Policy for bad rows: an error, or left out.
+        encoding: Encoding of both files.
         split_seed: Seed of the split if there is no column `split`: the nodes of each label are shuffled and split
             60/20/20.
         labels: Labels of a trained model, in its order. Other labels are then an error, the label column may be
@@ -53,7 +56,8 @@ def read_graph(
     Raises:
         DataError: A file is not as described. The message has the file, line, column and a remedy.
     """
-    table = read_table(nodes, required=["id"] if labels is not None else ["id", "label"], on_bad_row=on_bad_row)
+    required = ["id"] if labels is not None else ["id", "label"]
+    table = read_table(nodes, required=required, on_bad_row=on_bad_row, encoding=encoding)
     columns = _feature_columns(table, feature_names)
     listed: set[str] = set()
     rows = list(table.parse(_node_reader(table, columns, labels, listed)))
@@ -113,7 +117,9 @@ def _feature_columns(table: Table, feature_names: Sequence[str] | None) -> list[
         raise DataError(message(table.path, table.line, None, what, remedy))
     if feature_names is None:
         return others
-    read_table(table.path, required=feature_names)  # raises an error that names the missing column
+    read_table(
+        table.path, required=feature_names, encoding=table.encoding
+    )  # raises an error that names the missing column
     known = set(feature_names)
     unused = [name for name in others if name not in known]
     if unused:
@@ -191,7 +197,7 @@ def _word_features(
 def _read_edges(
     path: Path | str, nodes: Table, ids: tuple[str, ...], listed: set[str], on_bad_row: OnBadRow
 ) -> Int64[Tensor, "2 e"]:
-    table = read_table(path, required=["source", "target"], on_bad_row=on_bad_row)
+    table = read_table(path, required=["source", "target"], on_bad_row=on_bad_row, encoding=nodes.encoding)
     unused = [name for name in table.columns if name not in ("source", "target")]
     if unused:
         _warn(f"{table.path}: {some_of(unused)} not used; an edge has a source and a target.")

@@ -202,6 +202,36 @@ def test_a_folder_that_training_never_sees_is_named(tmp_path: Path) -> None:
         read_text_folder(root, Reading(), split_seed=0)
 
 
+def test_what_is_left_out_of_folders_for_a_trained_model(tmp_path: Path) -> None:
+    root = folder_of(tmp_path, good__a="a text", bad__b=b"caf\xe9", c=" ")
+    with pytest.raises(DataError, match=r"b\.txt, line 1: byte 0xe9 is not UTF-8 text.*on_bad_row=skip"):
+        read_texts_at([root], Reading(), ["bad", "good"])
+    (root / "notes.md").write_text("text")
+    with (
+        pytest.warns(UserWarning, match="skipped 2 bad texts. The first: .*b.txt, line 1: byte 0xe9"),
+        pytest.warns(UserWarning, match=r"left out 1 file not named as texts \(1 \.md; the first: notes\.md\)"),
+    ):
+        found = read_texts_at([root], Reading(on_bad_row="skip"), ["bad", "good"])
+    assert list(found.texts) == ["a text"]
+    (root / "c.txt").unlink()
+    (root / "notes.md").unlink()
+    assert list(read_texts_at([root], Reading(encoding="latin-1"), []).texts) == ["caf\xe9", "a text"]
+
+
+def test_files_outside_of_class_folders_are_counted_once(tmp_path: Path) -> None:
+    root = folder_of(tmp_path, **{f"{kind}__t{n}": "text" for kind in ("bad", "good") for n in range(10)}, loose="text")
+    (root / "good" / "more").mkdir()
+    (root / "good" / "more" / "x.html").write_text("text")
+    (root / "none").mkdir()
+    (root / "good" / "more" / "round").symlink_to(root)
+    said = (
+        r"left out 1 file not named as texts \(1 \.html; the first: good/more/x\.html\), 1 text outside of the class "
+        r"folders \(the first: loose\.txt\), 1 link to a folder above .*, 1 class folder without a text"
+    )
+    with pytest.warns(UserWarning, match=said):
+        assert len(read_text_folder(root, Reading(), split_seed=0)) == 20
+
+
 def test_texts_for_a_trained_model(write: Write, tmp_path: Path) -> None:
     """A table without labels, a file in a folder named like a label, and one that is not."""
     root = folder_of(tmp_path / "more", good__a="a text", b="another")

@@ -267,6 +267,19 @@ def test_a_transcript_that_is_missing_from_a_folder(tmp_path: Path) -> None:
     assert "3.txt, line 1: byte 0xfc is not UTF-8" in refused(own(tmp_path, table=None, folder=str(tmp_path)))
 
 
+def test_files_of_a_folder_that_are_not_read_are_counted(tmp_path: Path) -> None:
+    for number in range(6):
+        write(tmp_path / f"{number}.wav", tone())
+        (tmp_path / f"{number}.txt").write_text("word")
+    for name in ("6.m4a", "7", "8.M4A", ".hidden.wav"):
+        (tmp_path / name).write_bytes(b"sound")
+    kinds = r"\(2 \.m4a, 1 without an ending; the first: 6\.m4a\), 1 hidden file"
+    data = own(tmp_path, table=None, folder=str(tmp_path))
+    with pytest.warns(UserWarning, match=rf"left out 3 files not named as recordings {kinds}"):
+        data.setup()
+    assert len(data.content.corpus) == 6
+
+
 def test_places_without_recordings(tmp_path: Path) -> None:
     assert "does not exist" in refused(own(tmp_path, table=None, folder=str(tmp_path / "none")))
     assert "there is no recording" in refused(own(tmp_path, table=None, folder=str(tmp_path)))

@@ -133,12 +133,16 @@ BAD_LINES = [
     pytest.param("\n", "x\n", "own.de, line 21: the text is empty. Fill it in.", id="no source"),
     pytest.param("x\0\n", "y\n", "own.de, line 21: it has NUL characters", id="NUL"),
     pytest.param("x\n", f"{'y' * 10_001}\n", "own.en, line 21: the text has 10,001 characters", id="long"),
+    pytest.param(b"caf\xe9\n", "y\n", "own.de, line 21: byte 0xe9 is not UTF-8", id="encoding"),
 ]
 
 
 @pytest.mark.parametrize(("source", "target", "message"), BAD_LINES)
-def test_bad_lines_are_named_or_left_out_and_counted(write: Write, source: str, target: str, message: str) -> None:
-    sides = lines("de") + source + "last\n", lines("en") + target + "last\n"
+def test_bad_lines_are_named_or_left_out_and_counted(
+    write: Write, source: str | bytes, target: str, message: str
+) -> None:
+    raw = source if isinstance(source, bytes) else source.encode()
+    sides = lines("de").encode() + raw + b"last\n", lines("en") + target + "last\n"
     with pytest.raises(DataError) as raised:
         read(write, *sides)
     assert message in str(raised.value)
@@ -162,7 +166,6 @@ def test_all_bad_lines_are_collected(write: Write) -> None:
     [
         ((lines("de"), lines("en", 19)), "own.de has 20 lines and .*own.en has 19 lines. Line N of each file belongs"),
         ((lines("de"), lines("en"), "0-0\n"), "own.de has 20 .*own.en has 20 lines and .*own.align has 1 lines"),
-        ((lines("de").encode() + b"caf\xe9\n", lines("en", 21)), "own.de, line 21: byte 0xe9 is not UTF-8"),
         ((b"", b""), "own.de: the file has no text"),
     ],
 )

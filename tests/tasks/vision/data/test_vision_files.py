@@ -20,7 +20,7 @@ from zoo.data.tables import advising, collecting
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.vision.data.dataset import PictureSet
 from zoo.tasks.vision.data.files import read_image_folder, read_image_table, read_pictures_at
-from zoo.tasks.vision.data.folders import Walk
+from zoo.tasks.vision.data.folders import picture_walk
 from zoo.tasks.vision.data.listing import Reading
 
 SAMPLES = Path(__file__).parents[4] / "data" / "samples" / "vision"
@@ -241,8 +241,8 @@ def test_folders_that_link_to_each_other(root: Path, draw: Draw) -> None:
         draw(f"{name}/0.png")
         for other in set(names) - {name}:
             (root / name / other).symlink_to(root / other)
-    walk = Walk(root)
-    found = list(walk.pictures(root / "class0"))
+    walk = picture_walk(root)
+    found = list(walk.files(root / "class0"))
     assert len({path.resolve() for path in found}) == len(found) == 9
     assert len(walk.loops) + len(walk.again) == 9 * 8 - 8
 

@@ -215,7 +215,7 @@ class AnswerData(TaskData):
         """The user's own questions: a table."""
         if len(paths) > 1:
             raise ConfigError(f"{paths[1]}: questions are read from one table; give one")
-        reading = replace(self.source.reading, on_bad_row=self.on_bad_row)
+        reading = replace(self.source.reading, on_bad_row=self.on_bad_row, encoding=self.encoding)
         read = partial(read_answer_table, paths[0], self.about, reading, split_seed=None)
         return AnswerSource(self.about, read, reading, is_own=True, place=paths[0])
 

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from zoo.attention.ranges import Count, Seed
+from zoo.data.encodings import UTF8, Encoding
 from zoo.data.tables import OnBadRow
 from zoo.tasks.answering.data.answer_data import AnswerData, AnswerSource
 from zoo.tasks.answering.data.answer_set import About, of_scenes, of_texts
@@ -43,23 +44,30 @@ def picture_questions(
     table: str,
     folder: str | None = None,
     on_bad_row: OnBadRow = "error",
+    encoding: Encoding = UTF8,
     most_pixels: Count = MOST_PIXELS,
     split_seed: Seed = 0,
 ) -> AnswerSource:
     """The user's own questions about pictures, in a table: see data/README.md."""
-    return _own("picture", table, Reading(on_bad_row=on_bad_row, most_pixels=most_pixels), split_seed, folder)
+    return _own(
+        "picture", table, Reading(on_bad_row=on_bad_row, encoding=encoding, most_pixels=most_pixels), split_seed, folder
+    )
 
 
 @dataset(AnswerData)
-def passage_questions(*, table: str, on_bad_row: OnBadRow = "error", split_seed: Seed = 0) -> AnswerSource:
+def passage_questions(
+    *, table: str, on_bad_row: OnBadRow = "error", encoding: Encoding = UTF8, split_seed: Seed = 0
+) -> AnswerSource:
     """The user's own questions about passages, in a table: see data/README.md."""
-    return _own("passage", table, Reading(on_bad_row=on_bad_row), split_seed)
+    return _own("passage", table, Reading(on_bad_row=on_bad_row, encoding=encoding), split_seed)
 
 
 @dataset(AnswerData)
-def hypotheses(*, table: str, on_bad_row: OnBadRow = "error", split_seed: Seed = 0) -> AnswerSource:
+def hypotheses(
+    *, table: str, on_bad_row: OnBadRow = "error", encoding: Encoding = UTF8, split_seed: Seed = 0
+) -> AnswerSource:
     """The user's own premises and hypotheses, in a table: see data/README.md."""
-    return _own("premise", table, Reading(on_bad_row=on_bad_row), split_seed)
+    return _own("premise", table, Reading(on_bad_row=on_bad_row, encoding=encoding), split_seed)
 
 
 def _own(about: About, table: str, reading: Reading, split_seed: int, folder: str | None = None) -> AnswerSource:

@@ -49,7 +49,8 @@ def read_answer_table(
         DataError: The table is not as described. The message has the file, line, column and a remedy.
     """
     names = COLUMNS[about]
-    table = open_table(path, required=names if split_seed is not None else names[:2], on_bad_row=reading.on_bad_row)
+    required = names if split_seed is not None else names[:2]
+    table = open_table(path, required=required, on_bad_row=reading.on_bad_row, encoding=reading.encoding)
     known = (*names, KIND, SPLIT, ID, *([START] if about == "passage" else []))
     if unused := [name for name in table.columns if name not in known]:
         warn(f"{path}: {some_of(unused)} not used; the columns of such a table are {', '.join(known)}.")

@@ -196,7 +196,7 @@ class CaptionData(TaskData):
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> CaptionSource:
         """The user's own pictures: files and folders."""
-        return CaptionSource(partial(read_pictures, paths), Reading(on_bad_row=self.on_bad_row))
+        return CaptionSource(partial(read_pictures, paths), Reading(on_bad_row=self.on_bad_row, encoding=self.encoding))
 
     def summary(self) -> Summary:
         content: Content = self.content

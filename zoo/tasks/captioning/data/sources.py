@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from zoo.attention.ranges import Count, Seed
+from zoo.data.encodings import UTF8, Encoding
 from zoo.data.tables import OnBadRow
 from zoo.tasks.captioning.data.caption_data import CaptionData, CaptionSource
 from zoo.tasks.captioning.data.caption_set import CaptionSet
@@ -46,6 +47,7 @@ def captions(
     caption: str = "caption",
     split: str = "split",
     on_bad_row: OnBadRow = "error",
+    encoding: Encoding = UTF8,
     most_pixels: Count = MOST_PIXELS,
     split_seed: Seed = 0,
 ) -> CaptionSource:
@@ -57,4 +59,4 @@ def captions(
         folder=None if folder is None else Path(folder),
         split_seed=split_seed,
     )
-    return CaptionSource(read, Reading(on_bad_row=on_bad_row, most_pixels=most_pixels))
+    return CaptionSource(read, Reading(on_bad_row=on_bad_row, encoding=encoding, most_pixels=most_pixels))

@@ -57,7 +57,7 @@ def read_caption_table(
         DataError: The table is not as described. The message has the file, line, column and a remedy.
     """
     required = [columns.image] if split_seed is None else [columns.image, columns.caption]
-    table = open_table(path, required=required, on_bad_row=reading.on_bad_row)
+    table = open_table(path, required=required, on_bad_row=reading.on_bad_row, encoding=reading.encoding)
     unused = [name for name in table.columns if name not in (columns.image, columns.caption, columns.split)]
     if unused:
         warn(f"{path}: {some_of(unused)} not used; a caption has a picture, its text and perhaps a split.")

@@ -223,7 +223,9 @@ class DocumentData(TaskData):
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> DocumentSource:
         """Returns the source of the user's own texts: tables, text files and folders of text files."""
-        reading = replace(self.source.reading, on_bad_row=self.on_bad_row, targets=state["targets"])
+        reading = replace(
+            self.source.reading, on_bad_row=self.on_bad_row, encoding=self.encoding, targets=state["targets"]
+        )
         place = paths[0] if len(paths) == 1 else None
         read = partial(read_texts_at, paths, reading, state["labels"])
         return DocumentSource(read, reading, is_own=True, place=place)

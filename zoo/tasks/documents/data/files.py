@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import unicodedata
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from zoo.data.compressed import open_bytes
+from zoo.data.encodings import UTF8, Encoding, unreadable
 from zoo.data.json_lines import JSONTable, is_table, open_table
 from zoo.data.lines import Lines
 from zoo.data.on_demand import ColumnTexts, Joined
 from zoo.data.records import NUL
 from zoo.data.splits import NONE, SPLITS
 from zoo.data.tables import OnBadRow, Row, RowError, Table, collected, message, skip_hint
+from zoo.data.walk import Walk
 from zoo.errors import DataError, some_of, warn
 from zoo.plurals import count_noun
 from zoo.tasks.documents.data.corpus import Corpus, Gathered
@@ -36,6 +40,7 @@ class Reading:
         split: Name of the column of splits, which a table may lack.
         targets: Kind of labels.
         on_bad_row: `error` raises an error for bad texts; `skip` leaves them out and counts them.
+        encoding: Encoding of the files.
         most_characters: Maximum number of characters of a text; a longer one is bad.
         cache: Folder for indices of JSONL files, whose texts then stay on disk. Default: texts are kept in memory.
     """
@@ -46,6 +51,7 @@ class Reading:
     split: str = "split"
     targets: Targets = "single"
     on_bad_row: OnBadRow = "error"
+    encoding: Encoding = UTF8
     most_characters: int = MOST_CHARACTERS
     cache: Path | None = None
 
@@ -57,14 +63,14 @@ class TextError(RowError):
 class _FileTexts(Sequence[str]):
     """The texts of files, which are read on access."""
 
-    def __init__(self, paths: Sequence[Path], most: int) -> None:
-        self.paths, self.most = paths, most
+    def __init__(self, paths: Sequence[Path], reading: Reading) -> None:
+        self.paths, self.reading = paths, reading
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __getitem__(self, number: Any) -> Any:
-        return read_text(self.paths[number], self.most)
+        return read_text(self.paths[number], self.reading)
 
 
 def read_text_table(path: Path, reading: Reading, *, split_seed: int) -> Corpus:
@@ -91,7 +97,8 @@ def read_text_folder(folder: Path, reading: Reading, *, split_seed: int) -> Corp
     if not folder.is_dir():
         what = "this is a file, where a folder belongs" if folder.exists() else "the folder does not exist"
         raise DataError(message(folder, None, None, what, f"Check the path, which is taken from {Path.cwd()}."))
-    inside = _folders(folder)
+    walk, files = _walk(folder), _Files(reading)
+    inside, loose = walk.content(folder)
     parts: list[tuple[Path, int]] = [(folder, NONE)]
     if inside and {each.name for each in inside} <= set(SPLITS):
         parts = [(each, SPLITS.index(each.name)) for each in inside]
@@ -100,30 +107,22 @@ def read_text_folder(folder: Path, reading: Reading, *, split_seed: int) -> Corp
             raise DataError(
                 message(folder, None, None, f"there is no folder {missing!r}", "Add it, or have classes alone.")
             )
-    gathered, found, others = Gathered(folder, reading.targets), list[Path](), list[Path]()
-    skipped: list[str] = []
+    gathered = Gathered(folder, reading.targets)
     for part, split in parts:
-        loose = [each for each in _files(part, others) if each.parent == part]
-        others += loose
-        for each in _folders(part):
+        classes, outside = (inside, loose) if part == folder else walk.content(part)
+        walk.loose += [walk.named(path) for path in walk.chosen(outside)]
+        for each in classes:
             label = unicodedata.normalize("NFC", each.name)
-            for path in _files(each, others):
-                refuse = _refusal(path)
-                try:
-                    read_text(path, reading.most_characters)
-                    gathered.add(path.relative_to(folder).as_posix(), label, split, None, refuse)
-                except TextError as error:
-                    _skip(error, reading, skipped)
-                    continue
-                found.append(path)
-    if skipped:
-        warn(f"{folder}: skipped {count_noun(len(skipped), 'bad text')}. The first: {skipped[0]}")
-    if others:
-        names = [each.relative_to(folder).as_posix() for each in others]
-        warn(f"{folder}: {some_of(names)} left out; a text is a file that ends in .txt, in the folder of its class.")
-    if not found:
+            paths = sorted(walk.files(each, (os.path.realpath(part),)))
+            if not paths:
+                walk.empty.append(walk.named(each))
+            for path in paths:
+                files.add(path, partial(gathered.add, walk.named(path), label, split, None, _refusal(path)))
+    walk.report()
+    files.report(folder)
+    if not files.good:
         raise DataError(message(folder, None, None, "no folder in it has a .txt file", "Put each class into a folder."))
-    return gathered.corpus(_FileTexts(found, reading.most_characters), split_seed)
+    return gathered.corpus(_FileTexts(files.good, reading), split_seed)
 
 
 def read_texts_at(paths: Sequence[Path], reading: Reading, known: Sequence[str]) -> Corpus:
@@ -143,16 +142,19 @@ def read_texts_at(paths: Sequence[Path], reading: Reading, known: Sequence[str])
             prefix = f"{path.name}:" if len(paths) > 1 else ""
             parts.append(_table(path, reading, gathered, needs_label=False, prefix=prefix))
             continue
-        others: list[Path] = []
-        files = _files(path, others) if path.is_dir() else [path]
-        if path.is_dir() and not files:
+        walk, files = _walk(path), _Files(reading)
+        found = sorted(walk.files(path)) if path.is_dir() else [path]
+        if not found:
             raise DataError(message(path, None, None, "no .txt file is in this folder", "Name the tables in it."))
-        for file in files:
-            read_text(file, reading.most_characters)
+        walk.report()
+        for file in found:
             label = unicodedata.normalize("NFC", file.parent.name)
             named = label if reading.targets != "multi" and label in known else None
-            gathered.add(str(file), named, NONE, None, _refusal(file))
-        parts.append(_FileTexts(files, reading.most_characters))
+            files.add(file, partial(gathered.add, str(file), named, NONE, None, _refusal(file)))
+        files.report(path)
+        parts.append(_FileTexts(files.good, reading))
+    if not gathered.ids:
+        raise DataError(f"{paths[0]}: no text is usable.")
     return gathered.corpus(Joined(parts), 0)
 
 
@@ -184,28 +186,24 @@ def texts_as_written(
     return gathered.corpus(list(texts), 0)
 
 
-def read_text(path: Path, most: int) -> str:
+def read_text(path: Path, reading: Reading) -> str:
     """Reads the text of a file.
 
     Raises:
-        TextError: The file cannot be read, is not UTF-8, is empty or too long, or has NUL characters.
+        TextError: The file cannot be read, is empty or too long, or is no text in its encoding.
     """
     try:
-        raw = path.read_bytes()
+        with open_bytes(path, reading.encoding) as file:
+            text = file.read().decode("utf-8-sig", "surrogateescape")
     except OSError as error:
         raise TextError(
             message(path, None, None, f"the file cannot be read ({error.strerror})", "Check it.")
         ) from error
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        what = f"byte 0x{raw[error.start]:02x} is not UTF-8 text"
-        raise TextError(message(path, line, None, what, f"Save the file as UTF-8. {skip_hint('files')}")) from None
-    if "\0" in text:
-        line = text.count("\n", 0, text.index("\0")) + 1
-        raise TextError(message(path, line, None, NUL.what, f"{NUL.remedy} {skip_hint('files')}"))
-    problem = _problem(text, most)
+    if unreadable(text, reading.encoding) is not None:
+        for line, part in enumerate(text.split("\n"), start=1):
+            if (fault := unreadable(part, reading.encoding)) is not None:
+                raise TextError(message(path, line, None, fault.what, f"{fault.remedy} {skip_hint('files')}"))
+    problem = _problem(text, reading.most_characters)
     if problem is not None:
         raise TextError(message(path, None, None, problem[0], f"{problem[1]} {skip_hint('files')}"))
     return text
@@ -214,8 +212,12 @@ def read_text(path: Path, most: int) -> str:
 def _table(path: Path, reading: Reading, gathered: Gathered, *, needs_label: bool, prefix: str = "") -> Sequence[str]:
     """Adds the rows of a table to `gathered` and returns their texts."""
     named = [reading.text, *([reading.label] if needs_label else []), *([reading.id] if reading.id else [])]
-    table = open_table(path, required=named, on_bad_row=reading.on_bad_row)
-    lines = Lines(path, reading.cache) if isinstance(table, JSONTable) and reading.cache is not None else None
+    table = open_table(path, required=named, on_bad_row=reading.on_bad_row, encoding=reading.encoding)
+    lines = (
+        Lines(path, reading.cache, encoding=reading.encoding)
+        if isinstance(table, JSONTable) and reading.cache is not None
+        else None
+    )
     texts, numbers = list[str](), array("q")
     seen: dict[str, int] = {}
     for row, text, id in table.parse(_row_reader(table, reading, gathered, seen, prefix)):
@@ -273,30 +275,42 @@ def _problem(text: str, most: int) -> tuple[str, str] | None:
     return None
 
 
-def _skip(error: TextError, reading: Reading, skipped: list[str]) -> None:
-    if reading.on_bad_row == "skip":
-        skipped.append(str(error).removesuffix(skip_hint("files")).rstrip())
-        return
-    with collected():
-        raise error
-
-
 def _refusal(path: Path) -> Callable[[str, str], DataError]:
     return lambda what, how: TextError(message(path, None, None, what, how))
 
 
-def _folders(folder: Path) -> list[Path]:
-    return sorted(each for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
+def _walk(folder: Path) -> Walk:
+    return Walk(folder, (".txt",), "text")
 
 
-def _files(folder: Path, others: list[Path]) -> list[Path]:
-    """Returns the text files in a folder and below in alphabetical order; adds all other files to `others`."""
-    inside: Iterator[Path] = chain.from_iterable(
-        _files(each, others) if each.is_dir() else [each]
-        for each in sorted(folder.iterdir())
-        if not each.name.startswith(".")
-    )
-    found: list[Path] = []
-    for each in inside:
-        (found if each.suffix.lower() == ".txt" else others).append(each)
-    return found
+class _Files:
+    """Text files one after another: those that can be read, and the number of those that are left out."""
+
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        self.good: list[Path] = []
+        self.skipped: list[str] = []
+
+    def add(self, path: Path, gather: Callable[[], None]) -> None:
+        """Reads a file; a bad one is listed, left out or an error.
+
+        Args:
+            path: The file.
+            gather: Adds its name and label to those of the others, unless it is bad.
+        """
+        try:
+            read_text(path, self.reading)
+            gather()
+        except TextError as error:
+            if self.reading.on_bad_row == "skip":
+                self.skipped.append(str(error).removesuffix(skip_hint("files")).rstrip())
+                return
+            with collected():
+                raise
+        else:
+            self.good.append(path)
+
+    def report(self, place: Path) -> None:
+        """Warns of files that were left out."""
+        if self.skipped:
+            warn(f"{place}: skipped {count_noun(len(self.skipped), 'bad text')}. The first: {self.skipped[0]}")

@@ -11,6 +11,7 @@ import numpy as np
 
 from zoo.attention.ranges import Count, Seed
 from zoo.data.download import search_folders
+from zoo.data.encodings import UTF8, Encoding
 from zoo.data.tables import OnBadRow
 from zoo.tasks.datasets import dataset
 from zoo.tasks.documents.data.corpus import Corpus
@@ -70,6 +71,7 @@ def text_table(
     split: str = "split",
     targets: Targets = "single",
     on_bad_row: OnBadRow = "error",
+    encoding: Encoding = UTF8,
     most_characters: Count = MOST_CHARACTERS,
     split_seed: Seed = 0,
     cache: str | None = None,
@@ -82,6 +84,7 @@ def text_table(
         split=split,
         targets=targets,
         on_bad_row=on_bad_row,
+        encoding=encoding,
         most_characters=most_characters,
         cache=None if cache is None else Path(cache),
     )
@@ -95,11 +98,12 @@ def text_folder(
     folder: str,
     targets: Literal["single", "ordinal"] = "single",
     on_bad_row: OnBadRow = "error",
+    encoding: Encoding = UTF8,
     most_characters: Count = MOST_CHARACTERS,
     split_seed: Seed = 0,
 ) -> DocumentSource:
     """The user's own texts in one folder per class; see data/README.md."""
-    reading = Reading(targets=targets, on_bad_row=on_bad_row, most_characters=most_characters)
+    reading = Reading(targets=targets, on_bad_row=on_bad_row, encoding=encoding, most_characters=most_characters)
     read = partial(read_text_folder, Path(folder), reading, split_seed=split_seed)
     return DocumentSource(read, reading, is_own=True, place=Path(folder))
 

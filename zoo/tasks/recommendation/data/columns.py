@@ -42,7 +42,7 @@ def add_columns(table: Table, collector: InteractionCollector, columns: Sequence
     time, total = columns[2], 0
     if time is not None:
         del kinds[time]  # inferred: int64 as long as all times are whole numbers
-    with open_bytes(table.path) as file:
+    with open_bytes(table.path, table.encoding) as file:
         _skip_header(file, table)
         for block in _blocks(file):
             rows = _regular_rows(block, table.delimiter.encode(), len(table.columns))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from zoo.data.encodings import UTF8, Encoding
 from zoo.data.tables import OnBadRow, Row, Table, read_table
 from zoo.errors import ConfigError, DataError, some_of
 from zoo.tasks.recommendation.data.columns import add_columns
@@ -30,6 +31,7 @@ class Reading:
         rating: Name of the column of ratings, which is read only if `min_rating` is given.
         min_rating: Interactions with a lower rating are left out.
         on_bad_row: Whether a bad row is an error, or is left out and counted.
+        encoding: Encoding of CSV and TSV files.
     """
 
     user: str = "user"
@@ -38,6 +40,7 @@ class Reading:
     rating: str = "rating"
     min_rating: float | None = None
     on_bad_row: OnBadRow = "error"
+    encoding: Encoding = UTF8
 
     def __post_init__(self) -> None:
         names = [self.user, self.item, self.timestamp or _TIMESTAMP, self.rating]
@@ -74,7 +77,7 @@ def open_table(path: Path, reading: Reading, *, required: Sequence[str] | None =
         required = [reading.user, reading.item, *(name for name in optional if name is not None)]
     if is_parquet(path):
         return ParquetTable(path, required, on_bad_row=reading.on_bad_row)
-    return read_table(path, required=required, on_bad_row=reading.on_bad_row)
+    return read_table(path, required=required, on_bad_row=reading.on_bad_row, encoding=reading.encoding)
 
 
 def is_parquet(path: Path) -> bool:
@@ -143,7 +146,7 @@ def _say_low(table: Table, collector: InteractionCollector, count: int, reading:
 
 def _titles(path: Path, names: Sequence[str], reading: Reading) -> list[str]:
     """Returns the title of each item; "" where there is none."""
-    table = read_table(path, required=["item", "title"], on_bad_row=reading.on_bad_row)
+    table = read_table(path, required=["item", "title"], on_bad_row=reading.on_bad_row, encoding=reading.encoding)
     lines: dict[str, int] = {}
 
     def read(row: Row) -> tuple[str, str]:

@@ -198,7 +198,7 @@ class HistoryData(TaskData):
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> HistorySource:
         """Returns a source that reads the user's own files."""
         known = set(state["items"]) if self.unknown == "error" else None  # `renumbered` handles unknown items else
-        reading = replace(self.source.reading, on_bad_row=self.on_bad_row)
+        reading = replace(self.source.reading, on_bad_row=self.on_bad_row, encoding=self.encoding)
         read = partial(read_histories, paths, reading, known=known, duplicates=self.source.duplicates)
         return replace(self.source, read=read)
 

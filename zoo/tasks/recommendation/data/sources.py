@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from zoo.attention.ranges import AnyFloat, Count
 from zoo.data.download import search_folders
+from zoo.data.encodings import UTF8, Encoding
 from zoo.data.tables import OnBadRow
 from zoo.tasks.datasets import dataset
 from zoo.tasks.recommendation.data.baskets import fill
@@ -76,6 +77,7 @@ def interactions(
     rating: str = "rating",
     min_rating: AnyFloat | None = None,
     on_bad_row: OnBadRow = "error",
+    encoding: Encoding = UTF8,
     duplicates: Duplicates = "keep",
     min_user_items: Count = 1,
     min_item_users: Count = 1,
@@ -83,7 +85,13 @@ def interactions(
 ) -> HistorySource:
     """The user's own interactions: a table with one row for each interaction. See data/README.md."""
     reading = Reading(
-        user=user, item=item, timestamp=timestamp, rating=rating, min_rating=min_rating, on_bad_row=on_bad_row
+        user=user,
+        item=item,
+        timestamp=timestamp,
+        rating=rating,
+        min_rating=min_rating,
+        on_bad_row=on_bad_row,
+        encoding=encoding,
     )
     making = {"duplicates": duplicates, "min_user_items": min_user_items, "min_item_users": min_item_users}
     read = partial(_read_own, Path(table), reading, None if titles is None else Path(titles), **making, rare=rare)

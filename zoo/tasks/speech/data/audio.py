@@ -144,11 +144,6 @@ def is_given(path: Path) -> bool:
     return path.suffix.lower() == GIVEN_ENDING
 
 
-def sounds_in(folder: Path) -> list[Path]:
-    """Returns the files of sounds in a folder and the folders in it, in alphabetical order."""
-    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in ENDINGS and path.is_file())
-
-
 def split_of(path: Path, folder: Path) -> str:
     """Returns the split whose name the first folder of a path has, or ""."""
     first = path.relative_to(folder).parts[0]

@@ -8,18 +8,20 @@ from pathlib import Path
 
 import numpy as np
 
+from zoo.data.encodings import UTF8, Encoding
 from zoo.data.encodings import Fault as LineFault
 from zoo.data.json_lines import is_table, open_table
 from zoo.data.lines import read_lines
-from zoo.data.records import NUL
 from zoo.data.splits import NONE, SPLITS, TEST, stratified
 from zoo.data.tables import OnBadRow, Row, RowError, Table, collected, is_collecting, message, parse_number, skip_hint
+from zoo.data.walk import Walk
 from zoo.errors import DataError, some_of, warn
-from zoo.tasks.speech.data.audio import DEFAULT_LIMITS, ENDINGS, Clip, Limits, sounds_in, split_of
+from zoo.tasks.speech.data.audio import DEFAULT_LIMITS, ENDINGS, Clip, Limits, split_of
 from zoo.tasks.speech.data.corpus import Corpus
 from zoo.tasks.speech.data.features import Features
 from zoo.tasks.speech.data.recordings import FileSounds
 
+_TRANSCRIPT = ".txt"
 _LONGEST_TEXT = 1 << 20
 """Bytes of a file with a transcript."""
 
@@ -36,6 +38,7 @@ class Reading:
         split: Likewise of splits, where there is such a column.
         id: Likewise of names. Default: files are names.
         on_bad_row: Whether a bad recording is an error, or left out and counted.
+        encoding: Encoding of tables and transcripts.
         limits: Shortest and longest recording.
         cache: Folder of derived files; None: features are held in memory.
     """
@@ -48,6 +51,7 @@ class Reading:
     split: str = "split"
     id: str | None = None
     on_bad_row: OnBadRow = "error"
+    encoding: Encoding = UTF8
     limits: Limits = DEFAULT_LIMITS
     cache: Path | None = None
 
@@ -192,7 +196,7 @@ def read_recordings_at(paths: Sequence[Path], reading: Reading, alphabet: Alphab
 
 def _of_table(path: Path, folder: Path, reading: Reading, alphabet: Alphabet, *, is_input: bool) -> _Entries:
     required = [reading.path, *([] if is_input else [reading.text]), *([reading.id] if reading.id else [])]
-    table = open_table(path, required=required, on_bad_row=reading.on_bad_row)
+    table = open_table(path, required=required, on_bad_row=reading.on_bad_row, encoding=reading.encoding)
     found = _Entries(path, reading, alphabet)
     found.entries += table.parse(_row_reader(table, folder, reading, is_input=is_input))
     found.skipped, found.first_skipped = table.skipped, table.first_skipped
@@ -237,13 +241,16 @@ def _of_folder(folder: Path, reading: Reading, alphabet: Alphabet, *, is_input: 
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
         raise DataError(f"{folder}: the folder {what}. Check the path, which is taken from {Path.cwd()}.")
-    found, paths = _Entries(folder, reading, alphabet), sounds_in(folder)
+    found, walk = _Entries(folder, reading, alphabet), Walk(folder, ENDINGS, "recording")
+    paths = sorted(walk.files(folder))
+    texts = walk.others.pop(_TRANSCRIPT, [])
+    walk.report()
     if not paths:
         raise DataError(f"{folder}: there is no recording. Files of sounds end in {', '.join(ENDINGS)}.")
-    sounds = {path.with_suffix("") for path in paths}
-    alone = sorted(path for path in folder.rglob("*.txt") if path.with_suffix("") not in sounds)
+    sounds = {walk.named(path.with_suffix("")) for path in paths}
+    alone = sorted(name for name in texts if name[: -len(_TRANSCRIPT)] not in sounds)
     if alone:
-        warn(f"{folder}: {len(alone):,} transcripts have no recording of the same name, such as {alone[0].name}.")
+        warn(f"{folder}: {len(alone):,} transcripts have no recording of the same name, such as {alone[0]}.")
     for path in paths:
         try:
             split = split_of(path, folder)
@@ -256,7 +263,7 @@ def _of_folder(folder: Path, reading: Reading, alphabet: Alphabet, *, is_input: 
 
 def _of_file(path: Path, id: str, split: int, found: _Entries, *, is_input: bool) -> Entry:
     """Returns a file of sound, with the transcript beside it if there is one."""
-    transcript = path.with_suffix(".txt")
+    transcript = path.with_suffix(_TRANSCRIPT)
 
     def refuse(column: str | None, what: str, remedy: str) -> RowError:
         file = transcript if column == found.reading.text else path
@@ -264,27 +271,27 @@ def _of_file(path: Path, id: str, split: int, found: _Entries, *, is_input: bool
 
     text = None
     if transcript.is_file():
-        text = _transcript(transcript, lambda what, remedy: refuse(found.reading.text, what, remedy))
+        text = _transcript(transcript, found.reading)
     elif not is_input:
         raise refuse(found.reading.path, "its transcript is missing", f"Write what is said into {transcript.name}.")
     return Entry(Clip(path), text, id, split, "", refuse)
 
 
-def _transcript(path: Path, refuse: Callable[[str, str], RowError]) -> str:
+def _transcript(path: Path, reading: Reading) -> str:
+    def refuse(line: int | None, what: str, remedy: str) -> RowError:
+        return RowError(message(path, line, None, what, f"{remedy} {skip_hint()}"))
+
     if path.stat().st_size > _LONGEST_TEXT:
-        raise refuse(f"the transcript has more than {_LONGEST_TEXT:,} bytes", "Write what is said in this recording.")
-    try:
-        lines = [line for _, line in read_lines(path)]
-    except DataError as error:  # which names the line that is not UTF-8
-        raise RowError(f"{error} {skip_hint()}") from error
-    bad = next((line for line in lines if isinstance(line, LineFault)), None)
-    if bad is not None:
-        raise refuse(bad.what, bad.remedy)
-    text = plain(" ".join(map(str, lines)))
+        what = f"the transcript has more than {_LONGEST_TEXT:,} bytes"
+        raise refuse(None, what, "Write what is said in this recording.")
+    lines = []
+    for number, line in read_lines(path, encoding=reading.encoding):
+        if isinstance(line, LineFault):
+            raise refuse(number, line.what, line.remedy)
+        lines.append(line)
+    text = plain(" ".join(lines))
     if not text:
-        raise refuse("the transcript is empty", "Write what is said.")
-    if "\0" in text:
-        raise refuse(NUL.what, NUL.remedy)
+        raise refuse(None, "the transcript is empty", "Write what is said.")
     return text
 
 

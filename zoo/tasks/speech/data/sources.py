@@ -12,6 +12,7 @@ from jaxtyping import Float32
 
 from zoo.attention.ranges import Count, NotNegative, Positive, Seed
 from zoo.data.download import search_folders
+from zoo.data.encodings import UTF8, Encoding
 from zoo.data.tables import OnBadRow
 from zoo.errors import ConfigError
 from zoo.tasks.datasets import dataset
@@ -125,6 +126,7 @@ def audio_manifest(
     split: str = "split",
     id: str | None = None,
     on_bad_row: OnBadRow = "error",
+    encoding: Encoding = UTF8,
     shortest_seconds: NotNegative = 0.05,
     longest_seconds: Positive = 60.0,
     split_seed: Seed = 0,
@@ -140,6 +142,7 @@ def audio_manifest(
         split=split,
         id=id,
         on_bad_row=on_bad_row,
+        encoding=encoding,
         limits=Limits(shortest_seconds, longest_seconds),
         cache=_path(cache),
     )

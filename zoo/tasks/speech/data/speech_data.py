@@ -180,7 +180,7 @@ class SpeechData(TaskData):
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> SpeechSource:
         """The user's own recordings: files, folders and tables."""
-        reading = replace(self.source.reading, on_bad_row=self.on_bad_row)
+        reading = replace(self.source.reading, on_bad_row=self.on_bad_row, encoding=self.encoding)
         if self.longest_seconds is not None:
             reading = replace(reading, limits=reading.limits._replace(longest=self.longest_seconds))
         return SpeechSource(partial(read_recordings_at, paths, reading, _alphabet(state)), reading)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from zoo.data.encodings import Fault
+from zoo.data.encodings import Encoding, Fault
 from zoo.data.json_lines import JSONTable, is_table, open_table
 from zoo.data.lines import Lines, read_lines
 from zoo.data.on_demand import ColumnTexts, Joined, LineTexts
@@ -54,8 +54,10 @@ def read_pair_table(
         needs_target: Whether there must be translations.
     """
     named = [reading.source, *([reading.target] if needs_target else []), *([reading.id] if reading.id else [])]
-    table = open_table(path, required=named, on_bad_row=reading.on_bad_row)
-    lines = Lines(path, cache) if isinstance(table, JSONTable) and cache is not None else None
+    table = open_table(path, required=named, on_bad_row=reading.on_bad_row, encoding=reading.encoding)
+    lines = (
+        Lines(path, cache, encoding=reading.encoding) if isinstance(table, JSONTable) and cache is not None else None
+    )
     found = Found(reading, path, keeps_texts=lines is None)
     numbers = array("q", table.parse(_row_reader(table, reading, found, is_input=split_seed is None)))
     if table.skipped:
@@ -95,7 +97,9 @@ def read_pair_files(
         prefix = f"{split} " if split else ""
         numbers = _read_lines(aligned, found, SPLITS.index(split) if split else NONE, prefix)
         if cache is not None:
-            on_demand.append(tuple(LineTexts(Lines(path, cache), numbers) for path in aligned.paths[:2]))
+            on_demand.append(
+                tuple(LineTexts(Lines(path, cache, encoding=reading.encoding), numbers) for path in aligned.paths[:2])
+            )
     sides: Sequence[Sequence[str]] = [found.sources, found.targets]
     if cache is not None:
         sides = [Joined(parts) for parts in zip(*on_demand, strict=True)]
@@ -192,9 +196,11 @@ def _read_lines(aligned: Aligned, found: Found, split: int, prefix: str) -> Sequ
     for path in paths:
         check_is_file(path)
     count = 0
-    for count, rows in enumerate(zip_longest(*map(read_lines, paths)), start=1):
+    encoding = found.reading.encoding
+    read = [read_lines(path, encoding=encoding) for path in paths]
+    for count, rows in enumerate(zip_longest(*read), start=1):
         if None in rows:
-            raise _uneven(paths)
+            raise _uneven(paths, encoding)
         try:
             texts = {}
             for side, (_, text) in zip(names, rows, strict=True):
@@ -222,9 +228,9 @@ def _line_error(path: Path, line: int, what: str, remedy: str) -> RowError:
     return RowError(message(path, line, None, what, f"{remedy} {skip_hint('lines')}"))
 
 
-def _uneven(paths: Sequence[Path]) -> DataError:
+def _uneven(paths: Sequence[Path], encoding: Encoding) -> DataError:
     """The error of files with different numbers of lines."""
-    counts = [sum(1 for _ in read_lines(path)) for path in paths]
+    counts = [sum(1 for _ in read_lines(path, encoding=encoding)) for path in paths]
     said = " and ".join(f"{path} has {count:,} lines" for path, count in zip(paths, counts, strict=True))
     return DataError(f"{said}. Line N of each file belongs to line N of the others: mend the file that lacks lines.")
 

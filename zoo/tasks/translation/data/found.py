@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from zoo.data.encodings import UTF8, Encoding
 from zoo.data.rows import RowsInMaking
 from zoo.data.splits import NONE, SPLITS, TEST, stratified
 from zoo.data.tables import OnBadRow, RowError
@@ -30,6 +31,7 @@ class Reading:
         id: Likewise of names; None: the numbers of lines.
         split: Likewise of splits, where there is such a column.
         on_bad_row: Whether a bad pair is an error, or left out and counted.
+        encoding: The encoding of the files.
         most_characters: A longer text is a bad one.
         max_length: A text with more tokens is a bad one; None: none is.
     """
@@ -40,6 +42,7 @@ class Reading:
     id: str | None = None
     split: str = "split"
     on_bad_row: OnBadRow = "error"
+    encoding: Encoding = UTF8
     most_characters: int = MOST_CHARACTERS
     max_length: int | None = MOST_TOKENS
 

@@ -235,7 +235,7 @@ class PairData(TaskData):
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> PairSource:
         """The user's own texts: tables, and text files with a text on each line."""
-        reading = replace(self.source.reading, on_bad_row=self.on_bad_row)
+        reading = replace(self.source.reading, on_bad_row=self.on_bad_row, encoding=self.encoding)
         place = paths[0] if len(paths) == 1 else None
         return PairSource(partial(read_pairs_at, paths, reading, self.references), reading, is_own=True, place=place)
 

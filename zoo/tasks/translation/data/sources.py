@@ -11,6 +11,7 @@ import numpy as np
 
 from zoo.attention.ranges import Count, Seed
 from zoo.data.download import search_folders
+from zoo.data.encodings import UTF8, Encoding
 from zoo.data.splits import SPLITS
 from zoo.data.tables import OnBadRow
 from zoo.errors import ConfigError
@@ -69,6 +70,7 @@ def text_pairs(
     id: str | None = None,
     split: str = "split",
     on_bad_row: OnBadRow = "error",
+    encoding: Encoding = UTF8,
     most_characters: Count = MOST_CHARACTERS,
     split_seed: Seed = 0,
     cache: str | None = None,
@@ -81,6 +83,7 @@ def text_pairs(
         id=id,
         split=split,
         on_bad_row=on_bad_row,
+        encoding=encoding,
         most_characters=most_characters,
     )
     index = None if cache is None else Path(cache)

@@ -13,7 +13,7 @@ from zoo.data.splits import SPLITS
 from zoo.data.tables import Row, Table, message, read_table
 from zoo.errors import DataError, some_of, warn
 from zoo.tasks.vision.data.dataset import PictureSet
-from zoo.tasks.vision.data.folders import Walk, by_folder_names, check_folder, class_folders
+from zoo.tasks.vision.data.folders import by_folder_names, check_folder, class_folders, picture_walk
 from zoo.tasks.vision.data.listing import (
     Entry,
     Reading,
@@ -45,7 +45,7 @@ def read_image_folder(
     """
     root = Path(root)
     check_folder(root)
-    walk = Walk(root)
+    walk = picture_walk(root)
     found, to_hold_out = class_folders(walk)
     walk.report()
     good, complete = usable(found, reading, root)
@@ -93,8 +93,8 @@ def read_pictures_at(paths: Sequence[Path], reading: Reading, *, labels: Sequenc
             has_splits = "split" in table.columns
             entries += [replace(each, split=each.split if has_splits or not each.label else "test") for each in rows]
         elif path.is_dir():
-            walk = Walk(path)
-            inside = [by_folder_names(path, each, set(labels)) for each in walk.pictures(path)]
+            walk = picture_walk(path)
+            inside = [by_folder_names(path, each, set(labels)) for each in walk.files(path)]
             walk.report()
             if not inside:
                 remedy = "Their names end in .jpg, .png, .webp, .bmp, .tif, .gif or .ppm."
@@ -119,7 +119,10 @@ def read_pictures_at(paths: Sequence[Path], reading: Reading, *, labels: Sequenc
 def _rows(path: Path | str, reading: Reading, labels: Sequence[str] | None) -> tuple[list[Entry], Table]:
     """Reads the pictures of a table; returns them with the table, which holds the problems that were collected."""
     table = read_table(
-        path, required=["path"] if labels is not None else ["path", "label"], on_bad_row=reading.on_bad_row
+        path,
+        required=["path"] if labels is not None else ["path", "label"],
+        on_bad_row=reading.on_bad_row,
+        encoding=reading.encoding,
     )
     unused = [name for name in table.columns if name not in ("path", "label", "split")]
     if unused:

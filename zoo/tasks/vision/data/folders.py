@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from zoo.data.splits import SPLITS
 from zoo.data.tables import message
+from zoo.data.walk import Walk
 from zoo.errors import DataError, warn
-from zoo.plurals import count_noun
 from zoo.tasks.vision.data.listing import Entry
 from zoo.tasks.vision.data.picture import SUFFIXES
 
 _SPLIT_NAMES = {"training": "train", "valid": "val", "validation": "val", "dev": "val", "testing": "test"}
 
 
+def picture_walk(root: Path) -> Walk:
+    """Returns a walk that finds pictures."""
+    return Walk(root, SUFFIXES, "picture")
+
+
 def class_folders(walk: Walk) -> tuple[list[Entry], tuple[str, ...]]:
     """Returns the pictures of all class folders, and the splits that must be held out of `train`."""
     root = walk.root
     folders, files = walk.content(root)
-    walk.loose += [walk.named(each) for each in walk.named_as_pictures(files)]
+    walk.loose += [walk.named(each) for each in walk.chosen(files)]
     if not folders:
         remedy = "Put each class into a folder of its own, or list the pictures in a table (data=image_table)."
         raise DataError(message(root, None, None, "it holds no folder", remedy))
-    nested = [each for each in folders if Walk(each).content(each)[0]]
+    nested = [each for each in folders if picture_walk(each).content(each)[0]]
     split_of = {each.name: _SPLIT_NAMES.get(each.name.lower(), each.name.lower()) for each in folders}
     if nested and all(name in SPLITS for name in split_of.values()):
         for name, split in split_of.items():
@@ -63,98 +66,15 @@ def check_folder(root: Path) -> None:
         raise DataError(message(root, None, None, what, f"Check the path, which is taken from {Path.cwd()}."))
 
 
-@dataclass
-class Walk:
-    """Walks through folders in alphabetical order, and records what it leaves out."""
-
-    root: Path
-    hidden: int = 0
-    loose: list[str] = field(default_factory=list)
-    loops: list[str] = field(default_factory=list)
-    again: list[str] = field(default_factory=list)
-    empty: list[str] = field(default_factory=list)
-    others: dict[str, list[str]] = field(default_factory=dict)
-    """Files that are not pictures, by the ending of their names."""
-
-    def content(self, folder: Path) -> tuple[list[Path], list[Path]]:
-        """Returns the folders and the files in a folder, without hidden ones."""
-        try:
-            with os.scandir(folder) as found:
-                entries = sorted(found, key=lambda entry: entry.name)
-        except OSError as error:
-            remedy = "Check its permissions, or move it away."
-            raise DataError(
-                message(folder, None, None, f"the folder cannot be read ({error.strerror})", remedy)
-            ) from None
-        visible = [folder / entry.name for entry in entries if not entry.name.startswith(".")]
-        self.hidden += len(entries) - len(visible)
-        folders = [path for path in visible if os.path.isdir(path)]  # Path.is_dir() raises for a link to itself
-        inside = set(folders)
-        return folders, [path for path in visible if path not in inside]
-
-    def pictures(self, folder: Path, above: tuple[str, ...] = ()) -> Iterator[Path]:
-        """Yields every picture below a folder. Links are followed, unless to a folder above or one visited before.
-
-        Folders that link to each other would otherwise be visited in every order.
-        """
-        seen, waiting = set(above), [folder]
-        while waiting:
-            here = waiting.pop()
-            real = os.path.realpath(here)
-            if real in seen:
-                is_above = Path(os.path.realpath(here.parent)).is_relative_to(real)
-                (self.loops if is_above else self.again).append(self.named(here))
-                continue
-            seen.add(real)
-            folders, files = self.content(here)
-            yield from self.named_as_pictures(files)
-            waiting += reversed(folders)
-
-    def named_as_pictures(self, files: list[Path]) -> Iterator[Path]:
-        for path in files:
-            if path.suffix.lower() in SUFFIXES:
-                yield path
-            else:
-                self.others.setdefault(path.suffix.lower() or "without an ending", []).append(self.named(path))
-
-    def named(self, path: Path) -> str:
-        return path.relative_to(self.root).as_posix()
-
-    def report(self) -> None:
-        """Gives one warning that counts what was left out."""
-        parts = []
-        if self.others:
-            count = sum(map(len, self.others.values()))
-            kinds = ", ".join(f"{len(names)} {kind}" for kind, names in sorted(self.others.items()))
-            first = min(names[0] for names in self.others.values())
-            parts.append(f"{count_noun(count, 'file')} not named as pictures ({kinds}; the first: {first})")
-        if self.hidden:
-            parts.append(f"{count_noun(self.hidden, 'hidden file or folder', 'hidden files and folders')}")
-        if self.loose:
-            parts.append(
-                f"{count_noun(len(self.loose), 'picture')} outside of the class folders (the first: {self.loose[0]})"
-            )
-        if self.loops:
-            parts.append(f"{count_noun(len(self.loops), 'link')} to a folder above (the first: {self.loops[0]})")
-        if self.again:
-            parts.append(f"{count_noun(len(self.again), 'link')} to a folder seen before (the first: {self.again[0]})")
-        if self.empty:
-            parts.append(
-                f"{count_noun(len(self.empty), 'class folder')} without a picture (the first: {self.empty[0]})"
-            )
-        if parts:
-            warn(f"{self.root}: left out {', '.join(parts)}.")
-
-
 def _in_class_folders(walk: Walk, parent: Path, split: str, folders: list[Path] | None = None) -> list[Entry]:
     if folders is None:
         folders, files = walk.content(parent)
-        walk.loose += [walk.named(each) for each in walk.named_as_pictures(files)]
+        walk.loose += [walk.named(each) for each in walk.chosen(files)]
     entries: list[Entry] = []
     above = (os.path.realpath(parent),)
     for folder in folders:
         label = unicodedata.normalize("NFC", folder.name)  # systems encode the same name differently
-        pictures = [Entry(path, walk.named(path), label, split) for path in walk.pictures(folder, above)]
+        pictures = [Entry(path, walk.named(path), label, split) for path in walk.files(folder, above)]
         if not pictures:
             walk.empty.append(walk.named(folder))
         entries += pictures

@@ -142,7 +142,7 @@ class ImageData(TaskData):
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> PictureSource:
         """Returns the source of the user's own pictures: files, folders and tables."""
-        reading = Reading(channels=state["channels"], on_bad_row=self.on_bad_row)
+        reading = Reading(channels=state["channels"], on_bad_row=self.on_bad_row, encoding=self.encoding)
         return PictureSource(partial(read_pictures_at, paths), reading)
 
     @property

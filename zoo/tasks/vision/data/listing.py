@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import UInt8
 from torch import Tensor
 
+from zoo.data.encodings import UTF8, Encoding
 from zoo.data.labels import label_uses, untrained, warn_of_similar, warn_of_unscored
 from zoo.data.splits import NONE, SPLITS, stratified
 from zoo.data.tables import OnBadRow, collected, is_collecting, message, skip_hint
@@ -31,12 +32,14 @@ class Reading:
         most_pixels: Maximum number of pixels; larger pictures are bad.
         on_bad_row: Policy for pictures that cannot be read: an error, or left out (skip). With skip, all pictures are
             decoded once at the start, to find damaged pixels; otherwise only the beginning of each file is read.
+        encoding: Encoding of tables.
     """
 
     channels: Channels = 3
     at_least: int | None = None
     most_pixels: int = MOST_PIXELS
     on_bad_row: OnBadRow = "error"
+    encoding: Encoding = UTF8
 
     def __post_init__(self) -> None:
         if self.channels not in (1, 3):

@@ -9,6 +9,7 @@ from typing import Literal
 
 from zoo.attention.ranges import Count, Seed
 from zoo.data.download import search_folders
+from zoo.data.encodings import UTF8, Encoding
 from zoo.data.tables import OnBadRow
 from zoo.tasks.datasets import dataset
 from zoo.tasks.vision.data.dataset import PictureSet
@@ -62,9 +63,10 @@ def image_table(
     table: str,
     channels: Channels = 3,
     on_bad_row: OnBadRow = "error",
+    encoding: Encoding = UTF8,
     most_pixels: Count = MOST_PIXELS,
     split_seed: Seed = 0,
 ) -> PictureSource:
     """The user's own pictures, in a table of paths and labels; see data/README.md."""
-    reading = Reading(channels=channels, on_bad_row=on_bad_row, most_pixels=most_pixels)
+    reading = Reading(channels=channels, on_bad_row=on_bad_row, encoding=encoding, most_pixels=most_pixels)
     return PictureSource(partial(read_image_table, Path(table), split_seed=split_seed), reading)
