@@ -213,6 +213,20 @@ def test_a_missing_part_is_named(tmp_path: Path, content: dict[str, Any], key: s
     refused(path, f"its 'zoo' section lacks {key}")
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_named(tmp_path: Path, content: dict[str, Any], cli: Any, value: float) -> None:
+    name, weight = next((name, each) for name, each in content["state_dict"].items() if each.is_floating_point())
+    weight.view(-1)[0] = value
+    path = tmp_path / "bad.ckpt"
+    torch.save(content, path)
+    said = f"{path} has no usable weights: 1 of the {weight.numel():,} numbers of {name} are NaN or infinite"
+    with pytest.raises(CheckpointError, match=re.escape(said)):
+        zoo.load(path)
+    for command in (["predict", path], ["evaluate", path], ["maps", path, "--out", tmp_path / "maps"]):
+        done = cli(*command)
+        assert (done.code, said in done.err) == (2, True), done.err
+
+
 def test_a_folder_and_nothing(tmp_path: Path) -> None:
     refused(tmp_path, "is a folder", "checkpoints/best.ckpt")
     refused(tmp_path / "no.ckpt", "there is no checkpoint")

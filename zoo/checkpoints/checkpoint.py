@@ -88,6 +88,7 @@ def read(path: Path | str) -> dict[str, Any]:
         formats.check(content)
     except MalformedError as error:
         raise CheckpointError(f"{path} is not a sound checkpoint: {error}") from error
+    _check_finite(content["state_dict"], path)
     return content
 
 
@@ -135,6 +136,17 @@ def module_of(content: Mapping[str, Any], path: Path | str) -> Task:
     _check_rows(module, content, path)
     module.about = {**about, "path": str(path)}
     return module
+
+
+def _check_finite(weights: Mapping[str, Tensor], path: Path | str) -> None:
+    """Refuses weights with which every answer would be NaN."""
+    for name, weight in weights.items():
+        if weight.is_floating_point() or weight.is_complex():
+            numbers = weight if weight.element_size() > 1 else weight.float()  # not all kinds of 8 bits are compared
+            count = weight.numel() - int(torch.isfinite(numbers).sum())
+            if count:
+                what = f"{count:,} of the {weight.numel():,} numbers of {name} are NaN or infinite"
+                raise CheckpointError(f"{path} has no usable weights: {what}. Train the model anew, or use another.")
 
 
 def check_names(module: Task, content: Mapping[str, Any], path: Path | str) -> None:

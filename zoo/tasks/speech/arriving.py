@@ -17,6 +17,7 @@ import torchaudio
 from jaxtyping import Float32
 
 from zoo.errors import DataError
+from zoo.tasks.speech.data.audio import SoundError, check_samples
 from zoo.tasks.speech.data.features import Normalised
 from zoo.tasks.speech.data.resampling import ratio_of
 
@@ -60,6 +61,10 @@ def arriving(path: str) -> Iterator[Sound]:
 def _blocks(file: soundfile.SoundFile) -> Iterator[Float32[np.ndarray, " _"]]:
     size = max(1, round(BLOCK * file.samplerate))
     while len(block := file.read(size, dtype="float32", always_2d=True)):
+        try:
+            check_samples(block)
+        except SoundError as error:
+            raise DataError(f"{file.name}: {error}. {error.fault.remedy}") from error
         yield block.mean(1)
 
 

@@ -16,7 +16,7 @@ from zoo.data.tables import collecting
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.speech import Augmentation, Features, SpeechData, audio_manifest
 from zoo.tasks.speech.data import recordings
-from zoo.tasks.speech.data.audio import DEFAULT_LIMITS, Clip, SoundError, read_sound
+from zoo.tasks.speech.data.audio import DEFAULT_LIMITS, Clip, Limits, SoundError, read_sound
 from zoo.tasks.speech.data.resampling import resampled
 
 SAMPLES = Path(__file__).parents[4] / "data" / "samples" / "speech"
@@ -187,6 +187,18 @@ def not_finite(folder: Path) -> None:
     write(folder / "bad.wav", x, subtype="FLOAT")
 
 
+def enormous(folder: Path) -> None:
+    x = tone()
+    x[7] = 1e37
+    write(folder / "bad.wav", x, subtype="FLOAT")
+
+
+def halved(folder: Path) -> None:
+    write(folder / "bad.wav", tone())
+    content = (folder / "bad.wav").read_bytes()
+    (folder / "bad.wav").write_bytes(content[: len(content) // 2])
+
+
 def good(folder: Path) -> None:
     write(folder / "bad.wav", tone())
 
@@ -205,6 +217,8 @@ BAD: list[Any] = [
     (long, "bad.wav,x,train", "the recording has 600.0 s, and 60 are the most"),
     (slow, "bad.wav,x,train", "its rate is 5 samples a second"),
     (not_finite, "bad.wav,x,train", "samples that are not finite"),
+    (enormous, "bad.wav,x,train", "it has samples as large as 1e+37, where full scale is 1. Make it anew."),
+    (halved, "bad.wav,x,train", "bad.wav: it is cut short: its header promises 8,000 bytes of sound, and 3,9"),
     (good, "bad.wav,,train", "line 7, column 'text': the cell is empty"),
     (
         good,
@@ -236,6 +250,22 @@ def test_a_bad_recording_is_named_with_its_line_or_left_out_and_counted(
     assert len(data.content.corpus) == 5
 
 
+@pytest.mark.parametrize("kind", ["wav", "aiff", "au"])
+def test_a_recording_that_a_pipe_wrote_or_that_is_a_part_needs_no_whole_file(folder: Path, kind: str) -> None:
+    path = folder / f"bad.{kind}"
+    write(path, tone())
+    raw = bytearray(path.read_bytes())
+    path.write_bytes(raw[: len(raw) // 2])
+    with pytest.raises(SoundError, match="cut short"):
+        read_sound(Clip(path), Limits())
+    assert len(read_sound(Clip(path, 0.0, 0.2), Limits()).samples)
+    if kind == "wav":
+        place = raw.index(b"data") + 4
+        raw[place : place + 4] = b"\xff" * 4  # the size that a program writes if it does not know it
+        path.write_bytes(raw)
+        assert len(read_sound(Clip(path), Limits()).samples) == len(tone())
+
+
 def test_a_file_that_was_cut_is_a_bad_one(folder: Path) -> None:
     truncated(folder)
     table(folder, "bad.flac,x,train")
@@ -251,6 +281,14 @@ def test_all_bad_recordings_are_listed(folder: Path) -> None:
     assert len(problems) == 3
     for place in ("line 7, column 'path': bad.wav", "line 8, column 'path': missing.wav", "line 9, column 'text'"):
         assert place in said
+
+
+def test_every_misspelled_split_is_listed(folder: Path) -> None:
+    table(folder, "0.wav,x,trian", "1.wav,x,dev")
+    with collecting() as problems:
+        own(folder).setup()
+    assert len(problems) == 2
+    assert "'trian' is not one of the 3 values it can have" in str(problems[0])
 
 
 def test_a_transcript_that_is_missing_from_a_folder(tmp_path: Path) -> None:
@@ -336,6 +374,7 @@ def not_a_number() -> np.ndarray:
     ("changes", "message"),
     [
         ({"x3": not_a_number()}, "line 5, column 'path': 3.npy: frame 4 has a number that is not finite"),
+        ({"x3": np.full((20, 7), 1e30)}, "3.npy: its array has numbers as large as 1e+30. Make the features anew."),
         ({"x3": np.zeros((20, 8))}, "3.npy: its frames have 8 features, and those of other files 7"),
         ({"x3": np.zeros(20)}, "3.npy: its array is float64 of shape (20,)"),
         ({"x3": np.array([["a"] * 7] * 20)}, "3.npy: its array is <U1"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,12 @@ _FULL = 0.999
 """From this share of the largest value on a sample counts as full scale."""
 _CLIPPED = 3
 """So many neighbouring samples of full scale are clipped."""
+_LOUDEST = 1e9
+"""Above this magnitude, a sample or a feature is no measurement: full scale is 1, or some 2e9 in a file of 32 bits."""
+_PROMISED = re.compile(r"^\s*(?:data|SSND|Data Size)\s*:\s*(\d+) \(should be (\d+)\)", re.MULTILINE)
+"""Where libsndfile says that a file has fewer bytes of sound than its header: WAV, AIFF and AU."""
+_UNKNOWN_SIZE = 0x7FFFFF00
+"""From this size on, a header was written before the sound was, by a program that did not know its length."""
 _LATE = 0.05
 """Seconds by which an end may be behind that of the recording, from rounding."""
 
@@ -97,6 +104,8 @@ def read_sound(clip: Clip, limits: Limits) -> Sound:
                 raise SoundError(what, "Mend the header of the file, or convert it.")
             first, last = _part(clip, total, rate)
             limits.check((last - first) / rate)
+            if clip.end is None:
+                _check_whole(file.extra_info)
             file.seek(first)
             x = file.read(last - first, dtype="float32", always_2d=True)
     except soundfile.LibsndfileError as error:
@@ -105,8 +114,7 @@ def read_sound(clip: Clip, limits: Limits) -> Sound:
     except (OSError, RuntimeError) as error:  # soundfile raises RuntimeError when a file cannot be searched
         raise SoundError(f"it cannot be read ({error})", "Check the file.") from error
     limits.check(len(x) / rate)  # a header may promise more than there is
-    if not np.isfinite(x).all():
-        raise SoundError("it has samples that are not finite", "Make it anew.")
+    check_samples(x)
     is_clipped = any(_has_clipped(np.abs(channel) >= _FULL) for channel in x.T)
     return Sound(x.mean(1, dtype=np.float32), rate, is_clipped)
 
@@ -136,7 +144,21 @@ def read_given(clip: Clip, limits: Limits, hop: float) -> Float32[np.ndarray, "t
     if not np.isfinite(found).all():
         bad = int(np.flatnonzero(~np.isfinite(found).all(1))[0])
         raise SoundError(f"frame {bad + first} has a number that is not finite", "Make the features anew.")
+    if (largest := float(np.abs(found).max(initial=0.0))) > _LOUDEST:
+        raise SoundError(f"its array has numbers as large as {largest:.3g}", "Make the features anew.")
     return found
+
+
+def check_samples(x: Float32[np.ndarray, "*shape"]) -> None:
+    """Refuses samples that no microphone gives: a damaged file of floating-point numbers has such.
+
+    Raises:
+        SoundError: They are not finite, or far above full scale.
+    """
+    if not np.isfinite(x).all():
+        raise SoundError("it has samples that are not finite", "Make it anew.")
+    if (largest := float(np.abs(x).max(initial=0.0))) > _LOUDEST:
+        raise SoundError(f"it has samples as large as {largest:.3g}, where full scale is 1", "Make it anew.")
 
 
 def is_given(path: Path) -> bool:
@@ -156,6 +178,21 @@ def _check_file(path: Path) -> None:
         raise SoundError(f"the file {what}", "Check its name.")
     if not path.stat().st_size:
         raise SoundError("the file is empty", "Record it again, or leave it out.")
+
+
+def _check_whole(said: str) -> None:
+    """Refuses a file that was cut short.
+
+    Args:
+        said: What libsndfile says of the file.
+    """
+    found = _PROMISED.search(said)
+    if found is None:
+        return
+    promised, there = int(found[1]), int(found[2])
+    if there + 1 < promised < _UNKNOWN_SIZE:  # one byte may be padding
+        what = f"it is cut short: its header promises {promised:,} bytes of sound, and {there:,} are there"
+        raise SoundError(what, "Copy it anew, or leave it out.")
 
 
 def _part(clip: Clip, total: int, rate: float) -> tuple[int, int]:

@@ -32,6 +32,8 @@ _TOGETHER = 256
 """Recordings whose features are one file of the cache."""
 _SAMPLES = 8
 """Parts of a file that its identity is made of, beside its size and time."""
+_CHECKS = 2
+"""Number of the rules by which recordings are refused: with others, features are made anew."""
 _LOWER = 0.99
 """A rate below this share of the wanted one lacks frequencies."""
 
@@ -89,6 +91,7 @@ class FileSounds:
         for start in range(0, len(self.clips), _TOGETHER):
             clips = self.clips[start : start + _TOGETHER]
             made_of = {**features.made_of(), "speed": speed, "limits": list(self.limits), "width": width}
+            made_of["checks"] = _CHECKS
             made_of["clips"] = [[_identity(clip.path), clip.start, clip.end] for clip in clips]
 
             def make(clips: Sequence[Clip] = clips) -> Arrays:
