@@ -84,6 +84,10 @@ class WorkerError(ZooError):
     """A process that makes batches was killed."""
 
 
+class ShortageError(ZooError):
+    """Memory did not suffice."""
+
+
 class ProblemsError(ZooError):
     """All problems that a preflight has found, numbered. Those of one kind, beyond a few, are counted."""
 

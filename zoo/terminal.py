@@ -18,6 +18,9 @@ _ANY_WIDTH = 1_000_000
 class _Verbatim(Console):
     """A console that prints texts as they are, without markup or colours, and control characters as escapes."""
 
+    def on_broken_pipe(self) -> None:
+        raise  # as other output does; rich would exit
+
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(visible(text), **options)
 

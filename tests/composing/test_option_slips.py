@@ -176,3 +176,17 @@ def test_a_checkpoint_s_configuration_is_compared_too() -> None:
     node["net"]["dim"] = -3
     with pytest.raises(ConfigError, match=r"^model\.net\.dim=-3 does not fit"):
         build.build(node, "model", features=3, classes=2)
+
+
+@pytest.mark.parametrize(
+    "value", ["[" * 5000 + "]" * 5000, "{a:" * 5000, "f(" * 5000 + ")" * 5000, "{x:'['}" + "[" * 5000]
+)
+@pytest.mark.parametrize("flags", [[], ["check=true"], ["-m"], ["--help"], ["--cfg", "job"]])
+def test_a_value_that_is_nested_without_end(cli: Any, flags: list[str], value: str) -> None:
+    done = cli("train", "model=gat", *flags, f"optimizer.lr={value}")
+    assert done.code == 2
+    assert done.err == "zoo: optimizer.lr: its value is nested 5,000 levels deep, and 20 are the most\n"
+
+
+def test_brackets_in_quotes_are_no_levels() -> None:
+    assert config.resolved(["model=gat", f"run_dir='{'[' * 30}'"])["run_dir"] == "[" * 30

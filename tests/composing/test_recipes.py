@@ -42,6 +42,19 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "mine.yaml"
 
 
+SAID = {
+    written: [f"mine.yaml, line 2: {each} is read as {number}" for each, number in numbers]
+    for written, numbers in {
+        "010": [("010", 8)],
+        "1:30": [("1:30", 90)],
+        "1:30.5": [("1:30.5", 90.5)],
+        "[1e-3, 010, on]": [("010", 8)],
+        "{a: 1e-3, b: [no, 1:30]}": [("1:30", 90)],
+    }.items()
+}
+"""What is said of numbers that people do not read as YAML does."""
+
+
 def test_a_file_of_ones_own(mine: Path) -> None:
     mine.write_text(MINE, encoding="utf-8")
     overrides = config.expanded(["experiment=mine.yaml", "data.max_epochs=3", "seed=5"])
@@ -86,6 +99,21 @@ def test_the_command_line_chooses_over_the_file(mine: Path) -> None:
         ("model: gat\nseed: 1\nseed: 2\n", "mine.yaml, line 3: 'seed' stands in line 2 already"),
         ("model: gat\ndata.cue: a\ndata: {cue: b}\n", "mine.yaml, line 3: 'data.cue' stands in line 2 already"),
         ("model: gat\noptimizer:\n  _target_: os.system\n", ""),
+        ("model: gat\n? [a, b]\n: 1\n", "mine.yaml, line 2: a key is the name of an option, not a list"),
+        ("model: gat\noptimizer:\n  ? {a: b}\n  : 1\n", "mine.yaml, line 3: a key is the name of an option, not a map"),
+        ("model: gat\noptimizer.lr: {[a]: 1}\n", "mine.yaml, line 2: a key is the name of an option, not a list"),
+        ("model: gat\nnull: 1\n", "mine.yaml, line 2: there is no option 'null'"),
+        ("model: gat\n1: 2\n", "mine.yaml, line 2: there is no option '1'"),
+        (
+            "defaults:\n- model: gat\n- ? [a]\n  : gat\n",
+            "mine.yaml, line 3: a key is the name of an option, not a list",
+        ),
+        ("model: gat\ndefaults:\n- [a]\n", "mine.yaml, line 3: write such a line as '- override /model: gat'"),
+        ("model: gat\ndefaults: {a: b}\n", "mine.yaml, line 2: 'defaults' is a list of lines"),
+        (
+            f"model: gat\n#{'x' * (1 << 18)}\n",
+            "mine.yaml cannot be read: it has 262,157 bytes, and 262,144 are the most\n",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_file(mine: Path, cli: Any, text: str, said: str) -> None:
@@ -123,7 +151,10 @@ def test_a_value_is_what_it_is_in_a_file_of_hydra(mine: Path, written: str) -> N
     mine.write_text(f"model: gat\nrun_dir: {written}\n")
     hydras = OmegaConf.to_container(OmegaConf.load(mine))
     assert isinstance(hydras, dict)
-    found = config.resolved(config.expanded(["experiment=mine.yaml"]))["run_dir"]
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = config.resolved(config.expanded(["experiment=mine.yaml"]))["run_dir"]
+    assert [str(each.message).partition(" (")[0] for each in said] == SAID.get(written, [])
     assert (type(found), found) == (type(hydras["run_dir"]), hydras["run_dir"])
 
 

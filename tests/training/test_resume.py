@@ -190,3 +190,49 @@ def test_auto_continues_a_run_of_an_earlier_release(
     assert (begun / "metrics.json").exists() == is_continued
     if is_continued:
         assert epochs(begun) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        (
+            "torch",
+            lambda state: state[:-1],
+            "generators.torch is a tensor of (5055,), not a state of",
+        ),
+        ("torch", torch.zeros_like, "generators are not states of generators (Invalid mt19937 state)"),
+        (
+            "python",
+            lambda state: (state[0], state[1] * 2, None),
+            "generators.python is a tuple, not a state of",
+        ),
+        ("python", lambda state: (*state[:2], "x"), "generators.python is a tuple, not a state of"),
+        (
+            "numpy",
+            lambda state: {**state, "keys": state["keys"][:-1]},
+            "generators.numpy.keys is a tensor of (623,)",
+        ),
+        (
+            "numpy",
+            lambda state: {**state, "keys": -state["keys"]},
+            "generators.numpy.keys is a tensor of (624,)",
+        ),
+        (
+            "numpy",
+            lambda state: {**state, "place": 10**6},
+            "generators.numpy.place is 1000000, not a",
+        ),
+    ],
+)
+def test_generators_that_are_none(cli: Any, tiny_run: Path, name: str, change: Any, said: str) -> None:
+    """Those of a stranger: NumPy would read beyond the end of its state."""
+    shutil.copytree(tiny_run, "run")
+    last = Path("run/checkpoints/last.ckpt")
+    content = torch.load(last, weights_only=True)
+    (states,) = content["exactly"]["generators"]
+    states[name] = change(states[name])
+    torch.save(content, last)
+    done = cli("train", f"resume={last}", "data.max_epochs=5")
+    assert done.code == 2
+    assert f"cannot be continued: content.exactly.{said}" in done.err
+    assert done.err.count("\n") == 1

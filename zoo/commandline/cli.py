@@ -7,15 +7,16 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zoo import __version__
+from zoo import __version__, shortage
 from zoo.composing import config, installed
 from zoo.composing.groups import GROUPS, LISTED
 from zoo.data.encodings import ENCODINGS
 from zoo.errors import ConfigError, InterruptedRunError, ZooError, bounded, nearest, visible
+from zoo.streams import named_streams
 
 if TYPE_CHECKING:
     from zoo.tasks.command_options import CommandOption
@@ -47,36 +48,66 @@ usage: python train.py model=NAME [key=value ...]        (or zoo train ...)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. A ZooError prints one message and gives exit code 2, an interruption 130."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    with _plain_warnings():
+    with _plain_warnings(), named_streams():
         return _main(arguments)
 
 
 def _main(arguments: list[str]) -> int:
-    for name in ("ZOO_DATA", "ZOO_CACHE"):
-        if name in os.environ:
-            os.environ[name] = os.path.expanduser(os.environ[name])
     try:
-        if arguments[:1] == ["train"]:
-            return train(arguments[1:])
-        if arguments[:1] == ["check"] and not {"-h", "--help"} & set(arguments):
-            return train([*arguments[1:], "check=true"])
-        return _run(arguments)
+        try:
+            return _result(arguments)
+        finally:  # argparse exits
+            sys.stdout.flush()
+    except BrokenPipeError:  # the reader of the output has seen enough
+        return 0
+    except UnicodeEncodeError as error:
+        missing = error.object[error.start : error.end]
+        return _fail(f"{error.encoding}, the encoding of the output, lacks {missing!r}; set PYTHONIOENCODING=utf-8")
     except ZooError as error:
         if os.environ.get("ZOO_DEBUG") == "1":
             raise
-        print(f"zoo: {error}", file=sys.stderr)
-        return 130 if isinstance(error, InterruptedRunError) else 2
-    except BrokenPipeError:  # the reader of the output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except OSError as error:  # a file that cannot be read or written is the user's affair, not a fault of the program
-        if error.filename is None or os.environ.get("ZOO_DEBUG") == "1":
+        return _fail(str(error), 130 if isinstance(error, InterruptedRunError) else 2)
+    except Exception as error:
+        # a file that cannot be read or written is the user's affair, not a fault of the program
+        is_of_file = isinstance(error, OSError) and error.filename is not None
+        if os.environ.get("ZOO_DEBUG") == "1" or not (is_of_file or shortage.is_shortage(error)):
             raise
-        print(f"zoo: {error.filename}: {error.strerror}", file=sys.stderr)
-        return 2
+        if isinstance(error, OSError) and is_of_file:
+            return _fail(f"{error.filename}: {error.strerror}")
+        return _fail(str(shortage.explain(error, _remedy_of_shortage(arguments))))
     except KeyboardInterrupt:
-        print("zoo: stopped", file=sys.stderr)
-        return 130
+        return _fail("stopped", 130)
+
+
+def _fail(message: str, code: int = 2) -> int:
+    """Prints a message; returns the exit code."""
+    with suppress(OSError):  # nobody reads what is said
+        print(f"zoo: {message}", file=sys.stderr, flush=True)
+    return code
+
+
+def _remedy_of_shortage(arguments: list[str]) -> str:
+    """What to lower where the memory does not suffice for a command."""
+    if arguments[:1] == ["maps"]:
+        return "lower --budget, name fewer examples with --ids, or shorten them"
+    if arguments[0] not in ("train", "check"):
+        return "give fewer inputs at a time, or shorter ones"
+    try:
+        _, overrides = split_flags(arguments[1:])
+        return shortage.advise(config.compose(_with_recipe(config.expanded(overrides)))["data"])
+    except (ZooError, MemoryError):
+        return shortage.advise(())
+
+
+def _result(arguments: list[str]) -> int:
+    for name in ("ZOO_DATA", "ZOO_CACHE"):
+        if name in os.environ:
+            os.environ[name] = os.path.expanduser(os.environ[name])
+    if arguments[:1] == ["train"]:
+        return train(arguments[1:])
+    if arguments[:1] == ["check"] and not {"-h", "--help"} & set(arguments):
+        return train([*arguments[1:], "check=true"])
+    return _run(arguments)
 
 
 @contextmanager
@@ -126,6 +157,8 @@ def train(overrides: list[str]) -> int:
     config.check_overrides([each for each in overrides if not each.startswith("hydra")])
     import hydra
     from hydra.core.hydra_config import HydraConfig
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
 
     failure: list[ZooError] = []
 
@@ -140,7 +173,11 @@ def train(overrides: list[str]) -> int:
             failure.append(error)
 
     sys.argv = [sys.argv[0], *flags, *overrides, *installed.search_path()]
-    hydra.main(version_base="1.3", config_path=str(installed.CONF), config_name="train")(task)()
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come out of it, to be reported as all others are
+    try:
+        hydra.main(version_base="1.3", config_path=str(installed.CONF), config_name="train")(task)()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(str(error).strip().splitlines()[0]) from error
     if failure:
         raise failure[0]
     return 0

@@ -17,6 +17,10 @@ from zoo.errors import ConfigError, nearest
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
+_DEEPEST = 20
+"""The most levels of brackets in an override."""
+_QUOTED = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
+
 
 def options(group: str) -> dict[str, str]:
     """Name -> the first sentence of its file, for every choice of a group."""
@@ -93,6 +97,8 @@ def expanded(overrides: Sequence[str]) -> list[str]:
     """
     from zoo.composing import recipes
 
+    for each in overrides:
+        check_depth(each)
     overrides = [_at_home(each) for each in overrides]
     found = [each for each in overrides if each.startswith("experiment=")]
     name = found[-1].partition("=")[2].strip("'\"") if found else "null"
@@ -279,6 +285,17 @@ def _of_hydra(override: str) -> str:
     return "Hydra only composes here, and nothing would come of it; leave it out"
 
 
+def check_depth(override: str) -> None:
+    """Refuses an override whose value is nested so deeply that no parser gets to its end."""
+    depth = deepest = 0
+    for character in _QUOTED.sub("", override):
+        depth += (character in "[{(") - (character in "]})")
+        deepest = max(deepest, depth)
+    if deepest > _DEEPEST:
+        key = override.partition("=")[0]
+        raise ConfigError(f"{key}: its value is nested {deepest:,} levels deep, and {_DEEPEST} are the most")
+
+
 def _at_home(override: str) -> str:
     key, separator, value = override.partition("=")
     home = os.path.expanduser("~")
@@ -291,6 +308,7 @@ def _partition(override: str) -> tuple[str, str, str]:
 
 
 def _split(override: str) -> tuple[str, str]:
+    check_depth(override)
     key, separator, value = override.partition("=")
     if key.startswith(("+", "~")):
         raise ConfigError(f"{override!r}: options can be changed, not added or removed; write {key.lstrip('+~')}=VALUE")

@@ -20,12 +20,14 @@ import yaml
 from omegaconf._utils import get_yaml_loader
 
 from zoo.composing.quoting import quoted
-from zoo.errors import ConfigError, ProblemsError
+from zoo.errors import ConfigError, ProblemsError, warn
 from zoo.small_files import read_text, without_aliases
 
 _SUFFIXES = (".yaml", ".yml")
 _MOST_KEYS = 10_000
 _KEY = re.compile(r"[\w/.@*-]+")
+_TRICKY = re.compile(r"[-+]?(0[0-7_]*[0-7][0-7_]*|[\d_]+(:[0-5]?\d)+(\.[\d_]*)?)")
+"""Numbers to base 8 or 60 in YAML."""
 _Loader = without_aliases(get_yaml_loader())
 """OmegaConf's loader, so that a file reads the same here and under conf/. PyYAML's own takes 1e-3 for text."""
 
@@ -148,8 +150,10 @@ def _merge(own: Any, other: Any) -> Any:
 def _parsed(path: Path) -> yaml.MappingNode:
     try:
         root = yaml.compose(read_text(path), _Loader)
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path} cannot be read: there is no such file") from error
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read ({error.strerror}); there is no such experiment") from error
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f"{path}, line {mark.line + 1}" if mark is not None else str(path)
@@ -158,13 +162,37 @@ def _parsed(path: Path) -> yaml.MappingNode:
         raise ConfigError(f"{path} is nested too deeply: that is no experiment") from error
     if not isinstance(root, yaml.MappingNode):
         raise ConfigError(f"{path}: an experiment is made of lines such as 'optimizer.lr: 0.01'")
+    _check_nodes(root, path)
     return root
+
+
+def _check_nodes(root: yaml.Node, path: Path) -> None:
+    """Refuses keys that are no names, and warns of numbers that YAML reads otherwise than people do."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    kind = "list" if isinstance(key, yaml.SequenceNode) else "mapping"
+                    raise ConfigError(f"{_at(path, key)}: a key is the name of an option, not a {kind}")
+                waiting.append(value)
+        elif isinstance(node, yaml.SequenceNode):
+            waiting += node.value
+        elif node.tag.endswith((":int", ":float")) and _TRICKY.fullmatch(node.value):
+            number = _plain(node, path)
+            why = "a leading 0 means base 8 in YAML, and a colon base 60"
+            warn(f"{_at(path, node)}: {node.value} is read as {number} ({why}); write {number} if that is meant")
 
 
 def _choices(root: yaml.MappingNode, path: Path, groups: Collection[str]) -> Iterator[tuple[str, str]]:
     for key, value in root.value:
-        if key.value == "defaults" and isinstance(value, yaml.SequenceNode):
+        if key.value == "defaults":
+            if not isinstance(value, yaml.SequenceNode):
+                raise ConfigError(f"{_at(path, value)}: 'defaults' is a list of lines such as '- override /model: gat'")
             for each in value.value:
+                if isinstance(each, yaml.SequenceNode):
+                    raise ConfigError(f"{_at(path, each)}: write such a line as '- override /model: gat'")
                 if isinstance(each, yaml.ScalarNode) and each.value != "_self_":  # the experiment on which it is based
                     yield "experiment", each.value
                 for name, choice in each.value if isinstance(each, yaml.MappingNode) else ():

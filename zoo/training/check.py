@@ -28,6 +28,7 @@ from zoo.composing import build, config, schema
 from zoo.data.tables import collecting
 from zoo.errors import ConfigError, ProblemsError, ZooError, bounded, visible
 from zoo.plurals import count_noun
+from zoo.shortage import is_shortage
 from zoo.tasks.contract import Invariance, Task, TaskData
 from zoo.training import run_directory
 from zoo.training.evaluation import check_trainable, empty_splits
@@ -176,6 +177,8 @@ def try_batch(composed: Mapping[str, Any], module: Task, data: TaskData, report:
     except ConfigError as error:  # a penalty that the model's maps do not serve
         return [str(error)]
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        if is_shortage(error):
+            raise
         return [f"a batch cannot be computed: {str(error).splitlines()[0]}"]
     peak = _peak(device)
     problems = list(_problems_of_gradients(module, float(value.detach())))

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from zoo.errors import CheckpointError
-from zoo.forms import MalformedError, expect_like, short
+from zoo.forms import MalformedError, Where, expect, expect_like, short
 from zoo.tasks.contract import Task
 from zoo.training.epoch_metrics import EpochMetrics
 
@@ -85,6 +85,39 @@ def set_generators(states: Mapping[str, Any]) -> None:
         torch.cuda.set_rng_state_all(states["cuda"])
     random.setstate(_of_python(states))
     np.random.set_state(_of_numpy(states))
+
+
+def _is_of_python(state: Any) -> bool:
+    if not isinstance(state, list | tuple) or len(state) != 3 or state[0] != random.getstate()[0]:
+        return False
+    internal, gauss = state[1:]
+    length = len(random.getstate()[1])
+    is_whole = isinstance(internal, list | tuple) and len(internal) == length and set(map(type, internal)) == {int}
+    return is_whole and min(internal) >= 0 and max(internal) < 2**32 and (gauss is None or type(gauss) is float)
+
+
+def _are_words(keys: Any) -> bool:
+    is_like = isinstance(keys, Tensor) and keys.dtype == torch.int64 and keys.shape == (_WORDS,)
+    return is_like and bool(((keys >= 0) & (keys < 2**32)).all())
+
+
+_WORDS = 624
+"""The words of the state of NumPy's Mersenne Twister."""
+_GENERATORS = {
+    "torch": Where(
+        "a state of torch's generator",
+        lambda state: isinstance(state, Tensor) and state.shape == torch.get_rng_state().shape,
+    ),
+    "python": Where("a state of Python's generator", _is_of_python),
+    "numpy": {
+        "name": Where("'MT19937'", lambda name: name == "MT19937"),
+        "keys": Where(f"{_WORDS} whole numbers of 32 bits", _are_words),
+        "place": Where(f"a whole number from 0 to {_WORDS}", lambda place: type(place) is int and 0 <= place <= _WORDS),
+        "has_gauss": Where("0 or 1", lambda has: type(has) is int and has in (0, 1)),
+        "gauss": float,
+    },
+}
+"""The form of what `generators` returns; NumPy itself would read beyond the end of its state."""
 
 
 def _of_python(states: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -172,7 +205,8 @@ def _after_a_step(new: Callable[..., Optimizer], dims: int) -> Mapping[str, Any]
 
 
 def _check_generators(states: Mapping[str, Any]) -> None:
-    """Checks the states of generators by loading them into new generators."""
+    """Checks the states of generators: their sizes and ranges, then by loading them into new generators."""
+    expect(states, _GENERATORS, "content.exactly.generators")
     try:
         torch.Generator().set_state(states["torch"])
         random.Random().setstate(_of_python(states))

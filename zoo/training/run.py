@@ -79,6 +79,9 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
             by_disk = isinstance(error, OSError) or error.__cause__ is not None
             if by_disk and not run_dir.is_dir():  # a run that cannot begin removes its directory itself
                 raise run_directory.gone(run_dir) from error
+            if isinstance(error, BrokenPipeError) and not (run_dir / run_directory.RESULT).exists():
+                how = run_directory.how_to_continue(run_dir)
+                raise InterruptedRunError(f"stopped, because what reads {error.filename} has ended{how}") from error
             if not isinstance(error, OSError) or error.errno not in _FULL:
                 raise
             again = f"python train.py resume=auto run_dir={shlex.quote(str(run_dir))}"

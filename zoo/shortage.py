@@ -1,0 +1,73 @@
+"""One sentence where memory does not suffice: which part of the program asked for how much, and what to lower."""
+
+from __future__ import annotations
+
+import errno
+import re
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+
+from zoo.errors import ShortageError
+
+_OPTIONS = (
+    *("batch_size", "max_tokens", "max_length", "max_source", "max_target", "max_words", "max_sentences"),
+    *("max_frames", "max_seconds", "most_characters", "most_pixels", "height", "width", "resize"),
+)
+"""Options of data on which the memory of a batch depends, those that help most first."""
+_SIGNS = re.compile(
+    r"can't allocate memory|not enough memory|out of memory|Unable to allocate|size calculation overflow"
+)
+_AMOUNT = re.compile(r"(?:tried to allocate|Unable to allocate) (?P<number>[\d.]+) (?P<unit>bytes|[KMGTPE]?i?B)", re.I)
+_PLACE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<name>\w+)')
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def is_shortage(error: BaseException) -> bool:
+    """Whether an error says that memory could not be had: of Python, NumPy, torch or the system."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(_SIGNS.search(str(error))))
+
+
+def explain(error: BaseException, remedy: str) -> ShortageError:
+    """The error for the user.
+
+    Args:
+        error: One of which `is_shortage` is true.
+        remedy: What to lower.
+    """
+    said = str(error)
+    amount = _AMOUNT.search(said)
+    what = f"asked for {_readable(amount)}" if amount else "asked for more than there is"
+    whose = "of the GPU " if "CUDA" in said or "HIP" in said else ""
+    return ShortageError(f"the memory {whose}does not suffice: {_place(error)} {what}; {remedy}")
+
+
+def advise(options: Iterable[str]) -> str:
+    """What to lower in training.
+
+    Args:
+        options: The names of the options of its data.
+    """
+    known = set(options)
+    found = [f"data.{name}" for name in _OPTIONS if name in known]
+    return f"lower {' or '.join(found or ['data.batch_size'])}, or the sizes of the model"
+
+
+def _place(error: BaseException) -> str:
+    """The innermost line of this package on the way to the error, also if that was in a worker process."""
+    text = "".join([*traceback.format_tb(error.__traceback__), str(error)])
+    found = [each for each in _PLACE.finditer(text) if Path(each["file"]).is_relative_to(_PACKAGE)]
+    if not found:
+        return "the program"
+    file = Path(found[-1]["file"]).relative_to(_PACKAGE.parent)
+    return f"{file}, line {found[-1]['line']} ({found[-1]['name']}),"
+
+
+def _readable(amount: re.Match[str]) -> str:
+    if amount["unit"].lower() != "bytes":
+        return f"{amount['number']} {amount['unit']}"
+    size = float(amount["number"])
+    power = next((power for power in range(4) if size < 1024 ** (power + 1)), 4)
+    return f"{size / 1024**power:,.1f} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"
