@@ -29,9 +29,10 @@ from typing import Literal, TypeVar
 import numpy as np
 from jaxtyping import Float32
 
-from zoo.data.advice import skip_hint
-from zoo.data.records import Fault, read_records
+from zoo.data.encodings import UTF8, Encoding, Fault, advising_encoding
+from zoo.data.records import read_records
 from zoo.errors import DataError, nearest
+from zoo.plurals import count_noun
 
 OnBadRow = Literal["error", "skip"]
 T = TypeVar("T")
@@ -45,18 +46,24 @@ class RowError(DataError):
     """A bad row, which `on_bad_row="skip"` counts instead of raising this."""
 
 
+_option: ContextVar[str] = ContextVar("option", default="on_bad_row=skip")
 _collected: ContextVar[list[DataError] | None] = ContextVar("collected", default=None)
-_confined: ContextVar[bool] = ContextVar("confined", default=False)
 
 
 @contextmanager
-def paths_confined() -> Iterator[None]:
-    """A context in which paths in tables may not lead out of their folder, as for tables that a checkpoint names."""
-    token = _confined.set(True)
+def advising(option: str, encoding: str = "data.encoding") -> Iterator[None]:
+    """A context in which messages name these options for leaving out bad rows, and for the encoding of files."""
+    token = _option.set(option)
     try:
-        yield
+        with advising_encoding(encoding):
+            yield
     finally:
-        _confined.reset(token)
+        _option.reset(token)
+
+
+def skip_hint(rows: str = "rows") -> str:
+    """A sentence that names the option for leaving out bad rows."""
+    return f"{_option.get()} leaves such {rows} out and counts them."
 
 
 @contextmanager
@@ -87,17 +94,21 @@ def is_collecting() -> bool:
     return _collected.get() is not None
 
 
-def read_table(path: Path | str, *, required: Sequence[str] = (), on_bad_row: OnBadRow = "error") -> Table:
+def read_table(
+    path: Path | str, *, required: Sequence[str] = (), on_bad_row: OnBadRow = "error", encoding: Encoding = UTF8
+) -> Table:
     """Opens a table and checks its header; the rows are read when they are iterated.
 
     Args:
-        path: a `.csv` or `.tsv` file in UTF-8 (also `.csv.gz`, `.tsv.gz`), with or without a byte order mark. Cells may
-            be quoted, and then contain delimiters and line breaks. Blank lines are not rows.
+        path: a `.csv` or `.tsv` file (also `.csv.gz`, `.tsv.gz`), with or without a byte order mark. Cells may be
+            quoted, and then contain delimiters and line breaks. Blank lines are not rows.
         required: the columns that must be there; others may be.
-        on_bad_row: whether a bad row stops the reading or is counted and left out.
+        on_bad_row: whether a bad row stops the reading or is counted and left out. A row that is no text in the
+            encoding is a bad one.
+        encoding: the encoding of the file.
 
     Raises:
-        DataError: the file is missing, empty or not UTF-8, or its header lacks, repeats or does not name a column.
+        DataError: the file is missing or empty, or its header lacks, repeats or does not name a column.
     """
     path = Path(path)
     kind = Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
@@ -107,7 +118,7 @@ def read_table(path: Path | str, *, required: Sequence[str] = (), on_bad_row: On
         )
     check_is_file(path)
     delimiter = _DELIMITERS[kind]
-    line, cells = next(read_records(path, delimiter), (0, []))
+    line, cells = next(read_records(path, delimiter, encoding=encoding), (0, []))
     if isinstance(cells, Fault):
         remedy = f"Mend the header, which names the columns. {cells.remedy}"
         raise DataError(message(path, line, None, cells.what, remedy))
@@ -115,7 +126,7 @@ def read_table(path: Path | str, *, required: Sequence[str] = (), on_bad_row: On
     if not any(columns):
         raise DataError(f"{path}: the file is empty. Its first line must name the columns, one row a line follows.")
     _check_header(path, line, columns, required)
-    return Table(path, line, columns, on_bad_row, delimiter)
+    return Table(path, line, columns, on_bad_row, delimiter, encoding)
 
 
 @dataclass
@@ -127,6 +138,7 @@ class Table:
     columns: tuple[str, ...]
     on_bad_row: OnBadRow
     delimiter: str
+    encoding: Encoding = UTF8
     skipped: int = 0
     first_skipped: str = ""
     collected: int = 0
@@ -140,13 +152,14 @@ class Table:
 
     def __iter__(self) -> Iterator[Row]:
         self.skipped, self.first_skipped, self.collected, good = 0, "", 0, 0
-        records = read_records(self.path, self.delimiter, len(self.columns))
+        records = read_records(self.path, self.delimiter, len(self.columns), self.encoding)
         next(records)
         for line, cells in records:
             if isinstance(cells, Fault):
                 self._bad(self.error(line, None, *cells))
             elif len(cells) != len(self.columns):
-                what = f"the row has {_fields(len(cells))} where the header has {_fields(len(self.columns))}"
+                fields = [count_noun(len(each), "field") for each in (cells, self.columns)]
+                what = f"the row has {fields[0]} where the header has {fields[1]}"
                 self._bad(self.error(line, None, what, "Give each column one cell; quote a cell that has delimiters."))
             else:
                 good += 1
@@ -173,9 +186,7 @@ class Table:
         """A sentence about skipped rows; empty if there are none."""
         if not self.skipped:
             return ""
-        return (
-            f"{self.path}: skipped {self.skipped} bad {_plural('row', self.skipped)}. The first: {self.first_skipped}"
-        )
+        return f"{self.path}: skipped {count_noun(self.skipped, 'bad row')}. The first: {self.first_skipped}"
 
     def error(self, line: int, column: str | None, what: str, remedy: str) -> RowError:
         """The error of a bad row, to be raised inside `parse`."""
@@ -224,11 +235,12 @@ class Row:
         return cell
 
     def choice(self, column: str, options: Collection[str], *, empty: bool = False) -> str:
-        """The cell, which must be one of `options`."""
+        """The cell, which must be one of `options`; "" if it is not, and problems are collected."""
         cell = self.text(column, empty=empty)
         if cell and cell not in options:
             what = f"{cell!r} is not one of the {len(options)} values it can have"
             self._bad(self.error(column, what, nearest(cell, options)))
+            return ""
         return cell
 
     def number(self, column: str) -> float:
@@ -262,10 +274,10 @@ class Row:
         return ""
 
     def path(self, column: str, folder: Path) -> Path:
-        """The cell as a file: absolute, or relative to a folder. `paths_confined` decides whether it may lead out."""
+        """The cell as a file inside a folder; paths that lead out of it, also by symbolic links, are refused."""
         name = self.name(column)
-        path = folder / name
-        if _confined.get() and not path.resolve().is_relative_to(folder.resolve()):
+        path = (folder / name).resolve()
+        if not path.is_relative_to(folder.resolve()):
             self._bad(
                 self.error(column, f"{name!r} is outside of {folder}", "Put the file there, and name it from there.")
             )
@@ -331,11 +343,3 @@ def _check_header(path: Path, line: int, columns: tuple[str, ...], required: Seq
         if len(columns) == 1 and ";" in columns[0]:
             remedy = "The header is separated by semicolons: save the file with commas."
         raise DataError(message(path, line, missing[0], what, remedy))
-
-
-def _fields(count: int) -> str:
-    return f"{count} {_plural('field', count)}"
-
-
-def _plural(noun: str, count: int) -> str:
-    return noun if count == 1 else f"{noun}s"
