@@ -167,6 +167,10 @@ class Loader:
     def load_state_dict(self, state: dict[str, int]) -> None:
         self.epoch, self.position, self._goes_on = state["epoch"], state["position"], True
 
+    def largest(self) -> list[int]:
+        """The numbers of the examples of the batch of this epoch with the most tokens, when padded."""
+        return max(self._batches(self.epoch), key=lambda batch: len(batch) * max(map(self._tokens, batch)), default=[])
+
     def order(self, epoch: int) -> list[int]:
         """The numbers of the examples in the order of this epoch, over all processes."""
         return [number for batch in self._batches(epoch) for number in batch]

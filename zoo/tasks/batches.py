@@ -53,6 +53,8 @@ class Examples:
             limit.
         augment: Changes an entry at random.
         shared: If True, each process gets its part of a batch; if False, the whole batch.
+        shorten: `(entry, length) -> entry` cuts an entry to a length, by which the preflight estimates memory. Default:
+            entries cannot be cut.
     """
 
     entries: Sequence[Any]
@@ -61,6 +63,7 @@ class Examples:
     max_tokens: int | None = None
     augment: Callable[[Any], Any] | None = None
     shared: bool = True
+    shorten: Callable[[Any, int], Any] | None = None
 
 
 def moved(batch: Batch, device: torch.device | str) -> Batch:

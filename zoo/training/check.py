@@ -32,6 +32,7 @@ from zoo.shortage import is_shortage
 from zoo.tasks.contract import Invariance, Task, TaskData
 from zoo.training import run_directory
 from zoo.training.evaluation import check_trainable, empty_splits
+from zoo.training.memory import find_excess
 from zoo.training.penalising import penalise
 from zoo.training.trainer import make_trainer, quiet
 
@@ -160,19 +161,27 @@ def try_batch(composed: Mapping[str, Any], module: Task, data: TaskData, report:
     module.to(device)
     parameters = sum(p.numel() for p in module.parameters())
     report.append(f"model      {composed['names']['model']}, {parameters:,} parameters")
+
+    def step(batch: Any) -> Tensor:
+        with trainer.precision_plugin.train_step_context():
+            loss = module.training_step(data.transfer_batch_to_device(batch, device, 0), 0)
+        value = loss["loss"] if isinstance(loss, Mapping) else loss
+        assert isinstance(value, Tensor)
+        return value
+
+    module.train()
+    if problem := find_excess(data, step, device):
+        return [problem]
+    module.zero_grad()
     batch, count = largest_batch(data.train_dataloader())
     every, batches = count_noun(data.train_size(), "example"), count_noun(count, "batch")
     report.append(f"data       {composed['names']['data']}, {every} in {batches} an epoch")
     report += data.summary().lines()
     report += [f"empty      {lack}" for lack in empty_splits(data)]
     batch = data.transfer_batch_to_device(batch, device, 0)
-    module.train()
     before = _start_measuring(device)
     try:
-        with trainer.precision_plugin.train_step_context():
-            loss = module.training_step(batch, 0)
-        value = loss["loss"] if isinstance(loss, Mapping) else loss
-        assert isinstance(value, Tensor)
+        value = step(batch)
         torch.autograd.backward(value)
     except ConfigError as error:  # a penalty that the model's maps do not serve
         return [str(error)]

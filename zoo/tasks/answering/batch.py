@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -91,6 +91,12 @@ class Asked:
     links: Sequence[Link] | None = None
     regions: Sequence[Sequence[float]] | None = None
     written: Wording | None = None
+
+    def shortened(self, length: int) -> Asked:
+        """Returns the first tokens of both texts, for the net."""
+        passage = None if self.passage is None else self.passage[:length]
+        span = None if self.span is None else (min(self.span[0], length - 1), min(self.span[1], length - 1))
+        return replace(self, question=self.question[:length], passage=passage, span=span, links=None, written=None)
 
 
 @dataclass(frozen=True, eq=False)

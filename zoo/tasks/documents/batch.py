@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,12 @@ class Document:
     split: str = ""
     spelled: Sequence[Sequence[str]] | None = None
     planted: int | None = None
+
+    def shortened(self, length: int) -> Document:
+        """Returns the first words, for the net."""
+        ends = list(accumulate(map(len, self.sentences), initial=0))
+        kept = [each[: length - end] for each, end in zip(self.sentences, ends, strict=False) if end < length]
+        return Document(kept, self.label, self.id, split=self.split)
 
 
 @dataclass(frozen=True, eq=False)

@@ -63,6 +63,11 @@ class Pair:
     links: Sequence[Link] | None = None
     written: Written | None = None
 
+    def shortened(self, length: int) -> Pair:
+        """Returns the first tokens of both texts, for the net."""
+        target = None if self.target is None else self.target[: length - 1]  # an end is added
+        return Pair(self.source[:length], target, self.id, self.split)
+
 
 @dataclass(frozen=True, eq=False)
 class Pairs(GeneratingBatch[Source, Written]):

@@ -16,7 +16,7 @@ from zoo.attention.ranges import Count, Positive, PositiveShare, Share
 from zoo.data.splits import NONE, TRAIN
 from zoo.errors import CheckpointError, ConfigError, some_of, warn
 from zoo.plurals import count_noun
-from zoo.tasks.answering.batch import UNKNOWN, Questions
+from zoo.tasks.answering.batch import UNKNOWN, Asked, Questions
 from zoo.tasks.answering.data.answer_set import About, AnswerSet
 from zoo.tasks.answering.data.entries import Content, Entries
 from zoo.tasks.answering.data.table import COLUMNS, read_answer_table
@@ -247,7 +247,13 @@ class AnswerData(TaskData):
         assert content.passages is not None
         lengths = np.maximum(content.questions.lengths, content.passages.lengths)[numbers]
         collate = partial(Questions.of, answer_names=content.answer_names)
-        return Examples(entries=entries, collate=collate, lengths=lengths.tolist(), max_tokens=self.max_tokens)
+        return Examples(
+            entries=entries,
+            collate=collate,
+            lengths=lengths.tolist(),
+            max_tokens=self.max_tokens,
+            shorten=Asked.shortened,
+        )
 
     def _short_enough(self, asked: AnswerSet, encoders: Sequence[Encoder]) -> Bool[np.ndarray, " n"]:
         """The mask of the user's own questions that have no text with too many tokens."""

@@ -301,6 +301,7 @@ class DocumentData(TaskData):
             lengths=content.lengths[numbers].tolist(),
             augment=augmented,
             max_tokens=self.max_tokens,
+            shorten=Document.shortened,
         )
 
 

@@ -281,6 +281,7 @@ class PairData(TaskData):
             collate=partial(Pairs.of, languages=content.languages),
             lengths=content.lengths[numbers].tolist(),
             max_tokens=self.max_tokens,
+            shorten=Pair.shortened,
         )
 
     def _learned(self, corpus: Corpus) -> tuple[Tokeniser, Tokeniser]:
