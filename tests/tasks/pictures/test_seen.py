@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 
-from zoo.tasks.pictures.seen import cells_of
+from zoo.tasks.pictures import seen
+from zoo.tasks.pictures.seen import Original, cells_of
 
 
 def test_a_box_is_gold_in_the_cells_that_hold_much_of_it() -> None:
@@ -33,3 +35,14 @@ def test_gold_cells_are_those_of_a_brute_force() -> None:
                 across = min(box[3], (column + 1) / grid[1]) - max(box[1], column / grid[1])
                 areas.append(max(down, 0) * max(across, 0))
         assert cells == [area >= max(areas) / 2 and area > 0 for area in areas]
+
+
+def test_a_large_picture_is_drawn_smaller_with_the_same_part_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures = [torch.zeros(3, 40, 90, dtype=torch.uint8)]
+    original = Original(pictures, 0, (4.0, 9.0, 20.0, 45.0))
+    assert original.drawn().shape == original.drawn().size == (40, 90)
+    assert original.drawn().seen == original.seen
+    monkeypatch.setattr(seen, "_MOST_DRAWN", 900)
+    drawn = original.drawn()
+    assert (drawn.shape, drawn.size) == ((20, 45), (40, 90))
+    assert drawn.seen == (2.0, 4.5, 10.0, 22.5)

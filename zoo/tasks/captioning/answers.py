@@ -56,11 +56,11 @@ class Captions:
         for number, text, of, caption in zip(rows.examples, rows.written, weights, captions, strict=True):
             original, self._drawn = batch.written[number].original, self._drawn + 1
             assert original is not None
-            pixels = original.pixels()
+            drawn = original.drawn()
             words = Words(batch.language.spelled(text.tokens), of, self.module.grid)
-            places = words.places(original.seen, (pixels.shape[1], pixels.shape[2]))
+            places = words.places(drawn.seen, drawn.shape)
             name = batch.ids[number]
-            figure = contact_sheet(pixels, places, seen=original.seen, title=caption or "(nothing)", name=name)
+            figure = contact_sheet(drawn.pixels, places, seen=drawn.seen, title=caption or "(nothing)", name=name)
             names.append(f"{picture_name(name, self._drawn)}.png")
             draw.save(figure, self.sheets / names[-1])
         return names

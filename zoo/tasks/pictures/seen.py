@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
+from torchvision.transforms.v2 import functional as tv
 
 from zoo.attention.kernels.kept import for_later
 from zoo.tasks.batches import moved
 
+_MOST_DRAWN = 1 << 22
+"""Pixels of a drawn picture, and of a map in its size: a map of 10,000 x 10,000 would take 400 MB for each word."""
 HALF = 0.5
 """A cell is gold if it holds at least this share of what the best cell holds of a box, as in `zoo.tasks.vision`."""
 
@@ -33,8 +37,38 @@ class Original:
     number: int
     seen: tuple[float, float, float, float]
 
-    def pixels(self) -> UInt8[Tensor, "3 h w"]:
-        return torch.as_tensor(self.pictures[self.number])
+    def drawn(self) -> Drawn:
+        """Reads the picture, and reduces it if it has more pixels than a map of it should."""
+        pixels = torch.as_tensor(self.pictures[self.number])
+        height, width = size = int(pixels.shape[1]), int(pixels.shape[2])
+        factor = math.sqrt(_MOST_DRAWN / (height * width))
+        if factor >= 1:
+            return Drawn(pixels, self.seen, size)
+        small = [max(1, int(side * factor)) for side in size]
+        down, across = small[0] / height, small[1] / width
+        top, left, tall, wide = self.seen
+        return Drawn(
+            tv.resize(pixels, small, antialias=True), (top * down, left * across, tall * down, wide * across), size
+        )
+
+
+class Drawn(NamedTuple):
+    """A picture as it is drawn.
+
+    Attributes:
+        pixels: Its pixels, reduced to `_MOST_DRAWN`.
+        seen: The part of them that the net sees: top, left, height and width.
+        size: Height and width of the picture itself.
+    """
+
+    pixels: UInt8[Tensor, "3 h w"]
+    seen: tuple[float, float, float, float]
+    size: tuple[int, int]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width of what is drawn."""
+        return self.pixels.shape[1], self.pixels.shape[2]
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as hnp
 from PIL import Image
 
 from zoo.errors import DataError
+from zoo.tasks.vision.data import picture
 from zoo.tasks.vision.data.picture import PictureError, read_header, read_picture
 
 GREY = np.arange(0, 240, 20, dtype=np.uint8).reshape(3, 4)
@@ -369,3 +370,23 @@ def test_what_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_channels_are_one_or_three(path: Path) -> None:
     with pytest.raises(ValueError, match="channels=4"):
         read_picture(path, channels=4)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "P", "CMYK", "1"])
+def test_pixels_are_those_of_a_picture_converted_in_one_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    path = tmp_path / "a.tif"
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (23, 7, 3), dtype=np.uint8)).convert(mode).save(path)
+    whole = {channels: read_picture(path, channels=channels) for channels in (1, 3)}
+    monkeypatch.setattr(picture, "_AT_ONCE", 5 * 7)
+    for channels in (1, 3):
+        assert torch.equal(read_picture(path, channels=channels), whole[channels])
+
+
+def test_a_header_has_the_size_of_the_upright_picture(path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.new("RGB", (40, 30)).save(path, exif=exif)
+    assert read_header(path) == ("PNG", 40, 30, False)
+    assert read_picture(path, channels=3).shape == (3, 40, 30)

@@ -42,14 +42,14 @@ class AnswerSource:
 
     Args:
         about: What they are about.
-        read: Reads them.
-        reading: How files are read that the user gives to a trained model.
+        read: `(reading) -> AnswerSet` of the user's own, `() -> AnswerSet` of others.
+        reading: How files of the user's own are read.
         is_own: Whether they are the user's own, whose lengths are not known beforehand.
         place: The table, for messages.
     """
 
     about: About
-    read: Callable[[], AnswerSet]
+    read: Callable[..., AnswerSet]
     reading: Reading = field(default_factory=Reading)
     is_own: bool = False
     place: Path | None = None
@@ -129,7 +129,9 @@ class AnswerData(TaskData):
         return self.source.about
 
     def read(self) -> Content:
-        asked = self.source.read()
+        source = self.source
+        fit = self.options.fit(3) if self.about == "picture" else None
+        asked = source.read(reading=replace(source.reading, fit=fit)) if source.is_own else source.read()
         if asked.about == "picture":
             self.preprocessing = self.options.preprocessing(3, asked.size)
         learns = asked.splits == TRAIN
@@ -216,7 +218,7 @@ class AnswerData(TaskData):
         if len(paths) > 1:
             raise ConfigError(f"{paths[1]}: questions are read from one table; give one")
         reading = replace(self.source.reading, on_bad_row=self.on_bad_row, encoding=self.encoding)
-        read = partial(read_answer_table, paths[0], self.about, reading, split_seed=None)
+        read = partial(read_answer_table, paths[0], self.about, split_seed=None)
         return AnswerSource(self.about, read, reading, is_own=True, place=paths[0])
 
     def summary(self) -> Summary:

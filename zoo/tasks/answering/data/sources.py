@@ -72,5 +72,5 @@ def hypotheses(
 
 def _own(about: About, table: str, reading: Reading, split_seed: int, folder: str | None = None) -> AnswerSource:
     where = None if folder is None else Path(folder)
-    read = partial(read_answer_table, Path(table), about, reading, folder=where, split_seed=split_seed)
+    read = partial(read_answer_table, Path(table), about, folder=where, split_seed=split_seed)
     return AnswerSource(about, read, reading, is_own=True, place=Path(table))

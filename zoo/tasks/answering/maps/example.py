@@ -110,9 +110,8 @@ class AnsweredQuestion(MappedExample):
             yield from (self._of_site(each) for each in means if each is not None)
         if self.written.original is not None and self.weights is not None:
             assert self.grid is not None
-            original = self.written.original
-            height, width = original.pixels().shape[1:]
-            heat = at_own_size(self.weights, self.grid, original.seen, (height, width))
+            drawn = self.written.original.drawn()
+            heat = at_own_size(self.weights, self.grid, drawn.seen, drawn.shape)
             yield NamedMap(AttentionMap(PICTURE, heat, ("batch", "height", "width"), None, heads=()))
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
@@ -197,14 +196,12 @@ class AnsweredQuestion(MappedExample):
         original = self.written.original
         assert original is not None
         assert self.grid is not None
-        pixels = original.pixels()
-        gold = None
+        drawn, gold = original.drawn(), None
         if self.batch.regions is not None:
-            size = pixels.shape[1], pixels.shape[2]
-            gold = torch.zeros(size, dtype=torch.bool)
+            gold = torch.zeros(drawn.shape, dtype=torch.bool)
             for box in self.batch.regions[0].cpu():
-                gold |= box_mask(box, original.seen, size)
-        shown: dict[str, Any] = {"pixels": pixels, "seen": original.seen, "gold": gold, "title": self._title}
+                gold |= box_mask(box, drawn.seen, drawn.shape)
+        shown: dict[str, Any] = {"pixels": drawn.pixels, "seen": drawn.seen, "gold": gold, "title": self._title}
         heat = None if self.weights is None else self.weights.view(*self.grid)
         words = made["both.second"].head()[0] if "both.second" in made else None
         yield name, picture_and_words(heat=heat, words=self.written.question_pieces, weights=words, **shown)

@@ -302,7 +302,7 @@ class CaptionData(TaskData):
         reading = self.source.reading
         if reading is None:
             return self.source.read()
-        return self.source.read(reading=replace(reading, at_least=self.options.at_least()))
+        return self.source.read(reading=replace(reading, at_least=self.options.at_least(), fit=self.options.fit(3)))
 
     def _trained_language(self) -> Language:
         assert self.trained is not None

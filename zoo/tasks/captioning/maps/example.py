@@ -101,7 +101,7 @@ class CaptionedPicture(MappedExample):
         original = batch.written[0].original
         assert original is not None
         self.net, self.batch, self.found, self.best = net, batch, found, best
-        self.pixels, self.seen, self.language = original.pixels(), original.seen, batch.language
+        self.drawn, self.seen, self.language = original.drawn(), original.seen, batch.language
         encoder: Any = net.encoder
         self.grid: tuple[int, int] = encoder.grid
         self.written = None if of_best is None else Words(self.language.spelled(best.tokens), of_best[0], self.grid)
@@ -117,7 +117,7 @@ class CaptionedPicture(MappedExample):
     @property
     def size(self) -> tuple[int, int]:
         """Height and width of the picture in pixels."""
-        return self.pixels.shape[1], self.pixels.shape[2]
+        return self.drawn.size
 
     @property
     def caption(self) -> str:
@@ -160,24 +160,27 @@ class CaptionedPicture(MappedExample):
             if words is not None and words.words:
                 yield NamedMap.of_weights(name, words.weights, {"query": words.words, "key": cells}, _NOUNS, words.gold)
         if self.written is not None and self.written.words:
-            sizes = at_own_size(self.written.weights, self.grid, self.seen, self.size)
-            for place, heat in enumerate(sizes, start=1):
+            for place, weights in enumerate(self.written.weights, start=1):
                 site = site_of_word(place)
-                yield NamedMap(AttentionMap(site, heat.unsqueeze(0), ("batch", "height", "width"), None, heads=()))
+                heat = at_own_size(weights.unsqueeze(0), self.grid, self.drawn.seen, self.drawn.shape)
+                yield NamedMap(AttentionMap(site, heat, ("batch", "height", "width"), None, heads=()))
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
         name = picture_name(self.id, number)
         if self.written is not None:
             yield name, self.sheet()
         if self.given is not None and self.given.boxes is not None:
-            places = self.given.places(self.seen, self.size)
             title = f"given: {self.batch.references[0][0]}"
-            yield f"{name}_reference", contact_sheet(self.pixels, places, seen=self.seen, title=title, name=self.id)
+            yield f"{name}_reference", self._sheet_of(self.given, title)
 
     def sheet(self) -> Figure:
         """Draws the contact sheet of the caption that the model wrote."""
-        places = [] if self.written is None else self.written.places(self.seen, self.size)
-        return contact_sheet(self.pixels, places, seen=self.seen, title=self.caption or "(nothing)", name=self.id)
+        return self._sheet_of(self.written, self.caption or "(nothing)")
+
+    def _sheet_of(self, words: Words | None, title: str) -> Figure:
+        drawn = self.drawn
+        places = [] if words is None else words.places(drawn.seen, drawn.shape)
+        return contact_sheet(drawn.pixels, places, seen=drawn.seen, title=title, name=self.id)
 
     def tables(self, made: Mapping[str, LabelledMap]) -> Iterator[Table]:
         import pandas as pd

@@ -92,7 +92,8 @@ class ImageData(TaskData):
             pictures = read()
         else:
             labels = None if self.trained is None else self.trained["labels"]
-            pictures = read(reading=replace(reading, at_least=self.at_least), labels=labels)
+            fit = self.options.fit(reading.channels)
+            pictures = read(reading=replace(reading, at_least=self.at_least, fit=fit), labels=labels)
         self.preprocessing = self.options.preprocessing(pictures.channels, pictures.size)
         return pictures
 

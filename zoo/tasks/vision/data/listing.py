@@ -19,7 +19,8 @@ from zoo.data.tables import OnBadRow, collected, is_collecting, message, skip_hi
 from zoo.errors import ConfigError, DataError, nearest, warn
 from zoo.plurals import count_noun
 from zoo.tasks.vision.data.dataset import PictureSet
-from zoo.tasks.vision.data.picture import MOST_PIXELS, Channels, PictureError, read_header, read_picture
+from zoo.tasks.vision.data.picture import MOST_PIXELS, Channels, PictureError, picture_error, read_header, read_picture
+from zoo.tasks.vision.data.transforms import Preprocessing
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Reading:
         channels: 1 (grey) or 3 (red, green, blue).
         at_least: Minimum size of both sides of a JPEG that is decoded at reduced size. Default: full size.
         most_pixels: Maximum number of pixels; larger pictures are bad.
+        fit: Brings pictures to the size of the net's input; those that are too long for it are bad. Default: not known.
         on_bad_row: Policy for pictures that cannot be read: an error, or left out (skip). With skip, all pictures are
             decoded once at the start, to find damaged pixels; otherwise only the beginning of each file is read.
         encoding: Encoding of tables.
@@ -38,6 +40,7 @@ class Reading:
     channels: Channels = 3
     at_least: int | None = None
     most_pixels: int = MOST_PIXELS
+    fit: Preprocessing | None = None
     on_bad_row: OnBadRow = "error"
     encoding: Encoding = UTF8
 
@@ -122,6 +125,8 @@ def usable(found: list[Entry], reading: Reading, root: Path, *, may_be_none: boo
 def verified(path: Path, reading: Reading) -> bool:
     """Checks a file (all of it if bad ones are skipped); returns whether it has more pictures than the first."""
     header = read_header(path, most_pixels=reading.most_pixels)
+    if reading.fit is not None and reading.fit.is_too_long(header.height, header.width):
+        raise picture_error(path, *reading.fit.length_problem(header.height, header.width))
     if reading.on_bad_row == "skip" or is_collecting():
         read_picture(path, channels=1, at_least=1, most_pixels=reading.most_pixels)
     return header.frames

@@ -7,14 +7,14 @@ import stat
 import struct
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import UInt8
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from zoo.data.tables import message
@@ -29,6 +29,10 @@ SUFFIXES = frozenset(_SUFFIXES.split())
 """Endings of the names of such files, in lower case."""
 MOST_PIXELS = 100_000_000
 """Default maximum for a picture, 300 MB in RGB. The header of a small file can claim any size."""
+_OF_EXIF = (SyntaxError, ValueError, TypeError, KeyError, OSError, EOFError, IndexError, OverflowError, struct.error)
+"""What PIL raises where EXIF data are damaged."""
+_AT_ONCE = 1 << 22
+"""Pixels that are converted at once."""
 
 _READABLE = "JPEG, PNG, WebP, BMP, TIFF, GIF and PPM are read"
 _REMEDY = "Save it anew, or take it away."
@@ -47,7 +51,7 @@ class Header(NamedTuple):
     format: str
     height: int
     width: int
-    """Width as stored, before the rotation that EXIF data ask for."""
+    """Width after the rotation that EXIF data ask for."""
     frames: bool
     """True if the file has several pictures, of which the first is read."""
 
@@ -84,8 +88,8 @@ def read_picture(
         kind = image.format
         with _decoding(path):
             plain = _plain(_upright(image), kind, path)
-            pixels = np.array(plain.convert("L" if channels == 1 else "RGB"))
-    return torch.from_numpy(pixels.reshape(*pixels.shape[:2], channels)).permute(2, 0, 1)
+            pixels = _pixels(plain, channels)
+    return torch.from_numpy(pixels).permute(2, 0, 1)
 
 
 def read_header(path: Path | str, *, most_pixels: int = MOST_PIXELS) -> Header:
@@ -94,7 +98,8 @@ def read_header(path: Path | str, *, most_pixels: int = MOST_PIXELS) -> Header:
     with _opened(path, most_pixels) as image:
         with _decoding(path):
             frames = bool(getattr(image, "is_animated", False))
-        return Header(str(image.format), image.height, image.width, frames)
+        size = (image.width, image.height) if _is_turned(image) else (image.height, image.width)
+        return Header(str(image.format), *size, frames)
 
 
 @contextmanager
@@ -105,15 +110,15 @@ def _opened(path: Path, most_pixels: int) -> Iterator[Image.Image]:
     except FileNotFoundError:
         broken = path.is_symlink()
         what = "the link leads nowhere" if broken else "the file does not exist"
-        raise _error(path, what, f"Check the path, which is taken from {Path.cwd()}.") from None
+        raise picture_error(path, what, f"Check the path, which is taken from {Path.cwd()}.") from None
     except (OSError, ValueError) as error:  # a name with a null byte, a link to itself
         raise _unreadable(path, error) from None
     if stat.S_ISDIR(status.st_mode):
-        raise _error(path, "this is a folder, where a picture belongs", "Name one of the files in it.")
+        raise picture_error(path, "this is a folder, where a picture belongs", "Name one of the files in it.")
     if not stat.S_ISREG(status.st_mode):
-        raise _error(path, "this is no plain file", "Name a picture.")
+        raise picture_error(path, "this is no plain file", "Name a picture.")
     if status.st_size == 0:
-        raise _error(path, "the file is empty (0 bytes)", "Copy it anew, or take it away.")
+        raise picture_error(path, "the file is empty (0 bytes)", "Copy it anew, or take it away.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None  # our own limit is checked below
@@ -130,7 +135,7 @@ def _opened(path: Path, most_pixels: int) -> Iterator[Image.Image]:
                     what = (
                         f"{image.width:,} x {image.height:,} are {count:,} pixels, and at most {most_pixels:,} are read"
                     )
-                    raise _error(path, what, "Make it smaller, or raise data.most_pixels.")
+                    raise picture_error(path, what, "Make it smaller, or raise data.most_pixels.")
                 yield image
         finally:
             Image.MAX_IMAGE_PIXELS = limit
@@ -144,12 +149,12 @@ def _decoding(path: Path) -> Iterator[None]:
     except PictureError:
         raise
     except UnidentifiedImageError:
-        raise _error(path, *_unidentified(path)) from None
+        raise picture_error(path, *_unidentified(path)) from None
     except MemoryError:
-        raise _error(path, "there is not enough memory for it", "Make it smaller.") from None
+        raise picture_error(path, "there is not enough memory for it", "Make it smaller.") from None
     except Exception as error:
         said = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
-        raise _error(path, f"the picture is damaged or cut short ({said})", _REMEDY) from error
+        raise picture_error(path, f"the picture is damaged or cut short ({said})", _REMEDY) from error
 
 
 def _unidentified(path: Path) -> tuple[str, str]:
@@ -171,12 +176,20 @@ def _unidentified(path: Path) -> tuple[str, str]:
     return "this is no picture, or one damaged at its beginning", f"Save it anew; {_READABLE}."
 
 
+def _is_turned(image: Image.Image) -> bool:
+    """Whether EXIF data ask for height and width to be exchanged."""
+    with suppress(*_OF_EXIF):
+        return image.getexif().get(ExifTags.Base.Orientation, 1) in (5, 6, 7, 8)
+    return False
+
+
 def _upright(image: Image.Image) -> Image.Image:
     """Rotates and mirrors a picture as its EXIF data ask for; damaged EXIF data are ignored, as in viewers."""
-    try:
-        return ImageOps.exif_transpose(image)
-    except (SyntaxError, ValueError, TypeError, KeyError, OSError, EOFError, IndexError, OverflowError, struct.error):
-        return image
+    with suppress(
+        SyntaxError, ValueError, TypeError, KeyError, OSError, EOFError, IndexError, OverflowError, struct.error
+    ):
+        ImageOps.exif_transpose(image, in_place=True)
+    return image
 
 
 def _plain(image: Image.Image, kind: str | None, path: Path) -> Image.Image:
@@ -185,11 +198,27 @@ def _plain(image: Image.Image, kind: str | None, path: Path) -> Image.Image:
     if mode == "F" or mode == "I" or mode.startswith("I;"):
         return _of_many_bits(image, kind, path)
     if mode == "LAB":
-        raise _error(path, "its colours are written as LAB", "Save it as RGB.")
+        raise picture_error(path, "its colours are written as LAB", "Save it as RGB.")
     if image.has_transparency_data:
         picture = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB")
-    return image.convert("L" if mode in ("1", "L") else "RGB")
+    return _converted(image, "L" if mode in ("1", "L") else "RGB")
+
+
+def _pixels(image: Image.Image, channels: Channels) -> UInt8[np.ndarray, "h w c"]:
+    """Returns the pixels of a picture, converted in strips: a copy in PIL takes four bytes for a pixel of three."""
+    found = np.empty((image.height, image.width, channels), dtype=np.uint8)
+    rows = max(1, _AT_ONCE // image.width)
+    for top in range(0, image.height, rows):
+        end = min(top + rows, image.height)
+        strip = image if end - top == image.height else image.crop((0, top, image.width, end))
+        found[top:end] = np.asarray(_converted(strip, "L" if channels == 1 else "RGB")).reshape(end - top, -1, channels)
+    return found
+
+
+def _converted(image: Image.Image, mode: str) -> Image.Image:
+    """Returns a picture in this mode: the same object if it is in it, where `convert` would copy it."""
+    return image if image.mode == mode else image.convert(mode)
 
 
 def _of_many_bits(image: Image.Image, kind: str | None, path: Path) -> Image.Image:
@@ -205,17 +234,18 @@ def _of_many_bits(image: Image.Image, kind: str | None, path: Path) -> Image.Ima
         tops = (1.0, 255.0, 65535.0) if image.mode == "F" else (255.0, 65535.0)
         if not (low >= 0 and high <= tops[-1]):  # also true if a value is NaN
             what = f"its values, of 32 bits, go from {low:g} to {high:g}, and not from 0 to 1, to 255 or to 65535"
-            raise _error(path, what, "Scale them, or save it with 8 or 16 bits.")
+            raise picture_error(path, what, "Scale them, or save it with 8 or 16 bits.")
         top = next(each for each in tops if high <= each)
     return Image.fromarray(np.rint(values * (255.0 / top)).astype(np.uint8))
 
 
 def _unreadable(path: Path, error: OSError | ValueError) -> PictureError:
     said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return _error(path, f"the file cannot be read ({said})", "Check the path and its permissions.")
+    return picture_error(path, f"the file cannot be read ({said})", "Check the path and its permissions.")
 
 
-def _error(path: Path, what: str, remedy: str) -> PictureError:
+def picture_error(path: Path, what: str, remedy: str) -> PictureError:
+    """Returns the error of a picture that cannot be used."""
     shown = Path(os.fsencode(path).decode("utf-8", "backslashreplace"))
     error = PictureError(message(shown, None, None, what, remedy))
     error.what, error.remedy = what, remedy

@@ -74,16 +74,24 @@ class Preprocessing:
         scaled = self._scaled(pixels.shape[1], pixels.shape[2])
         if pixels.shape[1:] == scaled == (self.height, self.width):
             return picture
-        if scaled[0] * scaled[1] > _MOST_PIXELS:
-            raise DataError(
-                f"{picture.id}: a picture of {pixels.shape[1]:,} x {pixels.shape[2]:,} is too long to be cut to "
-                f"{self.height} x {self.width}; cut it yourself, or write data.resize=squash or data.resize=pad"
-            )
+        if self.is_too_long(pixels.shape[1], pixels.shape[2]):
+            what, remedy = self.length_problem(pixels.shape[1], pixels.shape[2])
+            raise DataError(f"{picture.id}: {what}; {remedy[0].lower()}{remedy[1:].rstrip('.')}")
         pixels = self._window(tv.resize(pixels, list(scaled), antialias=True), self.fill())
         if gold is not None:
             resized: Tensor = tv.resize(tv_tensors.Mask(gold[None]), list(scaled)).as_subclass(Tensor)
             gold = self._window(resized, [0])[0]
         return replace(picture, pixels=pixels, gold=gold)
+
+    def is_too_long(self, height: int, width: int) -> bool:
+        """Whether a picture of this size would have too many pixels when it is scaled, before it is cut."""
+        scaled = self._scaled(height, width)
+        return scaled[0] * scaled[1] > _MOST_PIXELS
+
+    def length_problem(self, height: int, width: int) -> tuple[str, str]:
+        """Returns what is wrong with a picture of this size that is too long, and how to mend it."""
+        what = f"a picture of {height:,} x {width:,} is too long to be cut to {self.height} x {self.width}"
+        return what, "Cut it yourself, or write data.resize=squash or data.resize=pad."
 
     def seen(self, height: int, width: int) -> tuple[float, float, float, float]:
         """Returns the part of a picture of this size that the net sees: top, left, height and width, in its pixels.

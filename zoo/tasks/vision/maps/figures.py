@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 from torch.nn import functional as F
+from torchvision.transforms.v2 import functional as tv
 
 from zoo.maps import draw
 from zoo.tasks.vision.batch import Picture
@@ -231,7 +232,7 @@ def _small(pixels: Shaped[Tensor, "c h w"]) -> Shaped[Tensor, "c h2 w2"]:
     if factor >= 1:
         return pixels
     size = [max(1, round(side * factor)) for side in pixels.shape[1:]]
-    return F.interpolate(pixels[None].float(), size=size, mode="bilinear", antialias=True, align_corners=False)[0]
+    return tv.resize(pixels, size, antialias=True)  # without a copy of the whole in floats
 
 
 def _thinned(group: Panels) -> Panels:
