@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -314,3 +315,24 @@ def test_a_file_that_cannot_be_read(cli: Any, tiny_run: Path, monkeypatch: pytes
 
     monkeypatch.setattr(config, "options", fails)
     assert cli("list") == (2, "", "zoo: secret.csv: Permission denied\n")
+
+
+def test_check_has_a_help_of_its_own(cli: Any) -> None:
+    done = cli("check", "--help")
+    assert done.code == 0
+    assert done.out.startswith("usage: zoo check model=NAME")
+    assert "computes one batch, and trains\nnothing" in done.out
+    assert "  data=NAME " in done.out
+    of_model = cli("check", "model=gat", "--help").out
+    assert of_model.startswith("usage: zoo check model=NAME")
+    assert "data.batch_size=" in of_model
+
+
+@pytest.mark.parametrize(("model", "foreign"), [("sasrec", ("decoder", "gate")), ("gat", ("loss", "decoder", "gate"))])
+def test_the_options_of_a_model_are_without_those_of_others(cli: Any, model: str, foreign: Sequence[str]) -> None:
+    lines = cli("train", f"model={model}", "--help").out.splitlines()
+    said = [line for line in lines if line.strip().startswith(tuple(f"{each}." for each in foreign))]
+    assert said == []
+    (choices,) = (line for line in lines if line.startswith(f"model={model} "))
+    assert not {word.partition("=")[0] for word in choices.split()} & set(foreign)
+    assert any(line.startswith("  attention.dropout=") for line in lines)

@@ -5,7 +5,9 @@ import io
 import json
 import re
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -202,3 +204,22 @@ def test_a_million_cells_a_second(write) -> None:
     features = np.stack([row.numbers(names) for row in table])
     assert time.perf_counter() - start < 1.0  # 200,000 cells: five times the time allowed, for a busy machine
     np.testing.assert_array_equal(features, values.astype(np.float32))
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
+def test_a_missing_column_is_named_with_the_option_that_says_which_is_meant(
+    write: Callable[..., Path], name: str
+) -> None:
+    options = {"text": "data.text", "label": "data.label"}
+
+    def said(columns: Sequence[str], required: Any = options) -> str:
+        content = f"{','.join(columns)}\n" if name == "t.csv" else json.dumps(dict.fromkeys(columns, "x"))
+        with pytest.raises(DataError) as error:
+            open_table(write(content, name), required=required, on_bad_row="error")
+        return str(error.value)
+
+    assert "such as data.text=review data.label=sentiment, or rename it." in said(["review", "sentiment"])
+    assert "such as data.label=sentiment, or rename it." in said(["text", "sentiment"])
+    assert "such as data.text=COLUMN data.label=COLUMN, or rename it." in said(["id", "review", "sentiment"])
+    assert """such as data.text=review "data.label='my label'", or rename it.""" in said(["review", "my label"])
+    assert "Add the column, or rename the one that is meant." in said(["review", "sentiment"], list(options))

@@ -24,9 +24,13 @@ if TYPE_CHECKING:
 _OF_CHECKPOINTS = ("evaluate", "predict", "maps")
 _BUDGET = 2**30
 _VALUED_FLAGS = ("--cfg", "-c", "--info", "-i", "--package", "-p")
-_TRAIN_HELP = """\
-usage: python train.py model=NAME [key=value ...]        (or zoo train ...)
+_TRAIN_USAGE = "usage: python train.py model=NAME [key=value ...]        (or zoo train ...)"
+_CHECK_USAGE = """\
+usage: zoo check model=NAME [key=value ...]              (or python train.py ... check=true)
 
+Says what the data hold and everything that is wrong with them and with the options, computes one batch, and trains
+nothing. It takes the options of zoo train:"""
+_TRAIN_HELP = """\
   model=NAME        what to train; zoo list shows all names
   data=NAME         on what, if not on the model's own default data
   attention=NAME    another mechanism
@@ -105,7 +109,7 @@ def _result(arguments: list[str]) -> int:
             os.environ[name] = os.path.expanduser(os.environ[name])
     if arguments[:1] == ["train"]:
         return train(arguments[1:])
-    if arguments[:1] == ["check"] and not {"-h", "--help"} & set(arguments):
+    if arguments[:1] == ["check"]:
         return train([*arguments[1:], "check=true"])
     return _run(arguments)
 
@@ -130,14 +134,16 @@ def _plain_warnings() -> Iterator[None]:
 def train(overrides: list[str]) -> int:
     """Composes with Hydra, then trains. `--help`, `--cfg job` and `-m` are Hydra's."""
     flags, overrides = split_flags(overrides)
-    if {"-h", "--help"} & set(flags) and not overrides:
-        print(_TRAIN_HELP)
+    wants_help = bool({"-h", "--help"} & set(flags))
+    usage = f"{_CHECK_USAGE if 'check=true' in overrides else _TRAIN_USAGE}\n\n{_TRAIN_HELP}"
+    if wants_help and set(overrides) <= {"check=true"}:
+        print(usage)
         return 0
     overrides = config.expanded(with_recipe(overrides))
-    if {"-h", "--help"} & set(flags):
+    if wants_help:
         from zoo.composing import options
 
-        print("\n".join([_TRAIN_HELP, "", *options.described(overrides)]))
+        print("\n".join([usage, "", *options.described(overrides)]))
         return 0
     if not flags and (config.value_of(overrides, "check") or "").lower() == "true":
         from zoo.training import check

@@ -76,7 +76,7 @@ def sort_out(overrides: Sequence[str]) -> tuple[list[str], list[ConfigError]]:
     except ConfigError as error:
         return [], [*problems, error]
     known = known_keys(tuple(chosen))
-    unused = _unused(composed_tree(tuple(chosen))["model"])
+    unused = unused_groups(composed_tree(tuple(chosen))["model"])
     sound = []
     for override, key, _ in pairs:
         if key.split(".")[0] in unused:
@@ -166,7 +166,7 @@ def from_hydra(composed: DictConfig, choices: Mapping[str, Any], overrides: Sequ
     for name in ("run_dir", "init", "resume", *(f"paths.{each}" for each in resolved["paths"])):
         if OmegaConf.select(own, name) == "":
             raise ConfigError(f"{name} is empty (an unset shell variable?): write {name}=PATH, or leave it out")
-    unused = _unused(_plain_tree(own)["model"])
+    unused = unused_groups(_plain_tree(own)["model"])
     names = {group: None if group in unused else choices.get(group) for group in LISTED}
     used = {str(key): value for key, value in resolved.items() if key not in unused}
     return {**used, "names": names, "overrides": list(overrides)}
@@ -331,7 +331,7 @@ def _keys(node: Any, prefix: str = "") -> Iterator[str]:
             yield from _keys(value, f"{prefix}{key}.")
 
 
-def _unused(model: Any) -> set[str]:
+def unused_groups(model: Any) -> set[str]:
     """The groups of mechanisms to which nothing in a model's options refers."""
     return {group for group in MECHANISMS if f"${{{group}}}" not in _texts(model)}
 

@@ -19,6 +19,9 @@ def described(overrides: Sequence[str]) -> list[str]:
     """One line for each option. It imports nothing that takes long."""
     config.check_overrides(overrides)
     composed, chosen = config.unresolved(overrides)
+    for group in config.unused_groups(composed["model"]):  # options of other domains
+        composed.pop(group, None)
+        chosen.pop(group, None)
     said = _comments(installed.CONF / "train.yaml")
     for group, name in chosen.items():
         if (path := installed.choices(group).get(name)) is not None:

@@ -12,14 +12,14 @@ Rows can be read again in any order, without the file in memory:
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 from zoo.data.encodings import UTF8, Encoding, Fault
 from zoo.data.lines import LONGEST, Lines, read_lines
 from zoo.data.records import NUL
-from zoo.data.tables import OnBadRow, Row, Table, check_is_file, read_table
+from zoo.data.tables import OnBadRow, Required, Row, Table, check_is_file, column_remedy, read_table
 from zoo.errors import DataError, nearest
 
 _OBJECT = 'Write one object a line: {"name": "value", ...}.'
@@ -34,7 +34,7 @@ def is_table(path: Path) -> bool:
     return _ending(path) in _ENDINGS
 
 
-def open_table(path: Path, *, required: Sequence[str], on_bad_row: OnBadRow, encoding: Encoding = UTF8) -> Table:
+def open_table(path: Path, *, required: Required, on_bad_row: OnBadRow, encoding: Encoding = UTF8) -> Table:
     """Opens a table of any kind; see `JSONTable` and `read_table`."""
     read = JSONTable if _ending(path) == ".jsonl" else read_table
     return read(path, required=required, on_bad_row=on_bad_row, encoding=encoding)
@@ -61,7 +61,7 @@ class JSONTable(Table):
         self,
         path: Path | str,
         *,
-        required: Sequence[str] = (),
+        required: Required = (),
         on_bad_row: OnBadRow = "error",
         longest: int = LONGEST,
         encoding: Encoding = UTF8,
@@ -77,10 +77,10 @@ class JSONTable(Table):
             raise DataError(f"{path}, line {line}: {found.what}. {remedy}")
         if not found:
             raise DataError(f"{path}: {'the first line names no column' if line else 'the file is empty'}. {_OBJECT}")
-        for name in required:
-            if name not in found:
-                offer = f"{nearest(name, self.columns)} Add it, or rename the one that is meant."
-                raise DataError(f"{path}, line {line}, column {name!r}: the first line does not name it. {offer}")
+        missing = [name for name in required if name not in found]
+        if missing:
+            offer = f"{nearest(missing[0], self.columns)} {column_remedy(missing, self.columns, required)}"
+            raise DataError(f"{path}, line {line}, column {missing[0]!r}: the first line does not name it. {offer}")
 
     def __iter__(self) -> Iterator[Row]:
         self.skipped, self.first_skipped, self.collected, good = 0, "", 0, 0

@@ -18,8 +18,9 @@ A preflight collects all problems instead of stopping at the first:
 from __future__ import annotations
 
 import math
+import shlex
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from typing import Literal, TypeVar
 import numpy as np
 from jaxtyping import Float32
 
+from zoo.composing.quoting import quoted
 from zoo.data.encodings import UTF8, Encoding, Fault, advising_encoding
 from zoo.data.records import read_records
 from zoo.errors import DataError, nearest
@@ -45,6 +47,9 @@ _LARGEST = float(np.finfo(np.float32).max)
 class RowError(DataError):
     """A bad row, which `on_bad_row="skip"` counts instead of raising this."""
 
+
+Required = Sequence[str] | Mapping[str, str]
+"""Names of columns that must exist; or these names, each with the option that says which column is meant."""
 
 _option: ContextVar[str] = ContextVar("option", default="on_bad_row=skip")
 _collected: ContextVar[list[DataError] | None] = ContextVar("collected", default=None)
@@ -95,14 +100,14 @@ def is_collecting() -> bool:
 
 
 def read_table(
-    path: Path | str, *, required: Sequence[str] = (), on_bad_row: OnBadRow = "error", encoding: Encoding = UTF8
+    path: Path | str, *, required: Required = (), on_bad_row: OnBadRow = "error", encoding: Encoding = UTF8
 ) -> Table:
     """Opens a table and checks its header; the rows are read when they are iterated.
 
     Args:
         path: a `.csv` or `.tsv` file (also `.csv.gz`, `.tsv.gz`), with or without a byte order mark. Cells may be
             quoted, and then contain delimiters and line breaks. Blank lines are not rows.
-        required: the columns that must be there; others may be.
+        required: the columns that must be there, perhaps with the options that name them; others may be.
         on_bad_row: whether a bad row stops the reading or is counted and left out. A row that is no text in the
             encoding is a bad one.
         encoding: the encoding of the file.
@@ -324,7 +329,31 @@ def message(path: Path, line: int | None, column: str | None, what: str, remedy:
     return f"{place}: {what}. {remedy}" if column is None else f"{place}, column {column!r}: {what}. {remedy}"
 
 
-def _check_header(path: Path, line: int, columns: tuple[str, ...], required: Sequence[str]) -> None:
+def column_remedy(missing: Sequence[str], columns: Sequence[str], required: Required) -> str:
+    """What to do about columns that a header lacks: the options that name others, or the columns themselves."""
+    if not isinstance(required, Mapping):
+        return "Add the column, or rename the one that is meant."
+    spare = [name for name in columns if name not in required]
+    meant = spare if len(spare) == len(missing) else ["COLUMN"] * len(missing)
+    said = " ".join(_assigned(required[name], other) for name, other in zip(missing, meant, strict=True))
+    return f"Say which column is meant, such as {said}, or rename it."
+
+
+def _assigned(option: str, value: str) -> str:
+    """Returns an option as it is typed."""
+    if value.isidentifier():
+        return f"{option}={value}"
+    typed = f"{option}={quoted(value)}"
+    return shlex.quote(typed) if set(typed) & set('"$`\\!') else f'"{typed}"'
+
+
+def _offer(name: str, columns: Sequence[str]) -> str:
+    offer = nearest(name, columns)
+    # where nothing is close, a wide table's columns are no help as a list
+    return offer if len(offer) <= 300 else f"None of the {len(columns)} columns has such a name."
+
+
+def _check_header(path: Path, line: int, columns: tuple[str, ...], required: Required) -> None:
     if "" in columns:
         what = f"column {columns.index('') + 1} of {len(columns)} has no name"
         raise DataError(message(path, line, None, what, "Name it, or leave it out (pandas: to_csv(..., index=False))."))
@@ -336,10 +365,7 @@ def _check_header(path: Path, line: int, columns: tuple[str, ...], required: Seq
     if missing:
         more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
         what = f"the header does not name it{more}"
-        offer = nearest(missing[0], columns)
-        if len(offer) > 300:  # nothing is close, and a wide table's columns are no help as a list
-            offer = f"None of the {len(columns)} columns has such a name."
-        remedy = f"{offer} Add the column, or rename the one that is meant."
+        remedy = f"{_offer(missing[0], columns)} {column_remedy(missing, columns, required)}"
         if len(columns) == 1 and ";" in columns[0]:
             remedy = "The header is separated by semicolons: save the file with commas."
         raise DataError(message(path, line, missing[0], what, remedy))

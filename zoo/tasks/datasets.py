@@ -13,7 +13,7 @@ D = TypeVar("D")
 
 
 def dataset(
-    data: Callable[..., D], *, generator: Callable[..., Any] | None = None
+    data: Callable[..., D], *, generator: Callable[..., Any] | None = None, kind: str = ""
 ) -> Callable[[Callable[..., Any]], Callable[..., D]]:
     """Decorates a function that returns a source; the result returns the data module of this source.
 
@@ -30,6 +30,7 @@ def dataset(
         data: The class of the data module: `data(source, batching, **options)`.
         generator: Function that generates planted data. The options of the source are then those of the generator,
             and the decorated function is called with a partial of the generator.
+        kind: Kind of the examples, where a data module has several and a model takes one.
     """
 
     def composed(source: Callable[..., Any]) -> Callable[..., D]:
@@ -48,6 +49,7 @@ def dataset(
             return data(found, Batching(**batching), **own)
 
         signature = inspect.Signature([each for part in parts for each in part.values()], return_annotation=data)
+        make.kind = kind  # type: ignore[attr-defined]
         make.__signature__ = signature  # type: ignore[attr-defined]
         make.__annotations__ = {name: each.annotation for name, each in signature.parameters.items()} | {"return": data}
         return make

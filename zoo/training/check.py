@@ -24,7 +24,7 @@ from torch import Tensor
 
 from zoo.checkpoints import checkpoint
 from zoo.checkpoints.finetune import keep, origin, transplant
-from zoo.composing import build, config, schema
+from zoo.composing import build, config, data_choice, schema
 from zoo.data.tables import collecting
 from zoo.errors import ConfigError, ProblemsError, ZooError, bounded, visible
 from zoo.plurals import count_noun
@@ -76,6 +76,7 @@ def _problems_of_options(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
     yield from schema.problems(composed)
     if any(True for _ in schema.problems_of_keys(composed)):
         return
+    yield from data_choice.problems(composed)
     run_dir = composed["run_dir"]
     if run_dir is not None and composed["resume"] is None:
         try:

@@ -20,7 +20,7 @@ from zoo import printing
 from zoo.attention.kernels.processor import PROCESSOR
 from zoo.checkpoints import checkpoint
 from zoo.checkpoints.finetune import keep, origin, transplant
-from zoo.composing import schema
+from zoo.composing import data_choice, schema
 from zoo.composing.build import build
 from zoo.data.loader import deaths_explained
 from zoo.disk import write_text
@@ -47,6 +47,8 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
     quiet()
     keep_freed_memory()
     schema.check(config)
+    for problem in data_choice.problems(config):
+        raise problem
     config = joining.join(config)
     starts_others = launch.wanted(config)
     is_auto = config["resume"] == "auto"

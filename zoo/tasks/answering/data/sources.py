@@ -20,25 +20,25 @@ from zoo.tasks.vision.data.listing import Reading
 from zoo.tasks.vision.data.picture import MOST_PIXELS
 
 
-@dataset(AnswerData, generator=scenes.plant)
+@dataset(AnswerData, generator=scenes.plant, kind="picture")
 def planted_questions(generate: Callable[[], AskedScenes]) -> AnswerSource:
     """Generated questions about pictures of coloured shapes: see `planted.scenes.plant`."""
     return AnswerSource("picture", partial(of_scenes, generate))
 
 
-@dataset(AnswerData, generator=passages.plant)
+@dataset(AnswerData, generator=passages.plant, kind="passage")
 def planted_passages(generate: Callable[[], AskedTexts]) -> AnswerSource:
     """Generated questions whose answer is a part of a passage: see `planted.passages.plant`."""
     return AnswerSource("passage", partial(of_texts, generate))
 
 
-@dataset(AnswerData, generator=premises.plant)
+@dataset(AnswerData, generator=premises.plant, kind="premise")
 def planted_inference(generate: Callable[[], AskedTexts]) -> AnswerSource:
     """Generated premises and hypotheses: see `planted.premises.plant`."""
     return AnswerSource("premise", partial(of_texts, generate))
 
 
-@dataset(AnswerData)
+@dataset(AnswerData, kind="picture")
 def picture_questions(
     *,
     table: str,
@@ -54,7 +54,7 @@ def picture_questions(
     )
 
 
-@dataset(AnswerData)
+@dataset(AnswerData, kind="passage")
 def passage_questions(
     *, table: str, on_bad_row: OnBadRow = "error", encoding: Encoding = UTF8, split_seed: Seed = 0
 ) -> AnswerSource:
@@ -62,7 +62,7 @@ def passage_questions(
     return _own("passage", table, Reading(on_bad_row=on_bad_row, encoding=encoding), split_seed)
 
 
-@dataset(AnswerData)
+@dataset(AnswerData, kind="premise")
 def hypotheses(
     *, table: str, on_bad_row: OnBadRow = "error", encoding: Encoding = UTF8, split_seed: Seed = 0
 ) -> AnswerSource:

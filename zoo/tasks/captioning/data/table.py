@@ -10,7 +10,7 @@ import numpy as np
 
 from zoo.data.json_lines import open_table
 from zoo.data.splits import NONE, SPLITS, TEST, stratified
-from zoo.data.tables import Row, Table, message
+from zoo.data.tables import Required, Row, Table, message
 from zoo.errors import DataError, some_of, warn
 from zoo.tasks.captioning.data.caption_set import CaptionSet
 from zoo.tasks.vision.data.listing import Decoded, Reading, verified, warn_of_animated
@@ -56,7 +56,8 @@ def read_caption_table(
     Raises:
         DataError: The table is not as described. The message has the file, line, column and a remedy.
     """
-    required = [columns.image] if split_seed is None else [columns.image, columns.caption]
+    named = {columns.image: "data.image", columns.caption: "data.caption"}
+    required: Required = [columns.image] if split_seed is None else named
     table = open_table(path, required=required, on_bad_row=reading.on_bad_row, encoding=reading.encoding)
     unused = [name for name in table.columns if name not in (columns.image, columns.caption, columns.split)]
     if unused:

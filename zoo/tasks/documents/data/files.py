@@ -18,7 +18,7 @@ from zoo.data.lines import Lines
 from zoo.data.on_demand import ColumnTexts, Joined
 from zoo.data.records import NUL
 from zoo.data.splits import NONE, SPLITS
-from zoo.data.tables import OnBadRow, Row, RowError, Table, collected, message, skip_hint
+from zoo.data.tables import OnBadRow, Required, Row, RowError, Table, collected, message, skip_hint
 from zoo.data.walk import Walk
 from zoo.errors import DataError, some_of, warn
 from zoo.plurals import count_noun
@@ -212,7 +212,9 @@ def read_text(path: Path, reading: Reading) -> str:
 def _table(path: Path, reading: Reading, gathered: Gathered, *, needs_label: bool, prefix: str = "") -> Sequence[str]:
     """Adds the rows of a table to `gathered` and returns their texts."""
     named = [reading.text, *([reading.label] if needs_label else []), *([reading.id] if reading.id else [])]
-    table = open_table(path, required=named, on_bad_row=reading.on_bad_row, encoding=reading.encoding)
+    options = {getattr(reading, name): f"data.{name}" for name in ("text", "label", "id")}
+    required: Required = {name: options[name] for name in named} if needs_label else named
+    table = open_table(path, required=required, on_bad_row=reading.on_bad_row, encoding=reading.encoding)
     lines = (
         Lines(path, reading.cache, encoding=reading.encoding)
         if isinstance(table, JSONTable) and reading.cache is not None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zoo.data.encodings import UTF8, Encoding
-from zoo.data.tables import OnBadRow, Row, Table, read_table
+from zoo.data.tables import OnBadRow, Required, Row, Table, read_table
 from zoo.errors import ConfigError, DataError, some_of
 from zoo.tasks.recommendation.data.columns import add_columns
 from zoo.tasks.recommendation.data.interactions import Clock, InteractionCollector, Interactions, IrregularError
@@ -60,11 +60,12 @@ def read_interactions(path: Path | str, reading: Reading, *, titles: Path | str 
     Raises:
         DataError: The file is invalid. The message has the file, line, column and a remedy.
     """
-    found = interactions_of(open_table(Path(path), reading), reading)
+    named = {name: f"data.{option}" for option, name in _required(reading).items()}
+    found = interactions_of(open_table(Path(path), reading, required=named), reading)
     return found if titles is None else replace(found, titles=_titles(Path(titles), found.item_names, reading))
 
 
-def open_table(path: Path, reading: Reading, *, required: Sequence[str] | None = None) -> Table:
+def open_table(path: Path, reading: Reading, *, required: Required | None = None) -> Table:
     """Opens a CSV, TSV or Parquet file, and checks its header.
 
     Args:
@@ -72,12 +73,17 @@ def open_table(path: Path, reading: Reading, *, required: Sequence[str] | None =
         reading: Names of the columns.
         required: Names of the columns that must exist. Default: those of an interaction.
     """
-    if required is None:
-        optional = (reading.timestamp, None if reading.min_rating is None else reading.rating)
-        required = [reading.user, reading.item, *(name for name in optional if name is not None)]
+    required = list(_required(reading).values()) if required is None else required
     if is_parquet(path):
         return ParquetTable(path, required, on_bad_row=reading.on_bad_row)
     return read_table(path, required=required, on_bad_row=reading.on_bad_row, encoding=reading.encoding)
+
+
+def _required(reading: Reading) -> dict[str, str]:
+    """Returns option -> name of the column that it names, for the columns that a table of interactions must have."""
+    names = {"user": reading.user, "item": reading.item, "timestamp": reading.timestamp}
+    names["rating"] = None if reading.min_rating is None else reading.rating
+    return {option: name for option, name in names.items() if name is not None}
 
 
 def is_parquet(path: Path) -> bool:

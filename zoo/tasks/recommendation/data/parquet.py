@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from zoo.data.tables import OnBadRow, Row, RowError, Table
+from zoo.data.tables import OnBadRow, Required, Row, RowError, Table, column_remedy
 from zoo.errors import DataError, ZooError, nearest
 from zoo.tasks.recommendation.data.interactions import Coded, Column, InteractionCollector, IrregularError
 
@@ -32,13 +32,14 @@ class ParquetTable(Table):
         ZooError: pyarrow is not installed.
     """
 
-    def __init__(self, path: Path, required: Sequence[str], on_bad_row: OnBadRow) -> None:
+    def __init__(self, path: Path, required: Required, on_bad_row: OnBadRow) -> None:
         self._schema, rows = _opened(path)
         super().__init__(path, 0, tuple(self._schema.names), on_bad_row, "")
         self._used: Sequence[str | None] = ()
         for name in required:
             if name not in self.columns:
-                offer = f"{nearest(name, self.columns)} Rename the one that is meant."
+                missing = [each for each in required if each not in self.columns]
+                offer = f"{nearest(name, self.columns)} {column_remedy(missing, self.columns, required)}"
                 raise DataError(f"{path}, column {name!r}: the table does not have it. {offer}")
             if self.columns.count(name) > 1:
                 raise DataError(f"{path}, column {name!r}: the table has it more than once. Rename or remove one.")

@@ -13,7 +13,18 @@ from zoo.data.encodings import Fault as LineFault
 from zoo.data.json_lines import is_table, open_table
 from zoo.data.lines import read_lines
 from zoo.data.splits import NONE, SPLITS, TEST, stratified
-from zoo.data.tables import OnBadRow, Row, RowError, Table, collected, is_collecting, message, parse_number, skip_hint
+from zoo.data.tables import (
+    OnBadRow,
+    Required,
+    Row,
+    RowError,
+    Table,
+    collected,
+    is_collecting,
+    message,
+    parse_number,
+    skip_hint,
+)
 from zoo.data.walk import Walk
 from zoo.errors import DataError, some_of, warn
 from zoo.tasks.speech.data.audio import DEFAULT_LIMITS, ENDINGS, Clip, Limits, split_of
@@ -195,7 +206,9 @@ def read_recordings_at(paths: Sequence[Path], reading: Reading, alphabet: Alphab
 
 
 def _of_table(path: Path, folder: Path, reading: Reading, alphabet: Alphabet, *, is_input: bool) -> _Entries:
-    required = [reading.path, *([] if is_input else [reading.text]), *([reading.id] if reading.id else [])]
+    named = [reading.path, *([] if is_input else [reading.text]), *([reading.id] if reading.id else [])]
+    options = {getattr(reading, name): f"data.{name}" for name in ("path", "text", "id")}
+    required: Required = named if is_input else {name: options[name] for name in named}
     table = open_table(path, required=required, on_bad_row=reading.on_bad_row, encoding=reading.encoding)
     found = _Entries(path, reading, alphabet)
     found.entries += table.parse(_row_reader(table, folder, reading, is_input=is_input))

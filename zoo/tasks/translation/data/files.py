@@ -16,7 +16,7 @@ from zoo.data.lines import Lines, read_lines
 from zoo.data.on_demand import ColumnTexts, Joined, LineTexts
 from zoo.data.records import NUL
 from zoo.data.splits import NONE, SPLITS, TRAIN
-from zoo.data.tables import Row, RowError, Table, check_is_file, collected, message, skip_hint
+from zoo.data.tables import Required, Row, RowError, Table, check_is_file, collected, message, skip_hint
 from zoo.errors import DataError, some_of, warn
 from zoo.tasks.translation.data.corpus import Corpus
 from zoo.tasks.translation.data.found import MOST_CHARACTERS, Found, Reading, problem_of
@@ -54,7 +54,9 @@ def read_pair_table(
         needs_target: Whether there must be translations.
     """
     named = [reading.source, *([reading.target] if needs_target else []), *([reading.id] if reading.id else [])]
-    table = open_table(path, required=named, on_bad_row=reading.on_bad_row, encoding=reading.encoding)
+    options = {getattr(reading, name): f"data.{name}" for name in ("source", "target", "id")}
+    required: Required = {name: options[name] for name in named} if split_seed is not None else named
+    table = open_table(path, required=required, on_bad_row=reading.on_bad_row, encoding=reading.encoding)
     lines = (
         Lines(path, cache, encoding=reading.encoding) if isinstance(table, JSONTable) and cache is not None else None
     )
