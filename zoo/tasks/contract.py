@@ -148,6 +148,11 @@ class Task(pl.LightningModule, ABC):
         """Returns lines on the cost of parts of the model, for the report of the preflight."""
         return ()
 
+    frozen_remedy: ClassVar[str] = (
+        "init=CHECKPOINT gives them those of a trained model; optimisation.freeze=[] trains them."
+    )
+    """What a message advises if weights are frozen as they were drawn."""
+
     def begin(self, data: Any) -> None:
         """Initialises weights from the data of a new run, such as word vectors; those of a checkpoint come later."""
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from zoo.checkpoints import checkpoint
-from zoo.checkpoints.finetune import keep, origin, transplant
+from zoo.checkpoints.finetune import keep
 from zoo.composing import build, config, data_choice, schema
 from zoo.data.tables import collecting
 from zoo.errors import ConfigError, ProblemsError, ZooError, bounded, visible
@@ -34,6 +34,7 @@ from zoo.training import run_directory
 from zoo.training.evaluation import check_trainable, empty_splits
 from zoo.training.memory import find_excess
 from zoo.training.penalising import penalise
+from zoo.training.starting import set_starting_weights
 from zoo.training.trainer import make_trainer, quiet
 
 _MOST_LISTED = 200
@@ -139,9 +140,7 @@ def _built(composed: Mapping[str, Any], data: TaskData) -> tuple[Task | None, li
         module: Task = build.build(composed["model"], "model", **data.sizes())
         module.check_rewards()
         penalise(module, composed["penalty"])
-        module.begin(data)
-        if composed["init"] is not None:
-            transplant(module, data.state(), origin(module, composed["init"]), composed["init"])
+        set_starting_weights(module, data, composed["init"])
         if composed["resume"] not in (None, "auto"):
             checkpoint.read(composed["resume"])
         optimisation = copy.copy(module.optimisation)

@@ -76,6 +76,15 @@ class Optimisation:
 
     def thaw(self, module: pl.LightningModule, epoch: int) -> None:
         """Sets which parameters are trained in this epoch. Those that a net made without gradients never are."""
+        frozen = self.find_frozen(module, epoch)
+        if frozen and all(name in frozen for name, _ in module.named_parameters()):
+            raise ConfigError(f"optimisation.freeze: in epoch {epoch} every parameter is frozen; leave some to train")
+        for name, parameter in module.named_parameters():
+            parameter.requires_grad_(name not in frozen)
+        module.train(module.training)  # a frozen batch norm does not gather statistics: see Task.train
+
+    def find_frozen(self, module: pl.LightningModule, epoch: float) -> set[str]:
+        """Returns the names of the parameters that are not trained in an epoch."""
         if self._never is None:
             self._never = {name for name, parameter in module.named_parameters() if not parameter.requires_grad}
         frozen: set[str] = set()
@@ -85,12 +94,7 @@ class Optimisation:
             for pattern in patterns:
                 thawed = _matching(module, pattern, "optimisation.unfreeze")
                 frozen -= thawed if epoch >= start else set()
-        frozen |= self._never
-        if frozen and all(name in frozen for name, _ in module.named_parameters()):
-            raise ConfigError(f"optimisation.freeze: in epoch {epoch} every parameter is frozen; leave some to train")
-        for name, parameter in module.named_parameters():
-            parameter.requires_grad_(name not in frozen)
-        module.train(module.training)  # a frozen batch norm does not gather statistics: see Task.train
+        return frozen | self._never
 
     def _factor(self, name: str) -> float:
         return next((f for pattern, f in reversed(self.rates.items()) if _fits(name, pattern)), 1.0)

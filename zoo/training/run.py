@@ -19,7 +19,7 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from zoo import printing
 from zoo.attention.kernels.processor import PROCESSOR
 from zoo.checkpoints import checkpoint
-from zoo.checkpoints.finetune import keep, origin, transplant
+from zoo.checkpoints.finetune import keep
 from zoo.composing import data_choice, schema
 from zoo.composing.build import build
 from zoo.data.loader import deaths_explained
@@ -36,6 +36,7 @@ from zoo.training.evaluation import check_trainable, empty_splits, evaluate, has
 from zoo.training.penalising import penalise
 from zoo.training.provenance import commit_of_checkout, versions
 from zoo.training.signals import stopping_at_once
+from zoo.training.starting import set_starting_weights
 from zoo.training.trainer import for_evaluation, quiet, run_trainer
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -224,10 +225,8 @@ def _prepared(config: dict[str, Any], run_dir: Path, resumed: Mapping[str, Any] 
     if resumed is not None:
         checkpoint.compare(module, resumed["state_dict"], config["resume"])
     if resumed is None:
-        module.begin(data)
-    if config["init"] is not None and resumed is None:
-        report = transplant(module, data.state(), origin(module, config["init"]), config["init"])
-        if ranks.is_first():
+        report = set_starting_weights(module, data, config["init"])
+        if report is not None and ranks.is_first():
             printing.show_fine_tuning(report, config["init"])
     if not ranks.is_first():  # ranks have the same weights, and other dropout
         torch.manual_seed(seed + 1_000_003 * ranks.rank())

@@ -79,6 +79,18 @@ def test_a_model_without_attention_explains_nothing(cli: Any, folder: Path) -> N
     assert "--explain: this model has no attention to its picture" in done.err
 
 
+RANDOM = pytest.mark.filterwarnings("ignore:.*are random and are never trained")
+
+
+def test_a_frozen_backbone_without_weights_is_named(cli: Any) -> None:
+    options = ["model=captioner_backbone", "data.pictures=8", "data.held_out=4", "data.batch_size=4", "trainer=cpu"]
+    said = "weights of net.encoder.backbone are random and are never trained, .*init=efficientnet:lite0.*tuned_from"
+    with pytest.warns(UserWarning, match=said):
+        assert cli("check", *options).code == 0
+    assert cli("check", *options, "model.net.encoder.tuned_from=stem").code == 0
+
+
+@RANDOM
 def test_a_frozen_backbone_reads_each_picture_once_for_all_runs(cli: Any) -> None:
     frozen = [
         *("model=captioner_backbone", "data.pictures=20", "data.held_out=6", "data.most=1", "data.max_epochs=2"),
@@ -107,6 +119,7 @@ def test_a_frozen_backbone_reads_each_picture_once_for_all_runs(cli: Any) -> Non
     assert again["test/loss"] == reported["test/loss"]
 
 
+@RANDOM
 def test_training_reads_kept_features_also_with_a_schedule_that_counts_batches(
     cli: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

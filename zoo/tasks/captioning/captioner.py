@@ -60,6 +60,10 @@ class Captioner(WritingTask):
     primary_mode = "max"
     headline = ("bleu", "cider", "exact_match", "perplexity", "loss")
     source_noun, text_noun = "picture", "caption"
+    frozen_remedy = (
+        "init=efficientnet:lite0 (of a net of torchvision, init=torchvision:NAME) gives them ImageNet's, and "
+        "model.net.encoder.tuned_from, with the name of a stage such as stem, trains them."
+    )
 
     def __init__(
         self,

@@ -51,7 +51,9 @@ class BackboneEncoder(PictureEncoder):
         self.is_frozen = tuned_from is None
         tuned = [] if tuned_from is None else stages[stages.index(tuned_from) :]
         for name, parameter in made.named_parameters():
-            parameter.requires_grad_(any(name.startswith(f"{stage}.") for stage in tuned))  # and never the head's
+            parameter.requires_grad_(any(name.startswith(f"{stage}.") for stage in tuned))
+            if name.startswith("head."):  # which is not used
+                nn.init.zeros_(parameter)
         self.project: nn.Module = nn.Identity() if dim is None else nn.Linear(features, dim)
         sizes: dict[str, Any] = {"dim": self.width, "grid": self.grid}
         self.position = None if position is None else sized(position, sizes)

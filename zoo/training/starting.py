@@ -1,0 +1,48 @@
+"""The weights that a new run starts from: random ones, those that its data give, and those of a checkpoint."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from zoo.checkpoints.finetune import Report, origin, transplant
+from zoo.errors import warn
+from zoo.plurals import count_noun
+from zoo.tasks.contract import Task, TaskData
+from zoo.training import ranks
+
+
+def set_starting_weights(module: Task, data: TaskData, init: str | None) -> Report | None:
+    """Gives a module the weights of its data, and of `init` if it is given.
+
+    Args:
+        module: The module, with random weights.
+        data: The data of the run.
+        init: A checkpoint, or the name of published weights.
+
+    Returns:
+        What was kept of `init`.
+    """
+    random = {} if init is not None else _random_frozen(module)
+    module.begin(data)
+    if init is not None:
+        return transplant(module, data.state(), origin(module, init), init)
+    left = {name: weight for name, weight in random.items() if module.get_parameter(name).equal(weight)}
+    if left and ranks.is_first():
+        count = count_noun(sum(weight.numel() for weight in left.values()), "weight")
+        places = ", ".join(sorted({_place(name) for name in left}))
+        warn(f"{count} of {places} are random and are never trained, because they are frozen. {module.frozen_remedy}")
+    return None
+
+
+def _random_frozen(module: Task) -> dict[str, Any]:
+    """Returns the weights that no epoch trains, unless they are constants."""
+    frozen = module.optimisation.find_frozen(module, math.inf)
+    if len(frozen) == len(dict(module.named_parameters())):  # which is refused when the optimiser is made
+        return {}
+    weights = {name: module.get_parameter(name).detach().clone() for name in frozen}
+    return {name: weight for name, weight in weights.items() if weight.numel() > 1 and weight.min() < weight.max()}
+
+
+def _place(name: str) -> str:
+    return ".".join(name.split(".")[:3])
