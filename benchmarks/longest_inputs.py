@@ -14,6 +14,7 @@ import os
 import random
 import shlex
 import signal
+import string
 import subprocess
 import sys
 import tempfile
@@ -28,8 +29,8 @@ from filing import file
 
 from zoo.training.provenance import commit_of_checkout
 
-WORDS = 100_000
-_WRITTEN = 25_000
+SEVERAL, WORDS = 5_000, 100_000
+_WRITTEN = 50_000
 """Words of a text on the command line, where Linux takes no argument of more than 128 KiB."""
 _WAIT = 0.05
 
@@ -51,10 +52,11 @@ class Case:
     before: Sequence[Sequence[str]] = ()
 
 
-def words(count: int, seed: int = 0) -> str:
-    """Returns a text of so many words, with a full stop after every twentieth."""
+def words(count: int, seed: int = 0, *, stops: bool = False) -> str:
+    """Returns a text of so many words of one letter, and perhaps a full stop after every twentieth."""
     draw = random.Random(seed)
-    return " ".join(f"w{draw.randrange(90)}{'.' if number % 20 == 19 else ''}" for number in range(count))
+    found = [draw.choice(string.ascii_lowercase) for _ in range(count)]
+    return " ".join(f"{word}." if stops and number % 20 == 19 else word for number, word in enumerate(found))
 
 
 def write_table(path: Path, rows: Sequence[dict[str, Any]]) -> None:
@@ -86,15 +88,16 @@ def texts(model: str, data: str, row: Callable[[int, int], dict[str, Any]], *opt
         short = [{**row(number, 8), "split": split} for number, split in enumerate(splits)]
         write_table(folder / "short.tsv", short)
         write_table(folder / "long.tsv", [row(1, WORDS)])
-        write_table(folder / "one.tsv", [*short, {**row(1, WORDS), "split": "train"}])
+        for count in (SEVERAL, WORDS):
+            write_table(folder / f"{count}.tsv", [*short, {**row(1, count), "split": "train"}])
         write_table(folder / "even.tsv", [{**row(n, 600), "split": s} for n, s in enumerate(("train",) * 240 + splits)])
 
     before = [trained(model, data, "data.table={folder}/short.tsv", *options, name=model)]
     checkpoint = f"{{folder}}/{model}/checkpoints/best.ckpt"
     check = ("check", f"model={model}", f"data={data}", *options)
-    yield Case(
-        f"{model}: check, one of {WORDS:,} words among short ones", [*check, "data.table={folder}/one.tsv"], files
-    )
+    for count in (SEVERAL, WORDS):
+        name = f"{model}: check, one of {count:,} words among short ones"
+        yield Case(name, [*check, f"data.table={{folder}}/{count}.tsv"], files)
     yield Case(f"{model}: check, 240 of 600 words", [*check, "data.table={folder}/even.tsv"], files)
     given = ("{folder}/long.tsv",)
     yield Case(f"{model}: predict", ["predict", checkpoint, *given], files, before)
@@ -108,12 +111,12 @@ def pairs(number: int, count: int) -> dict[str, Any]:
 
 
 def documents(number: int, count: int) -> dict[str, Any]:
-    return {"text": words(count, number), "label": ("good", "bad")[number % 2]}
+    return {"text": words(count, number, stops=True), "label": ("good", "bad")[number % 2]}
 
 
 def passages(number: int, count: int) -> dict[str, Any]:
     text = words(count, number)
-    return {"context": text, "question": words(8, number + 1), "answer": text.split()[3]}
+    return {"context": f"z9 {text}", "question": words(8, number + 1), "answer": "z9"}
 
 
 def hypotheses(number: int, count: int) -> dict[str, Any]:

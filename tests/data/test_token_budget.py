@@ -130,3 +130,23 @@ def test_a_sample_has_its_own_number_of_batches() -> None:
     lengths = [number % 5 + 1 for number in range(40)]
     whole = budgeted(lengths, 12, shuffle=False)
     assert len(whole) > len(whole.sample(7)) == len(list(whole.sample(7)))
+
+
+def test_a_budget_that_no_batch_can_exceed_changes_nothing() -> None:
+    """Then batches are those of the batch size, in a new order each epoch."""
+    lengths = [1 + number % 7 for number in range(50)]
+    for shuffle in (True, False):
+        alone = Loader(range(50), collate=list, batch_size=8, lengths=lengths, shuffle=shuffle)
+        wide = Loader(range(50), collate=list, batch_size=8, lengths=lengths, shuffle=shuffle, max_tokens=8 * 7)
+        assert list(wide) == list(alone)
+        assert list(wide) == list(alone)
+    tight = Loader(range(50), collate=list, batch_size=8, lengths=lengths, max_tokens=8 * 7 - 1)
+    assert all(padded(batch, lengths) < 8 * 7 for batch in tight)
+
+
+def test_the_largest_batch_has_the_most_padded_tokens() -> None:
+    lengths = [2, 90, 2, 2, 40, 40, 40, 2]
+    for options in ({"max_tokens": 120}, {"batch_size": 3}):
+        chosen = {"batch_size": None, "shuffle": True} | options
+        loader = Loader(range(8), collate=list, lengths=lengths, **chosen)
+        assert padded(loader.largest(), lengths) == max(padded(batch, lengths) for batch in loader)

@@ -67,11 +67,36 @@ def test_a_text_that_is_too_long_is_a_bad_row_of_every_domain(name: str, tmp_pat
     assert "on_bad_row=skip leaves such" in said
 
 
+def test_a_question_about_a_picture_obeys_the_limit(tmp_path: Path) -> None:
+    folder, splits = Path("data/samples/captioning").absolute(), ["train"] * 6 + ["val"] * 2 + ["test"] * 2
+    rows = [
+        {
+            "image": "pictures/01.png",
+            "question": text(30 if at == 1 else 5),
+            "answer": "ab"[at % 2],
+            "split": split,
+        }
+        for at, split in enumerate(splits)
+    ]
+    table = write(tmp_path / "table.csv", rows)
+    given = ["model=coattention", "data=picture_questions", f"data.table={table}", f"data.folder={folder}"]
+
+    def opened(*options: str) -> Any:
+        return build.build(config.resolved([*given, "data.max_length=20", *options])["data"], "data")
+
+    with pytest.raises(DataError, match=r"question '3': the question has 30 tokens, and 20 are the most"):
+        opened().setup()
+    data = opened("data.on_bad_row=skip")
+    with pytest.warns(UserWarning, match="skipped 1 question"):
+        data.setup()
+    assert [each.id for each in data.examples("train").entries] == ["2", "4", "5", "6", "7"]
+
+
 @pytest.mark.parametrize("name", TEXTS)
 def test_skip_leaves_it_out_and_counts_it(name: str, tmp_path: Path) -> None:
     data = opened(tmp_path, name, "data.max_length=20", "data.on_bad_row=skip")
     with pytest.warns(
-        UserWarning, match=r"skipped 1 \w+s with more than data.max_length=20 tokens. The longest: '10', with 30"
+        UserWarning, match=r"skipped 1 \w+ with more than data.max_length=20 tokens. The longest: '10', with 30"
     ):
         data.setup()
     assert data.train_size() == 9
