@@ -37,6 +37,19 @@ def by_kind() -> Iterator[str]:
         yield f"| {name} | {' | '.join(f'{statistics.mean(run[kind] for run in runs):.3f}' for kind in kinds)} |"
 
 
+def sick() -> Iterator[str]:
+    """Makes a table of SICK, with random word vectors and with others."""
+    names = {
+        "esim_sick": "`esim`",
+        "esim_sick-vectors": "`esim`, word vectors",
+        "esim_sick-uniform": "`esim`, uniform (control)",
+    }
+    if not any(with_runs(names)):
+        yield "Not measured yet."
+        return
+    yield from of_runs(names, {"test accuracy": "test/accuracy", "validation accuracy": "val/accuracy"})
+
+
 def benchmark() -> Iterator[str]:
     """Makes a table of a training step of BiDAF against the form with a tensor of pairs."""
     (found,) = read_runs("benchmark-answering")

@@ -311,6 +311,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "benchmark-captioning": captioning.benchmark,
     "planted-answering": answering.planted,
     "planted-answering-kinds": answering.by_kind,
+    "sick": answering.sick,
     "benchmark-answering": answering.benchmark,
     "trust": trust,
     "attention-positions": attention_positions,

@@ -12,7 +12,7 @@ import pytest
 from run_cases import DOMAINS, ROOT, figures
 
 from zoo.checkpoints import checkpoint
-from zoo.tasks.documents import vectors
+from zoo.tasks import initial_vectors
 from zoo.text import corpus_vectors
 
 TINY = DOMAINS["documents"].tiny
@@ -112,7 +112,7 @@ def test_vectors_of_the_texts_are_learned_once(cli: Any, monkeypatch: pytest.Mon
         learned.append(dim)
         return corpus_vectors(texts, words=words, dim=dim)
 
-    monkeypatch.setattr(vectors, "corpus_vectors", noted)
+    monkeypatch.setattr(initial_vectors, "corpus_vectors", noted)
     rows = [f"{'the food was good' if n % 2 else 'a bus was late'} {n},{n % 2}" for n in range(20)]
     Path("own.csv").write_text("\n".join(["text,label", *rows]) + "\n")
     options = ["model=han", "data=text_table", "data.table=own.csv", "paths.cache=kept", "model.vectors=corpus", *SMALL]

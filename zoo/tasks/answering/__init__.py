@@ -14,6 +14,7 @@ __getattr__, __all__ = exports(
             "planted_inference",
             "planted_passages",
             "planted_questions",
+            "sick",
         ],
         "nets.bidaf": ["BiDAF"],
         "nets.coattention": ["CoAttentionAnswerer"],

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics import Metric
@@ -21,6 +22,7 @@ from zoo.tasks.answering.looking import explained, gold_of, looked, pointed
 from zoo.tasks.answering.maps.map_source import AnswerMaps
 from zoo.tasks.answering.spans import best_spans, span_losses
 from zoo.tasks.contract import Invariance, Task
+from zoo.tasks.initial_vectors import initialise_vectors
 from zoo.text.squad import normalised, shared_words
 from zoo.training import ranks
 from zoo.training.optimisation import Optimisation
@@ -28,6 +30,7 @@ from zoo.training.optimisation import Optimisation
 if TYPE_CHECKING:
     from zoo.tasks.answering.data.answer_data import AnswerData
     from zoo.tasks.answering.data.answer_set import About
+    from zoo.tasks.answering.data.entries import Content
 
 
 class Answerer(Task):
@@ -38,13 +41,24 @@ class Answerer(Task):
         about: What the questions are about.
         optimisation: Optimiser, schedule, frozen layers and rates.
         measures: Names of the measures of an answer, each a number from 0 to 1.
+        vectors: Text file of word vectors to start training from, as wide as those of the net; or `corpus` to learn
+            them from co-occurrences in the training texts. Default: random ones.
     """
 
     primary_mode = "max"
 
-    def __init__(self, *, net: nn.Module, about: About, optimisation: Optimisation, measures: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        *,
+        net: nn.Module,
+        about: About,
+        optimisation: Optimisation,
+        measures: tuple[str, ...],
+        vectors: str | None = None,
+    ) -> None:
         super().__init__(optimisation=optimisation)
         self.net = net
+        self.initial_vectors = vectors
         self.subject = about
         self.measures = measures
         names = [f"{split}_{name}" for split in ("val", "test") for name in ("loss", *measures)]
@@ -65,6 +79,20 @@ class Answerer(Task):
 
     def forward(self, batch: Questions) -> Any:
         return self.net(batch)
+
+    def begin(self, data: AnswerData) -> None:
+        """Gives the net the initial word vectors."""
+        if self.initial_vectors is None:
+            return
+        content: Content = data.content
+        rows = [content.questions, *([] if content.passages is None else [content.passages])]
+
+        def texts() -> Iterator[Int[np.ndarray, " n"]]:
+            for number in content.asked.numbers("train"):
+                yield from (each[number] for each in rows)
+
+        table: Any = self.net.vectors
+        initialise_vectors(table, self.initial_vectors, content.language.vocabulary.names, texts)
 
     def training_step(self, batch: Questions, batch_idx: int) -> Tensor:
         losses = self.losses(self.net(batch), batch, training=True)
@@ -192,13 +220,22 @@ class Chooser(Answerer):
         about: What the questions are about.
         optimisation: Optimiser, schedule, frozen layers and rates.
         smoothing: Share of the target probability that is spread evenly over all answers in training.
+        vectors: See `Answerer`.
     """
 
     primary = "val/accuracy"
     headline: ClassVar[tuple[str, ...]] = ("accuracy", "loss")
 
-    def __init__(self, *, net: nn.Module, about: About, optimisation: Optimisation, smoothing: Rate) -> None:
-        super().__init__(net=net, about=about, optimisation=optimisation, measures=("accuracy",))
+    def __init__(
+        self,
+        *,
+        net: nn.Module,
+        about: About,
+        optimisation: Optimisation,
+        smoothing: Rate,
+        vectors: str | None = None,
+    ) -> None:
+        super().__init__(net=net, about=about, optimisation=optimisation, measures=("accuracy",), vectors=vectors)
         self.smoothing = smoothing
 
     def losses(self, given: Tensor, batch: Questions, *, training: bool = False) -> Float[Tensor, " k"]:
@@ -251,6 +288,7 @@ class HypothesisJudge(Chooser):
         optimisation: Optimiser, schedule, frozen layers and rates.
         words, answers: Sizes of the vocabulary and of the set of labels, which the data provides.
         smoothing: Share of the target probability that is spread evenly over all labels in training.
+        vectors: File of word vectors to start training from, or `corpus`: see `Answerer`.
     """
 
     def __init__(
@@ -261,9 +299,10 @@ class HypothesisJudge(Chooser):
         words: Count,
         answers: Count,
         smoothing: Rate = 0.0,
+        vectors: str | None = None,
     ) -> None:
         made = net(words=words, answers=answers)
-        super().__init__(net=made, about="premise", optimisation=optimisation, smoothing=smoothing)
+        super().__init__(net=made, about="premise", optimisation=optimisation, smoothing=smoothing, vectors=vectors)
 
 
 class SpanReader(Answerer):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics import Metric
@@ -39,9 +40,8 @@ from zoo.tasks.documents.maps.scored import (
     scored_map,
 )
 from zoo.tasks.documents.nets.pairs import WordPairs
-from zoo.tasks.documents.vectors import initial_vectors
 from zoo.tasks.documents.weights import looked_at
-from zoo.tasks.vectors import WordVectors
+from zoo.tasks.initial_vectors import initialise_vectors
 from zoo.training import ranks
 from zoo.training.optimisation import Optimisation
 
@@ -122,12 +122,13 @@ class DocumentClassifier(Task):
             pairs.name(words)
         if self.vectors is None:
             return
-        table: WordVectors = self.net.vectors  # type: ignore[assignment]
-        vectors, known = initial_vectors(self.vectors, data, table.table.embedding_dim)
-        table.start_from(vectors, known)
-        if ranks.is_first():
-            count = int(known.sum())
-            print(f"zoo: {self.vectors}: vectors of {count:,} of {len(words):,} tokens", file=sys.stderr)
+
+        def texts() -> Iterator[Int[np.ndarray, " n"]]:
+            for text in data.examples("train", training=True).entries:
+                yield np.fromiter(chain.from_iterable(text.sentences), dtype=np.int64)
+
+        table: Any = self.net.vectors
+        initialise_vectors(table, self.vectors, words, texts, data.source.reading.cache)
 
     def training_step(self, batch: Documents, batch_idx: int) -> Tensor:
         losses = self._losses(self(batch), batch, training=True)

@@ -7,10 +7,12 @@ from functools import partial
 from pathlib import Path
 
 from zoo.attention.ranges import Count, Seed
+from zoo.data.download import search_folders
 from zoo.data.encodings import UTF8, Encoding
 from zoo.data.tables import OnBadRow
 from zoo.tasks.answering.data.answer_data import AnswerData, AnswerSource
 from zoo.tasks.answering.data.answer_set import About, of_scenes, of_texts
+from zoo.tasks.answering.data.published import read_sick
 from zoo.tasks.answering.data.table import read_answer_table
 from zoo.tasks.answering.planted import passages, premises, scenes
 from zoo.tasks.answering.planted.scenes import AskedScenes
@@ -68,6 +70,17 @@ def hypotheses(
 ) -> AnswerSource:
     """The user's own premises and hypotheses, in a table: see data/README.md."""
     return _own("premise", table, Reading(on_bad_row=on_bad_row, encoding=encoding), split_seed)
+
+
+@dataset(AnswerData, kind="premise")
+def sick(*, root: str, cache: str | None = None) -> AnswerSource:
+    """Sentences about pictures and films, with the split of SemEval 2014 (Marelli et al. 2014).
+
+    Args:
+        root: Folder of data sets, which has the file in `sick`.
+        cache: Folder of derived files, which is searched too.
+    """
+    return AnswerSource("premise", partial(read_sick, search_folders(root, cache)))
 
 
 def _own(about: About, table: str, reading: Reading, split_seed: int, folder: str | None = None) -> AnswerSource:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
-from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,11 +14,13 @@ from torch import Tensor
 
 from zoo.data.cache import cached_arrays
 from zoo.errors import ConfigError
+from zoo.tasks.vectors import WordVectors
 from zoo.text import corpus_vectors, read_vectors
 from zoo.text.cooccurrence import CORPUS_VERSION
+from zoo.training import ranks
 
-if TYPE_CHECKING:
-    from zoo.tasks.documents.data.document_data import DocumentData
+Texts = Callable[[], Iterator[Int[np.ndarray, " n"]]]
+"""Returns the vocabulary indices of the words of each training text, whenever it is called."""
 
 CORPUS = "corpus"
 """Value of the option `vectors` that stands for the training texts in place of a file."""
@@ -27,22 +28,32 @@ _SPREAD = 0.3
 """Standard deviation of the entries of vectors that are learned from the training texts."""
 
 
-def initial_vectors(
-    source: str, data: DocumentData, dim: int
-) -> tuple[Float[Tensor, "words {dim}"], Bool[Tensor, " words"]]:
-    """Returns a vector for each word of the vocabulary, and a mask of the words that have one.
+def initialise_vectors(
+    table: WordVectors, source: str, words: Sequence[str], texts: Texts, cache: str | None = None
+) -> None:
+    """Replaces the vectors of words before training, and says how many were found.
 
     Args:
         source: File of word vectors, or `CORPUS` to learn them from the training texts without their labels.
-        data: Data whose vocabulary and training texts are used.
-        dim: Width of a vector.
+        words: Words of the vocabulary.
+        texts: Training texts.
+        cache: Folder of derived files, where learned vectors are kept; None: they are not.
     """
-    words = data.content.vocabulary.names
+    vectors, known = _found(source, words, texts, table.table.embedding_dim, cache)
+    table.start_from(vectors, known)
+    if ranks.is_first():
+        print(f"zoo: {source}: vectors of {int(known.sum()):,} of {len(words):,} tokens", file=sys.stderr)
+
+
+def _found(
+    source: str, words: Sequence[str], texts: Texts, dim: int, cache: str | None
+) -> tuple[Float[Tensor, "words {dim}"], Bool[Tensor, " words"]]:
+    """Returns a vector for each word of the vocabulary, and a mask of the words that have one."""
     if source == CORPUS:
         if dim >= len(words):
             what = f"vectors of {dim} numbers cannot be learned for {len(words)} words"
             raise ConfigError(f"model.vectors={CORPUS}: {what}. Choose a smaller model.net.dim.")
-        vectors = torch.from_numpy(_of_corpus(data, len(words), dim))
+        vectors = torch.from_numpy(_of_corpus(texts, len(words), dim, cache))
         return vectors * _SPREAD * dim**0.5, vectors.any(1)
     found = read_vectors(source, words, dim=dim)
     row = {word: number for number, word in enumerate(found.words)}
@@ -50,14 +61,14 @@ def initial_vectors(
     return torch.from_numpy(found.vectors)[torch.tensor([row.get(word, 0) for word in words])], known
 
 
-def _of_corpus(data: DocumentData, words: int, dim: int) -> Float32[np.ndarray, "words dim"]:
+def _of_corpus(texts: Texts, words: int, dim: int, cache: str | None) -> Float32[np.ndarray, "words dim"]:
     """Returns the vectors that the training texts give; from the cache, if they have been learned before.
 
     The name in the cache has a hash of the words of all texts, so that it holds whatever decides on them. The texts are
     read twice instead of being kept.
     """
     digest = hashlib.blake2b(digest_size=16)
-    for text in _texts(data):
+    for text in texts():
         digest.update(len(text).to_bytes(8, "little"))
         digest.update(text.astype("<i8", copy=False).tobytes())
     made_of = {
@@ -68,15 +79,9 @@ def _of_corpus(data: DocumentData, words: int, dim: int) -> Float32[np.ndarray, 
         **{name: version(name) for name in ("numpy", "scipy", "scikit-learn")},
     }
     found = cached_arrays(
-        data.source.reading.cache,
+        cache,
         "corpus-vectors",
         made_of,
-        lambda: {"vectors": corpus_vectors(map(np.ndarray.tolist, _texts(data)), words=words, dim=dim)},
+        lambda: {"vectors": corpus_vectors(map(np.ndarray.tolist, texts()), words=words, dim=dim)},
     )
     return np.array(found["vectors"])
-
-
-def _texts(data: DocumentData) -> Iterator[Int[np.ndarray, " n"]]:
-    """Yields the vocabulary indices of the words of each training text."""
-    for text in data.examples("train", training=True).entries:
-        yield np.fromiter(chain.from_iterable(text.sentences), dtype=np.int64)
