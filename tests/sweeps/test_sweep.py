@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import fcntl
 import importlib.util
+import itertools
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from typing import Any
 import pytest
 import yaml
 
+from zoo.composing import config
 from zoo.disk import new_directory
 from zoo.errors import ConfigError, InterruptedRunError
 from zoo.sweeps import directory, processes
@@ -159,7 +161,7 @@ def test_two_sweeps_of_one_second(cli: Any, jobs_done: list[list[str]]) -> None:
     """The lock is per open file: the second finds the first at work and takes a directory of its own."""
     jobs = expanded(["model=gat", "seed=0,1"])
     with opened(["model=gat", "seed=0,1"], jobs, None) as one:
-        one.prepare(one.jobs[0])
+        one.prepare(0)
         done = cli("train", "-m", "model=gat", "seed=0,1")
         assert done.code == 0
         assert f"the same sweep is at work in {one.folder}" in done.err
@@ -174,7 +176,7 @@ def test_a_killed_sweep_is_continued_once_its_job_has_ended(
     """The job of a sweep that was killed holds a lock of its own until it ends; what it finds counts."""
     overrides = ["model=gat", "seed=0,1"]
     with opened(overrides, expanded(overrides), None) as killed:
-        killed.prepare(killed.jobs[0])
+        killed.prepare(0)
     orphan = job_lock(killed.folder)
     orphan.__enter__()
     run_dir = Path(killed.jobs[0].run_dir or "")
@@ -398,3 +400,92 @@ def test_an_interruption_is_told_from_a_failure(jobs_done: list[list[str]], tmp_
     jobs = expanded(["model=gat", "seed=99"])
     with opened(["model=gat", "seed=99"], jobs, None) as found, pytest.raises(InterruptedRunError):
         found.run_job(0, found.jobs[0])
+
+
+MANY = ["model=gat", "seed=range(100000000)"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            MANY,
+            "the sweep has 100,000,000 jobs (100,000,000 of seed), and 10,000 are the most; give fewer values, or hydra",
+        ),
+        (["model=gat,gatv2", "seed=range(6000)"], "12,000 jobs (2 of model x 6,000 of seed), and 10,000 are the most"),
+        (["model=gat", "seed=0,1,2", "hydra.sweep.max_jobs=2"], "give fewer values, or hydra.sweep.max_jobs=3"),
+        (["model=gat", "optimizer.lr=range(0,1,1e-12)"], "1,000,000,000,000 jobs"),
+        (["model=gat", "seed=shuffle(range(100000000))"], "100,000,000 jobs"),
+        (["model=gat", "hydra.sweep.max_jobs=many"], "hydra.sweep.max_jobs='many': write a whole number from 1"),
+        (["model=gat", "seed=range(5,0)"], "seed: this range has no value"),
+        (["model=gat", "seed=range(0,5,0)"], "seed: a range needs a step other than 0"),
+        (["model=gat", "seed=0,1,x,3"], "seed='x' does not fit: it is to be a whole number"),
+        (["model=gat", "paths.runs=a,'',c"], "paths.runs: one of its values is empty"),
+        (["model=gat", "seed=0,${nope},3"], "nope"),
+        (["model=gat,gatv2", "attention=gat,gta", "seed=0,1"], "Did you mean 'gat'"),
+    ],
+)
+def test_a_sweep_is_counted_and_checked_before_it_is_written_out(
+    cli: Any, jobs_done: list[list[str]], given: list[str], said: str
+) -> None:
+    done = cli("train", "-m", *given)
+    assert done.code == 2
+    assert said in done.err
+    assert done.err.count("\n") == 1
+    assert jobs_done == []
+    assert not any(Path.cwd().iterdir())
+
+
+def test_ten_thousand_jobs_are_composed_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One for each combination of choices, and one for the last value of each other option."""
+    composed: list[tuple[str, ...]] = []
+    monkeypatch.setattr(config, "compose", lambda overrides: composed.append(tuple(overrides)))
+    jobs = expanded(["model=gat,gatv2", "optimizer.lr=0.1,${seed},0.3,0.4", "seed=range(1250)"])
+    assert len(jobs) == 10_000
+    rates = [("0.1", 0), ("${seed}", 0), ("0.4", 0), ("0.1", 1249)]
+    assert composed == [
+        (f"model={model}", f"optimizer.lr={rate}", f"seed={seed}") for model in ("gat", "gatv2") for rate, seed in rates
+    ]
+
+
+def test_progress_of_the_check_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(config, "compose", lambda overrides: None)
+    monkeypatch.setattr(time, "monotonic", itertools.count(step=3.0).__next__)
+    expanded(["model=gat,gatv2", "attention=gat,uniform", "seed=0,1"])
+    assert capsys.readouterr().err == "".join(
+        f"sweep: {done} of 8 configurations are checked\n" for done in (2, 4, 6, 8)
+    )
+
+
+def test_what_becomes_of_jobs_is_appended(cli: Any, jobs_done: list[list[str]], tmp_path: Path) -> None:
+    """sweep.yaml is written when a sweep begins and when it ends; a kill in between loses nothing."""
+    overrides = ["model=gat", "seed=0,1,2"]
+    with opened(overrides, expanded(overrides), None) as sweep:
+        before = (sweep.folder / "sweep.yaml").read_bytes()
+        for number, job in list(sweep.open_jobs())[:2]:
+            sweep.run_job(number, job)
+        sweep.prepare(2)
+        assert (sweep.folder / "sweep.yaml").read_bytes() == before
+        journal = (sweep.folder / "sweep.jsonl").read_text()
+        assert [json.loads(line)["status"] for line in journal.splitlines()] == ["started", "finished"] * 2 + [
+            "started"
+        ]
+        killed = tmp_path / "killed"
+        killed.mkdir()
+        (killed / "sweep.yaml").write_bytes(before)
+        (killed / "sweep.jsonl").write_text(journal + journal.splitlines()[0][:30])
+        now = sweep.jobs
+    assert not (sweep.folder / "sweep.jsonl").exists()
+    assert directory.read(killed) == (overrides, now) == directory.read(sweep.folder)
+    done = cli("train", "-m", *overrides, f"hydra.sweep.dir={killed}")
+    assert done.code == 2  # the directory is that of the other command
+    with opened(overrides, [], str(killed)) as again:
+        assert again.jobs == now
+        assert not (killed / "sweep.jsonl").exists()
+
+
+def test_a_damaged_journal_is_named(cli: Any, jobs_done: list[list[str]]) -> None:
+    assert cli("train", "-m", "model=gat", "seed=0,99").code == 130
+    (folder() / "sweep.jsonl").write_text("{}\n")
+    done = cli("train", "-m", "model=gat", "seed=0,99")
+    assert "sweep.jsonl, line 1: this is not the state of a job of a sweep; it is left out" in done.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ from zoo.composing import config
 from zoo.disk import new_directory
 from zoo.errors import ConfigError
 from zoo.small_files import read_yaml
-from zoo.sweeps.jobs import FILE, Job, Sweep
+from zoo.sweeps.jobs import FILE, JOURNAL, Job, Sweep
 from zoo.sweeps.locks import JOBS, LOCK, locked, wait_for_jobs
 
 
@@ -76,7 +77,9 @@ def _unfinished(
             overrides, jobs = read(path) or before  # jobs may have changed it until now
             for job in jobs:
                 job.status = job.status if job.metrics() is None else "finished"
-            return Sweep(path, overrides, jobs, lock)
+            sweep = Sweep(path, overrides, jobs, lock)
+            sweep.write()
+            return sweep
         if lock is not None:
             os.close(lock)
         if folder is not None:
@@ -100,9 +103,10 @@ def _held(sweep: Sweep) -> Iterator[Sweep]:
     try:
         yield sweep
     finally:
+        sweep.write()
         if all(job.run_dir is None for job in sweep.jobs):  # the sweep could not begin
             with suppress(OSError):
-                for name in (LOCK, JOBS, FILE):
+                for name in (LOCK, JOBS, FILE, JOURNAL):
                     (sweep.folder / name).unlink(missing_ok=True)
                 for folder in (sweep.folder, sweep.folder.parent, sweep.folder.parent.parent):
                     folder.rmdir()
@@ -127,4 +131,21 @@ def read(folder: Path) -> tuple[list[str], list[Job]] | None:
     except (OSError, ValueError, yaml.YAMLError, TypeError, KeyError, AttributeError, RecursionError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(f"{path} is damaged, or not that of a sweep ({reason})") from error
+    _replay(folder / JOURNAL, jobs)
     return overrides, jobs
+
+
+def _replay(journal: Path, jobs: list[Job]) -> None:
+    """Brings jobs up to date. The last line of the journal may be cut short, if the sweep was killed while writing."""
+    if not journal.exists():
+        return
+    lines = journal.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+    for number, line in enumerate(lines, start=1):
+        if not line.endswith("\n"):
+            break
+        try:
+            state = json.loads(line)
+            place = state.pop("number")
+            jobs[place : place + 1] = [Job(**state)]
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise ConfigError(f"{journal}, line {number}: this is not the state of a job of a sweep") from error

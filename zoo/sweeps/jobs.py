@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import json
+import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,6 +15,7 @@ from typing import Any, Literal
 import yaml
 
 from zoo.composing import config
+from zoo.composing.groups import GROUPS
 from zoo.composing.quoting import quoted
 from zoo.disk import new_directory, write_text
 from zoo.errors import ConfigError, InterruptedRunError
@@ -20,7 +24,7 @@ from zoo.sweeps import processes
 from zoo.sweeps.locks import job_lock
 from zoo.training import run_directory
 
-FILE = "sweep.yaml"
+FILE, JOURNAL = "sweep.yaml", "sweep.jsonl"
 INTERRUPTED = 130
 Status = Literal["waiting", "started", "finished", "stopped", "failed"]
 
@@ -63,7 +67,11 @@ class Job:
 
 
 class Sweep:
-    """A sweep: its directory and the jobs in its sweep.yaml."""
+    """A sweep: its directory and its jobs.
+
+    sweep.yaml has all jobs, as they were when the sweep began or was continued, or as it left them. What becomes of a
+    job meanwhile is appended to the journal, a line each time, so that the work does not grow with the number of jobs.
+    """
 
     def __init__(self, folder: Path, overrides: list[str], jobs: list[Job], lock: int) -> None:
         self.folder = folder
@@ -76,42 +84,59 @@ class Sweep:
 
     def run_job(self, number: int, job: Job, more: Mapping[str, str] | None = None, of: int | None = None) -> int:
         """Runs one job in a fresh process and returns its exit code. If the user stops the job, the sweep stops too."""
-        self.prepare(job)
+        self.prepare(number)
         of = of or len(self.jobs)
         print(f"sweep: job {number + 1} of {of}: {shlex.join(job.overrides)}", file=sys.stderr, flush=True)
         with job_lock(self.folder) as handle:
             code = processes.run(processes.command(*job.arguments()), more=more, keep_open=[handle])
-        self.ended(job, code)
+        self.ended(number, code)
         if code in (INTERRUPTED, -2, -15):
             raise InterruptedRunError(
                 f"the sweep was stopped in job {number + 1} of {of}.\nContinue with the same command: {self.command()}"
             )
         return code
 
-    def prepare(self, job: Job) -> None:
+    def prepare(self, number: int) -> None:
         """Gives a job a new run directory, unless there is a checkpoint to continue."""
+        job = self.jobs[number]
         if job.run_dir is None or not (Path(job.run_dir) / run_directory.LAST).exists():
             given = config.value_of(job.overrides, "run_dir")
             if given is not None:
                 raise ConfigError("a sweep gives each of its runs a run_dir; choose paths.runs=PATH instead")
             job.run_dir = str(_new_run_dir(job.overrides))
         job.status = "started"
-        self.write()
+        self._note(number)
 
-    def ended(self, job: Job, code: int) -> None:
+    def ended(self, number: int, code: int) -> None:
+        job = self.jobs[number]
         stopped = code in (INTERRUPTED, -2, -15)
         job.status = "finished" if job.metrics() is not None else "stopped" if stopped else "failed"
-        self.write()
+        self._note(number)
 
     def command(self) -> str:
         return shlex.join(["python", "train.py", "-m", *self.overrides])
 
+    def _note(self, number: int) -> None:
+        """Appends the state of a job to the journal."""
+        with open(self.folder / JOURNAL, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"number": number, **asdict(self.jobs[number])}, ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
     def write(self) -> None:
+        """Writes the states of all jobs; the journal has nothing to add then."""
         content = {"overrides": self.overrides, "jobs": [asdict(job) for job in self.jobs]}
         write_text(self.folder / FILE, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+        (self.folder / JOURNAL).unlink(missing_ok=True)
 
 
 def _new_run_dir(overrides: Sequence[str]) -> Path:
-    composed = config.compose(overrides)
-    names = composed["names"]
-    return new_directory(Path(composed["paths"]["runs"]).absolute() / f"{names['model']}-{names['data']}")
+    needed = [each for each in overrides if each.partition("=")[0] in GROUPS or each.startswith("paths.")]
+    whole = any("${" in each for each in needed)
+    return new_directory(_folder_of_runs(tuple(overrides if whole else needed)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _folder_of_runs(overrides: tuple[str, ...]) -> Path:
+    """The folder of all runs of such a model on such data, which most jobs of a sweep share."""
+    return run_directory.of_kind(config.compose(overrides))

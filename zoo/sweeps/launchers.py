@@ -29,11 +29,12 @@ def launch(sweep: Sweep, options: Sequence[str]) -> None:
     from hydra.types import HydraContext, RunMode
     from omegaconf.errors import OmegaConfBaseException
 
-    waiting = [job for _, job in sweep.open_jobs()]
+    numbers = [number for number, _ in sweep.open_jobs()]
+    waiting = [sweep.jobs[number] for number in numbers]
     if not waiting:
         return
-    for job in waiting:
-        sweep.prepare(job)
+    for number in numbers:
+        sweep.prepare(number)
     GlobalHydra.instance().clear()
     try:
         hydra = Hydra.create_main_hydra2("train", create_config_search_path(str(installed.CONF)))
@@ -65,8 +66,8 @@ def launch(sweep: Sweep, options: Sequence[str]) -> None:
     _tell(sweep, waiting)
     jobs = [[each for each in job.arguments()[1:] if not each.startswith("resume=")] for job in waiting]
     codes = [_code(result) for result in launcher.launch(jobs, 0)]
-    for job, code in zip(waiting, codes, strict=True):
-        sweep.ended(job, code)
+    for number, code in zip(numbers, codes, strict=True):
+        sweep.ended(number, code)
     if INTERRUPTED in codes:
         raise InterruptedRunError(f"the sweep was stopped.\nContinue with the same command: {sweep.command()}")
 

@@ -4,6 +4,7 @@ Each job is a fresh process in a run directory of its own, started from its over
 
     runs/sweeps/<time>/
       sweep.yaml    the overrides of the sweep, and the overrides, run directory and status of every job
+    sweep.jsonl   while it is at work: what has become of jobs since sweep.yaml was written
       summary.csv   for each combination of the values that are not seeds: mean, SD (n-1) and n of every test metric
 
 The same command continues a sweep that did not finish: it skips finished jobs, continues a stopped one from its
@@ -15,15 +16,21 @@ remember which jobs have failed or finished.
 from __future__ import annotations
 
 import itertools
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from zoo.composing import config
 from zoo.errors import ConfigError
+from zoo.sweeps.axes import Axis, check_values
 from zoo.sweeps.directory import opened
 from zoo.sweeps.jobs import Job
 from zoo.sweeps.launchers import launch
 from zoo.sweeps.summary import conclude
+
+_OPTIONS = ("hydra.sweep.dir", "hydra.sweep.max_jobs")
+MOST_JOBS = 10_000
+"""The most jobs of a sweep, unless hydra.sweep.max_jobs= says otherwise."""
 
 
 def run(overrides: Sequence[str]) -> int:
@@ -33,16 +40,15 @@ def run(overrides: Sequence[str]) -> int:
         from zoo.sweeps import search  # Optuna and torch take seconds to import
 
         return search.run(list(overrides), own, options)
-    unknown = [key for key in options if not key.startswith(("hydra/launcher", "hydra.launcher", "hydra.sweep."))]
+    unknown = [
+        key for key in options if key not in _OPTIONS and not key.startswith(("hydra/launcher", "hydra.launcher"))
+    ]
     if unknown:
-        raise ConfigError(
-            f"{unknown[0]}: a sweep takes hydra/launcher=, hydra.launcher.*, hydra.sweep.dir= and hydra/sweeper=optuna"
-        )
+        known = "hydra/launcher=, hydra.launcher.*, hydra/sweeper=optuna, hydra.sweep.dir= and hydra.sweep.max_jobs="
+        raise ConfigError(f"{unknown[0]}: a sweep takes {known}")
     if options.get("hydra.sweep.dir") == "":
         raise ConfigError("hydra.sweep.dir is empty (an unset shell variable?)")
-    jobs = expanded(own)
-    for job in jobs:
-        config.compose(job.overrides)  # a mistake in the last job is found before the first one starts
+    jobs = expanded(own, most=_most_jobs(options))
     launched = options.get("hydra/launcher", "basic") != "basic"
     with opened(list(overrides), jobs, options.get("hydra.sweep.dir")) as sweep:
         print(f"sweep {sweep.folder}: {len(sweep.jobs)} jobs, {len(sweep.open_jobs())} to run", file=sys.stderr)
@@ -54,29 +60,49 @@ def run(overrides: Sequence[str]) -> int:
         return conclude(sweep)
 
 
-def expanded(overrides: Sequence[str]) -> list[Job]:
-    """A job for every combination of values, the last option changing fastest."""
+def expanded(overrides: Sequence[str], most: int = MOST_JOBS) -> list[Job]:
+    """A job for every combination of values, the last option changing fastest.
+
+    A mistake in any of them is found before the first one starts.
+
+    Args:
+        overrides: Those of the sweep.
+        most: The most jobs.
+    """
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
     try:
         parsed = OverridesParser.create().parse_overrides(list(overrides))
-        choices = [
-            [f"{each.get_key_element()}={value}" for value in each.sweep_string_iterator()]
-            if each.is_sweep_override()
-            else [str(each.input_line)]
-            for each in parsed
-        ]
+        axes = [Axis.of(each) for each in parsed]
+        count = math.prod(len(axis) for axis in axes)
+        if not count:
+            raise ConfigError(f"{next(axis.key for axis in axes if not len(axis))}: this range has no value")
+        if count > most:
+            said = " x ".join(f"{len(axis):,} of {axis.key}" for axis in axes if len(axis) > 1)
+            raise ConfigError(
+                f"the sweep has {count:,} jobs ({said}), and {most:,} are the most; "
+                f"give fewer values, or hydra.sweep.max_jobs={count}"
+            )
+        choices = [axis.overrides() for axis in axes]
     except HydraException as error:
         raise ConfigError(str(error).splitlines()[0]) from error
-    swept = [each.get_key_element() for each in parsed if each.is_sweep_override()]
+    swept = [axis.key for axis in axes if axis.is_swept]
     for key in ("init", "resume", "run_dir"):
         if key in swept:
             raise ConfigError(f"{key} cannot be swept over")
+    check_values(axes, choices)
     return [
         Job(list(found), {key: config.value_of(found, key) or "" for key in swept})
         for found in itertools.product(*choices)
     ]
+
+
+def _most_jobs(options: Mapping[str, str]) -> int:
+    given = options.get("hydra.sweep.max_jobs", str(MOST_JOBS))
+    if not given.isdecimal() or int(given) < 1:
+        raise ConfigError(f"hydra.sweep.max_jobs={given!r}: write a whole number from 1")
+    return int(given)
 
 
 def hydra_options(overrides: Sequence[str]) -> tuple[list[str], dict[str, str]]:
