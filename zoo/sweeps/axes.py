@@ -68,7 +68,21 @@ class Axis:
                     raise ConfigError(said)
 
 
-def check_values(axes: Sequence[Axis], choices: Sequence[Sequence[str]]) -> None:
+def read_axes(overrides: Sequence[str]) -> list[Axis]:
+    """The axes of a sweep, from its overrides."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        axes = [Axis.of(each) for each in OverridesParser.create().parse_overrides(list(overrides))]
+        for axis in axes:
+            len(axis)  # an interval cannot be counted
+    except HydraException as error:
+        raise ConfigError(str(error).splitlines()[0]) from error
+    return axes
+
+
+def check_values(axes: Sequence[Axis]) -> None:
     """Composes every combination of choices from groups, and with it the first and the last value of other options.
 
     Which options there are depends on these choices alone, so that it is not needed to compose every job: the values
@@ -76,11 +90,11 @@ def check_values(axes: Sequence[Axis], choices: Sequence[Sequence[str]]) -> None
 
     Args:
         axes: The overrides of the sweep.
-        choices: The values of each.
     """
     plain = [axis for axis in axes if axis.is_swept and axis.key not in GROUPS]
     for axis in plain:
         axis.check_plain()
+    choices = [axis.overrides() for axis in axes]
     places = [place for place, axis in enumerate(axes) if axis in plain]
     groups = [given if place not in places else given[:1] for place, given in enumerate(choices)]
     others = [(place, value) for place in places for value in _telling(choices[place])]
@@ -104,5 +118,5 @@ def _plain(value: Any) -> Any:
 
 def _telling(values: Sequence[str]) -> list[str]:
     """The values of an option that are composed besides the first: the last, and those that refer to other options."""
-    between = [value for value in values[1:-1] if "${" in value]
+    between = [value for value in values[1:-1] if "$" in value]
     return [*between, *values[1:][-1:]]

@@ -132,11 +132,12 @@ class Sweep:
 
 def _new_run_dir(overrides: Sequence[str]) -> Path:
     needed = [each for each in overrides if each.partition("=")[0] in GROUPS or each.startswith("paths.")]
-    whole = any("${" in each for each in needed)
-    return new_directory(_folder_of_runs(tuple(overrides if whole else needed)))
+    whole = any("$" in each for each in needed)
+    return new_directory(run_directory.of_kind(_kind_of_run(tuple(overrides if whole else needed))))
 
 
 @functools.lru_cache(maxsize=1024)
-def _folder_of_runs(overrides: tuple[str, ...]) -> Path:
-    """The folder of all runs of such a model on such data, which most jobs of a sweep share."""
-    return run_directory.of_kind(config.compose(overrides))
+def _kind_of_run(overrides: tuple[str, ...]) -> dict[str, Any]:
+    """What decides in which folder a run goes, which most jobs of a sweep share."""
+    composed = config.compose(overrides)
+    return {part: composed[part] for part in ("paths", "names")}

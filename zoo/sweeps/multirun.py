@@ -22,13 +22,13 @@ from collections.abc import Mapping, Sequence
 
 from zoo.composing import config
 from zoo.errors import ConfigError
-from zoo.sweeps.axes import Axis, check_values
+from zoo.sweeps.axes import check_values, read_axes
 from zoo.sweeps.directory import opened
 from zoo.sweeps.jobs import Job
 from zoo.sweeps.launchers import launch
 from zoo.sweeps.summary import conclude
 
-_OPTIONS = ("hydra.sweep.dir", "hydra.sweep.max_jobs")
+_OPTIONS = ("hydra/launcher", "hydra.launcher", "hydra.sweep.dir", "hydra.sweep.max_jobs")
 MOST_JOBS = 10_000
 """The most jobs of a sweep, unless hydra.sweep.max_jobs= says otherwise."""
 
@@ -49,6 +49,7 @@ def run(overrides: Sequence[str]) -> int:
     if options.get("hydra.sweep.dir") == "":
         raise ConfigError("hydra.sweep.dir is empty (an unset shell variable?)")
     jobs = expanded(own, most=_most_jobs(options))
+    check_values(read_axes(own))  # a mistake in the last job is found before the first one starts
     launched = options.get("hydra/launcher", "basic") != "basic"
     with opened(list(overrides), jobs, options.get("hydra.sweep.dir")) as sweep:
         print(f"sweep {sweep.folder}: {len(sweep.jobs)} jobs, {len(sweep.open_jobs())} to run", file=sys.stderr)
@@ -63,38 +64,27 @@ def run(overrides: Sequence[str]) -> int:
 def expanded(overrides: Sequence[str], most: int = MOST_JOBS) -> list[Job]:
     """A job for every combination of values, the last option changing fastest.
 
-    A mistake in any of them is found before the first one starts.
-
     Args:
         overrides: Those of the sweep.
-        most: The most jobs.
+        most: The most jobs; they are counted before they are written out.
     """
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    try:
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
-        axes = [Axis.of(each) for each in parsed]
-        count = math.prod(len(axis) for axis in axes)
-        if not count:
-            raise ConfigError(f"{next(axis.key for axis in axes if not len(axis))}: this range has no value")
-        if count > most:
-            said = " x ".join(f"{len(axis):,} of {axis.key}" for axis in axes if len(axis) > 1)
-            raise ConfigError(
-                f"the sweep has {count:,} jobs ({said}), and {most:,} are the most; "
-                f"give fewer values, or hydra.sweep.max_jobs={count}"
-            )
-        choices = [axis.overrides() for axis in axes]
-    except HydraException as error:
-        raise ConfigError(str(error).splitlines()[0]) from error
+    axes = read_axes(overrides)
+    for axis in axes:
+        if not len(axis):
+            raise ConfigError(f"{axis.key}: this range has no value")
+        if axis.is_swept and axis.key in ("init", "resume", "run_dir"):
+            raise ConfigError(f"{axis.key} cannot be swept over")
+    count = math.prod(len(axis) for axis in axes)
+    if count > most:
+        said = " x ".join(f"{len(axis):,} of {axis.key}" for axis in axes if len(axis) > 1)
+        raise ConfigError(
+            f"the sweep has {count:,} jobs ({said}), and {most:,} are the most; "
+            f"give fewer values, or hydra.sweep.max_jobs={count}"
+        )
     swept = [axis.key for axis in axes if axis.is_swept]
-    for key in ("init", "resume", "run_dir"):
-        if key in swept:
-            raise ConfigError(f"{key} cannot be swept over")
-    check_values(axes, choices)
     return [
         Job(list(found), {key: config.value_of(found, key) or "" for key in swept})
-        for found in itertools.product(*choices)
+        for found in itertools.product(*(axis.overrides() for axis in axes))
     ]
 
 
