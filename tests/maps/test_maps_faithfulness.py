@@ -238,6 +238,22 @@ def test_of_many_inputs_some_are_left_out_one_at_a_time(monkeypatch: pytest.Monk
     assert found.variants == 20 + 1 + 20 + 70
 
 
+def test_few_inputs_of_a_long_example_are_drawn_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a variant costs is the size of the example, not the number of its sentences."""
+    monkeypatch.setattr(faithfulness_table, "_READ", 500)
+    monkeypatch.setattr(faithfulness_table, "_FEWEST", 3)
+    words, sentences = (Words(lambda w: w, inputs=inputs).found for inputs in (100, 20))
+    source = Words(lambda w: w)
+    for each in sentences:
+        each.noun = "sentence"
+    monkeypatch.setattr(source, "occludable", lambda position: [words[position], sentences[position]])
+    found, _ = measured(source, 1)
+    said = [line.split(":")[0].strip() for line in found.lines() if "one at a time" in line]
+    assert said == [
+        f"one at a time were left out 5 of {inputs}, drawn at random" for inputs in ("100 words", "20 sentences")
+    ]
+
+
 def test_many_variants_are_announced() -> None:
     assert Faithfulness(Words(torch.ones_like), 5).announcement is None  # type: ignore[arg-type]
     words = Words(torch.ones_like, inputs=9000)

@@ -95,7 +95,7 @@ class Faithfulness:
         first = next(self._examples(), None)
         if first is None:
             raise DataError(f"--faithfulness: no {source.noun} has two inputs or more, of which one could be left out")
-        self.variants = _PERMUTATIONS + sum(_variants(len(each.attention)) for each in first[1])
+        self.variants = _PERMUTATIONS + sum(_variants(len(each.attention), _size(first[1])) for each in first[1])
 
     @property
     def announcement(self) -> str | None:
@@ -129,7 +129,9 @@ class Faithfulness:
         """Returns the lines of the report: the means, and for each kind of input a sentence that interprets them."""
         found = {(each["left_out"], each["ranking"], each["measure"]): each for each in self.means()}
         kinds = list(dict.fromkeys(row.left_out for row in self.rows if row.left_out))
-        drawn = {row.left_out: row.inputs for row in self.rows if _singles(row.inputs) < row.inputs}
+        sizes = {row.id: row.inputs for row in sorted(self.rows, key=lambda row: row.inputs)}
+        of_kind = [(row.left_out, row.inputs, _singles(row.inputs, sizes[row.id])) for row in self.rows]
+        drawn = {kind: (singles, inputs) for kind, inputs, singles in of_kind if kind and singles < inputs}
 
         def said(kind: str, ranking: str, measure: str) -> str:
             each = found[kind, ranking, measure]
@@ -158,7 +160,7 @@ class Faithfulness:
                 f"  Kendall's tau of the map: {agreement(kind)}",
             ]
             if kind in drawn:
-                said_of = f"{_singles(drawn[kind]):,} of {drawn[kind]:,} {kind}s, drawn at random"
+                said_of = "{:,} of {:,}".format(*drawn[kind]) + f" {kind}s, drawn at random"
                 lines.append(f"  one at a time were left out {said_of}: all would take too long")
         if ("", "", _UNIFORM) in found:
             lines.append(f"  with uniform attention weights the answer's probability falls by {said('', '', _UNIFORM)}")
@@ -197,7 +199,7 @@ class Faithfulness:
         for name, kinds in self._examples():
             generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
             for example in kinds:
-                found = list(_measures(example, generator))
+                found = list(_measures(example, generator, _size(kinds)))
                 if has_attention:
                     with frozen(self.source.net):
                         found.append((MAP, _FROZEN, kendall_tau(example.attention, example.gradient())))
@@ -208,16 +210,22 @@ class Faithfulness:
                         yield Measured(name, "", len(example.attention), *row)
 
 
-def _measures(example: Occludable, generator: torch.Generator) -> Iterator[_Value]:
-    """Yields (ranking, measure, value) of one example. Every distinct variant of a block goes through the net once."""
+def _measures(example: Occludable, generator: torch.Generator, size: int) -> Iterator[_Value]:
+    """Yields (ranking, measure, value) of one example. Every distinct variant of a block goes through the net once.
+
+    Args:
+        example: The example.
+        generator: Draws rankings and inputs.
+        size: Number of inputs of the smallest kind that the example has, such as words.
+    """
     attention, gradient = example.attention.detach().cpu(), example.gradient().cpu()
     inputs = len(attention)
     orders = [(MAP, ranked(attention, generator)), (GRADIENT, ranked(gradient, generator))]
     orders += [(RANDOM, torch.randperm(inputs, generator=generator)) for _ in range(_DRAWS)]
     tops = [first_inputs(order) for _, order in orders]
     singles = torch.arange(inputs)
-    if _singles(inputs) < inputs:
-        singles = torch.randperm(inputs, generator=generator)[: _singles(inputs)]
+    if _singles(inputs, size) < inputs:
+        singles = torch.randperm(inputs, generator=generator)[: _singles(inputs, size)]
     scores = _scores(example, singles, torch.cat([*(~top for top in tops), *tops]))
     shares = len(tops[0])
     whole, one_left_out, others = scores[0], scores[1 : 1 + len(singles)], scores[1 + len(singles) :]
@@ -251,9 +259,14 @@ def _scores(example: Occludable, singles: Int[Tensor, " s"], others: Bool[Tensor
     return torch.cat(found)
 
 
-def _singles(inputs: int) -> int:
-    """Returns the number of inputs that are left out one at a time."""
-    return min(inputs, max(_FEWEST, _READ // inputs))
+def _size(kinds: Sequence[Occludable]) -> int:
+    """Returns the number of inputs that the net reads of an example: those of the kind that has most."""
+    return max(len(each.attention) for each in kinds)
+
+
+def _singles(inputs: int, size: int) -> int:
+    """Returns the number of inputs of a kind that are left out one at a time, of an example of some size."""
+    return min(inputs, max(_FEWEST, _READ // size))
 
 
 def _whole(net: nn.Module, example: Occludable, generator: torch.Generator) -> Iterator[_Value]:
@@ -269,9 +282,9 @@ def _whole(net: nn.Module, example: Occludable, generator: torch.Generator) -> I
         yield "", _PERMUTED, float((before - example.score(whole)).abs().quantile(0.5))
 
 
-def _variants(inputs: int) -> int:
+def _variants(inputs: int, size: int) -> int:
     """Returns the maximum number of variants of an example without some of its inputs."""
-    return 1 + _singles(inputs) + 2 * (2 + _DRAWS) * len(first_inputs(torch.arange(inputs)))
+    return 1 + _singles(inputs, size) + 2 * (2 + _DRAWS) * len(first_inputs(torch.arange(inputs)))
 
 
 def _mean(values: Sequence[float]) -> dict[str, float | None]:
