@@ -160,6 +160,15 @@ def test_other_encodings(write: Write, cache: Path, encoding: Encoding) -> None:
         assert [again[number] for number in (3, 0, 2)] == [texts[number] for number in (3, 0, 2)]
 
 
+def test_a_file_without_a_byte_order_mark_is_no_utf16(write: Write, cache: Path) -> None:
+    path = write("grün\n".encode("utf-16-le"))
+    assert list(Lines(path, cache, encoding="utf-16-le")) == ["grün"]
+    with pytest.raises(
+        DataError, match=r"t\.txt: the file is no utf-16 text \(.*BOM\)\. Name its encoding by data\.enc"
+    ):
+        list(read_lines(path, encoding="utf-16"))
+
+
 def test_a_byte_that_an_encoding_does_not_have(write: Write, cache: Path) -> None:
     path = write(b"a\nb\x81c\nd\n")
     found = dict(read_lines(path, encoding="cp1252"))

@@ -98,7 +98,7 @@ def _remedy_of_shortage(arguments: list[str]) -> str:
         return "give fewer inputs at a time, or shorter ones"
     try:
         _, overrides = split_flags(arguments[1:])
-        return shortage.advise(config.compose(_with_recipe(config.expanded(overrides)))["data"])
+        return shortage.advise(config.compose(config.expanded(with_recipe(overrides)))["data"])
     except (ZooError, MemoryError):
         return shortage.advise(())
 

@@ -26,7 +26,7 @@ def open_bytes(path: Path, encoding: Encoding = UTF8) -> IO[bytes]:
         DataError: While reading: the file is damaged, or decompresses to far more than it should.
     """
     file: IO[bytes] = io.BufferedReader(_Bounded(path)) if path.suffix.lower() == ".gz" else path.open("rb")
-    return recoded(file, encoding)
+    return recoded(file, encoding, path)
 
 
 class _Bounded(io.RawIOBase):

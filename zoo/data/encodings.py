@@ -11,11 +11,16 @@ import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 from typing import IO, Literal, NamedTuple, get_args
+
+from zoo.errors import DataError
 
 Encoding = Literal[
     "utf-8",
     "utf-16",
+    "utf-16-le",
+    "utf-16-be",
     "utf-32",
     "latin-1",
     "iso8859-2",
@@ -65,9 +70,13 @@ def advising_encoding(option: str) -> Iterator[None]:
         _option.reset(token)
 
 
-def recoded(file: IO[bytes], encoding: Encoding) -> IO[bytes]:
-    """Returns a stream of the same text in UTF-8."""
-    return file if encoding == UTF8 else io.BufferedReader(_Recoded(file, encoding))
+def recoded(file: IO[bytes], encoding: Encoding, path: Path) -> IO[bytes]:
+    """Returns a stream of the same text in UTF-8.
+
+    Raises:
+        DataError: While reading: it does not begin as a text in this encoding does.
+    """
+    return file if encoding == UTF8 else io.BufferedReader(_Recoded(file, encoding, path))
 
 
 def unreadable(text: str, encoding: Encoding) -> Fault | None:
@@ -100,8 +109,8 @@ def _remedy(encoding: Encoding, proposed: Encoding) -> str:
 class _Recoded(io.RawIOBase):
     """The text of a file in UTF-8."""
 
-    def __init__(self, file: IO[bytes], encoding: Encoding) -> None:
-        self.file = file
+    def __init__(self, file: IO[bytes], encoding: Encoding, path: Path) -> None:
+        self.file, self.encoding, self.path = file, encoding, path
         self.decoder = codecs.getincrementaldecoder(encoding)(errors=_MARK)
         self.left = b""
         self.is_read = False
@@ -113,7 +122,12 @@ class _Recoded(io.RawIOBase):
         while not self.left and not self.is_read:
             block = self.file.read(_BLOCK)
             self.is_read = not block
-            self.left = self.decoder.decode(block, final=not block).encode("utf-8", "surrogateescape")
+            try:
+                text = self.decoder.decode(block, final=not block)
+            except UnicodeError as error:  # UTF-16 and UTF-32 without a byte order mark
+                what = f"{self.path}: the file is no {self.encoding} text ({error})"
+                raise DataError(f"{what}. Name its encoding by {_option.get()}, such as utf-16-le or cp1252.") from None
+            self.left = text.encode("utf-8", "surrogateescape")
         part, self.left = self.left[: len(buffer)], self.left[len(buffer) :]
         buffer[: len(part)] = part
         return len(part)
