@@ -21,8 +21,14 @@ CONTROLS = {"attention": "uniform", "gate": "none"}
 """Kind of mechanism -> its control."""
 
 
-def show_result(config: Mapping[str, Any], result: Mapping[str, Any], run_dir: Path, headline: Sequence[str]) -> None:
-    """Prints metrics by split, the gap between training and validation, truth scores, files and next commands."""
+def show_result(
+    config: Mapping[str, Any],
+    result: Mapping[str, Any],
+    run_dir: Path,
+    headline: Sequence[str],
+    verdicts: Sequence[str] = (),
+) -> None:
+    """Prints metrics by split, the gap between training and validation, truth scores, verdicts, files and commands."""
     names = config["names"]
     chosen = [f"{group}={names[group]}" for group in CONTROLS if names.get(group)]
     title = ", ".join([f"{names['model']} on {names['data']}", *chosen])
@@ -44,6 +50,8 @@ def show_result(config: Mapping[str, Any], result: Mapping[str, Any], run_dir: P
         f"{count_noun(result['epochs'], 'epoch')} in {result['seconds']:.1f} s, best epoch {result['best_epoch'] + 1}"
     )
     console.print(f"{result['parameters']:,} parameters, {speed}, seed {result['seed']}")
+    for verdict in verdicts:
+        console.print(f"\n{verdict}.", soft_wrap=True, markup=False, highlight=False)
     _show_next(console, config, run_dir)
 
 

@@ -12,6 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from zoo.composing import config
+from zoo.composing.build import resolve
 from zoo.errors import ConfigError, InterruptedRunError, TrainingError
 from zoo.training import Keeper
 
@@ -176,3 +178,23 @@ def test_every_so_many_seconds(tmp_path: Path) -> None:
         for _ in range(3):
             each.on_train_batch_start(run, module(0))
         assert len(calls) == expected
+
+
+def test_between_epochs_in_which_nothing_was_learned_the_loss_decides() -> None:
+    """An error rate of 1 is an empty text; 1.3 is one in which learning has begun, and as bad."""
+    each = keeper({"val/cer": "min"}, patience=3)
+    each._worst = {"val/cer": 1.0}
+    curve = [(1.0, 3.0), (1.3, 2.0), (1.1, 1.0), (1.0, 1.5), (1.0, 1.4)]
+    for epoch, (error, loss) in enumerate(curve):
+        each.on_validation_end(trainer(epoch, cer=error, loss=loss), module(epoch))
+    assert each._best is not None
+    assert (each._best["epoch"], each.waited, each.best_scores) == (2, 2, {"val/cer": 1.0, "val/loss": 1.0})
+    each.on_validation_end(trainer(5, cer=0.9, loss=2.0), module(5))
+    each.on_validation_end(trainer(6, cer=0.9, loss=9.0), module(6))
+    assert (each._best["epoch"], each.waited) == (6, 1)
+
+
+@pytest.mark.parametrize("model", ["nmt", "captioner", "las"])
+def test_the_value_of_a_model_that_has_learned_nothing_is_the_worst(model: str) -> None:
+    task = resolve(config.compose([f"model={model}"])["model"]["_target_"], "model")
+    assert task.primary_worst == {"max": 0.0, "min": 1.0}[task.primary_mode]

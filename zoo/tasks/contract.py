@@ -73,6 +73,9 @@ class Task(pl.LightningModule, ABC):
     """The metric by which the best weights are chosen, such as val/accuracy."""
     primary_mode: Mode
     """The better direction of `primary`: max for an accuracy, min for an error rate."""
+    primary_worst: ClassVar[float | None] = None
+    """Value of `primary` for a model that has learned nothing, such as an error rate of 1. Between epochs that are no
+    better than that, the loss decides. None: there is no such value."""
     headline: ClassVar[Sequence[str]]
     """Names of the test metrics in the table at the end of a run, such as accuracy; metrics.json holds all."""
     rewards: ClassVar[bool] = False
@@ -209,6 +212,15 @@ class Task(pl.LightningModule, ABC):
     def protocol(self) -> str | None:
         """Returns how the test metrics are measured, if their names leave it open; stored with the metrics."""
         return None
+
+    def verdicts(self, metrics: Mapping[str, Any], examples: int) -> Sequence[str]:
+        """Returns sentences on what a run has not learned and what to try, for its end; none if nothing is wrong.
+
+        Args:
+            metrics: The metrics of the run's evaluation, and those of validation with the best weights.
+            examples: Number of training examples.
+        """
+        return ()
 
     def tables(self) -> Mapping[str, list[dict[str, Any]]]:
         """Returns results of the last evaluation that are tables: name -> rows."""

@@ -167,7 +167,8 @@ def _conclude(config: dict[str, Any], run_dir: Path, trainer: pl.Trainer, module
     write_text(run_dir / "metrics.json", json.dumps(result, indent=2) + "\n")
     for name, rows in module.tables().items() if has_examples(data, "test") else ():
         write_rows(run_dir / f"test_{name}.csv", rows)
-    printing.show_result(config, result, run_dir, module.headline)
+    verdicts = module.verdicts({**content["zoo"]["metrics"], **metrics}, data.train_size())
+    printing.show_result(config, result, run_dir, module.headline, verdicts)
     return result
 
 

@@ -208,3 +208,20 @@ def test_writing_ends_are_read_in_the_forced_pass() -> None:
     weights = module.forced(made, best).weights
     assert weights is not None
     assert weights.shape[1] == max(map(len, SAID)) + 1
+
+
+def test_what_a_run_has_not_learned_is_said() -> None:
+    module = telling(*["ab"] * 4)
+    figures(module, batch(), batch([0, 1]))
+    collapsed = {"val/alignment_everywhere": 0.995, "val/alignment_one_place": 0.3, "test/cer": 0.6}
+    same, alignment, few = module.verdicts(collapsed, examples=35)
+    assert same.startswith("The model writes the same transcript for every recording of the test split, 'ab'.")
+    assert alignment.startswith("The alignment of net.")
+    assert alignment.endswith("Or train with model.ctc=0.3")
+    assert few.startswith("35 training recordings are few, and test/cer is 0.60")
+
+
+def test_a_run_that_has_learned_has_no_verdict() -> None:
+    module = telling(*TEXTS)
+    figures(module, batch(), batch([0, 1]))
+    assert module.verdicts({"val/alignment_everywhere": 0.3, "test/cer": 0.01}, examples=35) == []

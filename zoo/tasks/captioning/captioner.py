@@ -58,6 +58,7 @@ class Captioner(WritingTask):
 
     primary = "val/bleu"
     primary_mode = "max"
+    primary_worst = 0.0
     headline = ("bleu", "cider", "exact_match", "perplexity", "loss")
     source_noun, text_noun = "picture", "caption"
     frozen_remedy = (

@@ -64,6 +64,15 @@ class Collapse(nn.Module):
         """Returns the measures as they are logged."""
         return {f"{_PREFIX}{name}": measure for name, measure in self.measures.items()}
 
+    def verdicts(self, metrics: Mapping[str, Any]) -> list[str]:
+        """Returns a sentence for each kind of collapse in the metrics of a validation."""
+        return [
+            f"The alignment of {self.site} is not learned ({name}={metrics[name]:.2f}): "
+            f"{_REASONS[name.removeprefix(_PREFIX)]}."
+            for name in self.named()
+            if metrics.get(name, 0.0) > _LIMITS[name.removeprefix(_PREFIX)]
+        ]
+
     def notice(self) -> None:
         """Warns, once for each kind, of a collapse in several validations in a row."""
         for logged, measure in self.named().items():

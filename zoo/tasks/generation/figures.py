@@ -18,6 +18,9 @@ from zoo.tasks.generation.scores import Sums, corpus_score
 from zoo.text import Perplexity, Score
 from zoo.training import ranks
 
+_FEW = 5
+"""Examples of which some may well have the same text."""
+
 
 class Scored(NamedTuple):
     """One example with the text that was written of it.
@@ -63,8 +66,17 @@ class TextFigures(nn.Module, ABC):
         )
         self.tables: dict[str, list[dict[str, Any]]] = {}
         """Tables of the last split that was evaluated."""
+        self._written = 0
+        self._texts: set[str] = set()
+
+    @property
+    def only_text(self) -> str | None:
+        """The text that was written for every example of this process; None if there are several, or few examples."""
+        return next(iter(self._texts)) if len(self._texts) == 1 and self._written >= _FEW else None
 
     def reset(self) -> None:
+        self._written = 0
+        self._texts.clear()
         for metric in self.of.values():
             metric.reset()  # type: ignore[operator]
 
@@ -83,6 +95,9 @@ class TextFigures(nn.Module, ABC):
         self.update("test/perplexity", [float(losses.sum()), len(losses)])
         for number, (hypothesis, references) in enumerate(zip(written, batch.comparable_references, strict=True)):
             text = batch.language.text(hypothesis.tokens)
+            self._written += 1
+            if len(self._texts) < 2:
+                self._texts.add(text)
             found: dict[str, list[float]] = {}
             for score, names in self.scores:
                 found |= dict.fromkeys(names, score.sums([text], [references]))

@@ -15,7 +15,7 @@ from zoo.attention.observing.record import Recording
 from zoo.attention.ranges import Rate
 from zoo.decoding.beam import BeamSearch
 from zoo.decoding.hypothesis import Hypothesis
-from zoo.errors import ConfigError
+from zoo.errors import ConfigError, bounded, visible
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import Invariance, Task
 from zoo.tasks.generation.alignment import Forced, read_again
@@ -138,6 +138,15 @@ class WritingTask(Task):
     def tables(self) -> Mapping[str, list[dict[str, Any]]]:
         """The tables of the last split that was evaluated, such as a score by the length of the source."""
         return self.figures.tables
+
+    def verdicts(self, metrics: Mapping[str, Any], examples: int) -> Sequence[str]:
+        if (text := self.figures.only_text) is None:
+            return ()
+        return (
+            f"The model writes the same {self.text_noun} for every {self.source_noun} of the test split, "
+            f"'{bounded(visible(text))}'. It has not learned to read its "
+            f"{self.source_noun}s; train for more epochs (data.max_epochs), or on more examples",
+        )
 
     def known(self, batch: AnyBatch) -> Targets:
         """Returns the given texts of a batch."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from zoo.decoding.hypothesis import Hypothesis
 from zoo.decoding.sampling import Sampling
 from zoo.errors import ConfigError, DataError
 from zoo.maps.source import MapOptions
+from zoo.plurals import count_noun
 from zoo.tasks.generation.collapse import Collapse
 from zoo.tasks.generation.language import END
 from zoo.tasks.generation.net import GeneratingNet
@@ -45,6 +46,13 @@ DEFAULT_LONGEST = Longest(factor=0.25, constant=10)
 """Of frames of 10 ms: 25 tokens a second, and 10."""
 
 
+FEW_RECORDINGS = 500
+"""A training split with fewer recordings is small."""
+CTC_OF_FEW = 0.3
+"""Share of the CTC branch in the loss that lets attention find its alignment on few recordings."""
+_HIGH_ERROR = 0.2
+
+
 class Recogniser(WritingTask):
     """Cross-entropy of the tokens of given transcripts; the error rates of those that the model writes on its own.
 
@@ -68,6 +76,7 @@ class Recogniser(WritingTask):
 
     primary = "val/cer"
     primary_mode = "min"
+    primary_worst = 1.0
     headline = ("cer", "wer", "perplexity", "loss")
     source_noun, text_noun = "recording", "transcript"
 
@@ -175,6 +184,19 @@ class Recogniser(WritingTask):
         if not self.joint or isinstance(writing.search, Sampling):
             return super().write(batch, writing)
         return writing(JointDecoder(self.net, self.joint), batch.source, batch.ids)
+
+    def verdicts(self, metrics: Mapping[str, Any], examples: int) -> Sequence[str]:
+        found = list(super().verdicts(metrics, examples))
+        if self.collapse is not None and not self.ctc:
+            found += [f"{said} Or train with model.ctc={CTC_OF_FEW}" for said in self.collapse.verdicts(metrics)]
+        error = metrics.get("test/cer", 0.0)
+        if error >= _HIGH_ERROR and examples < FEW_RECORDINGS:
+            found.append(
+                f"{count_noun(examples, 'training recording')} are few, and test/cer is {error:.2f}: transcribe more, "
+                "draw their speed anew in each epoch (data.augmentation.speeds=[0.9,1.0,1.1]), or start from a trained "
+                "model (init=CKPT)"
+            )
+        return found
 
     def protocol(self) -> str:
         return f"{super().protocol()}{f', CTC {self.joint:g}' if self.joint else ''}"

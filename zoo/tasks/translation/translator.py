@@ -40,6 +40,7 @@ class Translator(WritingTask):
 
     primary = "val/bleu"
     primary_mode = "max"
+    primary_worst = 0.0
     headline = ("bleu", "chrf", "perplexity", "loss")
     source_noun, text_noun = "text", "translation"
 

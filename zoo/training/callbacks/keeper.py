@@ -23,6 +23,8 @@ from zoo.training.callbacks.average import averaged
 from zoo.training.callbacks.logged import logged
 from zoo.training.epoch_metrics import EpochMetrics
 
+_LOSS = "val/loss"
+
 
 class Keeper(pl.Callback):
     """Writes `best.ckpt` and `last.ckpt`, and stops when no metric improves.
@@ -36,7 +38,8 @@ class Keeper(pl.Callback):
     Args:
         monitors: Metric -> max or min; the module's primary metric if empty. The best epoch is the last in which all
             were at least as good as in any before; patience counts the epochs since any of them improved. Accuracy
-            and loss with `ties` are the rule of GAT's authors.
+            and loss with `ties` are the rule of GAT's authors. Epochs in which nothing was learned
+            (`Task.primary_worst`) are equal by the primary metric, and the loss decides between them.
         patience: Epochs without improvement before stopping; None never stops.
         ties: Whether a value equal to the best counts as an improvement for patience.
         every_seconds: The time between two writings of `last.ckpt`.
@@ -65,6 +68,8 @@ class Keeper(pl.Callback):
         """The identity of the run directory at the start; another may get its name."""
         self.about = dict(about)
         self.best_scores: dict[str, float] = {}
+        self._worst: dict[str, float] = {}
+        """Monitor -> value of a model that has learned nothing."""
         self.waited = 0
         self.seconds = 0.0
         """The time of training, in all sessions."""
@@ -88,6 +93,8 @@ class Keeper(pl.Callback):
         if not self.monitors:
             assert isinstance(pl_module, Task)
             self.monitors = {pl_module.primary: pl_module.primary_mode}
+            if pl_module.primary_worst is not None:
+                self._worst = {pl_module.primary: pl_module.primary_worst}
         self._saved_at = self._counted_at = time.monotonic()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -126,15 +133,16 @@ class Keeper(pl.Callback):
         for name in self.monitors:
             if name not in metrics:
                 raise ConfigError(f"callbacks.keeper.monitors: {name!r} is not measured. {nearest(name, metrics)}")
-        as_good = [self._is_gain(name, metrics[name], or_tie=True) for name in self.monitors]
+        values = {**metrics, **{name: self._limit(name, metrics[name]) for name in self.monitors}}
+        as_good = [self._is_gain(name, values, or_tie=True) for name in self.monitors]
         if all(as_good):
             self._best = self._content(averaged(trainer, pl_module), metrics, trainer)
-        gains = as_good if self.ties else [self._is_gain(name, metrics[name], or_tie=False) for name in self.monitors]
+        gains = as_good if self.ties else [self._is_gain(name, values, or_tie=False) for name in self.monitors]
         self.waited = 0 if any(gains) else self.waited + 1
-        for name, mode in self.monitors.items():
+        for name, mode in self._compared().items():
             best = max if mode == "max" else min
-            if not math.isnan(metrics[name]):  # no value is better than NaN
-                self.best_scores[name] = best(self.best_scores.get(name, metrics[name]), metrics[name])
+            if name in values and not math.isnan(values[name]):  # no value is better than NaN
+                self.best_scores[name] = best(self.best_scores.get(name, values[name]), values[name])
         if self.patience is not None and self.waited >= self.patience:
             trainer.should_stop = True
 
@@ -195,11 +203,25 @@ class Keeper(pl.Callback):
         self._best = None
         self._saved_at = time.monotonic()
 
-    def _is_gain(self, name: str, value: float, *, or_tie: bool) -> bool:
+    def _compared(self) -> dict[str, Mode]:
+        """The metrics whose best values are kept, with their better directions."""
+        return {**({_LOSS: "min"} if self._worst else {}), **self.monitors}
+
+    def _limit(self, name: str, value: float) -> float:
+        """Returns the value, or that of a model that has learned nothing if it is worse, as an error rate of 1.3 is."""
+        if name not in self._worst:
+            return value
+        return max(value, self._worst[name]) if self.monitors[name] == "max" else min(value, self._worst[name])
+
+    def _is_gain(self, name: str, values: Mapping[str, float], *, or_tie: bool) -> bool:
+        value = values[name]
         if name not in self.best_scores:
             return not math.isnan(value)
         best = self.best_scores[name]
         if value == best:
+            if value == self._worst.get(name) and _LOSS in values and _LOSS in self.best_scores:
+                lowest = self.best_scores[_LOSS]
+                return values[_LOSS] <= lowest if or_tie else values[_LOSS] < lowest
             return or_tie
         return value > best if self.monitors[name] == "max" else value < best
 
