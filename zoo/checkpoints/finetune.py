@@ -112,7 +112,7 @@ def transplant(module: Task, data: Mapping[str, Any], content: Mapping[str, Any]
 def _check_same_model(module: Task, unknown: Sequence[str], lacking: Sequence[str], path: Path | str) -> None:
     """Checks that both models have the same weights, except for those of mechanisms, which may differ. A mechanism that
     compares nothing also has no projections of queries and keys."""
-    mechanisms = tuple(f"{each}." for each in (*sites(module), "reward"))  # which some mechanisms learn from
+    mechanisms = tuple(f"{each}." for each in (*sites(module), *module.optional_parts))
     compared = tuple(
         f"{name}.{each}." for name, part in module.named_modules() for each in getattr(part, "compared", ())
     )

@@ -78,6 +78,8 @@ class Task(pl.LightningModule, ABC):
     better than that, the loss decides. None: there is no such value."""
     headline: ClassVar[Sequence[str]]
     """Names of the test metrics in the table at the end of a run, such as accuracy; metrics.json holds all."""
+    optional_parts: ClassVar[Sequence[str]] = ("reward",)
+    """Names of parts that fine-tuning may add or leave out, besides mechanisms of attention."""
     rewards: ClassVar[bool] = False
     """Whether the training step rewards hard attention for its draws (`HardReinforce`)."""
     optimisation: Optimisation

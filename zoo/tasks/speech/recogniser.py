@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 import torch
 from jaxtyping import Bool, Int
@@ -34,6 +35,7 @@ from zoo.tasks.speech.maps.map_source import SpeechMaps
 from zoo.tasks.speech.nets.ctc import JointDecoder, needed, places_of
 from zoo.tasks.speech.nets.ctc_prefixes import Heard
 from zoo.tasks.speech.nets.rows import shortened
+from zoo.tasks.speech.small_data import CTC_OF_FEW, FEW_RECORDINGS, choose_ctc
 from zoo.tasks.speech.streaming import STREAM, streamed
 from zoo.text import CER, WER
 from zoo.training import ranks
@@ -46,10 +48,6 @@ DEFAULT_LONGEST = Longest(factor=0.25, constant=10)
 """Of frames of 10 ms: 25 tokens a second, and 10."""
 
 
-FEW_RECORDINGS = 500
-"""A training split with fewer recordings is small."""
-CTC_OF_FEW = 0.3
-"""Share of the CTC branch in the loss that lets attention find its alignment on few recordings."""
 _HIGH_ERROR = 0.2
 
 
@@ -62,10 +60,11 @@ class Recogniser(WritingTask):
         net: `(features, tokens) -> GeneratingNet` with `stride`, the number of frames of a place that it attends to.
         optimisation: Optimiser, schedule, frozen layers and rates.
         features, tokens: From the data: width of a frame, and size of the vocabulary.
+        recordings: From the data: number of training recordings, up to `FEW_RECORDINGS`.
         smoothing, search, scheduled: See `WritingTask`.
         longest: Limit of the number of tokens of a transcript, by the number of frames of its recording.
         ctc: Share of the loss that is the loss of a CTC branch of the listener (Watanabe et al. 2017, eq. 13). With 0
-            there is no branch.
+            there is no branch. Default: `choose_ctc` of the number of recordings.
         guidance: Weight of the cross-entropy of attention with the most probable path of the CTC branch (Inaguma et al.
             2020, CTC-synchronous training; the cross-entropy is that of `GuidanceCrossEntropy`): each token is to be
             attended to where the branch has it last; attention that moves forwards is to stop there, and to pass all
@@ -79,6 +78,7 @@ class Recogniser(WritingTask):
     primary_worst = 1.0
     headline = ("cer", "wer", "perplexity", "loss")
     source_noun, text_noun = "recording", "transcript"
+    optional_parts: ClassVar[Sequence[str]] = (*WritingTask.optional_parts, "net.ctc")
 
     def __init__(
         self,
@@ -87,14 +87,17 @@ class Recogniser(WritingTask):
         optimisation: Optimisation,
         features: Count,
         tokens: Count,
+        recordings: Annotated[int, ">= 0"] | None = None,
         smoothing: Rate = 0.1,
         search: BeamSearch = DEFAULT_SEARCH,
         longest: Longest = DEFAULT_LONGEST,
         scheduled: ScheduledSampling | None = None,
-        ctc: Rate = 0.0,
+        ctc: Rate | None = None,
         guidance: NotNegative = 0.0,
         joint: Rate = 0.0,
     ) -> None:
+        self._chooses_ctc = ctc is None
+        ctc = choose_ctc(recordings) if ctc is None else ctc
         for name, value in {"joint": joint, "guidance": guidance}.items():
             if value and not ctc:
                 raise ConfigError(f"model.{name}={value} needs a CTC branch: write model.ctc=0.3 too, which trains one")
@@ -121,6 +124,12 @@ class Recogniser(WritingTask):
             self.collapse = Collapse(f"net.{made.align}", compares=getattr(site, "compares", True))
             # guidance trains queries of ends to pass all places
             site.ends_texts = bool(guidance) and hasattr(site.normalise, "waits")
+
+    def begin(self, data: SpeechData) -> None:
+        if self._chooses_ctc and self.ctc and ranks.is_first():
+            recordings = count_noun(data.train_size(), "training recording")
+            said = f"{recordings} are few, and model.ctc is {self.ctc}: it helps attention to align. 0 leaves it out."
+            print(f"zoo: {said}", file=sys.stderr)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         if not self.ctc:

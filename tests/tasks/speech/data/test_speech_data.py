@@ -23,7 +23,8 @@ def small(**options: Any) -> SpeechData:
 
 def test_a_batch_has_features_targets_and_gold() -> None:
     data = small()
-    assert data.sizes() == {"features": 40, "tokens": len(data.content.language)}
+    recordings = len(data.content.corpus.numbers("train"))
+    assert data.sizes() == {"features": 40, "tokens": len(data.content.language), "recordings": recordings}
     for batch in data.loader("test"):
         for number in range(len(batch)):
             text = batch.written[number].references[0]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from zoo.tasks.speech.data.augmentation import Augmentation
 from zoo.tasks.speech.data.corpus import Corpus
 from zoo.tasks.speech.data.features import FEATURES, Features, Normalised, Scale
 from zoo.tasks.speech.data.files import Alphabet, Reading, read_recordings_at, seconds
+from zoo.tasks.speech.small_data import FEW_RECORDINGS, choose_tokeniser
 from zoo.tasks.summary import Longest, Summary, Vocabulary, count_splits, share_unknown
 from zoo.text import TOKENISER, VOCABULARY, Tokens, new_tokeniser
 from zoo.text.kinds import Kind
@@ -77,7 +78,8 @@ class SpeechData(TaskData):
         batching: How they become batches.
         features: What a net reads of a recording.
         augmentation: Random changes of training recordings. Default: none.
-        tokeniser: What transcripts are split into; subwords are learned from the training split.
+        tokeniser: What transcripts are split into; subwords are learned from the training split. auto: words or
+            characters, as `choose_tokeniser` says.
         lower: Whether transcripts are written in small letters.
         closing_space: Whether a transcript that is learned ends with a space. All words then end alike: a listener that
             reads forwards cannot know, in the silence behind a word, whether another one follows.
@@ -104,7 +106,7 @@ class SpeechData(TaskData):
         *,
         features: Features = DEFAULT_FEATURES,
         augmentation: Augmentation | None = None,
-        tokeniser: Kind = "characters",
+        tokeniser: Kind | Literal["auto"] = "characters",
         lower: bool = True,
         closing_space: bool = False,
         subwords: Count = 1000,
@@ -117,7 +119,9 @@ class SpeechData(TaskData):
         super().__init__(source, batching)
         self.features = features
         self.augmentation = augmentation
-        self.tokeniser = new_tokeniser(tokeniser, lower=lower, subwords=subwords)
+        self._make_tokeniser = partial(new_tokeniser, lower=lower, subwords=subwords)
+        self._chooses_tokeniser = tokeniser == "auto"
+        self.tokeniser = self._make_tokeniser("characters" if tokeniser == "auto" else tokeniser)
         self.closing_space = closing_space
         self.min_count = min_count
         self.max_vocabulary = max_vocabulary
@@ -133,7 +137,10 @@ class SpeechData(TaskData):
         corpus = self._spelled(self.source.read(self.features))
         train = corpus.numbers("train")
         if self.trained is None and self._origin is None:
-            self.tokeniser = self.tokeniser.fit(text for text in map(corpus.texts.__getitem__, train) if text)
+            texts = [text for text in map(corpus.texts.__getitem__, train) if text]
+            if self._chooses_tokeniser:
+                self.tokeniser = self._make_tokeniser(choose_tokeniser(texts))
+            self.tokeniser = self.tokeniser.fit(texts)
         rows = {1.0: corpus.sounds.features(self.features)}
         if self.trained is None and self.augmentation is not None:
             rows |= {speed: corpus.sounds.features(self.features, speed) for speed in self.augmentation.speeds}
@@ -153,7 +160,9 @@ class SpeechData(TaskData):
         return {"target_tokens": content.language.vocabulary.names}
 
     def sizes(self) -> dict[str, int]:
-        return {"features": self.content.normalised.width, "tokens": len(self.content.language)}
+        content: Content = self.content
+        recordings = min(len(content.corpus.numbers("train")), FEW_RECORDINGS)
+        return {"features": content.normalised.width, "tokens": len(content.language), "recordings": recordings}
 
     form: ClassVar[Mapping[str, Any]] = {"target_tokens": VOCABULARY, "tokeniser": TOKENISER, "features": FEATURES}
 

@@ -1,0 +1,30 @@
+"""Defaults for few recordings, which a listener and a speller would otherwise learn by heart without an alignment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from zoo.text.kinds import Kind
+
+FEW_RECORDINGS = 500
+"""A training split with fewer recordings is small."""
+CTC_OF_FEW = 0.3
+"""Share of a CTC branch in the loss on few recordings: it makes the listener hear tokens in their order."""
+_OFTEN = 5
+"""Occurrences of a word from which it can be learned as a whole."""
+
+
+def choose_ctc(recordings: int | None) -> float:
+    """Returns the share of the CTC branch in the loss for so many training recordings; None: it is not known."""
+    return CTC_OF_FEW if recordings is not None and recordings < FEW_RECORDINGS else 0.0
+
+
+def choose_tokeniser(transcripts: Iterable[str]) -> Kind:
+    """Returns words for few transcripts of few different words, such as commands and digits; otherwise characters."""
+    count, words = 0, Counter[str]()
+    for text in transcripts:
+        count += 1
+        words.update(text.split())
+    is_closed = bool(words) and min(words.values()) >= _OFTEN
+    return "words" if is_closed and count < FEW_RECORDINGS else "characters"
