@@ -41,7 +41,7 @@ def show_result(
             continue
         gap = "" if values[0] is None or values[1] is None else f"{values[0] - values[1]:+.4f}"
         table.add_row(metric, *("" if value is None else f"{value:.4f}" for value in values), gap)
-    for key in (key for key in result if key.startswith("truth/")):
+    for key in filter(_is_truth, result):
         table.add_row(key, "", "", f"{result[key]:.4f}", "")
     console = terminal.console()
     console.print()
@@ -55,12 +55,31 @@ def show_result(
     _show_next(console, config, run_dir)
 
 
-def show_metrics(metrics: Mapping[str, float], title: str) -> None:
-    """Prints metrics, one a line."""
+def show_metrics(metrics: Mapping[str, float], title: str, headline: Sequence[str], out: Path | None) -> None:
+    """Prints the metrics of a split that the table of a run has, and truth scores, one a line; counts the others.
+
+    Args:
+        metrics: The metrics, such as test/accuracy.
+        title: Title of the table.
+        headline: Names of those that are shown, without the split.
+        out: File that has all; None: there is none.
+    """
+    names = {name.partition("/")[2]: name for name in metrics if not _is_truth(name)}
+    shown = [*(names[name] for name in headline if name in names), *filter(_is_truth, metrics)]
     table = Table(title=title, title_justify="left", show_header=False)
-    for name, value in metrics.items():
-        table.add_row(name, f"{value:.4f}")
-    terminal.console().print(table)
+    for name in shown:
+        table.add_row(name, f"{metrics[name]:.4f}")
+    console = terminal.console()
+    console.print(table)
+    others = len(metrics) - len(shown)
+    if others:
+        where = f"all are in {out}" if out is not None else "--out FILE.json writes all"
+        console.print(f"and {count_noun(others, 'other metric')}: {where}", soft_wrap=True)
+
+
+def _is_truth(metric: str) -> bool:
+    """Whether a metric compares the map with gold attention."""
+    return metric.startswith("truth/")
 
 
 def show_rows(rows: Sequence[Mapping[str, Any]], title: str) -> None:

@@ -24,3 +24,9 @@ def trained_on(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
         return folder / "run"
 
     return run
+
+
+@pytest.fixture
+def best(trained_on: Callable[[str], Path]) -> Callable[[str], Path]:
+    """`best(domain)` -> the checkpoint of such a run."""
+    return lambda name: trained_on(name) / "checkpoints" / "best.ckpt"

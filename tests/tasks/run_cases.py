@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import signal
 import subprocess
@@ -171,6 +173,13 @@ def stopped_and_continued(cli: Any, options: Sequence[str], after: int) -> Path:
     done = cli("train", f"resume={Path('run/checkpoints/last.ckpt').absolute()}")
     assert done.code == 0, done.err
     return Path("run")
+
+
+def predicted(cli: Any, *arguments: object) -> list[dict[str, str]]:
+    """Returns the rows that `zoo predict` writes to the terminal."""
+    done = cli("predict", *arguments)
+    assert done.code == 0, done.err
+    return list(csv.DictReader(io.StringIO(done.out)))
 
 
 def same_run(run: Path, other: Path) -> bool:

@@ -17,6 +17,7 @@ from zoo.composing.groups import GROUPS, LISTED
 from zoo.data.encodings import ENCODINGS
 from zoo.errors import ConfigError, InterruptedRunError, ZooError, bounded, nearest, visible
 from zoo.streams import named_streams
+from zoo.tasks.command_options import BATCH_OPTIONS
 
 if TYPE_CHECKING:
     from zoo.tasks.command_options import CommandOption
@@ -95,7 +96,7 @@ def _remedy_of_shortage(arguments: list[str]) -> str:
     if arguments[:1] == ["maps"]:
         return "lower --budget, name fewer examples with --ids, or shorten them"
     if arguments[0] not in ("train", "check"):
-        return "give fewer inputs at a time, or shorter ones"
+        return "lower --batch-size, give fewer inputs at a time, or shorter ones"
     try:
         _, overrides = split_flags(arguments[1:])
         return shortage.advise(config.compose(config.expanded(with_recipe(overrides)))["data"])
@@ -257,6 +258,7 @@ def _run_on_checkpoint(parser: argparse.ArgumentParser, arguments: list[str]) ->
             raise model_options.refusal(each, arguments[0], about["model"], own)
     if strange:
         parser.error(f"unrecognized arguments: {' '.join(strange)}")
+    options.known = ["on-bad-row", "encoding", *(each.name for each in (*BATCH_OPTIONS, *own))]
     options.content = content
     del content, about  # the command lets go of the weights once they are in the model
     options.command(options)
@@ -296,7 +298,15 @@ def argument_parser(own: Sequence[CommandOption] = (), model: str = "") -> argpa
 
     predicting = commands.add_parser("predict", help="answers for new examples, or for those of the training data")
     _add_checkpoint(predicting)
-    predicting.add_argument("--out", type=_path, help="CSV file, or JSONL; the terminal if not given")
+    predicting.add_argument(
+        "--split", choices=("train", "val", "test", "all"), default="all", help="predict these alone"
+    )
+    predicting.add_argument("--out", type=_path, help="a .csv, .tsv, .jsonl or .txt file; the terminal if not given")
+    predicting.add_argument(
+        "--format",
+        choices=("text", "csv", "tsv", "jsonl"),
+        help="of the output: text has a line of answers for each example; default: by the ending of --out",
+    )
     predicting.set_defaults(command=_command("predict"))
 
     mapping = commands.add_parser("maps", help="attention maps: arrays, tables, pictures, scores")
@@ -342,6 +352,8 @@ def _add_checkpoint(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--encoding", choices=ENCODINGS, metavar="NAME", help="of your tables and texts, such as cp1252; default: utf-8"
     )
+    for each in BATCH_OPTIONS:
+        parser.add_argument(f"--{each.name}", **each.keywords())
     parser.add_argument("--root", type=_path, help="where data sets are; default: $ZOO_DATA, or as in training")
 
 

@@ -3,39 +3,46 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 
 from zoo import printing
 from zoo.checkpoints import checkpoint
 from zoo.checkpoints.strangers import modest_data
+from zoo.commandline.output import Form, choose_form, write_examples, written
+from zoo.commandline.progress import EvaluationBar, bar
 from zoo.composing.build import build, made_by
+from zoo.data.advice import advising
 from zoo.data.download import confined
+from zoo.data.json_lines import is_table
+from zoo.data.lines import TextLines
 from zoo.data.loader import deaths_explained
 from zoo.data.pipes import arriving, as_files
-from zoo.data.tables import advising
-from zoo.disk import is_stream, whole_file
-from zoo.errors import CheckpointError, ConfigError, DataError
+from zoo.data.unknown_labels import UnknownLabels
+from zoo.disk import is_stream
+from zoo.errors import CheckpointError, ConfigError, DataError, warn
 from zoo.forms import MalformedError, expect
 from zoo.maps.export import export
 from zoo.maps.source import MapOptions
 from zoo.plurals import count_noun
-from zoo.tasks.command_options import given
+from zoo.tasks.command_options import BATCH_OPTIONS, FOLDER, given
 from zoo.tasks.contract import Task, TaskData
-from zoo.tasks.rows import in_order
+from zoo.tasks.rows import by_example
 from zoo.terminal import shown
 from zoo.training import evaluation
 from zoo.training.trainer import evaluation_trainer
 
 _STANDARD_INPUT = Path("-")
+Answer = Callable[[Any], dict[str, list[Any]]]
+"""Returns the columns of `zoo predict` for a batch."""
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -43,13 +50,14 @@ def evaluate(options: argparse.Namespace) -> None:
     module, data = _opened(options)
     split = options.split
     if not evaluation.has_examples(data, split):
-        given = ", ".join(map(str, options.input or ())) or "the data"
-        raise DataError(f"{given} has no examples in the split {split!r}")
+        raise DataError(f"{_source_of(options)} has no examples in the split {split!r}")
     if options.worst > 0:
         module.maps(data, MapOptions(ids=()))  # refuses a model without maps before the work begins
-    with nullcontext() if options.out is None else _written(options.out) as file:
-        metrics = evaluation.evaluate(evaluation_trainer(), module, data.loader(split), split)
-        printing.show_metrics(metrics, f"{module.about['model']}, {split}")
+    with nullcontext() if options.out is None else written(options.out) as file:
+        loader = data.loader(split)
+        with bar("evaluating", len(loader)) as tick:
+            metrics = evaluation.evaluate(evaluation_trainer(EvaluationBar(tick)), module, loader, split)
+        printing.show_metrics(metrics, f"{module.about['model']}, {split}", module.headline, options.out)
         if file is not None:
             file.write(json.dumps({**metrics, **evaluation.protocol(module, data)}, indent=2) + "\n")
     found = dict(module.tables())
@@ -62,27 +70,20 @@ def evaluate(options: argparse.Namespace) -> None:
 
 
 def predict(options: argparse.Namespace) -> None:
-    """Writes the predictions as CSV or JSONL, in the order of the input."""
+    """Writes the predictions, in the order of the input, as a table, as JSONL or as lines of text."""
+    form = choose_form(options.out, options.format)
     module = _module(options)
     how = given(options, module.predict_options)
     arriving = module.arriving(**how)
     if arriving is not None:
-        _predict_arriving(arriving, options)
+        _predict_arriving(arriving, options, form)
         return
-    answer = module.predictor(**how)
-    if options.input == [_STANDARD_INPUT]:
-        rows = _rows_of_lines(answer, module, options)
-    else:
-        rows = in_order(answer, _data(module, options).predict_dataloader())
-    rows = module.beside(rows, **how)
-    if options.out is None:
-        _write_rows(shown(sys.stdout), rows)
-        return
-    with _written(options.out) as file:
-        count = _write_rows(file, rows, as_json=options.out.suffix == ".jsonl")
-    print(
-        f"{count_noun(count, 'prediction')} in {options.out}", file=sys.stderr if is_stream(options.out) else sys.stdout
-    )
+    with nullcontext(shown(sys.stdout)) if options.out is None else written(options.out) as file:
+        examples = module.beside(_examples(module, options, module.predictor(**how)), **how)
+        count = write_examples(file, examples, form, module.answer_column)
+    if options.out is not None:
+        said = sys.stderr if is_stream(options.out) else sys.stdout
+        print(f"{count_noun(count, 'prediction')} in {options.out}", file=said)
 
 
 def maps(options: argparse.Namespace) -> None:
@@ -111,38 +112,30 @@ def run_command(command: Callable[[argparse.Namespace], None], options: argparse
         if value is not None and not (options.input or options.data):
             raise ConfigError(f"--{name} is for files of yours, and none is given; leave it out")
     given = options.input or options.data
-    with deaths_explained(), advising("--on-bad-row=skip", "--encoding"), as_files(given) as options.input:
+    with advising(options.known), deaths_explained(), as_files(given) as options.input:
         command(options)
 
 
-@contextmanager
-def _written(path: Path) -> Iterator[TextIO]:
-    """Opens the file of --out. It is opened before the work begins, so that an error is reported at once."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as file:
-            yield file
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        if Path(str(error.filename)) not in (path, *path.parents):
-            raise
-        raise ConfigError(f"--out={path}: {error.filename} cannot be written ({error.strerror})") from error
-
-
-def _predict_arriving(rows: Iterator[dict[str, Any]], options: argparse.Namespace) -> None:
+def _predict_arriving(rows: Iterator[dict[str, Any]], options: argparse.Namespace, form: Form) -> None:
     """Writes each row as soon as it is known."""
     if options.input:
         raise ConfigError("an option names the input already: leave out the files")
-    as_json = options.out is not None and options.out.suffix == ".jsonl"
-    with nullcontext(shown(sys.stdout)) if options.out is None else _written(options.out) as file:
-        _write_rows(file, rows, as_json=as_json, at_once=True)
+    if form == "text":
+        raise ConfigError("text that arrives has a row for each token; write --format csv, tsv or jsonl")
+    with nullcontext(shown(sys.stdout)) if options.out is None else written(options.out) as file:
+        write_examples(file, ([row] for row in rows), form, "token", at_once=True)
 
 
 def _opened(options: argparse.Namespace) -> tuple[Task, TaskData]:
     """The module of a checkpoint and its data."""
     module = _module(options)
+    module.set_decoding(**given(options, module.decoding_options))
     return module, _data(module, options)
+
+
+def _source_of(options: argparse.Namespace) -> str:
+    """Returns the names of the user's own files, for messages."""
+    return ", ".join(map(str, options.input or ())) or "the data"
 
 
 def _module(options: argparse.Namespace) -> Task:
@@ -152,29 +145,73 @@ def _module(options: argparse.Namespace) -> Task:
     return module
 
 
-def _rows_of_lines(
-    answer: Callable[[Any], dict[str, list[Any]]], module: Task, options: argparse.Namespace
-) -> Iterator[dict[str, Any]]:
-    """Yields the rows of the lines of standard input, an example a line, as soon as lines have arrived."""
+def _examples(module: Task, options: argparse.Namespace, answer: Answer) -> Iterator[list[dict[str, Any]]]:
+    """Yields the rows of each example that is to be predicted."""
+    if options.input == [_STANDARD_INPUT]:
+        yield from _examples_of_lines(answer, module, options)
+        return
+    labels, split = UnknownLabels(), options.split
+    data = _data(module, options, labels=labels)
+    if report := labels.report():
+        warn(report)
+    loader = data.prediction_loader(split)
+    if split != "all" and not len(loader.examples):
+        raise DataError(f"{_source_of(options)} has no examples in the split {split!r}")
+    is_shown = options.out is not None or not sys.stdout.isatty()
+    with bar("predicting", len(loader.examples), is_shown=is_shown) as tick:
+        examples = by_example(answer, loader, tick)
+        if split != "all":  # one entry of a loader may have examples of several splits, as a graph has nodes
+            examples = ([row for row in rows if row.get("split", split) == split] for rows in examples)
+            examples = (rows for rows in examples if rows)
+        lines = data.text_lines() if split == "all" else None
+        for rows in examples if lines is None else _with_blank_lines(examples, lines):
+            yield labels.restored(rows, module.reference_column)
+
+
+def _with_blank_lines(examples: Iterator[list[dict[str, Any]]], lines: TextLines) -> Iterator[list[dict[str, Any]]]:
+    """Yields the rows of each line of a text, none for blank lines and for those that were left out."""
+    at = 0
+    for number, rows in zip(lines.numbers, examples, strict=True):
+        yield from ([] for _ in range(at, number))
+        yield rows
+        at = number + 1
+    yield from ([] for _ in range(at, lines.total))
+
+
+def _examples_of_lines(answer: Answer, module: Task, options: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
+    """Yields the rows of each line of standard input, as soon as lines have arrived; none for a blank line."""
     kind = made_by(module.about["config"]["data"]["_target_"], "data")
     if kind.written is None:
         raise ConfigError(f"-: {kind.__name__} has no examples that are lines of text; give files")
+    if options.split != "all":
+        raise ConfigError(f"--split={options.split}: lines of standard input are in no split; leave it out")
     first = 1
-    for texts in arriving(sys.stdin.buffer):
-        data = _data(module, options, texts, first)
-        yield from in_order(answer, data.predict_dataloader())
+    for lines in arriving(sys.stdin.buffer):
+        texts = [line for line in lines if line.strip()]
+        if texts:
+            data = _data(module, options, texts, first)
+            examples = by_example(answer, data.predict_dataloader())
+        for line in lines:
+            yield next(examples) if line.strip() else []
         sys.stdout.flush()
         first += len(texts)
     if first == 1:
         raise DataError("standard input has no line. Write an example on each line.")
 
 
-def _data(module: Task, options: argparse.Namespace, lines: Sequence[str] = (), first: int = 1) -> TaskData:
+def _data(
+    module: Task,
+    options: argparse.Namespace,
+    lines: Sequence[str] = (),
+    first: int = 1,
+    labels: UnknownLabels | None = None,
+) -> TaskData:
     """The user's own data if given, else the data that the module was trained on.
 
     Args:
         lines: Examples that were read from standard input.
         first: Number of the first of them.
+        labels: Where labels go that the model does not know. Default: they are errors.
     """
     about = module.about
     node = modest_data(about["config"]["data"])
@@ -184,12 +221,18 @@ def _data(module: Task, options: argparse.Namespace, lines: Sequence[str] = (), 
     cache = os.environ.get("ZOO_CACHE") or Path.home() / ".cache" / "attention-zoo"
     if "cache" in node:
         node["cache"] = str(cache)
+    _check_folder(options)
     with confined(root or "data", cache):  # a checkpoint does not decide where files are written
         data: Any = build(node, "data")
         for name, value in given(options, data.input_options).items():
             setattr(data, name, value)
+        sizes = given(options, BATCH_OPTIONS)
+        if "batch_size" in sizes:
+            sizes["eval_batch_size"] = sizes["batch_size"]
+        data.batching = replace(data.batching, **sizes)
         data.on_bad_row = options.on_bad_row or data.on_bad_row
         data.encoding = options.encoding or data.encoding
+        data.unknown_labels = labels
         texts = None if data.written is None else getattr(options, data.written.key, None)
         if texts and options.input:
             raise ConfigError(f"give either files or --{data.written.name}, not both")
@@ -210,27 +253,21 @@ def _data(module: Task, options: argparse.Namespace, lines: Sequence[str] = (), 
     return data  # type: ignore[no-any-return]
 
 
+def _check_folder(options: argparse.Namespace) -> None:
+    """Refuses --folder where no path begins in it."""
+    folder = getattr(options, FOLDER.key, None)
+    if folder is None:
+        return
+    if not folder.is_dir():
+        raise ConfigError(f"--{FOLDER.name}={folder}: there is no such folder")
+    if not any(map(is_table, options.input or ())):
+        raise ConfigError(f"--{FOLDER.name}={folder} is where the paths of a table begin, and no table is given")
+
+
 @torch.inference_mode()
-def _answers(answer: Callable[[Any], dict[str, list[Any]]], batches: Iterable[Any]) -> Iterator[dict[str, list[Any]]]:
+def _answers(answer: Answer, batches: Iterable[Any]) -> Iterator[dict[str, list[Any]]]:
     for batch in batches:
         yield answer(batch)
-
-
-def _write_rows(file: TextIO, rows: Iterator[dict[str, Any]], *, as_json: bool = False, at_once: bool = False) -> int:
-    """Writes rows as CSV, or as JSON, a line each; returns their number."""
-    writer, count = csv.writer(file, lineterminator="\n"), 0
-    for row in rows:
-        if as_json:
-            cells = {key: float(f"{cell:.6g}") if isinstance(cell, float) else cell for key, cell in row.items()}
-            file.write(json.dumps(cells, ensure_ascii=False) + "\n")
-        else:
-            if not count:
-                writer.writerow(row)
-            writer.writerow(f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row.values())
-        if at_once:
-            file.flush()
-        count += 1
-    return count
 
 
 def _worst(module: Task, data: TaskData, split: str, count: int) -> list[dict[str, Any]]:
@@ -241,7 +278,7 @@ def _worst(module: Task, data: TaskData, split: str, count: int) -> list[dict[st
         found += [row for row in rows if row["split"] == split and row["loss"] is not None]
         found = sorted(found, key=lambda row: -row["loss"])[:count]
     said = module.maps(data, MapOptions(ids=[row["id"] for row in found])).looks()
-    shown = ("id", "label", "prediction", "probability", "score", "loss")
+    shown = ("id", *module.input_columns, "label", "prediction", "probability", "score", "loss")
     return [
         {**{key: row[key] for key in shown if key in row}, "where it looks": looks}
         for row, looks in zip(found, said, strict=True)

@@ -43,7 +43,7 @@ def of(about: Mapping[str, Any], command: str, path: Path) -> list[CommandOption
             f"{path}: its configuration does not describe a model of this version: {error}"
         ) from error
     if command != "predict":
-        return list(data.input_options)
+        return [*task.decoding_options, *data.input_options]
     written = [] if data.written is None else [data.written]
     return [*written, *task.predict_options, *data.input_options]
 

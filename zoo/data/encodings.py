@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import codecs
 import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Literal, NamedTuple, get_args
 
+from zoo.data.advice import option
 from zoo.errors import DataError
 
 Encoding = Literal[
@@ -50,24 +49,12 @@ UTF8: Encoding = "utf-8"
 _BLOCK = 1 << 16
 _MARK = "zoo-undecodable"
 
-_option: ContextVar[str] = ContextVar("encoding_option", default="data.encoding")
-
 
 class Fault(NamedTuple):
     """The description of a bad record, and how to mend it."""
 
     what: str
     remedy: str = "Put a cell that has quotes inside quotes, and double them."
-
-
-@contextmanager
-def advising_encoding(option: str) -> Iterator[None]:
-    """A context in which messages name this option for the encoding of files."""
-    token = _option.set(option)
-    try:
-        yield
-    finally:
-        _option.reset(token)
 
 
 def recoded(file: IO[bytes], encoding: Encoding, path: Path) -> IO[bytes]:
@@ -102,8 +89,8 @@ def unreadable(text: str, encoding: Encoding) -> Fault | None:
 
 def _remedy(encoding: Encoding, proposed: Encoding) -> str:
     if encoding != UTF8:
-        return f"Mend it, or name the encoding that the file has by {_option.get()}."
-    return f"Save the file as UTF-8, or read it as it is: {_option.get()}={proposed}."
+        return f"Mend it, or name the encoding that the file has by {option('encoding')}."
+    return f"Save the file as UTF-8, or read it as it is: {option('encoding', proposed)}."
 
 
 class _Recoded(io.RawIOBase):

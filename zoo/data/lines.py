@@ -15,7 +15,7 @@ import shutil
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -30,6 +30,22 @@ LONGEST = 1 << 24
 """The most bytes of a line, unless another limit is given."""
 _BLOCK = 1 << 20
 _OFFSET = np.dtype("<u8")
+
+
+class TextLines(NamedTuple):
+    """Examples that are lines of text.
+
+    Args:
+        numbers: Index of the line of each example; the others are blank, or left out as bad.
+        total: Number of lines.
+    """
+
+    numbers: Sequence[int]
+    total: int
+
+    def some(self, numbers: Sequence[int]) -> TextLines:
+        """Returns the lines of some of the examples."""
+        return TextLines([self.numbers[number] for number in numbers], self.total)
 
 
 def read_lines(path: Path, longest: int = LONGEST, encoding: Encoding = UTF8) -> Iterator[tuple[int, str | Fault]]:

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Subset, get_worker_info
 
+from zoo.data.advice import option
 from zoo.data.sending import packed, unpacked
 from zoo.errors import ConfigError, WorkerError, ZooError
 from zoo.orphans import end_with_parent
@@ -330,10 +331,11 @@ def deaths_explained() -> Iterator[None]:
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):
             raise
+        lower = f"Lower {option('num_workers')}, or {option('batch_size')}"
         by = re.search(r"killed by signal: (\w[\w ]*)", str(error))
         raise WorkerError(
             f"a process that makes batches was ended from outside ({by[1] if by else 'unknown why'}): most often the "
-            "memory of the machine has run out, or of its /dev/shm. Lower data.num_workers, or data.batch_size"
+            f"memory of the machine has run out, or of its /dev/shm. {lower}"
         ) from error
 
 

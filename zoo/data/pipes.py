@@ -9,9 +9,11 @@ from __future__ import annotations
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
+from types import MappingProxyType
 from typing import BinaryIO
 
 from zoo.data.lines import LONGEST
@@ -23,6 +25,10 @@ _ENOUGH = 1 << 16
 """The bytes that are examined to find the kind of a file."""
 
 
+_given: ContextVar[Mapping[Path, Path]] = ContextVar("given", default=MappingProxyType({}))
+"""Copies of pipes -> the pipes."""
+
+
 @contextmanager
 def as_files(paths: Sequence[Path]) -> Iterator[list[Path]]:
     """A context that replaces pipes, and open files such as `/dev/stdin`, by files; other paths stay.
@@ -30,7 +36,8 @@ def as_files(paths: Sequence[Path]) -> Iterator[list[Path]]:
     A name without an ending (`/dev/fd/63`) is given one that fits the content. Errors name the pipe.
     """
     with tempfile.TemporaryDirectory(prefix="zoo-") as folder:
-        kept = [_kept(path, Path(folder) / str(number)) for number, path in enumerate(paths)]
+        kept = [_kept(path, Path(folder) / f"pipe-{number}") for number, path in enumerate(paths)]
+        token = _given.set({file: path for file, path in zip(kept, paths, strict=True) if file != path})
         try:
             yield kept
         except ZooError as error:
@@ -41,10 +48,17 @@ def as_files(paths: Sequence[Path]) -> Iterator[list[Path]]:
             if said == str(error):
                 raise
             raise type(error)(said) from error
+        finally:
+            _given.reset(token)
+
+
+def given_path(path: Path) -> Path:
+    """Returns the pipe that a file is a copy of, or the path itself: examples are named after what the user gave."""
+    return _given.get().get(path, path)
 
 
 def arriving(stream: BinaryIO) -> Iterator[list[str]]:
-    """Yields the lines of a stream, without blank ones, in parts: those that have arrived.
+    """Yields the lines of a stream in parts: those that have arrived.
 
     Raises:
         DataError: A line is not UTF-8, has NUL characters, or is too long.
@@ -54,14 +68,13 @@ def arriving(stream: BinaryIO) -> Iterator[list[str]]:
         block = read(_ENOUGH)
         *lines, rest = (rest + block).split(b"\n")
         if not block:
-            lines, rest = [rest], b""
+            lines, rest = [rest] if rest else [], b""
         if len(rest) > LONGEST:
             raise DataError(f"standard input, line {number + len(lines) + 1}: more than {LONGEST:,} bytes. Shorten it.")
         found = []
         for line in lines:
             number += 1
             found.append(_decoded(line, number))
-        found = [line for line in found if line.strip()]
         if found:
             yield found
         if not block:

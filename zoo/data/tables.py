@@ -31,7 +31,8 @@ import numpy as np
 from jaxtyping import Float32
 
 from zoo.composing.quoting import quoted
-from zoo.data.encodings import UTF8, Encoding, Fault, advising_encoding
+from zoo.data.advice import is_offered, skip_hint
+from zoo.data.encodings import UTF8, Encoding, Fault
 from zoo.data.records import read_records
 from zoo.errors import DataError, nearest
 from zoo.plurals import count_noun
@@ -51,24 +52,7 @@ class RowError(DataError):
 Required = Sequence[str] | Mapping[str, str]
 """Names of columns that must exist; or these names, each with the option that says which column is meant."""
 
-_option: ContextVar[str] = ContextVar("option", default="on_bad_row=skip")
 _collected: ContextVar[list[DataError] | None] = ContextVar("collected", default=None)
-
-
-@contextmanager
-def advising(option: str, encoding: str = "data.encoding") -> Iterator[None]:
-    """A context in which messages name these options for leaving out bad rows, and for the encoding of files."""
-    token = _option.set(option)
-    try:
-        with advising_encoding(encoding):
-            yield
-    finally:
-        _option.reset(token)
-
-
-def skip_hint(rows: str = "rows") -> str:
-    """A sentence that names the option for leaving out bad rows."""
-    return f"{_option.get()} leaves such {rows} out and counts them."
 
 
 @contextmanager
@@ -279,14 +263,8 @@ class Row:
         return ""
 
     def path(self, column: str, folder: Path) -> Path:
-        """The cell as a file inside a folder; paths that lead out of it, also by symbolic links, are refused."""
-        name = self.name(column)
-        path = (folder / name).resolve()
-        if not path.is_relative_to(folder.resolve()):
-            self._bad(
-                self.error(column, f"{name!r} is outside of {folder}", "Put the file there, and name it from there.")
-            )
-        return path
+        """The cell as a file: absolute, or relative to a folder, which it may lead out of."""
+        return folder / self.name(column)
 
     def error(self, column: str | None, what: str, remedy: str) -> RowError:
         """The error of this row."""
@@ -331,7 +309,9 @@ def message(path: Path, line: int | None, column: str | None, what: str, remedy:
 
 def column_remedy(missing: Sequence[str], columns: Sequence[str], required: Required) -> str:
     """What to do about columns that a header lacks: the options that name others, or the columns themselves."""
-    if not isinstance(required, Mapping):
+    if not isinstance(required, Mapping) or not all(
+        is_offered(required[each].removeprefix("data.")) for each in missing
+    ):
         return "Add the column, or rename the one that is meant."
     spare = [name for name in columns if name not in required]
     meant = spare if len(spare) == len(missing) else ["COLUMN"] * len(missing)

@@ -16,9 +16,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from zoo.attention import AttentionMap
 from zoo.data.encodings import UTF8, Encoding
+from zoo.data.lines import TextLines
 from zoo.data.loader import Loader
 from zoo.data.splits import SPLITS
 from zoo.data.tables import OnBadRow
+from zoo.data.unknown_labels import UnknownLabels
 from zoo.errors import ConfigError, DataError
 from zoo.maps.source import MapOptions, MapSource
 from zoo.tasks.batches import Batching, Examples
@@ -163,6 +165,27 @@ class Task(pl.LightningModule, ABC):
 
     predict_options: ClassVar[Sequence[CommandOption]] = ()
     """Options of `zoo predict` for this model; those that are given are keyword arguments of `predictor`."""
+    decoding_options: ClassVar[Sequence[CommandOption]] = ()
+    """Options of `zoo evaluate` and `zoo maps` for this model; those that are given are keyword arguments of
+    `set_decoding`. `predict_options` has them too."""
+
+    @property
+    def input_columns(self) -> Sequence[str]:
+        """Names of the columns of `predict_step` in which people read an example again, such as its question."""
+        return ()
+
+    def set_decoding(self, **how: Any) -> None:
+        """Has the model decode as the options of a command say."""
+
+    @property
+    def answer_column(self) -> str:
+        """Name of the column that `zoo predict --format text` writes."""
+        return "prediction"
+
+    @property
+    def reference_column(self) -> str:
+        """Name of the column of `zoo predict` that has what is right, where it is known."""
+        return "label"
 
     def predictor(self) -> Callable[[Any], dict[str, list[Any]]]:
         """Returns a function from a batch to the columns that `zoo predict` writes, in the order of the batch.
@@ -183,14 +206,14 @@ class Task(pl.LightningModule, ABC):
         """
         return None
 
-    def beside(self, rows: Iterator[dict[str, Any]], **how: Any) -> Iterator[dict[str, Any]]:
+    def beside(self, examples: Iterator[list[dict[str, Any]]], **how: Any) -> Iterator[list[dict[str, Any]]]:
         """Passes on the rows that `zoo predict` writes, in the order of the input, and may write files beside them.
 
         Args:
-            rows: What `predictor` returned, a dictionary for each row.
+            examples: What `predictor` returned, as the rows of each example.
             how: The options that were given, as for `predictor`.
         """
-        return rows
+        return examples
 
     @abstractmethod
     def vocabularies(self) -> dict[str, dict[str, int]]:
@@ -239,6 +262,8 @@ class TaskData(pl.LightningDataModule, ABC):
 
     order_seed: int = 0
     """Seed of the order and augmentation of training examples; the run sets it to its own seed."""
+    unknown_labels: UnknownLabels | None = None
+    """Where labels go that `for_input` reads and the trained model does not have. None: they are errors."""
     is_input = False
     """True if these are the user's own examples for a trained model, rather than its training data."""
     on_bad_row: OnBadRow = "error"
@@ -357,7 +382,7 @@ class TaskData(pl.LightningDataModule, ABC):
 
     def loader(self, split: str) -> Loader:
         """Returns the batches of a split (train, val, test or all) in order, without augmentation."""
-        return self._loader(self.examples(split), self.batching.eval_batch_size or self.batching.batch_size)
+        return self._ordered(self.examples(split))
 
     def train_dataloader(self) -> Loader:
         examples = self.examples("train", training=True)
@@ -370,7 +395,15 @@ class TaskData(pl.LightningDataModule, ABC):
         return self.loader("test")
 
     def predict_dataloader(self) -> Loader:
-        return self.loader("all")
+        return self.prediction_loader("all")
+
+    def prediction_loader(self, split: str) -> Loader:
+        """Returns the batches of a split (train, val, test or all) in order, also of examples without an answer."""
+        return self.loader(split)
+
+    def text_lines(self) -> TextLines | None:
+        """Returns where the examples stand, if each is a line of a text file; None if they are rows or files."""
+        return None
 
     def train_evaluation(self) -> tuple[Loader, str | None]:
         """Returns a loader of the training split for the evaluation at the end, and a note if it is a sample."""
@@ -379,6 +412,10 @@ class TaskData(pl.LightningDataModule, ABC):
         if most is None or count <= most:
             return loader, None
         return loader.sample(most), f"train: {most:,} of {count:,} examples"
+
+    def _ordered(self, examples: Examples) -> Loader:
+        """Returns the batches of an evaluation."""
+        return self._loader(examples, self.batching.eval_batch_size or self.batching.batch_size)
 
     def _loader(self, examples: Examples, batch_size: int | None, **order: Any) -> Loader:
         if examples.lengths is not None:  # as many shapes as batches

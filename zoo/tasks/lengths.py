@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Int
 
-from zoo.data.tables import OnBadRow, RowError, collected, skip_hint
+from zoo.data.advice import skip_hint
+from zoo.data.tables import OnBadRow, RowError, collected
 from zoo.errors import DataError, warn
 from zoo.plurals import count_noun
 from zoo.tasks.command_options import CommandOption

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,26 +19,43 @@ _AT_ONCE = 256
 
 
 @torch.inference_mode()
-def in_order(answer: Callable[[Any], dict[str, list[Any]]], loader: Loader) -> Iterator[dict[str, Any]]:
-    """Yields the rows of each example in the order of the examples.
+def by_example(
+    answer: Callable[[Any], dict[str, list[Any]]], loader: Loader, tick: Callable[[int], object] = lambda count: None
+) -> Iterator[list[dict[str, Any]]]:
+    """Yields the rows of each example, in the order of the examples.
 
     A loader that makes batches by length takes examples from a part of the order, so that few rows have to wait for
-    those before them.
+    those before them. If one entry of the loader has several rows without a column `EXAMPLE`, as a graph has nodes,
+    each of them is an example.
+
+    Args:
+        answer: Returns the columns of a batch.
+        loader: The batches.
+        tick: Called with the number of entries of each batch that is answered.
     """
-    waiting: dict[int, list[dict[str, Any]]] = {}
+    waiting: dict[int, list[list[dict[str, Any]]]] = {}
     following = iter(sorted(loader.order(0)))
     number = next(following, None)
     for numbers, batch in loader.numbered():
         columns = answer(batch)
-        count = len(next(iter(columns.values())))
-        alone = range(count) if len(numbers) > 1 else [0] * count
-        for at in numbers:
-            waiting[at] = []
-        for place, *row in zip(columns.pop(EXAMPLE, alone), *columns.values(), strict=True):
-            waiting[numbers[place]].append(dict(zip(columns, row, strict=True)))
+        tick(len(numbers))
+        owners = columns.pop(EXAMPLE, None)
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        if owners is not None or len(numbers) > 1:
+            examples: list[list[dict[str, Any]]] = [[] for _ in numbers]
+            for owner, row in zip(range(len(rows)) if owners is None else owners, rows, strict=True):
+                examples[owner].append(row)
+            waiting |= {at: [example] for at, example in zip(numbers, examples, strict=True)}
+        else:
+            waiting[numbers[0]] = [[row] for row in rows]
         while number in waiting:
             yield from waiting.pop(number)
             number = next(following, None)
+
+
+def in_order(answer: Callable[[Any], dict[str, list[Any]]], loader: Loader) -> Iterator[dict[str, Any]]:
+    """Yields the rows of all examples in the order of the examples."""
+    return chain.from_iterable(by_example(answer, loader))
 
 
 def in_pieces(rows: Iterable[dict[str, Any]]) -> Iterator[pd.DataFrame]:

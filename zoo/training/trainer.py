@@ -89,7 +89,7 @@ def for_evaluation(trainer: pl.Trainer, config: Mapping[str, Any], module: T, ag
     return evaluating, again()
 
 
-def evaluation_trainer() -> pl.Trainer:
+def evaluation_trainer(*callbacks: pl.Callback) -> pl.Trainer:
     """A trainer that only evaluates, on a GPU if there is one."""
     quiet()
     keep_freed_memory()
@@ -97,6 +97,7 @@ def evaluation_trainer() -> pl.Trainer:
         accelerator="auto",
         devices=1,
         logger=False,
+        callbacks=list(callbacks),
         enable_progress_bar=False,
         enable_model_summary=False,
         enable_checkpointing=False,

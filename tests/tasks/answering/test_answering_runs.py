@@ -75,6 +75,7 @@ def test_own_passages_are_read_answered_and_measured(cli: Any) -> None:
     assert cli("predict", "run/checkpoints/best.ckpt", table, "--out", "out.csv").code == 0
     found = rows_of("out.csv")
     assert [each["question"] for each in found][-1] == "When does the ferry return?"
+    assert [each["answer"] for each in found] == [each["answer"] for each in rows_of(str(table))]
     contexts = [each["context"] for each in rows_of(str(table))]
     assert all(each["prediction"] in context for each, context in zip(found, contexts, strict=True))
     Path("new.csv").write_text("context,question\nIt rains in May.,When?\n")
@@ -96,6 +97,15 @@ def test_new_words_and_answers_are_matched_by_name(cli: Any) -> None:
     options = ["data=hypotheses", "data.table=own.csv", f"init={old}", "optimizer.lr=1e-12"]
     done = cli("train", *ESIM, *TINY, *options, "run_dir=new")
     assert done.code == 0, done.err
+    assert cli("predict", "new/checkpoints/best.ckpt", "own.csv", "--out", "out.csv").code == 0
+    columns = ["id", "split", "premise", "hypothesis", "label", "prediction", "probability"]
+    assert list(rows_of("out.csv")[0]) == columns
+    assert [each["hypothesis"] for each in rows_of("out.csv")][:2] == [
+        "the umbrella is entailment",
+        "the umbrella is unclear",
+    ]
+    assert cli("evaluate", "new/checkpoints/best.ckpt", "own.csv", "--worst", "1", "--out", "test.json").code == 0
+    assert list(rows_of("test_worst.csv")[0])[:4] == ["id", "premise", "hypothesis", "label"]
     before, after = (checkpoint.read(Path(f"{run}/checkpoints/best.ckpt")) for run in ("old", "new"))
     for vocabulary, parameter in (("tokens", "net.vectors.table.weight"), ("answers", "net.head.weight")):
         names = [each["zoo"]["data"][vocabulary] for each in (before, after)]

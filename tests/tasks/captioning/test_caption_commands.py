@@ -46,7 +46,7 @@ def test_a_folder_becomes_captions_sheets_and_maps(cli: Any, folder: Path) -> No
     assert cli("predict", best, folder, "--out", "out.csv").code == 0
     found = rows("out.csv")
     assert [row["id"] for row in found] == [str(folder / name) for name in ("a.png", "b.png")]
-    assert list(found[0]) == ["id", "caption", "score", "probability"]
+    assert list(found[0]) == ["id", "split", "reference", "caption", "score", "probability"]
 
     done = cli("predict", best, folder, "--n-best", 2, "--explain", "sheets", "--out", "out.jsonl")
     assert done.code == 0, done.err

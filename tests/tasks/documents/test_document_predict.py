@@ -22,7 +22,7 @@ def test_texts_of_the_command_line_and_what_weighed(cli: Any) -> None:
     done = cli("predict", checkpoint(), "--text", "The food was good. We left.", "--text", "A bus!", "--explain")
     assert done.code == 0, done.err
     first, second = rows(done.out)
-    assert list(first) == ["id", "label", "prediction", "probability", "sentences", "words"]
+    assert list(first) == ["id", "split", "label", "prediction", "probability", "sentences", "words"]
     assert (first["id"], second["id"]) == ("text 1", "text 2")
     assert first["prediction"] in ("awful", "poor", "good", "superb")
     assert any(each in first["sentences"] for each in ("The food was good. .", "We left. ."))

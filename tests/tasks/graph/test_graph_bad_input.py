@@ -191,7 +191,10 @@ def test_own_data_with_a_label_that_the_model_does_not_know(cli: Any, files: Any
     Path("nodes.csv").write_text(NODES.replace("e,red", "e,green"))
     Path("edges.csv").write_text(EDGES)
     check(
-        cli, ["predict", trained / "best.ckpt", "."], "nodes.csv, line 6, column 'label'", "'green' is not one of the 2"
+        cli,
+        ["evaluate", trained / "best.ckpt", "."],
+        "nodes.csv, line 6, column 'label'",
+        "'green' is not one of the 2",
     )
 
 

@@ -116,7 +116,7 @@ def test_nodes_to_be_predicted_need_no_label_and_no_split(read) -> None:
     graph = read("id,x\nf,1\ng,2\n", "source,target\nf,g\n", labels=["red", "blue"], feature_names=["x"])
     assert graph.labels.tolist() == graph.split.tolist() == [NONE, NONE]
     graph = read("id,label,split,x\nf,,test,1\ng,red,test,2\n", "source,target\nf,g\n", labels=["red", "blue"])
-    assert graph.split.tolist() == [NONE, TEST]
+    assert graph.split.tolist() == [TEST, TEST]  # it can be predicted by its split; evaluation leaves it out
 
 
 def test_columns_that_are_not_used_are_told(read) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +29,7 @@ def rows(text: str) -> list[dict[str, str]]:
 
 def module_and_data(history: list[str], model: str = "sasrec") -> tuple[Any, Any]:
     module: Any = files.load(checkpoint(model))
-    options: Any = SimpleNamespace(root=None, input=None, history=history, on_bad_row=None)
+    options: Any = SimpleNamespace(root=None, input=None, history=history, on_bad_row=None, encoding=None)
     return module, commands._data(module, options)
 
 
@@ -37,7 +38,7 @@ def test_a_user_never_seen(cli: Any, model: str) -> None:
     done = cli("predict", checkpoint(model), "--history", "oat-milk, Rye bread", "--top", 3, "--explain")
     assert done.code == 0, done.err
     found = rows(done.out)
-    assert list(found[0]) == ["user", "rank", "item", "title", "score", "because"]
+    assert list(found[0]) == ["user", "split", "held_out", "rank", "item", "title", "score", "because"]
     assert [(row["user"], row["rank"]) for row in found] == [("history 1", "1"), ("history 1", "2"), ("history 1", "3")]
     assert not {"oat-milk", "rye-bread"} & {row["item"] for row in found}
     titles = {row["item"]: row["title"] for row in rows((SAMPLES / "titles.csv").read_text())}
@@ -72,7 +73,7 @@ def test_a_file_of_histories(cli: Any, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert "8 predictions in" in done.out
     found = rows(out.read_text())
-    assert list(found[0]) == ["user", "rank", "item", "title", "score"]
+    assert list(found[0]) == ["user", "split", "held_out", "rank", "item", "title", "score"]
     assert [row["user"] for row in found][::2] == ["mia", "noah", "olga", "pia"]
     alone = rows(cli("predict", checkpoint(), "--history", "cherry-jam,honey", "--top", 2).out)
     assert [row["item"] for row in found if row["user"] == "noah"] == [row["item"] for row in alone]
@@ -219,3 +220,14 @@ def test_bad_rows_of_the_input_are_left_out_as_the_message_says(cli: Any) -> Non
     assert [row["user"] for row in rows(done.out)] == ["mia", "noah"]
     done = cli("predict", checkpoint(), "--on-bad-row=skip")
     assert (done.code, done.err) == (2, "zoo: --on-bad-row is for files of yours, and none is given; leave it out\n")
+
+
+def test_evaluation_prints_the_metrics_of_the_closing_table(cli: Any) -> None:
+    done = cli("evaluate", checkpoint(), "--out", "found.json")
+    assert done.code == 0, done.err
+    found = {key for key in json.loads(Path("found.json").read_text()) if "/" in key}
+    shown = {line.split()[1] for line in done.out.splitlines() if "/" in line and line.startswith("│")}
+    assert {key for key in shown if key.startswith("test/")} == {
+        f"test/{name}" for name in ("ndcg@10", "hr@10", "mrr", "popularity_ndcg@10")
+    }
+    assert f"and {len(found - shown)} other metrics: all are in found.json" in done.out

@@ -12,7 +12,7 @@ from recogniser_cases import STRIDE, batch, language, telling
 
 from zoo.errors import ConfigError
 from zoo.tasks.generation.language import END
-from zoo.tasks.speech.alignment import onsets, spoken
+from zoo.tasks.speech.alignment import focus, onsets, spoken
 from zoo.tasks.speech.time_files import ctm, text_grid, time_file
 from zoo.tasks.speech.times import Timed, Times, times_of
 
@@ -63,8 +63,8 @@ def test_times_of_a_prediction_are_those_of_a_forced_pass() -> None:
     begins = onsets(weights[0, : len(best[0].target(END))], STRIDE, frames) * alone.hop
     assert [token.start for token in columns["times"][0].tokens] == pytest.approx(begins[:-1].tolist())
     assert columns["times"][2].words == []
-    rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
-    said = [row["times"] for row in module.beside(rows, times=True)]
+    rows = ([dict(zip(columns, row, strict=True))] for row in zip(*columns.values(), strict=True))
+    said = [row["times"] for (row,) in module.beside(rows, times=True)]
     assert said[0].startswith(f"ab {float(begins[0]):.2f}-")
     assert said[2] == ""
 
@@ -83,6 +83,44 @@ def test_a_text_grid_has_no_gaps() -> None:
     assert limits == [0.0, 0.1, 0.1, 0.25, 0.25, 0.4, 0.4, 0.5]
     assert 'text = "a""b"' in words
     assert "intervals: size = 3" in tokens  # silence, a, silence; what has no duration is left out
+
+
+def test_an_interval_that_is_shorter_than_its_digits_is_left_out() -> None:
+    """Praat refuses intervals without a length, as written; the time of the end may be one of them by rounding."""
+    tokens = [Timed("a", 0.1, 0.1000001, 1.0), Timed("b", 0.1, 0.4, 1.0), Timed("c", 0.4, 0.4999999, 1.0)]
+    text = text_grid(Times(tokens[1:], tokens, 0.5000001))
+    limits = [line.split(" = ")[1] for line in text.splitlines() if line.strip().startswith(("xmin", "xmax"))]
+    assert all(float(start) < float(end) for start, end in zip(limits[::2], limits[1::2], strict=True))
+    assert '"a"' not in text
+
+
+def test_the_focus_of_attention_is_its_share_in_a_time() -> None:
+    weights = torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25], [0.5, 0.0, 0.0, 0.5], [0.0, 0.0, 0.0, 0.0]])
+    spans = torch.tensor([[0.0, 4.0], [4.0, 8.0], [12.0, 14.0], [0.0, 14.0]])
+    assert focus(spans, weights, 4, 14, 0.0).tolist() == pytest.approx([1.0, 0.25, 0.5, 0.0])
+    # two frames more on either side: half of two places; the last place has two frames
+    assert focus(spans, weights, 4, 14, 2.0).tolist() == pytest.approx([1.0, 0.5, 0.5, 0.0])
+
+
+def test_poor_times_are_marked_in_every_output(tmp_path: Path) -> None:
+    """The second of two words has a time in which its attention is not."""
+    module, made = telling("ab ba"), batch([0])
+    words = module.predictor(times=True)(made)["times"][0].words
+    assert len(words) == 2
+    poor = [word._replace(end=word.start + 0.1, focus=share) for word, share in zip(words, (0.9, 0.1), strict=True)]
+    times = Times(poor, poor, 5.0)
+    (row,) = next(module.beside(iter([[{"id": "a", "times": times}]]), times=True))
+    assert [part.endswith("?") for part in row["times"].split(", ")] == [False, True]
+    for name in ("times.ctm", "times.csv", "grids"):
+        with time_file(tmp_path / name) as write:
+            write("a", times)
+    comment, *lines = (tmp_path / "times.ctm").read_text().splitlines()
+    assert comment.startswith(";; a: poor times of ba ")
+    assert len(lines) == 2
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "times.csv").read_text())))
+    assert [row["is_poor"] for row in rows if row["unit"] == "word"] == ["false", "true"]
+    assert [row["focus"] for row in rows if row["unit"] == "word"] == ["0.9000", "0.1000"]
+    assert 'name = "focus"' in (tmp_path / "grids" / "a.TextGrid").read_text()
 
 
 def test_files_of_times(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from zoo.text import Characters, Subwords
 def test_a_row_for_each_text() -> None:
     module, batch = translator().eval(), pairs()
     columns = module.predictor()(batch)
-    assert list(columns) == [EXAMPLE, "id", "text", "translation", "score", "probability"]
+    assert list(columns) == [EXAMPLE, "id", "split", "text", "reference", "translation", "score", "probability"]
     assert columns["text"] == SOURCES
     best = [each[0] for each in module.write(batch)]
     assert columns["probability"] == [math.exp(each.log_probability) for each in best]

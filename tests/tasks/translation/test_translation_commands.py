@@ -22,7 +22,8 @@ def test_texts_of_the_command_line(cli: Any) -> None:
     done = cli("predict", str(checkpoint()), *words, "--n-best", "2", "--alignments")
     assert done.code == 0, done.err
     found = rows(done.out)
-    assert list(found[0]) == ["id", "text", "rank", "translation", "score", "probability", "alignment"]
+    columns = ["rank", "translation", "score", "probability", "alignment"]
+    assert list(found[0]) == ["id", "split", "text", "reference", *columns]
     assert {row["id"] for row in found} == {"text 1", "text 2"}
     for row in found:
         links = [link.split("-") for link in row["alignment"].split()]
@@ -82,3 +83,12 @@ def test_maps_of_the_users_own_pairs(cli: Any) -> None:
         found = list(csv.DictReader(file))
     assert [row["reference"] for row in found] == ["le minir", "lo"]
     assert (Path("maps") / "pictures" / "bleu_by_length.png").exists()
+
+
+def test_a_table_of_predictions_is_data(cli: Any) -> None:
+    """Its column of splits is empty, as its texts were in none: that is a table without splits."""
+    Path("texts.txt").write_text("old dog sees cat\nking sees\n" * 10)
+    assert cli("predict", str(checkpoint()), "texts.txt", "--out", "back.csv").code == 0
+    options = ["data.table=back.csv", "data.source=translation", "data.target=text"]
+    done = cli("check", "model=nmt", "data=text_pairs", *options)
+    assert done.code == 0, done.err

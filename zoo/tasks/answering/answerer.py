@@ -18,6 +18,7 @@ from zoo.attention import AttentionMap
 from zoo.attention.ranges import Count, Rate
 from zoo.maps.source import MapOptions
 from zoo.tasks.answering.batch import Questions
+from zoo.tasks.answering.data.answer_set import COLUMNS
 from zoo.tasks.answering.looking import explained, gold_of, looked, pointed
 from zoo.tasks.answering.maps.map_source import AnswerMaps
 from zoo.tasks.answering.spans import best_spans, span_losses
@@ -158,19 +159,30 @@ class Answerer(Task):
         return {
             "id": list(batch.ids),
             "split": list(batch.splits),
+            **self._asked(batch),
             "label": labels,
             **self.answered(given, batch),
             "loss": [next(losses) if is_known else None for is_known in known],
         }
+
+    @property
+    def input_columns(self) -> Sequence[str]:
+        """The columns of the user's table, but for pictures and passages, which are long."""
+        of_subject, of_question, _ = COLUMNS[self.subject]
+        return (of_subject, of_question) if self.subject == "premise" else (of_question,)
+
+    @property
+    def reference_column(self) -> str:
+        return COLUMNS[self.subject][2]
 
     def predictor(self) -> Callable[[Any], dict[str, list[Any]]]:
         """Returns the function that computes the columns of `zoo predict`."""
 
         def said(batch: Questions) -> dict[str, list[Any]]:
             columns = self.columns(self.net(batch), batch)
-            assert batch.written is not None
-            asked = {"id": columns["id"], "question": [each.question for each in batch.written]}
-            return asked | {name: columns[name] for name in ("prediction", "probability")}
+            named = {self.reference_column if name == "label" else name: found for name, found in columns.items()}
+            del named["loss"]
+            return named
 
         return said
 
@@ -204,6 +216,14 @@ class Answerer(Task):
             logged[f"{split}/{name}"] = metric
         self.log_dict(logged, on_step=False, on_epoch=True, batch_size=len(batch))
         return measures
+
+    def _asked(self, batch: Questions) -> dict[str, list[Any]]:
+        """Returns the columns in which people read the questions again; none in training."""
+        if batch.written is None:
+            return {}
+        texts = {self.input_columns[-1]: [each.question for each in batch.written]}
+        premise = {name: [each.passage for each in batch.written] for name in self.input_columns[:-1]}
+        return premise | texts
 
     def _known(self, batch: Questions) -> Tensor:
         """Returns the mask of the questions whose loss is known."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Captions:
-    """id, caption, score and probability; among several captions their rank; with sheets the name of each.
+    """id, split, reference, caption, score and probability; among several captions their rank; with sheets their names.
 
     Args:
         module: The captioner.

@@ -23,7 +23,7 @@ from zoo.tasks.captioning.self_critical import SelfCritical
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import Published
 from zoo.tasks.generation.net import GeneratingNet
-from zoo.tasks.generation.options import WRITING_OPTIONS, chosen
+from zoo.tasks.generation.options import WRITING_OPTIONS
 from zoo.tasks.generation.reward import Reward
 from zoo.tasks.generation.scheduled import ScheduledSampling
 from zoo.tasks.generation.task import DEFAULT_SEARCH, WritingTask
@@ -136,7 +136,7 @@ class Captioner(WritingTask):
 
     def predictor(self, *, explain: Path | None = None, **how: Any) -> Captions:
         """`zoo predict`: the captions of each picture."""
-        return Captions(self, chosen(self.writing, **how), explain)
+        return Captions(self, self.choose_writing(**how), explain)
 
     def published(self, name: str) -> Published:
         """Returns published weights of the encoder's backbone: `torchvision:MODEL`, or `efficientnet:lite0`."""

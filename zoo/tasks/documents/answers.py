@@ -22,7 +22,7 @@ _LONGEST = 120
 
 
 def answers(module: DocumentClassifier, batch: Documents, *, explain: bool = False) -> dict[str, list[Any]]:
-    """Returns the columns id, label, prediction and probability, with the columns of the task's kind of label.
+    """Returns the columns id, split, label, prediction and probability, with the columns of the task's kind of label.
 
     Args:
         module: Classifier.
@@ -31,7 +31,7 @@ def answers(module: DocumentClassifier, batch: Documents, *, explain: bool = Fal
     """
     logits, weights = looked_at(module.net, batch) if explain else (module(batch), None)
     columns = module.columns(batch, logits)
-    del columns["split"], columns["loss"]
+    del columns["loss"]
     if explain:
         if weights is None:
             raise ConfigError("--explain: this model has no map of its words: its attention has no weights")

@@ -40,15 +40,18 @@ class Answers:
     def columns(
         self, name: str, *, texts: Sequence[str] | None = None, about: Mapping[str, Sequence[Any]] | None = None
     ) -> dict[str, list[Any]]:
-        """Returns id, rank among several, text, score and probability.
+        """Returns id, split, reference, rank among several, text, score and probability.
+
+        The reference is the first of the given texts; it is empty where there is none.
 
         Args:
             name: Name of the column of texts.
             texts: The text of each row. Default: as the language writes it.
-            about: Columns about the examples, which follow their ids: an entry for each example.
+            about: Columns about the examples, which follow their splits: an entry for each example.
         """
         assert self.batch.language is not None
-        of_example: dict[str, Sequence[Any]] = {"id": self.batch.ids, **(about or {})}
+        of_example: dict[str, Sequence[Any]] = {"id": self.batch.ids, "split": self.batch.splits, **(about or {})}
+        of_example["reference"] = [texts[0] if texts else "" for texts in self.batch.references]
         columns: dict[str, list[Any]] = {EXAMPLE: self.examples}
         columns |= {key: [values[number] for number in self.examples] for key, values in of_example.items()}
         if self.is_ranked:

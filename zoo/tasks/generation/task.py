@@ -24,7 +24,7 @@ from zoo.tasks.generation.batch import AnyBatch
 from zoo.tasks.generation.figures import TextFigures
 from zoo.tasks.generation.language import END
 from zoo.tasks.generation.net import GeneratingNet
-from zoo.tasks.generation.options import WRITING_OPTIONS, chosen
+from zoo.tasks.generation.options import SEARCH_OPTIONS, WRITING_OPTIONS, chosen
 from zoo.tasks.generation.reward import Reward
 from zoo.tasks.generation.scheduled import ScheduledSampling, partly_free
 from zoo.tasks.generation.scores import corpus_score
@@ -77,7 +77,7 @@ class WritingTask(Task):
     ) -> None:
         super().__init__(optimisation=optimisation)
         self.net = net
-        if search.ranking.coverage and (self.net.align is None or not hasattr(self.net, "covered")):
+        if search.ranking.coverage and not self.knows_coverage:
             raise ConfigError("model.search.ranking.coverage: this model does not know what it has covered; write 0")
         self.smoothing = smoothing
         self.writing = Writing(search, longest)
@@ -88,6 +88,11 @@ class WritingTask(Task):
         self.val_loss = ranks.MeanOfTargets()
         self.validated = nn.ModuleDict({name: corpus_score(score, name) for name, score in validated.items()})
         self.figures = figures
+
+    @property
+    def knows_coverage(self) -> bool:
+        """Whether the net knows how much of its source a text has covered, as a coverage penalty needs."""
+        return self.net.align is not None and hasattr(self.net, "covered")
 
     def forward(self, batch: Any) -> Float[Tensor, "b n vocabulary"]:
         """Returns the logits of every step, if the decoder reads the given texts."""
@@ -214,10 +219,33 @@ class WritingTask(Task):
         }
 
     predict_options: ClassVar[Sequence[CommandOption]] = WRITING_OPTIONS
+    decoding_options: ClassVar[Sequence[CommandOption]] = SEARCH_OPTIONS
+
+    @property
+    def answer_column(self) -> str:
+        return self.text_noun
+
+    @property
+    def reference_column(self) -> str:
+        return "reference"
+
+    def set_decoding(self, **how: Any) -> None:
+        """Has evaluation and maps search as options of the command say."""
+        self.writing = self.choose_writing(**how)
+
+    def choose_writing(self, **how: Any) -> Writing:
+        """Returns the way to write that the options of a command ask for.
+
+        Raises:
+            ConfigError: The options do not fit together, or this model does not know what it has covered.
+        """
+        if how.get("coverage_penalty") and not self.knows_coverage:
+            raise ConfigError("--coverage-penalty: this model does not know what it has covered; leave it out")
+        return chosen(self.writing, **how)
 
     def predictor(self, **how: Any) -> Callable[[Any], dict[str, list[Any]]]:
         """`zoo predict`: the texts of each example."""
-        writing = chosen(self.writing, **how)
+        writing = self.choose_writing(**how)
         return lambda batch: Answers(batch, self.write(batch, writing), writing).columns(self.text_noun)
 
     def protocol(self) -> str:

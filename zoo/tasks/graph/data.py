@@ -14,6 +14,7 @@ from torch import Tensor
 
 from zoo.attention.ranges import Seed
 from zoo.data.encodings import UTF8, Encoding
+from zoo.data.loader import Loader
 from zoo.data.tables import OnBadRow
 from zoo.errors import DataError
 from zoo.tasks.batches import Batching, Examples
@@ -123,8 +124,14 @@ class GraphData(TaskData):
             directed=self.source.directed,
             on_bad_row=self.on_bad_row,
             encoding=self.encoding,
+            unknown=self.unknown_labels,
         )
         return GraphSource(read, self.source.directed, state["normalised"])
+
+    def prediction_loader(self, split: str) -> Loader:
+        nodes = self._nodes(split, labelled=False)
+        entries = [self._scoring(nodes)] if len(nodes) else []
+        return self._loader(Examples(entries=entries, collate=_only, shared=False), None)
 
     def examples(self, split: str, *, training: bool = False) -> Examples:
         """Returns one example, the graph with the nodes of the split; for mini-batches, one example for each node.
@@ -138,9 +145,13 @@ class GraphData(TaskData):
             )
         return Examples(entries=[self._scoring(nodes)] if len(nodes) else [], collate=_only, shared=False)
 
-    def _nodes(self, split: str) -> Tensor:
+    def _nodes(self, split: str, *, labelled: bool = True) -> Tensor:
+        """Returns the nodes of a split, on request also those without a label; or all nodes."""
         graph = self.graph
-        return torch.arange(len(graph.ids)) if split == "all" else (graph.split == SPLITS[split]).nonzero().squeeze(1)
+        if split == "all":
+            return torch.arange(len(graph.ids))
+        chosen = graph.split == SPLITS[split]
+        return (chosen & (graph.labels != NONE) if labelled else chosen).nonzero().squeeze(1)
 
     def _scoring(self, nodes: Tensor) -> Nodes:
         batch = copy.copy(self._all_nodes)

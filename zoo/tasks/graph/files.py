@@ -18,6 +18,7 @@ from zoo.data.encodings import UTF8, Encoding
 from zoo.data.labels import label_uses, untrained, warn_of_similar
 from zoo.data.splits import stratified
 from zoo.data.tables import OnBadRow, Row, Table, collected, message, parse_number, read_table
+from zoo.data.unknown_labels import UnknownLabels, read_label
 from zoo.errors import DataError, some_of
 from zoo.tasks.graph.graph import NONE, SPLITS, Graph, sparse_features, undirected
 
@@ -35,6 +36,7 @@ def read_graph(
     split_seed: int = 0,
     labels: Sequence[str] | None = None,
     feature_names: Sequence[str] | None = None,
+    unknown: UnknownLabels | None = None,
 ) -> Graph:
     """Reads a graph; a `UserWarning` names the rows, words and columns that are not used.
 
@@ -48,8 +50,9 @@ def read_graph(
         encoding: Encoding of both files.
         split_seed: Seed of the split if there is no column `split`: the nodes of each label are shuffled and split
             60/20/20.
-        labels: Labels of a trained model, in its order. Other labels are then an error, the label column may be
-            missing, and labels and splits may have no nodes.
+        labels: Labels of a trained model, in its order. The label column may then be missing, and labels and splits may
+            have no nodes.
+        unknown: Where labels go that a trained model does not have. Default: they are errors.
         feature_names: Features of a trained model, in its order, which are matched by name. A missing numeric column
             is an error; a word that the model does not know is left out.
 
@@ -60,7 +63,7 @@ def read_graph(
     table = read_table(nodes, required=required, on_bad_row=on_bad_row, encoding=encoding)
     columns = _feature_columns(table, feature_names)
     listed: set[str] = set()
-    rows = list(table.parse(_node_reader(table, columns, labels, listed)))
+    rows = list(table.parse(_node_reader(table, columns, labels, listed, unknown)))
     _warn_of_skipped(table)
 
     label_names = tuple(labels) if labels is not None else tuple(sorted({row.label for row in rows} - {""}))
@@ -128,7 +131,11 @@ def _feature_columns(table: Table, feature_names: Sequence[str] | None) -> list[
 
 
 def _node_reader(
-    table: Table, columns: list[str] | None, labels: Sequence[str] | None, listed: set[str]
+    table: Table,
+    columns: list[str] | None,
+    labels: Sequence[str] | None,
+    listed: set[str],
+    unknown: UnknownLabels | None,
 ) -> Callable[[Row], _Node]:
     """Returns a function that reads a row of nodes.csv, and adds its id to `listed` even if the row is bad."""
     lines: dict[str, int] = {}
@@ -138,15 +145,11 @@ def _node_reader(
 
     def read(row: Row) -> _Node:
         listed.add(row.cells[table.index["id"]].strip())
-        label = ""
-        if has_label:
-            label = row.text("label", empty=True) if known is None else row.choice("label", known, empty=True)
+        label = read_label(row, "label", known, unknown, row.text("id", empty=True)) if has_label else ""
         split = row.choice("split", SPLITS, empty=True) if has_split else ""
-        if split and not label:
-            if known is None:
-                what = f"the node is in split {split!r} and has no label"
-                raise row.error("label", what, "Fill it in, or leave the split empty.")
-            split = ""  # without a label the node can be predicted, but not evaluated
+        if split and not label and known is None:
+            what = f"the node is in split {split!r} and has no label"
+            raise row.error("label", what, "Fill it in, or leave the split empty.")
         numbers = nothing if columns is None else row.numbers(columns)
         words = _words(row) if columns is None else {}
         name = row.text("id")

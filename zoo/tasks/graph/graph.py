@@ -25,7 +25,8 @@ class Graph:
         features: Features of each node: dense, or `torch.sparse_csr` if most entries are zero.
         feature_names: Name of each feature.
         edges: Source and target of each edge. Messages flow from source to target. No self-loops are added.
-        labels: Class of each node, or `NONE` if it is unknown. A node in a split has a label.
+        labels: Class of each node, or `NONE` if it is unknown. A node in a split has a label,
+            unless it is of a trained model's input.
         label_names: Name of each class.
         split: Split of each node: a value of `SPLITS`, or `NONE`.
         ids: The user's name of each node.

@@ -28,7 +28,7 @@ _NAMED = 3
 def answers(
     module: Recommender, batch: Histories, *, top: int = TOP, why: Why | None = None, seen: bool = False
 ) -> dict[str, list[Any]]:
-    """Returns the columns user, rank, item, title, score and because, with one entry for each recommendation.
+    """Returns user, split, held_out, rank, item, title, score and because, with one entry for each recommendation.
 
     The column `EXAMPLE` has the index of the user in the batch.
 
@@ -42,10 +42,13 @@ def answers(
     """
     found = recommended(module, batch, top, seen=seen)
     real = found.top >= 0
-    items = found.top[real].tolist()
+    items, users = found.top[real].tolist(), real.nonzero()[:, 0].tolist()
+    held_out = [batch.catalogue.names[item] if item >= 0 else "" for item in batch.held_out.tolist()]
     columns: dict[str, list[Any]] = {
-        EXAMPLE: real.nonzero()[:, 0].tolist(),
-        "user": [batch.ids[user] for user in real.nonzero()[:, 0].tolist()],
+        EXAMPLE: users,
+        "user": [batch.ids[user] for user in users],
+        "split": [batch.splits[user] for user in users],
+        "held_out": [held_out[user] for user in users],
         "rank": (real.nonzero()[:, 1] + 1).tolist(),
         "item": [batch.catalogue.names[item] for item in items],
         "title": ["" if batch.catalogue.titles is None else batch.catalogue.titles[item] for item in items],

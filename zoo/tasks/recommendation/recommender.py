@@ -188,6 +188,14 @@ class Recommender(Task):
         why = checked(explain, has_attention=self.how not in (None, "occlusion"))
         return lambda batch: answers(self, batch, top=TOP if top is None else top, why=why, seen=seen)
 
+    @property
+    def answer_column(self) -> str:
+        return "item"
+
+    @property
+    def reference_column(self) -> str:
+        return "held_out"
+
     def predict_step(self, batch: Histories, batch_idx: int = 0) -> dict[str, list[Any]]:
         """Returns columns with one entry for each user; `loss` is the rank of the held-out item, or None."""
         return self.predicted(batch, self.ranked(batch))

@@ -66,6 +66,25 @@ def spoken(weights: Float[Tensor, "n k"], tokens: int, stride: int, frames: int)
     return torch.stack([begins, ends], 1)[:tokens]
 
 
+def focus(
+    spans: Float[Tensor, "n 2"], weights: Float[Tensor, "n k"], stride: int, frames: int, tolerance: float
+) -> Float[Tensor, " n"]:
+    """Returns the share of each row's weight that lies in its span, or near it; 0 for a row without weights.
+
+    Args:
+        spans: Begin and end of each row, in frames.
+        weights, stride, frames: See `centres`; the weight of a place is spread evenly over its frames.
+        tolerance: Number of frames before and behind a span that count as it.
+    """
+    weights, spans = weights.double(), spans.to(weights.device).double()
+    first = torch.arange(weights.shape[1], dtype=torch.float64, device=weights.device) * stride
+    last = (first + stride).clamp(max=frames)
+    begin, end = (spans[:, :1] - tolerance), (spans[:, 1:] + tolerance)
+    inside = (torch.minimum(last, end) - torch.maximum(first, begin)).clamp(min=0) / (last - first).clamp(min=1e-9)
+    total = weights.sum(1)
+    return (weights * inside).sum(1) / total.clamp(min=torch.finfo(torch.float64).tiny)
+
+
 def runs(spans: Int[Tensor, "n 2"]) -> tuple[Int[Tensor, " m"], Int[Tensor, " m"]]:
     """Returns the first and the last token of each run of neighbours with the same span: what the truth tells apart."""
     changes = (spans[1:] != spans[:-1]).any(1)

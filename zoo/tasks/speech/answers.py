@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,16 +19,18 @@ from zoo.tasks.generation.alignment import read_again
 from zoo.tasks.generation.answers import Answers
 from zoo.tasks.generation.language import END
 from zoo.tasks.generation.writing import Writing
-from zoo.tasks.speech.alignment import spoken
+from zoo.tasks.speech.alignment import focus, spoken
 from zoo.tasks.speech.batch import Utterances
 from zoo.tasks.speech.time_files import time_file
-from zoo.tasks.speech.times import Times, times_of
+from zoo.tasks.speech.times import TOLERANCE, Timed, Times, times_of
 
 if TYPE_CHECKING:
     from zoo.tasks.speech.recogniser import Recogniser
 
 TIME_OPTIONS = (
-    CommandOption(name="times", kind=None, help="when each word was spoken, in seconds: two 0.12-0.45, six 0.60-0.98"),
+    CommandOption(
+        name="times", kind=None, help="when each word was spoken, in seconds: two 0.12-0.45; poor times: 0.60-0.98?"
+    ),
     CommandOption(
         name="times-out",
         kind=Path,
@@ -39,7 +42,7 @@ _TIMES = "times"
 
 
 def answers(module: Recogniser, batch: Utterances, writing: Writing, *, timed: bool = False) -> dict[str, list[Any]]:
-    """id, seconds, transcript, score and probability; the rank among several; on request `Times`.
+    """id, split, seconds, reference, transcript, score and probability; the rank among several; on request `Times`.
 
     Args:
         module: The recogniser.
@@ -66,16 +69,24 @@ def answers(module: Recogniser, batch: Utterances, writing: Writing, *, timed: b
     return columns
 
 
-def beside(rows: Iterator[dict[str, Any]], *, times: bool, path: Path | None) -> Iterator[dict[str, Any]]:
+def beside(
+    examples: Iterator[list[dict[str, Any]]], *, times: bool, path: Path | None
+) -> Iterator[list[dict[str, Any]]]:
     """Passes rows on, with their times in words or without them, and writes those of the best transcripts to files."""
     with nullcontext() if path is None else time_file(path) as write:
-        for row in rows:
-            of_row = row.pop(_TIMES)
-            if write is not None and row.get("rank", 1) == 1:
-                write(row["id"], of_row)
-            if times:
-                row[_TIMES] = ", ".join(f"{each.text} {each.start:.2f}-{each.end:.2f}" for each in of_row.words)
-            yield row
+        for rows in examples:
+            for row in rows:
+                of_row = row.pop(_TIMES)
+                if write is not None and row.get("rank", 1) == 1:
+                    write(row["id"], of_row)
+                if times:
+                    row[_TIMES] = ", ".join(map(_written, of_row.words))
+            yield rows
+
+
+def _written(word: Timed) -> str:
+    """Returns a word and its time, with a question mark where that is poor: `two 0.12-0.45, six 0.60-0.98?`."""
+    return f"{word.text} {word.start:.2f}-{word.end:.2f}{'?' * word.is_poor}"
 
 
 def _times(
@@ -90,6 +101,8 @@ def _times(
     assert batch.language is not None
     frames, count = int(batch.source.lengths[number]), len(written.tokens)
     steps, places = len(written.target(END)), -(-frames // stride)
-    spans = spoken(weights[:steps, :places], count, stride, frames)
+    weights = weights[:steps, :places]
+    spans = spoken(weights, count, stride, frames)
+    measure = partial(focus, weights=weights[:count], stride=stride, frames=frames, tolerance=TOLERANCE / batch.hop)
     seconds = frames * batch.hop
-    return times_of(written.tokens, spans, log_probability[:count], batch.language, batch.hop, seconds)
+    return times_of(written.tokens, spans, log_probability[:count], batch.language, batch.hop, seconds, measure)

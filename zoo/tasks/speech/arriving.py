@@ -18,6 +18,7 @@ from jaxtyping import Float32
 
 from zoo.errors import DataError
 from zoo.tasks.speech.data.audio import SoundError, check_samples
+from zoo.tasks.speech.data.decoder_noise import caught_noise, damage
 from zoo.tasks.speech.data.features import Normalised
 from zoo.tasks.speech.data.resampling import ratio_of
 
@@ -52,7 +53,9 @@ def arriving(path: str) -> Iterator[Sound]:
         raise DataError(f"{path}: there is no such file")
     try:
         source: Any = sys.stdin.fileno() if path == STANDARD_INPUT else path
-        with soundfile.SoundFile(source, closefd=path != STANDARD_INPUT) as file:
+        with caught_noise():
+            opened = soundfile.SoundFile(source, closefd=path != STANDARD_INPUT)
+        with opened as file:
             yield Sound(file.samplerate, _blocks(file))
     except soundfile.LibsndfileError as error:
         raise DataError(f"{name} is no sound that can be read ({error}). Give WAV, FLAC, OGG or MP3.") from error
@@ -60,12 +63,20 @@ def arriving(path: str) -> Iterator[Sound]:
 
 def _blocks(file: soundfile.SoundFile) -> Iterator[Float32[np.ndarray, " _"]]:
     size = max(1, round(BLOCK * file.samplerate))
-    while len(block := file.read(size, dtype="float32", always_2d=True)):
+    while len(block := _read_block(file, size)):
         try:
             check_samples(block)
         except SoundError as error:
             raise DataError(f"{file.name}: {error}. {error.fault.remedy}") from error
         yield block.mean(1)
+
+
+def _read_block(file: soundfile.SoundFile, size: int) -> Float32[np.ndarray, "_ c"]:
+    with caught_noise() as noise:
+        block: np.ndarray = file.read(size, dtype="float32", always_2d=True)
+    if (said := damage(noise)) is not None:
+        raise DataError(f"{file.name}: it is damaged ({said.rstrip('.!')}). Make it anew from its source.")
+    return block
 
 
 class Resampling:

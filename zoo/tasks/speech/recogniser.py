@@ -24,7 +24,7 @@ from zoo.plurals import count_noun
 from zoo.tasks.generation.collapse import Collapse
 from zoo.tasks.generation.language import END
 from zoo.tasks.generation.net import GeneratingNet
-from zoo.tasks.generation.options import WRITING_OPTIONS, chosen
+from zoo.tasks.generation.options import WRITING_OPTIONS
 from zoo.tasks.generation.scheduled import ScheduledSampling
 from zoo.tasks.generation.targets import Targets, real
 from zoo.tasks.generation.task import DEFAULT_SEARCH, WritingTask
@@ -233,16 +233,21 @@ class Recogniser(WritingTask):
         self, *, times: bool = False, times_out: Path | None = None, **how: Any
     ) -> Callable[[Any], dict[str, list[Any]]]:
         """`zoo predict`: the transcripts of each recording."""
-        writing, timed = chosen(self.writing, **how), times or times_out is not None
+        writing, timed = self.choose_writing(**how), times or times_out is not None
         if timed and self.net.align is None:
             raise ConfigError(f"--times{'' if times else '-out'}: this model has no attention, which times come from")
         return lambda batch: answers(self, batch, writing, timed=timed)
 
     def beside(
-        self, rows: Iterator[dict[str, Any]], *, times: bool = False, times_out: Path | None = None, **how: Any
-    ) -> Iterator[dict[str, Any]]:
+        self,
+        examples: Iterator[list[dict[str, Any]]],
+        *,
+        times: bool = False,
+        times_out: Path | None = None,
+        **how: Any,
+    ) -> Iterator[list[dict[str, Any]]]:
         """Writes the times of transcripts, in a column or to files."""
-        return beside(rows, times=times, path=times_out) if times or times_out is not None else rows
+        return beside(examples, times=times, path=times_out) if times or times_out is not None else examples
 
 
 def _too_long(batch: Any, needed: Int[Tensor, " b"], places: Int[Tensor, " b"]) -> str:

@@ -13,6 +13,8 @@ from zoo.errors import ConfigError
 from zoo.maps.source import picture_name
 from zoo.tasks.speech.times import Timed, Times
 
+_DIGITS = 6
+"""Digits of a second in a TextGrid."""
 Write = Callable[[str, Times], None]
 """Writes the times of a recording, given its id."""
 
@@ -34,16 +36,26 @@ def time_file(path: Path) -> Iterator[Write]:
 
 
 def ctm(id: str, words: Sequence[Timed]) -> str:
-    """Returns the lines of a recording: name, channel, begin, duration, word, confidence; see NIST's sclite."""
+    """Returns the lines of a recording: name, channel, begin, duration, word, confidence; see NIST's sclite.
+
+    A comment before them names the words whose times are poor.
+    """
     name = "_".join(id.split()) or "_"
-    return "".join(
+    poor = [f"{each.text} {each.start:.3f}" for each in words if each.is_poor]
+    comment = f";; {name}: poor times of {', '.join(poor)}\n" if poor else ""
+    return comment + "".join(
         f"{name} 1 {each.start:.3f} {each.end - each.start:.3f} {each.text} {each.probability:.4f}\n" for each in words
     )
 
 
 def text_grid(times: Times) -> str:
-    """Returns a TextGrid of Praat: a tier of words, and a tier of tokens. What nobody says is an empty interval."""
+    """Returns a TextGrid of Praat: a tier of words, and a tier of tokens. What nobody says is an empty interval.
+
+    Where times of words are poor, a third tier has the share of the attention that lies in the time of each word.
+    """
     tiers = {"words": times.words, "tokens": times.tokens}
+    if any(each.is_poor for each in times.words):
+        tiers["focus"] = [each._replace(text=f"{each.focus:.2f}") for each in times.words]
     lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", *_limits(0, 0.0, times.seconds)]
     lines += ["tiers? <exists>", f"size = {len(tiers)}", "item []:"]
     for number, (name, parts) in enumerate(tiers.items(), start=1):
@@ -83,13 +95,13 @@ def _opened(path: Path, stack: ExitStack) -> Write:
 
 def _csv_rows(file: TextIO) -> Write:
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["id", "unit", "place", "text", "start", "end", "probability"])
+    writer.writerow(["id", "unit", "place", "text", "start", "end", "probability", "focus", "is_poor"])
 
     def write(id: str, times: Times) -> None:
         for unit, parts in (("word", times.words), ("token", times.tokens)):
             for place, each in enumerate(parts):
-                numbers = [f"{each.start:.3f}", f"{each.end:.3f}", f"{each.probability:.4f}"]
-                writer.writerow([id, unit, place, each.text, *numbers])
+                numbers = [f"{each.start:.3f}", f"{each.end:.3f}", f"{each.probability:.4f}", f"{each.focus:.4f}"]
+                writer.writerow([id, unit, place, each.text, *numbers, str(each.is_poor).lower()])
 
     return write
 
@@ -99,10 +111,10 @@ def _write(file: TextIO, text: str) -> None:
 
 
 def _tiled(parts: Sequence[Timed], seconds: float) -> list[tuple[str, float, float]]:
-    """Returns intervals without gaps from 0 to the end; parts without duration are left out."""
-    found, at = list[tuple[str, float, float]](), 0.0
+    """Returns intervals without gaps from 0 to the end; parts without duration, as it is written, are left out."""
+    found, at, seconds = list[tuple[str, float, float]](), 0.0, _written(seconds)
     for each in parts:
-        start, end = max(at, each.start), min(each.end, seconds)
+        start, end = max(at, _written(each.start)), min(_written(each.end), seconds)
         if end <= start:
             continue
         if start > at:
@@ -112,6 +124,11 @@ def _tiled(parts: Sequence[Timed], seconds: float) -> list[tuple[str, float, flo
     return [*found, ("", at, seconds)] if at < seconds else found
 
 
+def _written(seconds: float) -> float:
+    """Returns a time as a TextGrid has it: intervals that are shorter than its last digit have no length there."""
+    return round(seconds, _DIGITS)
+
+
 def _limits(indent: int, start: float, end: float) -> list[str]:
     """Returns the lines of a TextGrid that say where something begins and ends."""
-    return [f"{' ' * indent}xmin = {start:.6f}", f"{' ' * indent}xmax = {end:.6f}"]
+    return [f"{' ' * indent}xmin = {start:.{_DIGITS}f}", f"{' ' * indent}xmax = {end:.{_DIGITS}f}"]

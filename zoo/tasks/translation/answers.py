@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def answers(
     module: Translator, batch: Pairs, writing: Writing, *, alignments: bool = False, replace_unknown: bool = False
 ) -> dict[str, list[Any]]:
-    """id, text, translation, score and probability; on request the rank among several, and alignments.
+    """id, split, text, reference, translation, score and probability; on request their rank, and alignments.
 
     Args:
         module: The translator.

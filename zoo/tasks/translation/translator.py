@@ -11,7 +11,7 @@ from zoo.errors import ConfigError
 from zoo.maps.source import MapOptions
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.generation.net import GeneratingNet
-from zoo.tasks.generation.options import WRITING_OPTIONS, chosen
+from zoo.tasks.generation.options import WRITING_OPTIONS
 from zoo.tasks.generation.reward import Reward
 from zoo.tasks.generation.scheduled import ScheduledSampling
 from zoo.tasks.generation.task import DEFAULT_LONGEST, DEFAULT_SEARCH, WritingTask
@@ -88,7 +88,7 @@ class Translator(WritingTask):
         self, *, alignments: bool = False, replace_unknown: bool = False, **how: Any
     ) -> Callable[[Any], dict[str, list[Any]]]:
         """`zoo predict`: the translations of each text."""
-        writing = chosen(self.writing, **how)
+        writing = self.choose_writing(**how)
         asked = [name for name, is_on in (("alignments", alignments), ("replace-unknown", replace_unknown)) if is_on]
         if asked and self.net.align is None:
             raise ConfigError(f"--{asked[0]}: this model has no attention to its source")

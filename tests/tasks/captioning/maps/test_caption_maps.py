@@ -85,6 +85,14 @@ def test_a_sheet_has_a_panel_for_each_word() -> None:
     assert "30" not in [axes.get_title() for axes in sheet.axes]
 
 
+def test_the_panels_of_a_sheet_have_one_scale_and_its_bar() -> None:
+    places = [WordPlace("sharp", torch.eye(2)), WordPlace("dull", torch.full((2, 2), 0.25))]
+    sheet = contact_sheet(torch.zeros(3, 8, 12, dtype=torch.uint8), places, seen=(0.0, 0.0, 8.0, 12.0), title="two")
+    heats = [axes.images[-1] for axes in sheet.axes if axes.get_title() in ("sharp", "dull")]
+    assert [image.get_clim() for image in heats] == [(0.0, 1.0)] * 2
+    assert [axes.get_ylabel() for axes in sheet.axes].count("weight of a cell") == 1
+
+
 def test_cells_that_are_left_out_have_the_mean_colour() -> None:
     module, batch = captioner().eval(), doubled(pictures([1]))
     found = OccludableScene(module, batch)

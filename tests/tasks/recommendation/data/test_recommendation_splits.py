@@ -100,7 +100,7 @@ def test_items_that_were_too_rare_to_be_learned_are_left_out_on_request(cli: Any
     best = "run/checkpoints/best.ckpt"
     done = cli("evaluate", best, "--data", "own.csv")
     assert done.code == 2
-    assert "--unknown skip" in done.err
+    assert "--unknown=skip" in done.err
     assert cli("evaluate", best, "--data", "own.csv", "--unknown", "skip", "--out", "given.json").code == 0
     assert cli("evaluate", best, "--out", "alone.json").code == 0
     assert json.loads(Path("given.json").read_text()) == json.loads(Path("alone.json").read_text())

@@ -108,6 +108,7 @@ BAD = [
     pytest.param(rows().encode() + b"caf\xe9,x\n", "line 22: byte 0xe9 is not UTF-8 text", id="encoding"),
     pytest.param("source,targets\nx,y\n", "line 1, column 'target': the header does not name it", id="column"),
     pytest.param("source,target,split\nx,y,train\nx,y,\n", "line 3, column 'split': the cell is empty", id="split"),
+    pytest.param("source,target,split\nx,y,\nx,y,val\n", "'val' stands here, and nothing in line 2", id="late split"),
     pytest.param("source,target\n", "there is a header and no rows", id="no rows"),
     pytest.param(rows(2), "no pair is in 'val'", id="too few"),
 ]

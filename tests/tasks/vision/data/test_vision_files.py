@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from zoo.data.advice import advising
 from zoo.data.loader import Loader
 from zoo.data.splits import stratified
-from zoo.data.tables import advising, collecting
+from zoo.data.tables import collecting
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.vision.data.dataset import PictureSet
 from zoo.tasks.vision.data.files import read_image_folder, read_image_table, read_pictures_at
@@ -504,7 +505,7 @@ def test_nothing_to_predict(root: Path, draw: Draw) -> None:
         (root / "no.png", "does not exist"),
         (root / "notes.txt", "no picture"),
     ):
-        with pytest.raises(DataError) as caught, advising("--on-bad-row=skip"):
+        with pytest.raises(DataError) as caught, advising(["on-bad-row"]):
             said(lambda path=path: read_pictures_at([path], PLAIN, labels=["a", "b"]))
         assert message in str(caught.value)
         assert "on_bad_row" not in str(caught.value)
@@ -514,7 +515,7 @@ def test_bad_pictures_among_those_to_predict(root: Path, draw: Draw) -> None:
     good, bad = draw("a.png"), root / "bad.png"
     bad.write_bytes(b"")
     hint = r"the file is empty .* --on-bad-row=skip leaves such pictures out"
-    with pytest.raises(DataError, match=hint), advising("--on-bad-row=skip"):
+    with pytest.raises(DataError, match=hint), advising(["on-bad-row"]):
         read_pictures_at([bad, good], PLAIN, labels=["a", "b"])
     pictures, text = said(lambda: read_pictures_at([bad, good], SKIP, labels=["a", "b"]))
     assert pictures.ids == [str(good)]

@@ -17,11 +17,11 @@ from zoo.data.splits import NONE, TRAIN
 from zoo.errors import CheckpointError, ConfigError, some_of, warn
 from zoo.plurals import count_noun
 from zoo.tasks.answering.batch import UNKNOWN, Asked, Questions
-from zoo.tasks.answering.data.answer_set import About, AnswerSet
+from zoo.tasks.answering.data.answer_set import COLUMNS, About, AnswerSet
 from zoo.tasks.answering.data.entries import Content, Entries
-from zoo.tasks.answering.data.table import COLUMNS, read_answer_table
+from zoo.tasks.answering.data.table import read_answer_table
 from zoo.tasks.batches import Batching, Examples
-from zoo.tasks.command_options import CommandOption
+from zoo.tasks.command_options import FOLDER, MOST_PIXELS, CommandOption, with_given
 from zoo.tasks.contract import TaskData
 from zoo.tasks.generation import language as languages
 from zoo.tasks.generation.encoding import Encoder, learned_language
@@ -83,7 +83,11 @@ class AnswerData(TaskData):
         share: Share of the shorter side that is kept if resize=crop.
     """
 
-    input_options: ClassVar[Sequence[CommandOption]] = (LONGEST_TEXT,)
+    input_options: ClassVar[Sequence[CommandOption]] = (LONGEST_TEXT, FOLDER, MOST_PIXELS)
+    folder: Path | None = None
+    """Where the paths of pictures begin in a table for a trained model; None: in its folder."""
+    most_pixels: int | None = None
+    """The most pixels of a picture there; None: as in training."""
     longest_text: int | None = None
     """The most tokens of a text that a trained model reads; None: as in training."""
 
@@ -217,8 +221,11 @@ class AnswerData(TaskData):
         """The user's own questions: a table."""
         if len(paths) > 1:
             raise ConfigError(f"{paths[1]}: questions are read from one table; give one")
-        reading = replace(self.source.reading, on_bad_row=self.on_bad_row, encoding=self.encoding)
-        read = partial(read_answer_table, paths[0], self.about, split_seed=None)
+        if self.folder is not None and self.about != "picture":
+            raise ConfigError(f"--folder={self.folder}: these questions are about texts, not files; leave it out")
+        given = {"on_bad_row": self.on_bad_row, "encoding": self.encoding, "most_pixels": self.most_pixels}
+        reading = with_given(self.source.reading, **given)
+        read = partial(read_answer_table, paths[0], self.about, folder=self.folder, split_seed=None)
         return AnswerSource(self.about, read, reading, is_own=True, place=paths[0])
 
     def summary(self) -> Summary:

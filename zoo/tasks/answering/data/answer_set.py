@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -18,6 +18,12 @@ from zoo.tasks.pictures.scenes import Box
 About = Literal["picture", "passage", "premise"]
 """What is asked about: a picture, with an answer of a set; a passage, of which the answer is a part; or a premise, and
 whether the hypothesis follows from it."""
+COLUMNS: Mapping[About, tuple[str, str, str]] = {
+    "picture": ("image", "question", "answer"),
+    "passage": ("context", "question", "answer"),
+    "premise": ("premise", "hypothesis", "label"),
+}
+"""The columns of what is asked about, of the question and of the answer."""
 
 
 @dataclass(frozen=True, eq=False)

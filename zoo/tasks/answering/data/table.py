@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,18 +16,12 @@ from zoo.data.splits import NONE, SPLITS, TEST, TRAIN, VAL, stratified
 from zoo.data.tables import Row, Table, collected, message
 from zoo.errors import DataError, some_of, warn
 from zoo.plurals import count_noun
-from zoo.tasks.answering.data.answer_set import About, AnswerSet
+from zoo.tasks.answering.data.answer_set import COLUMNS, About, AnswerSet
 from zoo.tasks.vision.data.listing import Decoded, Reading, verified, warn_of_animated
 from zoo.tasks.vision.data.picture import PictureError
 
 _LONGEST = 1_000_000
 """The most characters of a cell."""
-COLUMNS: Mapping[About, tuple[str, str, str]] = {
-    "picture": ("image", "question", "answer"),
-    "passage": ("context", "question", "answer"),
-    "premise": ("premise", "hypothesis", "label"),
-}
-"""The columns of what is asked about, of the question and of the answer."""
 START, KIND, SPLIT, ID = "start", "kind", "split", "id"
 """Columns that a table may have."""
 

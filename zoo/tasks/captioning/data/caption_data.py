@@ -21,7 +21,9 @@ from zoo.tasks.captioning.data.caption_set import CaptionSet
 from zoo.tasks.captioning.data.entries import Content, Entries, augmented
 from zoo.tasks.captioning.data.features import Features, Seen, kept_features
 from zoo.tasks.captioning.data.files import read_pictures
+from zoo.tasks.captioning.data.table import DEFAULT_COLUMNS, Columns
 from zoo.tasks.captioning.data.wording import reworded
+from zoo.tasks.command_options import FOLDER, MOST_PIXELS, CommandOption, with_given
 from zoo.tasks.contract import TaskData
 from zoo.tasks.generation.encoding import Encoder, learned_language
 from zoo.tasks.generation.language import SPECIALS, UNKNOWN, Language
@@ -45,10 +47,12 @@ class CaptionSource:
     Args:
         read: `(reading) -> CaptionSet` for pictures in files, `() -> CaptionSet` if `reading` is None.
         reading: How pictures in files are read. Default: for generated sets.
+        columns: Names of the columns of the user's own tables.
     """
 
     read: Callable[..., CaptionSet]
     reading: Reading | None = None
+    columns: Columns = DEFAULT_COLUMNS
 
 
 class CaptionData(TaskData):
@@ -79,6 +83,12 @@ class CaptionData(TaskData):
     """
 
     source: CaptionSource
+
+    input_options: ClassVar[Sequence[CommandOption]] = (FOLDER, MOST_PIXELS)
+    folder: Path | None = None
+    """Where the paths of pictures begin in a table for a trained model; None: in its folder."""
+    most_pixels: int | None = None
+    """The most pixels of a picture there; None: as in training."""
 
     def __init__(
         self,
@@ -196,7 +206,10 @@ class CaptionData(TaskData):
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> CaptionSource:
         """The user's own pictures: files and folders."""
-        return CaptionSource(partial(read_pictures, paths), Reading(on_bad_row=self.on_bad_row, encoding=self.encoding))
+        given = {"on_bad_row": self.on_bad_row, "encoding": self.encoding, "most_pixels": self.most_pixels}
+        reading = with_given(self.source.reading or Reading(), **given)
+        columns = self.source.columns
+        return CaptionSource(partial(read_pictures, paths, columns=columns, folder=self.folder), reading, columns)
 
     def summary(self) -> Summary:
         content: Content = self.content

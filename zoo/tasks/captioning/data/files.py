@@ -11,17 +11,26 @@ from zoo.data.json_lines import is_table
 from zoo.data.splits import NONE
 from zoo.errors import DataError
 from zoo.tasks.captioning.data.caption_set import CaptionSet
-from zoo.tasks.captioning.data.table import Columns, read_caption_table
+from zoo.tasks.captioning.data.table import DEFAULT_COLUMNS, Columns, read_caption_table
 from zoo.tasks.vision.data.files import read_pictures_at
 from zoo.tasks.vision.data.listing import Reading
 
 
-def read_pictures(paths: Sequence[Path], reading: Reading) -> CaptionSet:
-    """Reads pictures for a trained model: files and folders, or a table of pictures, which may have captions."""
+def read_pictures(
+    paths: Sequence[Path], reading: Reading, *, columns: Columns = DEFAULT_COLUMNS, folder: Path | None = None
+) -> CaptionSet:
+    """Reads pictures for a trained model: files and folders, or a table of pictures, which may have captions.
+
+    Args:
+        paths: The files and folders.
+        reading: How pictures are read.
+        columns: Names of the columns of a table.
+        folder: The folder that paths in a table begin in. Default: that of the table.
+    """
     tables = [path for path in paths if is_table(path)]
     if tables and len(paths) > 1:
         raise DataError(f"{tables[0]}: this is a table; give one table, or pictures and folders.")
     if tables:
-        return read_caption_table(tables[0], reading, columns=Columns(), split_seed=None)
+        return read_caption_table(tables[0], reading, columns=columns, folder=folder, split_seed=None)
     found = read_pictures_at(paths, reading, labels=[])
     return CaptionSet(found.pixels, None, found.ids, np.full(len(found), NONE))

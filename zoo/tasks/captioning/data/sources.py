@@ -52,11 +52,13 @@ def captions(
     split_seed: Seed = 0,
 ) -> CaptionSource:
     """The user's own pictures and captions, in a table with a row for each caption: see data/README.md."""
+    columns = Columns(image=image, caption=caption, split=split)
     read = partial(
         read_caption_table,
         Path(table),
-        columns=Columns(image=image, caption=caption, split=split),
+        columns=columns,
         folder=None if folder is None else Path(folder),
         split_seed=split_seed,
     )
-    return CaptionSource(read, Reading(on_bad_row=on_bad_row, encoding=encoding, most_pixels=most_pixels))
+    reading = Reading(on_bad_row=on_bad_row, encoding=encoding, most_pixels=most_pixels)
+    return CaptionSource(read, reading, columns)

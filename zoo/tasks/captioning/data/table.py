@@ -35,6 +35,9 @@ class Columns:
     split: str = "split"
 
 
+DEFAULT_COLUMNS = Columns()
+
+
 def read_caption_table(
     path: Path,
     reading: Reading,

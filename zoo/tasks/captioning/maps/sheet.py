@@ -13,7 +13,7 @@ from torch import Tensor
 
 from zoo.maps import draw
 from zoo.tasks.vision.batch import Picture
-from zoo.tasks.vision.maps.figures import Box, overlay
+from zoo.tasks.vision.maps.figures import Box, draw_bar, largest_weight, overlay
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -43,7 +43,7 @@ class WordPlace:
 def contact_sheet(
     pixels: UInt8[Tensor, "3 h w"], places: Sequence[WordPlace], *, seen: Box, title: str, name: str = "picture"
 ) -> Figure:
-    """Draws the picture, and after it one panel for each word, at the picture's own proportions.
+    """Draws the picture, and after it one panel for each word, at the picture's own proportions and on one scale.
 
     Args:
         pixels: The picture in its own size.
@@ -58,7 +58,7 @@ def contact_sheet(
     shape = min(max(pixels.shape[1] / pixels.shape[2], 0.4), 2.0)
     rows = ceil((len(shown) + 1) / _ACROSS)
     figure = Figure(
-        figsize=(_ACROSS * _PANEL, rows * (_PANEL * shape + 0.28) + 0.5), layout="constrained", facecolor="white"
+        figsize=(_ACROSS * _PANEL + 0.6, rows * (_PANEL * shape + 0.28) + 0.5), layout="constrained", facecolor="white"
     )
     figure.suptitle(draw.short(title, 90), fontsize=11, color=draw.INK, parse_math=False)
     panels = figure.subplots(rows, _ACROSS, squeeze=False).flatten()
@@ -66,10 +66,13 @@ def contact_sheet(
         axes.set_axis_off()
     overlay(panels[0], Picture(pixels, -1, name, ""), None)
     panels[0].set_title(draw.short(name, 24), fontsize=8, color=draw.QUIET, pad=2, parse_math=False)
+    greatest, image = largest_weight([each.heat for each in shown]), None
     for axes, each in zip(panels[1:], shown, strict=False):
         gold = None if each.gold is None else torch.as_tensor(each.gold)
-        overlay(axes, Picture(pixels, -1, name, "", gold), each.heat, seen=seen)
+        image = overlay(axes, Picture(pixels, -1, name, "", gold), each.heat, seen=seen, greatest=greatest)
         axes.set_title(draw.short(each.word, 20), fontsize=9, color=draw.INK, pad=2, parse_math=False)
+    if image is not None:
+        draw_bar(figure, image, list(panels), "weight of a cell")
     left_out = len(places) - len(shown)
     if left_out:
         figure.supxlabel(f"and {left_out} more words", fontsize=8, color=draw.QUIET)

@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int
 
+from zoo.data.advice import option
 from zoo.data.labels import label_uses, untrained, warn_of_similar, warn_of_unscored
 from zoo.data.on_demand import Chosen
 from zoo.data.splits import NONE, SPLITS, TEST, TRAIN, VAL, stratified
 from zoo.data.tables import collected, message, parse_number
+from zoo.data.unknown_labels import UnknownLabels
 from zoo.errors import DataError, nearest, some_of, warn
 from zoo.tasks.documents.labels import Targets
 
@@ -81,12 +83,14 @@ class Gathered:
     Args:
         source: File or folder, for messages.
         targets: Kind of labels.
-        known: Labels of a trained model. Labels may then be missing, and other labels are errors.
+        known: Labels of a trained model. Labels may then be missing.
+        unknown: Where other labels go then. Default: they are errors.
     """
 
     source: Path
     targets: Targets
     known: Sequence[str] | None = None
+    unknown: UnknownLabels | None = None
     ids: list[str] = field(default_factory=list)
     splits: list[int] = field(default_factory=list)
     places: list[int | None] = field(default_factory=list)
@@ -106,7 +110,13 @@ class Gathered:
             line: Line of the text, or None if it is a file of its own.
             refuse: Makes the error of a bad label, from a description of the problem and a remedy.
         """
-        names = self._read(label, refuse)
+        try:
+            names = self._read(label, refuse)
+        except DataError:
+            if self.unknown is None or label is None:
+                raise
+            self.unknown.add(id, label)
+            names = None
         if split == NONE and self.known is not None and names is not None:
             split = TEST
         self._labels.append(
@@ -150,7 +160,7 @@ class Gathered:
         if label is None or (not label and self.known is not None):
             return None
         if _is_list(label):
-            raise refuse("it is a list", 'Write several labels as "a; b", with data.targets=multi.')
+            raise refuse("it is a list", f'Write several labels as "a; b", with {option("targets", "multi")}.')
         if self.targets == "multi":
             names = [name for name in (part.strip() for part in label.split(";")) if name]
             repeated = [name for name, count in Counter(names).items() if count > 1]

@@ -21,7 +21,7 @@ from zoo.data.tables import parse_number
 from zoo.errors import CheckpointError, ConfigError
 from zoo.forms import Where
 from zoo.tasks.batches import Batching, Examples
-from zoo.tasks.command_options import CommandOption
+from zoo.tasks.command_options import MOST_CHARACTERS, CommandOption, with_given
 from zoo.tasks.contract import TaskData
 from zoo.tasks.documents.batch import Document, Documents
 from zoo.tasks.documents.data.augmentation import Augmentation, Augmented
@@ -103,9 +103,11 @@ class DocumentData(TaskData):
             and in other splits, the word stands for a random label. Default: no words are planted.
     """
 
-    input_options: ClassVar[Sequence[CommandOption]] = (LONGEST_TEXT,)
+    input_options: ClassVar[Sequence[CommandOption]] = (LONGEST_TEXT, MOST_CHARACTERS)
     longest_text: int | None = None
     """Maximum number of tokens of a text that a trained model reads. Default: as in training."""
+    most_characters: int | None = None
+    """Maximum number of its characters. Default: as in training."""
     written = CommandOption(name="text", metavar="TEXT", is_repeated=True, help="a text to classify; repeatable")
 
     source: DocumentSource
@@ -223,15 +225,13 @@ class DocumentData(TaskData):
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> DocumentSource:
         """Returns the source of the user's own texts: tables, text files and folders of text files."""
-        reading = replace(
-            self.source.reading, on_bad_row=self.on_bad_row, encoding=self.encoding, targets=state["targets"]
-        )
+        reading = replace(self._input_reading, targets=state["targets"])
         place = paths[0] if len(paths) == 1 else None
-        read = partial(read_texts_at, paths, reading, state["labels"])
+        read = partial(read_texts_at, paths, reading, state["labels"], self.unknown_labels)
         return DocumentSource(read, reading, is_own=True, place=place)
 
     def text_source(self, texts: Sequence[str], state: dict[str, Any]) -> DocumentSource:
-        reading = self.source.reading
+        reading = self._input_reading
         how = state["targets"], state["labels"], reading.most_characters
         return DocumentSource(partial(texts_as_written, texts, self.first_text, *how), reading, is_own=True)
 
@@ -270,15 +270,25 @@ class DocumentData(TaskData):
         sentences, _ = content.splitting(content.corpus.texts[number])
         return (name for each in sentences for name in each.names)
 
+    @property
+    def _input_reading(self) -> Reading:
+        """How the user's own texts are read by a trained model."""
+        given = {"on_bad_row": self.on_bad_row, "encoding": self.encoding, "most_characters": self.most_characters}
+        return with_given(self.source.reading, **given)
+
     def empty_hint(self, split: str) -> str:
         return "Give texts with a label there"
 
     def loader(self, split: str, *, spelled: bool | None = None) -> Loader:
         """Returns the batches of a split; for `spelled` see `examples`."""
-        examples = self.examples(split, spelled=spelled)
-        return self._loader(examples, self.batching.eval_batch_size or self.batching.batch_size)
+        return self._ordered(self.examples(split, spelled=spelled))
 
-    def examples(self, split: str, *, training: bool = False, spelled: bool | None = None) -> Examples:
+    def prediction_loader(self, split: str) -> Loader:
+        return self._ordered(self.examples(split, spelled=True, labelled=False))
+
+    def examples(
+        self, split: str, *, training: bool = False, spelled: bool | None = None, labelled: bool = True
+    ) -> Examples:
         """Returns the labelled texts of a split in order, or all texts for `all`; in training, with augmentation.
 
         Args:
@@ -286,10 +296,11 @@ class DocumentData(TaskData):
             training: Whether the texts are augmented.
             spelled: Whether batches have the words as they are written, which maps and answers read. Default: those of
                 `all` have them.
+            labelled: Whether texts of a split without a label are left out.
         """
         content: Content = self.content
         numbers = content.corpus.numbers(split)
-        if split in SPLITS:
+        if split in SPLITS and labelled:
             numbers = numbers[content.corpus.is_labelled[numbers]]
         spelled = split == "all" if spelled is None else spelled
         augmented = None

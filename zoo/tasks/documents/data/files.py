@@ -11,14 +11,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from zoo.data.advice import option, skip_hint
 from zoo.data.compressed import open_bytes
 from zoo.data.encodings import UTF8, Encoding, unreadable
 from zoo.data.json_lines import JSONTable, is_table, open_table
 from zoo.data.lines import Lines
 from zoo.data.on_demand import ColumnTexts, Joined
+from zoo.data.pipes import given_path
 from zoo.data.records import NUL
 from zoo.data.splits import NONE, SPLITS
-from zoo.data.tables import OnBadRow, Required, Row, RowError, Table, collected, message, skip_hint
+from zoo.data.tables import OnBadRow, Required, Row, RowError, Table, collected, message
+from zoo.data.unknown_labels import UnknownLabels
 from zoo.data.walk import Walk
 from zoo.errors import DataError, some_of, warn
 from zoo.plurals import count_noun
@@ -125,7 +128,9 @@ def read_text_folder(folder: Path, reading: Reading, *, split_seed: int) -> Corp
     return gathered.corpus(_FileTexts(files.good, reading), split_seed)
 
 
-def read_texts_at(paths: Sequence[Path], reading: Reading, known: Sequence[str]) -> Corpus:
+def read_texts_at(
+    paths: Sequence[Path], reading: Reading, known: Sequence[str], unknown: UnknownLabels | None = None
+) -> Corpus:
     """Reads texts for a trained model: tables, which may lack labels, text files, and folders of text files.
 
     A file in a folder that has the name of one of the labels gets this label and belongs to the test split.
@@ -134,12 +139,13 @@ def read_texts_at(paths: Sequence[Path], reading: Reading, known: Sequence[str])
         paths: Tables, text files and folders.
         reading: Options of reading.
         known: Labels of the model.
+        unknown: Where other labels go. Default: they are errors.
     """
-    gathered = Gathered(paths[0], reading.targets, known)
+    gathered = Gathered(paths[0], reading.targets, known, unknown)
     parts: list[Sequence[str]] = []
     for path in paths:
         if path.is_file() and is_table(path):
-            prefix = f"{path.name}:" if len(paths) > 1 else ""
+            prefix = f"{given_path(path).name}:" if len(paths) > 1 else ""
             parts.append(_table(path, reading, gathered, needs_label=False, prefix=prefix))
             continue
         walk, files = _walk(path), _Files(reading)
@@ -150,7 +156,7 @@ def read_texts_at(paths: Sequence[Path], reading: Reading, known: Sequence[str])
         for file in found:
             label = unicodedata.normalize("NFC", file.parent.name)
             named = label if reading.targets != "multi" and label in known else None
-            files.add(file, partial(gathered.add, str(file), named, NONE, None, _refusal(file)))
+            files.add(file, partial(gathered.add, str(given_path(file)), named, NONE, None, _refusal(file)))
         files.report(path)
         parts.append(_FileTexts(files.good, reading))
     if not gathered.ids:
@@ -271,7 +277,7 @@ def _problem(text: str, most: int) -> tuple[str, str] | None:
     """Returns what is wrong with a text and how to mend it, or None."""
     if len(text) > most:
         what = f"the text has {len(text):,} characters, and {most:,} are the most"
-        return what, "Part it, or raise data.most_characters."
+        return what, f"Part it, or raise {option('most_characters')}."
     if not without_markup(text).text.strip():
         return "the text is empty", "Fill it in."
     return None

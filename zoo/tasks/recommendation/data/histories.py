@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from zoo.data.advice import option
 from zoo.data.tables import Row, Table, collecting, message
 from zoo.errors import DataError, nearest
 from zoo.plurals import count_noun
@@ -135,7 +136,7 @@ def _check_known(path: Path, reading: Reading, names: Sequence[str], known: Coll
     column = HISTORY if HISTORY in table.columns else reading.item
     more = f" (and {count_noun(len(strange) - 1, 'other')})" if len(strange) > 1 else ""
     what = f"{strange[0]!r} is not among the {len(known):,} items that the model knows{more}"
-    remedy = f"{nearest(strange[0], known)} data.unknown=skip (on a command: --unknown skip) leaves such items out."
+    remedy = f"{nearest(strange[0], known)} {option('unknown', 'skip')} leaves such items out."
     raise DataError(message(path, _line_of(strange[0], table, column), column, what, remedy))
 
 

@@ -11,7 +11,9 @@ import numpy as np
 import soundfile
 from jaxtyping import Bool, Float32
 
+from zoo.data.advice import option
 from zoo.data.splits import SPLITS
+from zoo.tasks.speech.data.decoder_noise import caught_noise, damage
 
 GIVEN_ENDING = ".npy"
 ENDINGS = (".wav", ".flac", ".ogg", ".mp3", ".opus", ".aiff", ".aif", ".au", GIVEN_ENDING)
@@ -55,12 +57,11 @@ class Limits(NamedTuple):
     def check(self, seconds: float) -> None:
         if seconds < self.shortest:
             what = f"the recording has {seconds:.3g} s, and {self.shortest:g} are the fewest"
-            raise SoundError(what, "Give a longer one, or lower data.shortest_seconds.")
+            raise SoundError(what, f"Give a longer one, or lower {option('shortest_seconds')}.")
         if seconds > self.longest:
             what = f"the recording has {seconds:,.1f} s, and {self.longest:g} are the most"
-            raise SoundError(
-                what, "Cut it into parts by columns start and end, or raise data.longest_seconds, or --longest-seconds."
-            )
+            most = option("longest_seconds")
+            raise SoundError(what, f"Cut it into parts by columns start and end, or raise {most}.")
 
 
 DEFAULT_LIMITS = Limits()
@@ -97,7 +98,7 @@ def read_sound(clip: Clip, limits: Limits) -> Sound:
     """
     _check_file(clip.path)
     try:
-        with soundfile.SoundFile(clip.path) as file:
+        with caught_noise() as noise, soundfile.SoundFile(clip.path) as file:
             rate, total = file.samplerate, file.frames
             if not _SLOWEST <= rate <= _FASTEST:
                 what = f"its rate is {rate:,} samples a second, and {_SLOWEST:,} to {_FASTEST:,} can be read"
@@ -113,6 +114,8 @@ def read_sound(clip: Clip, limits: Limits) -> Sound:
         raise SoundError(what, "Convert it, for example to WAV or FLAC.") from error
     except (OSError, RuntimeError) as error:  # soundfile raises RuntimeError when a file cannot be searched
         raise SoundError(f"it cannot be read ({error})", "Check the file.") from error
+    if (said := damage(noise)) is not None:
+        raise SoundError(f"it is damaged ({said.rstrip('.!')})", "Make it anew from its source, or leave it out.")
     limits.check(len(x) / rate)  # a header may promise more than there is
     check_samples(x)
     is_clipped = any(_has_clipped(np.abs(channel) >= _FULL) for channel in x.T)

@@ -8,23 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
+from zoo.data.advice import option, skip_hint
 from zoo.data.encodings import UTF8, Encoding
 from zoo.data.encodings import Fault as LineFault
 from zoo.data.json_lines import is_table, open_table
 from zoo.data.lines import read_lines
+from zoo.data.pipes import given_path
 from zoo.data.splits import NONE, SPLITS, TEST, stratified
-from zoo.data.tables import (
-    OnBadRow,
-    Required,
-    Row,
-    RowError,
-    Table,
-    collected,
-    is_collecting,
-    message,
-    parse_number,
-    skip_hint,
-)
+from zoo.data.tables import OnBadRow, Required, Row, RowError, Table, collected, is_collecting, message, parse_number
+from zoo.data.unknown_labels import UnknownLabels
 from zoo.data.walk import Walk
 from zoo.errors import DataError, some_of, warn
 from zoo.tasks.speech.data.audio import DEFAULT_LIMITS, ENDINGS, Clip, Limits, split_of
@@ -74,10 +66,12 @@ class Alphabet:
     Args:
         letters: The characters; None: it writes any text.
         lower: Whether transcripts are read in small letters.
+        unknown: Where transcripts with other characters go. Default: they are errors.
     """
 
     letters: frozenset[str] | None = None
     lower: bool = False
+    unknown: UnknownLabels | None = None
 
     def strange(self, text: str) -> str:
         """Returns the first character of a text that the model cannot write, or ""."""
@@ -138,8 +132,13 @@ class _Entries:
         with collected():
             raise RowError(plain) if is_collecting() else error
 
-    def kept(self, features: Features) -> tuple[list[Entry], FileSounds]:
-        """Reads the sounds, and returns the recordings that can be used."""
+    def kept(self, features: Features, *, may_be_none: bool = False) -> tuple[list[Entry], FileSounds]:
+        """Reads the sounds, and returns the recordings that can be used.
+
+        Args:
+            features: What is made of them.
+            may_be_none: If True, all recordings may be bad ones that are skipped.
+        """
         sounds = FileSounds([entry.clip for entry in self.entries], self.reading.limits, self.reading.cache)
         rows, good = sounds.features(features), list[int]()
         for number, entry in enumerate(self.entries):
@@ -148,25 +147,31 @@ class _Entries:
                 if fault is not None:
                     raise entry.refuse(self.reading.path, *fault)
                 if entry.text is not None:
-                    self._check_text(entry, entry.text, len(rows[number]))
+                    self._check_length(entry, entry.text, len(rows[number]))
+                    self.entries[number] = self._with_known_text(entry, entry.text)
                 good.append(number)
             except RowError as error:
                 self.bad(error)
         if self.skipped:
             warn(f"{self.place}: skipped {self.skipped:,} bad recordings. The first: {self.first_skipped}")
-        if not good:
+        if not good and not (may_be_none and self.skipped):
             raise DataError(
                 f"{self.place}: no row is usable." if self.entries else f"{self.place}: no recording is there."
             )
         return [self.entries[number] for number in good], sounds.some(good)
 
-    def _check_text(self, entry: Entry, text: str, frames: int) -> None:
+    def _with_known_text(self, entry: Entry, text: str) -> Entry:
+        """Returns the recording, without its transcript if the model cannot write that and need not."""
         strange = self.alphabet.strange(text)
-        if strange:
-            what = f"{strange!r} is not one of the {len(self.alphabet.letters or ())} characters that the model writes"
-            raise entry.refuse(
-                self.reading.text, what, "Write it otherwise, or fine-tune the model on such transcripts."
-            )
+        if not strange:
+            return entry
+        if self.alphabet.unknown is not None:
+            self.alphabet.unknown.add(entry.id, text)
+            return replace(entry, text=None)
+        what = f"{strange!r} is not one of the {len(self.alphabet.letters or ())} characters that the model writes"
+        raise entry.refuse(self.reading.text, what, "Write it otherwise, or fine-tune the model on such transcripts.")
+
+    def _check_length(self, entry: Entry, text: str, frames: int) -> None:
         if len(text) > frames:
             what = f"the transcript has {len(text):,} characters, and the recording {frames:,} frames"
             raise entry.refuse(self.reading.text, what, "It cannot be that of this recording: check both.")
@@ -177,7 +182,7 @@ def read_manifest(path: Path, folder: Path | None, reading: Reading, features: F
 
     Args:
         path: The table.
-        folder: The folder that its paths begin in, and may not leave. Default: that of the table.
+        folder: The folder that its paths begin in. Default: that of the table.
         reading: Names of the columns, and what is left out.
         features: What is made of the recordings.
         split_seed: Seed of the 60/20/20 split, where the table has no column of splits.
@@ -190,17 +195,27 @@ def read_folder(folder: Path, reading: Reading, features: Features, *, split_see
     return _corpus([_of_folder(folder, reading, Alphabet(), is_input=False)], features, split_seed)
 
 
-def read_recordings_at(paths: Sequence[Path], reading: Reading, alphabet: Alphabet, features: Features) -> Corpus:
-    """Recordings for a trained model: files, folders and tables, which may lack transcripts."""
+def read_recordings_at(
+    paths: Sequence[Path], reading: Reading, alphabet: Alphabet, features: Features, folder: Path | None = None
+) -> Corpus:
+    """Recordings for a trained model: files, folders and tables, which may lack transcripts.
+
+    Args:
+        paths: The files and folders.
+        reading: Names of the columns, and what is left out.
+        alphabet: What the model can write.
+        features: What is made of the recordings.
+        folder: The folder that the paths of tables begin in. Default: that of the table.
+    """
     parts = []
     for path in paths:
         if path.is_dir():
             parts.append(_of_folder(path, reading, alphabet, is_input=True))
         elif is_table(path):
-            parts.append(_of_table(path, path.parent, reading, alphabet, is_input=True))
+            parts.append(_of_table(path, folder or path.parent, reading, alphabet, is_input=True))
         else:
             found = _Entries(path, reading, alphabet)
-            found.entries.append(_of_file(path, path.name, NONE, found, is_input=True))
+            found.entries.append(_of_file(path, _name_of_input(path), NONE, found, is_input=True))
             parts.append(found)
     return _corpus(parts, features, None)
 
@@ -236,7 +251,7 @@ def _row_reader(table: Table, folder: Path, reading: Reading, *, is_input: bool)
         split = row.choice(reading.split, SPLITS, empty=is_input) if reading.split in columns else ""
         id = row.text(reading.id) if reading.id else _name(row.text(reading.path), clip)
         if not row.is_bad and id in seen:
-            remedy = "Give each recording its own, by a column that data.id names."
+            remedy = f"Give each recording its own, by a column that {option('id')} names."
             raise row.error(reading.id or reading.path, f"{id!r} is the name of line {seen[id]} too", remedy)
         seen[id] = row.line
         number, line = SPLITS.index(split) if split else NONE, row.line
@@ -321,6 +336,12 @@ def plain(text: str) -> str:
     return " ".join(text.split())
 
 
+def _name_of_input(path: Path) -> str:
+    """Returns the name of a recording that is given alone: that of its file, or the whole path of a pipe."""
+    given = given_path(path)
+    return path.name if given == path else str(given)
+
+
 def _name(path: str, clip: Clip) -> str:
     """Returns the name of a recording that has none: its file, and its part of it."""
     if clip.start is None and clip.end is None:
@@ -340,12 +361,12 @@ def _corpus(parts: Sequence[_Entries], features: Features, split_seed: int | Non
     if len(parts) == 1:
         entries, sounds = parts[0].kept(features)
     else:
-        read = [part.kept(features) for part in parts]
-        entries = [
-            replace(entry, id=f"{part.place.name}:{entry.id}" if entry.id != part.place.name else entry.id)
-            for part, (found, _) in zip(parts, read, strict=True)
-            for entry in found
-        ]
+        for part in parts:
+            of = _name_of_input(part.place)
+            part.entries = [replace(e, id=e.id if e.id == of else f"{of}:{e.id}") for e in part.entries]
+        entries = [entry for part in parts for entry in part.kept(features, may_be_none=True)[0]]
+        if not entries:
+            raise DataError(f"{', '.join(str(part.place) for part in parts[:3])}: no recording is usable.")
         sounds = FileSounds([entry.clip for entry in entries], parts[0].reading.limits, parts[0].reading.cache)
     splits = np.array([entry.split for entry in entries], dtype=np.int64)
     if split_seed is None:

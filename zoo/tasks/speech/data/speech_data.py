@@ -13,11 +13,12 @@ import torch
 from jaxtyping import Float64, Int
 
 from zoo.attention.ranges import Count
+from zoo.data.loader import Loader
 from zoo.data.rows import Rows
 from zoo.data.splits import NONE, SPLITS, TRAIN
 from zoo.errors import DataError, warn
 from zoo.tasks.batches import Batching, Examples
-from zoo.tasks.command_options import CommandOption
+from zoo.tasks.command_options import FOLDER, CommandOption
 from zoo.tasks.contract import TaskData
 from zoo.tasks.generation.encoding import Encoder, learned_language
 from zoo.tasks.generation.language import SPECIALS, UNKNOWN, Language
@@ -93,9 +94,15 @@ class SpeechData(TaskData):
 
     input_options: ClassVar[Sequence[CommandOption]] = (
         CommandOption(name="longest-seconds", kind=seconds, metavar="SECONDS", help="longest recording that is read"),
+        CommandOption(name="shortest-seconds", kind=seconds, metavar="SECONDS", help="shortest recording likewise"),
+        FOLDER,
     )
     longest_seconds: float | None = None
     """Seconds of the longest recording that `for_input` reads; None: as in training."""
+    shortest_seconds: float | None = None
+    """Seconds of the shortest, likewise."""
+    folder: Path | None = None
+    """Where the paths of a table begin that `for_input` reads; None: in its folder."""
 
     source: SpeechSource
 
@@ -189,10 +196,12 @@ class SpeechData(TaskData):
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> SpeechSource:
         """The user's own recordings: files, folders and tables."""
-        reading = replace(self.source.reading, on_bad_row=self.on_bad_row, encoding=self.encoding)
-        if self.longest_seconds is not None:
-            reading = replace(reading, limits=reading.limits._replace(longest=self.longest_seconds))
-        return SpeechSource(partial(read_recordings_at, paths, reading, _alphabet(state)), reading)
+        reading = self.source.reading
+        given = {"shortest": self.shortest_seconds, "longest": self.longest_seconds}
+        limits = reading.limits._replace(**{name: value for name, value in given.items() if value is not None})
+        reading = replace(reading, on_bad_row=self.on_bad_row, encoding=self.encoding, limits=limits)
+        alphabet = replace(_alphabet(state), unknown=self.unknown_labels)
+        return SpeechSource(partial(read_recordings_at, paths, reading, alphabet, folder=self.folder), reading)
 
     def summary(self) -> Summary:
         content: Content = self.content
@@ -212,11 +221,20 @@ class SpeechData(TaskData):
     def empty_hint(self, split: str) -> str:
         return "Give recordings with transcripts there"
 
-    def examples(self, split: str, *, training: bool = False) -> Examples:
-        """The recordings of one split in their order, those with a transcript unless it is `all`."""
+    def prediction_loader(self, split: str) -> Loader:
+        return self._ordered(self.examples(split, transcribed=False))
+
+    def examples(self, split: str, *, training: bool = False, transcribed: bool = True) -> Examples:
+        """The recordings of one split in their order, those with a transcript unless it is `all`.
+
+        Args:
+            split: Name of the split.
+            training: Whether the recordings are augmented.
+            transcribed: Whether recordings of a split without a transcript are left out.
+        """
         content: Content = self.content
         numbers = content.corpus.numbers(split)
-        if split in SPLITS:
+        if split in SPLITS and transcribed:
             numbers = numbers[content.corpus.is_transcribed[numbers]]
         encoded = _Encoded(content, numbers, written=not training)
         is_augmented = training and self.augmentation is not None and self.augmentation.changes

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int
 
+from zoo.data.lines import TextLines
 from zoo.data.on_demand import Chosen
 from zoo.data.splits import SPLITS
 
@@ -23,6 +24,7 @@ class Corpus:
         splits: `TRAIN`, `VAL`, `TEST` or `NONE` of `zoo.data.splits`.
         links: Gold alignment of each pair: words of the target and words of the source, by their numbers. Words are
             between white space. None: not known.
+        lines: The lines of the texts in their file; None: they are rows of a table.
     """
 
     sources: Sequence[str]
@@ -30,6 +32,7 @@ class Corpus:
     ids: Sequence[str]
     splits: Int[np.ndarray, " n"]
     links: Sequence[Int[np.ndarray, "l 2"]] | None = None
+    lines: TextLines | None = None
 
     def __len__(self) -> int:
         return len(self.splits)
@@ -46,4 +49,5 @@ class Corpus:
             [self.ids[number] for number in numbers],
             self.splits[numbers],
             None if self.links is None else Chosen(self.links, numbers.tolist()),
+            None if self.lines is None else self.lines.some(numbers.tolist()),
         )

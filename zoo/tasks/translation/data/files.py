@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
 
+from zoo.data.advice import skip_hint
 from zoo.data.encodings import Encoding, Fault
 from zoo.data.json_lines import JSONTable, is_table, open_table
-from zoo.data.lines import Lines, read_lines
+from zoo.data.lines import Lines, TextLines, read_lines
 from zoo.data.on_demand import ColumnTexts, Joined, LineTexts
+from zoo.data.pipes import given_path
 from zoo.data.records import NUL
 from zoo.data.splits import NONE, SPLITS, TRAIN
-from zoo.data.tables import Required, Row, RowError, Table, check_is_file, collected, message, skip_hint
+from zoo.data.tables import Required, Row, RowError, Table, check_is_file, collected, message
 from zoo.errors import DataError, some_of, warn
 from zoo.tasks.translation.data.corpus import Corpus
 from zoo.tasks.translation.data.found import MOST_CHARACTERS, Found, Reading, problem_of
@@ -95,9 +97,11 @@ def read_pair_files(
     place = next(iter(files.values())).source
     found = Found(reading, place, keeps_texts=cache is None)
     on_demand: list[tuple[LineTexts, ...]] = []
+    lines = None
     for split, aligned in files.items():
         prefix = f"{split} " if split else ""
-        numbers = _read_lines(aligned, found, SPLITS.index(split) if split else NONE, prefix)
+        numbers, count = _read_lines(aligned, found, SPLITS.index(split) if split else NONE, prefix)
+        lines = TextLines(array("q", (number - 1 for number in numbers)), count) if split_seed is None else None
         if cache is not None:
             on_demand.append(
                 tuple(LineTexts(Lines(path, cache, encoding=reading.encoding), numbers) for path in aligned.paths[:2])
@@ -107,7 +111,8 @@ def read_pair_files(
         sides = [Joined(parts) for parts in zip(*on_demand, strict=True)]
     has_target = all(each.target is not None for each in files.values())
     has_links = all(each.alignment is not None for each in files.values())
-    return found.corpus(sides[0], sides[1] if has_target else None, has_links=has_links, split_seed=split_seed)
+    corpus = found.corpus(sides[0], sides[1] if has_target else None, has_links=has_links, split_seed=split_seed)
+    return replace(corpus, lines=lines)
 
 
 def read_pairs_at(paths: Sequence[Path], reading: Reading, references: Path | None = None) -> Corpus:
@@ -173,13 +178,18 @@ def _row_reader(table: Table, reading: Reading, found: Found, *, is_input: bool)
     """Returns a function that adds the pair of a row and returns its line."""
     columns = {side: name for side, name in _columns(reading).items() if name in table.columns}
     has_split, seen = reading.split in table.columns, dict[str, int]()
+    first: dict[bool, int] = {}  # of the lines without a split and with one
 
     def read(row: Row) -> int:
         texts = {side: row.text(name, empty=side == "alignment") for side, name in columns.items()}
         id = str(row.line) if reading.id is None else row.text(reading.id)
         if reading.id is not None and id in seen:
             raise row.error(reading.id, f"{id!r} is the name of line {seen[id]} too", "Give each pair its own.")
-        split = row.choice(reading.split, SPLITS, empty=is_input) if has_split else ""
+        split = row.choice(reading.split, SPLITS, empty=is_input or True not in first) if has_split else ""
+        first.setdefault(bool(split), row.line)
+        if split and not is_input and False in first:
+            what = f"{split!r} stands here, and nothing in line {first[False]}"
+            raise row.error(reading.split, what, "Give every pair a split, or none.")
         if row.is_bad:
             raise row.error(None, "a cell is bad", "")  # listed already
         number = SPLITS.index(split) if split else NONE
@@ -190,8 +200,8 @@ def _row_reader(table: Table, reading: Reading, found: Found, *, is_input: bool)
     return read
 
 
-def _read_lines(aligned: Aligned, found: Found, split: int, prefix: str) -> Sequence[int]:
-    """Adds the pairs of text files; returns their lines."""
+def _read_lines(aligned: Aligned, found: Found, split: int, prefix: str) -> tuple[Sequence[int], int]:
+    """Adds the pairs of text files; returns their lines, and how many there are with blank and bad ones."""
     paths, numbers, skipped = aligned.paths, array("q"), list[str]()
     names = [name for name in ("source", "target", "alignment") if getattr(aligned, name) is not None]
     by_side = dict(zip(names, paths, strict=True))
@@ -223,7 +233,7 @@ def _read_lines(aligned: Aligned, found: Found, split: int, prefix: str) -> Sequ
         warn(f"{paths[0]}: skipped {len(skipped):,} bad lines. The first: {skipped[0]}")
     if not len(numbers):
         raise DataError(f"{paths[0]}: the file has no text. Write a text on each line.")
-    return numbers
+    return numbers, count
 
 
 def _line_error(path: Path, line: int, what: str, remedy: str) -> RowError:
@@ -251,10 +261,20 @@ def _joined(parts: Sequence[Corpus], paths: Sequence[Path]) -> Corpus:
     return Corpus(
         Joined([each.sources for each in parts]),
         Joined(targets) if targets else None,
-        [f"{path.name}:{id}" for each, path in zip(parts, paths, strict=True) for id in each.ids],
+        [f"{given_path(path).name}:{id}" for each, path in zip(parts, paths, strict=True) for id in each.ids],
         np.concatenate([each.splits for each in parts]),
         Joined(links) if links else None,
+        _joined_lines([each.lines for each in parts]),
     )
+
+
+def _joined_lines(parts: Sequence[TextLines | None]) -> TextLines | None:
+    """Returns the lines of several files, one after another; None if one of them is a table."""
+    known, numbers, count = [part for part in parts if part is not None], list[int](), 0
+    for lines in known:
+        numbers += [count + number for number in lines.numbers]
+        count += lines.total
+    return TextLines(numbers, count) if len(known) == len(parts) else None
 
 
 def _columns(reading: Reading) -> dict[str, str]:

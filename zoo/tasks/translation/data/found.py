@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from zoo.data.advice import option
 from zoo.data.encodings import UTF8, Encoding
 from zoo.data.rows import RowsInMaking
 from zoo.data.splits import NONE, SPLITS, TEST, stratified
@@ -123,7 +124,7 @@ def problem_of(text: str, most: int) -> tuple[str, str] | None:
         return "the text is empty", "Fill it in."
     if len(text) > most:
         what = f"the text has {len(text):,} characters, and {most:,} are the most"
-        return what, "Part it, or raise data.most_characters."
+        return what, f"Part it, or raise {option('most_characters')}."
     return None
 
 

@@ -12,11 +12,12 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from zoo.attention.ranges import Count
+from zoo.data.lines import TextLines
 from zoo.data.rows import Rows, RowsInMaking
 from zoo.data.splits import NONE, SPLITS, TRAIN
 from zoo.errors import CheckpointError, ConfigError, warn
 from zoo.tasks.batches import Batching, Examples
-from zoo.tasks.command_options import CommandOption
+from zoo.tasks.command_options import MOST_CHARACTERS, CommandOption, with_given
 from zoo.tasks.contract import TaskData
 from zoo.tasks.generation.encoding import Encoder, first, learned_language
 from zoo.tasks.generation.language import SPECIALS, UNKNOWN, Language
@@ -106,9 +107,12 @@ class PairData(TaskData):
     input_options: ClassVar[Sequence[CommandOption]] = (
         CommandOption(name="references", kind=Path, metavar="FILE", help="translations of a text file, line by line"),
         LONGEST_TEXT,
+        MOST_CHARACTERS,
     )
     references: Path | None = None
     """The file of the translations of the text file that `for_input` reads."""
+    most_characters: int | None = None
+    """The most characters of a text that a trained model reads; None: as in training."""
     longest_text: int | None = None
     """The most tokens of a text that a trained model reads; None: as in training."""
     written = CommandOption(name="text", metavar="TEXT", is_repeated=True, help="a text to translate; repeatable")
@@ -235,7 +239,8 @@ class PairData(TaskData):
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> PairSource:
         """The user's own texts: tables, and text files with a text on each line."""
-        reading = replace(self.source.reading, on_bad_row=self.on_bad_row, encoding=self.encoding)
+        given = {"on_bad_row": self.on_bad_row, "encoding": self.encoding, "most_characters": self.most_characters}
+        reading = with_given(self.source.reading, **given)
         place = paths[0] if len(paths) == 1 else None
         return PairSource(partial(read_pairs_at, paths, reading, self.references), reading, is_own=True, place=place)
 
@@ -266,6 +271,10 @@ class PairData(TaskData):
                 for name, side, rows in sides
             ],
         )
+
+    def text_lines(self) -> TextLines | None:
+        content: Content = self.content
+        return content.corpus.lines
 
     def empty_hint(self, split: str) -> str:
         if split == "train" and self._left_out:

@@ -9,8 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from zoo.data.pipes import given_path
 from zoo.data.splits import SPLITS
 from zoo.data.tables import Row, Table, message, read_table
+from zoo.data.unknown_labels import UnknownLabels, read_label
 from zoo.errors import DataError, some_of, warn
 from zoo.tasks.vision.data.dataset import PictureSet
 from zoo.tasks.vision.data.folders import by_folder_names, check_folder, class_folders, picture_walk
@@ -75,7 +77,14 @@ def read_image_table(
     return picture_set(entries, rows.path, reading, labels, checked=not rows.collected)
 
 
-def read_pictures_at(paths: Sequence[Path], reading: Reading, *, labels: Sequence[str]) -> PictureSet:
+def read_pictures_at(
+    paths: Sequence[Path],
+    reading: Reading,
+    *,
+    labels: Sequence[str],
+    folder: Path | None = None,
+    unknown: UnknownLabels | None = None,
+) -> PictureSet:
     """Reads pictures for a trained model: files of any name, folders (recursively), and tables.
 
     A picture in a folder with the name of a label has this label; others have none. A picture with a label is in `test`
@@ -85,11 +94,13 @@ def read_pictures_at(paths: Sequence[Path], reading: Reading, *, labels: Sequenc
         paths: Paths, read in this order; the content of a folder is sorted.
         reading: How each picture is read.
         labels: Labels of the model, in its order.
+        folder: The folder that paths in tables begin in. Default: that of the table.
+        unknown: Where other labels of tables go. Default: they are errors.
     """
     entries: list[Entry] = []
     for path in paths:
         if path.name.lower().endswith(_TABLES):
-            rows, table = _rows(path, reading, labels)
+            rows, table = _rows(path, reading, labels, folder, unknown)
             has_splits = "split" in table.columns
             entries += [replace(each, split=each.split if has_splits or not each.label else "test") for each in rows]
         elif path.is_dir():
@@ -101,7 +112,7 @@ def read_pictures_at(paths: Sequence[Path], reading: Reading, *, labels: Sequenc
                 raise DataError(message(path, None, None, "the folder holds no picture", remedy))
             entries += usable(inside, reading, path)[0]
         else:
-            entries += usable([Entry(path, str(path))], reading, path, may_be_none=True)[0]
+            entries += usable([Entry(path, str(given_path(path)))], reading, path, may_be_none=True)[0]
     if not entries:
         raise DataError(f"{', '.join(map(str, paths[:3]))}: no picture is usable.")
     ids = Counter(each.id for each in entries)
@@ -116,7 +127,13 @@ def read_pictures_at(paths: Sequence[Path], reading: Reading, *, labels: Sequenc
     return picture_set(entries, Path(*paths[:1]), reading, labels, checked=True)
 
 
-def _rows(path: Path | str, reading: Reading, labels: Sequence[str] | None) -> tuple[list[Entry], Table]:
+def _rows(
+    path: Path | str,
+    reading: Reading,
+    labels: Sequence[str] | None,
+    folder: Path | None = None,
+    unknown: UnknownLabels | None = None,
+) -> tuple[list[Entry], Table]:
     """Reads the pictures of a table; returns them with the table, which holds the problems that were collected."""
     table = read_table(
         path,
@@ -128,7 +145,8 @@ def _rows(path: Path | str, reading: Reading, labels: Sequence[str] | None) -> t
     if unused:
         warn(f"{table.path}: {some_of(unused)} not used; a picture has a path, a label and a split.")
     animated: list[str] = []
-    entries = list(table.parse(_row_reader(table, reading, labels, animated)))
+    read = _row_reader(table, reading, labels, animated, folder or table.path.parent, unknown)
+    entries = list(table.parse(read))
     if table.skipped:
         warn(table.report())
     warn_of_animated(table.path, animated)
@@ -136,33 +154,35 @@ def _rows(path: Path | str, reading: Reading, labels: Sequence[str] | None) -> t
 
 
 def _row_reader(
-    table: Table, reading: Reading, labels: Sequence[str] | None, animated: list[str]
+    table: Table,
+    reading: Reading,
+    labels: Sequence[str] | None,
+    animated: list[str],
+    folder: Path,
+    unknown: UnknownLabels | None,
 ) -> Callable[[Row], Entry]:
     lines: dict[str, int] = {}
     known = None if labels is None else set(labels)
     has_label, has_split = "label" in table.columns, "split" in table.columns
 
     def read(row: Row) -> Entry:
-        label = ""
-        if has_label:
-            label = row.text("label", empty=True) if known is None else row.choice("label", known, empty=True)
+        label = read_label(row, "label", known, unknown, row.text("path", empty=True)) if has_label else ""
         label = unicodedata.normalize("NFC", label)
         split = row.choice("split", SPLITS, empty=True) if has_split else ""
-        if split and not label:
-            if known is None:
-                what = f"the picture is in split {split!r} and has no label"
-                raise row.error("label", what, "Fill it in, or leave the split empty.")
-            split = ""  # without a label the picture can be predicted, but not evaluated
+        if split and not label and known is None:
+            what = f"the picture is in split {split!r} and has no label"
+            raise row.error("label", what, "Fill it in, or leave the split empty.")
         name = row.name("path")
         if not name:
             return Entry(Path(), "")  # the row is bad, and its problem is collected
-        path = table.path.parent / name
+        path = folder / name
         real = os.path.realpath(path)
         if real in lines:
             raise row.error("path", f"{name!r} is already the picture of line {lines[real]}", "Remove one of the two.")
         lines[real] = row.line
         if not os.path.lexists(path):
-            remedy = "Write / between folders." if "\\" in name else "Write the path from the folder of the table."
+            where = "the folder of the table" if folder == table.path.parent else str(folder)
+            remedy = "Write / between folders." if "\\" in name else f"Write the path from {where}."
             raise row.error("path", f"there is no file {path}", remedy)
         try:
             if verified(path, reading):

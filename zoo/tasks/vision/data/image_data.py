@@ -13,9 +13,11 @@ import numpy as np
 from jaxtyping import Int
 
 from zoo.attention.ranges import Count, Positive, PositiveShare, Share
+from zoo.data.loader import Loader
 from zoo.data.splits import NONE, SPLITS
 from zoo.forms import COUNT, Where
 from zoo.tasks.batches import Batching, Examples
+from zoo.tasks.command_options import FOLDER, MOST_PIXELS, CommandOption, with_given
 from zoo.tasks.contract import TaskData
 from zoo.tasks.summary import Summary, count_labels, count_splits
 from zoo.tasks.vision.batch import Picture, collate
@@ -55,6 +57,12 @@ class ImageData(TaskData):
         resize: How pictures of other sizes are resized (`zoo.tasks.vision.data.transforms.Preprocessing`).
         share: Share of the shorter side that is kept if resize=crop.
     """
+
+    input_options: ClassVar[Sequence[CommandOption]] = (FOLDER, MOST_PIXELS)
+    folder: Path | None = None
+    """Where paths begin in the user's own tables for a trained model. Default: in the folder of the table."""
+    most_pixels: int | None = None
+    """Maximum number of pixels of a picture in them. Default: as in training."""
 
     source: PictureSource
 
@@ -143,20 +151,34 @@ class ImageData(TaskData):
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> PictureSource:
         """Returns the source of the user's own pictures: files, folders and tables."""
-        reading = Reading(channels=state["channels"], on_bad_row=self.on_bad_row, encoding=self.encoding)
-        return PictureSource(partial(read_pictures_at, paths), reading)
+        trained = self.source.reading or Reading()
+        given = {"on_bad_row": self.on_bad_row, "encoding": self.encoding, "most_pixels": self.most_pixels}
+        reading = with_given(trained, channels=state["channels"], **given)
+        return PictureSource(partial(read_pictures_at, paths, folder=self.folder, unknown=self.unknown_labels), reading)
 
     @property
     def mapped_split(self) -> str:
         """The split whose maps are written: `test`, or `all` if there are no training and validation pictures."""
         return "test" if {"train", "val"} & set(self.pictures.splits.tolist()) else "all"
 
-    def examples(self, split: str, *, training: bool = False) -> Examples:
-        """Returns the pictures of a split, augmented for training."""
+    def prediction_loader(self, split: str) -> Loader:
+        return self._ordered(self.examples(split, labelled=False))
+
+    def examples(self, split: str, *, training: bool = False, labelled: bool = True) -> Examples:
+        """Returns the pictures of a split, augmented for training.
+
+        Args:
+            split: Name of the split.
+            training: Whether the pictures are augmented.
+            labelled: Whether pictures of a split without a label are left out; those of `all` are not.
+        """
         pictures, seen = self.pictures, self.preprocessing
+        numbers = pictures.numbers(split)
+        if labelled and split != "all":
+            numbers = numbers[pictures.labels[numbers] >= 0]
         augmentation = self.augmentation if training else None
         return Examples(
-            entries=_Prepared(pictures, pictures.numbers(split), seen if augmentation is None else None),
+            entries=_Prepared(pictures, numbers, seen if augmentation is None else None),
             collate=partial(collate, mean=seen.mean, std=seen.std, label_names=pictures.label_names),
             augment=None if augmentation is None else partial(augmentation, to=seen),
         )

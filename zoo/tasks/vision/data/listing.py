@@ -12,10 +12,11 @@ import numpy as np
 from jaxtyping import UInt8
 from torch import Tensor
 
+from zoo.data.advice import skip_hint
 from zoo.data.encodings import UTF8, Encoding
 from zoo.data.labels import label_uses, untrained, warn_of_similar, warn_of_unscored
 from zoo.data.splits import NONE, SPLITS, stratified
-from zoo.data.tables import OnBadRow, collected, is_collecting, message, skip_hint
+from zoo.data.tables import OnBadRow, collected, is_collecting, message
 from zoo.errors import ConfigError, DataError, nearest, warn
 from zoo.plurals import count_noun
 from zoo.tasks.vision.data.dataset import PictureSet

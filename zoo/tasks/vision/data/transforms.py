@@ -20,6 +20,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tv
 
 from zoo.attention.ranges import Count, Natural, NotNegative, Positive, PositiveShare, Share
+from zoo.data.advice import option
 from zoo.errors import ConfigError, DataError, nearest
 from zoo.tasks.vision.batch import Picture
 
@@ -91,7 +92,7 @@ class Preprocessing:
     def length_problem(self, height: int, width: int) -> tuple[str, str]:
         """Returns what is wrong with a picture of this size that is too long, and how to mend it."""
         what = f"a picture of {height:,} x {width:,} is too long to be cut to {self.height} x {self.width}"
-        return what, "Cut it yourself, or write data.resize=squash or data.resize=pad."
+        return what, f"Cut it yourself, or write {option('resize', 'squash')} or {option('resize', 'pad')}."
 
     def seen(self, height: int, width: int) -> tuple[float, float, float, float]:
         """Returns the part of a picture of this size that the net sees: top, left, height and width, in its pixels.
@@ -165,17 +166,17 @@ class Augmentation:
         color_jitter: NotNegative = 0.0,
         erasing: Share = 0.0,
     ) -> None:
-        option = "data.augmentation"
+        group = "data.augmentation"
         if resized_crop is not None and not (len(resized_crop) == 2 and 0 < resized_crop[0] <= resized_crop[1] <= 1):
-            raise ConfigError(f"{option}.resized_crop={list(resized_crop)}: write two shares, such as [0.08, 1.0]")
+            raise ConfigError(f"{group}.resized_crop={list(resized_crop)}: write two shares, such as [0.08, 1.0]")
         for name, number in (("crop_padding", crop_padding), ("rand_augment", rand_augment)):
             if number < 0:
-                raise ConfigError(f"{option}.{name}={number}: write a whole number from 0")
+                raise ConfigError(f"{group}.{name}={number}: write a whole number from 0")
         if not 0 <= magnitude <= 30:
-            raise ConfigError(f"{option}.magnitude={magnitude}: write a whole number from 0 to 30")
+            raise ConfigError(f"{group}.magnitude={magnitude}: write a whole number from 0 to 30")
         for name, share in (("color_jitter", color_jitter), ("erasing", erasing)):
             if not 0 <= share <= 1:
-                raise ConfigError(f"{option}.{name}={share}: write a number from 0 to 1")
+                raise ConfigError(f"{group}.{name}={share}: write a number from 0 to 1")
         self.resized_crop = None if resized_crop is None else (float(resized_crop[0]), float(resized_crop[1]))
         self.crop_padding = crop_padding
         self.flip = flip

@@ -90,15 +90,31 @@ def sheet(
     return figure
 
 
-def overlay(axes: Axes, picture: Picture, heat: Float[Tensor, "r c"] | None, *, seen: Box | None = None) -> Any:
-    """Draws the photo, grey under heat, with a frame around gold; returns the heat's image, for its colour bar."""
+def overlay(
+    axes: Axes,
+    picture: Picture,
+    heat: Float[Tensor, "r c"] | None,
+    *,
+    seen: Box | None = None,
+    greatest: float | None = None,
+) -> Any:
+    """Draws the photo, grey under heat, with a frame around gold; returns the heat's image, for its colour bar.
+
+    Args:
+        axes: Where to draw.
+        picture: The photo.
+        heat: Weights over the part that the net sees. None: there is none.
+        seen: This part. Default: all of the photo.
+        greatest: The weight that has the last colour. Default: the largest of this heat.
+    """
     height, width = picture.pixels.shape[1:]
     pixels = _small(picture.pixels)
     extent = (0.0, float(width), float(height), 0.0)
     axes.imshow(_shown(pixels, is_grey=heat is not None), extent=extent, interpolation="antialiased")
     image = None
     if heat is not None:
-        image = _lay(axes, heat, (0.0, 0.0, float(height), float(width)) if seen is None else seen, (height, width))
+        part = (0.0, 0.0, float(height), float(width)) if seen is None else seen
+        image = _lay(axes, heat, part, largest_weight([heat]) if greatest is None else greatest)
     if picture.gold is not None and picture.gold.any():
         _frame(axes, picture.gold)
     axes.set(xlim=(0, width), ylim=(height, 0), xticks=[], yticks=[])
@@ -154,7 +170,7 @@ def gate_figure(table: pd.DataFrame) -> Figure:
         axes.set_title(f"{rows['site'].iloc[0]}: {most}", fontsize=9, color=draw.QUIET, loc="left", parse_math=False)
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
-    _bar(figure, image, figure.axes, "gate (0 shut, 1 open)")
+    draw_bar(figure, image, figure.axes, "gate (0 shut, 1 open)")
     return figure
 
 
@@ -167,16 +183,20 @@ def _pair(figure: SubFigure, picture: Picture, heat: Tensor, *, name: str, descr
     plain.set_title(f"picture{framed}", fontsize=10, color=draw.QUIET)
     hot.set_title(name, fontsize=10, color=draw.QUIET, parse_math=False)
     if image is not None:
-        _bar(figure, image, [hot], "share of the heat")
+        draw_bar(figure, image, [hot], "share of the heat")
     if description:
         figure.supxlabel(description, fontsize=10.5, color=draw.INK, parse_math=False)
 
 
-def _lay(axes: Axes, heat: Tensor, seen: Box, size: tuple[int, int]) -> Any:
-    """Draws heat over the part of a picture that the net saw. Uniform heat has the middle colour."""
+def largest_weight(heats: Sequence[Tensor]) -> float:
+    """Returns the weight that has the last colour in panels of one scale; uniform heat has the middle colour."""
+    return max((max(float(heat.max()), 2 * float(heat.mean())) for heat in heats), default=0.0) or 1.0
+
+
+def _lay(axes: Axes, heat: Tensor, seen: Box, greatest: float) -> Any:
+    """Draws heat over the part of a picture that the net saw."""
     top, left, tall, wide = seen
     fine = [max(1, round(_LONGEST / 2 * side / max(tall, wide))) for side in (tall, wide)]
-    greatest = max(float(heat.max()), 2 * float(heat.mean())) or 1.0
     return axes.imshow(
         upsampled(heat.detach().cpu(), (fine[0], fine[1])).numpy(),
         extent=(left, left + wide, top + tall, top),
@@ -207,7 +227,8 @@ def _runs(marked: np.ndarray) -> list[tuple[int, int, int]]:
     return [(int(row), int(start), int(end)) for (row, start), (_, end) in zip(starts, ends, strict=True)]
 
 
-def _bar(figure: Figure | SubFigure, image: Any, axes: Sequence[Axes], label: str) -> None:
+def draw_bar(figure: Figure | SubFigure, image: Any, axes: Sequence[Axes], label: str) -> None:
+    """Draws the colour bar of an image beside some axes."""
     bar = figure.colorbar(image, ax=list(axes), shrink=0.6, pad=0.02, aspect=24)
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, labelsize=8, labelcolor=draw.INK)
