@@ -113,7 +113,9 @@ class _Recoded(io.RawIOBase):
                 text = self.decoder.decode(block, final=not block)
             except UnicodeError as error:  # UTF-16 and UTF-32 without a byte order mark
                 what = f"{self.path}: the file is no {self.encoding} text ({error})"
-                raise DataError(f"{what}. Name its encoding by {_option.get()}, such as utf-16-le or cp1252.") from None
+                raise DataError(
+                    f"{what}. Name its encoding by {option('encoding')}, such as utf-16-le or cp1252."
+                ) from None
             self.left = text.encode("utf-8", "surrogateescape")
         part, self.left = self.left[: len(buffer)], self.left[len(buffer) :]
         buffer[: len(part)] = part
