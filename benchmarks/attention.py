@@ -20,11 +20,13 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from filing import command, file
+from measuring import build_available
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -213,15 +215,10 @@ def _measured(name: str, lengths: list[int], repeats: int) -> dict[str, Any]:
 
 
 def _present(name: str) -> dict[str, Callable[[int], Step]]:
-    found = {}
-    for side, make in KINDS[name].items():
-        try:
-            make(LENGTHS[0])
-        except ImportError as error:
-            print(f"{side} is not measured, it cannot be imported ({error}); see benchmarks/peers.sh", file=sys.stderr)
-        else:
-            found[side] = make
-    return found
+    makers = KINDS[name]
+    return {
+        side: makers[side] for side in build_available({side: partial(makers[side], LENGTHS[0]) for side in makers})
+    }
 
 
 def _interleaved(steps: dict[str, Step], repeats: int) -> dict[str, float]:

@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 from filing import command, file
+from measuring import build_available
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -48,8 +49,7 @@ def main() -> None:
     if options.peak:
         print(_peak(options.peak, graph))
         return
-    models = {name: _model(name, graph) for name in (*PEERS, *OURS)}
-    models = {name: model for name, model in models.items() if model is not None}
+    models = build_available({name: partial(_model, name, graph) for name in (*PEERS, *OURS)})
     steps = {name: _training_step(*model) for name, model in models.items()}
     training = _interleaved(steps, options.repeats)
     inference = _interleaved({name: _inference(*model) for name, model in models.items()}, options.repeats)
@@ -102,11 +102,10 @@ def _graph(options: argparse.Namespace) -> Graph:
 Model = tuple[nn.Module, Callable[[], Tensor], Tensor]
 
 
-def _model(name: str, graph: Graph) -> Model | None:
+def _model(name: str, graph: Graph) -> Model:
     torch.manual_seed(0)
     maker = {"pyg": _pyg, "dgl": _dgl, OURS[0]: partial(_ours, sparse=True), OURS[1]: partial(_ours, sparse=False)}
-    made = maker[name](graph)
-    return None if made is None else (*made, graph.labels)
+    return *maker[name](graph), graph.labels
 
 
 def _ours(graph: Graph, *, sparse: bool) -> tuple[nn.Module, Callable[[], Tensor]]:
@@ -134,14 +133,10 @@ def _pyg(graph: Graph) -> tuple[nn.Module, Callable[[], Tensor]]:
     return net, lambda: net(x, graph.edges)
 
 
-def _dgl(graph: Graph) -> tuple[nn.Module, Callable[[], Tensor]] | None:
+def _dgl(graph: Graph) -> tuple[nn.Module, Callable[[], Tensor]]:
     os.environ["DGLBACKEND"] = "pytorch"
-    try:
-        import dgl
-        from dgl.nn import GATConv
-    except ImportError as error:
-        print(f"DGL is not measured, it cannot be imported ({error}); see benchmarks/peers.sh", file=sys.stderr)
-        return None
+    import dgl
+    from dgl.nn import GATConv
 
     class Net(nn.Module):
         def __init__(self) -> None:
@@ -215,9 +210,7 @@ def _peak_of_process(name: str) -> float:
 
 def _peak(name: str, graph: Graph) -> float:
     """Returns the MiB that training adds to the memory of a process that already holds model and data."""
-    model = _model(name, graph)
-    assert model is not None
-    step = _training_step(*model)
+    step = _training_step(*_model(name, graph))
     Path("/proc/self/clear_refs").write_text("5")  # reset the recorded peak (Linux)
     before = _memory("VmRSS")
     for _ in range(5):

@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Mapping
 from math import log
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+Built = TypeVar("Built")
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "processor": time.process_time}
 
 
@@ -39,6 +40,17 @@ def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
     if options.quick:
         options.repeats = 3
     return options
+
+
+def build_available(makers: Mapping[str, Callable[[], Built]]) -> dict[str, Built]:
+    """Calls makers by the names of their sides; those of peers that cannot be imported are reported and left out."""
+    built = {}
+    for name, make in makers.items():
+        try:
+            built[name] = make()
+        except ImportError as error:
+            print(f"{name} is not measured, it cannot be imported ({error}); see benchmarks/peers.sh", file=sys.stderr)
+    return built
 
 
 def interleaved(runs: Mapping[Any, Callable[[], Any]], repeats: int, clock: Callable[[], float]) -> dict[Any, float]:

@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import re
 import statistics
-import sys
 import time
 import warnings
 from collections.abc import Callable
@@ -31,6 +30,7 @@ from typing import Any
 
 import torch
 from filing import command, file
+from measuring import build_available
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
@@ -180,14 +180,8 @@ def _equal(workload: Workload, pixels: Tensor) -> tuple[dict[str, nn.Module], di
     _spread(ours)
     expected = _logits(ours, pixels)
     networks, differences = {OURS: ours}, {}
-    for name, make in workload.networks().items():
-        if name == OURS:
-            continue
-        try:
-            network = make()
-        except ImportError as error:
-            print(f"{name} is not measured, it cannot be imported ({error}); see benchmarks/peers.sh", file=sys.stderr)
-            continue
+    peers = build_available({name: make for name, make in workload.networks().items() if name != OURS})
+    for name, network in peers.items():
         network.load_state_dict(_renamed(ours.state_dict(), NAMES[type(workload), name.split(",")[0]], network))
         difference = (_logits(network, pixels) - expected).abs().max().item() / expected.abs().max().item()
         if not difference <= LARGEST_DIFFERENCE:

@@ -30,7 +30,6 @@ from zoo.attention import (
     record,
 )
 from zoo.attention.normalisers.monotonic import chunkwise, expected_alignment, hard_alignment
-from zoo.attention.scores.pairwise import prepared
 
 SHAPE = Shape()
 CHUNK = 3
@@ -410,7 +409,7 @@ def test_weights_are_those_of_the_loops(site: Callable[..., Attend], kind: str) 
     attend, tensors = site(), inputs(SHAPE)
     query, key = (tensors[name].requires_grad_() for name in ("query", "key"))
     leaves = [query, key, *attend.parameters()]
-    scores = attend.score(query, prepared(attend.score, key), support, None)
+    scores = attend.score(query, key, support, None)
     first, second = (scores, None) if scores.dim() == 4 else scores
     inner = attend.normalise if second is None else attend.normalise.monotonic
     energies = (first + inner.offset.view(-1, 1, 1)).masked_fill(~allowed, -1e300)
@@ -508,7 +507,7 @@ def test_autocast_computes_in_single_precision(site: Callable[..., Attend], quer
     attend = site(dtype=torch.float32)
     query, key = tensors["query"], tensors["key"]
     with torch.autocast("cpu", torch.bfloat16):
-        scores = attend.score(query, prepared(attend.score, key), DenseSupport(), None)
+        scores = attend.score(query, key, DenseSupport(), None)
         weights = attend.weights(query, key, DenseSupport())
     assert weights.dtype == torch.float32
     expected = attend.normalise(scores.float(), DenseSupport())
@@ -586,7 +585,7 @@ def test_two_scores_share_nothing() -> None:
     attend, tensors = mocha_site(Shape(width=7)), inputs(Shape(width=7))
     assert attend.score.monotonic.vector.shape == (3, 3)
     assert attend.score.chunk.vector.shape == (3, 4)
-    scores = attend.score(tensors["query"], prepared(attend.score, tensors["key"]), DenseSupport(), None)
+    scores = attend.score(tensors["query"], tensors["key"], DenseSupport(), None)
     assert scores.shape == (2, 2, 3, 5, 4)
     changed = tensors["query"].clone()
     changed[..., :3] += 1.0
@@ -598,7 +597,7 @@ def test_two_scores_share_nothing() -> None:
 def test_mixed_scores() -> None:
     score = TwoScores(monotonic=Additive, chunk=ScaledDot, dim=6, heads=3).double()
     tensors = inputs(SHAPE)
-    scores = score(tensors["query"], score.prepare(tensors["key"]), DenseSupport())
+    scores = score(tensors["query"], tensors["key"], DenseSupport())
     expected = ScaledDot()(tensors["query"][..., 3:], tensors["key"][..., 3:], DenseSupport())
     assert torch.equal(scores[1], expected)
 

@@ -18,7 +18,7 @@ from zoo.attention.checks import check_widths
 from zoo.attention.dropout import DropWeights, dropout
 from zoo.attention.kernels.causal import causal_attention
 from zoo.attention.kernels.precision import unify_dtypes
-from zoo.attention.kernels.processor import PROCESSOR, Processor
+from zoo.attention.kernels.processor import PROCESSOR, Processor, is_transformed
 from zoo.attention.normalisers.soft import Softmax
 from zoo.attention.scores.pairwise import Cosine, Dot, General, ScaledDot
 from zoo.attention.supports.dense import DenseSupport
@@ -108,7 +108,7 @@ def goes_in_blocks(
     PyTorch's CPU kernel does not support dropout; with dropout PyTorch computes all weights, and spends most of the
     time on random numbers. For bfloat16 see `writes_out`; it also serves short rows of float32 without dropout.
     """
-    if torch.compiler.is_compiling() or not _is_of_few(query, key, value, None if p else _most(query)):
+    if is_transformed() or not _is_of_few(query, key, value, None if p else _most(query)):
         return False
     if query.dtype == torch.bfloat16:
         return processor.has_bf16

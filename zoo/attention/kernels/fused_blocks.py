@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from zoo.attention.kernels.fused import fuses, kernel_options
 from zoo.attention.kernels.precision import unify_dtypes
+from zoo.attention.kernels.processor import is_transformed
 from zoo.attention.normalisers.soft import Softmax
 from zoo.attention.scores.pairwise import Cosine, Dot, General, ScaledDot
 from zoo.attention.supports.blocks import BlockSupport
@@ -55,7 +56,7 @@ def _is_for_parts(cut: Cut, key: Float[Tensor, "b h k d"]) -> bool:
     """Returns True if the copied keys of linked blocks are so large that a CPU should copy a few blocks at a time."""
     if cut.links is None or cut.order is not None or cut.before % cut.size or cut.span % cut.size:
         return False
-    if key.device.type != "cpu" or torch.compiler.is_compiling():
+    if key.device.type != "cpu" or is_transformed():
         return False
     return key.shape[:2].numel() * cut.count * cut.slots * key.shape[-1] * key.element_size() > _LARGEST
 

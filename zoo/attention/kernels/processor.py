@@ -45,6 +45,11 @@ class Processor(NamedTuple):
         return [flag for flag, is_there in found.items() if is_there]
 
 
+def is_transformed() -> bool:
+    """Returns True while a graph is compiled or inside of `torch.func`, which take PyTorch's own operations only."""
+    return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+
+
 def _found() -> Processor:
     # torch is asked, not the system, so that ATEN_CPU_CAPABILITY can switch features off.
     has_avx512 = torch.backends.cpu.get_cpu_capability() == "AVX512"

@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from zoo.attention.kernels.precision import at_least_single
+from zoo.attention.kernels.processor import is_transformed
 from zoo.attention.kernels.scan import linear_recurrence
 from zoo.attention.ranges import AnyFloat, Count, Natural, NotNegative
 from zoo.attention.state import Aligned, AttentionState
@@ -289,6 +290,11 @@ def _widened(x: Tensor) -> Tensor:
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def _along_diagonals(energies: Tensor, before: Tensor) -> Tensor:
     """Computes the alignment outside of compiled graphs, which would unroll every step."""
+    if is_transformed():
+        raise NotImplementedError(
+            "the expected alignment of monotonic attention has a gradient of its own, which torch.func and "
+            "torch.export cannot take"
+        )
     alignment = _Expected.apply(energies.flatten(0, 1), before.flatten(0, 1))
     return alignment.view_as(energies)  # type: ignore[no-any-return]
 

@@ -76,8 +76,10 @@ def _shifted(
 
 
 class _Sparsemax(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, shifted: Tensor, exists: Tensor) -> Tensor:
+    def forward(shifted: Tensor, exists: Tensor) -> Tensor:
         if not shifted.numel():
             weights = torch.zeros_like(shifted)
         else:
@@ -87,40 +89,70 @@ class _Sparsemax(torch.autograd.Function):
             size = (1.0 + count * falling > total).sum(-1, keepdim=True).clamp(min=1)
             threshold = (total.gather(-1, size - 1) - 1.0) / size
             weights = (shifted - threshold).clamp(min=0.0).masked_fill(~exists, 0.0)
-        ctx.save_for_backward(weights)
         return weights
 
     @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+        ctx.save_for_forward(output)
+
+    @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """Computes the gradient minus its mean over the nonzero weights (Martins & Astudillo 2016, section 2.5)."""
-        (weights,) = ctx.saved_tensors
-        kept = (weights != 0).to(weights.dtype)
-        inside = gradients[0].masked_fill(weights == 0, 0.0)
-        mean = inside.sum(-1, keepdim=True) / kept.sum(-1, keepdim=True).clamp(min=1.0)
-        return inside - kept * mean, None
+        return _through_sparsemax(gradients[0], *ctx.saved_tensors), None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
+        return _through_sparsemax(tangent, *ctx.saved_tensors)
+
+
+def _through_sparsemax(change: Float[Tensor, "... k"], weights: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:
+    """Subtracts the mean over the nonzero weights (Martins & Astudillo 2016, section 2.5).
+
+    The Jacobian is symmetric.
+    """
+    kept = (weights != 0).to(weights.dtype)
+    inside = change.masked_fill(weights == 0, 0.0)
+    mean = inside.sum(-1, keepdim=True) / kept.sum(-1, keepdim=True).clamp(min=1.0)
+    return inside - kept * mean
 
 
 class _Entmax15(torch.autograd.Function):
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, shifted: Tensor, exists: Tensor) -> Tensor:
+    def forward(shifted: Tensor, exists: Tensor) -> Tensor:
         if not shifted.numel():
             weights = torch.zeros_like(shifted)
         else:
             shifted = shifted.clamp(min=-1.0)
             threshold = _refined(_threshold_of_squares(shifted), shifted)
             weights = (shifted - threshold).clamp(min=0.0).square().masked_fill(~exists, 0.0)
-        ctx.save_for_backward(weights)
         return weights
 
     @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+        ctx.save_for_forward(output)
+
+    @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """Computes 2r · (gradient - its mean weighted by r), r = √p (Peters et al. 2019, proposition 2, for s / 2)."""
-        (weights,) = ctx.saved_tensors
-        root = weights.sqrt()
-        inside = gradients[0].masked_fill(weights == 0, 0.0)
-        total = root.sum(-1, keepdim=True)
-        mean = (inside * root).sum(-1, keepdim=True) / total.masked_fill(total == 0, 1.0)
-        return 2.0 * root * (inside - mean), None
+        return _through_entmax(gradients[0], *ctx.saved_tensors), None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
+        return _through_entmax(tangent, *ctx.saved_tensors)
+
+
+def _through_entmax(change: Float[Tensor, "... k"], weights: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:
+    """Computes 2r · (change - its mean weighted by r), r = √p (Peters et al. 2019, proposition 2, for s / 2).
+
+    The Jacobian is symmetric.
+    """
+    root = weights.sqrt()
+    inside = change.masked_fill(weights == 0, 0.0)
+    total = root.sum(-1, keepdim=True)
+    mean = (inside * root).sum(-1, keepdim=True) / total.masked_fill(total == 0, 1.0)
+    return 2.0 * root * (inside - mean)
 
 
 def _sorted(shifted: Tensor) -> tuple[Tensor, Tensor]:

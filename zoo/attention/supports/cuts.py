@@ -141,12 +141,22 @@ def _fitted(x: Tensor, before: int, length: int) -> Tensor:
 class _Reordered(torch.autograd.Function):
     """x[:, :, slots], with zeros where a slot is -1. The gradient is a gather too, as no position has two slots."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, slots: Tensor, places: Tensor) -> Tensor:
-        ctx.save_for_backward(slots, places)
+    def forward(x: Tensor, slots: Tensor, places: Tensor) -> Tensor:
         if len(slots) <= x.shape[2]:
             return x.index_select(2, slots)
         return x.index_select(2, slots.clamp(min=0)).masked_fill_((slots < 0).unsqueeze(-1), 0)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[1:])
+        ctx.save_for_forward(*inputs[1:])
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
+        return _Reordered.apply(tangent, *ctx.saved_tensors)  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -157,11 +167,20 @@ class _Reordered(torch.autograd.Function):
 class _Runs(torch.autograd.Function):
     """The run of keys of each block, as a view of the padded keys: (b,h,n,w) -> (b,h,c,span,w)."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, count: int, size: int, before: int, span: int) -> Tensor:
-        ctx.shape = x.shape[2], count, size, before, span
+    def forward(x: Tensor, count: int, size: int, before: int, span: int) -> Tensor:
         padded = _fitted(x, before, _reach(count, size, span) * size)
         return padded.unfold(2, span, size)[:, :, :count].transpose(-2, -1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.shape = inputs[0].shape[2], *inputs[1:]
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
+        return _Runs.apply(tangent, *ctx.shape[1:])  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -171,16 +190,25 @@ class _Runs(torch.autograd.Function):
 class _SumOfRuns(torch.autograd.Function):
     """The sum of overlapping runs, the adjoint of `_Runs`; sums over slices, as a scatter takes ten times as long."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, runs: Tensor, length: int, count: int, size: int, before: int, span: int) -> Tensor:
-        ctx.shape = count, size, before, span
+    def forward(runs: Tensor, length: int, count: int, size: int, before: int, span: int) -> Tensor:
         total = runs.new_zeros(*runs.shape[:2], _reach(count, size, span), size, runs.shape[-1])
         _add_runs(total, runs)
         return _fitted(total.flatten(2, 3), -before, length)
 
     @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.shape = inputs[1:]
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
+        return _SumOfRuns.apply(tangent, *ctx.shape)  # type: ignore[no-any-return]
+
+    @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        return _Runs.apply(gradient, *ctx.shape), None, None, None, None, None
+        return _Runs.apply(gradient, *ctx.shape[1:]), None, None, None, None, None
 
 
 def _add_runs(total: Shaped[Tensor, "b h m r w"], runs: Shaped[Tensor, "b h c span w"]) -> None:

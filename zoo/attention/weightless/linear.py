@@ -298,16 +298,26 @@ class LinearAttention(KernelAttention):
 class _EluPlusOne(torch.autograd.Function):
     """Computes elu(x) + 1 from exp(x): `F.elu(x) + 1` is zero below -17 in fp32, and its backward pass needs x too."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        result = x.clamp(max=0.0).exp_().add_(x.relu())
-        ctx.save_for_backward(result)
-        return result
+    def forward(x: Tensor) -> Tensor:
+        return x.clamp(max=0.0).exp_().add_(x.relu())
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+        ctx.save_for_forward(output)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (result,) = ctx.saved_tensors
         return result.clamp(max=1.0) * gradient  # type: ignore[no-any-return]
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor) -> Tensor:
+        (result,) = ctx.saved_tensors
+        return result.clamp(max=1.0) * tangent  # type: ignore[no-any-return]
 
 
 def _elu_plus_one(x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:

@@ -123,7 +123,7 @@ class Linformer(Weightless):
                 context = F.scaled_dot_product_attention(query, slots, mixed)
         return context.to(dtype), None
 
-    def _mixed(self, mix: nn.Parameter, x: Float[Tensor, "b g n d"], heads: int) -> Float[Tensor, "b h s d"]:
+    def _mixed(self, mix: Tensor, x: Float[Tensor, "b g n d"], heads: int) -> Float[Tensor, "b h s d"]:
         """Computes the slots of keys or values, for every query head."""
         part = mix[..., : x.shape[2]].to(x.dtype)
         if len(part) > 1:
