@@ -6,6 +6,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ _SPREAD = 0.3
 
 
 def initialise_vectors(
-    table: WordVectors, source: str, words: Sequence[str], texts: Texts, cache: str | None = None
+    table: WordVectors, source: str, words: Sequence[str], texts: Texts, cache: Path | None = None
 ) -> None:
     """Replaces the vectors of words before training, and says how many were found.
 
@@ -46,7 +47,7 @@ def initialise_vectors(
 
 
 def _found(
-    source: str, words: Sequence[str], texts: Texts, dim: int, cache: str | None
+    source: str, words: Sequence[str], texts: Texts, dim: int, cache: Path | None
 ) -> tuple[Float[Tensor, "words {dim}"], Bool[Tensor, " words"]]:
     """Returns a vector for each word of the vocabulary, and a mask of the words that have one."""
     if source == CORPUS:
@@ -61,7 +62,7 @@ def _found(
     return torch.from_numpy(found.vectors)[torch.tensor([row.get(word, 0) for word in words])], known
 
 
-def _of_corpus(texts: Texts, words: int, dim: int, cache: str | None) -> Float32[np.ndarray, "words dim"]:
+def _of_corpus(texts: Texts, words: int, dim: int, cache: Path | None) -> Float32[np.ndarray, "words dim"]:
     """Returns the vectors that the training texts give; from the cache, if they have been learned before.
 
     The name in the cache has a hash of the words of all texts, so that it holds whatever decides on them. The texts are
