@@ -123,7 +123,7 @@ class Recurrent(nn.Module):
 
 def padded_rows(rows: Float[Tensor, "n d"], at: Int[Tensor, " n"], shape: torch.Size) -> Float[Tensor, "b k d"]:
     """Returns rows at their places in a padded batch, and zeros elsewhere."""
-    return rows.new_zeros(shape.numel(), rows.shape[1]).index_copy(0, at, rows).unflatten(0, shape)
+    return rows.new_zeros(shape.numel(), rows.shape[1]).index_copy(0, at, rows).view(*shape, rows.shape[1])
 
 
 def packed(layer: nn.Module, x: Float[Tensor, "n d"], steps: Steps) -> Float[Tensor, "n e"]:

@@ -193,7 +193,7 @@ class BlockSupport(Support):
         if seen is None:
             return x
         if seen.shape[1] not in (1, x.shape[1]):  # a key head is seen if one of its group of query heads sees it
-            seen = seen.unflatten(1, (x.shape[1], seen.shape[1] // x.shape[1])).any(2)
+            seen = seen.reshape(len(seen), x.shape[1], seen.shape[1] // x.shape[1], seen.shape[2]).any(2)
         return torch.where(seen.unsqueeze(-1), x, x.new_zeros(()))
 
     def clean_queries(

@@ -72,7 +72,8 @@ class Cut:
         if self.links is not None and self.links.shape[1]:
             every = max(1, -(-vectors.shape[2] // self.size))  # of the whole sequence, also in a part of its cut
             linked = self._blocks(vectors, every).index_select(2, self.links.flatten())
-            pieces.append(linked.unflatten(2, self.links.shape).flatten(3, 4))
+            slots = self.links.shape[1] * self.size
+            pieces.append(linked.reshape(*x.shape[:2], self.count, slots, vectors.shape[-1]))
         found = pieces[0] if len(pieces) == 1 else torch.cat(pieces, 3)
         return found.reshape(*found.shape[:4], *x.shape[3:])
 
@@ -92,7 +93,7 @@ class Cut:
         sizes = [self.columns, self.span, keys.shape[3] - self.columns - self.span]
         columns, run, linked = torch.split_with_sizes(keys, sizes, 3)
         total[:, :, self.before : self.before + self.columns] += columns.sum(2)
-        by_block = total.unflatten(2, (total.shape[2] // self.size, self.size))
+        by_block = total.view(*total.shape[:2], total.shape[2] // self.size, self.size, total.shape[-1])
         _add_runs(by_block[:, :, blocks.start :], run)
         links = self.links[blocks] + self.before // self.size
         for number, piece in enumerate(torch.split(linked, self.size, 3)):

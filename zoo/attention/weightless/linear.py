@@ -387,7 +387,9 @@ def _causal(
     block = min(_BLOCK, length)
     missing = -length % block
     blocks = (F.pad(x, (0, 0, 0, missing)) if missing else x for x in (query, key, value))
-    of_query, of_key, of_value = (x.unflatten(2, ((length + missing) // block, block)) for x in blocks)
+    of_query, of_key, of_value = (
+        x.reshape(*x.shape[:2], (length + missing) // block, block, x.shape[3]) for x in blocks
+    )
     running = torch.cat([sums.unsqueeze(2), of_key.mT @ of_value], 2).cumsum(2)
     within = (of_query @ of_key.mT).tril() @ of_value
     result = (within + of_query @ running[:, :, :-1]).flatten(2, 3)[:, :, :length]

@@ -96,7 +96,7 @@ class TransformerCaptioner(GeneratingNet):
 
     def step(self, tokens: Int[Tensor, "b w"], state: Written) -> tuple[Float[Tensor, "b w v"], Written]:
         x = self._embedded(tokens.flatten().unsqueeze(1), state.position)
-        rows, after = self.decoder.step(x.squeeze(1).unflatten(0, tokens.shape), state)
+        rows, after = self.decoder.step(x.view(*tokens.shape, x.shape[-1]), state)
         return self.head(rows), after
 
     def covered(self, state: Written) -> Float[Tensor, "b w k"]:

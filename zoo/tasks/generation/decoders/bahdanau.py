@@ -98,7 +98,7 @@ class Bahdanau(nn.Module):
     ) -> tuple[Float[Tensor, "b w {self.width}"], RecurrentState]:
         """Returns t of the next step of each hypothesis."""
         found, state = self._advanced(tokens.view(1, -1), state)
-        return found.squeeze(0).unflatten(0, tokens.shape), state
+        return found.view(*tokens.shape, self.width), state
 
     def _advanced(
         self, read: Int[Tensor, "n r"], state: RecurrentState
@@ -111,7 +111,8 @@ class Bahdanau(nn.Module):
         memory, position = state.memory, state.position
         tops, contexts = [], []
         for step in range(steps):
-            query = asked(step, states[-1][0]).unflatten(0, sizes)
+            query = asked(step, states[-1][0])
+            query = query.view(*sizes, query.shape[-1])
             context, memory = self.attention.compare(query, memory, position + step, side_by_side=True)
             context = context.flatten(0, 1)
             contexts.append(context if self.selector is None else context * self.selector(states[-1][0]).sigmoid())
@@ -120,6 +121,6 @@ class Bahdanau(nn.Module):
         # t_i, of all steps at once
         found = self.readout(torch.cat([torch.stack(tops), torch.stack(contexts), words], -1))
         found = torch.maximum(*found.unflatten(-1, (-1, 2)).unbind(-1)) if self.is_maxout else found.tanh()
-        layers = tuple(tuple(each.unflatten(0, sizes) for each in layer) for layer in states)
+        layers = tuple(tuple(each.view(*sizes, each.shape[-1]) for each in layer) for layer in states)
         after = replace(state, layers=layers, memory=memory, position=position + steps)
         return self.dropout(found), after

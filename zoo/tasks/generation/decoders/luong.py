@@ -93,7 +93,7 @@ class Luong(nn.Module):
         """Returns t of the next step of each hypothesis."""
         rows = tuple(tuple(each.flatten(0, 1).unsqueeze(1) for each in layer) for layer in state.layers)
         hidden, layers = self._through(tokens.view(-1, 1), rows, state.weights)
-        hidden = hidden.squeeze(1).unflatten(0, tokens.shape)
+        hidden = hidden.view(*tokens.shape, self.width)
         context, memory = self.attention.look(hidden, state.memory, state.position, side_by_side=True)
         after = tuple(tuple(each.view(hidden.shape) for each in layer) for layer in layers)
         return self._read_out(context, hidden), replace(state, layers=after, memory=memory, position=state.position + 1)
@@ -183,7 +183,7 @@ class InputFeeding(nn.Module):
     ) -> tuple[Float[Tensor, "b w {self.width}"], RecurrentState]:
         """Returns t of the next step of each hypothesis."""
         found, state = self._advanced(tokens.view(1, -1), state)
-        return found.squeeze(0).unflatten(0, tokens.shape), state
+        return found.view(*tokens.shape, self.width), state
 
     def _begun(self, source: Encoded, memory: Memory) -> RecurrentState:
         layers = self.first(source.summary)
@@ -204,10 +204,13 @@ class InputFeeding(nn.Module):
         for step in range(steps):
             states = loop.at(step, fed, states)
             top = states[-1][0]
-            query = asked(step, top).unflatten(0, sizes)
+            query = asked(step, top)
+            query = query.view(*sizes, query.shape[-1])
             context, memory = self.attention.compare(query, memory, position + step, side_by_side=True)
             fed = readout(step, torch.cat([context.flatten(0, 1), top], -1)).tanh()
             found.append(fed)
-        layers = tuple(tuple(each.unflatten(0, sizes) for each in layer) for layer in states)
-        after = replace(state, layers=layers, memory=memory, fed=fed.unflatten(0, sizes), position=position + steps)
+        layers = tuple(tuple(each.view(*sizes, each.shape[-1]) for each in layer) for layer in states)
+        after = replace(
+            state, layers=layers, memory=memory, fed=fed.view(*sizes, self.width), position=position + steps
+        )
         return self.dropout(torch.stack(found)), after

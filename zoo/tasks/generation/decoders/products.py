@@ -86,7 +86,8 @@ def of_words(
     """Computes W x + b of the words of all steps."""
     if torch.is_grad_enabled():
         return linear(words, weight, bias)
-    return weights.of(weight).product(words.flatten(0, 1), bias).unflatten(0, words.shape[:2])
+    found = weights.of(weight).product(words.flatten(0, 1), bias)
+    return found.view(*words.shape[:2], found.shape[-1])
 
 
 def asking(attention: SourceAttention, steps: int, rows: int, weights: Weights) -> Product:
