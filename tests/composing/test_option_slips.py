@@ -190,3 +190,26 @@ def test_a_value_that_is_nested_without_end(cli: Any, flags: list[str], value: s
 
 def test_brackets_in_quotes_are_no_levels() -> None:
     assert config.resolved(["model=gat", f"run_dir='{'[' * 30}'"])["run_dir"] == "[" * 30
+
+
+@pytest.mark.parametrize(
+    ("key", "offered"),
+    [
+        ("epochs", "data.max_epochs"),
+        ("batchsize", "data.batch_size"),
+        ("max_epoch", "data.max_epochs"),
+        ("sede", "seed"),
+    ],
+)
+def test_a_key_without_its_group_is_found(cli: Any, key: str, offered: str) -> None:
+    done = cli("train", "model=gat", f"{key}=3")
+    assert (done.code, done.err) == (2, f"zoo: there is no option '{key}'. Did you mean '{offered}'?\n")
+
+
+@pytest.mark.parametrize("value", ["5", "00:00:05", "long"])
+def test_a_duration_is_told_its_form(cli: Any, value: str) -> None:
+    """The advice is taken."""
+    done = cli("train", "model=gat", f"trainer.max_time={value}")
+    assert done.code == 2
+    (form,) = re.findall("of the form days:hours:minutes:seconds, such as ([0-9:]+), or null", done.err)
+    assert config.compose(["model=gat", f"trainer.max_time={form}"])["trainer"]["max_time"] == form

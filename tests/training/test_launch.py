@@ -323,3 +323,14 @@ def test_a_mean_of_targets_does_not_depend_on_how_they_are_shared_out() -> None:
     together._update_count = 1
     assert together.compute() == whole.compute()
     assert whole.compute().item() == pytest.approx(values.double().mean().item(), abs=1e-7)
+
+
+def test_more_processes_than_cores(cli: Any, tiny: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    done = cli("train", *tiny, "trainer=ddp_cpu", "trainer.devices=50")
+    assert done.code == 2
+    assert "trainer.devices=50: this machine has 2 cores for 50 processes, and 8 are the most" in done.err
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(launch, "start", lambda *_: {})
+    with pytest.warns(UserWarning, match="trainer.devices=3: this machine has 2 cores for 3 processes: more than 2"):
+        cli("train", *tiny, "trainer=ddp_cpu", "trainer.devices=3", "run_dir=run")

@@ -236,3 +236,24 @@ def test_generators_that_are_none(cli: Any, tiny_run: Path, name: str, change: A
     assert done.code == 2
     assert f"cannot be continued: content.exactly.{said}" in done.err
     assert done.err.count("\n") == 1
+
+
+def test_fewer_epochs_than_it_has_had(cli: Any, tiny_run: Path) -> None:
+    last = tiny_run / "checkpoints" / "last.ckpt"
+    done = cli("train", f"resume={last}", "data.max_epochs=3")
+    assert done.code == 2
+    assert done.err == (
+        f"zoo: {last} has trained for 4 epochs already, and data.max_epochs is 3: give at least data.max_epochs=4 to "
+        f"continue it, or look at its weights: zoo evaluate {last.with_name('best.ckpt')}\n"
+    )
+
+
+def test_auto_says_one_thing_of_a_run_that_cannot_go_on(cli: Any, tiny: list[str], tiny_run: Path) -> None:
+    """That there is nothing to continue is not said where no new run begins."""
+    shutil.copytree(tiny_run, "run")
+    Path("run/checkpoints/last.ckpt").unlink()
+    done = cli("train", *tiny, "resume=auto", "run_dir=run")
+    assert done.code == 2
+    assert "nothing to continue" not in done.err
+    assert "holds a run already; give another run_dir; as there is no last.ckpt" in done.err
+    assert done.err.count("\n") == 1

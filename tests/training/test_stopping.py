@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ from zoo.errors import CheckpointError, WorkerError
 from zoo.tasks.contract import Task
 from zoo.training import run, signals
 from zoo.training.callbacks.progress import Progress
+from zoo.training.loggers import writer_errors_raised
 
 LONG = ["data.max_epochs=8", "callbacks.keeper.patience=null"]
 
@@ -195,6 +197,32 @@ def test_the_directory_is_taken_away(cli: Any, tiny: list[str], at: Any, tmp_pat
     assert done.code == 2
     assert done.err.splitlines()[-1].startswith(f"zoo: {tmp_path}/run is gone: it was removed or renamed while the run")
     assert list(Path().rglob("*")) == []
+
+
+def test_the_directory_is_taken_from_tensorboard(cli: Any, tiny: list[str], at: Any, tmp_path: Path) -> None:
+    """Its thread writes on its own, and prints no traceback."""
+    at(2, lambda: shutil.rmtree("run"), "on_train_batch_start")
+    options = ["callbacks.keeper.every_seconds=1000", "trainer.log_every_n_steps=1", "data.max_epochs=200"]
+    done = cli("train", *tiny[:-1], "logger=default", *options, "callbacks.keeper.patience=null", "run_dir=run")
+    assert done.code == 2
+    assert "Traceback" not in done.err
+    assert done.err.splitlines()[-1].startswith(f"zoo: {tmp_path}/run is gone: it was removed or renamed while the run")
+
+
+def test_errors_of_other_threads_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise OSError("in a thread")
+
+    before = threading.excepthook
+    threading.excepthook = threading.__excepthook__
+    try:
+        with writer_errors_raised():
+            thread = threading.Thread(target=fail)
+            thread.start()
+            thread.join()
+    finally:
+        threading.excepthook = before
+    assert "OSError: in a thread" in capsys.readouterr().err
 
 
 def test_a_directory_that_has_its_name_since_is_given_no_checkpoint(

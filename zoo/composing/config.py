@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import os
 import re
@@ -349,8 +350,16 @@ def _nearest_key(key: str, known: Collection[str]) -> str:
     for name in sorted(visible):
         if name.rsplit(".", 1)[-1] == last:
             return f"Did you mean {name!r}?"
-    siblings = {name for name in visible if name.rpartition(".")[0] == key.rpartition(".")[0]}
-    return nearest(key, siblings or visible)
+    siblings = {name for name in visible if name.rpartition(".")[0] == key.rpartition(".")[0]} or visible
+    ends = {name.rsplit(".", 1)[-1]: name for name in sorted(visible, reverse=True)}
+    closest = max(ends, key=lambda end: _likeness(end, last))
+    if _likeness(closest, last) > max(0.7, *(_likeness(name, key) for name in siblings)):
+        return f"Did you mean {ends[closest]!r}?"
+    return nearest(key, siblings)
+
+
+def _likeness(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one, other).ratio()
 
 
 def _sentence(path: Path) -> str:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import inspect
 import math
 import operator
+import re
 from collections.abc import Iterable, Mapping
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 _CONDITIONS = {
     ">=": (operator.ge, "of at least"),
@@ -19,6 +20,18 @@ _CONDITIONS = {
     "<": (operator.lt, "below"),
 }
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null"}
+
+
+class Form(NamedTuple):
+    """A form that the texts of an option have, as a part of its type, as a range is one of numbers.
+
+    Args:
+        pattern: The regular expression of the whole text.
+        said: Its description for messages.
+    """
+
+    pattern: str
+    said: str
 
 
 def misfit(value: Any, hint: Any, where: str) -> str | None:
@@ -111,13 +124,17 @@ def _takes_text(hint: Any) -> bool:
     return hint is str or (get_origin(hint) in (Union, UnionType) and str in get_args(hint))
 
 
-def _holds(value: Any, condition: str) -> bool:
+def _holds(value: Any, condition: str | Form) -> bool:
+    if isinstance(condition, Form):
+        return re.fullmatch(condition.pattern, value) is not None
     if condition == "any":
         return True
     sign, bound = condition.split()
     return bool(_CONDITIONS[sign][0](value, float(bound)))
 
 
-def _condition(condition: str) -> str:
+def _condition(condition: str | Form) -> str:
+    if isinstance(condition, Form):
+        return f"of the form {condition.said}"
     sign, bound = condition.split()
     return f"{_CONDITIONS[sign][1]} {bound}"

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from zoo.composing.fitting import misfit
+from zoo.composing.fitting import Form, misfit
 from zoo.composing.groups import GIVEN, MECHANISMS, PLACES
 from zoo.errors import ConfigError
 
@@ -17,6 +17,7 @@ _Count = Annotated[int, ">= 1"]
 _Natural = Annotated[int, ">= 0"]
 _AnyInt = Annotated[int, "any"]
 _AnyFloat = Annotated[float, "any"]
+_Duration = Annotated[str, Form(r"\d+:\d\d:\d\d:\d\d", "days:hours:minutes:seconds, such as 00:01:30:00,")]
 KEYS: dict[str, Any] = {
     "seed": Annotated[int, ">= 0", "< 4294967296"],
     "threads": _Count | None,
@@ -36,7 +37,7 @@ KEYS: dict[str, Any] = {
     "trainer.gradient_clip_val": Annotated[float, ">= 0"] | None,
     "trainer.accumulate_grad_batches": _Count,
     "trainer.log_every_n_steps": _Count,
-    "trainer.max_time": str | None,
+    "trainer.max_time": _Duration | None,
     "trainer.sync_batchnorm": bool,
     "penalty.coverage": _AnyFloat,
     "penalty.doubly_stochastic": _AnyFloat,

@@ -17,11 +17,14 @@ from typing import Any
 
 import torch
 
-from zoo.errors import ConfigError, InterruptedRunError
+from zoo.errors import ConfigError, InterruptedRunError, warn
+from zoo.plurals import count_noun
 from zoo.sweeps import processes
 from zoo.training import joining, last_words, signals
 from zoo.training.run_directory import how_to_continue
 
+_MOST_PER_CORE = 4
+"""Processes for each core of the processor, for trials; each takes some hundred megabytes."""
 _PATIENCE = 120
 """Seconds that ranks have to save when they are stopped, and to end when one of them has died."""
 
@@ -32,6 +35,7 @@ def wanted(config: Mapping[str, Any]) -> bool:
     if joining.is_rank() or devices(trainer) * nodes(trainer) == 1:
         return False
     joining.check_shared(config)
+    _check_cores(trainer)
     if nodes(trainer) > 1:
         raise ConfigError(
             f"trainer.num_nodes={nodes(trainer)}: start the same command on every node, by srun (SLURM) or by "
@@ -39,6 +43,17 @@ def wanted(config: Mapping[str, Any]) -> bool:
             "--rdzv-endpoint=FIRST_NODE:29500 train.py ...; see docs/scaling.md"
         )
     return True
+
+
+def _check_cores(trainer: Mapping[str, Any]) -> None:
+    """Refuses or warns of more processes than the processors of this machine can serve."""
+    cores, count = len(os.sched_getaffinity(0)), devices(trainer)
+    if trainer.get("accelerator") != "cpu" or count <= cores:
+        return
+    said = f"trainer.devices={count}: this machine has {count_noun(cores, 'core')} for {count} processes"
+    if count > _MOST_PER_CORE * cores:
+        raise ConfigError(f"{said}, and {_MOST_PER_CORE * cores} are the most; they would only wait for each other")
+    warn(f"{said}: more than {cores} make training slower")
 
 
 def devices(trainer: Mapping[str, Any]) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import os
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +116,30 @@ def _formatted(row: dict[str, float]) -> dict[str, str]:
 def tensorboard(*, run_dir: Path) -> TensorBoardLogger:
     """Writes event files to `tensorboard/`; `tensorboard --logdir runs` shows all runs."""
     return TensorBoardLogger(save_dir=str(run_dir), name="", version="tensorboard")
+
+
+@contextmanager
+def writer_errors_raised() -> Iterator[None]:
+    """A context in which errors of TensorBoard's thread are not printed, but raised at the end if none has been.
+
+    TensorBoard raises such an error again at its next entry, where it is explained; its thread would print a traceback.
+    """
+    errors: list[BaseException] = []
+    before = threading.excepthook
+
+    def keep(failure: threading.ExceptHookArgs) -> None:
+        if type(failure.thread).__module__.startswith("tensorboard.") and failure.exc_value is not None:
+            errors.append(failure.exc_value)
+        else:
+            before(failure)
+
+    threading.excepthook = keep
+    try:
+        yield
+        if errors:
+            raise errors[0]
+    finally:
+        threading.excepthook = before
 
 
 def wandb(*, run_dir: Path, project: str = "attention-zoo", offline: bool = False) -> WandbLogger:

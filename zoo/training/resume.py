@@ -6,6 +6,7 @@ The state of training itself is restored by `zoo.training.exact_state`.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
@@ -52,6 +53,7 @@ def resumed(config: Mapping[str, Any], *, may_have_origin: bool = False) -> dict
         )
     with exact_state.sound(path):
         formats.check_continued(content)
+    _check_epochs(content, config, path)
     stored = content["zoo"]["config"]
     differing = _differences(stored["model"], config["model"], "model")
     differing += _differences(in_use(stored.get("penalty", {})), in_use(config.get("penalty", {})), "penalty")
@@ -80,6 +82,18 @@ def _adopt(source: Path, run_dir: Path) -> None:
         if (origin / name).exists() and not (run_dir / name).exists():
             (run_dir / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(origin / name, run_dir / name)
+
+
+def _check_epochs(content: Mapping[str, Any], config: Mapping[str, Any], path: Any) -> None:
+    """Refuses fewer epochs than the run has had."""
+    epochs: int = content["loops"]["fit_loop"]["epoch_progress"]["current"]["completed"]
+    most = config["data"].get("max_epochs")
+    if type(most) is int and most < epochs:
+        best = Path(path).with_name("best.ckpt")
+        raise ConfigError(
+            f"{path} has trained for {epochs} epochs already, and data.max_epochs is {most}: give at least "
+            f"data.max_epochs={epochs} to continue it, or look at its weights: zoo evaluate {shlex.quote(str(best))}"
+        )
 
 
 def _steps(content: Mapping[str, Any]) -> int:

@@ -27,7 +27,7 @@ from zoo.disk import write_text
 from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError, WorkerError, ZooError
 from zoo.small_files import written_yaml
 from zoo.tasks.contract import Task
-from zoo.training import joining, launch, ranks, resume, run_directory
+from zoo.training import joining, launch, loggers, ranks, resume, run_directory
 from zoo.training.allocator import keep_freed_memory
 from zoo.training.callbacks.keeper import Keeper
 from zoo.training.callbacks.stopping import Interruption
@@ -52,11 +52,10 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
         raise problem
     config = joining.join(config)
     starts_others = launch.wanted(config)
-    is_auto = config["resume"] == "auto"
+    is_auto, said = config["resume"] == "auto", None
     resumes = config["resume"] is not None or joining.is_restart()
     if is_auto:
         found, said = joining.first(lambda: resume.locate(config))
-        print(f"zoo: resume=auto: {said}", file=sys.stderr)
         config = {**config, "resume": found}
     resumed = resume.resumed(config, may_have_origin=is_auto)
     if resumed is not None:  # a run that was fine-tuned keeps its origin
@@ -70,12 +69,14 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
     if starts_others:
         with run_directory.held(run_dir):
             run_directory.check_free(run_dir, config, resumes=resumes)
+            _announce(said)
             _write_config(config, run_dir)
         with run_directory.held(run_dir, shared=True):
             return _by_several_processes(config, run_dir)
     with run_directory.held(run_dir, shared=joining.by_us()):
         if not joining.by_us():
             joining.first(lambda: run_directory.check_free(run_dir, config, resumes=resumes))
+            _announce(said)
         try:
             return _train(config, run_dir, resumed)
         except (OSError, CheckpointError) as error:
@@ -92,6 +93,12 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
                 f"{error.filename or run_dir} cannot be written: {error.strerror}. The checkpoints that were there are "
                 f"whole. Make room, then continue with: {again}"
             ) from error
+
+
+def _announce(said: str | None) -> None:
+    """Says what `resume=auto` has found, once it is sure that the run can begin."""
+    if said is not None and ranks.is_first():
+        print(f"zoo: resume=auto: {said}", file=sys.stderr)
 
 
 def _by_several_processes(config: dict[str, Any], run_dir: Path) -> dict[str, Any]:
@@ -115,7 +122,7 @@ def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None
     for lack in empty_splits(data) if ranks.is_first() else ():
         warnings.warn(lack, UserWarning, stacklevel=2)
 
-    with _saying_how_to_continue(run_dir):
+    with loggers.writer_errors_raised(), _saying_how_to_continue(run_dir):
         try:
             trainer.fit(module, data, ckpt_path=config["resume"], weights_only=True)
         finally:
