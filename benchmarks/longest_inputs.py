@@ -103,7 +103,8 @@ def texts(model: str, data: str, row: Callable[[int, int], dict[str, Any]], *opt
     yield Case(f"{model}: predict", ["predict", checkpoint, *given], files, before)
     maps = ("maps", checkpoint, *given, "--out", f"{{folder}}/maps_{model}")
     yield Case(f"{model}: maps", maps, files, before)
-    yield Case(f"{model}: faithfulness", [*maps, "--faithfulness", "1", "--pictures", "0"], files, before)
+    of_one = (*maps[:-1], f"{{folder}}/faithfulness_{model}", "--faithfulness", "1", "--pictures", "0")
+    yield Case(f"{model}: faithfulness", of_one, files, before)
 
 
 def pairs(number: int, count: int) -> dict[str, Any]:
