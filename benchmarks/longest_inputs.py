@@ -166,7 +166,9 @@ def main() -> None:
                     ran = _run(_filled(command, folder), 10 * options.most, options.seconds)
                     assert ran["exit"] == 0, (case.name, ran)
                 prepared[key] = folder
-            found.append({"case": case.name, **_run(_filled(case.command, folder), options.most, options.seconds)})
+            ran = _run(_filled(case.command, folder), options.most, options.seconds)
+            said = {name: ran[name].replace(f"{folder}/", "") for name in ("command", "said")}
+            found.append({"case": case.name, **ran, **said})
             print("{case}: {peak_gb:.2f} GB, exit {exit}: {said}".format(**found[-1]), flush=True)
     command = shlex.join(["python", *(word for word in sys.argv if not word.startswith("--out"))])
     file({"cases": found, "command": command, "commit": commit_of_checkout()}, options.out)
