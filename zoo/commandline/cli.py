@@ -1,4 +1,4 @@
-"""The command line: zoo train | check | list | evaluate | predict | maps."""
+"""The command line: zoo train | check | baseline | list | evaluate | predict | maps."""
 
 from __future__ import annotations
 
@@ -31,6 +31,12 @@ usage: zoo check model=NAME [key=value ...]              (or python train.py ...
 
 Says what the data hold and everything that is wrong with them and with the options, computes one batch, and trains
 nothing. It takes the options of zoo train:"""
+_BASELINE_USAGE = """\
+usage: zoo baseline data=NAME [key=value ...]
+
+Measures simple answers on the splits and by the metrics of a training run, in seconds: TF-IDF with logistic regression
+for texts with labels, the most frequent label or text, popularity, a copy of the source. It prints them, and writes
+baseline.json to run_dir. It takes the options of zoo train; the model decides what is measured, and may be left out:"""
 _TRAIN_HELP = """\
   model=NAME        what to train; zoo list shows all names
   data=NAME         on what, if not on the model's own default data
@@ -112,6 +118,8 @@ def _result(arguments: list[str]) -> int:
         return train(arguments[1:])
     if arguments[:1] == ["check"]:
         return train([*arguments[1:], "check=true"])
+    if arguments[:1] == ["baseline"]:
+        return _baseline(arguments[1:])
     return _run(arguments)
 
 
@@ -187,6 +195,17 @@ def train(overrides: list[str]) -> int:
         raise ConfigError(str(error).strip().splitlines()[0]) from error
     if failure:
         raise failure[0]
+    return 0
+
+
+def _baseline(overrides: list[str]) -> int:
+    """Measures simple answers on the data of a command that would train a model."""
+    if {"-h", "--help"} & set(overrides):
+        print(f"{_BASELINE_USAGE}\n\n{_TRAIN_HELP}")
+        return 0
+    from zoo.training import baselines
+
+    baselines.run(config.expanded(overrides))
     return 0
 
 
@@ -278,6 +297,8 @@ def argument_parser(own: Sequence[CommandOption] = (), model: str = "") -> argpa
     commands.add_parser("train", help="train a model: zoo train model=gat (the same as python train.py model=gat)")
 
     commands.add_parser("check", help="all that is wrong with options and data, and one batch: zoo check model=gat ...")
+
+    commands.add_parser("baseline", help="what simple answers reach on data: zoo baseline data=text_table ...")
 
     held = "\n".join(f"  {name:<12}{GROUPS[name].holds}" for name in LISTED)
     listing = commands.add_parser(

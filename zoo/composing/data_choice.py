@@ -10,7 +10,7 @@ from typing import Any
 from zoo.composing import installed
 from zoo.composing.build import made_by, resolve
 from zoo.composing.options import files_of
-from zoo.errors import ConfigError
+from zoo.errors import ConfigError, nearest
 
 _DEFAULT = re.compile(r"^  - override /data: ([\w-]+)$", re.MULTILINE)
 _TARGET = re.compile(r"^_target_: ([\w.]+)$", re.MULTILINE)
@@ -32,6 +32,19 @@ def problems(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
     targets = {name: _target_of(name) for name in installed.choices("data")}
     fitting = [name for name, each in targets.items() if _is_ours(each) and _kind(each) == wanted]
     yield ConfigError(f"model={model} cannot be trained on data={data}. Data that fit: {', '.join(fitting)}.")
+
+
+def models_for(data: str) -> list[str]:
+    """Returns the names of the models that data of this name fit, those first whose own data they are."""
+    if data not in (known := installed.choices("data")):
+        raise ConfigError(f"there is no data {data!r}. {nearest(data, known)}")
+    target = _target_of(data)
+    defaults = {name: _default_data(name) for name in installed.choices("model")}
+    targets = {name: _target_of(default) for name, default in defaults.items()}
+    ours = [name for name, each in targets.items() if _is_ours(each)] if _is_ours(target) else []
+    fitting = [name for name in ours if _kind(targets[name]) == _kind(target)]
+    others = [name for name, default in defaults.items() if default == data and name not in fitting]
+    return sorted(fitting, key=lambda name: defaults[name] != data) + others
 
 
 def _default_data(model: str | None) -> str | None:

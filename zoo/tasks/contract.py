@@ -23,6 +23,7 @@ from zoo.data.tables import OnBadRow
 from zoo.data.unknown_labels import UnknownLabels
 from zoo.errors import ConfigError, DataError
 from zoo.maps.source import MapOptions, MapSource
+from zoo.tasks.baselines import Baseline
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.summary import Summary
@@ -232,6 +233,10 @@ class Task(pl.LightningModule, ABC):
 
     def stages(self) -> Sequence[str]:
         """Returns prefixes of parameter names from input to output, for layer-wise decay of the learning rate."""
+        return ()
+
+    def baselines(self, data: Any) -> Sequence[Baseline]:
+        """Returns simple answers to the same question, for `zoo baseline` and the end of a run."""
         return ()
 
     def protocol(self) -> str | None:

@@ -27,7 +27,7 @@ from zoo.disk import write_text
 from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError, WorkerError, ZooError
 from zoo.small_files import written_yaml
 from zoo.tasks.contract import Task
-from zoo.training import joining, launch, loggers, ranks, resume, run_directory
+from zoo.training import baselines, joining, launch, loggers, ranks, resume, run_directory
 from zoo.training.allocator import keep_freed_memory
 from zoo.training.callbacks.keeper import Keeper
 from zoo.training.callbacks.stopping import Interruption
@@ -170,11 +170,15 @@ def _conclude(config: dict[str, Any], run_dir: Path, trainer: pl.Trainer, module
         return result
     if not run_dir.is_dir():  # writing would make a new one with a part of the run
         raise run_directory.gone(run_dir)
+    compared = list(baselines.measure(module, data, only_cheap=True))
+    if compared:
+        result["baselines"] = {each["name"]: each["metrics"] for each in compared}
     checkpoint.write(best, {**content, "zoo": {**content["zoo"], "metrics": metrics}})
     write_text(run_dir / "metrics.json", json.dumps(result, indent=2) + "\n")
     for name, rows in module.tables().items() if has_examples(data, "test") else ():
         write_rows(run_dir / f"test_{name}.csv", rows)
     verdicts = module.verdicts({**content["zoo"]["metrics"], **metrics}, data.train_size())
+    verdicts = [*verdicts, *baselines.describe(module, result, compared)]
     printing.show_result(config, result, run_dir, module.headline, verdicts)
     return result
 

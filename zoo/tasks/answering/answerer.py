@@ -22,6 +22,7 @@ from zoo.tasks.answering.data.answer_set import COLUMNS
 from zoo.tasks.answering.looking import explained, gold_of, looked, pointed
 from zoo.tasks.answering.maps.map_source import AnswerMaps
 from zoo.tasks.answering.spans import best_spans, span_losses
+from zoo.tasks.baselines import HELD_OUT, Baseline, predict_majority
 from zoo.tasks.contract import Invariance, Task
 from zoo.tasks.initial_vectors import initialise_vectors
 from zoo.text.squad import normalised, shared_words
@@ -266,6 +267,12 @@ class Chooser(Answerer):
     def measured(self, given: Tensor, batch: Questions) -> dict[str, Float[Tensor, " b"]]:
         return {"accuracy": (given.argmax(-1) == batch.answers).float()}
 
+    def baselines(self, data: AnswerData) -> Sequence[Baseline]:
+        asked, classes = data.content.asked, len(data.content.answer_names)
+        given = np.array([bool(answer) for answer in asked.answers])
+        unlearned = given & (data.content.answers < 0)  # an answer that no model can give is a wrong one
+        return [predict_majority(np.where(unlearned, classes, data.content.answers), asked.splits, classes + 1)]
+
     def answered(self, given: Tensor, batch: Questions) -> dict[str, list[Any]]:
         probability, best = given.float().softmax(-1).max(-1)
         return {
@@ -357,6 +364,22 @@ class SpanReader(Answerer):
         exact = [float(normalised(said) == normalised(known)) for said, known in pairs]
         shared = [shared_words(said, known) for said, known in pairs]
         return {"exact_match": torch.tensor(exact), "f1": torch.tensor(shared)}
+
+    def baselines(self, data: AnswerData) -> Sequence[Baseline]:
+        asked = data.content.asked
+
+        def measure() -> dict[str, float]:
+            counts = Counter(asked.answers[number] for number in asked.numbers("train"))
+            most, found = max(counts, key=lambda answer: (counts[answer], answer)), {}
+            for split in HELD_OUT:
+                answers = [asked.answers[number] for number in asked.numbers(split) if asked.answers[number]]
+                if answers:
+                    exact = sum(normalised(answer) == normalised(most) for answer in answers)
+                    found[f"{split}/exact_match"] = exact / len(answers)
+                    found[f"{split}/f1"] = sum(shared_words(most, answer) for answer in answers) / len(answers)
+            return found
+
+        return [Baseline("the most frequent answer", measure, is_cheap=True)]
 
     def answered(self, given: tuple[Tensor, Tensor], batch: Questions) -> dict[str, list[Any]]:
         texts, probabilities = self._texts(given, batch)

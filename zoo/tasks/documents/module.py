@@ -22,6 +22,7 @@ from zoo.attention import AttentionMap
 from zoo.attention.ranges import Count, Positive, Rate
 from zoo.errors import ConfigError, nearest
 from zoo.maps.source import MapOptions
+from zoo.tasks.baselines import Baseline
 from zoo.tasks.calibration import CalibrationError
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import Invariance, Task
@@ -40,6 +41,7 @@ from zoo.tasks.documents.maps.scored import (
     scored_map,
 )
 from zoo.tasks.documents.nets.pairs import WordPairs
+from zoo.tasks.documents.tfidf import compare_documents
 from zoo.tasks.documents.weights import looked_at
 from zoo.tasks.initial_vectors import initialise_vectors
 from zoo.training import ranks
@@ -129,6 +131,9 @@ class DocumentClassifier(Task):
 
         table: Any = self.net.vectors
         initialise_vectors(table, self.vectors, words, texts, data.source.reading.cache)
+
+    def baselines(self, data: DocumentData) -> Sequence[Baseline]:
+        return compare_documents(data)
 
     def training_step(self, batch: Documents, batch_idx: int) -> Tensor:
         losses = self._losses(self(batch), batch, training=True)

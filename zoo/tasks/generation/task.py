@@ -16,6 +16,7 @@ from zoo.attention.ranges import Rate
 from zoo.decoding.beam import BeamSearch
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.errors import ConfigError, bounded, visible
+from zoo.tasks.baselines import Baseline, compare_with_texts
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import Invariance, Task
 from zoo.tasks.generation.alignment import Forced, read_again
@@ -247,6 +248,9 @@ class WritingTask(Task):
         """`zoo predict`: the texts of each example."""
         writing = self.choose_writing(**how)
         return lambda batch: Answers(batch, self.write(batch, writing), writing).columns(self.text_noun)
+
+    def baselines(self, data: Any) -> Sequence[Baseline]:
+        return compare_with_texts(data.texts, self.figures.scores)
 
     def protocol(self) -> str:
         signatures = [each.signature() for each, _ in self.figures.scores]

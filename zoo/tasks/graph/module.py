@@ -19,6 +19,7 @@ from zoo.attention.observing.record import Recording
 from zoo.attention.ranges import AnyInt, Count
 from zoo.maps.score import edge_auc
 from zoo.maps.source import MapOptions
+from zoo.tasks.baselines import Baseline, fit_logistic_regression, predict_majority, to_array
 from zoo.tasks.contract import Invariance, Task
 from zoo.tasks.graph.batch import Data
 from zoo.tasks.graph.features import negated
@@ -161,6 +162,14 @@ class NodeClassifier(Task):
             "probability": probability.tolist(),
             "loss": [value if y >= 0 else None for value, y in zip(loss.tolist(), labels, strict=True)],
         }
+
+    def baselines(self, data: GraphData) -> Sequence[Baseline]:
+        graph = data.graph
+        about = graph.labels.numpy(), graph.split.numpy(), len(graph.label_names)
+        regression = fit_logistic_regression(
+            "logistic regression without edges", lambda: to_array(graph.features), *about, is_cheap=False
+        )
+        return [predict_majority(*about), regression]
 
     def invariants(self, batch: Data) -> Sequence[Invariance]:
         """Returns a change of features outside a node's receptive field, which must not change its output."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -18,6 +18,7 @@ from zoo.attention.observing.record import Recording
 from zoo.errors import ConfigError
 from zoo.maps.score import pointing
 from zoo.maps.source import MapOptions
+from zoo.tasks.baselines import Baseline
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import Task
 from zoo.tasks.recommendation.answers import TOP, answers, checked, recommended
@@ -229,6 +230,19 @@ class Recommender(Task):
         """
         user = self.encode(batch) if user is None else user
         return self.ranking.rank(partial(self.score, user), batch, lists=lists)
+
+    def baselines(self, data: HistoryData) -> Sequence[Baseline]:
+        def measure() -> dict[str, float]:
+            found: dict[str, float] = {}
+            for split in ("val", "test"):
+                metrics = self.ranking.metrics(self.item_count, lists=False)
+                for batch in data.loader(split):
+                    metrics.update(self.ranking.popularity(batch))
+                if int(metrics.ranks.sum()):
+                    found |= {f"{split}/{name}": float(value) for name, value in metrics.compute().items()}
+            return found
+
+        return [Baseline("popularity", measure)]
 
     def _log(self, split: str, metrics: RankMetrics, prefix: str = "") -> None:
         self.log_dict({f"{split}/{prefix}{name}": value for name, value in metrics.compute().items()})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -18,6 +19,7 @@ from zoo.attention.ranges import Count, NotNegative, Rate
 from zoo.errors import ConfigError
 from zoo.maps.score import pointing
 from zoo.maps.source import MapOptions
+from zoo.tasks.baselines import Baseline, predict_majority
 from zoo.tasks.calibration import CalibrationError
 from zoo.tasks.contract import Invariance, Published, Task
 from zoo.tasks.vision.batch import Images
@@ -207,6 +209,10 @@ class ImageClassifier(Task):
             "top5": top,
             "loss": [value if y >= 0 else None for value, y in zip(loss.tolist(), labels, strict=True)],
         }
+
+    def baselines(self, data: ImageData) -> Sequence[Baseline]:
+        pictures = data.pictures
+        return [predict_majority(np.asarray(pictures.labels), data.split_numbers(), len(pictures.label_names))]
 
     def invariants(self, batch: Images) -> Sequence[Invariance]:
         """Returns a change of the other pictures in the batch, which must not change a picture's output."""

@@ -15,6 +15,7 @@ from zoo.attention.ranges import Count, Positive, PositiveShare, Share
 from zoo.data.loader import Loader
 from zoo.data.splits import NONE, TRAIN
 from zoo.errors import warn
+from zoo.tasks.baselines import Texts
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.captioning.batch import Pictures
 from zoo.tasks.captioning.data.caption_set import CaptionSet
@@ -210,6 +211,13 @@ class CaptionData(TaskData):
         reading = with_given(self.source.reading or Reading(), **given)
         columns = self.source.columns
         return CaptionSource(partial(read_pictures, paths, columns=columns, folder=self.folder), reading, columns)
+
+    def texts(self, split: str) -> Texts:
+        """Returns the captions of a split as the model spells its own."""
+        content: Content = self.content
+        captions = content.pictures.captions or ()
+        numbers = content.pictures.numbers(split).tolist() if captions else []
+        return Texts([[content.language.respell(text) for text in captions[number]] for number in numbers])
 
     def summary(self) -> Summary:
         content: Content = self.content

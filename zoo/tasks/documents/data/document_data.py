@@ -261,12 +261,14 @@ class DocumentData(TaskData):
             numbers = np.flatnonzero(splits == SPLITS.index(name))
             if len(numbers) > _MOST_TEXTS:
                 numbers, most = numbers[:: len(numbers) // _MOST_TEXTS][:_MOST_TEXTS], _MOST_TEXTS
-            tokens = [each for number in numbers.tolist() for each in self._tokens(content, number)]
+            tokens = [each for number in numbers.tolist() for each in self.tokens_of(number)]
             if tokens:
                 unknown[name] = sum(each not in content.vocabulary for each in tokens) / len(tokens)
         return Known(f"{self._unit}s", len(content.vocabulary) - 1, unknown, most)
 
-    def _tokens(self, content: Content, number: int) -> Iterator[str]:
+    def tokens_of(self, number: int) -> Iterator[str]:
+        """Splits the text of this number again."""
+        content: Content = self.content
         sentences, _ = content.splitting(content.corpus.texts[number])
         return (name for each in sentences for name in each.names)
 

@@ -17,6 +17,7 @@ from zoo.data.loader import Loader
 from zoo.data.rows import Rows
 from zoo.data.splits import NONE, SPLITS, TRAIN
 from zoo.errors import DataError, warn
+from zoo.tasks.baselines import Texts
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.command_options import FOLDER, CommandOption
 from zoo.tasks.contract import TaskData
@@ -202,6 +203,12 @@ class SpeechData(TaskData):
         reading = replace(reading, on_bad_row=self.on_bad_row, encoding=self.encoding, limits=limits)
         alphabet = replace(_alphabet(state), unknown=self.unknown_labels)
         return SpeechSource(partial(read_recordings_at, paths, reading, alphabet, folder=self.folder), reading)
+
+    def texts(self, split: str) -> Texts:
+        """Returns the transcripts of a split as the model spells its own."""
+        content: Content = self.content
+        known = (content.corpus.texts[number] for number in content.corpus.numbers(split).tolist())
+        return Texts([[content.language.respell(text)] for text in known if text is not None])
 
     def summary(self) -> Summary:
         content: Content = self.content

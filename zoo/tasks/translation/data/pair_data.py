@@ -16,6 +16,7 @@ from zoo.data.lines import TextLines
 from zoo.data.rows import Rows, RowsInMaking
 from zoo.data.splits import NONE, SPLITS, TRAIN
 from zoo.errors import CheckpointError, ConfigError, warn
+from zoo.tasks.baselines import Texts
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.command_options import MOST_CHARACTERS, CommandOption, with_given
 from zoo.tasks.contract import TaskData
@@ -250,6 +251,14 @@ class PairData(TaskData):
         reading = self.source.reading
         read = partial(texts_as_written, texts, self.first_text, reading.most_characters)
         return PairSource(read, reading, is_own=True)
+
+    def texts(self, split: str) -> Texts:
+        """Returns the texts of a split as the model spells its own."""
+        content: Content = self.content
+        corpus, respell = content.corpus, content.languages.target.respell
+        numbers = corpus.numbers(split).tolist()
+        references = [] if corpus.targets is None else [[respell(corpus.targets[number])] for number in numbers]
+        return Texts(references, [respell(corpus.sources[number]) for number in numbers])
 
     def summary(self) -> Summary:
         content: Content = self.content

@@ -120,11 +120,15 @@ class ImageData(TaskData):
         seen = self.preprocessing
         return {"channels": seen.channels, "height": seen.height, "width": seen.width, "classes": classes}
 
-    def summary(self) -> Summary:
-        pictures = self.pictures
-        splits = np.full(len(pictures), NONE)
+    def split_numbers(self) -> Int[np.ndarray, " n"]:
+        """Returns the split of each picture as a number of `zoo.data.splits`."""
+        splits = np.full(len(self.pictures), NONE)
         for number, name in enumerate(SPLITS):
-            splits[pictures.splits == name] = number
+            splits[self.pictures.splits == name] = number
+        return splits
+
+    def summary(self) -> Summary:
+        pictures, splits = self.pictures, self.split_numbers()
         return Summary(
             noun="picture",
             sizes=count_splits(splits),

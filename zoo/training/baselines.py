@@ -1,0 +1,104 @@
+"""`zoo baseline`: simple answers on the splits and by the metrics of a run, and what the end of a run says of them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+
+from zoo import printing
+from zoo.composing import config, data_choice, schema
+from zoo.composing.build import build
+from zoo.disk import write_text
+from zoo.errors import ConfigError
+from zoo.tasks.contract import Task, TaskData
+from zoo.training.evaluation import check_trainable
+from zoo.training.trainer import quiet
+
+Result = Mapping[str, Any]
+"""Name, metrics and seconds of a baseline."""
+
+
+def compose(overrides: Sequence[str]) -> dict[str, Any]:
+    """Returns the configuration of a command, with a model that fits if it names none."""
+    keys = {each.partition("=")[0] for each in overrides}
+    if keys & {"model", "experiment"}:
+        return config.compose(overrides)
+    data = config.value_of(overrides, "data")
+    if data is None:
+        raise ConfigError("say which data: zoo baseline data=NAME ..., with the options of zoo train")
+    models = data_choice.models_for(data)
+    if not models:
+        raise ConfigError(f"data={data}: no model is trained on such data; say which: model=NAME")
+    return config.compose([f"model={models[0]}", *overrides])
+
+
+def run(overrides: Sequence[str]) -> Path:
+    """Measures all baselines, prints them, and writes them to a JSON file."""
+    quiet()
+    composed = compose(overrides)
+    schema.check(composed)
+    for problem in data_choice.problems(composed):
+        raise problem
+    pl.seed_everything(composed["seed"], workers=True, verbose=False)
+    data: TaskData = build(composed["data"], "data")
+    data.prepare_data()
+    data.setup()
+    check_trainable(data)
+    module: Task = build(composed["model"], "model", **data.sizes())
+    name = composed["names"]["data"]
+    found = list(measure(module, data))
+    if not found:
+        raise ConfigError(f"there is no baseline for data={name}")
+    result = {"data": name, "command": f"zoo baseline {' '.join(overrides)}", "baselines": found}
+    folder = Path(composed["run_dir"] or Path(composed["paths"]["runs"]) / f"baseline-{name}")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "baseline.json"
+    write_text(path, json.dumps(result, indent=2) + "\n")
+    printing.show_rows(
+        [{"": each["name"], **_shown(each["metrics"]), "seconds": each["seconds"]} for each in found], f"on {name}"
+    )
+    print(f"In {path}")
+    return path
+
+
+def measure(module: Task, data: TaskData, *, only_cheap: bool = False) -> Iterator[Result]:
+    """Yields the results of the baselines of a model's data."""
+    for each in module.baselines(data):
+        if each.is_cheap or not only_cheap:
+            started = time.process_time()
+            metrics = each.measure()
+            yield {"name": each.name, "metrics": dict(metrics), "seconds": round(time.process_time() - started, 1)}
+
+
+def describe(module: Task, result: Mapping[str, Any], found: Sequence[Result]) -> Iterator[str]:
+    """Yields a sentence for each baseline that a model does not beat by the metric that chooses its weights.
+
+    Args:
+        module: The model.
+        result: The metrics of the run.
+        found: The results of baselines.
+    """
+    metric = f"test/{module.primary.partition('/')[2]}"
+    popular = {key.replace("popularity_", ""): value for key, value in result.items() if "/popularity_" in key}
+    for each in [*found, {"name": "popularity", "metrics": popular, "seconds": 0.0}]:
+        value, own = each["metrics"].get(metric), result.get(metric)
+        if value is None or own is None:
+            continue
+        if (own < value) if module.primary_mode == "max" else (own > value):
+            yield (
+                f"{each['name']} does better ({metric} {value:.4f} against {own:.4f} of the model), at the cost of "
+                f"{each['seconds']:.1f} s of processor time"
+            )
+        elif own == value:
+            yield f"the model is no better than {each['name']}: {metric} {own:.4f} of both"
+
+
+def _shown(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Returns the metrics of the test split, or of val if it has no examples."""
+    tests = {name: value for name, value in metrics.items() if name.startswith("test/")}
+    return tests or dict(metrics)
