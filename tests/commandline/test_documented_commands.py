@@ -13,6 +13,7 @@ import pytest
 from zoo.commandline import cli as command_line
 from zoo.composing import build, config
 from zoo.tasks.command_options import CommandOption
+from zoo.training import baselines
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [path for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "data" / "README.md") if path.exists()]
@@ -93,12 +94,17 @@ def test_a_training_command_names_options_that_exist(arguments: list[str]) -> No
 
 
 @pytest.mark.parametrize(
-    "arguments", [each for each in all_commands("zoo") if each.values[0][0] not in ("train", "check")]
+    "arguments", [each for each in all_commands("zoo") if each.values[0][0] not in ("train", "check", "baseline")]
 )
 def test_a_zoo_command_is_parsed(arguments: list[str], own_options: list[CommandOption]) -> None:
     options = command_line.argument_parser(own_options).parse_args(arguments)
     if getattr(options, "group", None):
         assert config.options(options.group)
+
+
+@pytest.mark.parametrize("arguments", all_commands("zoo", "baseline"))
+def test_a_baseline_is_composed_with_a_model_that_fits(arguments: list[str]) -> None:
+    assert baselines.compose(arguments)["names"]["model"]
 
 
 @pytest.mark.parametrize("arguments", all_commands("python"))
