@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from measured import clock_of, of_runs, on_processor, read_runs, with_runs
 
 PICTURES = {
-    "coattention-planted_questions": "`coattention`",
+    "coattention-planted_questions": "`coattention`, `model.explain=mean`",
     "coattention-planted_questions-alternating": "`coattention`, alternating",
     "coattention-planted_questions-uniform": "`coattention`, uniform (control)",
 }

@@ -130,7 +130,7 @@ def _answering() -> list[str]:
         "`coattention`, `bidaf`, `esim`",
         ", ".join(_if_measured(f"`{model}` {metric}", each, f"test/{metric}") for model, each, metric in found)
         or "not measured",
-        _if_measured("pointing", "coattention-planted_questions", "truth/pointing"),
+        "pointing " + ", ".join(_if_measured(f"`{model}`", each, "truth/pointing") for model, each, _ in found),
         _if_measured("SICK: accuracy", "esim_sick", "test/accuracy"),
         f"{min(speed['ratio'].values()):.1f} (BiDAF, a tensor of pairs)",
     ]

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from zoo.attention import AttendFactory, Constant, Uniform, record
 from zoo.composing import installed
+from zoo.errors import ConfigError
 from zoo.tasks.answering.batch import Asked, Questions
-from zoo.tasks.answering.looking import looked
+from zoo.tasks.answering.looking import explained, level_of, looked
 from zoo.tasks.recurrent import Recurrent
 
 UNIFORM = AttendFactory(score=Constant, normalise=Uniform)
@@ -178,6 +179,23 @@ def test_the_map_that_is_scored_is_the_mean_of_the_levels() -> None:
     expected = sum(maps[f"both.{level}.first"].dense() for level in net.levels) / 3
     torch.testing.assert_close(seen.dense(), expected)
     assert (seen.site, seen.dense().shape) == ("both.first", (2, 1, 1, 12))
+
+
+def test_the_map_that_is_scored_is_that_of_phrases_or_of_a_level_that_is_named() -> None:
+    net, batch = made("coattention"), batch_of(asked_of("coattention"))
+    with record(net) as maps:
+        net(batch)
+    assert level_of(net, None) == "phrase"
+    for level in net.levels:
+        assert level_of(net, level) == level
+        seen = explained(net, batch, "picture", level)
+        assert seen.site == f"both.{level}.first"
+        torch.testing.assert_close(seen.dense(), maps[seen.site].dense(), rtol=0.0, atol=0.0)
+    assert level_of(net, "mean") is None
+    assert level_of(made("coattention", levels=["word", "question"]), None) is None  # the mean
+    assert level_of(made("bidaf"), None) is None
+    with pytest.raises(ConfigError, match=r"model\.explain=phrase: .* write word, question, mean or null"):
+        level_of(made("coattention", levels=["word", "question"]), "phrase")
 
 
 REFUSED = {

@@ -19,8 +19,9 @@ from zoo.attention.ranges import Count, Rate
 from zoo.maps.source import MapOptions
 from zoo.tasks.answering.batch import Questions
 from zoo.tasks.answering.data.answer_set import COLUMNS
-from zoo.tasks.answering.looking import explained, gold_of, looked, pointed
+from zoo.tasks.answering.looking import MapLevel, explained, gold_of, level_of, looked, pointed
 from zoo.tasks.answering.maps.map_source import AnswerMaps
+from zoo.tasks.answering.nets.coattention import Level
 from zoo.tasks.answering.spans import best_spans, span_losses
 from zoo.tasks.baselines import HELD_OUT, Baseline, predict_majority
 from zoo.tasks.contract import Invariance, Task
@@ -62,6 +63,8 @@ class Answerer(Task):
         self.net = net
         self.initial_vectors = vectors
         self.subject = about
+        self.level: Level | None = None
+        """The level of the question whose map is scored; None: the mean over the levels, or a net without levels."""
         self.measures = measures
         names = [f"{split}_{name}" for split in ("val", "test") for name in ("loss", *measures)]
         self.figures = nn.ModuleDict({name: ranks.MeanOfTargets() for name in (*names, "pointing")})
@@ -107,7 +110,7 @@ class Answerer(Task):
 
     def test_step(self, batch: Questions, batch_idx: int) -> None:
         """Updates all metrics. They are logged as `test/...` for every split; `run` renames them after the split."""
-        given, seen = looked(self.net, batch, self.subject)
+        given, seen = looked(self.net, batch, self.subject, self.level)
         measures = self._figure("test", given, batch)
         for kind, value in zip(batch.kinds, measures[self.measures[0]].tolist(), strict=True):
             self._kinds.setdefault(kind, Counter()).update({"right": value, "count": 1})
@@ -145,8 +148,8 @@ class Answerer(Task):
         }
 
     def explain(self, batch: Questions) -> AttentionMap:
-        """Returns where the net looked: the site of `looking.SCORED`."""
-        return explained(self.net, batch, self.subject)
+        """Returns where the net looked: the site of `looking.scored_site`."""
+        return explained(self.net, batch, self.subject, self.level)
 
     def predict_step(self, batch: Questions, batch_idx: int = 0) -> dict[str, list[Any]]:
         """Returns columns with an entry per question; `loss` is None if the answer is not known."""
@@ -290,6 +293,8 @@ class PictureAnswerer(Chooser):
         words, answers: Sizes of the vocabulary and of the set of answers, which the data provides.
         height, width: Size of the pictures, likewise.
         smoothing: Share of the target probability that is spread evenly over all answers in training.
+        explain: The level of the question whose map is scored: "word", "phrase" or "question", or "mean" of all.
+            Default: that of phrases, or the mean where the net has no phrases.
     """
 
     def __init__(
@@ -302,9 +307,11 @@ class PictureAnswerer(Chooser):
         height: Count,
         width: Count,
         smoothing: Rate = 0.0,
+        explain: MapLevel | None = None,
     ) -> None:
         made = net(words=words, answers=answers, height=height, width=width)
         super().__init__(net=made, about="picture", optimisation=optimisation, smoothing=smoothing)
+        self.level = level_of(made, explain)
 
 
 class HypothesisJudge(Chooser):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -14,17 +14,23 @@ from zoo.attention import AttentionMap, record
 from zoo.errors import ConfigError
 from zoo.maps.score import pointing
 from zoo.tasks.answering.batch import Questions
+from zoo.tasks.answering.nets.coattention import Level
 from zoo.tasks.pictures.seen import cells_of
 
 SCORED = {"picture": "both.first", "passage": "flow.first", "premise": "both.second"}
-"""The map that is scored: cells of a picture, the mean over the levels of the question; words of the question for each
-word of a passage; words of the premise for each word of a hypothesis."""
+"""The map that is scored: cells of a picture, at a level of the question or as the mean over the levels; words of the
+question for each word of a passage; words of the premise for each word of a hypothesis."""
+MapLevel = Level | Literal["mean"]
 
 
-def looked(net: nn.Module, batch: Questions, about: str) -> tuple[Any, AttentionMap | None]:
-    """Returns what a net gives for a batch, and the map that is scored; None if its attention has no weights."""
-    name = SCORED[about]
-    levels = getattr(net, "levels", ())
+def looked(net: nn.Module, batch: Questions, about: str, level: Level | None = None) -> tuple[Any, AttentionMap | None]:
+    """Returns what a net gives for a batch, and the map that is scored; None if its attention has no weights.
+
+    Args:
+        level: The level of the question whose map is scored. Default: the mean over the levels, if the net has any.
+    """
+    name = scored_site(about, level)
+    levels = getattr(net, "levels", ()) if level is None else ()
     with record(net, layers=[at_level(name, level) for level in levels] or [name]) as maps:
         given = net(batch)
     return given, mean_of_levels(name, maps, levels)
@@ -35,6 +41,35 @@ def at_level(name: str, level: str) -> str:
     return name.replace(".", f".{level}.", 1)
 
 
+def scored_site(about: str, level: Level | None) -> str:
+    """Returns the name of the map that is scored."""
+    return SCORED[about] if level is None else at_level(SCORED[about], level)
+
+
+def level_of(net: nn.Module, explain: MapLevel | None) -> Level | None:
+    """Returns the level of the question whose map is scored; None for the mean over the levels.
+
+    By default it is that of phrases, if the net has it: the words of a short question become one phrase, such as "the
+    leftmost thing", and a single word does not say what is looked for. Where all levels read the picture, no loss makes
+    the others point: each may be left unused.
+
+    Args:
+        net: The net.
+        explain: The level, or "mean"; None: the default.
+    """
+    levels: Sequence[Level] = getattr(net, "levels", ())
+    if explain is None:
+        return "phrase" if "phrase" in levels else None
+    if explain == "mean":
+        return None
+    if explain not in levels:
+        raise ConfigError(
+            f"model.explain={explain}: the net does not attend at this level; write {', '.join([*levels, 'mean'])} or "
+            "null"
+        )
+    return explain
+
+
 def mean_of_levels(name: str, maps: Mapping[str, AttentionMap], levels: Sequence[str]) -> AttentionMap | None:
     """Returns the mean of the maps of all levels; the map of this name where there are none; None without weights."""
     found = [maps[site] for site in [at_level(name, level) for level in levels] or [name] if site in maps]
@@ -43,9 +78,9 @@ def mean_of_levels(name: str, maps: Mapping[str, AttentionMap], levels: Sequence
     return replace(found[0], site=name, weights=torch.stack([each.weights for each in found]).mean(0))
 
 
-def explained(net: nn.Module, batch: Questions, about: str) -> AttentionMap:
-    """Returns the map that is scored."""
-    found = looked(net, batch, about)[1]
+def explained(net: nn.Module, batch: Questions, about: str, level: Level | None = None) -> AttentionMap:
+    """Returns the map that is scored; see `looked`."""
+    found = looked(net, batch, about, level)[1]
     if found is None:
         raise ConfigError("this model has no map of what it looked at: its attention has no weights")
     return found

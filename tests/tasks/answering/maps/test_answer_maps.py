@@ -76,6 +76,11 @@ def test_a_picture_has_weights_over_cells_and_words_and_a_signed_affinity() -> N
     assert list(made["both.first"].labels["key"][:2]) == ["0,0", "0,1"]
     assert list(made["both.second"].labels["key"]) == words
     assert made["both.first"].gold is not None
+    assert all(made[f"both.{level}.first"].gold is not None for level in ("word", "phrase", "question"))
+    phrase = made["both.phrase.first"]
+    assert example.scored == phrase.site
+    assert example.weights is not None
+    torch.testing.assert_close(example.weights.float(), phrase.head())
     net: Any = maps_of("picture").net
     batch = example.batch
     cells = net.of_picture(net.picture(batch.picture).states)
@@ -164,7 +169,8 @@ def test_links_name_the_heaviest_key_of_each_query(about: str) -> None:
     example, made = example_of(source)
     (table,) = example.tables(made)
     (frame,) = table.frames
-    of_scored = frame[frame["site"] == SCORED[about]]
+    assert source.truth_of == f"test questions, {example.scored}"
+    of_scored = frame[frame["site"] == example.scored]
     assert example.weights is not None
     assert list(of_scored["key_place"]) == example.weights.argmax(1).tolist()
     assert f"< {example._place(int(example.weights.argmax())) if about == 'picture' else ''}" in example.said

@@ -14,8 +14,9 @@ from zoo.maps.draw import short
 from zoo.maps.source import MappedExample, NamedMap, Table, picture_name
 from zoo.maps.words import number
 from zoo.tasks.answering.batch import Questions
-from zoo.tasks.answering.looking import SCORED, at_level, gold_of, mean_of_levels
+from zoo.tasks.answering.looking import SCORED, at_level, gold_of, mean_of_levels, scored_site
 from zoo.tasks.answering.maps.figures import affinity_sheet, picture_and_words, text_map
+from zoo.tasks.answering.nets.coattention import Level
 from zoo.tasks.generation.alignment import heaviest_links
 from zoo.tasks.pictures.places import at_own_size, box_mask
 
@@ -41,6 +42,7 @@ class AnsweredQuestion(MappedExample):
         about: What it is about: "picture", "passage" or "premise".
         grid: Rows and columns of the cells of a picture.
         levels: Of the question, at which it and the picture attend to each other.
+        level: That whose map is scored; None: the mean over the levels, or there are none.
         found: Recording of the pass.
         seen: The map that is scored; None if the attention has no weights.
         prediction, probability: The answer.
@@ -53,6 +55,7 @@ class AnsweredQuestion(MappedExample):
         about: str,
         grid: tuple[int, int] | None,
         levels: Sequence[str],
+        level: Level | None,
         found: Recording,
         seen: AttentionMap | None,
         prediction: str,
@@ -60,7 +63,7 @@ class AnsweredQuestion(MappedExample):
     ) -> None:
         assert batch.written is not None
         self.batch, self.subject, self.grid, self.levels, self.found = batch, about, grid, levels, found
-
+        self.scored = scored_site(about, level)
         self.written, self.prediction, self.probability = batch.written[0], prediction, probability
         self.weights = None if seen is None else seen.dense()[0].float().mean(0).cpu()
         gold = gold_of(batch, about, grid)
@@ -91,7 +94,7 @@ class AnsweredQuestion(MappedExample):
         """The heaviest pairs of the map that is scored: 'dog < hund .97'; of a picture row and column in pixels."""
         if self.weights is None:
             return "no map: the attention of this model has no weights"
-        queries, keys = self.axes[SCORED[self.subject]]
+        queries, keys = self.axes[self.scored]
         weights = self.weights
         pairs = sorted(heaviest_links(weights), key=lambda pair: -float(weights[pair[0], pair[1]]))
         names = [(queries[q], self._place(k) if self.subject == "picture" else keys[k], (q, k)) for q, k in pairs]
@@ -138,6 +141,12 @@ class AnsweredQuestion(MappedExample):
         return {at_level(AFFINITY, level): level for level in self.levels}
 
     @property
+    def _known(self) -> set[str]:
+        """The sites whose gold is known: the one that is scored, and those that look at the same from other levels."""
+        name = SCORED[self.subject]
+        return {name, *(at_level(name, level) for level in self.levels)}
+
+    @property
     def _title(self) -> str:
         known = f" (given: {short(self.written.answer, 20)})" if self.written.answer else ""
         return f"{short(self.written.question, 60)} {short(self.prediction, 24)}{known}"
@@ -165,7 +174,7 @@ class AnsweredQuestion(MappedExample):
             return NamedMap(found)
         queries, keys = self.axes[found.site]
         nouns = {axis: self._noun(found.site, axis) for axis in ("query", "key")}
-        gold = self.gold if found.site == SCORED[self.subject] else None
+        gold = self.gold if found.site in self._known else None
         return NamedMap(found, {"query": queries, "key": keys}, nouns, gold)
 
     def _noun(self, site: str, axis: str) -> str:
@@ -203,7 +212,8 @@ class AnsweredQuestion(MappedExample):
                 gold |= box_mask(box, drawn.seen, drawn.shape)
         shown: dict[str, Any] = {"pixels": drawn.pixels, "seen": drawn.seen, "gold": gold, "title": self._title}
         heat = None if self.weights is None else self.weights.view(*self.grid)
-        words = made["both.second"].head()[0] if "both.second" in made else None
+        beside = self.scored.removesuffix("first") + "second"
+        words = made[beside].head()[0] if beside in made else None
         yield name, picture_and_words(heat=heat, words=self.written.question_pieces, weights=words, **shown)
         for site, level in self._affinities.items():
             if site in made:

@@ -9,7 +9,7 @@ import torch
 
 from zoo.maps.source import MapOptions, MappedExample, one_a_label
 from zoo.tasks.answering.batch import Questions
-from zoo.tasks.answering.looking import SCORED, at_level, gold_of, looked, pointed
+from zoo.tasks.answering.looking import at_level, gold_of, looked, pointed, scored_site
 from zoo.tasks.answering.maps.example import MEANS, PICTURE, AnsweredQuestion
 from zoo.tasks.answering.maps.occlusion import OccludableQuestion
 from zoo.tasks.rows import spread
@@ -51,11 +51,11 @@ class AnswerMaps(SplitMaps):
         for which in self.chosen:
             batch = self.batch(which)
             with torch.inference_mode(), self.recording() as found:
-                given, seen = looked(self.net, batch, self.module.subject)
+                given, seen = looked(self.net, batch, self.module.subject, self.module.level)
             columns = self.module.columns(given, batch)
             said = {name: columns[name][0] for name in ("prediction", "probability")}
-            about, grid = self.module.subject, self.module.grid
-            yield AnsweredQuestion(batch, about=about, grid=grid, levels=self.levels, found=found, seen=seen, **said)
+            about: dict[str, Any] = {"about": self.module.subject, "grid": self.module.grid, "levels": self.levels}
+            yield AnsweredQuestion(batch, level=self.module.level, found=found, seen=seen, **about, **said)
 
     def occludable(self, position: int) -> list[OccludableQuestion]:
         return [OccludableQuestion(self.module, self.batch(position))]
@@ -65,11 +65,11 @@ class AnswerMaps(SplitMaps):
 
     @property
     def truth_of(self) -> str:
-        return f"{self.split} questions, {SCORED[self.module.subject]}"
+        return f"{self.split} questions, {scored_site(self.module.subject, self.module.level)}"
 
     def columns(self, batch: Questions) -> dict[str, list[Any]]:
         """Returns id, split, label, prediction, probability, loss, kind and question; of pictures the heaviest cell."""
-        given, seen = looked(self.net, batch, self.module.subject)
+        given, seen = looked(self.net, batch, self.module.subject, self.module.level)
         assert batch.written is not None
         columns = self.module.columns(given, batch)
         columns |= {"kind": list(batch.kinds), "question": [each.question for each in batch.written]}
