@@ -39,9 +39,9 @@ from zoo.training.provenance import commit_of_checkout
 
 SAMPLES = Path(__file__).resolve().parent.parent / "data" / "samples"
 SECONDS = 60
-_SKIPPED = re.compile(r"skipped ([\d,]+) bad")
+_SKIPPED = re.compile(r"skipped ([\d,]+) (?:bad|\w+ with more than)")
 _LEFT_OUT = re.compile(r"left out (.*)")
-_FILES = re.compile(r"([\d,]+) (?:file|hidden|picture|text|recording|link)")
+_FILES = re.compile(r"([\d,]+) (?:file|hidden|picture|text|recording|link|row)")
 
 
 @dataclass(frozen=True)
@@ -287,7 +287,7 @@ class Bench:
 
 def _is_example(path: Path) -> bool:
     """Whether a file or a link must be read or reported: all but folders, and transcripts of recordings."""
-    is_transcript = "words" in path.parts and path.suffix == ".txt"
+    is_transcript = "words" in path.parts and path.suffix.lower() == ".txt"
     return (path.is_symlink() or not path.is_dir()) and not is_transcript
 
 

@@ -41,6 +41,14 @@ def test_line_endings_and_a_byte_order_mark(write, ending: str) -> None:
     assert [(row.line, row.text("id"), row.number("x")) for row in table] == [(2, "a", 1.0), (3, "b", 2.0)]
 
 
+def test_names_that_no_file_can_have(write, tmp_path: Path) -> None:
+    (tmp_path / "round").symlink_to("round")
+    table = read_table(write(f"path\n{'x' * 300}\n{'x/' * 3000}\nround\n"), required=["path"], on_bad_row="skip")
+    assert list(table.parse(lambda row: row.path("path", tmp_path).name)) == ["round"]
+    assert table.skipped == 2
+    assert "the name of 300 characters is too long for a file" in table.report()
+
+
 def test_tabs_by_extension(write) -> None:
     table = read_table(write("id\tx\na,b\t2\n", "t.tsv"))
     assert [(row.text("id"), row.number("x")) for row in table] == [("a,b", 2.0)]

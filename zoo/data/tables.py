@@ -41,7 +41,7 @@ OnBadRow = Literal["error", "skip"]
 T = TypeVar("T")
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
-_LONGEST_NAME = 4095  # bytes, of a path
+_LONGEST_NAME, _LONGEST_PART = 4095, 255  # bytes of a path, and of a name in it
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -256,7 +256,8 @@ class Row:
     def name(self, column: str) -> str:
         """The cell as the name of a file."""
         name = self.text(column)
-        if len(name.encode()) > _LONGEST_NAME:
+        longest = max(len(part.encode()) for part in name.split("/"))
+        if len(name.encode()) > _LONGEST_NAME or longest > _LONGEST_PART:
             self._bad(self.error(column, f"the name of {len(name):,} characters is too long for a file", "Shorten it."))
         else:
             return name

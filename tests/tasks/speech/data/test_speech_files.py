@@ -309,6 +309,7 @@ def test_files_of_a_folder_that_are_not_read_are_counted(tmp_path: Path) -> None
     for number in range(6):
         write(tmp_path / f"{number}.wav", tone())
         (tmp_path / f"{number}.txt").write_text("word")
+    (tmp_path / "5.txt").rename(tmp_path / "5.TXT")
     for name in ("6.m4a", "7", "8.M4A", ".hidden.wav"):
         (tmp_path / name).write_bytes(b"sound")
     kinds = r"\(2 \.m4a, 1 without an ending; the first: 6\.m4a\), 1 hidden file"

@@ -12,6 +12,7 @@ from zoo.data.json_lines import open_table
 from zoo.data.splits import NONE, SPLITS, TEST, stratified
 from zoo.data.tables import Required, Row, Table, message
 from zoo.errors import DataError, some_of, warn
+from zoo.plurals import count_noun
 from zoo.tasks.captioning.data.caption_set import CaptionSet
 from zoo.tasks.vision.data.listing import Decoded, Reading, verified, warn_of_animated
 from zoo.tasks.vision.data.picture import PictureError
@@ -98,6 +99,8 @@ class _Found:
         self.has_captions = columns.caption in table.columns
         self.entries: dict[str, _Entry] = {}
         """Pictures by their real paths, so that one that has two names is known again."""
+        self.rows = 0
+        """Number of good rows."""
         self._bad: dict[str, PictureError] = {}
 
     def add(self, row: Row) -> None:
@@ -118,6 +121,7 @@ class _Found:
             what = f"{name!r} is in {_named(split)} here, and in {_named(entry.split)} in line {entry.line}"
             raise row.error(self.columns.split, what, "Put all captions of a picture into one split.")
         self.entries[real] = entry
+        self.rows += 1
         if caption:
             entry.captions.append(caption)
 
@@ -137,6 +141,9 @@ class _Found:
             remedy = "Give every picture a caption, or none."
             raise DataError(message(self.table.path, lacking.line, self.columns.caption, "it is empty", remedy))
         has_captions = bool(captions) and all(captions)
+        if not has_captions and self.rows > len(entries):
+            again = count_noun(self.rows - len(entries), "row")
+            warn(f"{self.table.path}: left out {again} without a caption, whose picture stands in a row above.")
         if self.is_input and has_captions:
             splits[splits == NONE] = TEST
         return CaptionSet(

@@ -215,7 +215,9 @@ def read_recordings_at(
             parts.append(_of_table(path, folder or path.parent, reading, alphabet, is_input=True))
         else:
             found = _Entries(path, reading, alphabet)
-            found.entries.append(_of_file(path, _name_of_input(path), NONE, found, is_input=True))
+            found.entries.append(
+                _of_file(path, path.with_suffix(_TRANSCRIPT), _name_of_input(path), NONE, found, is_input=True)
+            )
             parts.append(found)
     return _corpus(parts, features, None)
 
@@ -276,22 +278,24 @@ def _of_folder(folder: Path, reading: Reading, alphabet: Alphabet, *, is_input: 
     if not paths:
         raise DataError(f"{folder}: there is no recording. Files of sounds end in {', '.join(ENDINGS)}.")
     sounds = {walk.named(path.with_suffix("")) for path in paths}
-    alone = sorted(name for name in texts if name[: -len(_TRANSCRIPT)] not in sounds)
+    transcripts = {name[: -len(_TRANSCRIPT)]: folder / name for name in texts}  # also of names in capitals
+    alone = sorted(path.name for name, path in transcripts.items() if name not in sounds)
     if alone:
         warn(f"{folder}: {len(alone):,} transcripts have no recording of the same name, such as {alone[0]}.")
     for path in paths:
         try:
             split = split_of(path, folder)
             number = SPLITS.index(split) if split else NONE
-            found.entries.append(_of_file(path, str(path.relative_to(folder)), number, found, is_input=is_input))
+            transcript = transcripts.get(walk.named(path.with_suffix("")), path.with_suffix(_TRANSCRIPT))
+            name = str(path.relative_to(folder))
+            found.entries.append(_of_file(path, transcript, name, number, found, is_input=is_input))
         except RowError as error:
             found.bad(error)
     return found
 
 
-def _of_file(path: Path, id: str, split: int, found: _Entries, *, is_input: bool) -> Entry:
+def _of_file(path: Path, transcript: Path, id: str, split: int, found: _Entries, *, is_input: bool) -> Entry:
     """Returns a file of sound, with the transcript beside it if there is one."""
-    transcript = path.with_suffix(_TRANSCRIPT)
 
     def refuse(column: str | None, what: str, remedy: str) -> RowError:
         file = transcript if column == found.reading.text else path
