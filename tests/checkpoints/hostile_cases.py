@@ -10,13 +10,14 @@ import operator
 import os
 import pathlib
 import pickle
+import random
 import shutil
 import struct
 import subprocess
 import types
 import warnings
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,56 @@ def corpus(best: Path, folder: Path, trap: Path) -> dict[str, Path]:
     saved("only_weights", lambda c: dict(c["state_dict"]))
     saved("foreign", lambda c: {"epoch": 1, "state_dict": c["state_dict"], "hyper_parameters": {}})
     return files
+
+
+def mutants(content: dict[str, Any], count: int, seed: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields changed copies of a checkpoint's content: one number, text, list or entry of its description is another.
+
+    Args:
+        content: The content of a good checkpoint.
+        count: How many.
+        seed: Seed of what is changed.
+    """
+    draw = random.Random(seed)
+    places = [
+        (*part, *place)
+        for part in (("sizes",), ("data",), ("config", "model"), ("config", "data"))
+        for place in _places(_at(content["zoo"], part))
+    ]
+    sizes = [place for place in places if type(_at(content["zoo"], place)) in (int, float)]
+    for _ in range(count):
+        changed = {**content, "zoo": copy.deepcopy(content["zoo"])}
+        place = draw.choice(sizes if draw.random() < 0.7 else places)
+        node, key = _at(changed["zoo"], place[:-1]), place[-1]
+        old = node[key]
+        value = draw.choice(_NUMBERS if type(old) in (int, float) and draw.random() < 0.9 else _OTHERS)
+        if type(old) is list and draw.random() < 0.5:
+            value = old * draw.choice((0, 2, 1000))
+        node[key] = type(old)(value) if type(old) is float and type(value) is int else value
+        same = place[-1]
+        if same in ("height", "width", "length") and draw.random() < 0.5:  # all that is compared says the same
+            for part in ("sizes", "data"):
+                if same in changed["zoo"][part]:
+                    changed["zoo"][part][same] = value
+        yield f"{'.'.join(map(str, place))}={str(value)[:20]}", changed
+
+
+_NUMBERS = (0, -1, 7, 300, 6000, 30_000, 10**6, 2**31, 10**12, 10**30)
+_OTHERS = (None, "text", "", NAN, float("inf"), [], [[]], {}, True, [1] * 1000, "/dev/zero", {"_target_": "os.system"})
+
+
+def _places(node: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yields the path of each entry, of long lists the first alone."""
+    entries = node.items() if isinstance(node, dict) else enumerate(node[:1]) if isinstance(node, list) else ()
+    for key, each in entries:
+        yield (*place, key)
+        yield from _places(each, (*place, key))
+
+
+def _at(node: Any, place: Iterable[Any]) -> Any:
+    for key in place:
+        node = node[key]
+    return node
 
 
 def _repacked(

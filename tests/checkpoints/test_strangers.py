@@ -52,16 +52,29 @@ def test_what_is_modest_or_typed_is_taken() -> None:
         strangers.check_overrides(["trainer.devices=5000"], {"threads"})
 
 
+def about(state: dict[str, Any] | None = None, model: dict[str, Any] | None = None, **data: Any) -> dict[str, Any]:
+    return {"config": {"data": data, "model": model or {}}, "data": state or {}}
+
+
 def test_workers_and_devices_of_data(tmp_path: Path) -> None:
-    assert strangers.modest_data({"num_workers": 300})["num_workers"] == strangers.modest() < 300
-    assert strangers.modest_data({"num_workers": 2, "folder": str(tmp_path)}) == {
-        "num_workers": 2,
-        "folder": str(tmp_path),
-    }
+    assert strangers.modest_data(about(num_workers=300))["num_workers"] == strangers.modest() < 300
+    data = {"num_workers": 2, "folder": str(tmp_path)}
+    assert strangers.modest_data(about(**data)) == data
     os.mkfifo(tmp_path / "pipe")
     for name in ("/dev/zero", str(tmp_path / "pipe")):
         with pytest.raises(ConfigError, match="which is no file"):
-            strangers.modest_data({"table": name})
+            strangers.modest_data(about(table=name))
+
+
+def test_batches_have_a_limited_number_of_pixels_and_of_hypotheses() -> None:
+    small, large = {"height": 32, "width": 32}, {"height": 1024, "width": 1024}
+    assert strangers.modest_data(about(small, batch_size=100, eval_batch_size=256))["eval_batch_size"] == 256
+    assert strangers.modest_data(about(small, batch_size=100))["eval_batch_size"] == 100
+    assert strangers.modest_data(about(large, batch_size=10**9))["eval_batch_size"] == 2
+    assert strangers.modest_data(about(large))["eval_batch_size"] == 2
+    assert strangers.modest_data(about({"height": 0, "width": 0}, batch_size=7)) == {"batch_size": 7}
+    found = strangers.modest_data(about(model={"search": {"width": 1000}}, eval_batch_size=64, batch_size=8))
+    assert found == {"eval_batch_size": 2, "batch_size": 8}
 
 
 def test_generated_data_is_bounded(cli: Any, theirs: Any) -> None:

@@ -22,11 +22,11 @@ from zoo import __version__
 from zoo.checkpoints import formats, pickles
 from zoo.checkpoints.formats import FORMAT
 from zoo.composing import config
-from zoo.composing.build import build
+from zoo.composing.build import build, made_by
 from zoo.disk import whole_bytes
 from zoo.errors import CheckpointError, MissingPackageError
-from zoo.forms import MalformedError, expect
-from zoo.tasks.contract import Task
+from zoo.forms import MalformedError, Where, expect
+from zoo.tasks.contract import Task, TaskData
 
 _NEEDED = ("format", "version", "model", "config", "data", "sizes", "metrics")
 
@@ -118,6 +118,7 @@ def module_of(content: Mapping[str, Any], path: Path | str) -> Task:
     about, weights = content["zoo"], content["state_dict"]
     try:
         formats.check_sizes(about, weights)
+        _check_implied(about, path)
         with torch.device("meta"), _at_most(len(weights)):  # takes no memory, whatever sizes the configuration asks for
             described: Task = build(about["config"]["model"], "model", **about["sizes"])
         weights = formats.without_unread(content, described.state_dict())
@@ -147,6 +148,17 @@ def _check_finite(weights: Mapping[str, Tensor], path: Path | str) -> None:
             if count:
                 what = f"{count:,} of the {weight.numel():,} numbers of {name} are NaN or infinite"
                 raise CheckpointError(f"{path} has no usable weights: {what}. Train the model anew, or use another.")
+
+
+def _check_implied(about: Mapping[str, Any], path: Path | str) -> None:
+    """Checks that sizes are those of the vocabularies and the preprocessing: there may be no weight that tells them."""
+    kind: type[TaskData] = made_by(about["config"]["data"].get("_target_"), "data")
+    try:
+        expect(about["data"], kind.form, "zoo.data")
+        for name, size in kind.sizes_of(about["data"]).items():
+            expect(about["sizes"].get(name), Where(f"{size:,} as in zoo.data", size.__eq__), f"zoo.sizes.{name}")
+    except MalformedError as error:
+        raise CheckpointError(f"{path} is not a sound checkpoint: {error}") from error
 
 
 def check_names(module: Task, content: Mapping[str, Any], path: Path | str) -> None:

@@ -16,6 +16,10 @@ from zoo.errors import ConfigError
 
 _MODEST = 8
 _OF_THE_MACHINE = ("trainer.devices", "trainer.num_nodes", "trainer.max_restarts", "threads", "data.num_workers")
+_MOST_PIXELS = 1 << 21
+"""Pixels of a batch of pictures, whose first layers have 64 numbers for each and more."""
+_MOST_HYPOTHESES = 1 << 11
+"""Hypotheses of all texts of a batch."""
 _FREE = re.compile(r"null|auto|-1|''|\"\"")
 
 
@@ -42,9 +46,23 @@ def check_overrides(stored: Sequence[str], typed: Collection[str]) -> None:
             )
 
 
-def modest_data(node: Mapping[str, Any]) -> dict[str, Any]:
-    """A checkpoint's options of data, with a limited number of workers; a device or pipe to read is refused."""
-    found = dict(node)
+def modest_data(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a checkpoint's options of data, with a limited number of workers, and of examples in a batch.
+
+    A device or pipe to read is refused.
+
+    Args:
+        about: The section `zoo` of the checkpoint.
+    """
+    config, state = about["config"], about["data"]
+    found = dict(config["data"])
+    search = config["model"].get("search")
+    pixels = _size(state.get("height")) * _size(state.get("width"))
+    hypotheses = _size(search.get("width")) if isinstance(search, Mapping) else 1
+    if pixels > 1 or hypotheses > 1:
+        asked = [found[name] for name in ("eval_batch_size", "batch_size") if type(found.get(name)) is int]
+        most = min(_MOST_PIXELS // pixels, _MOST_HYPOTHESES // hypotheses)
+        found["eval_batch_size"] = min([max(1, most), *asked[:1]])
     workers = found.get("num_workers")
     if type(workers) is int:
         found["num_workers"] = min(workers, modest())
@@ -53,3 +71,7 @@ def modest_data(node: Mapping[str, Any]) -> dict[str, Any]:
         if path is not None and os.path.exists(path) and not (path.is_file() or path.is_dir()):
             raise ConfigError(f"the checkpoint reads its data from data.{key}={value}, which is no file; give a file")
     return found
+
+
+def _size(value: Any) -> int:
+    return value if type(value) is int and value > 0 else 1

@@ -28,8 +28,7 @@ from zoo.data.loader import deaths_explained
 from zoo.data.pipes import arriving, as_files
 from zoo.data.unknown_labels import UnknownLabels
 from zoo.disk import is_stream
-from zoo.errors import CheckpointError, ConfigError, DataError, warn
-from zoo.forms import MalformedError, expect
+from zoo.errors import ConfigError, DataError, warn
 from zoo.maps.export import export
 from zoo.maps.source import MapOptions
 from zoo.plurals import count_noun
@@ -98,6 +97,7 @@ def maps(options: argparse.Namespace) -> None:
         ids=None if options.ids is None else list(dict.fromkeys(each.strip() for each in options.ids.split(","))),
         pictures=options.pictures,
         table_format=options.format,
+        rows=options.rows,
         overwrite=options.overwrite,
         faithfulness=options.faithfulness,
     )
@@ -214,7 +214,7 @@ def _data(
         labels: Where labels go that the model does not know. Default: they are errors.
     """
     about = module.about
-    node = modest_data(about["config"]["data"])
+    node = modest_data(about)
     root = options.root or os.environ.get("ZOO_DATA")
     if "root" in node and root is not None:
         node["root"] = str(root)
@@ -236,10 +236,7 @@ def _data(
         texts = None if data.written is None else getattr(options, data.written.key, None)
         if texts and options.input:
             raise ConfigError(f"give either files or --{data.written.name}, not both")
-        try:
-            expect(about["data"], data.form, "zoo.data")
-        except MalformedError as error:
-            raise CheckpointError(f"{about['path']} is not a sound checkpoint: {error}") from error
+        data.check_input_sizes(about["data"])
         if lines:
             data.first_text = first
             data = data.for_text(lines, about["data"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -37,7 +37,7 @@ class BeamSearch:
         constraints: Tokens that are forbidden.
     """
 
-    width: Count = 5
+    width: Annotated[int, ">= 1", "<= 1000"] = 5
     best: Count = 1
     ranking: Ranking = BY_PROBABILITY
     constraints: Constraints = ANYTHING

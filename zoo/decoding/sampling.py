@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -34,7 +34,7 @@ class Sampling:
         constraints: Tokens that are forbidden.
     """
 
-    draws: Count = 1
+    draws: Annotated[int, ">= 1", "<= 1000"] = 1
     temperature: Positive = 1.0
     top_k: Count | None = None
     top_p: PositiveShare = 1.0

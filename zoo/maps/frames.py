@@ -14,7 +14,7 @@ from torch import Tensor
 from zoo.attention.observing.attention_map import MEAN
 from zoo.disk import whole_bytes
 from zoo.errors import DataError, ZooError
-from zoo.maps.labelled import LabelledMap
+from zoo.maps.labelled import LabelledMap, Pairs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,19 +24,26 @@ ROWS = 1 << 18
 """Maximum number of rows of a piece."""
 
 
-def frames(found: LabelledMap, *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
+def frames(found: LabelledMap, *, rows: int = ROWS, most_keys: int | None = None) -> Iterator[pd.DataFrame]:
     """Yields the table of a map in pieces of at most `rows`; each head has at least one piece, which may be empty.
 
     The columns are layer and head, followed for edges by source, target, weight and is_self_loop, and for dense maps by
     query, key, weight and, as labels may repeat, query_position and key_position. Maps with steps have step (and
     step_position) before these. Pairs that are not permitted are left out. The head is `mean` if heads were averaged.
     Gates have layer, their axes (channel, or height and width) and weight.
+
+    Args:
+        found: The map.
+        rows: Maximum number of rows of a piece.
+        most_keys: Maximum number of rows of a query, which are those of its heaviest keys. Default: all.
     """
     import pandas as pd
 
     names = {axis: _categories(found.labels[axis]) for axis in found.labels}
     for head in (None,) if found.is_gate else found.heads:
         pairs = found.pairs(head)
+        if most_keys is not None:
+            pairs = pairs.chosen(heaviest(pairs, most_keys))
         for start in range(0, max(len(pairs.key), 1), rows):
             piece = slice(start, start + rows)
             key = pairs.key[piece]
@@ -56,6 +63,15 @@ def frames(found: LabelledMap, *, rows: int = ROWS) -> Iterator[pd.DataFrame]:
             elif not found.is_gate:
                 columns |= {f"{axis}_position": position for axis, position in positions.items()}
             yield pd.DataFrame(columns, index=range(start, start + len(key)))
+
+
+def heaviest(pairs: Pairs, most: int) -> Int[Tensor, " k"]:
+    """Returns the indices of the heaviest pairs of each query, at most so many of each, in their order."""
+    order = pairs.weights.argsort(descending=True, stable=True)
+    order = order[pairs.query[order].argsort(stable=True)]
+    query = pairs.query[order]
+    first = torch.searchsorted(query, query)
+    return order[torch.arange(len(order)) - first < most].sort().values
 
 
 def query_columns(found: LabelledMap, query: Int[Tensor, " n"]) -> dict[str, pd.Categorical]:

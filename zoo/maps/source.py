@@ -48,6 +48,7 @@ class MapOptions:
         ids: Ids of the examples to draw and describe. Default: typical examples.
         pictures: Number of typical examples.
         table_format: File format of tables.
+        rows: Maximum number of rows of a table of edges.
         overwrite: If True, maps in the folder are replaced.
         faithfulness: Number of examples whose faithfulness is measured; with `ids` it is measured for these. Default:
             it is not measured.
@@ -59,6 +60,7 @@ class MapOptions:
     ids: Sequence[str] | None = None
     pictures: int = 4
     table_format: Format = "csv"
+    rows: int = 2_000_000
     overwrite: bool = False
     faithfulness: int | None = None
 

@@ -306,9 +306,20 @@ class TaskData(pl.LightningDataModule, ABC):
     def setup(self, stage: str | None = None) -> None:
         _ = self.content
 
-    @abstractmethod
     def sizes(self) -> dict[str, int]:
         """Returns the keyword arguments of the model that depend on the data, such as the number of classes."""
+        return self.sizes_of(self.state())
+
+    @classmethod
+    def sizes_of(cls, state: Mapping[str, Any]) -> dict[str, int]:
+        """Returns the sizes that a `state` decides. Those of a checkpoint are compared with them before it is built.
+
+        A domain that does not say it overrides `sizes`, and nothing is compared.
+        """
+        return {}
+
+    def check_input_sizes(self, state: Mapping[str, Any]) -> None:
+        """Refuses sizes in the state of a checkpoint that take more memory than a file may ask for."""
 
     def train_size(self) -> int:
         """Returns the number of training examples in an epoch."""

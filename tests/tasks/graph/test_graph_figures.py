@@ -14,7 +14,7 @@ from zoo.attention import GAT, Attend, AttentionMap, EdgeSupport, Softmax, recor
 from zoo.errors import ZooError
 from zoo.maps import LabelledMap, Writer, draw, edge_gold, frames, labelled, load
 from zoo.tasks.graph.figures import neighbourhood
-from zoo.tasks.graph.tables import edges, entropies
+from zoo.tasks.graph.tables import edges, entropies, limits
 
 IDS = ["ann", "bob", "1,2", 'say "cheese"', "eve"]
 EDGES = torch.tensor([[0, 1, 2, 3, 0, 2], [1, 0, 1, 1, 4, 2]])
@@ -225,3 +225,22 @@ def test_nodes_with_little_around_them(tmp_path: Path) -> None:
     draw.save(neighbourhood(bare, "$a$"), tmp_path / "bare.png")
     with pytest.raises(KeyError, match="there is no target 'c'"):
         neighbourhood(bare, "c")
+
+
+def test_tables_of_too_many_rows_have_the_heaviest_neighbours(recorded) -> None:
+    maps = {site: labelled(each, {"source": IDS, "target": IDS}) for site, each in recorded.items()}
+    whole = frames.joined(list(edges(maps)))
+    degrees = torch.bincount(next(iter(recorded.values())).support.target, minlength=len(IDS))
+    assert limits(maps, degrees, len(whole)) == (None, None, [])
+    found = limits(maps, degrees, len(whole) - 1)
+    assert found.neighbours is not None
+    assert found.neighbours < int(degrees.max())
+    few = frames.joined(list(edges(maps, most_neighbours=found.neighbours)))
+    assert len(few) < len(whole)
+    assert f"{found.neighbours} heaviest neighbour" in found.lines[0]
+    assert "raise --rows" in found.lines[0]
+    by = ["layer", "head", "target"]
+    expected = whole.sort_values("weight", ascending=False).groupby(by, observed=True).head(found.neighbours)
+    assert set(few.itertuples(index=False, name=None)) == set(expected.itertuples(index=False, name=None))
+    nodes = frames.joined(list(entropies(maps, most_nodes=2)))
+    assert len(nodes) == 2 * len(whole[["layer", "head"]].drop_duplicates())

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from zoo.attention.ranges import Count, NotNegative
 from zoo.data.loader import hashed_seed
 from zoo.decoding.beam import BeamSearch
 from zoo.decoding.decoder import Decoder
@@ -28,8 +27,8 @@ class Longest:
         constant: Tokens that every text may have.
     """
 
-    factor: NotNegative = 1.5
-    constant: Count = 10
+    factor: Annotated[float, ">= 0", "<= 100"] = 1.5
+    constant: Annotated[int, ">= 1", "<= 10000"] = 10
 
     def __call__(self, lengths: Int[Tensor, " b"]) -> Int[Tensor, " b"]:
         return (lengths * self.factor).long() + self.constant

@@ -80,9 +80,9 @@ class GraphData(TaskData):
     def names(self, content: Graph) -> dict[str, Sequence[str]]:
         return {"labels": content.label_names, "features": content.feature_names}
 
-    def sizes(self) -> dict[str, int]:
-        """Returns the numbers of features and classes."""
-        return {"features": len(self.graph.feature_names), "classes": len(self.graph.label_names)}
+    @classmethod
+    def sizes_of(cls, state: Mapping[str, Any]) -> dict[str, int]:
+        return {"features": len(state["features"]), "classes": len(state["labels"])}
 
     def train_size(self) -> int:
         """Returns the number of nodes in the training split."""

@@ -17,7 +17,7 @@ from zoo.tasks.graph.batch import Data
 from zoo.tasks.graph.figures import neighbourhood
 from zoo.tasks.graph.graph import TEST
 from zoo.tasks.graph.occlusion import OccludableNode
-from zoo.tasks.graph.tables import edges, entropies
+from zoo.tasks.graph.tables import Limits, edges, entropies, limits
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,6 +39,7 @@ class GraphMaps(MapSource):
         self._truth: dict[str, float | None] = {}
         self._site = ""
         self._layers = 0
+        self._left_out: list[str] = []
 
     def names(self) -> list[str]:
         return self.batch.ids.tolist()  # type: ignore[no-any-return]
@@ -64,12 +65,13 @@ class GraphMaps(MapSource):
         if not len(found):
             budget = self.options.budget
             raise DataError(f"a budget of {budget:,} bytes holds no layer of this graph; they take {sized(found.cut)}")
-        example = _Graph(found, self.batch, self._named(scored), self.names(), self.chosen)
+        example = _Graph(found, self.batch, self._named(scored), self.names(), self.chosen, self.options.rows)
         self._layers, self._site = len(found), example.scored.site
         if "gold" in self.batch:
             (test,) = self.data.loader("test")
             self._truth = {"edge_auc": self.module.truth(test, self.module.scored(scored))}
         yield example
+        self._left_out = example.limits.lines
 
     def truth(self) -> dict[str, float | None]:
         return self._truth
@@ -85,7 +87,7 @@ class GraphMaps(MapSource):
     def summary(self, out: str) -> list[str]:
         layers = f"{count_noun(self._layers, 'layer')}"
         pictures = f"{count_noun(len(self.chosen), 'picture')}"
-        return [f"{layers}, {count_noun(len(self.names()), 'node')}, {pictures} in {out}"]
+        return [f"{layers}, {count_noun(len(self.names()), 'node')}, {pictures} in {out}", *self._left_out]
 
     def looks(self) -> list[str]:
         with torch.inference_mode(), self.module.recording() as scored:
@@ -104,8 +106,15 @@ class _Graph(MappedExample):
     """The graph as an example, with pictures and words of some nodes from the scored map."""
 
     def __init__(
-        self, found: Recording, batch: Data, scored: LabelledMap, names: Sequence[str], drawn: Sequence[int]
+        self,
+        found: Recording,
+        batch: Data,
+        scored: LabelledMap,
+        names: Sequence[str],
+        drawn: Sequence[int],
+        rows: int,
     ) -> None:
+        self.rows, self.limits = rows, Limits(None, None, [])
         self.found, self.batch, self.scored = found, batch, scored
         self.nodes, self.drawn = names, [names[node] for node in drawn]
 
@@ -130,5 +139,6 @@ class _Graph(MappedExample):
             yield picture_name(name), neighbourhood(self.scored, name, classes=classes)
 
     def tables(self, made: Mapping[str, LabelledMap]) -> Iterator[Table]:
-        yield Table("edges", edges(made))
-        yield Table("entropy", entropies(made))
+        self.limits = limits(made, self.batch.support.degrees, self.rows)
+        yield Table("edges", edges(made, most_neighbours=self.limits.neighbours))
+        yield Table("entropy", entropies(made, most_nodes=self.limits.nodes))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+from jaxtyping import Int
+from torch import Tensor
 
 from zoo.attention.observing.attention_map import AttentionMap
 from zoo.maps import diagnose, frames
 from zoo.maps.labelled import LabelledMap
 from zoo.maps.labelling import Heads, labelled, mean_of_heads
+from zoo.plurals import count_noun
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,8 +28,9 @@ def edges(
     layers: Sequence[str] | None = None,
     heads: Heads = "each",
     rows: int = frames.ROWS,
+    most_neighbours: int | None = None,
 ) -> Iterator[pd.DataFrame]:
-    """Yields tables of every edge in every layer and head: layer, head, source, target, weight, is_self_loop.
+    """Yields tables of the edges in every layer and head: layer, head, source, target, weight, is_self_loop.
 
     Args:
         found: The maps of each site.
@@ -33,17 +38,73 @@ def edges(
         layers: All sites of the model in order, which numbers them. Default: the sites of `found`.
         heads: Whether rows are of each head or of their average.
         rows: Maximum number of rows of a table.
+        most_neighbours: Maximum number of edges of a node in a head, which are its heaviest ones. Default: all.
     """
     for each in _maps(found, ids, layers, heads):
-        yield from frames.frames(each, rows=rows)
+        yield from frames.frames(each, rows=rows, most_keys=most_neighbours)
 
 
 def entropies(
-    found: Found, ids: Sequence[str] | None = None, *, layers: Sequence[str] | None = None, heads: Heads = "each"
+    found: Found,
+    ids: Sequence[str] | None = None,
+    *,
+    layers: Sequence[str] | None = None,
+    heads: Heads = "each",
+    most_nodes: int | None = None,
 ) -> Iterator[pd.DataFrame]:
-    """Yields a table for each layer with the entropy of each node's weights: see `zoo.maps.diagnose.table`."""
+    """Yields a table for each layer with the entropy of each node's weights: see `zoo.maps.diagnose.table`.
+
+    Args:
+        found, ids, layers, heads: See `edges`.
+        most_nodes: Maximum number of rows of a head, which are those of the nodes with most neighbours. Default: all.
+    """
     for each in _maps(found, ids, layers, heads):
-        yield diagnose.table(each).rename(columns={"target": "node", "keys": "neighbours"})
+        rows = diagnose.table(each).rename(columns={"target": "node", "keys": "neighbours"})
+        if most_nodes is not None:
+            rank = rows.groupby("head")["neighbours"].rank(method="first", ascending=False)
+            rows = rows[rank <= most_nodes]
+        yield rows
+
+
+class Limits(NamedTuple):
+    """What tables leave out so that none has more than so many rows.
+
+    Attributes:
+        neighbours: Maximum number of edges of a node in a head; None: all.
+        nodes: Maximum number of nodes of a head in the table of entropies; None: all.
+        lines: Sentences on what is left out.
+    """
+
+    neighbours: int | None
+    nodes: int | None
+    lines: list[str]
+
+
+def limits(found: Mapping[str, LabelledMap], degrees: Int[Tensor, " n"], rows: int) -> Limits:
+    """Returns the limits of tables of these maps.
+
+    Args:
+        found: The maps.
+        degrees: Number of edges of each node.
+        rows: Maximum number of rows of a table.
+    """
+    tables, lines = sum(len(each.heads) for each in found.values()), list[str]()
+    most = max(1, rows // max(1, tables))
+    neighbours = nodes = None
+    total = int(degrees.sum())
+    if total > most:
+        low, high = 1, int(degrees.max())
+        while low < high:  # the largest number with which the rows are few enough
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if int(degrees.clamp(max=middle).sum()) <= most else (low, middle - 1)
+        neighbours = low
+        which = count_noun(neighbours, "heaviest neighbour", "heaviest neighbours")
+        said = f"{int(degrees.clamp(max=low).sum()):,} of {total:,} edges"
+        lines.append(f"the table of edges has the {which} of each node in each head, {said}: raise --rows for more")
+    if len(degrees) > most:
+        nodes = most
+        lines.append(f"the table of entropies has the {most:,} nodes with most neighbours, of {len(degrees):,}")
+    return Limits(neighbours, nodes, lines)
 
 
 def _maps(found: Found, ids: Sequence[str] | None, layers: Sequence[str] | None, heads: Heads) -> Iterator[LabelledMap]:

@@ -9,8 +9,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from zoo.errors import ConfigError
+from zoo.errors import ConfigError, warn
 from zoo.maps.words import number
+from zoo.plurals import count_noun
 from zoo.tasks.contract import EXAMPLE
 from zoo.tasks.recommendation.batch import Catalogue, Histories
 from zoo.tasks.recommendation.maps.scored import occlusion
@@ -44,6 +45,13 @@ def answers(
     real = found.top >= 0
     items, users = found.top[real].tolist(), real.nonzero()[:, 0].tolist()
     held_out = [batch.catalogue.names[item] if item >= 0 else "" for item in batch.held_out.tolist()]
+    without = [batch.ids[user] for user in (~real.any(1)).nonzero()[:, 0].tolist()]
+    if without and not seen:
+        whose, known = count_noun(len(without), "user has", "users have"), len(batch.catalogue.names)
+        warn(
+            f"{whose} no recommendation, such as {without[0]}: of {count_noun(known, 'item')} that the model knows "
+            "none is left that was not chosen. --seen recommends those that were chosen, too."
+        )
     columns: dict[str, list[Any]] = {
         EXAMPLE: users,
         "user": [batch.ids[user] for user in users],

@@ -29,7 +29,14 @@ from zoo.tasks.generation.language import SPECIALS, Language
 from zoo.tasks.lengths import LONGEST_TEXT, LengthLimit
 from zoo.tasks.summary import Longest, Summary, Vocabulary, count_labels, count_splits, share_unknown
 from zoo.tasks.vision.data.listing import Reading
-from zoo.tasks.vision.data.picture_options import PREPROCESSING, PictureOptions, preprocessing_state
+from zoo.tasks.vision.data.picture_options import (
+    MOST_INPUT,
+    MOST_INPUT_PIXELS,
+    PREPROCESSING,
+    PictureOptions,
+    check_input_pixels,
+    preprocessing_state,
+)
 from zoo.tasks.vision.data.transforms import Resize
 from zoo.text import TOKENISER, VOCABULARY, Tokeniser, Tokens, new_tokeniser
 from zoo.text.kinds import Kind
@@ -83,11 +90,13 @@ class AnswerData(TaskData):
         share: Share of the shorter side that is kept if resize=crop.
     """
 
-    input_options: ClassVar[Sequence[CommandOption]] = (LONGEST_TEXT, FOLDER, MOST_PIXELS)
+    input_options: ClassVar[Sequence[CommandOption]] = (LONGEST_TEXT, FOLDER, MOST_PIXELS, MOST_INPUT)
     folder: Path | None = None
     """Where the paths of pictures begin in a table for a trained model; None: in its folder."""
     most_pixels: int | None = None
     """The most pixels of a picture there; None: as in training."""
+    most_input_pixels: int = MOST_INPUT_PIXELS
+    """Largest size to which the net of a checkpoint may have pictures resized."""
     longest_text: int | None = None
     """The most tokens of a text that a trained model reads; None: as in training."""
 
@@ -178,14 +187,12 @@ class AnswerData(TaskData):
     def names(self, content: Content) -> Mapping[str, Sequence[str]]:
         return {"tokens": content.language.vocabulary.names, "answers": content.answer_names}
 
-    def sizes(self) -> dict[str, int]:
-        content: Content = self.content
-        found = {"words": len(content.language)}
-        if self.about != "passage":
-            found["answers"] = len(content.answer_names)
-        if self.about == "picture":
-            found |= {"height": self.preprocessing.height, "width": self.preprocessing.width}
-        return found
+    @classmethod
+    def sizes_of(cls, state: Mapping[str, Any]) -> dict[str, int]:
+        found = {"words": len(state["tokens"])}
+        if state["answers"]:  # otherwise they are parts of passages
+            found["answers"] = len(state["answers"])
+        return found | ({"height": state["height"], "width": state["width"]} if state["height"] else {})
 
     form: ClassVar[Mapping[str, Any]] = {
         "tokens": VOCABULARY,
@@ -203,6 +210,9 @@ class AnswerData(TaskData):
         if self.about == "picture":
             found = preprocessing_state(self.preprocessing)
         return {**super().state(), "tokeniser": content.language.tokeniser.state(), **found}
+
+    def check_input_sizes(self, state: Mapping[str, Any]) -> None:
+        check_input_pixels(state, self.most_input_pixels)
 
     def restore(self, state: dict[str, Any]) -> None:
         """Reads the data with a checkpoint's language, answers and preprocessing instead of its own."""

@@ -30,7 +30,14 @@ from zoo.tasks.generation.encoding import Encoder, learned_language
 from zoo.tasks.generation.language import SPECIALS, UNKNOWN, Language
 from zoo.tasks.summary import Longest, Summary, Vocabulary, count_splits, share_unknown
 from zoo.tasks.vision.data.listing import Reading
-from zoo.tasks.vision.data.picture_options import PREPROCESSING, PictureOptions, preprocessing_state
+from zoo.tasks.vision.data.picture_options import (
+    MOST_INPUT,
+    MOST_INPUT_PIXELS,
+    PREPROCESSING,
+    PictureOptions,
+    check_input_pixels,
+    preprocessing_state,
+)
 from zoo.tasks.vision.data.transforms import Augmentation, Resize
 from zoo.tasks.vision.nets.picture_net import PictureNet
 from zoo.text import TOKENISER, VOCABULARY, Frequencies, Tokeniser, new_tokeniser
@@ -83,9 +90,12 @@ class CaptionData(TaskData):
         cache: The folder of derived files, where features are kept; null: they are in memory.
     """
 
+    most_input_pixels: int = MOST_INPUT_PIXELS
+    """Largest size to which the net of a checkpoint may have pictures resized."""
+
     source: CaptionSource
 
-    input_options: ClassVar[Sequence[CommandOption]] = (FOLDER, MOST_PIXELS)
+    input_options: ClassVar[Sequence[CommandOption]] = (FOLDER, MOST_PIXELS, MOST_INPUT)
     folder: Path | None = None
     """Where the paths of pictures begin in a table for a trained model; None: in its folder."""
     most_pixels: int | None = None
@@ -180,9 +190,9 @@ class CaptionData(TaskData):
     def names(self, content: Content) -> Mapping[str, Sequence[str]]:
         return {"target_tokens": content.language.vocabulary.names}
 
-    def sizes(self) -> dict[str, int]:
-        language, seen = self.language, self.preprocessing
-        return {"tokens": len(language), "height": seen.height, "width": seen.width}
+    @classmethod
+    def sizes_of(cls, state: Mapping[str, Any]) -> dict[str, int]:
+        return {"tokens": len(state["target_tokens"]), "height": state["height"], "width": state["width"]}
 
     form: ClassVar[Mapping[str, Any]] = {
         "target_tokens": VOCABULARY,
@@ -194,6 +204,9 @@ class CaptionData(TaskData):
         """Vocabulary, tokeniser and preprocessing, for a checkpoint."""
         tokeniser = self.language.tokeniser.state()
         return {**super().state(), "target_tokeniser": tokeniser, **preprocessing_state(self.preprocessing)}
+
+    def check_input_sizes(self, state: Mapping[str, Any]) -> None:
+        check_input_pixels(state, self.most_input_pixels)
 
     def restore(self, state: dict[str, Any]) -> None:
         """Reads the data with a checkpoint's language and preprocessing instead of its own."""

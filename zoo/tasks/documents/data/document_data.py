@@ -195,8 +195,9 @@ class DocumentData(TaskData):
     def names(self, content: Content) -> Mapping[str, Sequence[str]]:
         return {"tokens": content.vocabulary.names, "labels": content.corpus.label_names}
 
-    def sizes(self) -> dict[str, int]:
-        return {"words": len(self.content.vocabulary), "classes": len(self.content.corpus.label_names)}
+    @classmethod
+    def sizes_of(cls, state: Mapping[str, Any]) -> dict[str, int]:
+        return {"words": len(state["tokens"]), "classes": len(state["labels"])}
 
     form: ClassVar[Mapping[str, Any]] = {
         "tokens": VOCABULARY,

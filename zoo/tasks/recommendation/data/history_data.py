@@ -136,9 +136,9 @@ class HistoryData(TaskData):
     def names(self, content: Log) -> dict[str, Sequence[str]]:
         return {"items": content.item_names}
 
-    def sizes(self) -> dict[str, int]:
-        """Returns the number of items and the length of a window, which the model takes as arguments."""
-        return {"items": len(self.log.item_names), "length": self.length}
+    @classmethod
+    def sizes_of(cls, state: Mapping[str, Any]) -> dict[str, int]:
+        return {"items": len(state["items"]), "length": state["length"]}
 
     def summary(self) -> Summary:
         log = self.log

@@ -167,10 +167,13 @@ class SpeechData(TaskData):
     def names(self, content: Content) -> Mapping[str, Sequence[str]]:
         return {"target_tokens": content.language.vocabulary.names}
 
+    @classmethod
+    def sizes_of(cls, state: Mapping[str, Any]) -> dict[str, int]:
+        return {"features": state["features"]["width"], "tokens": len(state["target_tokens"])}
+
     def sizes(self) -> dict[str, int]:
-        content: Content = self.content
-        recordings = min(len(content.corpus.numbers("train")), FEW_RECORDINGS)
-        return {"features": content.normalised.width, "tokens": len(content.language), "recordings": recordings}
+        recordings = min(len(self.content.corpus.numbers("train")), FEW_RECORDINGS)
+        return {**super().sizes(), "recordings": recordings}
 
     form: ClassVar[Mapping[str, Any]] = {"target_tokens": VOCABULARY, "tokeniser": TOKENISER, "features": FEATURES}
 

@@ -197,9 +197,9 @@ class PairData(TaskData):
             "target_tokens": languages.target.vocabulary.names,
         }
 
-    def sizes(self) -> dict[str, int]:
-        languages = self.content.languages
-        return {"source_words": len(languages.source), "target_words": len(languages.target)}
+    @classmethod
+    def sizes_of(cls, state: Mapping[str, Any]) -> dict[str, int]:
+        return {"source_words": len(state["source_tokens"]), "target_words": len(state["target_tokens"])}
 
     form: ClassVar[Mapping[str, Any]] = {
         "source_tokens": VOCABULARY,

@@ -24,7 +24,14 @@ from zoo.tasks.vision.batch import Picture, collate
 from zoo.tasks.vision.data.dataset import PictureSet
 from zoo.tasks.vision.data.files import read_pictures_at
 from zoo.tasks.vision.data.listing import Reading
-from zoo.tasks.vision.data.picture_options import PREPROCESSING, PictureOptions, preprocessing_state
+from zoo.tasks.vision.data.picture_options import (
+    MOST_INPUT,
+    MOST_INPUT_PIXELS,
+    PREPROCESSING,
+    PictureOptions,
+    check_input_pixels,
+    preprocessing_state,
+)
 from zoo.tasks.vision.data.transforms import Augmentation, Preprocessing, Resize
 
 
@@ -58,11 +65,13 @@ class ImageData(TaskData):
         share: Share of the shorter side that is kept if resize=crop.
     """
 
-    input_options: ClassVar[Sequence[CommandOption]] = (FOLDER, MOST_PIXELS)
+    input_options: ClassVar[Sequence[CommandOption]] = (FOLDER, MOST_PIXELS, MOST_INPUT)
     folder: Path | None = None
     """Where paths begin in the user's own tables for a trained model. Default: in the folder of the table."""
     most_pixels: int | None = None
     """Maximum number of pixels of a picture in them. Default: as in training."""
+    most_input_pixels: int = MOST_INPUT_PIXELS
+    """Largest size to which the net of a checkpoint may have pictures resized."""
 
     source: PictureSource
 
@@ -114,11 +123,9 @@ class ImageData(TaskData):
     def names(self, content: PictureSet) -> dict[str, Sequence[str]]:
         return {"labels": content.label_names}
 
-    def sizes(self) -> dict[str, int]:
-        """Returns the shape of the net's input and the number of classes."""
-        classes = len(self.pictures.label_names)
-        seen = self.preprocessing
-        return {"channels": seen.channels, "height": seen.height, "width": seen.width, "classes": classes}
+    @classmethod
+    def sizes_of(cls, state: Mapping[str, Any]) -> dict[str, int]:
+        return {**{name: state[name] for name in ("channels", "height", "width")}, "classes": len(state["labels"])}
 
     def split_numbers(self) -> Int[np.ndarray, " n"]:
         """Returns the split of each picture as a number of `zoo.data.splits`."""
@@ -147,6 +154,9 @@ class ImageData(TaskData):
         """Returns label names and preprocessing, for the checkpoint."""
         names, seen = super().state(), self.preprocessing
         return {**names, "channels": seen.channels, **preprocessing_state(seen), "at_least": self.at_least}
+
+    def check_input_sizes(self, state: Mapping[str, Any]) -> None:
+        check_input_pixels(state, self.most_input_pixels)
 
     def restore(self, state: dict[str, Any]) -> None:
         """Makes the data use the labels and preprocessing of a checkpoint instead of its own."""

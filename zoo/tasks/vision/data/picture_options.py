@@ -10,11 +10,30 @@ from typing import Any
 from zoo.attention.ranges import Count, Positive, PositiveShare, Share
 from zoo.errors import ConfigError
 from zoo.forms import COUNT
+from zoo.tasks.command_options import CommandOption
 from zoo.tasks.vision.data.transforms import Preprocessing, Resize
 
 _IMAGENET_MEAN = {3: (0.485, 0.456, 0.406), 1: (0.459,)}
 _IMAGENET_STD = {3: (0.229, 0.224, 0.225), 1: (0.226,)}
 """Statistics of ImageNet's training pictures by number of channels; grey is 0.299 red + 0.587 green + 0.114 blue."""
+
+
+def pixels(text: str) -> int:
+    """Returns a number of pixels from the command line."""
+    count = int(text)
+    if count < 1:
+        raise ValueError(f"{text} is below 1")
+    return count
+
+
+MOST_INPUT_PIXELS = 1 << 21
+"""Pixels of a net's input, and of a batch of inputs, that a checkpoint may ask for: 1,448 x 1,448."""
+MOST_INPUT = CommandOption(
+    name="most-input-pixels",
+    metavar="N",
+    kind=pixels,
+    help=f"largest height times width to which the checkpoint may resize pictures (default {MOST_INPUT_PIXELS:,})",
+)
 
 PREPROCESSING: Mapping[str, Any] = {
     "height": COUNT,
@@ -82,6 +101,16 @@ class PictureOptions:
         if self.height is None or self.width is None:
             return None
         return math.ceil(2 * max(self.height, self.width) / max(min(self.share, crop), 0.01))
+
+
+def check_input_pixels(state: Mapping[str, Any], most: int) -> None:
+    """Refuses a checkpoint whose net reads larger pictures; its weights need not tell, as those of convolutions."""
+    height, width = state["height"], state["width"]
+    if height * width > most:
+        raise ConfigError(
+            f"the checkpoint resizes pictures to {height:,} x {width:,}, which are more pixels than {most:,}; if it is "
+            f"yours and there is memory for them, allow them with --most-input-pixels {height * width}"
+        )
 
 
 def preprocessing_state(seen: Preprocessing) -> dict[str, Any]:
