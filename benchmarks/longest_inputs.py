@@ -24,12 +24,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
+import soundfile
 from filing import file
+from PIL import Image
 
 from zoo.training.provenance import commit_of_checkout
 
 SEVERAL, WORDS = 5_000, 100_000
+SIDE = 10_000
+MILLION = 1_000_000
+HOURS = 2
 _WRITTEN = 50_000
 """Words of a text on the command line, where Linux takes no argument of more than 128 KiB."""
 _WAIT = 0.05
@@ -69,7 +75,7 @@ def write_table(path: Path, rows: Sequence[dict[str, Any]]) -> None:
 def trained(model: str, data: str, *options: str, name: str) -> list[str]:
     """Returns the command that trains a model for an epoch on short inputs, into the folder `{folder}/NAME`."""
     return [
-        *("train", f"model={model}", f"data={data}", "data.max_epochs=1", "data.num_workers=0", "trainer=cpu"),
+        *("train", f"model={model}", f"data={data}", "data.max_epochs=1", "trainer=cpu"),
         *(*options, f"run_dir={{folder}}/{name}"),
     ]
 
@@ -92,7 +98,7 @@ def texts(model: str, data: str, row: Callable[[int, int], dict[str, Any]], *opt
             write_table(folder / f"{count}.tsv", [*short, {**row(1, count), "split": "train"}])
         write_table(folder / "even.tsv", [{**row(n, 600), "split": s} for n, s in enumerate(("train",) * 240 + splits)])
 
-    before = [trained(model, data, "data.table={folder}/short.tsv", *options, name=model)]
+    before = [trained(model, data, "data.table={folder}/short.tsv", "data.num_workers=0", *options, name=model)]
     checkpoint = f"{{folder}}/{model}/checkpoints/best.ckpt"
     check = ("check", f"model={model}", f"data={data}", *options)
     for count in (SEVERAL, WORDS):
@@ -141,7 +147,120 @@ def of_texts() -> Iterator[Case]:
     yield from texts("esim", "hypotheses", hypotheses)
 
 
-CASES: Sequence[Callable[[], Iterator[Case]]] = (of_texts,)
+def of_pictures() -> Iterator[Case]:
+    """Yields the cases of pictures of 10,000 x 10,000."""
+
+    def files(folder: Path) -> None:
+        rows = []
+        for number, split in enumerate(("train",) * 8 + ("val",) * 4 + ("test",) * 4):
+            Image.new("RGB", (48, 48), ("red", "green")[number % 2]).save(folder / f"{number}.png")
+            caption = ("a red picture", "a green picture")[number % 2]
+            row = {"path": f"{number}.png", "image": f"{number}.png", "label": f"{number % 2}", "caption": caption}
+            rows.append({**row, "split": split})
+        Image.new("RGB", (SIDE, SIDE), "blue").save(folder / "large.png", compress_level=1)
+        write_table(folder / "short.tsv", rows)
+        write_table(folder / "one.tsv", [*rows, {**rows[0], "path": "large.png", "image": "large.png"}])
+
+    for model, data in (("se_resnet", "image_table"), ("vit", "image_table"), ("captioner", "captions")):
+        sizes = ("data.height=48", "data.width=48")
+        before = [trained(model, data, "data.table={folder}/short.tsv", *sizes, name=model)]
+        checkpoint, given = f"{{folder}}/{model}/checkpoints/best.ckpt", "{folder}/large.png"
+        check = ("check", f"model={model}", f"data={data}", "data.table={folder}/one.tsv", *sizes)
+        yield Case(f"{model}: check, one of {SIDE:,} x {SIDE:,}", check, files, before)
+        yield Case(f"{model}: predict", ["predict", checkpoint, given], files, before)
+        maps = ("maps", checkpoint, given, "--out", f"{{folder}}/maps_{model}")
+        yield Case(f"{model}: maps", maps, files, before)
+        yield Case(f"{model}: faithfulness", [*maps, "--faithfulness", "1", "--pictures", "0"], files, before)
+
+
+def of_graphs() -> Iterator[Case]:
+    """Yields the cases of a graph in which one node has a million neighbours."""
+
+    def files(folder: Path) -> None:
+        for name, count in (("small", 2_000), ("large", MILLION + 1)):
+            (folder / name).mkdir()
+            with open(folder / name / "nodes.csv", "w", encoding="utf-8") as opened:
+                opened.write("id,label,split,a,b\n")
+                for number in range(count):
+                    known = f"{'xy'[number % 2]},{('train', 'val', 'test')[number % 3]}" if number < 600 else ","
+                    opened.write(f"n{number},{known},{number % 7},{number % 2}\n")
+            with open(folder / name / "edges.csv", "w", encoding="utf-8") as opened:
+                opened.write("source,target\n" + "".join(f"n{number},n0\n" for number in range(1, count)))
+
+    def own(name: str) -> tuple[str, str]:
+        return f"data.nodes={{folder}}/{name}/nodes.csv", f"data.edges={{folder}}/{name}/edges.csv"
+
+    before = [trained("gat", "graph_files", *own("small"), name="gat")]
+    given = ("{folder}/gat/checkpoints/best.ckpt", "{folder}/large")
+    maps, hub = ("maps", *given, "--ids", "n0", "--out", "{folder}/maps_gat"), "a hub of a million"
+    training = trained("gat", "graph_files", *own("large"), name="hub")
+    yield Case(f"gat: check, {hub}", ["check", "model=gat", "data=graph_files", *own("large")], files, before)
+    yield Case(f"gat: training, {hub}", training, files, before)
+    yield Case(f"gat: predict, {hub}", ["predict", *given, "--out", "{folder}/hub.csv"], files, before)
+    yield Case(f"gat: maps, {hub}", maps, files, before)
+    yield Case(f"gat: faithfulness, {hub}", [*maps, "--faithfulness", "1", "--pictures", "0"], files, before)
+
+
+def of_histories() -> Iterator[Case]:
+    """Yields the cases of a user with a million items."""
+
+    def files(folder: Path) -> None:
+        draw = random.Random(0)
+        short = [f"u{user},i{draw.randrange(40)},{at}\n" for user in range(60) for at in range(8)]
+        long = [f"long,i{draw.randrange(40)},{at}\n" for at in range(MILLION)]
+        for name, rows in (("short", short), ("one", short + long), ("long", long)):
+            (folder / f"{name}.csv").write_text("user,item,timestamp\n" + "".join(rows), encoding="utf-8")
+
+    for model in ("sasrec", "din"):
+        before = [trained(model, "interactions", "data.table={folder}/short.csv", name=model)]
+        given = (f"{{folder}}/{model}/checkpoints/best.ckpt", "{folder}/long.csv")
+        one = ("data=interactions", "data.table={folder}/one.csv")
+        maps = ("maps", *given, "--out", f"{{folder}}/maps_{model}")
+        yield Case(f"{model}: check, a history of a million", ["check", f"model={model}", *one], files, before)
+        yield Case(f"{model}: predict, a history of a million", ["predict", *given, "--seen"], files, before)
+        yield Case(f"{model}: maps, a history of a million", maps, files, before)
+        yield Case(
+            f"{model}: faithfulness, a history of a million",
+            [*maps, "--faithfulness", "1", "--pictures", "0"],
+            files,
+            before,
+        )
+        items = ",".join(f"i{number % 40}" for number in range(_WRITTEN))
+        yield Case(f"{model}: --history", ["predict", given[0], "--history", items, "--seen"], files, before)
+
+
+def of_sounds() -> Iterator[Case]:
+    """Yields the cases of two hours of sound."""
+
+    def files(folder: Path) -> None:
+        rows, draw = [], np.random.default_rng(0)
+        for number, split in enumerate(("train",) * 8 + ("val",) * 4 + ("test",) * 4):
+            soundfile.write(folder / f"{number}.wav", draw.normal(scale=0.1, size=8000), 8000)
+            rows.append({"path": f"{number}.wav", "text": ("yes", "no")[number % 2], "split": split})
+        with soundfile.SoundFile(folder / "long.wav", "w", 8000, 1) as sound:
+            for _ in range(HOURS * 60):
+                sound.write(draw.normal(scale=0.1, size=60 * 8000))
+        write_table(folder / "short.tsv", rows)
+        write_table(folder / "one.tsv", [*rows, {**rows[0], "path": "long.wav"}])
+
+    own = ("data.table={folder}/short.tsv",)
+    before = [trained("las", "audio_manifest", *own, name="las")]
+    stream = [*own, "attention=mocha", "model.net.listener.bidirectional=false", "data.features.normalise=global"]
+    given = ("{folder}/las/checkpoints/best.ckpt", "{folder}/long.wav")
+    check = ("check", "model=las", "data=audio_manifest", "data.table={folder}/one.tsv")
+    maps = ("maps", *given, "--out", "{folder}/maps_las")
+    yield Case(f"las: check, one of {HOURS} hours", check, files, before)
+    yield Case(f"las: predict, {HOURS} hours", ["predict", *given], files, before)
+    yield Case(f"las: maps, {HOURS} hours", maps, files, before)
+    yield Case(
+        f"las: --stream, {HOURS} hours",
+        ["predict", "{folder}/stream/checkpoints/best.ckpt", "--stream", "{folder}/long.wav"],
+        files,
+        [trained("las", "audio_manifest", *stream, name="stream")],
+    )
+
+
+CASES: Sequence[Callable[[], Iterator[Case]]] = (of_texts, of_pictures, of_graphs, of_histories, of_sounds)
 
 
 def main() -> None:

@@ -228,7 +228,8 @@ def test_nodes_with_little_around_them(tmp_path: Path) -> None:
 
 
 def test_tables_of_too_many_rows_have_the_heaviest_neighbours(recorded) -> None:
-    maps = {site: labelled(each, {"source": IDS, "target": IDS}) for site, each in recorded.items()}
+    names = {"source": IDS, "target": IDS}
+    maps = {site: labelled(each, names, layer=number) for number, (site, each) in enumerate(recorded.items())}
     whole = frames.joined(list(edges(maps)))
     degrees = torch.bincount(next(iter(recorded.values())).support.target, minlength=len(IDS))
     assert limits(maps, degrees, len(whole)) == (None, None, [])
