@@ -225,7 +225,7 @@ def of_histories() -> Iterator[Case]:
             files,
             before,
         )
-        items = ",".join(f"i{number % 40}" for number in range(_WRITTEN))
+        items = ",".join(f"i{number % 40}" for number in range(25_000))
         yield Case(f"{model}: --history", ["predict", given[0], "--history", items, "--seen"], files, before)
 
 
