@@ -46,6 +46,14 @@ def drawn(kind: str) -> tuple[nn.Module, list[Tensor]]:
     return KINDS[kind]().double(), [first, second, first_mask, second_mask]
 
 
+def test_two_way_attention_starts_with_the_products_of_both_inputs() -> None:
+    """Chen et al. 2017, eq. 11: without W, positions attend to those that resemble them."""
+    net, rows = TwoWayAttention(dim=4, identity=True), torch.eye(4).unsqueeze(0) * 20
+    read, reverse = net(rows, rows.flip(1))
+    torch.testing.assert_close(read, rows)
+    torch.testing.assert_close(reverse, rows.flip(1))
+
+
 def softmax(scores: Tensor) -> Tensor:
     return scores.exp() / scores.exp().sum()
 

@@ -126,12 +126,18 @@ class TwoWayAttention(nn.Module):
     Args:
         dim: Width of both inputs.
         attend: `(dim, heads) -> Attend`, called with `dim` and one head.
+        identity: Whether W starts as the identity: before training, positions then attend to those that resemble them,
+            as where there is no W (Chen et al. 2017, eq. 11). Default: it is drawn at random.
     """
 
-    def __init__(self, *, dim: int, attend: Callable[[int, int], Attend] = _DOT) -> None:
+    def __init__(self, *, dim: int, attend: Callable[[int, int], Attend] = _DOT, identity: bool = False) -> None:
         super().__init__()
         self.first, self.second = (_site(attend, dim, "TwoWayAttention", by_query=True) for _ in range(2))
-        self.affinity = nn.Linear(dim, dim, bias=False) if _compares(self.first) else nn.Identity()
+        self.affinity: nn.Module = nn.Identity()
+        if _compares(self.first):
+            self.affinity = nn.Linear(dim, dim, bias=False)
+            if identity:
+                nn.init.eye_(self.affinity.weight)
 
     def forward(
         self,

@@ -17,6 +17,7 @@ from zoo.composing import installed
 from zoo.errors import ConfigError
 from zoo.tasks.answering.batch import Asked, Questions
 from zoo.tasks.answering.looking import explained, level_of, looked
+from zoo.tasks.answering.nets.padded import PaddedRecurrent
 from zoo.tasks.recurrent import Recurrent
 
 UNIFORM = AttendFactory(score=Constant, normalise=Uniform)
@@ -196,6 +197,22 @@ def test_the_map_that_is_scored_is_that_of_phrases_or_of_a_level_that_is_named()
     assert level_of(made("bidaf"), None) is None
     with pytest.raises(ConfigError, match=r"model\.explain=phrase: .* write word, question, mean or null"):
         level_of(made("coattention", levels=["word", "question"]), "phrase")
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_forget_gates_start_open(layers: int) -> None:
+    """Jozefowicz et al. 2015, section 2.1: a bias near 1; the other biases are PyTorch's, at most 1 / sqrt(hidden)."""
+    net = PaddedRecurrent(dim=3, hidden=25, cell="lstm", layers=layers, forget=1.0)
+    for layer in net.recurrent.layers:
+        for end in ("", "_reverse"):
+            both = getattr(layer, f"bias_ih_l0{end}") + getattr(layer, f"bias_hh_l0{end}")
+            enter, forget, new, out = both.chunk(4)
+            assert (forget - 1).abs().max() <= 0.2
+            assert all((each.abs() <= 0.4).all() for each in (enter, new, out))
+    torch.default_generator.manual_seed(0)
+    gru = PaddedRecurrent(dim=3, hidden=25, cell="gru", forget=1.0).recurrent.state_dict()
+    torch.default_generator.manual_seed(0)
+    torch.testing.assert_close(gru, Recurrent(dim=3, hidden=25, kind="gru").state_dict())
 
 
 REFUSED = {

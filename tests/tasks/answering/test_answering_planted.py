@@ -71,6 +71,20 @@ def test_every_word_of_a_hypothesis_is_in_its_premise() -> None:
         assert [words[other] for _, other in links] == [thing, said[thing]]
 
 
+def test_a_phrase_about_the_thing_decides_and_stands_in_one_place() -> None:
+    """The same premises, labels and hypotheses as in statements, with a property beside its thing."""
+    made, same = (premises.plant(pairs=300, held_out=30, phrases=phrases) for phrases in (True, False))
+    assert made.answers == same.answers
+    turned = [re.sub(r"the (\w+) is (\w+) \.", r"the \2 \1 .", text) for text in same.passages + same.questions]
+    assert made.passages + made.questions == turned
+    for premise, hypothesis, links in zip(made.passages, made.questions, made.links, strict=True):
+        ((_, thing),) = re.findall(r"the (\w+) (\w+) \.", hypothesis)
+        words = premise.split()
+        place = words.index(thing)
+        assert links == [(2, place - 1), (2, place)]
+        assert words.count(thing) == 1
+
+
 def test_questions_are_answered_by_their_things() -> None:
     draw = scenes.plant(pictures=400, held_out=1, seed=3)
     one = draw_scenes([1], seed=0)  # for its size alone

@@ -33,6 +33,8 @@ class ESIM(nn.Module):
         dim: Width of a word vector.
         hidden: Width of the state of one direction.
         cell: "lstm", as in the paper, or "gru".
+        forget: Second bias of an LSTM's forget gates before training; see `PaddedRecurrent`.
+        identity: Whether W starts as the identity; see `TwoWayAttention`.
         dropout: Of word vectors and of what the last two layers read.
     """
 
@@ -45,15 +47,17 @@ class ESIM(nn.Module):
         dim: Count = 64,
         hidden: Count = 64,
         cell: Kind = "lstm",
+        forget: float | None = None,
+        identity: bool = False,
         dropout: Rate = 0.0,
     ) -> None:
         super().__init__()
         self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)
-        self.encoder = PaddedRecurrent(dim=dim, hidden=hidden, cell=cell)
+        self.encoder = PaddedRecurrent(dim=dim, hidden=hidden, cell=cell, forget=forget)
         states = self.encoder.width
-        self.both = TwoWayAttention(dim=states, attend=attend)
+        self.both = TwoWayAttention(dim=states, attend=attend, identity=identity)
         self.compare = nn.Linear(4 * states, hidden)
-        self.compose = PaddedRecurrent(dim=hidden, hidden=hidden, cell=cell)
+        self.compose = PaddedRecurrent(dim=hidden, hidden=hidden, cell=cell, forget=forget)
         self.dropout = Dropout(dropout)
         self.fuse = nn.Linear(4 * self.compose.width, hidden)
         self.head = nn.Linear(hidden, answers)

@@ -19,14 +19,27 @@ class PaddedRecurrent(nn.Module):
         cell: "gru" or "lstm".
         layers: Number of layers.
         dropout: Dropout between layers.
+        forget: Second bias of an LSTM's forget gates before training. With 1 (Jozefowicz et al. 2015, section 2.1) a
+            state already tells the words beside it then, which attention compares. Default: PyTorch's, about 0.
     """
 
     def __init__(
-        self, *, dim: Count, hidden: Count, cell: Kind = "lstm", layers: Count = 1, dropout: Rate = 0.0
+        self,
+        *,
+        dim: Count,
+        hidden: Count,
+        cell: Kind = "lstm",
+        layers: Count = 1,
+        dropout: Rate = 0.0,
+        forget: float | None = None,
     ) -> None:
         super().__init__()
         self.recurrent = Recurrent(dim=dim, hidden=hidden, kind=cell, layers=layers, dropout=dropout)
         self.width = self.recurrent.width
+        if forget is not None and cell == "lstm":
+            for name, bias in self.recurrent.named_parameters():
+                if ".bias_hh_" in name:  # in the order of PyTorch: input, forget, cell and output gates
+                    nn.init.constant_(bias.data[hidden : 2 * hidden], forget)
 
     def forward(self, x: Float[Tensor, "b n d"], text: Source) -> Float[Tensor, "b n {self.width}"]:
         at = text.is_real.flatten().nonzero().squeeze(1)

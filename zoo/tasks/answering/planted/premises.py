@@ -5,9 +5,18 @@
     contradiction the cup is green .       something else of this kind (colour or material) is said of the cup
     neutral       the cup is iron .        nothing of this kind is said of the cup
 
+or, with `phrases`, in which a property stands beside its thing:
+
+    premise       the red cup . the wooden box . the green hat . the iron bell .
+    contradiction the green cup .
+
 All words of a hypothesis are in its premise, whatever the label: its property is said of the thing itself, or of
 another one. Which words are in both decides nothing; the property of the hypothesis must be compared with the one that
 belongs to the same thing in the premise.
+
+What decides is said of the hypothesis's thing, which looks for it: in a phrase, both words are gold for this thing. The
+property of the hypothesis may look at whatever has it, and decides nothing alone, so that it has no gold in phrases. In
+statements the states of a recurrent encoder tell the property at every word, so that no single word must be looked at.
 """
 
 from __future__ import annotations
@@ -32,6 +41,7 @@ def plant(
     pairs: Count = 8000,
     held_out: Count = 400,
     things: Annotated[int, ">= 4", "<= 12"] = 6,
+    phrases: bool = False,
     seed: Seed = 0,
 ) -> AskedTexts:
     """Generates premises and hypotheses; the same arguments give the same ones.
@@ -40,13 +50,14 @@ def plant(
         pairs: Number of training pairs.
         held_out: Number of pairs of the validation split, and of the test split.
         things: Number of things in a premise; half of them have a colour, the others a material.
+        phrases: Whether texts consist of phrases, "the red cup .", instead of statements, "the cup is red .".
         seed: Seed of the generator.
     """
     total = pairs + 2 * held_out
     check_numbers(total * 5 * (things + 1), f"data.pairs={pairs}, held_out={held_out} and things={things}")
     draw = random.Random(seed)
     labels = [label for part in (pairs, held_out, held_out) for label in _balanced(draw, part)]
-    made = [_made(draw, label, things) for label in labels]
+    made = [_made(draw, label, things, phrases) for label in labels]
     return AskedTexts(
         passages=[" ".join(premise) for premise, *_ in made],
         questions=[" ".join(hypothesis) for _, hypothesis, _ in made],
@@ -63,7 +74,7 @@ def _balanced(draw: random.Random, count: int) -> list[str]:
     return labels
 
 
-def _made(draw: random.Random, label: str, things: int) -> tuple[list[str], list[str], list[Link]]:
+def _made(draw: random.Random, label: str, things: int, phrases: bool) -> tuple[list[str], list[str], list[Link]]:
     named = draw.sample(THINGS, things)
     kinds = [_KINDS[number % 2] for number in range(things)]
     draw.shuffle(kinds)
@@ -74,9 +85,14 @@ def _made(draw: random.Random, label: str, things: int) -> tuple[list[str], list
         "neutral": [number for number in range(things) if kinds[number] is not kinds[about]],
         "contradiction": [number for number in range(things) if kinds[number] is kinds[about] and number != about],
     }
-    hypothesis = ["the", named[about], "is", said[draw.choice(others[label])], "."]
-    premise = [word for thing, each in zip(named, said, strict=True) for word in ("the", thing, "is", each, ".")]
-    return premise, hypothesis, [(1, 5 * about + 1), (3, 5 * about + 3)]
+    asked = said[draw.choice(others[label])]
+    pairs = zip(named, said, strict=True)
+    if phrases:
+        premise = [word for thing, each in pairs for word in ("the", each, thing, ".")]
+        first = 4 * about + 1
+        return premise, ["the", asked, named[about], "."], [(2, first), (2, first + 1)]
+    premise = [word for thing, each in pairs for word in ("the", thing, "is", each, ".")]
+    return premise, ["the", named[about], "is", asked, "."], [(1, 5 * about + 1), (3, 5 * about + 3)]
 
 
 def _properties(draw: random.Random, kinds: Sequence[tuple[str, ...]]) -> list[str]:
