@@ -255,8 +255,8 @@ def attention_maps() -> Iterator[str]:
 
 def trust() -> Iterator[str]:
     """Makes the table of the failures that a run survives, and of their cost."""
-    (kills,), (hostile,), (startup,), (overhead,) = map(
-        read_runs, ("resume-kills", "hostile-checkpoints", "startup", "benchmark-overhead")
+    (kills,), (hostile,), (mutated,), (startup,), (overhead,) = map(
+        read_runs, ("resume-kills", "hostile-checkpoints", "mutated-inputs", "startup", "benchmark-overhead")
     )
     yield "| measured | figure | command |"
     yield "|---|---|---|"
@@ -265,6 +265,9 @@ def trust() -> Iterator[str]:
     said = f"{hostile['executed']} of {hostile['files']} executed, {hostile['explained']} refused in a sentence, "
     said += f"{hostile['without_effect']} without effect, at most {hostile['peak_mb']} MB"
     yield f"| hostile and broken checkpoints | {said} | `{_without_out(hostile)}` |"
+    drops = f"{mutated['silent_drops']} lose a row unsaid"
+    said = f"{mutated['tracebacks']} of {mutated['inputs']:,} end with a traceback, {drops}"
+    yield f"| mutated tables, texts, pictures and sounds | {said} | `{_without_out(mutated)}` |"
     said = f"{overhead['overhead_percent']} % against plain Lightning with a DataLoader"
     yield f"| the price: checkpoints every minute, guards, the loader | {said} | `{overhead['command']}` |"
     said = f"{startup['typo_seconds']} s, {startup['help_seconds']} s, {startup['first_step_seconds']} s"
