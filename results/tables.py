@@ -258,10 +258,14 @@ def trust() -> Iterator[str]:
     (kills,), (hostile,), (mutated,), (startup,), (overhead,) = map(
         read_runs, ("resume-kills", "hostile-checkpoints", "mutated-inputs", "startup", "benchmark-overhead")
     )
+    workers = read_runs("resume-kills-workers")
     yield "| measured | figure | command |"
     yield "|---|---|---|"
-    said = f"{kills['bit_equal']} of {kills['kills']} finishes bit-equal: weights and `metrics.csv`"
-    yield f"| killed (SIGKILL) at random moments, resumed | {said} | `{kills['command']}` |"
+    for runs, what in (([kills], ""), (workers, " with data workers")):
+        equal, killed = (sum(run[key] for run in runs) for key in ("bit_equal", "kills"))
+        said = f"{equal} of {killed} finishes bit-equal: weights and `metrics.csv`"
+        commands = f"`{runs[0]['command']}`" + (f", and seeds 1 to {len(runs) - 1}" if len(runs) > 1 else "")
+        yield f"| killed (SIGKILL) at random moments{what}, resumed at once | {said} | {commands} |"
     said = f"{hostile['executed']} of {hostile['files']} executed, {hostile['explained']} refused in a sentence, "
     said += f"{hostile['without_effect']} without effect, at most {hostile['peak_mb']} MB"
     yield f"| hostile and broken checkpoints | {said} | `{_without_out(hostile)}` |"

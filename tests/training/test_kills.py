@@ -1,7 +1,7 @@
 """`kill -9` at random moments of real processes; what is continued equals what was never killed.
 
 `python tests/training/test_kills.py [kills]` does it and prints the outcome, which results/resume-kills/ records;
-`... [kills] workers` does it with data workers, which results/resume-kills-workers/ records.
+`... [kills] workers [seed]` does it with data workers, which results/resume-kills-workers/ records by seed.
 """
 
 from __future__ import annotations
@@ -132,5 +132,6 @@ def same(one: Path, other: Path) -> bool:
 if __name__ == "__main__":
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
     command = " ".join(["python", "tests/training/test_kills.py", *sys.argv[1:]])
-    outcome = killed(int(sys.argv[1]) if sys.argv[1:] else 50, *sys.argv[2:3])
+    given = sys.argv[1:]
+    outcome = killed(int(given[0]) if given else 50, *given[1:2], *map(int, given[2:3]))
     print(json.dumps({**outcome, "command": command, "commit": commit}, indent=2))
