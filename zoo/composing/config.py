@@ -136,8 +136,10 @@ def _adapt_recipe(name: str, path: Path, typed: Mapping[str, str]) -> list[str] 
     replaced = {group for group, choice in typed.items() if group != "model" and choice != chosen_by_recipe.get(group)}
     if not replaced:
         return None
-    trees = (composed_tree(tuple(f"{group}={choice}" for group, choice in each.items())) for each in (own, chosen))
-    stands_for, dropped = recipes.drop_foreign_options(recipe, GROUPS, *trees, replaced, _nearest_key)
+    tree, other = (
+        composed_tree(tuple(f"{group}={choice}" for group, choice in each.items())) for each in (own, chosen)
+    )
+    stands_for, dropped = recipes.drop_foreign_options(recipe, GROUPS, tree, other, replaced, _nearest_key)
     if not dropped:
         return None
     instead = ", ".join(f"{group}={typed[group]}" for group in sorted({key.split(".")[0] for key in dropped}))

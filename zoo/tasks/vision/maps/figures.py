@@ -253,7 +253,8 @@ def _small(pixels: Shaped[Tensor, "c h w"]) -> Shaped[Tensor, "c h2 w2"]:
     if factor >= 1:
         return pixels
     size = [max(1, round(side * factor)) for side in pixels.shape[1:]]
-    return tv.resize(pixels, size, antialias=True)  # without a copy of the whole in floats
+    smaller: Tensor = tv.resize(pixels, size, antialias=True)  # without a copy of the whole in floats
+    return smaller
 
 
 def _thinned(group: Panels) -> Panels:
