@@ -237,6 +237,7 @@ OWN_DATA = {
     "translation": "text_pairs data.table=t.csv",
     "speech": "audio_manifest data.table=t.csv",
     "captioning": "captions data.table=t.csv",
+    "answering": "hypotheses data.table=t.csv",
 }
 """Domain -> data of one's own."""
 
