@@ -1,6 +1,6 @@
 """Peak memory and the last sentence of commands that are given one input far longer than all others.
 
-python benchmarks/longest_inputs.py --out results/longest_inputs/0.json
+python benchmarks/longest_inputs.py --only nmt: --out results/longest-inputs-nmt/0.json
 
 Every command runs in a process of its own, one after another, and is ended above `--most` GB. A domain adds cases with
 a function that `CASES` lists.
