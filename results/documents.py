@@ -62,6 +62,28 @@ def lengths() -> Iterator[str]:
             yield f"`{read_runs(trained)[0]['command']}`"
 
 
+def fine_tuning() -> Iterator[str]:
+    """Makes the table of fine-tuning on few reviews, by what becomes of the vocabulary."""
+    runs = read_runs("fine-tuning-imdb")
+    ways = {
+        "unite": "fine-tuned, `data.vocabulary=unite` (default)",
+        "keep": "fine-tuned, `keep`",
+        "new": "fine-tuned, `new`",
+        "scratch": "HAN from scratch",
+        "tfidf": "TF-IDF with logistic regression",
+    }
+    sizes = [name for name in runs[0] if name.isdecimal()]
+    yield f"| test accuracy | {' | '.join(f'{size} reviews' for size in sizes)} |"
+    yield "|---" * (len(sizes) + 1) + "|"
+    for way, name in ways.items():
+        cells = [spread([run[size][way]["test/accuracy"] for run in runs]) for size in sizes]
+        yield f"| {name} | {' | '.join(cells)} |"
+    yield ""
+    before = spread([runs[0]["origin"]["test/accuracy"]])
+    yield f"Before it is fine-tuned, the model has {before}. Seeds {', '.join(str(run['seed']) for run in runs)}."
+    yield f"`{runs[0]['command']}`"
+
+
 def large_file() -> Iterator[str]:
     """Makes the table of a large file: memory of the processes, and the time in which training waited."""
     (found,) = read_runs("benchmark-documents-file")

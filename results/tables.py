@@ -302,6 +302,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "benchmark-documents": documents.benchmark,
     "documents-length": documents.lengths,
     "documents-file": documents.large_file,
+    "fine-tuning-documents": documents.fine_tuning,
     "planted-translation": translation.planted,
     "planted-translation-length": translation.planted_lengths,
     "planted-summaries": translation.summaries,
