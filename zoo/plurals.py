@@ -9,7 +9,8 @@ def pluralize(noun: str, count: int = 2) -> str:
         return noun
     if noun.endswith("y") and noun[-2:-1] not in "aeiou":
         return f"{noun[:-1]}ies"
-    return f"{noun}es" if noun.endswith(("s", "x", "ch", "sh")) else f"{noun}s"
+    is_hissing = noun.endswith(("s", "x", "ch", "sh")) and not noun.endswith("poch")  # as in batches, not in epochs
+    return f"{noun}es" if is_hissing else f"{noun}s"
 
 
 def count_noun(count: int, noun: str, plural: str = "") -> str:

@@ -21,7 +21,7 @@ def test_data_of_another_domain(cli: Any, command: str) -> None:
 def test_other_examples_of_the_same_domain() -> None:
     composed = config.compose(["model=esim", "data=picture_questions", "data.table=none.csv"])
     (error,) = data_choice.problems(composed)
-    assert str(error).endswith("Data that fit: hypotheses, planted_inference.")
+    assert str(error).endswith("Data that fit: hypotheses, planted_inference, sick.")
 
 
 def test_every_recipe_fits() -> None:

@@ -25,7 +25,7 @@ from zoo.attention.kernels import fused
 from zoo.attention.memory import Memory, of_numbers, per_query_head
 from zoo.attention.observing.record import Tap
 from zoo.attention.positions.relative import Position
-from zoo.attention.scores.pairwise import compare, prepared
+from zoo.attention.scores.pairwise import prepared
 from zoo.attention.state import Aligned, AttentionState
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.support import Support
@@ -35,12 +35,12 @@ class Score(Protocol):
     """Computes s_ij, one number for every pair and head.
 
     Optional attributes: `prepare(key) -> key` computes, once a sequence, whatever depends on the keys alone, and
-    `compare(query, key, support, state)` the scores of its result; `__call__` takes keys as they are.
-    `start(key) -> Any` computes, before the first step of a decoder, what does not change from step to step; steps find
-    it in `state.of_score`, unless later keys have come. `by_angle = True`: the score does not change when query and key
-    are turned by the same angle, so that rotary positions are possible. `remembers = True`: the score depends on the
-    state; `batchable = False`: it then takes one query at a time. `reaches_last(weights, support)`, of a score that
-    narrows what a query sees by previous weights: whether a query after these sees the last key.
+    `__call__` takes the result as `key`. `start(key) -> Any` computes, before the first step of a decoder, what does
+    not change from step to step; steps find it in `state.of_score`, unless later keys have come. `by_angle = True`: the
+    score does not change when query and key are turned by the same angle, so that rotary positions are possible.
+    `remembers = True`: the score depends on the state; `batchable = False`: it then takes one query at a time.
+    `reaches_last(weights, support)`, of a score that narrows what a query sees by previous weights: whether a query
+    after these sees the last key.
     """
 
     def __call__(self, query: Tensor, key: Tensor, support: Support, state: AttentionState | None) -> Tensor: ...
@@ -342,7 +342,7 @@ class Attend(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Returns w_i = normalise(s_i), and the alignment for the next step if it differs from the weights."""
         # s_ij = score(q_i, k_j) + b_ij
-        scores = compare(self.score, query, key, support, state)
+        scores = self.score(query, key, support, state)
         bias = self._bias(query, key, support)
         scores = scores if bias is None else scores + bias
         # w_i = normalise(s_i)

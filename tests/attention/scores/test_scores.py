@@ -183,14 +183,6 @@ def test_queries_and_keys_of_two_widths(monkeypatch: pytest.MonkeyPatch) -> None
             score(query, key, DenseSupport())
 
 
-@pytest.mark.parametrize("score", SEQUENCE_SCORES)
-def test_a_score_takes_keys_that_were_not_prepared(score: str) -> None:
-    """Called on its own it gives the scores of a site, whose keys are prepared once for all calls."""
-    attend, tensors = site(score, "softmax", SHAPE), inputs(SHAPE)
-    alone = attend.score(tensors["query"], tensors["key"], DenseSupport())
-    torch.testing.assert_close(alone.softmax(-1), weights_of(attend, tensors, DenseSupport()), rtol=0.0, atol=1e-12)
-
-
 def test_scores_that_need_no_preparation_take_the_keys_as_they_are() -> None:
     key = inputs(SHAPE)["key"]
     for score in (Constant(), Dot(), Additive(dim=6, heads=3), PositionAware(dim=6, heads=3)):
@@ -221,7 +213,7 @@ def test_variance_of_scores(width: int) -> None:
         assert score(query, key, support).var().item() == pytest.approx(expected, rel=0.1)
     general = General(dim=width, heads=20)
     if width > 1:  # of twenty numbers the variance is not known well enough
-        assert general(query, key, support).var().item() == pytest.approx(1.0, rel=0.15)
+        assert general(query, general.prepare(key), support).var().item() == pytest.approx(1.0, rel=0.15)
 
 
 def test_gradient_of_the_softmax_of_unscaled_scores_vanishes() -> None:
@@ -307,7 +299,7 @@ def test_the_scale_of_cosine_ends_at_100() -> None:
     same = torch.ones(1, 2, 1, 4)
     with torch.no_grad():
         cosine.log_scale[1] = 9.0
-    scores = cosine(same, same, DenseSupport())
+    scores = cosine(same, cosine.prepare(same), DenseSupport())
     torch.testing.assert_close(scores.flatten(), torch.tensor([50.0, 100.0]))
     scores.sum().backward()
     assert cosine.log_scale.grad is not None

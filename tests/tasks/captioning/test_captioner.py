@@ -65,7 +65,7 @@ def test_a_step_evaluates_writes_and_explains(net: object) -> None:
     assert gold is not None
     assert gold[0].sum(1).tolist() == [0, 2, 2, 0, 0, 0, 0, 0][: gold.shape[1]]
     columns = module.predictor(n_best=2)(batch)
-    assert list(columns) == ["example", "id", "rank", "caption", "score", "probability"]
+    assert list(columns) == ["example", "id", "split", "reference", "rank", "caption", "score", "probability"]
     counts = Counter(columns["example"])
     assert list(counts) == [0, 1, 2, 3]
     assert set(counts.values()) <= {1, 2}  # fewer than asked for where fewer texts have ended

@@ -114,6 +114,6 @@ def test_predictions_train_a_model_of_the_other_direction(cli: Any, trained: Pat
     assert done.code == 0, done.err
     own = ["data=text_pairs", "data.table=back.csv", "data.source=translation", "data.target=text"]
     small = [each for each in TINY if not each.startswith("data.")]
-    with pytest.warns(UserWarning, match="'id', 'score', 'probability' are not used"):
+    with pytest.warns(UserWarning, match="'id', 'reference', 'score', 'probability' are not used"):
         done = cli("train", *small, *own, "data.batch_size=8", "data.max_epochs=1", "run_dir=back")
     assert done.code == 0, done.err

@@ -94,15 +94,10 @@ class _Sparsemax(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
         ctx.save_for_backward(output)
-        ctx.save_for_forward(output)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         return _through_sparsemax(gradients[0], *ctx.saved_tensors), None
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
-        return _through_sparsemax(tangent, *ctx.saved_tensors)
 
 
 def _through_sparsemax(change: Float[Tensor, "... k"], weights: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:
@@ -132,15 +127,10 @@ class _Entmax15(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
         ctx.save_for_backward(output)
-        ctx.save_for_forward(output)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         return _through_entmax(gradients[0], *ctx.saved_tensors), None
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
-        return _through_entmax(tangent, *ctx.saved_tensors)
 
 
 def _through_entmax(change: Float[Tensor, "... k"], weights: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:

@@ -21,7 +21,7 @@ from zoo.attention.initialisation import glorot_
 from zoo.attention.kernels.precision import at_least_single
 from zoo.attention.kernels.tanh import tanh_
 from zoo.attention.ranges import Count, Natural, NotNegative
-from zoo.attention.scores.pairwise import compare, prepared
+from zoo.attention.scores.pairwise import prepared
 from zoo.attention.state import AttentionState
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.support import Support
@@ -266,16 +266,6 @@ class TwoScores(nn.Module):
         support: Support,
         state: AttentionState | None = None,
     ) -> Float[Tensor, "2 ..."]:
-        return self.compare(query, self.prepare(key), support, state)
-
-    def compare(
-        self,
-        query: Float[Tensor, "*queries d"],
-        key: Float[Tensor, "*keys dk"],
-        support: Support,
-        state: AttentionState | None = None,
-    ) -> Float[Tensor, "2 ..."]:
-        """Computes the scores of prepared keys."""
         queries, keys = torch.split(query, self.widths, -1), torch.split(key, self.widths, -1)
-        both = zip((self.monotonic, self.chunk), queries, keys, strict=True)
-        return torch.stack([compare(score, q, k, support, state) for score, q, k in both])
+        scores = (self.monotonic, self.chunk)
+        return torch.stack([score(q, k, support, state) for score, q, k in zip(scores, queries, keys, strict=True)])

@@ -16,9 +16,8 @@
 A score is a module `(query, key, support, state) -> s`, one number per pair and head: `support.dot(q, k)` is q_i · k_j
 for every pair of the support, `support.at_query(q)` and `support.at_key(k)` are q_i and k_j for every pair. Queries and
 keys are projected once per sequence by the caller (`MultiHead`, a graph layer); a score has only the parameters of its
-formula. A score with computations that depend on keys alone has them in `prepare`, which `Attend.prepare` calls once on
-the projected keys; `compare` takes the result, and `forward` takes keys and calls both. Heads are the second axis of
-queries and keys in every layout.
+formula. Computations that depend on keys alone are in `prepare`: `Attend.prepare` calls it on the projected keys, and
+`forward` takes the result as `key`. Heads are the second axis of queries and keys in every layout.
 
 In the costs d is the width of a head, n the number of queries and keys together, and pairs are those of the support.
 """
@@ -72,16 +71,6 @@ class Dot(nn.Module):
         support: Support,
         state: AttentionState | None = None,
     ) -> Float[Tensor, "..."]:
-        return self.compare(query, prepared(self, key), support, state)
-
-    def compare(
-        self,
-        query: Float[Tensor, "*queries d"],
-        key: Float[Tensor, "*keys dk"],
-        support: Support,
-        state: AttentionState | None = None,
-    ) -> Float[Tensor, "..."]:
-        """Computes the scores of prepared keys."""
         query = self.of_query(query)
         check_widths(query, key)
         # s_ij = scale q_i · k_j
@@ -95,7 +84,7 @@ class ScaledDot(Dot):
     """
 
     def scale(self, width: int) -> float:
-        # s_ij = q_i · k_j / sqrt(d), computed by Dot.compare
+        # s_ij = q_i · k_j / sqrt(d), computed by Dot.forward
         return 1.0 / math.sqrt(width)
 
 
@@ -185,7 +174,7 @@ class General(Dot):
         nn.init.normal_(self.weight, std=1.0 / self.weight.shape[-1])
 
     def prepare(self, key: Float[Tensor, "x g *k d"]) -> Float[Tensor, "x h *k d"]:
-        # W k_j; then s_ij = q_i · (W k_j), computed by Dot.compare
+        # W k_j; then s_ij = q_i · (W k_j), computed by Dot.forward
         return _of_numbers(lambda each: _mapped(each, self.weight), key)
 
 
@@ -220,16 +209,6 @@ class Concat(nn.Module):
         support: Support,
         state: AttentionState | None = None,
     ) -> Float[Tensor, "..."]:
-        return self.compare(query, self.prepare(key), support, state)
-
-    def compare(
-        self,
-        query: Float[Tensor, "*queries d"],
-        key: Float[Tensor, "*keys dk"],
-        support: Support,
-        state: AttentionState | None = None,
-    ) -> Float[Tensor, "..."]:
-        """Computes the scores of prepared keys."""
         of_query, _ = self.weight.chunk(2, -1)
         # s_ij = v · tanh(W_q q_i + W_k k_j); the key is W_k k_j already
         hidden = tanh_(support.at_query(_mapped(query, of_query)) + support.at_key(key))
@@ -401,18 +380,6 @@ class Constant(nn.Module):
         state: AttentionState | None = None,
     ) -> Float[Tensor, "..."]:
         return support.zeros(query, key)
-
-
-def compare(
-    score: nn.Module,
-    query: Float[Tensor, "..."],
-    key: Float[Tensor, "..."],
-    support: Support,
-    state: AttentionState | None = None,
-) -> Float[Tensor, "..."]:
-    """Computes the scores of keys that `prepared` returned; `score(query, key, ...)` takes keys that it did not."""
-    scores: Tensor = getattr(score, "compare", score)(query, key, support, state)
-    return scores
 
 
 def prepared(score: nn.Module, key: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

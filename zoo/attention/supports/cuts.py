@@ -153,11 +153,6 @@ class _Reordered(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
         ctx.save_for_backward(*inputs[1:])
-        ctx.save_for_forward(*inputs[1:])
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
-        return _Reordered.apply(tangent, *ctx.saved_tensors)  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
@@ -180,10 +175,6 @@ class _Runs(torch.autograd.Function):
         ctx.shape = inputs[0].shape[2], *inputs[1:]
 
     @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
-        return _Runs.apply(tangent, *ctx.shape[1:])  # type: ignore[no-any-return]
-
-    @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         return _SumOfRuns.apply(gradient, *ctx.shape), None, None, None, None
 
@@ -202,10 +193,6 @@ class _SumOfRuns(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
         ctx.shape = inputs[1:]
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
-        return _SumOfRuns.apply(tangent, *ctx.shape)  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:

@@ -307,17 +307,11 @@ class _EluPlusOne(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
         ctx.save_for_backward(output)
-        ctx.save_for_forward(output)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (result,) = ctx.saved_tensors
         return result.clamp(max=1.0) * gradient  # type: ignore[no-any-return]
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: Tensor) -> Tensor:
-        (result,) = ctx.saved_tensors
-        return result.clamp(max=1.0) * tangent  # type: ignore[no-any-return]
 
 
 def _elu_plus_one(x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:

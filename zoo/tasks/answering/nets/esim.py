@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from zoo.attention import Attend, TwoWayAttention
 from zoo.attention.dropout import Dropout
-from zoo.attention.ranges import Count, Rate
+from zoo.attention.ranges import AnyFloat, Count, Rate
 from zoo.tasks.answering.batch import Questions
 from zoo.tasks.answering.nets.padded import PaddedRecurrent
 from zoo.tasks.generation.source import Source
@@ -47,7 +47,7 @@ class ESIM(nn.Module):
         dim: Count = 64,
         hidden: Count = 64,
         cell: Kind = "lstm",
-        forget: float | None = None,
+        forget: AnyFloat | None = None,
         identity: bool = False,
         dropout: Rate = 0.0,
     ) -> None:

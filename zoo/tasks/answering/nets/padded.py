@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention.ranges import Count, Rate
+from zoo.attention.ranges import AnyFloat, Count, Rate
 from zoo.tasks.generation.source import Source
 from zoo.tasks.recurrent import Kind, Recurrent, padded_rows
 
@@ -31,7 +31,7 @@ class PaddedRecurrent(nn.Module):
         cell: Kind = "lstm",
         layers: Count = 1,
         dropout: Rate = 0.0,
-        forget: float | None = None,
+        forget: AnyFloat | None = None,
     ) -> None:
         super().__init__()
         self.recurrent = Recurrent(dim=dim, hidden=hidden, kind=cell, layers=layers, dropout=dropout)

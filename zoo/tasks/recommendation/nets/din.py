@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from zoo.attention import Attend, DenseSupport, Dice, EdgeSupport
 from zoo.attention.ranges import Count, Rate
-from zoo.attention.scores.pairwise import compare, prepared
+from zoo.attention.scores.pairwise import prepared
 from zoo.tasks.ranges import owners, ranges
 from zoo.tasks.recommendation.batch import Histories
 
@@ -112,7 +112,7 @@ class DIN(nn.Module):
         for start in range(0, len(items), _TABLE // len(past) + 1):
             some = items[start : start + _TABLE // len(past) + 1]
             parts = self.items(some)[None, None].split(_PAIRS // len(past) + 1, 2)
-            table = torch.cat([compare(self.attend.score, part, key, DenseSupport()) for part in parts], 2)[0, 0]
+            table = torch.cat([self.attend.score(part, key, DenseSupport(), None) for part in parts], 2)[0, 0]
             for users, rows, at in _blocks(batch, len(some)):
                 scores = table[at[0, :, None], index[rows][:, None]].unsqueeze(1)
                 weights = self.attend.normalise(scores, DenseSupport(), None)
