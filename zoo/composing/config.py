@@ -6,14 +6,13 @@ import difflib
 import functools
 import os
 import re
-import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zoo.composing import installed
 from zoo.composing.groups import GROUPS, LISTED, MECHANISMS
-from zoo.errors import ConfigError, nearest
+from zoo.errors import ConfigError, nearest, warn
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -126,9 +125,9 @@ def _adapt_recipe(name: str, path: Path, typed: Mapping[str, str]) -> list[str] 
     if not typed.keys() - {"model"}:
         return None
     recipe = recipes.read_recipe(path, GROUPS, installed.choices("experiment"))
-    if "model" not in {**recipe.choices, **typed}:
-        return None
     chosen = {**recipe.choices, **typed}
+    if "model" not in chosen:
+        return None
     for choice in chosen.items():
         _check_choices(*choice)
     own = {**recipe.choices, "model": chosen["model"]}
@@ -143,8 +142,7 @@ def _adapt_recipe(name: str, path: Path, typed: Mapping[str, str]) -> list[str] 
     if not dropped:
         return None
     instead = ", ".join(f"{group}={typed[group]}" for group in sorted({key.split(".")[0] for key in dropped}))
-    said = f"experiment={name} with {instead}: these options of the recipe are left out: {', '.join(dropped)}"
-    warnings.warn(said, stacklevel=3)
+    warn(f"experiment={name} with {instead}: these options of the recipe are left out: {', '.join(dropped)}")
     return stands_for
 
 

@@ -123,12 +123,12 @@ def drop_foreign_options(
     Returns:
         The overrides that the recipe stands for with the other choices, and the keys of the dropped options.
     """
-    known, known_there = set(_names(own)), set(_names(other))
+    known, known_there, merged = set(_names(own)), set(_names(other)), _merge(own, other)
     kept: dict[str, str] = {group: name for group, name in recipe.choices.items() if group not in replaced}
     dropped: dict[str, None] = {}
     for path, root in recipe.files:
         problems: list[str] = []
-        for override in _values(root, _merge(own, other), path, groups, problems, nearest):
+        for override in _values(root, merged, path, groups, problems, nearest):
             key, _, value = override.partition("=")
             is_foreign = key not in known_there and key in known
             if key.split(".")[0] in replaced and (is_foreign or key.endswith("._target_")):
