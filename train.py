@@ -2,7 +2,7 @@
 
 import sys
 
-from zoo.commandline.cli import main
+from zoo.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main(["train", *sys.argv[1:]]))

@@ -31,7 +31,7 @@ from zoo.attention import AttendFactory, Dot, Softmax
 from zoo.tasks.answering import BiDAF
 from zoo.tasks.answering.batch import Asked, Questions
 from zoo.tasks.generation.source import Source
-from zoo.training.allocator import keep_freed_memory
+from zoo.training.cpu_memory import keep_freed_memory
 from zoo.training.provenance import commit_of_checkout
 
 OURS, PAIRS = "ours", "a tensor of pairs"

@@ -35,7 +35,7 @@ from filing import command, file  # noqa: E402
 from zoo.attention import Additive, AttendFactory, DenseSupport, Dot, MultiHead, Softmax  # noqa: E402
 from zoo.attention.state import of_flat_beams  # noqa: E402
 from zoo.decoding import BeamSearch, Constraints  # noqa: E402
-from zoo.training.allocator import keep_freed_memory  # noqa: E402
+from zoo.training.cpu_memory import keep_freed_memory  # noqa: E402
 from zoo.training.provenance import commit_of_checkout  # noqa: E402
 
 

@@ -50,7 +50,7 @@ from zoo.tasks.pictures import BackboneEncoder
 from zoo.tasks.pictures.encoder import PictureEncoder
 from zoo.tasks.pictures.seen import Seen
 from zoo.tasks.vision import EfficientNetLite
-from zoo.training.allocator import keep_freed_memory
+from zoo.training.cpu_memory import keep_freed_memory
 from zoo.training.provenance import commit_of_checkout
 
 OURS, TUTORIAL, ALONE = "ours", "tutorial", "ours, a picture at a time"

@@ -36,7 +36,7 @@ from zoo.attention import (
     SlidingWindow,
     Softmax,
 )
-from zoo.training.allocator import keep_freed_memory
+from zoo.training.cpu_memory import keep_freed_memory
 from zoo.training.provenance import commit_of_checkout
 
 Step = Callable[[], Any]

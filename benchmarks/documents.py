@@ -33,7 +33,7 @@ from torch.nn import functional as F
 from zoo.attention import AttendFactory, Dot, Softmax
 from zoo.tasks.documents import HAN
 from zoo.tasks.documents.batch import Documents
-from zoo.training.allocator import keep_freed_memory
+from zoo.training.cpu_memory import keep_freed_memory
 from zoo.training.provenance import commit_of_checkout
 
 Name = TypeVar("Name")

@@ -36,10 +36,10 @@ from measuring import CLOCKS
 from torch import nn
 from torch.nn import functional as F
 
-from zoo.composing import config
-from zoo.composing.build import build
+from zoo.config import compose
+from zoo.config.instantiate import build
 from zoo.tasks.documents.batch import Documents
-from zoo.training.allocator import keep_freed_memory
+from zoo.training.cpu_memory import keep_freed_memory
 from zoo.training.provenance import commit_of_checkout
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -201,7 +201,7 @@ def _batch(words: int) -> Documents:
 
 def _made(name: str) -> nn.Module:
     torch.manual_seed(0)
-    task = build(config.compose([f"model={name}"])["model"], "model", words=WORDS, classes=CLASSES)
+    task = build(compose.compose([f"model={name}"])["model"], "model", words=WORDS, classes=CLASSES)
     net: nn.Module = task.net
     return net
 

@@ -31,7 +31,7 @@ from filing import file  # noqa: E402
 from hostile_cases import corpus, mutants  # noqa: E402
 from run_cases import DOMAINS  # noqa: E402
 
-from zoo.commandline.cli import main as zoo  # noqa: E402
+from zoo.cli.main import main as zoo  # noqa: E402
 from zoo.training.provenance import commit_of_checkout  # noqa: E402
 
 _SECONDS = 120

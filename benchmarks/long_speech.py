@@ -19,7 +19,7 @@ from trained import data_of, parsed
 
 from zoo.attention import LocationAware
 from zoo.decoding import GNMTLength
-from zoo.disk import write_text
+from zoo.io.atomic import write_text
 from zoo.training import evaluation
 from zoo.training.provenance import commit_of_checkout
 from zoo.training.trainer import evaluation_trainer

@@ -32,8 +32,8 @@ import numpy as np
 from filing import file
 from mutations import MUTATIONS, rows_written
 
-from zoo.composing.build import build
-from zoo.composing.config import compose
+from zoo.config.compose import compose
+from zoo.config.instantiate import build
 from zoo.errors import ZooError
 from zoo.training.provenance import commit_of_checkout
 

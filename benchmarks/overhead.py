@@ -31,10 +31,10 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from zoo.attention import AttentionMap
-from zoo.composing import config
+from zoo.config import compose
 from zoo.data.loader import Loader
+from zoo.optim import Optimisation
 from zoo.tasks.contract import Task
-from zoo.training.optimisation import Optimisation
 from zoo.training.provenance import commit_of_checkout
 from zoo.training.trainer import run_trainer
 
@@ -138,7 +138,7 @@ def _plain(data: TensorDataset, limit: str) -> float:
 
 def _ours(data: TensorDataset, limit: str) -> float:
     clock = Clock()
-    resolved = config.compose(["model=gat", "logger=csv", "trainer=cpu", "callbacks.keeper.patience=null"])
+    resolved = compose.compose(["model=gat", "logger=csv", "trainer=cpu", "callbacks.keeper.patience=null"])
     resolved["trainer"]["max_time"] = limit
     about = {"format": 1, "version": "0", "model": "dense", "config": {}, "data": {}, "sizes": {}}
     with tempfile.TemporaryDirectory() as folder, redirect_stderr(io.StringIO()):

@@ -48,7 +48,7 @@ from zoo.tasks.recommendation.losses import BCE, FullSoftmax, Loss
 from zoo.tasks.recommendation.nets.sasrec import SASRec
 from zoo.tasks.recommendation.ranking.metrics import RankMetrics
 from zoo.tasks.recommendation.ranking.protocol import Protocol
-from zoo.training.allocator import keep_freed_memory
+from zoo.training.cpu_memory import keep_freed_memory
 from zoo.training.provenance import commit_of_checkout
 
 OURS = "ours"

@@ -30,7 +30,7 @@ from zoo.tasks.recommendation.data.sources import interactions
 from zoo.tasks.recommendation.losses import BCE, FullSoftmax, Loss, SampledSoftmax
 from zoo.tasks.recommendation.nets.sasrec import SASRec
 from zoo.tasks.recommendation.ranking.protocol import Protocol
-from zoo.training.allocator import keep_freed_memory
+from zoo.training.cpu_memory import keep_freed_memory
 
 _CHUNK = 1_000_000
 

@@ -51,7 +51,7 @@ from zoo.tasks.generation.language import BEGIN, END, PAD
 from zoo.tasks.generation.targets import Targets
 from zoo.tasks.speech import ListenAttendSpell, PyramidalListener
 from zoo.tasks.speech.batch import Frames
-from zoo.training.allocator import keep_freed_memory
+from zoo.training.cpu_memory import keep_freed_memory
 from zoo.training.provenance import commit_of_checkout
 
 OURS, PEER = "ours", "SpeechBrain"

@@ -19,7 +19,7 @@ from filing import file
 from zoo.training.provenance import commit_of_checkout
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-LIST = [sys.executable, "-c", "import sys; from zoo.commandline.cli import main; sys.exit(main(['list']))"]
+LIST = [sys.executable, "-c", "import sys; from zoo.cli.main import main; sys.exit(main(['list']))"]
 
 
 def main() -> None:
@@ -57,7 +57,7 @@ def _first_step(command: list[str], times: int) -> float:
     code = (
         "import sys, time\n"
         "import pytorch_lightning as pl\n"
-        "from zoo.commandline.cli import main\n"
+        "from zoo.cli.main import main\n"
         "pl.Trainer.__init__ = (lambda real: lambda self, *a, callbacks, **k: real("
         "self, *a, callbacks=[Stop(), *callbacks], **k))(pl.Trainer.__init__)\n"
         "class Stop(pl.Callback):\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import zoo
-from zoo.composing.build import build
+from zoo.config.instantiate import build
 
 
 def parsed(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Any]:

@@ -56,7 +56,7 @@ from zoo.tasks.translation import (
     RecurrentTranslator,
     TransformerTranslator,
 )
-from zoo.training.allocator import keep_freed_memory
+from zoo.training.cpu_memory import keep_freed_memory
 from zoo.training.provenance import commit_of_checkout
 
 OURS = "ours"

@@ -38,7 +38,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from zoo.attention import CBAM, AttendFactory, ScaledDot, Softmax, SqueezeExcitation
 from zoo.tasks.vision.nets.resnet import ResNet
 from zoo.tasks.vision.nets.vit import ViT
-from zoo.training.allocator import keep_freed_memory
+from zoo.training.cpu_memory import keep_freed_memory
 from zoo.training.provenance import commit_of_checkout
 
 OURS = "ours"

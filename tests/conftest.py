@@ -55,7 +55,7 @@ class Finished(NamedTuple):
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Finished]:
     """`cli("train", "model=gat")` -> its exit code and what it printed."""
-    from zoo.commandline.cli import main
+    from zoo.cli.main import main
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")  # tables are not wrapped
@@ -97,7 +97,7 @@ def tiny() -> list[str]:
 def tiny_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of such a run. Tests read it and write nothing there."""
     folder = tmp_path_factory.mktemp("tiny")
-    from zoo.commandline.cli import main
+    from zoo.cli.main import main
 
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

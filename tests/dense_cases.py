@@ -12,10 +12,10 @@ from torch.nn import functional as F
 from torchmetrics import MeanMetric
 
 from zoo.attention import AttentionMap
+from zoo.optim import Optimisation
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.contract import Task, TaskData
 from zoo.tasks.datasets import dataset
-from zoo.training.optimisation import Optimisation
 
 __all__ = ["DenseData", "DenseTask", "ErrorTask", "sequences"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from zoo.composing import config
+from zoo.config import compose
 
 SMALL = {
     "planted_baskets": ["data.users=200", "data.items=50"],
@@ -25,4 +25,4 @@ SMALL = {
 @functools.cache
 def small(model: str) -> list[str]:
     """Returns the options for the own data of a model."""
-    return SMALL.get(config.compose([f"model={model}"])["names"]["data"], [])
+    return SMALL.get(compose.compose([f"model={model}"])["names"]["data"], [])

@@ -25,7 +25,7 @@ c,test,w2=w1 new=w0,new
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a run. Tests read it and write nothing there."""
-    from zoo.commandline.cli import main
+    from zoo.cli.main import main
 
     folder = tmp_path_factory.mktemp("outside")
     with pytest.MonkeyPatch.context() as patch:

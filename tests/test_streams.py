@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from zoo.commandline.cli import main
+from zoo.cli.main import main
 from zoo.streams import named_streams
 
 COMMANDS = {

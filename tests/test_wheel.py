@@ -61,7 +61,7 @@ def run(installed: Path, tmp_path: Path) -> Iterator[Run]:
     environment = {**kept, "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1", "HOME": str(here), "LC_ALL": "C.UTF-8"}
 
     def zoo(*arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
-        start = "import sys; from zoo.commandline.cli import main; sys.exit(main())"
+        start = "import sys; from zoo.cli.main import main; sys.exit(main())"
         command = [str(installed / "bin" / "python"), "-c", start, *map(str, arguments)]
         done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True)
         assert done.returncode == code, done

@@ -8,7 +8,7 @@ module = zoo.create("gat", attention="uniform")
 
 from typing import TYPE_CHECKING
 
-from zoo.lazy import exports
+from zoo.lazy_exports import exports
 
 if TYPE_CHECKING:
     from zoo.checkpoints.checkpoint import create as create

@@ -58,10 +58,10 @@ from zoo.attention import (
     TwoScores,
     record,
 )
-from zoo.composing import installed
+from zoo.config import plugins
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
-CONFIGS = list(installed.choices("attention").values())
+CONFIGS = list(plugins.choices("attention").values())
 STEPS, KEYS, DIM = 6, 7, 12
 LENGTHS = torch.tensor([7, 4, 1])
 REFUSED = {

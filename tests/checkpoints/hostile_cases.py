@@ -109,7 +109,7 @@ def corpus(best: Path, folder: Path, trap: Path) -> dict[str, Path]:
         "target_reader": {"_target_": "zoo.tasks.graph.citations.read_planetoid", "root": str(trap), "name": "cora"},
         "target_writer": {"_target_": "zoo.checkpoints.checkpoint.write", "path": str(trap), "content": {}},
         "target_train": {"_target_": "zoo.training.run.train", "config": {}},
-        "target_cli": {"_target_": "zoo.commandline.cli.main", "arguments": ["list"]},
+        "target_cli": {"_target_": "zoo.cli.main.main", "arguments": ["list"]},
         "target_private": {"_target_": "zoo.tasks.graph.citations._unpickle", "path": str(best)},
         "target_dunder": {"_target_": "zoo.attention.AttendFactory.__init__.__globals__"},
         "target_data_as_model": {"_target_": "zoo.tasks.graph.planted_graph", "max_epochs": 1},

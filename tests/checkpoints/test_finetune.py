@@ -13,7 +13,7 @@ import yaml
 import zoo
 from zoo.checkpoints import checkpoint
 from zoo.checkpoints.finetune import transplant
-from zoo.composing import config
+from zoo.config import compose
 
 LABELS, FEATURES = ("blue", "green", "red"), ("x", "y", "z")
 NEW_LABELS, NEW_FEATURES = ("black", "blue", "red", "white"), ("z", "w", "x")
@@ -40,7 +40,7 @@ def write(folder: Path, labels: tuple[str, ...], features: tuple[str, ...]) -> l
 @pytest.fixture(scope="module", params=["gat", "gatv2"])
 def trained(request: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The best checkpoint of each model on the first data."""
-    from zoo.commandline.cli import main
+    from zoo.cli.main import main
 
     folder = tmp_path_factory.mktemp("trained")
     data = write(folder / "data", LABELS, FEATURES)
@@ -225,7 +225,7 @@ def test_a_continued_run_suggests_the_control_of_what_it_started_from(
     assert cli("train", *tiny, f"init={origin}", "run_dir=run").code == 0
     done = cli("train", "resume=run/checkpoints/last.ckpt")
     (control,) = (line for line in done.out.splitlines() if "# the control" in line)
-    found = config.compose(shlex.split(control, comments=True)[2:])
+    found = compose.compose(shlex.split(control, comments=True)[2:])
     assert found["init"] == str(origin)
     assert found["names"]["attention"] == "uniform"
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 from hostile_cases import corpus
 
-from zoo.checkpoints import checkpoint, formats
+from zoo import subprocesses
+from zoo.checkpoints import checkpoint, migrations
 from zoo.errors import CheckpointError
-from zoo.sweeps import processes
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +60,8 @@ for name in sys.argv[1:]:
         before = max(now, before)
 """
     paths = sorted(hostile[0].values(), key=lambda path: path.stat().st_size)
-    done = [*processes.command()[:2], "-c", code, *map(str, paths)]
-    said = subprocess.run(done, env=processes.environment(), capture_output=True, text=True, check=True).stdout
+    done = [*subprocesses.command()[:2], "-c", code, *map(str, paths)]
+    said = subprocess.run(done, env=subprocesses.environment(), capture_output=True, text=True, check=True).stdout
     peaks = {name: int(grown) for name, grown in (line.split() for line in said.splitlines())}
     assert set(peaks) == set(hostile[0])
     assert {name: grown for name, grown in peaks.items() if grown > 300} == {}
@@ -96,9 +96,9 @@ def test_an_older_format_is_migrated(tiny_run: Path, tmp_path: Path) -> None:
     old = {**content, "zoo": {**about, "format": 0, "data": {**about["data"], "sizes": sizes}}}
     checkpoint.write(tmp_path / "old.ckpt", old)
     module = checkpoint.load(tmp_path / "old.ckpt")
-    assert module.about["format"] == formats.FORMAT
+    assert module.about["format"] == migrations.FORMAT
     assert module.about["sizes"] == sizes
-    assert set(formats.MIGRATIONS) == set(range(formats.FORMAT))
+    assert set(migrations.MIGRATIONS) == set(range(migrations.FORMAT))
 
 
 def test_half_precision_weights_are_taken(tiny_run: Path, tmp_path: Path) -> None:

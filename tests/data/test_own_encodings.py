@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from zoo.composing.build import build
-from zoo.composing.config import compose
+from zoo.config.compose import compose
+from zoo.config.instantiate import build
 from zoo.data.encodings import ENCODINGS
 from zoo.errors import ZooError
 

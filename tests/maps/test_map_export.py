@@ -16,7 +16,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 import zoo.maps
 from zoo.attention import Attend, AttentionMap, DenseSupport, ScaledDot, Softmax, record
 from zoo.attention.observing.record import Recording
-from zoo.commandline import commands
+from zoo.cli import commands
 from zoo.data.loader import Loader
 from zoo.maps import LabelledMap, draw
 from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, Table, picture_name

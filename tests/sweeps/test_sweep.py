@@ -21,14 +21,15 @@ from typing import Any
 import pytest
 import yaml
 
-from zoo.composing import config
-from zoo.disk import new_directory
+from zoo import subprocesses
+from zoo.config import compose
 from zoo.errors import ConfigError, InterruptedRunError
-from zoo.sweeps import directory, processes
-from zoo.sweeps.axes import check_values, read_axes
-from zoo.sweeps.directory import opened
-from zoo.sweeps.locks import job_lock, wait_for_jobs
-from zoo.sweeps.multirun import expanded
+from zoo.io.atomic import new_directory
+from zoo.sweeps import sweep_dir
+from zoo.sweeps.grid import check_values, read_axes
+from zoo.sweeps.sweep import expanded
+from zoo.sweeps.sweep_dir import opened
+from zoo.sweeps.sweep_lock import job_lock, wait_for_jobs
 
 TRAIN_PY = Path(__file__).resolve().parents[2] / "train.py"
 
@@ -52,7 +53,7 @@ def jobs_done(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         (run_dir / "metrics.json").write_text(json.dumps(found))
         return 0
 
-    monkeypatch.setattr(processes, "run", run)
+    monkeypatch.setattr(subprocesses, "run", run)
     return done
 
 
@@ -190,7 +191,7 @@ def test_a_killed_sweep_is_continued_once_its_job_has_ended(
         threading.Timer(0.3, end).start()
         wait_for_jobs(folder)
 
-    monkeypatch.setattr(directory, "wait_for_jobs", waiting)
+    monkeypatch.setattr(sweep_dir, "wait_for_jobs", waiting)
     done = cli("train", "-m", *overrides)
     assert done.code == 0
     assert f"{killed.folder}: waiting for a job of this sweep that still runs" in done.err
@@ -269,7 +270,7 @@ def files_of(folder: Path) -> set[str]:
 def lasting_sweep(folder: Path, tiny: list[str]) -> tuple[list[str], dict[str, Any]]:
     """The command of two runs that take some seconds, and how it is started as a process."""
     lasting = [*tiny[:-2], "logger=csv", "data.max_epochs=400", "callbacks.keeper.patience=null", "seed=0,1"]
-    options = {"cwd": folder, "env": processes.environment(), "text": True}
+    options = {"cwd": folder, "env": subprocesses.environment(), "text": True}
     return [sys.executable, str(TRAIN_PY), "-m", *lasting], options
 
 
@@ -365,7 +366,7 @@ def test_launchers(tmp_path: Path, tiny: list[str], launcher: list[str], package
     if found is None:
         pytest.skip("needs the extra sweep")
     command = [sys.executable, str(TRAIN_PY), "-m", *launcher, *tiny, "model=gat,gatv2", "seed=0,1"]
-    done = subprocess.run(command, cwd=tmp_path, env=processes.environment(), capture_output=True, text=True)
+    done = subprocess.run(command, cwd=tmp_path, env=subprocesses.environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (where,) = tmp_path.glob("runs/sweeps/*")
     assert [row["n"] for row in table(where / "summary.csv")] == ["2", "2"]
@@ -375,7 +376,7 @@ def test_launchers(tmp_path: Path, tiny: list[str], launcher: list[str], package
 @pytest.mark.slow
 def test_a_sweep_of_several_processes_each(tmp_path: Path, tiny: list[str]) -> None:
     command = [sys.executable, str(TRAIN_PY), "-m", *tiny, "trainer=ddp_cpu", "seed=0,1"]
-    done = subprocess.run(command, cwd=tmp_path, env=processes.environment(), capture_output=True, text=True)
+    done = subprocess.run(command, cwd=tmp_path, env=subprocesses.environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (where,) = tmp_path.glob("runs/sweeps/*")
     (row,) = table(where / "summary.csv")
@@ -385,7 +386,7 @@ def test_a_sweep_of_several_processes_each(tmp_path: Path, tiny: list[str]) -> N
 def test_a_signal_reaches_the_process_that_was_started() -> None:
     """Also one that comes while it starts."""
     code = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)); print(); time.sleep(20)"
-    with processes.forwarded() as asked:
+    with subprocesses.forwarded() as asked:
         process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
         assert process.stdout is not None
         process.stdout.readline()
@@ -440,7 +441,7 @@ def test_a_sweep_is_counted_and_checked_before_it_is_written_out(
 def test_ten_thousand_jobs_are_composed_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """One for each combination of choices, and one for the last value of each other option."""
     composed: list[tuple[str, ...]] = []
-    monkeypatch.setattr(config, "compose", lambda overrides: composed.append(tuple(overrides)))
+    monkeypatch.setattr(compose, "compose", lambda overrides: composed.append(tuple(overrides)))
     overrides = ["model=gat,gatv2", "optimizer.lr=0.1,${seed},0.3,0.4", "seed=range(1250)"]
     assert len(expanded(overrides)) == 10_000
     check_values(read_axes(overrides))
@@ -451,7 +452,7 @@ def test_ten_thousand_jobs_are_composed_a_few_times(monkeypatch: pytest.MonkeyPa
 
 
 def test_progress_of_the_check_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(config, "compose", lambda overrides: None)
+    monkeypatch.setattr(compose, "compose", lambda overrides: None)
     monkeypatch.setattr(time, "monotonic", itertools.count(step=3.0).__next__)
     check_values(read_axes(["model=gat,gatv2", "attention=gat,uniform", "seed=0,1"]))
     assert capsys.readouterr().err == "".join(
@@ -478,7 +479,7 @@ def test_what_becomes_of_jobs_is_appended(cli: Any, jobs_done: list[list[str]], 
         (killed / "sweep.jsonl").write_text(journal + journal.splitlines()[0][:30])
         now = sweep.jobs
     assert not (sweep.folder / "sweep.jsonl").exists()
-    assert directory.read(killed) == (overrides, now) == directory.read(sweep.folder)
+    assert sweep_dir.read(killed) == (overrides, now) == sweep_dir.read(sweep.folder)
     with opened(overrides, now, str(killed)) as again:
         assert again.jobs == now
         assert not (killed / "sweep.jsonl").exists()

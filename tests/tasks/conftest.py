@@ -13,7 +13,7 @@ from run_cases import DOMAINS
 @pytest.fixture(scope="session")
 def trained_on(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """`trained_on(domain)` -> the directory of a run with everything random in it. Tests write nothing there."""
-    from zoo.commandline.cli import main
+    from zoo.cli.main import main
 
     @functools.cache
     def run(name: str) -> Path:

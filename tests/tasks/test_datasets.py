@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from zoo.attention.ranges import Count, Seed
-from zoo.composing import build, config
-from zoo.composing.fitting import hints_of
+from zoo.config import compose, instantiate
+from zoo.config.typecheck import hints_of
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.batches import Batching, Examples, moved
 from zoo.tasks.contract import TaskData
@@ -146,9 +146,9 @@ def test_a_batch_that_is_there_already_stays_itself() -> None:
     assert (away.right, away.names) == (None, ("a", "b"))
 
 
-@pytest.mark.parametrize("name", config.options("data"))
+@pytest.mark.parametrize("name", compose.options("data"))
 def test_an_option_of_a_file_is_one_of_its_parts(name: str) -> None:
-    node = config.unresolved([f"data={name}", "model=gat"])[0]["data"]
-    target = build.resolve(node["_target_"], "data")
+    node = compose.unresolved([f"data={name}", "model=gat"])[0]["data"]
+    target = instantiate.resolve(node["_target_"], "data")
     assert set(node) - {"_target_"} <= set(inspect.signature(target).parameters)
     assert issubclass(hints_of(target)["return"], TaskData)

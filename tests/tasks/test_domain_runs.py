@@ -15,13 +15,13 @@ import pytest
 from run_cases import DOMAINS, command, figures, finished, same_run, stopped_and_continued, two_equal_one
 
 from zoo import maps
-from zoo.composing import installed
+from zoo.config import plugins
 
 Trained = Callable[[str], Path]
 
 
 def test_every_domain_is_named() -> None:
-    models = "".join(path.read_text() for path in (installed.CONF / "model").rglob("*.yaml"))
+    models = "".join(path.read_text() for path in (plugins.CONF / "model").rglob("*.yaml"))
     assert set(re.findall(r"^  _target_: zoo\.tasks\.(\w+)\.", models, re.MULTILINE)) == set(DOMAINS)
 
 

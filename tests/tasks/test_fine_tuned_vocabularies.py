@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from zoo.composing import config
-from zoo.composing.build import build
+from zoo.config import compose
+from zoo.config.instantiate import build
 
 SAMPLES = Path(__file__).parents[2] / "data" / "samples"
 CASES = {
@@ -23,7 +23,7 @@ CASES = {
 def state_of(case: tuple[str, ...], origin: dict[str, Any] | None, policy: str, cache: Path) -> dict[str, Any]:
     """The state of data that training from a checkpoint reads."""
     overrides = [*case, f"data.vocabulary={policy}", f"paths.cache={cache}", "data.min_count=1"]
-    data = build(config.compose(overrides)["data"], "data")
+    data = build(compose.compose(overrides)["data"], "data")
     if origin is not None:
         data.continuing(origin)
     return data.state()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from zoo.composing.build import build
-from zoo.composing.config import compose
+from zoo.config.compose import compose
+from zoo.config.instantiate import build
 from zoo.errors import DataError
 
 SPLITS = ("train", "train", "train", "train", "val", "val", "test", "test")

@@ -9,18 +9,18 @@ import pytest
 import torch
 from run_cases import DOMAINS
 
-from zoo.composing import build, config
+from zoo.config import compose, instantiate
 from zoo.training import ranks
 
 
 @pytest.mark.parametrize("name", DOMAINS)
 def test_the_loss_of_all_processes_is_logged(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = ["model.ctc=0"] if name == "speech" else []  # a branch of CTC has a loss of its own
-    composed = config.compose([*DOMAINS[name].tiny, *alone])
-    data = build.build(composed["data"], "data")
+    composed = compose.compose([*DOMAINS[name].tiny, *alone])
+    data = instantiate.build(composed["data"], "data")
     data.prepare_data()
     data.setup("fit")
-    module = build.build(composed["model"], "model", **data.sizes())
+    module = instantiate.build(composed["model"], "model", **data.sizes())
     logged: dict[str, tuple[Any, dict[str, Any]]] = {}
     monkeypatch.setattr(module, "log", lambda key, value, **how: logged.update({key: (value, how)}))
     module.trainer = mock.MagicMock(global_step=0)  # a step alone, without a loop

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from zoo.composing import build, config
+from zoo.config import compose, instantiate
 from zoo.data.rows import Rows
 from zoo.tasks.summary import Longest, Summary, Vocabulary, count_labels, share_unknown
 
@@ -91,8 +91,8 @@ def data_of(overrides: list[str], tmp_path: Path) -> Any:
     at_samples = [
         each if "=" not in each or "/" not in each else each.replace("=", f"={SAMPLES}/", 1) for each in overrides
     ]
-    composed = config.compose([*at_samples, f"paths.cache={tmp_path}"])
-    return build.build(composed["data"], "data")
+    composed = compose.compose([*at_samples, f"paths.cache={tmp_path}"])
+    return instantiate.build(composed["data"], "data")
 
 
 @pytest.mark.filterwarnings("ignore:.*(is not used|not in every split)")

@@ -11,7 +11,7 @@ from PIL import Image
 from run_cases import DOMAINS
 
 from zoo.checkpoints import checkpoint
-from zoo.commandline.cli import main
+from zoo.cli.main import main
 from zoo.errors import CheckpointError
 
 

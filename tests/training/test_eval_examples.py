@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from zoo.composing import config
+from zoo.config import compose
 from zoo.training.run import train
 
 
@@ -27,7 +27,7 @@ def test_so_many_training_examples_are_evaluated(
         test_step(self, batch, batch_idx)
 
     monkeypatch.setattr(dense.DenseTask, "test_step", counted)
-    made = config.compose(["model=gat", "logger=csv", "trainer=cpu", "run_dir=run"])
+    made = compose.compose(["model=gat", "logger=csv", "trainer=cpu", "run_dir=run"])
     made["model"] = {"_target_": "zoo.tasks.dense_cases.DenseTask", "optimisation": made["optimisation"]}
     made["data"] = {"_target_": "zoo.tasks.dense_cases.sequences", "max_epochs": 1, "eval_examples": count}
     train(made)
@@ -35,7 +35,7 @@ def test_so_many_training_examples_are_evaluated(
     assert json.loads(Path("run/metrics.json").read_text()).get("protocol") == said
 
 
-@pytest.mark.parametrize("name", config.options("data"))
+@pytest.mark.parametrize("name", compose.options("data"))
 def test_every_data_set_of_batches_has_the_option(name: str) -> None:
-    found = config.compose([f"data={name}", "model=gat"])["data"]
+    found = compose.compose([f"data={name}", "model=gat"])["data"]
     assert ("eval_examples" in found) == ("eval_batch_size" in found)

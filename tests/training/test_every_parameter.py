@@ -9,15 +9,15 @@ from unittest import mock
 import pytest
 from small_data import small
 
-from zoo.composing import build, config
-from zoo.composing.groups import MECHANISMS
+from zoo.config import compose, instantiate
+from zoo.config.groups import MECHANISMS
 from zoo.errors import ConfigError
 
 
 @functools.cache
 def batch_of(model: str) -> tuple[Any, dict[str, int]]:
     """The first of the training split, and what it tells the model."""
-    data = build.build(config.compose([f"model={model}", *small(model)])["data"], "data")
+    data = instantiate.build(compose.compose([f"model={model}", *small(model)])["data"], "data")
     data.prepare_data()
     data.setup("fit")
     return next(iter(data.train_dataloader())), data.sizes()
@@ -29,8 +29,8 @@ FAST = ("recurrent", "state_space", "uniform", "degree")
 
 def choices() -> list[Any]:
     """All, also those that a model has no place for: composing every model would take longer than to skip them."""
-    named = [(group, name) for group in MECHANISMS for name in config.options(group)]
-    found = [(model, group, name) for model in config.options("model") for group, name in named]
+    named = [(group, name) for group in MECHANISMS for name in compose.options(group)]
+    found = [(model, group, name) for model in compose.options("model") for group, name in named]
     return [each if each[2] in FAST else pytest.param(*each, marks=pytest.mark.slow) for each in found]
 
 
@@ -38,7 +38,7 @@ def choices() -> list[Any]:
 def test_every_parameter_has_a_gradient(model: str, group: str, name: str) -> None:
     batch, sizes = batch_of(model)
     try:
-        module = build.build(config.compose([f"model={model}", f"{group}={name}"])["model"], "model", **sizes)
+        module = instantiate.build(compose.compose([f"model={model}", f"{group}={name}"])["model"], "model", **sizes)
         module.check_rewards()
     except ConfigError:
         pytest.skip("refused in a sentence, which test_conf_files says")

@@ -21,9 +21,10 @@ import pytorch_lightning as pl
 import torch
 
 from zoo.checkpoints import checkpoint
-from zoo.composing import config
+from zoo.config import compose
 from zoo.errors import CheckpointError, InterruptedRunError
-from zoo.training import Keeper, run, run_directory
+from zoo.training import Keeper, run
+from zoo.training import run_dir as run_directory
 from zoo.training.callbacks.progress import Progress
 from zoo.training.loggers import MetricsFile
 
@@ -53,7 +54,7 @@ Options = dict[str, Any]
 
 @functools.cache
 def composed(*overrides: str) -> dict[str, Any]:
-    return config.compose(overrides)
+    return compose.compose(overrides)
 
 
 @pytest.fixture

@@ -94,7 +94,7 @@ def is_alive(group: int) -> bool:
 
 def warm_up(run_dir: Path, options: list[str]) -> None:
     """A run in this process: all is imported then, and those that are forked from it lose no time."""
-    from zoo.commandline.cli import main
+    from zoo.cli.main import main
 
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         assert main(["train", *options, f"run_dir={run_dir}"]) == 0
@@ -102,7 +102,7 @@ def warm_up(run_dir: Path, options: list[str]) -> None:
 
 def begun(run_dir: Path, options: list[str]) -> int:
     """A run or its continuation in a process and a group of its own."""
-    from zoo.commandline.cli import main
+    from zoo.cli.main import main
 
     process = os.fork()
     if process:

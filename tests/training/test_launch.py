@@ -18,12 +18,12 @@ import pytest
 import torch
 from torch import nn
 
+from zoo import distributed, subprocesses
 from zoo.checkpoints import checkpoint
-from zoo.composing import config
+from zoo.config import compose
 from zoo.errors import ConfigError
-from zoo.sweeps import processes
-from zoo.training import joining, launch, ranks
-from zoo.training.callbacks.unused import Unused
+from zoo.training import launch, ranks
+from zoo.training.callbacks.unused_parameters import Unused
 
 TRAIN_PY = Path(__file__).resolve().parents[2] / "train.py"
 TWO = ["trainer=ddp_cpu", "trainer.devices=2"]
@@ -47,7 +47,7 @@ def begun(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         process = subprocess.Popen(
             [sys.executable, *by, str(TRAIN_PY), *arguments],
             cwd=tmp_path,
-            env=processes.environment(**more),
+            env=subprocesses.environment(**more),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -290,12 +290,12 @@ def test_devices() -> None:
 def test_a_batch_script_of_slurm_is_no_rank(monkeypatch: pytest.MonkeyPatch, tiny: list[str]) -> None:
     for name, value in {"SLURM_NTASKS": "8", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7"}.items():
         monkeypatch.setenv(name, value)
-    assert not joining.is_rank()
-    assert launch.wanted(config.compose([*tiny, *TWO]))
+    assert not distributed.is_rank()
+    assert launch.wanted(compose.compose([*tiny, *TWO]))
     monkeypatch.setenv("SLURM_STEP_ID", "0")
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "8")
-    assert joining.is_rank()
-    assert not launch.wanted(config.compose([*tiny, *TWO]))
+    assert distributed.is_rank()
+    assert not launch.wanted(compose.compose([*tiny, *TWO]))
 
 
 def test_alone() -> None:
@@ -308,7 +308,7 @@ def test_alone() -> None:
     assert ranks.any_of(True)
     assert not ranks.any_of(False)
     assert ranks.first_says("this") == "this"
-    assert joining.first(lambda: 3) == 3
+    assert distributed.first(lambda: 3) == 3
 
 
 def test_a_mean_of_targets_does_not_depend_on_how_they_are_shared_out() -> None:

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from zoo.composing import build, config
+from zoo.config import compose, instantiate
 from zoo.data.loader import Loader
 from zoo.errors import ProblemsError
 from zoo.tasks.batches import Examples
 from zoo.training import memory
-from zoo.training.check import check
+from zoo.training.preflight import check
 
 MB = 2**20
 
@@ -129,7 +129,7 @@ def test_a_check_names_the_example_that_does_not_fit(tmp_path: Path, monkeypatch
     ],
 )
 def test_examples_of_texts_can_be_cut(options: list[str]) -> None:
-    data = build.build(config.resolved(options)["data"], "data")
+    data = instantiate.build(compose.resolved(options)["data"], "data")
     data.setup()
     examples = data.examples("train", training=True)
     assert max(examples.lengths) > 4

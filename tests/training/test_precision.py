@@ -9,12 +9,12 @@ import pytest
 import torch
 from small_data import small
 
-from zoo.composing import build, config, schema
+from zoo.config import compose, instantiate, option_types
 from zoo.errors import ConfigError
-from zoo.training.callbacks.stopping import NanGuard
+from zoo.training.callbacks.guards import NanGuard
 from zoo.training.trainer import make_trainer
 
-MODELS = config.options("model")
+MODELS = compose.options("model")
 QUICK = (
     "bidaf",
     "captioner",
@@ -34,16 +34,16 @@ QUICK = (
 
 def composed(model: str, precision: str) -> dict[str, Any]:
     options = [*small(model), "trainer=cpu", f"trainer.precision={precision}", "data.max_epochs=1"]
-    return config.compose([f"model={model}", *options])
+    return compose.compose([f"model={model}", *options])
 
 
 def train(chosen: dict[str, Any]) -> dict[str, float]:
     """One step of training and one of validation; returns what was logged."""
-    data = build.build(chosen["data"], "data")
+    data = instantiate.build(chosen["data"], "data")
     data.prepare_data()
     data.setup("fit")
     torch.manual_seed(0)
-    module = build.build(chosen["model"], "model", **data.sizes())
+    module = instantiate.build(chosen["model"], "model", **data.sizes())
     once = {"max_steps": 1, "limit_train_batches": 1, "limit_val_batches": 1, "num_sanity_val_steps": 0}
     trainer = make_trainer(chosen, callbacks=[NanGuard()], logger=False, **once)
     trainer.fit(module, data)
@@ -77,4 +77,4 @@ def test_sixteen_bits_are_refused_on_a_processor() -> None:
 def test_weights_of_other_types_are_refused(precision: str) -> None:
     """Batches hold numbers of single precision, which such weights cannot be multiplied with."""
     with pytest.raises(ConfigError, match=r"trainer\.precision=.*32-true"):
-        schema.check(composed("vit", precision))
+        option_types.check(composed("vit", precision))

@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from zoo.checkpoints import checkpoint
-from zoo.composing import config
-from zoo.composing.build import resolve
+from zoo.config import compose
+from zoo.config.instantiate import resolve
 from zoo.errors import ConfigError
+from zoo.optim import Optimisation, Schedule
 from zoo.sweeps import search_space
 from zoo.tasks.contract import Task
-from zoo.training.optimisation import Optimisation, Schedule
 from zoo.training.run import train
 
 
@@ -35,7 +35,7 @@ def test_the_lowest_error_is_kept(dense: ModuleType, tmp_path: Any, monkeypatch:
         self.log("val/error", errors[-1], batch_size=len(batch[1]))
 
     monkeypatch.setattr(dense.ErrorTask, "validation_step", validate)
-    made = config.compose(["model=gat", "logger=csv", "trainer=cpu", "run_dir=run"])
+    made = compose.compose(["model=gat", "logger=csv", "trainer=cpu", "run_dir=run"])
     made["model"] = {"_target_": "zoo.tasks.dense_cases.ErrorTask", "optimisation": made["optimisation"]}
     made["data"] = {"_target_": "zoo.tasks.dense_cases.sequences", "max_epochs": 4, "batch_size": 8}
     assert train(made)["best_epoch"] == 1
@@ -88,16 +88,16 @@ def test_a_search_asks_where_nothing_is_known_of_the_metric() -> None:
         search_space.judged(settings, {"model": {"_target_": "zoo.tasks.graph.NodeClassifier"}})
 
 
-@pytest.mark.parametrize("model", config.options("model"))
+@pytest.mark.parametrize("model", compose.options("model"))
 def test_every_model_says_by_what_it_is_judged(model: str) -> None:
-    task = resolve(config.compose([f"model={model}"])["model"]["_target_"], "model", is_root=True)
+    task = resolve(compose.compose([f"model={model}"])["model"]["_target_"], "model", is_root=True)
     assert task.primary_mode in ("max", "min")
     assert task.mode_of(task.primary) == task.primary_mode
     assert not (task.primary.endswith("loss") and task.primary_mode == "max")
 
 
-@pytest.mark.parametrize("model", config.options("model"))
+@pytest.mark.parametrize("model", compose.options("model"))
 def test_a_closing_table_is_short_and_begins_with_what_counts(model: str) -> None:
-    task = resolve(config.compose([f"model={model}"])["model"]["_target_"], "model", is_root=True)
+    task = resolve(compose.compose([f"model={model}"])["model"]["_target_"], "model", is_root=True)
     assert task.headline[0] == task.primary.removeprefix("val/")
     assert 1 <= len(task.headline) <= 5

@@ -1,6 +1,6 @@
 """Checkpoints: one self-contained file of weights, configuration, vocabularies and metrics, in plain types.
 
-    {"zoo": {"format": 3, "version", "model", "config", "data", "sizes", "metrics"}, "state_dict": ..., ...}
+    {"zoo": {"format": 4, "version", "model", "config", "data", "sizes", "metrics"}, "state_dict": ..., ...}
 
 `best.ckpt` holds no more than this; `last.ckpt` also holds what a run needs to be continued.
 """
@@ -19,14 +19,14 @@ from torch import Tensor
 from torch.nn.modules import module as modules
 
 from zoo import __version__
-from zoo.checkpoints import formats, pickles
-from zoo.checkpoints.formats import FORMAT
-from zoo.composing import config
-from zoo.composing.build import build, made_by
-from zoo.disk import whole_bytes
+from zoo.checkpoints import migrations, pickle_validation
+from zoo.checkpoints.migrations import FORMAT
+from zoo.config import compose
+from zoo.config.instantiate import build, made_by
 from zoo.errors import CheckpointError, MissingPackageError
-from zoo.forms import MalformedError, Where, expect
+from zoo.io.atomic import whole_bytes
 from zoo.tasks.contract import Task, TaskData
+from zoo.validation import MalformedError, Where, expect
 
 _NEEDED = ("format", "version", "model", "config", "data", "sizes", "metrics")
 
@@ -62,7 +62,7 @@ def read(path: Path | str) -> dict[str, Any]:
         raise CheckpointError(f"{path} is not a checkpoint, or was cut short: it is {path.stat().st_size:,} bytes")
     try:
         with path.open("rb") as file:  # the same file is inspected and loaded, also if it is replaced between the two
-            pickles.inspect(file)
+            pickle_validation.inspect(file)
             file.seek(0)
             content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:
@@ -81,11 +81,11 @@ def read(path: Path | str) -> dict[str, Any]:
             f"this version reads up to format {FORMAT}: upgrade with pip install -U attention-zoo"
         )
     try:
-        content = formats.migrated(content)
+        content = migrations.migrated(content)
         missing = [key for key in _NEEDED if key not in content["zoo"]]
         if missing:
             raise CheckpointError(f"{path} is not a whole checkpoint: its 'zoo' section lacks {', '.join(missing)}")
-        formats.check(content)
+        migrations.check(content)
     except MalformedError as error:
         raise CheckpointError(f"{path} is not a sound checkpoint: {error}") from error
     _check_finite(content["state_dict"], path)
@@ -117,11 +117,11 @@ def module_of(content: Mapping[str, Any], path: Path | str) -> Task:
     """The module that a checkpoint's content describes, with its weights."""
     about, weights = content["zoo"], content["state_dict"]
     try:
-        formats.check_sizes(about, weights)
+        migrations.check_sizes(about, weights)
         _check_implied(about, path)
         with torch.device("meta"), _at_most(len(weights)):  # takes no memory, whatever sizes the configuration asks for
             described: Task = build(about["config"]["model"], "model", **about["sizes"])
-        weights = formats.without_unread(content, described.state_dict())
+        weights = migrations.without_unread(content, described.state_dict())
         compare(described, weights, path)
         module: Task = build(about["config"]["model"], "model", **about["sizes"])
     except CheckpointError:
@@ -244,7 +244,7 @@ def create(model: str, *, data: str | None = None, attention: str | None = None,
     given = {"model": model, "data": data, "attention": attention}
     overrides = [f"{key}={value}" for key, value in given.items() if value is not None]
     overrides += [f"{key.replace('__', '.')}={value}" for key, value in options.items() if "__" in key]
-    composed = config.compose(overrides)
+    composed = compose.compose(overrides)
     sizes = {key: value for key, value in options.items() if "__" not in key}
     if not sizes:
         sizes = build(composed["data"], "data").sizes()

@@ -21,9 +21,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from zoo import locks
-from zoo.disk import whole_bytes
 from zoo.errors import DataError, warn
+from zoo.io import locks
+from zoo.io.atomic import whole_bytes
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -23,8 +23,8 @@ from zoo.data.cache import identity
 from zoo.data.compressed import open_bytes
 from zoo.data.encodings import UTF8, Encoding, Fault, unreadable
 from zoo.data.tables import RowError, check_is_file, message
-from zoo.disk import whole_bytes
 from zoo.errors import DataError
+from zoo.io.atomic import whole_bytes
 
 LONGEST = 1 << 24
 """The most bytes of a line, unless another limit is given."""

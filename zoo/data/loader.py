@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, get_worker_info
 from zoo.data.advice import option
 from zoo.data.sending import packed, unpacked
 from zoo.errors import ConfigError, WorkerError, ZooError
-from zoo.orphans import end_with_parent
+from zoo.processes import end_with_parent
 from zoo.training import ranks
 
 POOL = 100

@@ -18,8 +18,8 @@ from typing import BinaryIO
 
 from zoo.data.lines import LONGEST
 from zoo.data.records import NUL
-from zoo.disk import descriptor
 from zoo.errors import DataError, ZooError
+from zoo.io.atomic import descriptor
 
 _ENOUGH = 1 << 16
 """The bytes that are examined to find the kind of a file."""

@@ -30,7 +30,7 @@ from typing import Literal, TypeVar
 import numpy as np
 from jaxtyping import Float32
 
-from zoo.composing.quoting import quoted
+from zoo.config.overrides import quoted
 from zoo.data.advice import is_offered, skip_hint
 from zoo.data.encodings import UTF8, Encoding, Fault
 from zoo.data.records import read_records

@@ -1,6 +1,6 @@
 """Generates texts with a decoder: greedy and beam search, sampling, ensembles, and the forced pass for maps."""
 
-from zoo.lazy import exports
+from zoo.lazy_exports import exports
 
 __getattr__, __all__ = exports(
     __name__,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from zoo.disk import whole_bytes
 from zoo.errors import DataError
+from zoo.io.atomic import whole_bytes
 from zoo.maps.labelled import LabelledMap
 
 if TYPE_CHECKING:

@@ -27,14 +27,14 @@ from torch import Tensor
 
 from zoo.attention.observing.attention_map import AttentionMap
 from zoo.attention.observing.record import Recording
-from zoo.disk import sync_folder
 from zoo.errors import DataError, nearest
+from zoo.io.atomic import sync_folder
+from zoo.io.config_files import read_json
 from zoo.maps import replacing, score
 from zoo.maps.index import FORMAT, KIND, IndexFile
 from zoo.maps.labelled import LabelledMap
 from zoo.maps.labelling import Heads, labelled
 from zoo.maps.tensors import TensorFile, storable
-from zoo.small_files import read_json
 
 INDEX, ARRAYS, SCORES = "index.json", "maps.safetensors", "scores.json"
 UNFINISHED = "unfinished-"

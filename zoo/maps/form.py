@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from zoo.attention.observing.attention_map import MEAN
-from zoo.forms import COUNT, MalformedError, Where
 from zoo.maps.labelled import LabelledMap
+from zoo.validation import COUNT, MalformedError, Where
 
 PARTS = ("weights", "source", "target", "permitted", "gold")
 _HEAD = Where("the number of a head", lambda value: type(value) is int and value >= MEAN)

@@ -12,8 +12,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from zoo.attention.observing.attention_map import MEAN
-from zoo.disk import whole_bytes
 from zoo.errors import DataError, ZooError
+from zoo.io.atomic import whole_bytes
 from zoo.maps.labelled import LabelledMap, Pairs
 
 if TYPE_CHECKING:

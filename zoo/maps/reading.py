@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from zoo.errors import DataError, nearest
-from zoo.forms import MalformedError, expect
+from zoo.io.config_files import read_json
 from zoo.maps import form
 from zoo.maps.folder import ARRAYS, INDEX, SCORES, UNFINISHED
 from zoo.maps.index import FORMAT, KIND
 from zoo.maps.labelled import LabelledMap
-from zoo.small_files import read_json
+from zoo.validation import MalformedError, expect
 
 if TYPE_CHECKING:
     import pandas as pd

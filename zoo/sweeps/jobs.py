@@ -14,15 +14,15 @@ from typing import Any, Literal
 
 import yaml
 
-from zoo.composing import config
-from zoo.composing.groups import GROUPS
-from zoo.composing.quoting import quoted
-from zoo.disk import new_directory, write_text
+from zoo import subprocesses
+from zoo.config import compose
+from zoo.config.groups import GROUPS
+from zoo.config.overrides import quoted
 from zoo.errors import ConfigError, InterruptedRunError
-from zoo.small_files import read_json
-from zoo.sweeps import processes
-from zoo.sweeps.locks import job_lock
-from zoo.training import run_directory
+from zoo.io.atomic import new_directory, write_text
+from zoo.io.config_files import read_json
+from zoo.sweeps.sweep_lock import job_lock
+from zoo.training import run_dir as run_directory
 
 FILE, JOURNAL = "sweep.yaml", "sweep.jsonl"
 INTERRUPTED = 130
@@ -88,7 +88,7 @@ class Sweep:
         of = of or len(self.jobs)
         print(f"sweep: job {number + 1} of {of}: {shlex.join(job.overrides)}", file=sys.stderr, flush=True)
         with job_lock(self.folder) as handle:
-            code = processes.run(processes.command(*job.arguments()), more=more, keep_open=[handle])
+            code = subprocesses.run(subprocesses.command(*job.arguments()), more=more, keep_open=[handle])
         self.ended(number, code)
         if code in (INTERRUPTED, -2, -15):
             raise InterruptedRunError(
@@ -100,7 +100,7 @@ class Sweep:
         """Gives a job a new run directory, unless there is a checkpoint to continue."""
         job = self.jobs[number]
         if job.run_dir is None or not (Path(job.run_dir) / run_directory.LAST).exists():
-            given = config.value_of(job.overrides, "run_dir")
+            given = compose.value_of(job.overrides, "run_dir")
             if given is not None:
                 raise ConfigError("a sweep gives each of its runs a run_dir; choose paths.runs=PATH instead")
             job.run_dir = str(_new_run_dir(job.overrides))
@@ -139,5 +139,5 @@ def _new_run_dir(overrides: Sequence[str]) -> Path:
 @functools.lru_cache(maxsize=1024)
 def _kind_of_run(overrides: tuple[str, ...]) -> dict[str, Any]:
     """What decides in which folder a run goes, which most jobs of a sweep share."""
-    composed = config.compose(overrides)
+    composed = compose.compose(overrides)
     return {part: composed[part] for part in ("paths", "names")}

@@ -9,13 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from zoo.composing import installed
-from zoo.composing.quoting import quoted
-from zoo.disk import write_text
+from zoo import subprocesses
+from zoo.config import plugins
+from zoo.config.overrides import quoted
 from zoo.errors import ConfigError, InterruptedRunError
-from zoo.sweeps import processes
+from zoo.io.atomic import write_text
 from zoo.sweeps.jobs import INTERRUPTED, Job, Sweep
-from zoo.sweeps.locks import job_lock
+from zoo.sweeps.sweep_lock import job_lock
 
 
 def launch(sweep: Sweep, options: Sequence[str]) -> None:
@@ -37,13 +37,13 @@ def launch(sweep: Sweep, options: Sequence[str]) -> None:
         sweep.prepare(number)
     GlobalHydra.instance().clear()
     try:
-        hydra = Hydra.create_main_hydra2("train", create_config_search_path(str(installed.CONF)))
+        hydra = Hydra.create_main_hydra2("train", create_config_search_path(str(plugins.CONF)))
         composed = hydra.compose_config(
             config_name="train",
             overrides=[
                 *waiting[0].overrides,
                 *options,
-                *installed.search_path(),
+                *plugins.search_path(),
                 f"hydra.sweep.dir={quoted(str(sweep.folder))}",
             ],
             run_mode=RunMode.MULTIRUN,
@@ -88,7 +88,7 @@ def _launched(_: Any) -> int:
     folder = Path(found.sweep.dir)
     arguments = json.loads((folder / "jobs" / f"{found.job.num}.json").read_text(encoding="utf-8"))
     with job_lock(folder) as handle:
-        return processes.run(processes.command(*arguments), keep_open=[handle])
+        return subprocesses.run(subprocesses.command(*arguments), keep_open=[handle])
 
 
 def _code(result: Any) -> int:

@@ -19,13 +19,13 @@ from contextlib import contextmanager
 from multiprocessing.connection import Listener
 from typing import Any
 
-from zoo.composing import config
+from zoo.config import compose
 from zoo.errors import ConfigError, nearest
-from zoo.sweeps.directory import opened
 from zoo.sweeps.jobs import Job, Sweep
 from zoo.sweeps.search_space import example, judged, settings_of, space_of
 from zoo.sweeps.summary import SUMMARY, headlined, write_csv
-from zoo.training.callbacks.reporting import TRIAL
+from zoo.sweeps.sweep_dir import opened
+from zoo.training.callbacks.pruning import TRIAL
 
 
 def run(overrides: list[str], own: Sequence[str], given: Mapping[str, str]) -> int:
@@ -43,7 +43,7 @@ def run(overrides: list[str], own: Sequence[str], given: Mapping[str, str]) -> i
         return len(jobs) < count or any(job.status in ("started", "stopped") for job in jobs)
 
     like = [*fixed, *(f"{key}={example(each)}" for key, each in space.items())]
-    settings |= judged(settings, config.compose(like))
+    settings |= judged(settings, compose.compose(like))
     with opened(overrides, [], given.get("hydra.sweep.dir"), like=like, is_open=is_open) as sweep:
         from optuna.storages import JournalStorage
         from optuna.storages.journal import JournalFileBackend

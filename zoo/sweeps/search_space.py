@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from zoo.composing.build import resolve
+from zoo.config.instantiate import resolve
 from zoo.errors import ConfigError, nearest
 
 DEFAULTS = {"n_trials": "20", "metric": "", "direction": "", "pruner": "median", "seed": "0"}

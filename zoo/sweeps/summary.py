@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from zoo.composing import config
-from zoo.disk import whole_file
+from zoo.config import compose
+from zoo.io.atomic import whole_file
 from zoo.sweeps.jobs import Job, Sweep
 
 SUMMARY = "summary.csv"
@@ -66,7 +66,7 @@ def _show(rows: Sequence[Mapping[str, Any]], job: Job) -> None:
     """Prints mean and SD of the model's headline metrics on the test set."""
     from rich.table import Table
 
-    from zoo import terminal
+    from zoo import console
 
     columns = list(dict.fromkeys(name for row in rows for name in row))
     measured = [name.removesuffix(" mean") for name in columns if name.endswith(" mean")]
@@ -77,14 +77,14 @@ def _show(rows: Sequence[Mapping[str, Any]], job: Job) -> None:
         table.add_column(name)
     for row in rows:
         table.add_row(*(str(row.get(key, "")) for key in keys), *(_mean_and_sd(row, name) for name in metrics))
-    terminal.console().print(table)
+    console.console().print(table)
 
 
 def headlined(overrides: Sequence[str], measured: Sequence[str]) -> list[str]:
     """The metrics among `measured` that the closing table of a run shows."""
-    from zoo.composing.build import resolve
+    from zoo.config.instantiate import resolve
 
-    task = resolve(config.compose(overrides)["model"]["_target_"], "model", is_root=True)
+    task = resolve(compose.compose(overrides)["model"]["_target_"], "model", is_root=True)
     of_test = [name for name in (f"test/{each}" for each in task.headline) if name in measured]
     return [*of_test, *(name for name in measured if name.startswith("truth/"))]
 

@@ -23,12 +23,12 @@ from zoo.data.tables import OnBadRow
 from zoo.data.unknown_labels import UnknownLabels
 from zoo.errors import ConfigError, DataError
 from zoo.maps.source import MapOptions, MapSource
+from zoo.optim import Optimisation
 from zoo.tasks.baselines import Baseline
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.summary import Summary
-from zoo.training.allocator import keep_no_kernels
-from zoo.training.optimisation import Optimisation
+from zoo.training.cpu_memory import keep_no_kernels
 
 Mode = Literal["min", "max"]
 
@@ -346,7 +346,7 @@ class TaskData(pl.LightningDataModule, ABC):
         return {what: list(found) for what, found in self.names(self.content).items()}
 
     form: ClassVar[Mapping[str, Any]]
-    """Form of `state` (`zoo.forms`). The state in a checkpoint is checked against it before any file is read."""
+    """Form of `state` (`zoo.validation`). The state in a checkpoint is checked against it before any file is read."""
 
     def restore(self, state: dict[str, Any]) -> None:
         """Makes the data use the vocabularies of a checkpoint instead of its own."""

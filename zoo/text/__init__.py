@@ -1,6 +1,6 @@
 """Tokenisers, vocabularies, sentences, word vectors and corpus scores, for all domains with text. No torch."""
 
-from zoo.lazy import exports
+from zoo.lazy_exports import exports
 
 __getattr__, __all__ = exports(
     __name__,

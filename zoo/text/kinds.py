@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from zoo.errors import CheckpointError
-from zoo.forms import MalformedError, Where, expect
 from zoo.text.subwords import Subwords
 from zoo.text.tokens import Tokeniser
 from zoo.text.words import Characters, Words
+from zoo.validation import MalformedError, Where, expect
 
 Kind = Literal["words", "characters", "subwords"]
 _KINDS: tuple[Kind, ...] = ("words", "characters", "subwords")

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
 
 from zoo.errors import CheckpointError, ConfigError, DataError, some_of
-from zoo.forms import Where
 from zoo.text.kinds import check_state
+from zoo.validation import Where
 
 Special = Literal["pad", "unknown", "begin", "end"]
 Policy = Literal["unite", "keep", "new"]

@@ -1,13 +1,12 @@
-"""One run: training, evaluating and resuming it, with its processes, optimiser, callbacks and loggers."""
+"""One run: training, evaluating and resuming it, with its processes, callbacks and loggers."""
 
-from zoo.lazy import exports
+from zoo.lazy_exports import exports
 
 __getattr__, __all__ = exports(
     __name__,
     {
-        "callbacks.average": ["Average"],
-        "callbacks.keeper": ["Keeper"],
+        "callbacks.ema": ["Average"],
+        "callbacks.checkpointing": ["Keeper"],
         "loggers": ["MetricsFile", "tensorboard", "wandb"],
-        "optimisation": ["Optimisation", "Schedule"],
     },
 )

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from zoo import printing
-from zoo.composing import config, data_choice, schema
-from zoo.composing.build import build
-from zoo.disk import write_text
+from zoo.config import compatibility, option_types
+from zoo.config import compose as config
+from zoo.config.instantiate import build
 from zoo.errors import ConfigError
+from zoo.io.atomic import write_text
 from zoo.tasks.contract import Task, TaskData
+from zoo.training import summary
 from zoo.training.evaluation import check_trainable
 from zoo.training.trainer import quiet
 
@@ -31,7 +32,7 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
     data = config.value_of(overrides, "data")
     if data is None:
         raise ConfigError("say which data: zoo baseline data=NAME ..., with the options of zoo train")
-    models = data_choice.models_for(data)
+    models = compatibility.models_for(data)
     if not models:
         raise ConfigError(f"data={data}: no model is trained on such data; say which: model=NAME")
     return config.compose([f"model={models[0]}", *overrides])
@@ -41,8 +42,8 @@ def run(overrides: Sequence[str]) -> Path:
     """Measures all baselines, prints them, and writes them to a JSON file."""
     quiet()
     composed = compose(overrides)
-    schema.check(composed)
-    for problem in data_choice.problems(composed):
+    option_types.check(composed)
+    for problem in compatibility.problems(composed):
         raise problem
     pl.seed_everything(composed["seed"], workers=True, verbose=False)
     data: TaskData = build(composed["data"], "data")
@@ -59,7 +60,7 @@ def run(overrides: Sequence[str]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "baseline.json"
     write_text(path, json.dumps(result, indent=2) + "\n")
-    printing.show_rows(
+    summary.show_rows(
         [{"": each["name"], **_shown(each["metrics"]), "seconds": each["seconds"]} for each in found], f"on {name}"
     )
     print(f"In {path}")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from zoo.forms import MalformedError, short
+from zoo.validation import MalformedError, short
 
 
 class EpochMetrics:

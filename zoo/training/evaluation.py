@@ -10,8 +10,8 @@ from typing import Any
 import pytorch_lightning as pl
 
 from zoo.data.loader import Loader
-from zoo.disk import whole_file
 from zoo.errors import DataError
+from zoo.io.atomic import whole_file
 from zoo.tasks.contract import Task, TaskData
 
 

@@ -1,7 +1,7 @@
 """Starting the processes of one run.
 
 `run.train` chooses the run directory and writes config.yaml; torchrun's launcher then starts the ranks from that file,
-each as `python -m zoo.training.rank_process config.yaml`.
+each as `python -m zoo.training.worker config.yaml`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
+from zoo import distributed, signals, subprocesses
 from zoo.errors import ConfigError, InterruptedRunError, warn
 from zoo.plurals import count_noun
-from zoo.sweeps import processes
-from zoo.training import joining, last_words, signals
-from zoo.training.run_directory import how_to_continue
+from zoo.training import worker_errors
+from zoo.training.run_dir import how_to_continue
 
 _MOST_PER_CORE = 4
 """Processes for each core of the processor, for trials; each takes some hundred megabytes."""
@@ -32,9 +32,9 @@ _PATIENCE = 120
 def wanted(config: Mapping[str, Any]) -> bool:
     """Whether this process has to start ranks: the options ask for several, and it is not one itself."""
     trainer = config["trainer"]
-    if joining.is_rank() or devices(trainer) * nodes(trainer) == 1:
+    if distributed.is_rank() or devices(trainer) * nodes(trainer) == 1:
         return False
-    joining.check_shared(config)
+    distributed.check_shared(config)
     _check_cores(trainer)
     if nodes(trainer) > 1:
         raise ConfigError(
@@ -88,10 +88,11 @@ def start(config: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
     handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)}
     with tempfile.TemporaryDirectory(prefix="zoo-") as words:
         before = {
-            name: os.environ.get(name) for name in (last_words.FOLDER, "PYTHONPATH", "TORCHELASTIC_SIGNALS_TO_HANDLE")
+            name: os.environ.get(name)
+            for name in (worker_errors.FOLDER, "PYTHONPATH", "TORCHELASTIC_SIGNALS_TO_HANDLE")
         }
-        own = {last_words.FOLDER: words, "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGQUIT"}  # the others are handled here
-        os.environ.update(own, PYTHONPATH=processes.environment().get("PYTHONPATH", ""))
+        own = {worker_errors.FOLDER: words, "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGQUIT"}  # the others are handled here
+        os.environ.update(own, PYTHONPATH=subprocesses.environment().get("PYTHONPATH", ""))
         request = signals.Request()
 
         def stop(number: int, _: Any) -> None:
@@ -114,15 +115,15 @@ def start(config: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
             logs_specs=DefaultLogsSpecs(log_dir=words),
             shutdown_timeout=_PATIENCE,
         )
-        entry, *arguments = processes.command(
-            str(run_dir / "config.yaml"), str(os.getpid()), module="zoo.training.rank_process"
+        entry, *arguments = subprocesses.command(
+            str(run_dir / "config.yaml"), str(os.getpid()), module="zoo.training.worker"
         )
         try:
             elastic_launch(settings, entry)(*arguments)
         except ChildFailedError as error:
-            raise last_words.explained(Path(words), error, run_dir) from None
+            raise worker_errors.explained(Path(words), error, run_dir) from None
         except SignalException as error:
-            raise last_words.read(Path(words)) or InterruptedRunError(
+            raise worker_errors.read(Path(words)) or InterruptedRunError(
                 f"stopped by {signal.Signals(error.sigval).name}{how_to_continue(run_dir)}"
             ) from None
         finally:

@@ -13,8 +13,8 @@ from typing import Any
 from pytorch_lightning.loggers import Logger, TensorBoardLogger, WandbLogger
 
 from zoo.attention.ranges import Count
-from zoo.disk import whole_file
 from zoo.errors import ConfigError
+from zoo.io.atomic import whole_file
 
 
 class MetricsFile(Logger):

@@ -1,6 +1,6 @@
 """Continuing a run: finds it for `resume=auto`, checks its checkpoint, and restores the files of its directory.
 
-The state of training itself is restored by `zoo.training.exact_state`.
+The state of training itself is restored by `zoo.training.resume_state`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from zoo.checkpoints import checkpoint, formats
-from zoo.disk import remove_partial
+from zoo.checkpoints import checkpoint, migrations
 from zoo.errors import CheckpointError, ConfigError
-from zoo.training import exact_state, loggers, run_directory
-from zoo.training.penalising import in_use
-from zoo.training.run_directory import CONFIG, LAST, RESULT
+from zoo.io.atomic import remove_partial
+from zoo.training import loggers, resume_state
+from zoo.training import run_dir as run_directory
+from zoo.training.attention_penalties import in_use
+from zoo.training.run_dir import CONFIG, LAST, RESULT
 
 
 def locate(config: Mapping[str, Any]) -> tuple[str | None, str]:
@@ -51,8 +52,8 @@ def resumed(config: Mapping[str, Any], *, may_have_origin: bool = False) -> dict
         raise CheckpointError(
             f"{path} was written by a version that did not keep all; start from its weights with init="
         )
-    with exact_state.sound(path):
-        formats.check_continued(content)
+    with resume_state.sound(path):
+        migrations.check_continued(content)
     _check_epochs(content, config, path)
     stored = content["zoo"]["config"]
     differing = _differences(stored["model"], config["model"], "model")

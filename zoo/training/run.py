@@ -16,27 +16,28 @@ import pytorch_lightning as pl
 import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 
-from zoo import printing
+from zoo import distributed
 from zoo.attention.kernels.processor import PROCESSOR
 from zoo.checkpoints import checkpoint
 from zoo.checkpoints.finetune import keep
-from zoo.composing import data_choice, schema
-from zoo.composing.build import build
+from zoo.config import compatibility, option_types
+from zoo.config.instantiate import build
 from zoo.data.loader import deaths_explained
-from zoo.disk import write_text
 from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError, WorkerError, ZooError
-from zoo.small_files import written_yaml
+from zoo.io.atomic import write_text
+from zoo.io.config_files import written_yaml
+from zoo.signals import stopping_at_once
 from zoo.tasks.contract import Task
-from zoo.training import baselines, joining, launch, loggers, ranks, resume, run_directory
-from zoo.training.allocator import keep_freed_memory
-from zoo.training.callbacks.keeper import Keeper
-from zoo.training.callbacks.stopping import Interruption
-from zoo.training.callbacks.waiting import Waiting
+from zoo.training import baselines, launch, loggers, ranks, resume, summary
+from zoo.training import run_dir as run_directory
+from zoo.training.attention_penalties import penalise
+from zoo.training.callbacks.checkpointing import Keeper
+from zoo.training.callbacks.data_wait import Waiting
+from zoo.training.callbacks.guards import Interruption
+from zoo.training.cpu_memory import keep_freed_memory
 from zoo.training.evaluation import check_trainable, empty_splits, evaluate, has_examples, protocol, write_rows
-from zoo.training.penalising import penalise
+from zoo.training.initial_weights import set_starting_weights
 from zoo.training.provenance import commit_of_checkout, versions
-from zoo.training.signals import stopping_at_once
-from zoo.training.starting import set_starting_weights
 from zoo.training.trainer import for_evaluation, quiet, run_trainer
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
@@ -47,21 +48,21 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
     """Trains, evaluates and reports; returns the content of metrics.json."""
     quiet()
     keep_freed_memory()
-    schema.check(config)
-    for problem in data_choice.problems(config):
+    option_types.check(config)
+    for problem in compatibility.problems(config):
         raise problem
-    config = joining.join(config)
+    config = distributed.join(config)
     starts_others = launch.wanted(config)
     is_auto, said = config["resume"] == "auto", None
-    resumes = config["resume"] is not None or joining.is_restart()
+    resumes = config["resume"] is not None or distributed.is_restart()
     if is_auto:
-        found, said = joining.first(lambda: resume.locate(config))
+        found, said = distributed.first(lambda: resume.locate(config))
         config = {**config, "resume": found}
     resumed = resume.resumed(config, may_have_origin=is_auto)
     if resumed is not None:  # a run that was fine-tuned keeps its origin
         config = {**config, "init": resumed["zoo"]["config"]["init"]}
     try:
-        run_dir = joining.agreed_run_dir(config, lambda: run_directory.chosen(config))
+        run_dir = distributed.agreed_run_dir(config, lambda: run_directory.chosen(config))
     except OSError as error:
         remedy = "give another run_dir or paths.runs"
         raise ConfigError(f"{error.filename}: a run cannot be written there ({error.strerror}); {remedy}") from error
@@ -73,9 +74,9 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
             _write_config(config, run_dir)
         with run_directory.held(run_dir, shared=True):
             return _by_several_processes(config, run_dir)
-    with run_directory.held(run_dir, shared=joining.by_us()):
-        if not joining.by_us():
-            joining.first(lambda: run_directory.check_free(run_dir, config, resumes=resumes))
+    with run_directory.held(run_dir, shared=distributed.by_us()):
+        if not distributed.by_us():
+            distributed.first(lambda: run_directory.check_free(run_dir, config, resumes=resumes))
             _announce(said)
         try:
             return _train(config, run_dir, resumed)
@@ -149,7 +150,7 @@ def _conclude(config: dict[str, Any], run_dir: Path, trainer: pl.Trainer, module
     trainer.loggers = []  # metrics.csv is for training alone
     metrics: dict[str, Any] = {}
     sample, sampled = data.train_evaluation()
-    for split in printing.SPLITS:  # test comes last: `module.tables()` are those of the last evaluation
+    for split in summary.SPLITS:  # test comes last: `module.tables()` are those of the last evaluation
         metrics |= evaluate(trainer, module, sample if split == "train" else data.loader(split), split)
     result = {
         **metrics,
@@ -179,7 +180,7 @@ def _conclude(config: dict[str, Any], run_dir: Path, trainer: pl.Trainer, module
         write_rows(run_dir / f"test_{name}.csv", rows)
     verdicts = module.verdicts({**content["zoo"]["metrics"], **metrics}, data.train_size())
     verdicts = [*verdicts, *baselines.describe(module, result, compared)]
-    printing.show_result(config, result, run_dir, module.headline, verdicts)
+    summary.show_result(config, result, run_dir, module.headline, verdicts)
     return result
 
 
@@ -228,7 +229,7 @@ def _prepared(config: dict[str, Any], run_dir: Path, resumed: Mapping[str, Any] 
     data = build(config["data"], "data")
     data.order_seed = seed
     keep(data, config["init"], resumed)
-    joining.first(data.prepare_data)  # one process downloads and writes derived files
+    distributed.first(data.prepare_data)  # one process downloads and writes derived files
     data.setup()
     check_trainable(data)
     config["threads"] = threads or data.threads() or torch.get_num_threads()
@@ -239,7 +240,7 @@ def _prepared(config: dict[str, Any], run_dir: Path, resumed: Mapping[str, Any] 
     if resumed is None:
         report = set_starting_weights(module, data, config["init"])
         if report is not None and ranks.is_first():
-            printing.show_fine_tuning(report, config["init"])
+            summary.show_fine_tuning(report, config["init"])
     if not ranks.is_first():  # ranks have the same weights, and other dropout
         torch.manual_seed(seed + 1_000_003 * ranks.rank())
     about = checkpoint.describe(config, data.state(), data.sizes())

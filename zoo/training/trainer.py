@@ -12,17 +12,18 @@ import pytorch_lightning as pl
 import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 
+from zoo import distributed
 from zoo.checkpoints import checkpoint
-from zoo.composing.build import build
+from zoo.config.instantiate import build
 from zoo.errors import ConfigError
-from zoo.training import joining, ranks
-from zoo.training.allocator import keep_freed_memory
+from zoo.training import ranks
+from zoo.training.callbacks.data_wait import Waiting
+from zoo.training.callbacks.guards import Interruption, NanGuard
 from zoo.training.callbacks.progress import Progress
-from zoo.training.callbacks.reporting import reporters
-from zoo.training.callbacks.stopping import Interruption, NanGuard
-from zoo.training.callbacks.thawing import Thaw
-from zoo.training.callbacks.unused import Unused
-from zoo.training.callbacks.waiting import Waiting
+from zoo.training.callbacks.pruning import reporters
+from zoo.training.callbacks.unfreezing import Thaw
+from zoo.training.callbacks.unused_parameters import Unused
+from zoo.training.cpu_memory import keep_freed_memory
 
 T = TypeVar("T")
 
@@ -41,7 +42,7 @@ def run_trainer(config: Mapping[str, Any], run_dir: Path, max_epochs: int, about
         # Keeper is the last to be told of an exception: the others have then done their part
         callbacks=[NanGuard(), Interruption(), Thaw(), Unused(), Waiting(), *shown, *reporters(), *callbacks],
         logger=loggers,
-        plugins=[checkpoint.AtomicCheckpointIO(), *joining.plugins()],
+        plugins=[checkpoint.AtomicCheckpointIO(), *distributed.plugins()],
         default_root_dir=run_dir,
         num_sanity_val_steps=0,
     )
@@ -79,7 +80,7 @@ def for_evaluation(trainer: pl.Trainer, config: Mapping[str, Any], module: T, ag
         return trainer, module
     evaluating = pl.Trainer(
         **{**trainer_options(config), "strategy": "ddp", "max_time": None},
-        plugins=joining.plugins(),
+        plugins=distributed.plugins(),
         callbacks=[each for each in trainer.callbacks if isinstance(each, Interruption)],  # type: ignore[attr-defined]
         logger=False,
         enable_progress_bar=False,

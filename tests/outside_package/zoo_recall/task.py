@@ -12,9 +12,9 @@ from zoo.attention import AttentionMap, record
 from zoo.attention.ranges import Count
 from zoo.maps.score import pointing
 from zoo.maps.source import MapOptions
+from zoo.optim import Optimisation
 from zoo.tasks.contract import Task
 from zoo.training import ranks
-from zoo.training.optimisation import Optimisation
 from zoo_recall.data import Facts
 from zoo_recall.maps import RecallMaps
 from zoo_recall.net import RecallNet

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from zoo.attention import AttendFactory, Constant, Uniform, record
-from zoo.composing import installed
+from zoo.config import plugins
 from zoo.errors import ConfigError
 from zoo.tasks.answering.batch import Asked, Questions
 from zoo.tasks.answering.looking import explained, level_of, looked
@@ -238,7 +238,7 @@ OF_ONE_QUERY = ("linear", "linformer", "performer")
 
 
 @every_net
-@pytest.mark.parametrize("path", installed.choices("attention").values(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", plugins.choices("attention").values(), ids=lambda path: path.stem)
 def test_every_mechanism_serves_or_is_refused_when_the_net_is_built(name: str, path: Path) -> None:
     attend = instantiate(OmegaConf.load(path), _convert_="all")
     reason = REFUSED.get(path.stem)

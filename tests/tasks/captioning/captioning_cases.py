@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from zoo.attention import Additive, AttendFactory, Softmax
+from zoo.optim import Optimisation
 from zoo.tasks.captioning import Captioner, ShowAttendTell, TransformerCaptioner
 from zoo.tasks.captioning.batch import Captioned, Pictures, Written
 from zoo.tasks.generation import Bahdanau
 from zoo.tasks.generation.language import Language
 from zoo.tasks.pictures import PlainCNN
 from zoo.text import Frequencies, Words
-from zoo.training import Optimisation
 
 CAPTIONS = [
     ["a red ring", "one ring in red"],

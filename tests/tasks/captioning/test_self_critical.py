@@ -18,7 +18,7 @@ from zoo.tasks.captioning.batch import Pictures
 from zoo.tasks.captioning.self_critical import SelfCritical, log_probability
 from zoo.tasks.generation.language import BEGIN, END, PAD
 from zoo.tasks.generation.writing import Longest, Writing
-from zoo.training.penalising import penalise
+from zoo.training.attention_penalties import penalise
 
 LONGEST = 2
 

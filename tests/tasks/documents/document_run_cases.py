@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from zoo.commandline.cli import main
+from zoo.cli.main import main
 
 DATA = ["data.reviews=60", "data.sentences=4", "data.words=6", "data.batch_size=12", "data.max_epochs=1"]
 

@@ -15,7 +15,7 @@ from document_cases import DOT, made, texts
 from torch.nn import functional as F
 
 from zoo.errors import CheckpointError, ConfigError, DataError
-from zoo.forms import expect
+from zoo.optim import Optimisation
 from zoo.tasks.batches import Batching
 from zoo.tasks.documents import HAN, Augmentation, DocumentClassifier, DocumentData, planted_reviews
 from zoo.tasks.documents.batch import Document, Documents
@@ -26,7 +26,7 @@ from zoo.tasks.documents.labels import LabelSet
 from zoo.tasks.documents.maps.scored import distance, points, predicted
 from zoo.tasks.documents.weights import looked_at, sentence_weights
 from zoo.text import Vocabulary, Words
-from zoo.training.optimisation import Optimisation
+from zoo.validation import expect
 
 
 def task(**options: Any) -> DocumentClassifier:

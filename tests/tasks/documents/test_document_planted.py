@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.attention import AttendFactory, Constant, Uniform, record
-from zoo.composing import build
+from zoo.config import instantiate
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import ConfigError
 from zoo.tasks.documents import HAN
@@ -113,7 +113,7 @@ def test_other_aspects_are_spoken_of_alike_and_say_nothing_of_the_class(reviews:
 def test_options_that_cannot_be(options: dict[str, float], message: str) -> None:
     node = {"_target_": "zoo.tasks.documents.planted_reviews", "max_epochs": 1, **options}
     with pytest.raises(ConfigError, match=message):
-        build.build(node, "data").sizes()
+        instantiate.build(node, "data").sizes()
 
 
 @pytest.mark.parametrize("options", [{"sentences": 1, "words": 5}, {"reviews": 4}, {"distractors": 0.0}])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from zoo.commandline.cli import main
+from zoo.cli.main import main
 from zoo.tasks.graph import citations as planetoid
 
 NODES = """\

@@ -15,8 +15,8 @@ from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 import zoo
 import zoo.maps
 from zoo.attention import record
-from zoo.commandline.cli import main
-from zoo.composing.build import build
+from zoo.cli.main import main
+from zoo.config.instantiate import build
 
 TINY = ["data.nodes=240", "data.classes=3", "data.tags=4", "data.trusted=2", "data.distractors=2", "data.width=12"]
 SMALL = ["model.net.dim=4", "model.net.heads=2", "data.max_epochs=12", "logger=csv"]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from zoo.commandline.cli import main
-from zoo.composing import build, config
+from zoo.cli.main import main
+from zoo.config import compose, instantiate
 from zoo.errors import ConfigError
 from zoo.tasks.graph.data import planted_graph
 from zoo.tasks.graph.graph import SPLITS
@@ -31,7 +31,7 @@ def test_every_training_node_once_an_epoch_in_a_new_order() -> None:
 def test_a_step_is_that_of_its_nodes_in_the_whole_graph() -> None:
     data = planted_graph(**SMALL, max_epochs=1, batch_size=16)
     torch.manual_seed(0)
-    module = build.build(config.compose(["model=gat"])["model"], "model", **data.sizes())
+    module = instantiate.build(compose.compose(["model=gat"])["model"], "model", **data.sizes())
     for batch in data.train_dataloader():
         torch.testing.assert_close(module._logits(batch, batch.nodes), module(batch)[batch.nodes])
 

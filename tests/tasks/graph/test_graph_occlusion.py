@@ -13,7 +13,7 @@ from graph_net_cases import CLASSES, FEATURES, NODES, net
 from torch import Tensor
 
 from zoo.attention import EdgeSupport
-from zoo.commandline.cli import main
+from zoo.cli.main import main
 from zoo.tasks.graph import occlusion
 from zoo.tasks.graph.batch import Nodes
 from zoo.tasks.graph.features import SparseFeatures

@@ -7,7 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from zoo.commandline.cli import main
+from zoo.cli.main import main
 
 SAMPLES = Path(__file__).resolve().parents[3] / "data" / "samples" / "recommendation"
 

@@ -14,12 +14,12 @@ from torch.nn import functional as F
 
 from zoo.attention import AttendFactory, ScaledDot, Softmax
 from zoo.errors import ConfigError
+from zoo.optim import Optimisation
 from zoo.tasks.recommendation.batch import Catalogue, Histories
 from zoo.tasks.recommendation.losses import BCE, FullSoftmax
 from zoo.tasks.recommendation.nets.sasrec import SASRec
 from zoo.tasks.recommendation.next_item import NextItem
 from zoo.tasks.recommendation.ranking.protocol import Protocol
-from zoo.training.optimisation import Optimisation
 
 ITEMS, LENGTH = 30, 8
 

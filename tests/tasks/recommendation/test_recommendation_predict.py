@@ -13,8 +13,8 @@ import torch
 from recommendation_run_cases import SAMPLES, checkpoint
 
 from zoo.checkpoints import checkpoint as files
-from zoo.commandline import commands
-from zoo.commandline.cli import main
+from zoo.cli import commands
+from zoo.cli.main import main
 from zoo.data.loader import Loader
 from zoo.tasks.recommendation.answers import because
 from zoo.tasks.recommendation.data.history_data import HistoryData

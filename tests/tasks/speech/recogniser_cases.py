@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from zoo.attention import AttendFactory, LocationAware, Softmax
+from zoo.optim import Optimisation
 from zoo.tasks.generation import Bahdanau
 from zoo.tasks.generation.language import END, Language
 from zoo.tasks.speech import ListenAttendSpell, PyramidalListener, Recogniser
 from zoo.tasks.speech.batch import Utterance, Utterances, Written
 from zoo.text import Characters
-from zoo.training import Optimisation
 
 TEXTS = ["ab ba", "b", "aab", "b a b a"]
 SPEAKERS = ["jo", "kim", "jo", ""]

@@ -9,8 +9,8 @@ import pytest
 from recogniser_cases import language, recogniser
 
 from zoo.checkpoints.finetune import transplant
-from zoo.composing import config
-from zoo.composing.build import build
+from zoo.config import compose
+from zoo.config.instantiate import build
 from zoo.tasks.speech.small_data import FEW_RECORDINGS, choose_ctc, choose_tokeniser
 
 SAMPLE = Path(__file__).parents[3] / "data" / "samples" / "speech" / "recordings.csv"
@@ -38,14 +38,14 @@ def test_a_branch_of_ctc_helps_few_recordings() -> None:
 
 def test_what_is_chosen_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     overrides = ["model=las", "data=audio_manifest", f"data.table={SAMPLE}", f"paths.cache={tmp_path}"]
-    composed = config.compose(overrides)
+    composed = compose.compose(overrides)
     data = build(composed["data"], "data")
     sizes = data.sizes()
     module = build(composed["model"], "model", **sizes)
     module.begin(data)
     assert "training recordings are few, and model.ctc is 0.3: it helps" in capsys.readouterr().err
     assert data.state()["tokeniser"]["kind"] == "characters"
-    chosen: Any = build(config.compose([*overrides, "model.ctc=0.0"])["model"], "model", **sizes)
+    chosen: Any = build(compose.compose([*overrides, "model.ctc=0.0"])["model"], "model", **sizes)
     chosen.begin(data)
     assert capsys.readouterr().err == ""
 

@@ -11,7 +11,7 @@ from recogniser_cases import batch, recogniser
 from torch import Tensor
 
 from zoo.attention import record
-from zoo.training.penalising import penalise
+from zoo.training.attention_penalties import penalise
 
 
 def penalised(**weights: float) -> tuple[float, Tensor, Any]:

@@ -20,9 +20,10 @@ from run_cases import DOMAINS
 from streaming_cases import MONOTONIC
 from torch import nn
 
-from zoo.commandline import commands
+from zoo.cli import commands
 from zoo.decoding import BeamSearch, Constraints
 from zoo.errors import CheckpointError, ConfigError, DataError
+from zoo.optim import Optimisation
 from zoo.tasks.generation import Bahdanau
 from zoo.tasks.generation.language import Language
 from zoo.tasks.generation.writing import Longest
@@ -31,7 +32,6 @@ from zoo.tasks.speech.batch import Frames
 from zoo.tasks.speech.data.features import Normalised, Scale
 from zoo.tasks.speech.data.resampling import resampled
 from zoo.text import Characters
-from zoo.training import Optimisation
 
 MELS = 8
 

@@ -23,7 +23,7 @@ from zoo.tasks.generation.language import Language
 from zoo.tasks.translation import RecurrentEncoder, RecurrentTranslator, TransformerTranslator, Translator
 from zoo.tasks.translation.batch import Languages, Pair, Pairs
 from zoo.text import Words
-from zoo.training.check import check
+from zoo.training.preflight import check
 
 DECODERS: dict[str, Any] = {"bahdanau": Bahdanau, "luong": Luong, "input feeding": InputFeeding}
 WORDS = ("source_tokens", "target_tokens")

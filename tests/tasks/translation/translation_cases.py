@@ -12,13 +12,13 @@ from torch import Tensor, nn
 
 from zoo.attention import Additive, AttendFactory, Memory, MultiHead, Softmax
 from zoo.attention.state import of_beams
+from zoo.optim import Optimisation
 from zoo.tasks.generation.language import END, Language
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.source import Source
 from zoo.tasks.translation import Translator
 from zoo.tasks.translation.batch import Languages, Pair, Pairs, Written
 from zoo.text import Words
-from zoo.training import Optimisation
 
 SOURCES = ["ein hund läuft .", "zwei kleine hunde laufen dort", "hund", "ein mann und ein hund"]
 TARGETS = ["a dog runs .", "two small dogs run there", "dog", "a man and a dog"]

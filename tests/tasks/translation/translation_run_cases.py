@@ -9,7 +9,7 @@ from pathlib import Path
 
 from run_cases import DOMAINS
 
-from zoo.commandline.cli import main
+from zoo.cli.main import main
 
 TRANSFORMER = [each for each in DOMAINS["translation"].tiny if not each.startswith("data.")]
 """The options of the model, without those of its data."""

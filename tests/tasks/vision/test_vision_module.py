@@ -13,14 +13,14 @@ from torchmetrics.classification import MulticlassCalibrationError
 
 from zoo.attention import sites
 from zoo.checkpoints import finetune
-from zoo.composing import config
-from zoo.composing.build import build
+from zoo.config import compose
+from zoo.config.instantiate import build
 from zoo.errors import ConfigError
 from zoo.tasks.calibration import CalibrationError
 from zoo.tasks.vision.batch import Images
 from zoo.tasks.vision.data.sources import planted_glimpse
 from zoo.tasks.vision.module import ImageClassifier
-from zoo.training.check import try_batch
+from zoo.training.preflight import try_batch
 from zoo.training.trainer import evaluation_trainer
 
 NAMES = ("apple", "bread", "cup", "dish", "egg", "fork", "glass")
@@ -28,7 +28,7 @@ SMALL = ("model.net.dim=16", "model.net.layers=2", "model.net.heads=2", "model.n
 
 
 def classifier(*overrides: str, classes: int = len(NAMES), side: int = 16) -> ImageClassifier:
-    composed = config.compose(list(overrides))
+    composed = compose.compose(list(overrides))
     torch.manual_seed(0)
     module = build(composed["model"], "model", channels=3, height=side, width=side, classes=classes)
     assert isinstance(module, ImageClassifier)
@@ -191,7 +191,7 @@ def test_a_model_without_weights_is_trained_and_says_that_it_has_no_map(cli: Any
 
 
 def test_a_batch_passes_the_preflight() -> None:
-    composed = config.compose(["model=vit", *SMALL, "trainer=cpu"])
+    composed = compose.compose(["model=vit", *SMALL, "trainer=cpu"])
     data = planted_glimpse(train=8, val=8, test=8, max_epochs=1, batch_size=8, mean=[0.5] * 3, std=[0.3] * 3)
     report: list[str] = []
     assert try_batch(composed, vit(side=data.sizes()["height"], classes=10), data, report) == []

@@ -1,6 +1,6 @@
 """Question answering: about pictures, about paragraphs, and whether one sentence follows from another."""
 
-from zoo.lazy import exports
+from zoo.lazy_exports import exports
 
 __getattr__, __all__ = exports(
     __name__,

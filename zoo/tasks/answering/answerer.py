@@ -17,6 +17,7 @@ from torchmetrics import Metric
 from zoo.attention import AttentionMap
 from zoo.attention.ranges import Count, Rate
 from zoo.maps.source import MapOptions
+from zoo.optim import Optimisation
 from zoo.tasks.answering.batch import Questions
 from zoo.tasks.answering.data.answer_set import COLUMNS
 from zoo.tasks.answering.looking import MapLevel, explained, gold_of, level_of, looked, pointed
@@ -28,7 +29,6 @@ from zoo.tasks.contract import Invariance, Task
 from zoo.tasks.initial_vectors import initialise_vectors
 from zoo.text.squad import normalised, shared_words
 from zoo.training import ranks
-from zoo.training.optimisation import Optimisation
 
 if TYPE_CHECKING:
     from zoo.tasks.answering.data.answer_data import AnswerData

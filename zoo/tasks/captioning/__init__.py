@@ -1,6 +1,6 @@
 """Captioning: sentences about pictures, and the place in the picture that each word was made of."""
 
-from zoo.lazy import exports
+from zoo.lazy_exports import exports
 
 __getattr__, __all__ = exports(
     __name__,

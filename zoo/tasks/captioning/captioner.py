@@ -16,6 +16,7 @@ from zoo.attention.ranges import Count, Rate
 from zoo.decoding.beam import BeamSearch
 from zoo.errors import ConfigError
 from zoo.maps.source import MapOptions
+from zoo.optim import Optimisation
 from zoo.tasks.captioning.answers import Captions
 from zoo.tasks.captioning.figures import Figures
 from zoo.tasks.captioning.maps.map_source import CaptionMaps
@@ -33,7 +34,6 @@ from zoo.tasks.vision.nets.efficientnet_lite import published_lite0
 from zoo.tasks.vision.nets.pretrained import published
 from zoo.text import BLEU
 from zoo.training import ranks
-from zoo.training.optimisation import Optimisation
 
 if TYPE_CHECKING:
     from zoo.tasks.captioning.data.caption_data import CaptionData

@@ -1,6 +1,6 @@
 """Classification of documents, with the sentences and words that explain it."""
 
-from zoo.lazy import exports
+from zoo.lazy_exports import exports
 
 __getattr__, __all__ = exports(
     __name__,

@@ -22,6 +22,7 @@ from zoo.attention import AttentionMap
 from zoo.attention.ranges import Count, Positive, Rate
 from zoo.errors import ConfigError, nearest
 from zoo.maps.source import MapOptions
+from zoo.optim import Optimisation
 from zoo.tasks.baselines import Baseline
 from zoo.tasks.calibration import CalibrationError
 from zoo.tasks.command_options import CommandOption
@@ -45,7 +46,6 @@ from zoo.tasks.documents.tfidf import compare_documents
 from zoo.tasks.documents.weights import looked_at
 from zoo.tasks.initial_vectors import initialise_vectors
 from zoo.training import ranks
-from zoo.training.optimisation import Optimisation
 
 if TYPE_CHECKING:
     from zoo.tasks.documents.data.document_data import DocumentData

@@ -1,6 +1,6 @@
 """For all domains whose models write texts: the target side of a batch, its language, decoders, a net."""
 
-from zoo.lazy import exports
+from zoo.lazy_exports import exports
 
 __getattr__, __all__ = exports(
     __name__,

@@ -16,6 +16,7 @@ from zoo.attention.ranges import Rate
 from zoo.decoding.beam import BeamSearch
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.errors import ConfigError, bounded, visible
+from zoo.optim import Optimisation
 from zoo.tasks.baselines import Baseline, compare_with_texts
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import Invariance, Task
@@ -33,7 +34,6 @@ from zoo.tasks.generation.targets import Targets
 from zoo.tasks.generation.writing import Longest, Writing
 from zoo.text import Score
 from zoo.training import ranks
-from zoo.training.optimisation import Optimisation
 
 DEFAULT_SEARCH, DEFAULT_LONGEST = BeamSearch(), Longest()
 

@@ -1,6 +1,6 @@
 """Attention over the edges of a graph: node classification."""
 
-from zoo.lazy import exports
+from zoo.lazy_exports import exports
 
 __getattr__, __all__ = exports(
     __name__,

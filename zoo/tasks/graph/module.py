@@ -19,6 +19,7 @@ from zoo.attention.observing.record import Recording
 from zoo.attention.ranges import AnyInt, Count
 from zoo.maps.score import edge_auc
 from zoo.maps.source import MapOptions
+from zoo.optim import Optimisation
 from zoo.tasks.baselines import Baseline, fit_logistic_regression, predict_majority, to_array
 from zoo.tasks.contract import Invariance, Task
 from zoo.tasks.graph.batch import Data
@@ -28,7 +29,6 @@ from zoo.tasks.graph.graph import SPLITS
 from zoo.tasks.graph.map_source import GraphMaps
 from zoo.tasks.graph.net import GraphAttentionNet
 from zoo.training import ranks
-from zoo.training.optimisation import Optimisation
 
 if TYPE_CHECKING:
     from zoo.tasks.graph.data import GraphData

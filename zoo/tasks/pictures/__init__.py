@@ -1,6 +1,6 @@
 """Pictures that texts are about: what reads them for a decoder or a question, and generated ones."""
 
-from zoo.lazy import exports
+from zoo.lazy_exports import exports
 
 __getattr__, __all__ = exports(
     __name__,

@@ -1,6 +1,6 @@
 """Recommendation: predicting the next item of a user's history, and the probability that a candidate is chosen."""
 
-from zoo.lazy import exports
+from zoo.lazy_exports import exports
 
 __getattr__, __all__ = exports(
     __name__,

@@ -19,6 +19,7 @@ from zoo.attention import record
 from zoo.attention.observing.record import Recording
 from zoo.attention.ranges import Count
 from zoo.errors import ConfigError
+from zoo.optim import Optimisation
 from zoo.tasks.contract import Invariance
 from zoo.tasks.recommendation.answers import recommended
 from zoo.tasks.recommendation.batch import Histories
@@ -29,7 +30,6 @@ from zoo.tasks.recommendation.ranking.ranks import Ranked
 from zoo.tasks.recommendation.recommender import Recommender
 from zoo.tasks.recommendation.sampling import Unseen
 from zoo.training import ranks
-from zoo.training.optimisation import Optimisation
 
 
 class CandidateRanker(Recommender):

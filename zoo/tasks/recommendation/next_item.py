@@ -14,6 +14,7 @@ from zoo.attention import record
 from zoo.attention.observing.record import Recording
 from zoo.attention.ranges import Count
 from zoo.errors import ConfigError
+from zoo.optim import Optimisation
 from zoo.tasks.contract import Invariance
 from zoo.tasks.packing import Packing
 from zoo.tasks.recommendation.answers import recommended
@@ -24,7 +25,6 @@ from zoo.tasks.recommendation.nets.sasrec import SASRec
 from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.tasks.recommendation.recommender import Recommender
 from zoo.training import ranks
-from zoo.training.optimisation import Optimisation
 
 
 class NextItem(Recommender):

@@ -18,6 +18,7 @@ from zoo.attention.observing.record import Recording
 from zoo.errors import ConfigError
 from zoo.maps.score import pointing
 from zoo.maps.source import MapOptions
+from zoo.optim import Optimisation
 from zoo.tasks.baselines import Baseline
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import Task
@@ -30,7 +31,6 @@ from zoo.tasks.recommendation.ranking.metrics import RankMetrics
 from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.tasks.recommendation.ranking.ranks import Ranked
 from zoo.training import ranks
-from zoo.training.optimisation import Optimisation
 
 if TYPE_CHECKING:
     from zoo.tasks.recommendation.data.history_data import HistoryData

@@ -1,6 +1,6 @@
 """Speech: what was said in a recording, and when."""
 
-from zoo.lazy import exports
+from zoo.lazy_exports import exports
 
 __getattr__, __all__ = exports(
     __name__,

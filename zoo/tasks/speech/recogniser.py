@@ -20,6 +20,7 @@ from zoo.decoding.hypothesis import Hypothesis
 from zoo.decoding.sampling import Sampling
 from zoo.errors import ConfigError, DataError
 from zoo.maps.source import MapOptions
+from zoo.optim import Optimisation
 from zoo.plurals import count_noun
 from zoo.tasks.generation.collapse import Collapse
 from zoo.tasks.generation.language import END
@@ -39,7 +40,6 @@ from zoo.tasks.speech.small_data import CTC_OF_FEW, FEW_RECORDINGS, choose_ctc
 from zoo.tasks.speech.streaming import STREAM, streamed
 from zoo.text import CER, WER
 from zoo.training import ranks
-from zoo.training.optimisation import Optimisation
 
 if TYPE_CHECKING:
     from zoo.tasks.speech.data.speech_data import SpeechData

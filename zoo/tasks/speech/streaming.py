@@ -20,7 +20,6 @@ from jaxtyping import Float, Float32
 from zoo.attention import DenseSupport
 from zoo.decoding.decoder import next_scores
 from zoo.errors import CheckpointError, ConfigError, DataError
-from zoo.forms import MalformedError, expect
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.generation.decoders.state import Encoded, RecurrentState
 from zoo.tasks.generation.language import BEGIN, END, PAD, Language
@@ -28,6 +27,7 @@ from zoo.tasks.generation.writing import Writing
 from zoo.tasks.speech.arriving import Framing, Resampling, arriving, refusal
 from zoo.tasks.speech.data.features import Normalised
 from zoo.tasks.speech.data.speech_data import SpeechData
+from zoo.validation import MalformedError, expect
 
 _AT_ONCE = 64
 """Places that a query looks at before it looks at later ones, so that a token takes as long in a long recording."""

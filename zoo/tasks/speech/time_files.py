@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from zoo.disk import whole_file, write_text
 from zoo.errors import ConfigError
+from zoo.io.atomic import whole_file, write_text
 from zoo.maps.source import picture_name
 from zoo.tasks.speech.times import Timed, Times
 

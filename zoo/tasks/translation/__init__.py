@@ -1,6 +1,6 @@
 """Translation: texts in another language, or shorter, and the words that each word was made of."""
 
-from zoo.lazy import exports
+from zoo.lazy_exports import exports
 
 __getattr__, __all__ = exports(
     __name__,

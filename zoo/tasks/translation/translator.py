@@ -9,6 +9,7 @@ from zoo.attention.ranges import Count, Rate
 from zoo.decoding.beam import BeamSearch
 from zoo.errors import ConfigError
 from zoo.maps.source import MapOptions
+from zoo.optim import Optimisation
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.options import WRITING_OPTIONS
@@ -20,7 +21,6 @@ from zoo.tasks.translation.answers import answers
 from zoo.tasks.translation.figures import Figures
 from zoo.tasks.translation.maps.map_source import TranslationMaps
 from zoo.text import BLEU, CHRF, ROUGE
-from zoo.training.optimisation import Optimisation
 
 if TYPE_CHECKING:
     from zoo.tasks.translation.data.pair_data import PairData

@@ -1,6 +1,6 @@
 """Vision: classification of pictures by gated convolutional networks and Transformers."""
 
-from zoo.lazy import exports
+from zoo.lazy_exports import exports
 
 __getattr__, __all__ = exports(
     __name__,

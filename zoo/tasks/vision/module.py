@@ -19,6 +19,7 @@ from zoo.attention.ranges import Count, NotNegative, Rate
 from zoo.errors import ConfigError
 from zoo.maps.score import pointing
 from zoo.maps.source import MapOptions
+from zoo.optim import Optimisation
 from zoo.tasks.baselines import Baseline, predict_majority
 from zoo.tasks.calibration import CalibrationError
 from zoo.tasks.contract import Invariance, Published, Task
@@ -29,7 +30,6 @@ from zoo.tasks.vision.maps.scored import Explanation, How, default_map, explanat
 from zoo.tasks.vision.nets.picture_net import PictureNet, TokenNet
 from zoo.tasks.vision.nets.pretrained import published
 from zoo.training import ranks
-from zoo.training.optimisation import Optimisation
 
 if TYPE_CHECKING:
     from zoo.tasks.vision.data.image_data import ImageData

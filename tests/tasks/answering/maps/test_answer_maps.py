@@ -13,6 +13,7 @@ from answering_cases import CNN, DOT
 from zoo.attention import AttendFactory, Constant, Uniform
 from zoo.maps import labelled
 from zoo.maps.source import MapOptions
+from zoo.optim import Optimisation
 from zoo.tasks.answering import (
     ESIM,
     BiDAF,
@@ -28,7 +29,6 @@ from zoo.tasks.answering.looking import SCORED, gold_of
 from zoo.tasks.answering.maps.example import PICTURE, AnsweredQuestion
 from zoo.tasks.answering.maps.map_source import AnswerMaps
 from zoo.tasks.answering.maps.occlusion import OccludableQuestion
-from zoo.training import Optimisation
 
 FEW: dict[str, Any] = {"held_out": 6, "max_epochs": 1, "batch_size": 4}
 MADE: dict[str, Any] = {

@@ -12,7 +12,6 @@ from PIL import Image
 
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import DataError
-from zoo.forms import expect
 from zoo.tasks.batches import Batching
 from zoo.tasks.captioning import CaptionData
 from zoo.tasks.captioning.data.caption_data import CaptionSource
@@ -20,6 +19,7 @@ from zoo.tasks.captioning.data.caption_set import CaptionSet
 from zoo.tasks.generation.language import UNKNOWN
 from zoo.tasks.vision.batch import Picture
 from zoo.tasks.vision.data.transforms import Preprocessing
+from zoo.validation import expect
 
 CAPTIONS = [["A dog runs", "one dog"], ["a cat", "the cat sleeps here"], ["a bird"], ["a dog and a fish", "fish"]]
 

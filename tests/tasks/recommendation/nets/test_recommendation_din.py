@@ -23,12 +23,12 @@ from zoo.attention import (
 from zoo.attention.factories import SiteFactory
 from zoo.errors import ConfigError
 from zoo.maps.score import pointing_accuracy
+from zoo.optim import Optimisation
 from zoo.tasks.recommendation.batch import Catalogue, Histories
 from zoo.tasks.recommendation.click import CandidateRanker, ClickMetrics, sample_candidates
 from zoo.tasks.recommendation.maps.scored import by_user
 from zoo.tasks.recommendation.nets.din import DIN, Candidates, after_histories
 from zoo.tasks.recommendation.ranking.protocol import Protocol
-from zoo.training.optimisation import Optimisation
 
 ITEMS, DIM = 12, 6
 

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention import ALiBi, AttendFactory, Learned, Rotary, ScaledDot, Shaw, Sinusoidal, Softmax, T5Bias, record
-from zoo.composing import installed
+from zoo.config import plugins
 from zoo.tasks import packing
 from zoo.tasks.packing import Packing
 from zoo.tasks.recommendation.batch import Catalogue, Histories
 from zoo.tasks.recommendation.nets.sasrec import SASRec
 
-ATTENTION = list(installed.choices("attention").values())
+ATTENTION = list(plugins.choices("attention").values())
 SOFTMAX = AttendFactory(score=ScaledDot, normalise=Softmax)
 ITEMS, LENGTH = 11, 12
 LENGTHS = [3, 12, 1, 7, 5]
@@ -304,7 +304,7 @@ def test_initialised_as_the_authors_do() -> None:
 
 
 def test_a_mixer_keeps_its_own_initialisation() -> None:
-    made = sasrec(attend=mechanism(installed.choices("attention")["recurrent"]), dim=64, heads=1)
+    made = sasrec(attend=mechanism(plugins.choices("attention")["recurrent"]), dim=64, heads=1)
     assert made.layers[0].mixer.out_ahead.weight.abs().max() <= 1 / 8  # torch's, where Glorot's bound is larger
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.forms import expect
 from zoo.tasks.speech import Augmentation, Features, SpeechData, planted_tones
 from zoo.tasks.speech.data.speech_data import times_of_tokens
 from zoo.text import Characters, Words
+from zoo.validation import expect
 
 SMALL = {"utterances": 12, "held_out": 4, "longest": 6, "max_epochs": 1, "batch_size": 4}
 

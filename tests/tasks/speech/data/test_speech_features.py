@@ -11,9 +11,9 @@ import torch
 import torchaudio
 
 from zoo.errors import CheckpointError, ConfigError
-from zoo.forms import MalformedError, expect
 from zoo.tasks.speech import Features
 from zoo.tasks.speech.data.features import FEATURES, Normalised, Scale
+from zoo.validation import MalformedError, expect
 
 
 def sound(samples: int = 1234, seed: int = 0) -> np.ndarray:

@@ -18,6 +18,7 @@ import zoo.maps
 from zoo.decoding.forced_pass import forced
 from zoo.maps.export import export
 from zoo.maps.source import MapOptions
+from zoo.optim import Optimisation
 from zoo.tasks.generation.alignment import read_again
 from zoo.tasks.generation.language import BEGIN, END
 from zoo.tasks.generation.maps.gradients import Reached, gradient_norms, reach_figure
@@ -25,7 +26,6 @@ from zoo.tasks.generation.source import Source
 from zoo.tasks.generation.writing import begins
 from zoo.tasks.translation import PairData, Translator, planted_translation
 from zoo.tasks.translation.maps.occlusion import OccludableText
-from zoo.training import Optimisation
 
 DATA = planted_translation(pairs=20, held_out=6, longest=8, max_epochs=1, batch_size=4)
 

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from zoo.attention import Additive, AttendFactory, Softmax
-from zoo.composing import installed
+from zoo.config import plugins
 from zoo.tasks.generation import Bahdanau, InputFeeding, Luong
 from zoo.tasks.generation.source import Source
 from zoo.tasks.generation.targets import Targets
@@ -20,7 +20,7 @@ from zoo.tasks.translation import RecurrentEncoder, RecurrentTranslator
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
 ADDITIVE = AttendFactory(score=Additive, normalise=Softmax)
-ATTENTION = list(installed.choices("attention").values())
+ATTENTION = list(plugins.choices("attention").values())
 DECODERS: dict[str, Any] = {"bahdanau": Bahdanau, "luong": Luong, "input_feeding": InputFeeding}
 SOURCES = [[5, 6, 7, 8, 9], [4, 5], [9, 8, 7, 6]]
 TARGETS = [[4, 5, 6], [7], [8, 9, 4, 5, 6, 7]]

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from vision_published_cases import SMALL_CIFAR10, SMALL_IDX, publish_cifar, publish_idx, publish_imagenet
 
-from zoo.composing import build, config
+from zoo.config import compose, instantiate
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.datasets import dataset
 from zoo.tasks.vision.batch import Images
@@ -175,8 +175,8 @@ def test_a_set_with_names_of_its_own_serves_a_model_of_these_names_alone(
 
 @pytest.mark.parametrize("name", ["fashion_mnist", "cifar10", "cifar100", "imagenet"])
 def test_the_configuration_of_a_set_builds_it(name: str, tmp_path: Path) -> None:
-    node = config.compose(["model=resnet", f"data={name}", f"paths.data={tmp_path}"])["data"]
-    made = build.build(node, "data")
+    node = compose.compose(["model=resnet", f"data={name}", f"paths.data={tmp_path}"])["data"]
+    made = instantiate.build(node, "data")
     assert isinstance(made, ImageData)
     assert isinstance(made.augmentation, Augmentation)
     assert len(made.options.mean or ()) == (1 if name == "fashion_mnist" else 3)

@@ -18,6 +18,7 @@ from zoo.errors import ConfigError, DataError
 from zoo.maps.export import export
 from zoo.maps.score import pointing_accuracy
 from zoo.maps.source import MapOptions
+from zoo.optim import Optimisation
 from zoo.tasks.batches import Batching
 from zoo.tasks.vision.data.dataset import PictureSet
 from zoo.tasks.vision.data.image_data import ImageData, PictureSource
@@ -26,7 +27,6 @@ from zoo.tasks.vision.maps.scored import gold_cells
 from zoo.tasks.vision.module import ImageClassifier
 from zoo.tasks.vision.nets.resnet import ResNet
 from zoo.tasks.vision.nets.vit import ViT
-from zoo.training.optimisation import Optimisation
 
 SOFTMAX = AttendFactory(score=ScaledDot, normalise=Softmax)
 VIT = partial(ViT, attend=SOFTMAX, patch=8, dim=8, layers=2, heads=2, hidden=8, registers=1)

@@ -12,13 +12,13 @@ import torch
 from torch import nn
 
 from zoo.attention import AttendFactory, ScaledDot, Softmax
+from zoo.optim import Optimisation
 from zoo.tasks.vision.batch import Images
 from zoo.tasks.vision.maps import occlusion
 from zoo.tasks.vision.maps.occlusion import OccludablePicture
 from zoo.tasks.vision.module import ImageClassifier
 from zoo.tasks.vision.nets.resnet import ResNet
 from zoo.tasks.vision.nets.vit import ViT
-from zoo.training.optimisation import Optimisation
 
 FILES = Path(__file__).parents[3] / "checkpoints" / "files"
 SIZE = {"channels": 3, "height": 16, "width": 24, "classes": 5}

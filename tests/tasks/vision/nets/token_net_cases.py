@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from zoo.attention import AttendFactory, ScaledDot, Softmax
-from zoo.composing import installed
+from zoo.config import plugins
 from zoo.tasks.vision.nets.cct import CCT
 from zoo.tasks.vision.nets.vit import ViT
 
@@ -19,7 +19,7 @@ SOFTMAX = AttendFactory(score=ScaledDot, normalise=Softmax)
 Net = TypeVar("Net", bound=nn.Module)
 CLOSE = {"rtol": 0.0, "atol": 1e-12}
 MIXERS = ("convolution", "fourier", "recurrent", "state_space")
-ATTENTION = list(installed.choices("attention").values())
+ATTENTION = list(plugins.choices("attention").values())
 
 
 def vit(**options: Any) -> ViT:

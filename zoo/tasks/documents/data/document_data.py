@@ -19,7 +19,6 @@ from zoo.data.loader import Loader
 from zoo.data.splits import NONE, SPLITS
 from zoo.data.tables import parse_number
 from zoo.errors import CheckpointError, ConfigError
-from zoo.forms import Where
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.command_options import MOST_CHARACTERS, CommandOption, with_given
 from zoo.tasks.contract import TaskData
@@ -35,6 +34,7 @@ from zoo.tasks.summary import Vocabulary as Known
 from zoo.text import TOKENISER, VOCABULARY, Vocabulary, new_tokeniser
 from zoo.text.kinds import Kind
 from zoo.text.vocabulary import Policy
+from zoo.validation import Where
 
 _MOST_TEXTS = 2000
 """Number of texts of a split that are looked at for unknown tokens."""

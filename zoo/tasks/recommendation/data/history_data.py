@@ -17,7 +17,6 @@ from jaxtyping import Bool, Int
 from zoo.attention.ranges import Count, Share
 from zoo.data.splits import SPLITS
 from zoo.errors import CheckpointError, ConfigError, DataError
-from zoo.forms import COUNT
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import TaskData
@@ -28,6 +27,7 @@ from zoo.tasks.recommendation.data.histories import items_of, read_histories
 from zoo.tasks.recommendation.data.log import Duplicates, Log, Unknown, make_log, renumbered, with_enough
 from zoo.tasks.recommendation.data.splitting import Part, Split, by_time, full_histories, leave_one_out
 from zoo.tasks.summary import Longest, Summary
+from zoo.validation import COUNT
 
 _EVAL_USERS_SEED = 0
 

@@ -16,7 +16,7 @@ from jaxtyping import Float, Float32, Float64, Int
 from torch import Tensor
 
 from zoo.errors import CheckpointError, ConfigError
-from zoo.forms import Where
+from zoo.validation import Where
 
 GIVEN = "given"
 """The kind of features that stand in files of the user's own."""

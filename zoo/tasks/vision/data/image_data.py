@@ -15,7 +15,6 @@ from jaxtyping import Int
 from zoo.attention.ranges import Count, Positive, PositiveShare, Share
 from zoo.data.loader import Loader
 from zoo.data.splits import NONE, SPLITS
-from zoo.forms import COUNT, Where
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.command_options import FOLDER, MOST_PIXELS, CommandOption, with_given
 from zoo.tasks.contract import TaskData
@@ -33,6 +32,7 @@ from zoo.tasks.vision.data.picture_options import (
     preprocessing_state,
 )
 from zoo.tasks.vision.data.transforms import Augmentation, Preprocessing, Resize
+from zoo.validation import COUNT, Where
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from typing import Any
 
 from zoo.attention.ranges import Count, Positive, PositiveShare, Share
 from zoo.errors import ConfigError
-from zoo.forms import COUNT
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.vision.data.transforms import Preprocessing, Resize
+from zoo.validation import COUNT
 
 _IMAGENET_MEAN = {3: (0.485, 0.456, 0.406), 1: (0.459,)}
 _IMAGENET_STD = {3: (0.229, 0.224, 0.225), 1: (0.226,)}

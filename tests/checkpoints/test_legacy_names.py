@@ -1,0 +1,58 @@
+"""Names of parts in older configurations: those of modules become those that packages export."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from zoo.checkpoints.legacy_names import upgrade_targets
+from zoo.validation import MalformedError
+
+NAMES = {
+    "zoo.tasks.graph.module.NodeClassifier": "zoo.tasks.graph.NodeClassifier",
+    "zoo.tasks.vision.cct.CCT": "zoo.tasks.vision.CCT",
+    "zoo.tasks.recommendation.losses.BCE": "zoo.tasks.recommendation.BCE",
+    "zoo.callbacks.Keeper": "zoo.training.Keeper",
+    "zoo.loggers.MetricsFile": "zoo.training.MetricsFile",
+    "zoo.optimisation.Schedule": "zoo.optim.Schedule",
+    "zoo.training.Schedule": "zoo.optim.Schedule",
+    "zoo.attention.positions.Learned": "zoo.attention.Learned",
+}
+
+
+@pytest.mark.parametrize("old", NAMES)
+def test_a_name_of_a_module_becomes_a_public_one(old: str) -> None:
+    assert upgrade_targets({"a": [{"_target_": old}]}) == {"a": [{"_target_": NAMES[old]}]}
+    assert upgrade_targets(f"model.net={{_target_: {old}, _partial_: true}}") == (
+        f"model.net={{_target_: {NAMES[old]}, _partial_: true}}"
+    )
+    package, _, name = NAMES[old].rpartition(".")
+    assert hasattr(importlib.import_module(package), name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *NAMES.values(),
+        "torch.optim.Adam",
+        "my.zoo.callbacks.Keeper",
+        "zoo.callbacks.keeper.Keeper",
+        "zoo.optimisation",
+        "runs/zoo.attention.ckpt",
+    ],
+)
+def test_other_texts_stay(text: str) -> None:
+    assert upgrade_targets(text) == text
+
+
+def test_other_values_stay() -> None:
+    values = [1, 0.5, None, True, {"a": {}}]
+    assert upgrade_targets(values) == values
+
+
+def test_a_configuration_without_end_is_refused() -> None:
+    nested: list[object] = []
+    nested.append(nested)
+    with pytest.raises(MalformedError, match="nested more than 64 levels"):
+        upgrade_targets(nested)

@@ -1,0 +1,155 @@
+"""Every command that stands in the documentation is one that this version takes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from zoo.cli import main as command_line
+from zoo.config import compose, instantiate
+from zoo.tasks.command_options import CommandOption
+from zoo.training import baselines
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [path for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "data" / "README.md") if path.exists()]
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
+
+
+def commands(page: Path) -> list[list[str]]:
+    """The words of each command in ```bash blocks, in indented blocks, and in the first lines of configurations."""
+    text = page.read_text(encoding="utf-8")
+    lines = [
+        line
+        for block in re.findall(r"^```(?:bash|sh|console)\n(.*?)^```", text, re.M | re.S)
+        for line in block.split("\n")
+    ]
+    lines += re.findall(r"^    ((?:python train\.py|zoo) .*)$", text, re.M)
+    joined = "\n".join(lines).replace("\\\n", " ")
+    found = []
+    for line in joined.splitlines():
+        words = shlex.split(line, comments=True)
+        start = 0
+        for end in [*(i for i, word in enumerate(words) if word in ("&&", ";", "|", "||", "&")), len(words)]:
+            part = words[start:end]
+            while part and (re.fullmatch(r"\w+=.*", part[0]) or part[0] in ("$", "time", "for", "do", "done")):
+                part = part[1:]  # variables of the environment, prompts
+            if part:
+                found.append(part)
+            start = end + 1
+    return found
+
+
+def all_commands(*first: str) -> list[Any]:
+    return [
+        pytest.param(words[len(first) :], id=f"{page.name}: {' '.join(words)}")
+        for page in PAGES
+        for words in commands(page)
+        if words[: len(first)] == list(first)
+    ]
+
+
+TRAINING = all_commands("python", "train.py") + all_commands("zoo", "train") + all_commands("zoo", "check")
+EXPERIMENTS = [
+    pytest.param(shlex.split(found[1]), id=f"{name}.yaml")
+    for name, sentence in compose.options("experiment").items()
+    if (found := re.search(r"python train\.py ([^\s.,;)]+(?:=[^\s,;)]+)?)", sentence))
+]
+
+
+@pytest.fixture(scope="module")
+def own_options() -> list[CommandOption]:
+    """What any model or its data adds to the commands; a model has one of each name."""
+    found: dict[str, CommandOption] = {}
+    for model in compose.options("model"):
+        composed = compose.compose([f"model={model}"])
+        parts = [instantiate.made_by(composed[part]["_target_"], part) for part in ("model", "data")]
+        options = [*parts[0].predict_options, *parts[1].input_options, *filter(None, [parts[1].written])]
+        found |= {option.name: option for option in options}
+    return list(found.values())
+
+
+def test_there_are_some() -> None:
+    assert len(TRAINING) >= 3
+    assert EXPERIMENTS
+
+
+@pytest.mark.parametrize("arguments", TRAINING + EXPERIMENTS)
+def test_a_training_command_names_options_that_exist(arguments: list[str]) -> None:
+    flags, overrides = command_line.split_flags(arguments)
+    assert set(flags) <= {"-m", "--multirun", "--help", "-h", "--cfg", "job", "--resolve"}
+    named = {override.partition("=")[0] for override in overrides}
+    if named & {"init", "resume"} and not named & {"model", "experiment"}:
+        overrides = ["model=gat", *overrides]  # the checkpoint's, which is not here
+    if not overrides:
+        assert flags
+        return
+    compose.check_overrides(overrides)
+    if not {"-m", "--multirun"} & set(flags):
+        assert compose.compose(overrides)["names"]["model"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [each for each in all_commands("zoo") if each.values[0][0] not in ("train", "check", "baseline")]
+)
+def test_a_zoo_command_is_parsed(arguments: list[str], own_options: list[CommandOption]) -> None:
+    options = command_line.argument_parser(own_options).parse_args(arguments)
+    if getattr(options, "group", None):
+        assert compose.options(options.group)
+
+
+@pytest.mark.parametrize("arguments", all_commands("zoo", "baseline"))
+def test_a_baseline_is_composed_with_a_model_that_fits(arguments: list[str]) -> None:
+    assert baselines.compose(arguments)["names"]["model"]
+
+
+@pytest.mark.parametrize("arguments", all_commands("python"))
+def test_a_script_is_there(arguments: list[str]) -> None:
+    if arguments[0] == "-m":
+        assert arguments[1] in ("pip", "pytest", "venv")
+    else:
+        assert (ROOT / arguments[0]).is_file()
+
+
+@pytest.mark.parametrize("arguments", all_commands("pip", "install"))
+def test_extras_exist(arguments: list[str]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for word in arguments:
+        for extra in re.findall(r"\[(.*)\]", word):
+            assert set(extra.split(",")) <= set(project["optional-dependencies"])
+
+
+def test_python_in_the_readme_runs_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+    assert blocks
+    for block in blocks:
+        *lines, last = block.splitlines()
+        names: dict[str, Any] = {}
+        exec("\n".join(lines), names)
+        assert eval(last, names) is not None
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("```bash\nzoo list   # all\n```\n", [["zoo", "list"]]),
+        (
+            "```bash\nZOO_DATA=x python train.py model=gat \\\n  seed=1\n```\n",
+            [["python", "train.py", "model=gat", "seed=1"]],
+        ),
+        (
+            "```bash\npip install -e . && python train.py 'a=[b, c]'\n```",
+            [["pip", "install", "-e", "."], ["python", "train.py", "a=[b, c]"]],
+        ),
+        ("```python\nimport zoo\n```\n\n    python train.py model=gat\n", [["python", "train.py", "model=gat"]]),
+    ],
+)
+def test_how_commands_are_found(tmp_path: Path, text: str, found: list[list[str]]) -> None:
+    (tmp_path / "page.md").write_text(text)
+    assert commands(tmp_path / "page.md") == found

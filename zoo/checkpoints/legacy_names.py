@@ -1,0 +1,46 @@
+"""Gives the parts of older configurations the names that they have today.
+
+Before format 3 a configuration named the modules of parts; since then it names what packages export, so that files may
+move. Names that were changed since format 3 stand in `_NAMES`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from zoo.validation import MalformedError
+
+DEEPEST = 64
+"""Levels of nesting that a checkpoint may have."""
+_MODULES = {
+    "zoo.tasks.graph": "data module net",
+    "zoo.tasks.vision": "cct data module resnet swin torchvision_cnn transforms vit",
+    "zoo.tasks.recommendation": "click data din losses next_item protocol sasrec",
+}
+"""Package -> modules that are no longer part of its public names."""
+_PUBLIC = {f"{package}.{module}.": f"{package}." for package, modules in _MODULES.items() for module in modules.split()}
+_PUBLIC |= dict.fromkeys(("zoo.callbacks.", "zoo.loggers.", "zoo.optimisation."), "zoo.training.")
+_PREFIX = "|".join([*map(re.escape, _PUBLIC), r"zoo\.attention\.[a-z_]+\."])
+_OLD_MODULE = re.compile(rf"(?<![\w.])(?:{_PREFIX})(?=[A-Za-z]\w*(?![\w.]))")
+_NAMES = {
+    "zoo.training.Optimisation": "zoo.optim.Optimisation",
+    "zoo.training.Schedule": "zoo.optim.Schedule",
+}
+"""Public name of format 3 or before -> public name today."""
+_OLD_NAME = re.compile(rf"(?<![\w.])(?:{'|'.join(map(re.escape, _NAMES))})(?![\w.])")
+
+
+def upgrade_targets(node: Any, depth: int = 0) -> Any:
+    """Returns a configuration in which every part has its public name of today, also inside overrides."""
+    if depth > DEEPEST:
+        raise MalformedError(f"a configuration is nested more than {DEEPEST} levels deep")
+    if isinstance(node, str):
+        public = _OLD_MODULE.sub(lambda old: _PUBLIC.get(old[0], "zoo.attention."), node)
+        return _OLD_NAME.sub(lambda old: _NAMES[old[0]], public)
+    if isinstance(node, Mapping):
+        return {key: upgrade_targets(value, depth + 1) for key, value in node.items()}
+    if isinstance(node, list):
+        return [upgrade_targets(value, depth + 1) for value in node]
+    return node

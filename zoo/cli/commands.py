@@ -1,0 +1,288 @@
+"""The commands that use a checkpoint: `zoo evaluate`, `zoo predict` and `zoo maps`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from zoo.checkpoints import checkpoint
+from zoo.checkpoints.untrusted import modest_data
+from zoo.cli.prediction_output import Form, choose_form, write_examples, written
+from zoo.cli.progress import EvaluationBar, bar
+from zoo.config.instantiate import build, made_by
+from zoo.console import shown
+from zoo.data.advice import advising
+from zoo.data.download import confined
+from zoo.data.json_lines import is_table
+from zoo.data.lines import TextLines
+from zoo.data.loader import deaths_explained
+from zoo.data.pipes import arriving, as_files
+from zoo.data.unknown_labels import UnknownLabels
+from zoo.errors import ConfigError, DataError, warn
+from zoo.io.atomic import is_stream
+from zoo.maps.export import export
+from zoo.maps.source import MapOptions
+from zoo.plurals import count_noun
+from zoo.tasks.command_options import BATCH_OPTIONS, FOLDER, given
+from zoo.tasks.contract import Task, TaskData
+from zoo.tasks.rows import by_example
+from zoo.training import evaluation, summary
+from zoo.training.trainer import evaluation_trainer
+
+_STANDARD_INPUT = Path("-")
+Answer = Callable[[Any], dict[str, list[Any]]]
+"""Returns the columns of `zoo predict` for a batch."""
+
+
+def evaluate(options: argparse.Namespace) -> None:
+    """Prints the metrics of one split, and on request the examples with the highest loss and where the model looks."""
+    module, data = _opened(options)
+    split = options.split
+    if not evaluation.has_examples(data, split):
+        raise DataError(f"{_source_of(options)} has no examples in the split {split!r}")
+    if options.worst > 0:
+        module.maps(data, MapOptions(ids=()))  # refuses a model without maps before the work begins
+    with nullcontext() if options.out is None else written(options.out) as file:
+        loader = data.loader(split)
+        with bar("evaluating", len(loader)) as tick:
+            metrics = evaluation.evaluate(evaluation_trainer(EvaluationBar(tick)), module, loader, split)
+        summary.show_metrics(metrics, f"{module.about['model']}, {split}", module.headline, options.out)
+        if file is not None:
+            file.write(json.dumps({**metrics, **evaluation.protocol(module, data)}, indent=2) + "\n")
+    found = dict(module.tables())
+    if options.worst > 0:
+        found["worst"] = _worst(module, data, split, options.worst)
+        summary.show_rows(found["worst"], f"the {len(found['worst'])} worst of {split}")
+    if options.out is not None and not is_stream(options.out):  # no files are written beside a device
+        for name, rows in found.items():
+            print(f"{evaluation.write_rows(options.out.with_name(f'{options.out.stem}_{name}.csv'), rows)} written")
+
+
+def predict(options: argparse.Namespace) -> None:
+    """Writes the predictions, in the order of the input, as a table, as JSONL or as lines of text."""
+    form = choose_form(options.out, options.format)
+    module = _module(options)
+    how = given(options, module.predict_options)
+    arriving = module.arriving(**how)
+    if arriving is not None:
+        _predict_arriving(arriving, options, form)
+        return
+    with nullcontext(shown(sys.stdout)) if options.out is None else written(options.out) as file:
+        examples = module.beside(_examples(module, options, module.predictor(**how)), **how)
+        count = write_examples(file, examples, form, module.answer_column)
+    if options.out is not None:
+        said = sys.stderr if is_stream(options.out) else sys.stdout
+        print(f"{count_noun(count, 'prediction')} in {options.out}", file=said)
+
+
+def maps(options: argparse.Namespace) -> None:
+    """Writes the folder of attention maps that docs/architecture.md describes."""
+    if options.faithfulness is not None and options.faithfulness < 1:
+        raise ConfigError(f"--faithfulness={options.faithfulness}: write how many examples, 1 or more")
+    module, data = _opened(options)
+    asked = MapOptions(
+        heads=options.heads,
+        layers=_numbers_or_names(options.layers),
+        budget=options.budget,
+        ids=None if options.ids is None else list(dict.fromkeys(each.strip() for each in options.ids.split(","))),
+        pictures=options.pictures,
+        table_format=options.format,
+        rows=options.rows,
+        overwrite=options.overwrite,
+        faithfulness=options.faithfulness,
+    )
+    export(module, data, options.out, asked)
+
+
+def run_command(command: Callable[[argparse.Namespace], None], options: argparse.Namespace) -> None:
+    """Runs one of the commands above, with the pipes among its inputs copied to files."""
+    if options.input and options.data:
+        raise ConfigError("give your data either after the checkpoint or with --data, not both")
+    for name, value in (("on-bad-row", options.on_bad_row), ("encoding", options.encoding)):
+        if value is not None and not (options.input or options.data):
+            raise ConfigError(f"--{name} is for files of yours, and none is given; leave it out")
+    given = options.input or options.data
+    with advising(options.known), deaths_explained(), as_files(given) as options.input:
+        command(options)
+
+
+def _predict_arriving(rows: Iterator[dict[str, Any]], options: argparse.Namespace, form: Form) -> None:
+    """Writes each row as soon as it is known."""
+    if options.input:
+        raise ConfigError("an option names the input already: leave out the files")
+    if form == "text":
+        raise ConfigError("text that arrives has a row for each token; write --format csv, tsv or jsonl")
+    with nullcontext(shown(sys.stdout)) if options.out is None else written(options.out) as file:
+        write_examples(file, ([row] for row in rows), form, "token", at_once=True)
+
+
+def _opened(options: argparse.Namespace) -> tuple[Task, TaskData]:
+    """The module of a checkpoint and its data."""
+    module = _module(options)
+    module.set_decoding(**given(options, module.decoding_options))
+    return module, _data(module, options)
+
+
+def _source_of(options: argparse.Namespace) -> str:
+    """Returns the names of the user's own files, for messages."""
+    return ", ".join(map(str, options.input or ())) or "the data"
+
+
+def _module(options: argparse.Namespace) -> Task:
+    """The module of the checkpoint that was read to know its options."""
+    module = checkpoint.module_of(options.content, options.checkpoint).eval()
+    del options.content
+    return module
+
+
+def _examples(module: Task, options: argparse.Namespace, answer: Answer) -> Iterator[list[dict[str, Any]]]:
+    """Yields the rows of each example that is to be predicted."""
+    if options.input == [_STANDARD_INPUT]:
+        yield from _examples_of_lines(answer, module, options)
+        return
+    labels, split = UnknownLabels(), options.split
+    data = _data(module, options, labels=labels)
+    if report := labels.report():
+        warn(report)
+    loader = data.prediction_loader(split)
+    if split != "all" and not len(loader.examples):
+        raise DataError(f"{_source_of(options)} has no examples in the split {split!r}")
+    is_shown = options.out is not None or not sys.stdout.isatty()
+    with bar("predicting", len(loader.examples), is_shown=is_shown) as tick:
+        examples = by_example(answer, loader, tick)
+        if split != "all":  # one entry of a loader may have examples of several splits, as a graph has nodes
+            examples = ([row for row in rows if row.get("split", split) == split] for rows in examples)
+            examples = (rows for rows in examples if rows)
+        lines = data.text_lines() if split == "all" else None
+        for rows in examples if lines is None else _with_blank_lines(examples, lines):
+            yield labels.restored(rows, module.reference_column)
+
+
+def _with_blank_lines(examples: Iterator[list[dict[str, Any]]], lines: TextLines) -> Iterator[list[dict[str, Any]]]:
+    """Yields the rows of each line of a text, none for blank lines and for those that were left out."""
+    at = 0
+    for number, rows in zip(lines.numbers, examples, strict=True):
+        yield from ([] for _ in range(at, number))
+        yield rows
+        at = number + 1
+    yield from ([] for _ in range(at, lines.total))
+
+
+def _examples_of_lines(answer: Answer, module: Task, options: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
+    """Yields the rows of each line of standard input, as soon as lines have arrived; none for a blank line."""
+    kind = made_by(module.about["config"]["data"]["_target_"], "data")
+    if kind.written is None:
+        raise ConfigError(f"-: {kind.__name__} has no examples that are lines of text; give files")
+    if options.split != "all":
+        raise ConfigError(f"--split={options.split}: lines of standard input are in no split; leave it out")
+    first = 1
+    for lines in arriving(sys.stdin.buffer):
+        texts = [line for line in lines if line.strip()]
+        if texts:
+            data = _data(module, options, texts, first)
+            examples = by_example(answer, data.predict_dataloader())
+        for line in lines:
+            yield next(examples) if line.strip() else []
+        sys.stdout.flush()
+        first += len(texts)
+    if first == 1:
+        raise DataError("standard input has no line. Write an example on each line.")
+
+
+def _data(
+    module: Task,
+    options: argparse.Namespace,
+    lines: Sequence[str] = (),
+    first: int = 1,
+    labels: UnknownLabels | None = None,
+) -> TaskData:
+    """The user's own data if given, else the data that the module was trained on.
+
+    Args:
+        lines: Examples that were read from standard input.
+        first: Number of the first of them.
+        labels: Where labels go that the model does not know. Default: they are errors.
+    """
+    about = module.about
+    node = modest_data(about)
+    root = options.root or os.environ.get("ZOO_DATA")
+    if "root" in node and root is not None:
+        node["root"] = str(root)
+    cache = os.environ.get("ZOO_CACHE") or Path.home() / ".cache" / "attention-zoo"
+    if "cache" in node:
+        node["cache"] = str(cache)
+    _check_folder(options)
+    with confined(root or "data", cache):  # a checkpoint does not decide where files are written
+        data: Any = build(node, "data")
+        for name, value in given(options, data.input_options).items():
+            setattr(data, name, value)
+        sizes = given(options, BATCH_OPTIONS)
+        if "batch_size" in sizes:
+            sizes["eval_batch_size"] = sizes["batch_size"]
+        data.batching = replace(data.batching, **sizes)
+        data.on_bad_row = options.on_bad_row or data.on_bad_row
+        data.encoding = options.encoding or data.encoding
+        data.unknown_labels = labels
+        texts = None if data.written is None else getattr(options, data.written.key, None)
+        if texts and options.input:
+            raise ConfigError(f"give either files or --{data.written.name}, not both")
+        data.check_input_sizes(about["data"])
+        if lines:
+            data.first_text = first
+            data = data.for_text(lines, about["data"])
+        elif texts:
+            data = data.for_text(texts, about["data"])
+        elif options.input:
+            data = data.for_input(options.input, about["data"])
+        else:
+            data.restore(about["data"])
+        data.setup()
+    return data  # type: ignore[no-any-return]
+
+
+def _check_folder(options: argparse.Namespace) -> None:
+    """Refuses --folder where no path begins in it."""
+    folder = getattr(options, FOLDER.key, None)
+    if folder is None:
+        return
+    if not folder.is_dir():
+        raise ConfigError(f"--{FOLDER.name}={folder}: there is no such folder")
+    if not any(map(is_table, options.input or ())):
+        raise ConfigError(f"--{FOLDER.name}={folder} is where the paths of a table begin, and no table is given")
+
+
+@torch.inference_mode()
+def _answers(answer: Answer, batches: Iterable[Any]) -> Iterator[dict[str, list[Any]]]:
+    for batch in batches:
+        yield answer(batch)
+
+
+def _worst(module: Task, data: TaskData, split: str, count: int) -> list[dict[str, Any]]:
+    """The examples with the highest loss, and where the model looks in them."""
+    found: list[dict[str, Any]] = []
+    for columns in _answers(module.predict_step, data.loader(split)):
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        found += [row for row in rows if row["split"] == split and row["loss"] is not None]
+        found = sorted(found, key=lambda row: -row["loss"])[:count]
+    said = module.maps(data, MapOptions(ids=[row["id"] for row in found])).looks()
+    shown = ("id", *module.input_columns, "label", "prediction", "probability", "score", "loss")
+    return [
+        {**{key: row[key] for key in shown if key in row}, "where it looks": looks}
+        for row, looks in zip(found, said, strict=True)
+    ]
+
+
+def _numbers_or_names(text: str | None) -> list[int | str] | None:
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    return [int(part) if part.lstrip("-").isdigit() else part for part in parts]

@@ -1,0 +1,99 @@
+"""The forms in which `zoo predict` writes its rows: CSV, TSV, JSONL, and plain text."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, TextIO, get_args
+
+from zoo.errors import ConfigError
+from zoo.io.atomic import is_stream, whole_file
+
+Form = Literal["text", "csv", "tsv", "jsonl"]
+FORMS: tuple[Form, ...] = get_args(Form)
+_ENDINGS: Mapping[str, Form] = {".txt": "text", ".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl"}
+_DELIMITERS = {"csv": ",", "tsv": "\t"}
+Row = Mapping[str, Any]
+
+
+def choose_form(path: Path | None, asked: Form | None) -> Form:
+    """Returns the form of the output: that of --format, else that of the ending of --out, and CSV where it has none.
+
+    Raises:
+        ConfigError: The ending is that of no form.
+    """
+    if asked is not None:
+        return asked
+    if path is None or not path.suffix or is_stream(path):
+        return "csv"
+    if path.suffix.lower() not in _ENDINGS:
+        known = ", ".join(_ENDINGS)
+        raise ConfigError(f"--out={path}: no form has the ending {path.suffix!r}; end it in {known}, or give --format")
+    return _ENDINGS[path.suffix.lower()]
+
+
+@contextmanager
+def written(path: Path) -> Iterator[TextIO]:
+    """Opens the file of --out. It is opened before the work begins, so that an error is reported at once."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as file:
+            yield file
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if Path(str(error.filename)) not in (path, *path.parents):
+            raise
+        raise ConfigError(f"--out={path}: {error.filename} cannot be written ({error.strerror})") from error
+
+
+def write_examples(
+    file: TextIO, examples: Iterable[Sequence[Row]], form: Form, column: str, *, at_once: bool = False
+) -> int:
+    """Writes the rows of each example; returns the number of rows.
+
+    Args:
+        file: Where to write.
+        examples: The rows of each example, in order. An example without rows is a blank line of text.
+        form: Tables and JSONL have a line for each row; text has one for each example, with a tab between the answers
+            of several rows.
+        column: The column that text has.
+        at_once: Whether each example is written out before the next is computed.
+    """
+    write, count = _writer(file, form, column), 0
+    for rows in examples:
+        write(rows)
+        if at_once:
+            file.flush()
+        count += len(rows)
+    return count
+
+
+def _writer(file: TextIO, form: Form, column: str) -> Callable[[Sequence[Row]], None]:
+    if form == "text":
+        return lambda rows: file.writelines(["\t".join(_plain(row[column]) for row in rows), "\n"])
+    if form == "jsonl":
+        return lambda rows: file.writelines(f"{_json(row)}\n" for row in rows)
+    table, has_header = csv.writer(file, delimiter=_DELIMITERS[form], lineterminator="\n"), False
+
+    def write(rows: Sequence[Row]) -> None:
+        nonlocal has_header
+        if rows and not has_header:
+            table.writerow(rows[0])
+            has_header = True
+        table.writerows([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row.values()] for row in rows)
+
+    return write
+
+
+def _json(row: Row) -> str:
+    cells = {key: float(f"{cell:.6g}") if isinstance(cell, float) else cell for key, cell in row.items()}
+    return json.dumps(cells, ensure_ascii=False)
+
+
+def _plain(text: Any) -> str:
+    """Returns an answer as a part of a line: line breaks and tabs become spaces."""
+    return " ".join(str(text).replace("\t", " ").splitlines())

@@ -1,0 +1,370 @@
+"""Composes overrides into one resolved configuration of plain values, and refuses options that do not exist."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zoo.config import plugins
+from zoo.config.groups import GROUPS, LISTED, MECHANISMS
+from zoo.errors import ConfigError, nearest, warn
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+_DEEPEST = 20
+"""The most levels of brackets in an override."""
+_QUOTED = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
+
+
+def options(group: str) -> dict[str, str]:
+    """Name -> the first sentence of its file, for every choice of a group."""
+    return {name: _sentence(path) for name, path in plugins.choices(group).items()}
+
+
+def compose(overrides: Sequence[str]) -> dict[str, Any]:
+    """The resolved configuration of these overrides, with checked keys; also works inside another Hydra application."""
+    from zoo.config import option_types
+
+    composed = resolved(overrides)
+    for problem in option_types.problems_of_keys(composed):
+        raise problem
+    return composed
+
+
+def resolved(overrides: Sequence[str]) -> dict[str, Any]:
+    """The resolved configuration of these overrides, whose values are not checked yet."""
+    for override in overrides:
+        if override.startswith(("hydra.", "hydra/")):
+            raise ConfigError(f"{override}: {_of_hydra(override)}")
+    check_overrides(overrides)
+    composed = _compose(tuple(overrides))
+    return from_hydra(composed, composed.hydra.runtime.choices, overrides)
+
+
+def check_overrides(overrides: Sequence[str]) -> None:
+    """Refuses a choice or key that does not exist, and names the nearest one, before Hydra runs."""
+    for problem in sort_out(overrides)[1]:
+        raise problem
+
+
+def sort_out(overrides: Sequence[str]) -> tuple[list[str], list[ConfigError]]:
+    """The valid overrides, and an error for each of the others."""
+    problems: list[ConfigError] = []
+    pairs: list[tuple[str, str, str]] = []
+    for override in overrides:
+        try:
+            key, value = _split(override)
+            if key in GROUPS:
+                _check_choices(key, value)
+            pairs.append((override, key, value))
+        except ConfigError as error:
+            problems.append(error)
+    chosen = [f"{key}={value.split(',')[0]}" for _, key, value in pairs if key in GROUPS]
+    if not any(pair.startswith(("model=", "experiment=")) for pair in chosen):
+        if not problems:
+            problems.append(ConfigError(f"say which model: model=NAME. There is: {', '.join(options('model'))}."))
+        return [], problems
+    try:
+        for name in {each.partition("=")[2] for each in chosen if each.startswith("experiment=")} - {"null"}:
+            _check_experiment(name, tuple(each for each in chosen if not each.startswith("experiment=")))
+    except ConfigError as error:
+        return [], [*problems, error]
+    known = known_keys(tuple(chosen))
+    unused = unused_groups(composed_tree(tuple(chosen))["model"])
+    sound = []
+    for override, key, _ in pairs:
+        if key.split(".")[0] in unused:
+            problems.append(ConfigError(f"{override}: this model has no {key.split('.')[0]} that could be chosen"))
+        elif key not in GROUPS and key not in known and not key.startswith("hydra"):
+            problems.append(ConfigError(f"there is no option {key!r}. {_nearest_key(key, known)}"))
+        else:
+            sound.append(override)
+    return sound, problems
+
+
+def expanded(overrides: Sequence[str]) -> list[str]:
+    """The overrides with an experiment replaced by its content, where that is needed.
+
+    It is for a user's own file (`experiment=mine.yaml`), and for a recipe whose data or mechanism the command replaces
+    (`experiment=las_fsdd_strings data=audio_manifest`): options that only the recipe's choice has are dropped, with a
+    warning that names them. `~/` becomes the user's home also inside a word, where shells leave it.
+    """
+    from zoo.config import experiment_files
+
+    for each in overrides:
+        check_depth(each)
+    overrides = [_at_home(each) for each in overrides]
+    found = [each for each in overrides if each.startswith("experiment=")]
+    name = found[-1].partition("=")[2].strip("'\"") if found else "null"
+    experiments = plugins.choices("experiment")
+    path = Path(name) if experiment_files.is_own(name) else experiments.get(name)
+    if path is None:
+        return overrides
+    others = [each for each in overrides if each not in found]
+    typed = {key: value for key, _, value in map(_partition, others) if key in GROUPS and "," not in value}
+    stands_for = _adapt_recipe(name, path, typed)
+    if stands_for is None:  # every option of the recipe has its place
+        if not experiment_files.is_own(name):
+            return overrides
+        chosen = [f"{group}={choice}" for group, choice in typed.items()]
+        stands_for = experiment_files.overrides_of(path, GROUPS, chosen, _checked_tree, _nearest_key)
+    return [*map(_at_home, stands_for), *others]
+
+
+def _adapt_recipe(name: str, path: Path, typed: Mapping[str, str]) -> list[str] | None:
+    """The overrides that a recipe stands for where the command makes other choices than it; None if none of its options
+    must be dropped for them."""
+    from zoo.config import experiment_files
+
+    if not typed.keys() - {"model"}:
+        return None
+    recipe = experiment_files.read_recipe(path, GROUPS, plugins.choices("experiment"))
+    chosen = {**recipe.choices, **typed}
+    if "model" not in chosen:
+        return None
+    for choice in chosen.items():
+        _check_choices(*choice)
+    own = {**recipe.choices, "model": chosen["model"]}
+    chosen_by_recipe = _choices_made(tuple(f"{group}={choice}" for group, choice in own.items()))
+    replaced = {group for group, choice in typed.items() if group != "model" and choice != chosen_by_recipe.get(group)}
+    if not replaced:
+        return None
+    tree, other = (
+        composed_tree(tuple(f"{group}={choice}" for group, choice in each.items())) for each in (own, chosen)
+    )
+    stands_for, dropped = experiment_files.drop_foreign_options(recipe, GROUPS, tree, other, replaced, _nearest_key)
+    if not dropped:
+        return None
+    instead = ", ".join(f"{group}={typed[group]}" for group in sorted({key.split(".")[0] for key in dropped}))
+    warn(f"experiment={name} with {instead}: these options of the recipe are left out: {', '.join(dropped)}")
+    return stands_for
+
+
+def unresolved(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The composed tree with its interpolations, without Hydra's section, and the choice of each group."""
+    composed = _compose(tuple(overrides))
+    tree = _plain_tree(composed)
+    return {key: value for key, value in tree.items() if key != "hydra"}, dict(composed.hydra.runtime.choices)
+
+
+def from_hydra(composed: DictConfig, choices: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """The configuration that Hydra has composed, resolved, without its section; with names of choices and overrides."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    own = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
+    try:
+        resolved = OmegaConf.to_container(own, resolve=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(str(error).splitlines()[0]) from error
+    assert isinstance(resolved, dict)
+    for name in ("run_dir", "init", "resume", *(f"paths.{each}" for each in resolved["paths"])):
+        if OmegaConf.select(own, name) == "":
+            raise ConfigError(f"{name} is empty (an unset shell variable?): write {name}=PATH, or leave it out")
+    unused = unused_groups(_plain_tree(own)["model"])
+    names = {group: None if group in unused else choices.get(group) for group in LISTED}
+    used = {str(key): value for key, value in resolved.items() if key not in unused}
+    return {**used, "names": names, "overrides": list(overrides)}
+
+
+def recipe(config: Mapping[str, Any]) -> list[str]:
+    """The overrides of a trained model that fine-tuning keeps: those of the model, without those of its data."""
+    kept = ("model", *MECHANISMS, "experiment")
+    found = [override for override in _stored(config) if _split(override)[0].split(".")[0] in kept]
+    for override in found:
+        if "${" in override:
+            raise ConfigError(f"the checkpoint was trained with {override!r}, which is not looked up for a stranger")
+    return found
+
+
+def continued(config: Mapping[str, Any]) -> list[str]:
+    """The overrides of a run that is resumed: all except for its origin and its directory."""
+    started = ("init", "resume", "run_dir", "check")
+    return [override for override in _stored(config) if _split(override)[0] not in started]
+
+
+def _stored(config: Mapping[str, Any]) -> list[str]:
+    """The overrides of a checkpoint. It may come from a stranger: options of Hydra are refused, and experiment files:
+    a run stores their content."""
+    from zoo.config import experiment_files
+
+    for override in config["overrides"]:
+        key, _, value = override.partition("=")
+        if key.startswith("hydra") or (key == "experiment" and experiment_files.is_own(value)):
+            raise ConfigError(f"the checkpoint was trained with {override!r}, which is not taken from a file")
+    return list(config["overrides"])
+
+
+def value_of(overrides: Sequence[str], key: str) -> str | None:
+    """The last value that overrides give to a key, if any."""
+    values = [override[len(key) + 1 :] for override in overrides if override.startswith(f"{key}=")]
+    return values[-1].strip("'\"") if values else None
+
+
+@functools.lru_cache(maxsize=1)  # choices without other overrides are composed to check them, and then again
+def _compose(overrides: tuple[str, ...]) -> DictConfig:
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.errors import HydraException, OverrideParseException
+    from omegaconf.errors import OmegaConfBaseException
+
+    outer = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(plugins.CONF), version_base="1.3"):
+            return hydra_compose("train", overrides=[*overrides, *plugins.search_path()], return_hydra_config=True)
+    except OverrideParseException as error:
+        quoted = "put a value with special characters in quotes: \"key='value'\""
+        raise ConfigError(f"{error.override!r} cannot be read; {quoted}") from error
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_said(error)) from error
+    finally:
+        GlobalHydra.instance().clear()
+        GlobalHydra.instance().hydra = outer
+
+
+def _said(error: Exception) -> str:
+    """Hydra's message without its internals and its advice to add keys, which is not possible here."""
+    advice = ("To append to your config", "full_key:", "object_type=")
+    lines = [line.strip() for line in str(error).strip().splitlines()]
+    return " ".join(line for line in lines if line and not line.startswith(advice))
+
+
+@functools.cache
+def known_keys(chosen: tuple[str, ...]) -> frozenset[str]:
+    """Every key that can be given together with these choices."""
+    return frozenset(_keys(composed_tree(chosen)))
+
+
+@functools.cache
+def composed_tree(chosen: tuple[str, ...]) -> dict[str, Any]:
+    """The tree of these choices with its interpolations, unchecked."""
+    return _plain_tree(_compose(chosen))
+
+
+@functools.cache
+def _choices_made(overrides: tuple[str, ...]) -> dict[str, Any]:
+    """The choice of each group."""
+    return unresolved(overrides)[1]
+
+
+def _checked_tree(chosen: tuple[str, ...]) -> dict[str, Any]:
+    for each in chosen:
+        _check_choices(*each.split("=", 1))
+    return composed_tree(chosen)
+
+
+def _plain_tree(composed: DictConfig) -> dict[str, Any]:
+    from omegaconf import OmegaConf
+
+    tree = OmegaConf.to_container(composed, resolve=False)
+    assert isinstance(tree, dict)
+    return {str(key): value for key, value in tree.items()}
+
+
+@functools.cache
+def _check_experiment(name: str, typed: tuple[str, ...]) -> None:
+    """Refuses an experiment with unknown keys, which Hydra would add."""
+    from zoo.config import experiment_files
+
+    experiment_files.overrides_of(plugins.choices("experiment")[name], GROUPS, typed, composed_tree, _nearest_key)
+
+
+def _of_hydra(override: str) -> str:
+    """A sentence that says why a run does not take an option of Hydra."""
+    if override.startswith("hydra.run.dir="):
+        return "Hydra only composes here; write run_dir=PATH"
+    if override.startswith(("hydra/launcher", "hydra/sweeper", "hydra.launcher", "hydra.sweep")):
+        return "it is an option of a sweep; add -m, or leave it out"
+    return "Hydra only composes here, and nothing would come of it; leave it out"
+
+
+def check_depth(override: str) -> None:
+    """Refuses an override whose value is nested so deeply that no parser gets to its end."""
+    depth = deepest = 0
+    for character in _QUOTED.sub("", override):
+        depth += (character in "[{(") - (character in "]})")
+        deepest = max(deepest, depth)
+    if deepest > _DEEPEST:
+        key = override.partition("=")[0]
+        raise ConfigError(f"{key}: its value is nested {deepest:,} levels deep, and {_DEEPEST} are the most")
+
+
+def _at_home(override: str) -> str:
+    key, separator, value = override.partition("=")
+    home = os.path.expanduser("~")
+    return f"{key}{separator}" + re.sub(r"(?<![^\[{,:=\s'\"])~(?=/)", lambda _: home, value)
+
+
+def _partition(override: str) -> tuple[str, str, str]:
+    key, separator, value = override.partition("=")
+    return key, separator, value.strip("'\"")
+
+
+def _split(override: str) -> tuple[str, str]:
+    check_depth(override)
+    key, separator, value = override.partition("=")
+    if key.startswith(("+", "~")):
+        raise ConfigError(f"{override!r}: options can be changed, not added or removed; write {key.lstrip('+~')}=VALUE")
+    if not separator:
+        raise ConfigError(f"{override!r} is not an option: write key=value")
+    return key, value
+
+
+def _check_choices(group: str, value: str) -> None:
+    known = plugins.choices(group)
+    for name in re.split(r"\s*,\s*", value.strip("'\"")):
+        if name not in known and not (name == "null" and GROUPS[group].is_optional):
+            raise ConfigError(f"there is no {group} {name!r}. {nearest(name, known)}")
+
+
+def _keys(node: Any, prefix: str = "") -> Iterator[str]:
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            yield f"{prefix}{key}"
+            yield from _keys(value, f"{prefix}{key}.")
+
+
+def unused_groups(model: Any) -> set[str]:
+    """The groups of mechanisms to which nothing in a model's options refers."""
+    return {group for group in MECHANISMS if f"${{{group}}}" not in _texts(model)}
+
+
+def _texts(node: Any) -> set[str]:
+    if isinstance(node, Mapping):
+        return {text for value in node.values() for text in _texts(value)}
+    return {node} if isinstance(node, str) else set()
+
+
+def _nearest_key(key: str, known: Collection[str]) -> str:
+    """A sentence that offers a known key, by the last word of the name or by the whole name."""
+    visible = {name for name in known if not name.startswith("hydra") and "_target_" not in name}
+    last = key.rsplit(".", 1)[-1]
+    for name in sorted(visible):
+        if name.rsplit(".", 1)[-1] == last:
+            return f"Did you mean {name!r}?"
+    siblings = {name for name in visible if name.rpartition(".")[0] == key.rpartition(".")[0]} or visible
+    ends = {name.rsplit(".", 1)[-1]: name for name in sorted(visible, reverse=True)}
+    closest = max(ends, key=lambda end: _likeness(end, last))
+    if _likeness(closest, last) > max(0.7, *(_likeness(name, key) for name in siblings)):
+        return f"Did you mean {ends[closest]!r}?"
+    return nearest(key, siblings)
+
+
+def _likeness(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one, other).ratio()
+
+
+def _sentence(path: Path) -> str:
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("#") and "@package" not in line:
+                return line.lstrip("# ").strip()
+    return ""

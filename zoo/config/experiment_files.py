@@ -1,0 +1,281 @@
+"""Experiment files: those under conf/experiment/ and the user's own, `experiment=mine.yaml`.
+
+A user's own file is replaced by equivalent overrides. Its keys are then checked as if they had been typed, the command
+line takes precedence over it, and a checkpoint records its content:
+
+    defaults:                 # or: model: gat
+      - override /model: gat
+    optimizer:
+      lr: 0.01
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from omegaconf._utils import get_yaml_loader
+
+from zoo.config.overrides import quoted
+from zoo.errors import ConfigError, ProblemsError, warn
+from zoo.io.config_files import read_text, without_aliases
+
+_SUFFIXES = (".yaml", ".yml")
+_MOST_KEYS = 10_000
+_KEY = re.compile(r"[\w/.@*-]+")
+_TRICKY = re.compile(r"[-+]?(0[0-7_]*[0-7][0-7_]*|[\d_]+(:[0-5]?\d)+(\.[\d_]*)?)")
+"""Numbers to base 8 or 60 in YAML."""
+_Loader = without_aliases(get_yaml_loader())
+"""OmegaConf's loader, so that a file reads the same here and under conf/. PyYAML's own takes 1e-3 for text."""
+
+
+class Recipe(NamedTuple):
+    """An experiment together with those that it is based on.
+
+    Args:
+        files: Their paths and contents, the base first.
+        choices: The choices of groups that they make: group -> name.
+    """
+
+    files: tuple[tuple[Path, yaml.MappingNode], ...]
+    choices: dict[str, str]
+
+
+def is_own(name: str) -> bool:
+    """Whether the name of an experiment is the path of a file."""
+    return name.strip("'\"").endswith(_SUFFIXES)
+
+
+def overrides_of(
+    path: Path,
+    groups: Collection[str],
+    typed: Sequence[str],
+    tree_of: Callable[[tuple[str, ...]], Mapping[str, Any]],
+    nearest: Callable[[str, Collection[str]], str],
+) -> list[str]:
+    """The overrides that a file stands for. An error names every unknown key with its line.
+
+    Args:
+        path: The file.
+        groups: The groups from which a file is chosen by name, such as model and data.
+        typed: The choices of the command line, which take precedence.
+        tree_of: Choices -> the composed tree, unresolved.
+        nearest: Key, known keys -> a sentence that offers one of them.
+    """
+    root = _parsed(path)
+    choices = dict(_choices(root, path, groups))
+    chosen = {**choices, **dict(each.split("=", 1) for each in typed)}
+    if "model" not in chosen and "experiment" not in chosen:
+        raise ConfigError(f"{path}: it does not say which model: write a line 'model: NAME' at its top")
+    tree = tree_of(tuple(f"{group}={name}" for group, name in chosen.items()))
+    problems: list[str] = []
+    values = list(_values(root, tree, path, groups, problems, nearest))
+    if len(problems) > 1:
+        raise ProblemsError(problems)
+    if problems:
+        raise ConfigError(problems[0])
+    return [*(f"{group}={name}" for group, name in choices.items()), *values]
+
+
+def read_recipe(path: Path, groups: Collection[str], experiments: Mapping[str, Path]) -> Recipe:
+    """Reads an experiment and its bases.
+
+    Args:
+        path: The file of the experiment.
+        groups: The groups from which a file is chosen by name.
+        experiments: The files of the experiments that can be a base, by name.
+    """
+    files: list[tuple[Path, yaml.MappingNode]] = []
+    choices: dict[str, str] = {}
+    base: Path | None = path
+    while base is not None and base not in (read for read, _ in files):
+        root = _parsed(base)
+        files.insert(0, (base, root))
+        chosen = dict(_choices(root, base, groups))
+        base = experiments.get(chosen.pop("experiment", ""))
+        choices = {**chosen, **choices}
+    return Recipe(tuple(files), choices)
+
+
+def drop_foreign_options(
+    recipe: Recipe,
+    groups: Collection[str],
+    own: Mapping[str, Any],
+    other: Mapping[str, Any],
+    replaced: Collection[str],
+    nearest: Callable[[str, Collection[str]], str],
+) -> tuple[list[str], list[str]]:
+    """Adapts a recipe to other choices, such as other data: options that only its own choices have are dropped.
+
+    So is what it builds instead of a part of its own choice (`_target_`). A key that neither tree has is refused.
+
+    Args:
+        recipe: The recipe.
+        groups: The groups from which a file is chosen by name.
+        own: The tree of the recipe's own choices.
+        other: The tree of the choices that are made instead.
+        replaced: The groups in which another choice is made.
+        nearest: Key, known keys -> a sentence that offers one of them.
+
+    Returns:
+        The overrides that the recipe stands for with the other choices, and the keys of the dropped options.
+    """
+    known, known_there, merged = set(_names(own)), set(_names(other)), _merge(own, other)
+    kept: dict[str, str] = {group: name for group, name in recipe.choices.items() if group not in replaced}
+    dropped: dict[str, None] = {}
+    for path, root in recipe.files:
+        problems: list[str] = []
+        for override in _values(root, merged, path, groups, problems, nearest):
+            key, _, value = override.partition("=")
+            is_foreign = key not in known_there and key in known
+            if key.split(".")[0] in replaced and (is_foreign or key.endswith("._target_")):
+                dropped[key] = None
+            else:
+                kept[key] = value
+        if problems:
+            raise ProblemsError(problems) if len(problems) > 1 else ConfigError(problems[0])
+    return [f"{key}={value}" for key, value in kept.items()], list(dropped)
+
+
+def _merge(own: Any, other: Any) -> Any:
+    """Both trees in one; where only one of them has options below a key, these."""
+    if not isinstance(own, Mapping) or not isinstance(other, Mapping):
+        return own if isinstance(own, Mapping) else other
+    return {**own, **{key: _merge(own.get(key), value) for key, value in other.items()}}
+
+
+def _parsed(path: Path) -> yaml.MappingNode:
+    try:
+        root = yaml.compose(read_text(path), _Loader)
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path} cannot be read: there is no such file") from error
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = f"{path}, line {mark.line + 1}" if mark is not None else str(path)
+        raise ConfigError(f"{place}: this is not YAML: {getattr(error, 'problem', None) or error}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{path} is nested too deeply: that is no experiment") from error
+    if not isinstance(root, yaml.MappingNode):
+        raise ConfigError(f"{path}: an experiment is made of lines such as 'optimizer.lr: 0.01'")
+    _check_nodes(root, path)
+    return root
+
+
+def _check_nodes(root: yaml.Node, path: Path) -> None:
+    """Refuses keys that are no names, and warns of numbers that YAML reads otherwise than people do."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    kind = "list" if isinstance(key, yaml.SequenceNode) else "mapping"
+                    raise ConfigError(f"{_at(path, key)}: a key is the name of an option, not a {kind}")
+                waiting.append(value)
+        elif isinstance(node, yaml.SequenceNode):
+            waiting += node.value
+        elif node.tag.endswith((":int", ":float")) and _TRICKY.fullmatch(node.value):
+            number = _plain(node, path)
+            why = "a leading 0 means base 8 in YAML, and a colon base 60"
+            warn(f"{_at(path, node)}: {node.value} is read as {number} ({why}); write {number} if that is meant")
+
+
+def _choices(root: yaml.MappingNode, path: Path, groups: Collection[str]) -> Iterator[tuple[str, str]]:
+    for key, value in root.value:
+        if key.value == "defaults":
+            if not isinstance(value, yaml.SequenceNode):
+                raise ConfigError(f"{_at(path, value)}: 'defaults' is a list of lines such as '- override /model: gat'")
+            for each in value.value:
+                if isinstance(each, yaml.SequenceNode):
+                    raise ConfigError(f"{_at(path, each)}: write such a line as '- override /model: gat'")
+                if isinstance(each, yaml.ScalarNode) and each.value != "_self_":  # the experiment on which it is based
+                    yield "experiment", each.value
+                for name, choice in each.value if isinstance(each, yaml.MappingNode) else ():
+                    group = name.value.removeprefix("override ").strip().lstrip("/")
+                    if group not in groups or not isinstance(choice, yaml.ScalarNode):
+                        raise ConfigError(f"{_at(path, name)}: there is no group {group!r} to choose from")
+                    yield group, choice.value
+        elif key.value in groups and isinstance(value, yaml.ScalarNode):
+            yield key.value, value.value
+
+
+def _values(
+    root: yaml.MappingNode,
+    tree: Mapping[str, Any],
+    path: Path,
+    groups: Collection[str],
+    problems: list[str],
+    nearest: Callable[[str, Collection[str]], str],
+) -> Iterator[str]:
+    known = set(_names(tree))
+    waiting: list[tuple[str, Any, Any]] = [("", root, tree)]
+    lines: dict[str, int] = {}
+    count = 0
+    while waiting:
+        prefix, node, there = waiting.pop(0)
+        for key, value in node.value:
+            count += 1
+            name = f"{prefix}{key.value}"
+            if count > _MOST_KEYS:
+                raise ConfigError(f"{path} has more than {_MOST_KEYS:,} keys: that is no experiment")
+            if not prefix and (key.value == "defaults" or (key.value in groups and isinstance(value, yaml.ScalarNode))):
+                continue
+            if name not in known:
+                problems.append(f"{_at(path, key)}: there is no option {name!r}. {nearest(name, known)}")
+                continue
+            inside = _inside(there, str(key.value))
+            if isinstance(value, yaml.MappingNode) and isinstance(inside, Mapping) and inside:
+                waiting.append((f"{name}.", value, inside))
+            elif name in lines:
+                problems.append(f"{_at(path, key)}: {name!r} stands in line {lines[name]} already")
+            else:
+                lines[name] = key.start_mark.line + 1
+                yield f"{name}={_written(_plain(value, path), _at(path, value))}"
+
+
+def _inside(there: Any, dotted: str) -> Any:
+    for part in dotted.split("."):
+        there = there.get(part) if isinstance(there, Mapping) else None
+    return there
+
+
+def _names(node: Any, prefix: str = "") -> Iterator[str]:
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            yield f"{prefix}{key}"
+            yield from _names(value, f"{prefix}{key}.")
+
+
+def _plain(node: yaml.Node, path: Path) -> Any:
+    try:
+        return _Loader("").construct_document(node)
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
+        raise ConfigError(f"{_at(path, node)}: this is not a plain value") from error
+
+
+def _written(value: Any, place: str, depth: int = 0) -> str:
+    """A value as overrides write it."""
+    if depth > 10:
+        raise ConfigError(f"{place}: a value is nested more than ten levels deep")
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list):
+        return f"[{','.join(_written(each, place, depth + 1) for each in value)}]"
+    if isinstance(value, dict):
+        if not all(_KEY.fullmatch(str(key)) for key in value):
+            raise ConfigError(f"{place}: a key here may have letters, digits and / . _ - * in it, and no others")
+        return f"{{{','.join(f'{key}:{_written(each, place, depth + 1)}' for key, each in value.items())}}}"
+    if isinstance(value, str):
+        return quoted(value)
+    raise ConfigError(f"{place}: {value!r} is not a text, a number, a list or a mapping; put it in quotes")
+
+
+def _at(path: Path, node: yaml.Node) -> str:
+    return f"{path}, line {node.start_mark.line + 1}"

@@ -1,0 +1,122 @@
+"""The options that a sweep varies: how many values each has, counted before they are written out; do they fit."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from zoo.config import compose, option_types
+from zoo.config.groups import GROUPS
+from zoo.config.typecheck import misfit
+from zoo.errors import ConfigError
+
+_SECONDS = 5.0
+"""Between two messages about the progress of the check."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One override of a sweep.
+
+    Args:
+        key: The option.
+        parsed: The override as Hydra has parsed it.
+    """
+
+    key: str
+    parsed: Any
+
+    @classmethod
+    def of(cls, parsed: Any) -> Axis:
+        return cls(parsed.get_key_element(), parsed)
+
+    @property
+    def is_swept(self) -> bool:
+        return bool(self.parsed.is_sweep_override())
+
+    def __len__(self) -> int:
+        """The number of values; those of a range are not written out."""
+        if not self.is_swept:
+            return 1
+        if self.parsed.is_range_sweep():
+            values = self.parsed.value()
+            if not values.step:
+                raise ConfigError(f"{self.key}: a range needs a step other than 0")
+            count: int = math.ceil((values.stop - values.start) / values.step)
+            return max(0, count)
+        return sum(1 for _ in self.parsed.sweep_iterator())
+
+    def overrides(self) -> list[str]:
+        """The override with each of its values."""
+        if not self.is_swept:
+            return [str(self.parsed.input_line)]
+        return [f"{self.key}={value}" for value in self.parsed.sweep_string_iterator()]
+
+    def check_plain(self) -> None:
+        """Refuses values that do not fit, of an option at the top, without composing them."""
+        if self.key in option_types.KEYS:
+            for value in map(_plain, self.parsed.sweep_iterator()):
+                if value == "":
+                    raise ConfigError(f"{self.key}: one of its values is empty")
+                said = misfit(value, option_types.KEYS[self.key], self.key)
+                if said and "${" not in str(value):  # which is composed
+                    raise ConfigError(said)
+
+
+def read_axes(overrides: Sequence[str]) -> list[Axis]:
+    """The axes of a sweep, from its overrides."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        axes = [Axis.of(each) for each in OverridesParser.create().parse_overrides(list(overrides))]
+        for axis in axes:
+            len(axis)  # an interval cannot be counted
+    except HydraException as error:
+        raise ConfigError(str(error).splitlines()[0]) from error
+    return axes
+
+
+def check_values(axes: Sequence[Axis]) -> None:
+    """Composes every combination of choices from groups, and with it the first and the last value of other options.
+
+    Which options there are depends on these choices alone, so that it is not needed to compose every job: the values
+    between can differ in their types only, which `Axis.check_plain` compares.
+
+    Args:
+        axes: The overrides of the sweep.
+    """
+    plain = [axis for axis in axes if axis.is_swept and axis.key not in GROUPS]
+    for axis in plain:
+        axis.check_plain()
+    choices = [axis.overrides() for axis in axes]
+    places = [place for place, axis in enumerate(axes) if axis in plain]
+    groups = [given if place not in places else given[:1] for place, given in enumerate(choices)]
+    others = [(place, value) for place in places for value in _telling(choices[place])]
+    total = math.prod(map(len, groups)) * (1 + len(others))
+    said, done = time.monotonic(), 0
+    for first in itertools.product(*groups):
+        for overrides in (first, *((*first[:place], value, *first[place + 1 :]) for place, value in others)):
+            compose.compose(overrides)
+            done += 1
+            if time.monotonic() - said > _SECONDS:
+                said = time.monotonic()
+                print(f"sweep: {done:,} of {total:,} configurations are checked", file=sys.stderr, flush=True)
+
+
+def _plain(value: Any) -> Any:
+    """A value without Hydra's marks of quotes."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return getattr(value, "text", value)
+
+
+def _telling(values: Sequence[str]) -> list[str]:
+    """The values of an option that are composed besides the first: the last, and those that refer to other options."""
+    between = [value for value in values[1:-1] if "$" in value]
+    return [*between, *values[1:][-1:]]

@@ -1,0 +1,110 @@
+"""Many runs from one command: `python train.py -m model=gat,gatv2 seed=0,1,2`.
+
+Each job is a fresh process in a run directory of its own, started from its overrides. The sweep has a directory too:
+
+    runs/sweeps/<time>/
+      sweep.yaml    the overrides of the sweep, and the overrides, run directory and status of every job
+    sweep.jsonl   while it is at work: what has become of jobs since sweep.yaml was written
+      summary.csv   for each combination of the values that are not seeds: mean, SD (n-1) and n of every test metric
+
+The same command continues a sweep that did not finish: it skips finished jobs, continues a stopped one from its
+last.ckpt, and repeats a failed one. Hydra's parser reads the values (`0,1,2`, `range(5)`, `choice(a,b)`), and one of
+its launchers runs the jobs if it is named (`hydra/launcher=joblib`). Its BasicSweeper is not used, because it does not
+remember which jobs have failed or finished.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import sys
+from collections.abc import Mapping, Sequence
+
+from zoo.config import compose
+from zoo.errors import ConfigError
+from zoo.sweeps.grid import check_values, read_axes
+from zoo.sweeps.jobs import Job
+from zoo.sweeps.launchers import launch
+from zoo.sweeps.summary import conclude
+from zoo.sweeps.sweep_dir import opened
+
+_OPTIONS = ("hydra/launcher", "hydra.launcher", "hydra.sweep.dir", "hydra.sweep.max_jobs")
+MOST_JOBS = 10_000
+"""The most jobs of a sweep, unless hydra.sweep.max_jobs= says otherwise."""
+
+
+def run(overrides: Sequence[str]) -> int:
+    """Runs or continues the sweep of these overrides; 0 if every job finished, 1 if one failed."""
+    own, options = hydra_options(overrides)
+    if options.get("hydra/sweeper") == "optuna":
+        from zoo.sweeps import search  # Optuna and torch take seconds to import
+
+        return search.run(list(overrides), own, options)
+    unknown = [
+        key for key in options if key not in _OPTIONS and not key.startswith(("hydra/launcher", "hydra.launcher"))
+    ]
+    if unknown:
+        known = "hydra/launcher=, hydra.launcher.*, hydra/sweeper=optuna, hydra.sweep.dir= and hydra.sweep.max_jobs="
+        raise ConfigError(f"{unknown[0]}: a sweep takes {known}")
+    if options.get("hydra.sweep.dir") == "":
+        raise ConfigError("hydra.sweep.dir is empty (an unset shell variable?)")
+    jobs = expanded(own, most=_most_jobs(options))
+    check_values(read_axes(own))  # a mistake in the last job is found before the first one starts
+    launched = options.get("hydra/launcher", "basic") != "basic"
+    with opened(list(overrides), jobs, options.get("hydra.sweep.dir")) as sweep:
+        print(f"sweep {sweep.folder}: {len(sweep.jobs)} jobs, {len(sweep.open_jobs())} to run", file=sys.stderr)
+        if launched:
+            launch(sweep, [each for each in overrides if each.startswith("hydra") and not _is_dir(each)])
+        else:
+            for number, job in sweep.open_jobs():
+                sweep.run_job(number, job)
+        return conclude(sweep)
+
+
+def expanded(overrides: Sequence[str], most: int = MOST_JOBS) -> list[Job]:
+    """A job for every combination of values, the last option changing fastest.
+
+    Args:
+        overrides: Those of the sweep.
+        most: The most jobs; they are counted before they are written out.
+    """
+    axes = read_axes(overrides)
+    for axis in axes:
+        if not len(axis):
+            raise ConfigError(f"{axis.key}: this range has no value")
+        if axis.is_swept and axis.key in ("init", "resume", "run_dir"):
+            raise ConfigError(f"{axis.key} cannot be swept over")
+    count = math.prod(len(axis) for axis in axes)
+    if count > most:
+        said = " x ".join(f"{len(axis):,} of {axis.key}" for axis in axes if len(axis) > 1)
+        raise ConfigError(
+            f"the sweep has {count:,} jobs ({said}), and {most:,} are the most; "
+            f"give fewer values, or hydra.sweep.max_jobs={count}"
+        )
+    swept = [axis.key for axis in axes if axis.is_swept]
+    return [
+        Job(list(found), {key: compose.value_of(found, key) or "" for key in swept})
+        for found in itertools.product(*(axis.overrides() for axis in axes))
+    ]
+
+
+def _most_jobs(options: Mapping[str, str]) -> int:
+    given = options.get("hydra.sweep.max_jobs", str(MOST_JOBS))
+    if not given.isdecimal() or int(given) < 1:
+        raise ConfigError(f"hydra.sweep.max_jobs={given!r}: write a whole number from 1")
+    return int(given)
+
+
+def hydra_options(overrides: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The overrides of the runs, and those of the sweep itself (`hydra...`)."""
+    options = [each for each in overrides if each.startswith("hydra")]
+    return [each for each in overrides if each not in options], dict(_pair(each) for each in options)
+
+
+def _pair(override: str) -> tuple[str, str]:
+    key, _, value = override.partition("=")
+    return key, value.strip("'\"")
+
+
+def _is_dir(override: str) -> bool:
+    return override.startswith("hydra.sweep.")

@@ -1,0 +1,110 @@
+"""Stops a run early without losing it: at a loss that is not finite, at Ctrl-C and at SIGTERM."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from zoo import signals
+from zoo.errors import InterruptedRunError, TrainingError
+from zoo.training import ranks
+from zoo.training.resume_state import agreed, at_boundary
+
+_ASKED = b"\nzoo: stopping after this step, to save. Ctrl-C again, after two seconds, stops at once without saving\n"
+
+
+class NanGuard(pl.Callback):
+    """Stops before a loss or gradient that is not finite changes the weights, and names the batch."""
+
+    def __init__(self) -> None:
+        self._batch: Any = None
+        self._number = 0
+
+    def on_train_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        self._batch, self._number = batch, batch_idx
+
+    def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor) -> None:
+        # of several processes only one may see it; their summed gradients show it to all
+        if trainer.world_size == 1 and not bool(torch.isfinite(loss)):
+            self._stop(trainer, f"the loss is {loss.item()}")
+
+    def on_before_optimizer_step(self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Any) -> None:
+        if trainer.precision == "16-mixed":
+            return  # the scaler skips such steps itself
+        gradients = [p.grad for p in pl_module.parameters() if p.grad is not None]
+        is_bad = bool(gradients) and not bool(torch.isfinite(torch.nn.utils.get_total_norm(gradients)))
+        if agreed(trainer, is_bad):
+            self._stop(trainer, "a gradient is not finite")
+
+    def _stop(self, trainer: pl.Trainer, what: str) -> None:
+        where = f"epoch {trainer.current_epoch}, step {trainer.global_step}, batch {self._number}"
+        bad = ", ".join(_not_finite(self._batch))
+        inputs = f"Not finite in that batch: {bad}." if bad else "All of that batch's inputs are finite."
+        raise TrainingError(
+            f"{what} at {where} ({_named(self._batch)}). {inputs} The weights before this step are kept in last.ckpt. "
+            "Try a lower optimizer.lr, trainer.gradient_clip_val=1.0, or trainer.precision=32-true."
+        )
+
+
+def _named(batch: Any) -> str:
+    ids = getattr(batch, "ids", None)
+    if ids is None or not len(ids):
+        return "a batch without ids"
+    shown = ", ".join(repr(str(each)) for each in ids[:5])
+    return f"ids {shown}" + (f" and {len(ids) - 5:,} more" if len(ids) > 5 else "")
+
+
+def _not_finite(batch: Any) -> Iterator[str]:
+    fields = batch.to_dict() if hasattr(batch, "to_dict") else vars(batch) if hasattr(batch, "__dict__") else {}
+    for name, value in fields.items():
+        value = value if isinstance(value, Tensor) else getattr(value, "values", value)  # of sparse features
+        if isinstance(value, Tensor) and value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            yield name
+
+
+class Interruption(pl.Callback):
+    """Stops at Ctrl-C and SIGTERM before the next step, and after a validation that is due, so that nothing is lost.
+
+    A repeated signal within two seconds is the same request; a later one stops the run at once without saving, unless
+    it is saving already. If one of several processes receives a signal, all stop. While the best weights are evaluated
+    there is nothing to save, and the first signal stops the run at once.
+    """
+
+    def __init__(self) -> None:
+        self.request = signals.Request()
+        self._is_saving = False
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # Lightning has set its own handlers by now, and has stored those that it restores at the end
+        for number in signals.STOPPING:
+            signal.signal(number, self._ask)
+
+    def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        if at_boundary(trainer) and agreed(trainer, self.request.by is not None):
+            by = self.request.by.name if self.request.by is not None else "another process"
+            raise InterruptedRunError(f"stopped by {by} after step {trainer.global_step}")
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._is_saving = True
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        self._is_saving = True
+
+    def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        for number in signals.STOPPING:  # Lightning's handler of SIGTERM would wait for the other processes
+            signal.signal(number, signals.stop_at_once)
+
+    def _ask(self, number: int, _: Any) -> None:
+        is_first = self.request.by is None
+        if self.request.insists(number) and not self._is_saving:
+            raise KeyboardInterrupt
+        if is_first and number == signal.SIGINT and ranks.is_first():
+            os.write(2, _ASKED)  # print is not safe in a signal handler

@@ -1,0 +1,289 @@
+"""The preflight of a run: reports everything that is wrong with its options and data, then tries one batch.
+
+`zoo check model=gat data=graph_files ...` or `python train.py ... check=true`. It trains nothing and writes nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import os
+import resource
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+
+from zoo.checkpoints import checkpoint
+from zoo.checkpoints.finetune import keep
+from zoo.config import compatibility, compose, instantiate, option_types
+from zoo.data.tables import collecting
+from zoo.errors import ConfigError, ProblemsError, ZooError, bounded, visible
+from zoo.out_of_memory import is_shortage
+from zoo.plurals import count_noun
+from zoo.tasks.contract import Invariance, Task, TaskData
+from zoo.training import run_dir as run_directory
+from zoo.training.attention_penalties import penalise
+from zoo.training.evaluation import check_trainable, empty_splits
+from zoo.training.initial_weights import set_starting_weights
+from zoo.training.memory import find_excess
+from zoo.training.trainer import make_trainer, quiet
+
+_MOST_LISTED = 200
+_MOST_SECONDS = 30.0
+
+
+def check(overrides: Sequence[str]) -> list[str]:
+    """Returns a report of what is right, a line each; raises a ProblemsError that lists everything that is wrong."""
+    quiet()
+    kept, found = compose.sort_out([each for each in overrides if each.partition("=")[0] != "check"])
+    problems = [str(error) for error in found]
+    report: list[str] = []
+    try:
+        composed = compose.resolved(kept)
+    except ConfigError as error:
+        raise ProblemsError([*problems, str(error)]) from error
+    problems += [str(error) for error in _problems_of_options(composed)]
+    data, errors = _read(composed)
+    problems += errors
+    if not problems and data is not None:
+        module, errors = _built(composed, data)
+        problems += errors
+        if module is not None and not problems:
+            problems += try_batch(composed, module, data, report)
+    if problems:
+        raise ProblemsError(problems, _MOST_LISTED)
+    return report
+
+
+def show(overrides: Sequence[str]) -> None:
+    """Prints the report."""
+    started = time.monotonic()
+    for line in check(overrides):
+        print(f"  {visible(line)}")
+    print(f"no problem found in {time.monotonic() - started:.1f} s; nothing was trained")
+
+
+def _problems_of_options(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
+    """Yields an error for each option that does not fit. Sizes are not known yet."""
+    yield from option_types.problems(composed)
+    if any(True for _ in option_types.problems_of_keys(composed)):
+        return
+    yield from compatibility.problems(composed)
+    run_dir = composed["run_dir"]
+    if run_dir is not None and composed["resume"] is None:
+        try:
+            run_directory.check_free(Path(run_dir).absolute(), composed, resumes=False)
+        except ConfigError as error:
+            yield error
+    runs = Path(run_dir or composed["paths"]["runs"]).absolute()
+    existing = next(folder for folder in (runs, *runs.parents) if folder.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
+        yield ConfigError(f"{existing} cannot be written, where the run would go; give another run_dir or paths.runs")
+    try:
+        _trainer(composed)
+    except ConfigError as error:
+        yield error
+
+
+def _trainer(composed: Mapping[str, Any]) -> pl.Trainer:
+    """A trainer for one process. It prepares a batch and never trains."""
+    return make_trainer(composed, devices=1, num_nodes=1, strategy="auto", max_epochs=1, logger=False)
+
+
+def _read(composed: Mapping[str, Any]) -> tuple[TaskData | None, list[str]]:
+    """Reads the data; returns them, unless they cannot be read, and every problem found on the way."""
+    with collecting() as found, warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            data: TaskData | None = instantiate.build(composed["data"], "data")
+            assert data is not None
+            keep(data, composed["init"])
+            data.prepare_data()
+            data.setup("fit")
+            if not found:
+                check_trainable(data)
+        except ConfigError:  # listed with the options already, unless the constructor alone finds it
+            data, found = None, [*found, *_unless_listed(composed)]
+        except ZooError as error:
+            data = None
+            if not found or "no row is usable" not in str(error):
+                found.append(error)  # type: ignore[arg-type]
+    own = [str(each.message) for each in said if issubclass(each.category, UserWarning) and "zoo" in str(each.filename)]
+    for message in dict.fromkeys(own):  # each once, however often the data are read
+        print(f"zoo: {bounded(visible(message))}", file=sys.stderr)
+    return data, [str(error) for error in found]
+
+
+def _unless_listed(composed: Mapping[str, Any]) -> list[Any]:
+    if any(True for _ in instantiate.problems(composed["data"], "data")):
+        return []
+    try:
+        instantiate.build(composed["data"], "data").setup("fit")
+    except ConfigError as error:
+        return [error]
+    return []
+
+
+def _built(composed: Mapping[str, Any], data: TaskData) -> tuple[Task | None, list[str]]:
+    """Builds the model with the weights that it would start from; None if that fails."""
+    pl.seed_everything(composed["seed"], workers=True, verbose=False)
+    try:
+        module: Task = instantiate.build(composed["model"], "model", **data.sizes())
+        module.check_rewards()
+        penalise(module, composed["penalty"])
+        set_starting_weights(module, data, composed["init"])
+        if composed["resume"] not in (None, "auto"):
+            checkpoint.read(composed["resume"])
+        optimisation = copy.copy(module.optimisation)
+        optimisation.scheduler = None  # which would ask the trainer for the number of steps
+        optimisation.configure(module)
+    except ZooError as error:
+        return None, [str(error)]
+    return module, []
+
+
+def try_batch(composed: Mapping[str, Any], module: Task, data: TaskData, report: list[str]) -> list[str]:
+    """Computes one batch forward and backward, and checks what its outputs must not depend on."""
+    trainer = _trainer(composed)
+    device = trainer.strategy.root_device
+    module.trainer = trainer
+    for name in ("log", "log_dict"):
+        setattr(module, name, _not_logged)
+    module.to(device)
+    parameters = sum(p.numel() for p in module.parameters())
+    report.append(f"model      {composed['names']['model']}, {parameters:,} parameters")
+
+    def step(batch: Any) -> Tensor:
+        with trainer.precision_plugin.train_step_context():
+            loss = module.training_step(data.transfer_batch_to_device(batch, device, 0), 0)
+        value = loss["loss"] if isinstance(loss, Mapping) else loss
+        assert isinstance(value, Tensor)
+        return value
+
+    module.train()
+    if problem := find_excess(data, step, device):
+        return [problem]
+    module.zero_grad()
+    batch, count = largest_batch(data.train_dataloader())
+    every, batches = count_noun(data.train_size(), "example"), count_noun(count, "batch")
+    report.append(f"data       {composed['names']['data']}, {every} in {batches} an epoch")
+    report += data.summary().lines()
+    report += [f"empty      {lack}" for lack in empty_splits(data)]
+    batch = data.transfer_batch_to_device(batch, device, 0)
+    before = _start_measuring(device)
+    try:
+        value = step(batch)
+        torch.autograd.backward(value)
+    except ConfigError as error:  # a penalty that the model's maps do not serve
+        return [str(error)]
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        if is_shortage(error):
+            raise
+        return [f"a batch cannot be computed: {str(error).splitlines()[0]}"]
+    peak = _peak(device)
+    problems = list(_problems_of_gradients(module, float(value.detach())))
+    said = f"{_bytes(peak)} at the largest batch" + (f", of which {_bytes(before)} were in use" if before else "")
+    report += [f"one batch  loss {float(value.detach()):.4f}", f"memory     {said}"]
+    invariants = module.invariants(batch)
+    problems += _dependent(module, batch, invariants)
+    report += [f"outputs    do not depend on {each.part}" for each in invariants if not problems]
+    report += [f"costs      {line}" for line in module.costs(batch)]
+    module.zero_grad()
+    return problems
+
+
+def _not_logged(*_: Any, **__: Any) -> None:
+    """Replaces `log`, which needs a running loop."""
+
+
+def _problems_of_gradients(module: Task, loss: float) -> Iterator[str]:
+    if not math.isfinite(loss):
+        yield f"the loss of the first batch is {loss}; look at the data for values that are far too large"
+    trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    unused = [name for name, p in trainable.items() if p.grad is None]
+    if unused:
+        yield f"the loss does not depend on {_few(unused)}: use them, or freeze them with optimisation.freeze"
+    infinite = [name for name, p in trainable.items() if p.grad is not None and not torch.isfinite(p.grad).all()]
+    if infinite and math.isfinite(loss):
+        yield f"the gradient of {_few(infinite)} is not finite"
+
+
+@torch.no_grad()
+def _dependent(module: Task, batch: Any, invariants: Sequence[Invariance]) -> list[str]:
+    module.eval()
+    expected = module(batch) if invariants else None
+    found = []
+    for each in invariants:
+        before, after = each.kept(expected), each.kept(module(each.batch))
+        if not torch.allclose(before, after, rtol=1e-4, atol=1e-5, equal_nan=True):
+            change = float((before - after).abs().max())
+            found.append(f"outputs change by up to {change:.3g} with {each.part}, on which they must not depend")
+    module.train()
+    return found
+
+
+def largest_batch(loader: Any) -> tuple[Any, int]:
+    """The largest batch in bytes among those read within `_MOST_SECONDS`, and the number of batches an epoch has."""
+    largest, most, started = None, -1, time.monotonic()
+    for batch in loader:
+        size = _size(batch)
+        if size > most:
+            largest, most = batch, size
+        if time.monotonic() - started > _MOST_SECONDS:
+            break
+    return largest, len(loader)
+
+
+def _size(batch: Any) -> int:
+    if isinstance(batch, Tensor):
+        return batch.nbytes if batch.layout == torch.strided else batch.values().nbytes
+    if hasattr(batch, "to_dict"):  # PyG's Data
+        batch = batch.to_dict()
+    if isinstance(batch, Mapping):
+        return sum(map(_size, batch.values()))
+    if isinstance(batch, list | tuple):
+        return sum(map(_size, batch))
+    if dataclasses.is_dataclass(batch):
+        return sum(_size(getattr(batch, field.name)) for field in dataclasses.fields(batch))
+    return 0
+
+
+def _start_measuring(device: torch.device) -> int:
+    """Resets the peak of memory where that is possible; returns the bytes in use."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return torch.cuda.memory_allocated(device)
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+        return _status("VmRSS")
+    return 0
+
+
+def _peak(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    with suppress(OSError):
+        return _status("VmHWM")
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _status(key: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{key}:"))
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 2**30:.2f} GB" if count >= 2**30 else f"{count / 2**20:.0f} MB"
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")

@@ -1,0 +1,217 @@
+"""The state from which a run goes on as if it had never stopped: random generators, metrics, and Lightning's counters.
+
+Lightning alone does not resume in the middle of an epoch. It skips the validation of an epoch that was interrupted
+after its last batch; it forgets the random generators, the metrics of an unfinished epoch and, at the end of an epoch,
+the loader's position; and its count of the batch in which it saves depends on the hook that saves. A state is therefore
+saved at one point alone, before a training batch and between two steps of the optimiser, and `settled` sets the
+counters to that point.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from zoo.errors import CheckpointError
+from zoo.tasks.contract import Task
+from zoo.training.epoch_metrics import EpochMetrics
+from zoo.validation import MalformedError, Where, expect, expect_like, short
+
+
+def at_boundary(trainer: pl.Trainer) -> bool:
+    """Whether this batch is the first of a step of the optimiser: no gradients have been accumulated."""
+    return bool(trainer.fit_loop.epoch_loop.batch_progress.current.completed % trainer.accumulate_grad_batches == 0)
+
+
+def agreed(trainer: pl.Trainer, wish: bool) -> bool:
+    """Whether any process wishes it. All processes save a checkpoint together."""
+    return wish if trainer.world_size == 1 else bool(trainer.strategy.reduce_boolean_decision(wish, all=False))
+
+
+def settled(loops: Mapping[str, Any], accumulated: int) -> dict[str, int]:
+    """Sets Lightning's counters to the point before a batch, as if that batch had not begun; returns that point."""
+    fit = loops["fit_loop"]
+    epochs, batches = fit["epoch_progress"], fit["epoch_loop.batch_progress"]
+    optimizer = fit["epoch_loop.automatic_optimization.optim_progress"]["optimizer"]
+    done, epoch = batches["current"]["completed"], epochs["current"]["processed"]
+    is_begun = epochs["current"]["ready"] > epoch
+    undone = done % accumulated if is_begun else 0
+    done = done - undone if is_begun else 0
+    for name, counts in epochs.items():
+        finished = counts["processed"] if name == "total" else epoch
+        _set(counts, ready=finished + (done > 0), started=finished + (done > 0), processed=finished, completed=finished)
+    total = batches["total"]["completed"] - undone
+    _set(batches["total"], ready=total, started=total, processed=total, completed=total)
+    _set(batches["current"], ready=done, started=done, processed=done, completed=done)
+    batches["is_last_batch"] = False
+    for kind in ("step", "zero_grad"):
+        for counts in optimizer[kind].values():
+            _set(counts, **dict.fromkeys(counts, counts["completed"]))
+    place = {"epoch": epoch, "position": done}
+    for loader in fit["state_dict"].get("combined_loader", ()):
+        loader.update(place)
+    return place
+
+
+def _set(counts: MutableMapping[str, int], **values: int) -> None:
+    counts.update({name: value for name, value in values.items() if name in counts})
+
+
+def generators() -> dict[str, Any]:
+    """The states of all random number generators, as plain values and tensors."""
+    name, keys, place, has_gauss, gauss = np.random.get_state(legacy=True)
+    numpy = {
+        "keys": torch.tensor(np.asarray(keys, dtype=np.int64)),
+        "place": int(place),
+        "has_gauss": int(has_gauss),
+        "gauss": float(gauss),
+    }
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"torch": torch.get_rng_state(), "cuda": cuda, "python": random.getstate(), "numpy": {"name": name, **numpy}}
+
+
+def set_generators(states: Mapping[str, Any]) -> None:
+    """Restores what `generators` returned. States of GPUs are left out where their number has changed."""
+    torch.set_rng_state(states["torch"])
+    if torch.cuda.is_available() and len(states["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(states["cuda"])
+    random.setstate(_of_python(states))
+    np.random.set_state(_of_numpy(states))
+
+
+def _is_of_python(state: Any) -> bool:
+    if not isinstance(state, list | tuple) or len(state) != 3 or state[0] != random.getstate()[0]:
+        return False
+    internal, gauss = state[1:]
+    length = len(random.getstate()[1])
+    is_whole = isinstance(internal, list | tuple) and len(internal) == length and set(map(type, internal)) == {int}
+    return is_whole and min(internal) >= 0 and max(internal) < 2**32 and (gauss is None or type(gauss) is float)
+
+
+def _are_words(keys: Any) -> bool:
+    is_like = isinstance(keys, Tensor) and keys.dtype == torch.int64 and keys.shape == (_WORDS,)
+    return is_like and bool(((keys >= 0) & (keys < 2**32)).all())
+
+
+_WORDS = 624
+"""The words of the state of NumPy's Mersenne Twister."""
+_GENERATORS = {
+    "torch": Where(
+        "a state of torch's generator",
+        lambda state: isinstance(state, Tensor) and state.shape == torch.get_rng_state().shape,
+    ),
+    "python": Where("a state of Python's generator", _is_of_python),
+    "numpy": {
+        "name": Where("'MT19937'", lambda name: name == "MT19937"),
+        "keys": Where(f"{_WORDS} whole numbers of 32 bits", _are_words),
+        "place": Where(f"a whole number from 0 to {_WORDS}", lambda place: type(place) is int and 0 <= place <= _WORDS),
+        "has_gauss": Where("0 or 1", lambda has: type(has) is int and has in (0, 1)),
+        "gauss": float,
+    },
+}
+"""The form of what `generators` returns; NumPy itself would read beyond the end of its state."""
+
+
+def _of_python(states: Mapping[str, Any]) -> tuple[Any, ...]:
+    version, internal, gauss = states["python"]
+    return version, tuple(internal), gauss
+
+
+def _of_numpy(states: Mapping[str, Any]) -> tuple[Any, ...]:
+    numpy = states["numpy"]
+    return numpy["name"], numpy["keys"].numpy().astype(np.uint32), *(numpy[n] for n in ("place", "has_gauss", "gauss"))
+
+
+def of_all_processes(trainer: pl.Trainer, states: Any) -> list[Any]:
+    """The states of every process, in the order of their ranks."""
+    if trainer.world_size == 1:
+        return [states]
+    found: list[Any] = [None] * trainer.world_size
+    torch.distributed.all_gather_object(found, states)
+    return found
+
+
+@contextmanager
+def sound(path: Any) -> Iterator[None]:
+    """Turns a MalformedError into a CheckpointError that names the checkpoint."""
+    try:
+        yield
+    except MalformedError as error:
+        raise CheckpointError(
+            f"{path} cannot be continued: {error}. Start a new run from its weights with init="
+        ) from error
+
+
+def check(content: Mapping[str, Any], trainer: pl.Trainer) -> None:
+    """Checks that the states of optimisers, schedules and generators fit this run.
+
+    Raises:
+        MalformedError: They do not; the message says which.
+    """
+    module = trainer.lightning_module
+    assert isinstance(module, Task)
+    states, schedules = content["optimizer_states"], content["lr_schedulers"]
+    if len(states) != len(trainer.optimizers) or len(schedules) != len(trainer.lr_scheduler_configs):
+        raise MalformedError(f"it has the states of {len(states)} optimisers and {len(schedules)} schedules")
+    has_all = "FSDP" not in type(trainer.strategy).__name__  # there a process has a part of each parameter
+    for state, optimizer in zip(states, trainer.optimizers if has_all else (), strict=has_all):
+        _check_optimizer(state, getattr(optimizer, "optimizer", optimizer), module.optimisation.optimizer)
+    for state, config in zip(schedules, trainer.lr_scheduler_configs, strict=True):
+        expect_like(state, config.scheduler.state_dict(), "lr_schedulers.0")
+    for states_of_process in content["exactly"]["generators"]:
+        _check_generators(states_of_process)
+    for state in content["exactly"]["epoch_metrics"]:
+        EpochMetrics.check(state, module)
+
+
+def _check_optimizer(state: Mapping[str, Any], optimizer: Optimizer, new: Callable[..., Optimizer]) -> None:
+    """Checks an optimiser's state: its entries have the names and shapes that such an optimiser gives them."""
+    expect_like(state["param_groups"], optimizer.state_dict()["param_groups"], "optimizer_states.0.param_groups")
+    parameters = dict(enumerate(p for group in optimizer.param_groups for p in group["params"]))
+    known: dict[int, Mapping[str, Any]] = {}
+    for number, found in state["state"].items():
+        where = f"optimizer_states.0.state.{number}"
+        if number not in parameters:
+            raise MalformedError(f"{where} is of none of the {len(parameters)} parameters")
+        parameter = parameters[number]
+        model = known.setdefault(parameter.dim(), _after_a_step(new, parameter.dim()))
+        if found.keys() != model.keys():
+            raise MalformedError(f"{where} holds {', '.join(found) or 'nothing'}, not {', '.join(model) or 'nothing'}")
+        for name, value in found.items():
+            if not isinstance(model[name], Tensor):
+                expect_like(value, model[name], f"{where}.{name}")
+                continue
+            shape = parameter.shape if model[name].shape == (2,) * parameter.dim() else model[name].shape
+            is_as_wide = isinstance(value, Tensor) and value.is_floating_point() and value.shape == shape
+            if not is_as_wide:
+                raise MalformedError(f"{where}.{name} is {short(value)}, not one of {tuple(shape)}")
+
+
+def _after_a_step(new: Callable[..., Optimizer], dims: int) -> Mapping[str, Any]:
+    """The state that an optimiser of this kind keeps of a parameter with `dims` axes of length two."""
+    parameter = torch.nn.Parameter(torch.zeros((2,) * dims))
+    parameter.grad = torch.zeros_like(parameter)
+    optimizer = new([parameter])
+    optimizer.step(lambda: 0.0)
+    return dict(optimizer.state[parameter])
+
+
+def _check_generators(states: Mapping[str, Any]) -> None:
+    """Checks the states of generators: their sizes and ranges, then by loading them into new generators."""
+    expect(states, _GENERATORS, "content.exactly.generators")
+    try:
+        torch.Generator().set_state(states["torch"])
+        random.Random().setstate(_of_python(states))
+        np.random.RandomState().set_state(_of_numpy(states))
+        for state in states["cuda"] if torch.cuda.is_available() else ():
+            torch.Generator("cuda").set_state(state)
+    except (TypeError, ValueError, RuntimeError, KeyError, OverflowError) as error:
+        raise MalformedError(f"content.exactly.generators are not states of generators ({error})") from error

@@ -1,0 +1,179 @@
+"""The directory of a run: how it is chosen, how it is locked, and whether a run is in it already."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from zoo.checkpoints import legacy_names
+from zoo.errors import CheckpointError, ConfigError
+from zoo.io import locks
+from zoo.io.atomic import new_directory
+from zoo.io.config_files import read_yaml
+from zoo.validation import MalformedError
+
+LAST, BEST, RESULT, CONFIG = "checkpoints/last.ckpt", "checkpoints/best.ckpt", "metrics.json", "config.yaml"
+_MARKS = (CONFIG, RESULT, "metrics.csv", "checkpoints/*")
+"""The files that make a directory that of a run."""
+_FREE = (
+    *("run_dir", "resume", "overrides", "threads", "callbacks.keeper.every_seconds"),
+    *("trainer.devices", "trainer.num_nodes", "trainer.strategy"),  # the processes of a run enter their number here
+)
+"""Options in which two starts of the same run may differ."""
+
+
+def chosen(config: Mapping[str, Any]) -> Path:
+    """The directory that the options name, that of the checkpoint to continue, or a new one; it exists on return."""
+    if config["run_dir"] is not None:
+        path = Path(config["run_dir"]).absolute()
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+    if config["resume"] is not None:
+        folder = Path(config["resume"]).absolute().parent
+        if folder.name != "checkpoints":
+            raise ConfigError(
+                f"{config['resume']} is in no run's folder checkpoints/; say where the run goes on: run_dir=PATH"
+            )
+        return folder.parent
+    return new_directory(of_kind(config))
+
+
+def of_kind(config: Mapping[str, Any]) -> Path:
+    """The folder of all runs of this model on this data."""
+    return Path(config["paths"]["runs"]).absolute() / f"{config['names']['model']}-{config['names']['data']}"
+
+
+def check_free(run_dir: Path, config: Mapping[str, Any], *, resumes: bool) -> None:
+    """Refuses a directory that holds another run than the one that `config["resume"]` continues.
+
+    Args:
+        run_dir: The directory, which this process has locked.
+        config: The run that is about to start there.
+        resumes: Whether the command asks to continue a run. If the same run was killed before it had a last.ckpt, it
+            then begins anew.
+    """
+    if not any(any(run_dir.glob(mark)) for mark in _MARKS):
+        return
+    origin = config["resume"]
+    if origin is not None and _is_folder_of(origin, run_dir):
+        return
+    last, best = run_dir / LAST, run_dir / BEST
+    unkept = not last.exists() and not (run_dir / RESULT).exists() and is_same(config, run_dir / CONFIG)
+    if unkept and resumes:
+        return
+    if last.exists():
+        remedy = f"continue it with resume={last}, or give another run_dir"
+    elif unkept:
+        remedy = f"it was stopped before it had a last.ckpt: begin it anew with resume=auto run_dir={run_dir}"
+    elif best.exists():
+        remedy = f"give another run_dir; as there is no last.ckpt, only its weights can be a start: init={best}"
+    else:
+        remedy = "give another run_dir"
+    raise ConfigError(f"{run_dir} holds a run already; {remedy}")
+
+
+def remove_empty(config: Mapping[str, Any], run_dir: Path) -> None:
+    """Removes the directory of a run that could not begin, and its parents, as far as they are empty."""
+    folders = [run_dir]
+    if config["resume"] is None and run_dir.is_relative_to(Path(config["paths"]["runs"]).absolute()):
+        folders += [run_dir.parent, run_dir.parent.parent]
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
+
+
+def gone(run_dir: Path) -> CheckpointError:
+    """The error for a directory that was removed while its run worked."""
+    return CheckpointError(
+        f"{run_dir} is gone: it was removed or renamed while the run worked. If it was renamed, continue with "
+        f"resume=NEW_NAME/{LAST}; else start again with the same command"
+    )
+
+
+def how_to_continue(run_dir: Path) -> str:
+    """The command that continues a run, as the last line of a message; empty if there is no last.ckpt."""
+    last = run_dir / LAST
+    return f"\nContinue with: python train.py resume={shlex.quote(str(last))}" if last.exists() else ""
+
+
+@contextmanager
+def held(run_dir: Path, *, shared: bool = False) -> Iterator[None]:
+    """Locks the directory of a run as long as it works; the lock ends with the process, however that ends.
+
+    Args:
+        run_dir: The directory.
+        shared: Whether others may hold the lock too: the process that starts ranks shares it with the first rank.
+    """
+    locks.adopt_inherited()
+    if os.environ.get("RANK", "0") != "0":  # of several processes the first one has the lock
+        yield
+        return
+    handle = os.open(run_dir, os.O_RDONLY)
+    try:
+        if not locks.acquire(handle, shared=shared, wait=False):
+            raise ConfigError(
+                f"{run_dir}: another process is at work on this run ({locks.describe_holders(handle)}); wait for it, "
+                "stop it with kill, or give another run_dir"
+            )
+        yield
+    finally:
+        locks.release(handle)
+
+
+def is_held(run_dir: Path) -> bool:
+    """Whether a run is at work in a directory."""
+    handle = os.open(run_dir, os.O_RDONLY)
+    try:
+        return not locks.acquire(handle, wait=False)
+    finally:
+        locks.release(handle)
+
+
+def is_same(config: Mapping[str, Any], path: Path) -> bool:
+    """Whether a config.yaml is that of the same run, also if it was written before an option was added."""
+    try:
+        other = legacy_names.upgrade_targets(read_yaml(path))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError, MalformedError):
+        return False
+    if not isinstance(other, dict) or not isinstance(other.get("overrides"), list):
+        return False
+    given = {str(each).partition("=")[0] for run in (config, other) for each in run["overrides"]}
+    return _is_same(config, other, "", given)
+
+
+def _is_same(one: Any, other: Any, path: str, given: Collection[str]) -> bool:
+    """Whether two configurations agree at `path`. An option that only one of them has counts if a command gave it.
+
+    Args:
+        one: The value at `path` in one configuration.
+        other: The value at `path` in the other.
+        path: The dotted name of an option; empty at the top.
+        given: The options that the two commands gave.
+    """
+    if path in _FREE:
+        return True
+    if not isinstance(one, Mapping) or not isinstance(other, Mapping):
+        return bool(one == other)
+    below = {key: f"{path}.{key}".removeprefix(".") for key in {**one, **other}}
+    return all(
+        _is_same(one[key], other[key], name, given) if key in one and key in other else not _is_given(name, given)
+        for key, name in below.items()
+    )
+
+
+def _is_given(path: str, given: Collection[str]) -> bool:
+    """Whether an option, one above it or one below it was given."""
+    option = f"{path.removeprefix('names.')}."
+    return any(option.startswith(f"{each}.") or f"{each}.".startswith(option) for each in given)
+
+
+def _is_folder_of(origin: str, run_dir: Path) -> bool:
+    with suppress(OSError):
+        return os.path.samefile(Path(origin).absolute().parent.parent, run_dir)
+    return False

@@ -1,0 +1,61 @@
+"""Errors in a run of several processes: each writes its own to a file, and the process that started them reads it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from zoo.errors import TrainingError, ZooError
+from zoo.training.run_dir import how_to_continue
+
+FOLDER = "ZOO_LAUNCHED"
+"""The environment variable that holds the folder of these files; only processes that this program starts have it."""
+_KINDS = {kind.__name__: kind for kind in ZooError.__subclasses__()}
+
+
+def error_of_kind(kind: str, message: str) -> ZooError:
+    """The error of another process, built from the name of its class and its message."""
+    return _KINDS.get(kind, ZooError)(message)
+
+
+def leave(error: Exception) -> None:
+    """Writes the error of this process for the one that started it."""
+    if isinstance(error, ZooError):
+        _own_file("json").write_text(
+            json.dumps({"kind": type(error).__name__, "message": str(error)}), encoding="utf-8"
+        )
+    else:  # a process fails too when another has died; the launcher finds the one that was first
+        _own_file("traceback").write_text(traceback.format_exc(), encoding="utf-8")
+
+
+def read(folder: Path) -> ZooError | None:
+    """The ZooError of the first process that has written one, if any."""
+    for path in sorted(folder.glob("*.json"), key=lambda each: int(each.stem)):
+        said = json.loads(path.read_text(encoding="utf-8"))
+        return error_of_kind(said["kind"], said["message"])
+    return None
+
+
+def explained(folder: Path, failed: Any, run_dir: Path) -> ZooError:
+    """The error that ended a run, from the files of its processes and their exit codes."""
+    said = read(folder)
+    if said is not None:
+        return said
+    # when one process is killed the others fail with errors of their own
+    by_others = {n for n, each in failed.failures.items() if each.exitcode >= 0 or each.exitcode == -signal.SIGTERM}
+    number, failure = min(failed.failures.items(), key=lambda item: (item[0] in by_others, item[0]))
+    code = failure.exitcode
+    how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    traces = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.traceback"))]
+    if code > 0 and traces:  # the others report a lost connection
+        print(min(traces, key=lambda each: "Connection" in each.splitlines()[-1]), file=sys.stderr)
+    return TrainingError(f"process {number} of this run {how}, and the run with it{how_to_continue(run_dir)}")
+
+
+def _own_file(ending: str) -> Path:
+    return Path(os.environ[FOLDER]) / f"{os.environ['RANK']}.{ending}"
