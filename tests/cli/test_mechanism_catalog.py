@@ -59,5 +59,5 @@ def test_the_command(cli: Any) -> None:
 
 
 def test_listing_does_not_wait_for_torch() -> None:
-    code = "import sys; from zoo.cli import mechanisms as m; list(m.table()); assert 'torch' not in sys.modules"
+    code = "import sys; from zoo.cli import mechanism_catalog as m; list(m.table()); assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -61,7 +61,7 @@ def test_a_process_that_is_given_a_lock_does_not_pass_it_on(tmp_path: Path, fold
     program = f"""if True:
         import os, sys
         from pathlib import Path
-        from zoo import locks
+        from zoo.io import locks
         locks.adopt_inherited()
         parent = os.getpid()
         if os.fork():
