@@ -1,10 +1,12 @@
-"""Output to a terminal, which names from files cannot steer."""
+"""Output to a terminal: names from files cannot steer it, and errors (a full disk, a closed pipe) name the stream."""
 
 from __future__ import annotations
 
 import io
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -45,3 +47,64 @@ class _Shown(io.StringIO):
 def shown(stream: TextIO) -> TextIO:
     """A stream for a table: a terminal shows control characters as escapes, a file or a pipe gets them unchanged."""
     return _Shown(stream) if stream.isatty() else stream
+
+
+@contextmanager
+def named_streams() -> Iterator[None]:
+    """A context in which errors of writing to standard output and standard error name them as their file."""
+    before = sys.stdout, sys.stderr
+    names = ("standard output", "standard error")
+    sys.stdout, sys.stderr = (_named(*each) for each in zip(before, names, strict=True))
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:  # what it still holds would raise again, when Python ends
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        sys.stdout, sys.stderr = before
+
+
+def _named(stream: Any, name: str) -> TextIO:
+    """The same stream with errors that name it. A closed one cannot be written; one without a file is left as it is."""
+    if stream is None:
+        closed = io.FileIO(os.open(os.devnull, os.O_RDONLY), "w", closefd=False)  # the number stays taken
+        return io.TextIOWrapper(io.BufferedWriter(_NamedFile(closed, name)), encoding="utf-8")
+    binary = getattr(stream, "buffer", None)
+    raw = getattr(binary, "raw", binary)
+    if not isinstance(raw, io.FileIO):
+        return stream  # type: ignore[no-any-return]
+    stream.flush()
+    named: Any = _NamedFile(raw, name)
+    return io.TextIOWrapper(
+        named if raw is binary else io.BufferedWriter(named),
+        encoding=stream.encoding,
+        errors=stream.errors,
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+class _NamedFile(io.RawIOBase):
+    """An open file whose errors of writing have a name."""
+
+    def __init__(self, file: io.FileIO, name: str) -> None:
+        self._file = file
+        self._name = name
+
+    def write(self, content: Any) -> int:
+        try:
+            return self._file.write(content)
+        except OSError as error:
+            error.filename = self._name
+            raise
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return self._file.isatty()
+
+    def fileno(self) -> int:
+        return self._file.fileno()

@@ -88,6 +88,12 @@ class ShortageError(ZooError):
     """Memory did not suffice."""
 
 
+def make_error(kind: str, message: str) -> ZooError:
+    """Returns the error of another process, from the name of its class and its message."""
+    kinds = {each.__name__: each for each in ZooError.__subclasses__()}
+    return kinds.get(kind, ZooError)(message)
+
+
 class ProblemsError(ZooError):
     """All problems that a preflight has found, numbered. Those of one kind, beyond a few, are counted."""
 

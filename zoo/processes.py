@@ -1,16 +1,28 @@
-"""Processes that end when the process that started them has ended, also by `kill -9`.
+"""Processes that this program starts, and the signals by which it is stopped.
 
-Linux would send a signal by itself (PR_SET_PDEATHSIG), but when the *thread* ends that started the process, and not to
-a process whose parent ended before it asked. A thread that waits for the parent has neither fault, on any system.
+A child is a fresh process to which signals are passed on, so that it saves before it ends. It ends with the process
+that started it, also if that is killed. Linux would send a signal by itself (PR_SET_PDEATHSIG), but when the *thread*
+ends that started the process, and not to one whose parent ended before it asked. A thread that waits for the parent
+has neither fault, on any system.
+
+Of Ctrl-C and SIGTERM the first is a request to stop after saving, and a later one stops at once.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from zoo.errors import InterruptedRunError
+from zoo.io import locks
 
 _SECONDS = 0.2
 """Between two looks at whether the parent lives."""
@@ -35,3 +47,111 @@ def wait_for_parent(process: int) -> None:
     """Returns once the parent of this process is no longer the one with this number."""
     while os.getppid() == process:
         time.sleep(_SECONDS)
+
+
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+def command(*arguments: str, module: str = "zoo") -> list[str]:
+    """The command that runs a module of this package, also where the current directory has a folder `zoo`."""
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """This process's environment, in which Python finds the same package, also a checkout that is not installed."""
+    found = {**os.environ, **more}
+    if _ROOT.name not in ("site-packages", "dist-packages"):
+        found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")]))
+    return found
+
+
+def run(arguments: Sequence[str], *, more: Mapping[str, str] | None = None, keep_open: Sequence[int] = ()) -> int:
+    """Runs a command to its end and returns its exit code. A signal to this process is passed on to it once.
+
+    The command inherits the locks `keep_open`, and knows of them, so that processes that it forks do not.
+
+    The process has a session of its own: Ctrl-C at a terminal would otherwise reach it twice, which means to stop
+    without saving.
+    """
+    with forwarded() as asked:
+        process = subprocess.Popen(
+            arguments,
+            env=environment(**(more or {}), **locks.inherit_environment(keep_open)),
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            pass_fds=tuple(keep_open),
+        )
+        asked.started(process)
+        return process.wait()
+
+
+class Forwarder:
+    """Receives signals for a process, also before it has started."""
+
+    def __init__(self) -> None:
+        self.signals: list[signal.Signals] = []
+        self._process: subprocess.Popen[Any] | None = None
+
+    def started(self, process: subprocess.Popen[Any]) -> None:
+        self._process = process
+        for number in self.signals:
+            process.send_signal(number)
+
+    def __call__(self, number: int, _: Any) -> None:
+        self.signals.append(signal.Signals(number))
+        if self._process is not None:
+            self._process.send_signal(number)
+
+
+@contextmanager
+def forwarded() -> Iterator[Forwarder]:
+    """A context in which SIGINT and SIGTERM go to the process that was started. Only a main thread receives signals."""
+    forwarder = Forwarder()
+    if threading.current_thread() is not threading.main_thread():
+        yield forwarder
+        return
+    before = {number: signal.signal(number, forwarder) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield forwarder
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+PATIENCE = 2.0
+"""Seconds within which a repeated signal counts as the same request."""
+
+
+class Request:
+    """A request to stop, made by the first signal. One that follows more than `PATIENCE` seconds later insists."""
+
+    def __init__(self) -> None:
+        self.by: signal.Signals | None = None
+        self._since = 0.0
+
+    def insists(self, number: int) -> bool:
+        """Records a signal; returns whether to stop at once."""
+        if self.by is None:
+            self.by, self._since = signal.Signals(number), time.monotonic()
+            return False
+        return time.monotonic() - self._since > PATIENCE
+
+
+def stop_at_once(number: int, _: Any) -> None:
+    """A handler for work that can be repeated: it raises an InterruptedRunError."""
+    raise InterruptedRunError(f"stopped by {signal.Signals(number).name}")
+
+
+@contextmanager
+def stopping_at_once() -> Iterator[None]:
+    """A context in which both signals raise an InterruptedRunError. Only a main thread receives signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, stop_at_once) for number in STOPPING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

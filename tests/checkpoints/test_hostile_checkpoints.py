@@ -11,7 +11,7 @@ import pytest
 import torch
 from hostile_cases import corpus
 
-from zoo import subprocesses
+from zoo import processes
 from zoo.checkpoints import checkpoint, migrations
 from zoo.errors import CheckpointError
 
@@ -60,8 +60,8 @@ for name in sys.argv[1:]:
         before = max(now, before)
 """
     paths = sorted(hostile[0].values(), key=lambda path: path.stat().st_size)
-    done = [*subprocesses.command()[:2], "-c", code, *map(str, paths)]
-    said = subprocess.run(done, env=subprocesses.environment(), capture_output=True, text=True, check=True).stdout
+    done = [*processes.command()[:2], "-c", code, *map(str, paths)]
+    said = subprocess.run(done, env=processes.environment(), capture_output=True, text=True, check=True).stdout
     peaks = {name: int(grown) for name, grown in (line.split() for line in said.splitlines())}
     assert set(peaks) == set(hostile[0])
     assert {name: grown for name, grown in peaks.items() if grown > 300} == {}

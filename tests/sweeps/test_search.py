@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from zoo import subprocesses
+from zoo import processes
 from zoo.errors import ConfigError
 from zoo.sweeps import search_space
 
@@ -40,7 +40,7 @@ def trials_done(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         Path(given["run_dir"].strip("'"), "metrics.json").write_text(json.dumps(found))
         return 0
 
-    monkeypatch.setattr(subprocesses, "run", run)
+    monkeypatch.setattr(processes, "run", run)
     return rates
 
 
@@ -103,7 +103,7 @@ def test_hopeless_trials_are_stopped_early(tmp_path: Path, tiny: list[str]) -> N
     pytest.importorskip("optuna")
     options = [*tiny, "data.max_epochs=40", "seed=choice(0,1,2,3,4,5,6,7)", "optimizer.lr=choice(0.05,1e-9)"]
     command = [sys.executable, str(TRAIN_PY), "-m", "hydra/sweeper=optuna", "hydra.sweeper.n_trials=10", *options]
-    done = subprocess.run(command, cwd=tmp_path, env=subprocesses.environment(), capture_output=True, text=True)
+    done = subprocess.run(command, cwd=tmp_path, env=processes.environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "runs" / "sweeps").iterdir()
     rows = table(folder / "summary.csv")

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import yaml
 
-from zoo import subprocesses
+from zoo import processes
 from zoo.config import compose
 from zoo.errors import ConfigError, InterruptedRunError
 from zoo.io.atomic import new_directory
@@ -53,7 +53,7 @@ def jobs_done(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         (run_dir / "metrics.json").write_text(json.dumps(found))
         return 0
 
-    monkeypatch.setattr(subprocesses, "run", run)
+    monkeypatch.setattr(processes, "run", run)
     return done
 
 
@@ -270,7 +270,7 @@ def files_of(folder: Path) -> set[str]:
 def lasting_sweep(folder: Path, tiny: list[str]) -> tuple[list[str], dict[str, Any]]:
     """The command of two runs that take some seconds, and how it is started as a process."""
     lasting = [*tiny[:-2], "logger=csv", "data.max_epochs=400", "callbacks.keeper.patience=null", "seed=0,1"]
-    options = {"cwd": folder, "env": subprocesses.environment(), "text": True}
+    options = {"cwd": folder, "env": processes.environment(), "text": True}
     return [sys.executable, str(TRAIN_PY), "-m", *lasting], options
 
 
@@ -366,7 +366,7 @@ def test_launchers(tmp_path: Path, tiny: list[str], launcher: list[str], package
     if found is None:
         pytest.skip("needs the extra sweep")
     command = [sys.executable, str(TRAIN_PY), "-m", *launcher, *tiny, "model=gat,gatv2", "seed=0,1"]
-    done = subprocess.run(command, cwd=tmp_path, env=subprocesses.environment(), capture_output=True, text=True)
+    done = subprocess.run(command, cwd=tmp_path, env=processes.environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (where,) = tmp_path.glob("runs/sweeps/*")
     assert [row["n"] for row in table(where / "summary.csv")] == ["2", "2"]
@@ -376,7 +376,7 @@ def test_launchers(tmp_path: Path, tiny: list[str], launcher: list[str], package
 @pytest.mark.slow
 def test_a_sweep_of_several_processes_each(tmp_path: Path, tiny: list[str]) -> None:
     command = [sys.executable, str(TRAIN_PY), "-m", *tiny, "trainer=ddp_cpu", "seed=0,1"]
-    done = subprocess.run(command, cwd=tmp_path, env=subprocesses.environment(), capture_output=True, text=True)
+    done = subprocess.run(command, cwd=tmp_path, env=processes.environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (where,) = tmp_path.glob("runs/sweeps/*")
     (row,) = table(where / "summary.csv")
@@ -386,7 +386,7 @@ def test_a_sweep_of_several_processes_each(tmp_path: Path, tiny: list[str]) -> N
 def test_a_signal_reaches_the_process_that_was_started() -> None:
     """Also one that comes while it starts."""
     code = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)); print(); time.sleep(20)"
-    with subprocesses.forwarded() as asked:
+    with processes.forwarded() as asked:
         process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
         assert process.stdout is not None
         process.stdout.readline()

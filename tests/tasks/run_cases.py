@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from zoo import subprocesses
+from zoo import processes
 from zoo.checkpoints import checkpoint
 from zoo.training.callbacks.guards import Interruption
 
@@ -196,7 +196,7 @@ def command(*options: str) -> list[str]:
 
 def finished(words: Sequence[str], folder: Path) -> None:
     """Runs a command in a folder, and waits for it."""
-    environment = subprocesses.environment(OMP_NUM_THREADS="1")
+    environment = processes.environment(OMP_NUM_THREADS="1")
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 

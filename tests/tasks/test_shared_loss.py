@@ -9,8 +9,8 @@ import pytest
 import torch
 from run_cases import DOMAINS
 
+from zoo import distributed
 from zoo.config import compose, instantiate
-from zoo.training import ranks
 
 
 @pytest.mark.parametrize("name", DOMAINS)
@@ -24,8 +24,8 @@ def test_the_loss_of_all_processes_is_logged(name: str, monkeypatch: pytest.Monk
     logged: dict[str, tuple[Any, dict[str, Any]]] = {}
     monkeypatch.setattr(module, "log", lambda key, value, **how: logged.update({key: (value, how)}))
     module.trainer = mock.MagicMock(global_step=0)  # a step alone, without a loop
-    monkeypatch.setattr(ranks, "world", lambda: 2)
-    monkeypatch.setattr(ranks, "mean_loss", lambda total, count: 3.0 * total / count)  # another process has more
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    monkeypatch.setattr(distributed, "mean_loss", lambda total, count: 3.0 * total / count)  # another process has more
     loss = module.train().training_step(next(iter(data.train_dataloader())), 0)
     value, how = logged["train/loss"]
     assert how["sync_dist"]

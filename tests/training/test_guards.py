@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 
-from zoo import signals
+from zoo import processes
 from zoo.checkpoints import checkpoint
 from zoo.config import compose
 from zoo.errors import CheckpointError, WorkerError
@@ -81,7 +81,7 @@ def test_impatience_while_it_saves(cli: Any, tiny: list[str], at: Any, monkeypat
         ask(times=2)
         save(*arguments)
 
-    monkeypatch.setattr(signals, "PATIENCE", 0.0)
+    monkeypatch.setattr(processes, "PATIENCE", 0.0)
     at(4, lambda: (ask(), monkeypatch.setattr(torch, "save", slow)))
     done = cli("train", *tiny, *LONG, "run_dir=run")
     assert (done.code, "after step " in done.err) == (130, True)
@@ -92,7 +92,7 @@ def test_insisting_ends_a_step_that_never_does(
     cli: Any, tiny: list[str], at: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is saved that is half done; what was saved before can be continued."""
-    monkeypatch.setattr(signals, "PATIENCE", 0.0)
+    monkeypatch.setattr(processes, "PATIENCE", 0.0)
     at(4, lambda: ask(times=2))
     done = cli("train", *tiny, *LONG, "run_dir=run", "callbacks.keeper.every_seconds=0")
     assert done.code == 130

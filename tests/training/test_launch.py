@@ -18,11 +18,11 @@ import pytest
 import torch
 from torch import nn
 
-from zoo import distributed, subprocesses
+from zoo import distributed, processes
 from zoo.checkpoints import checkpoint
 from zoo.config import compose
 from zoo.errors import ConfigError
-from zoo.training import launch, ranks
+from zoo.training import launch
 from zoo.training.callbacks.unused_parameters import Unused
 
 TRAIN_PY = Path(__file__).resolve().parents[2] / "train.py"
@@ -47,7 +47,7 @@ def begun(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         process = subprocess.Popen(
             [sys.executable, *by, str(TRAIN_PY), *arguments],
             cwd=tmp_path,
-            env=subprocesses.environment(**more),
+            env=processes.environment(**more),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -290,35 +290,35 @@ def test_devices() -> None:
 def test_a_batch_script_of_slurm_is_no_rank(monkeypatch: pytest.MonkeyPatch, tiny: list[str]) -> None:
     for name, value in {"SLURM_NTASKS": "8", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7"}.items():
         monkeypatch.setenv(name, value)
-    assert not distributed.is_rank()
+    assert not distributed.is_worker()
     assert launch.wanted(compose.compose([*tiny, *TWO]))
     monkeypatch.setenv("SLURM_STEP_ID", "0")
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "8")
-    assert distributed.is_rank()
+    assert distributed.is_worker()
     assert not launch.wanted(compose.compose([*tiny, *TWO]))
 
 
 def test_alone() -> None:
     """Without others, every agreement is one's own opinion."""
     x = torch.arange(5.0, requires_grad=True)
-    assert (ranks.rank(), ranks.world(), ranks.is_first()) == (0, 1, True)
-    assert ranks.share(x) is x
-    assert ranks.mean_loss(x.sum(), 5).item() == 2.0
-    assert ranks.mean_loss(x[:0].sum(), 0).item() == 0.0
-    assert ranks.any_of(True)
-    assert not ranks.any_of(False)
-    assert ranks.first_says("this") == "this"
-    assert distributed.first(lambda: 3) == 3
+    assert (distributed.rank(), distributed.world_size(), distributed.is_rank_zero()) == (0, 1, True)
+    assert distributed.shard(x) is x
+    assert distributed.mean_loss(x.sum(), 5).item() == 2.0
+    assert distributed.mean_loss(x[:0].sum(), 0).item() == 0.0
+    assert distributed.all_reduce_any(True)
+    assert not distributed.all_reduce_any(False)
+    assert distributed.broadcast_object("this") == "this"
+    assert distributed.run_on_rank_zero(lambda: 3) == 3
 
 
 def test_a_mean_of_targets_does_not_depend_on_how_they_are_shared_out() -> None:
     values = torch.rand(1001, generator=torch.Generator().manual_seed(0))
-    whole = ranks.MeanOfTargets()
+    whole = distributed.GlobalMean()
     whole.update(values)
-    parts = [ranks.MeanOfTargets() for _ in range(3)]
+    parts = [distributed.GlobalMean() for _ in range(3)]
     for number, part in enumerate(parts):
         part.update(values[number::3])
-    together = ranks.MeanOfTargets()
+    together = distributed.GlobalMean()
     together.total, together.count = sum(p.total for p in parts), sum(p.count for p in parts)
     together._update_count = 1
     assert together.compute() == whole.compute()

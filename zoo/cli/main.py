@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from zoo import __version__, out_of_memory
 from zoo.config import compose, plugins
 from zoo.config.groups import GROUPS, LISTED
+from zoo.console import named_streams
 from zoo.data.encodings import ENCODINGS
 from zoo.errors import ConfigError, InterruptedRunError, ZooError, bounded, nearest, visible
-from zoo.streams import named_streams
 from zoo.tasks.command_options import BATCH_OPTIONS
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Subset, get_worker_info
 
+from zoo import distributed
 from zoo.data.advice import option
 from zoo.data.sending import packed, unpacked
 from zoo.errors import ConfigError, WorkerError, ZooError
 from zoo.processes import end_with_parent
-from zoo.training import ranks
 
 POOL = 100
 """Batches whose examples are sorted by length together: enough for little padding, few enough to mix."""
@@ -96,8 +96,8 @@ class Loader:
         self.augment = augment
         self.num_workers = num_workers
         self.even = even
-        self.rank = ranks.rank() if shared else 0
-        self.world_size = ranks.world() if shared else 1
+        self.rank = distributed.rank() if shared else 0
+        self.world_size = distributed.world_size() if shared else 1
         self.epoch = 0
         self.position = 0
         """The number of batches of this epoch that have been yielded."""

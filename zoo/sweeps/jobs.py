@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import yaml
 
-from zoo import subprocesses
+from zoo import processes
 from zoo.config import compose
 from zoo.config.groups import GROUPS
 from zoo.config.overrides import quoted
@@ -88,7 +88,7 @@ class Sweep:
         of = of or len(self.jobs)
         print(f"sweep: job {number + 1} of {of}: {shlex.join(job.overrides)}", file=sys.stderr, flush=True)
         with job_lock(self.folder) as handle:
-            code = subprocesses.run(subprocesses.command(*job.arguments()), more=more, keep_open=[handle])
+            code = processes.run(processes.command(*job.arguments()), more=more, keep_open=[handle])
         self.ended(number, code)
         if code in (INTERRUPTED, -2, -15):
             raise InterruptedRunError(

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from zoo import subprocesses
+from zoo import processes
 from zoo.config import plugins
 from zoo.config.overrides import quoted
 from zoo.errors import ConfigError, InterruptedRunError
@@ -88,7 +88,7 @@ def _launched(_: Any) -> int:
     folder = Path(found.sweep.dir)
     arguments = json.loads((folder / "jobs" / f"{found.job.num}.json").read_text(encoding="utf-8"))
     with job_lock(folder) as handle:
-        return subprocesses.run(subprocesses.command(*arguments), keep_open=[handle])
+        return processes.run(processes.command(*arguments), keep_open=[handle])
 
 
 def _code(result: Any) -> int:

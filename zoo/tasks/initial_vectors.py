@@ -13,12 +13,12 @@ import torch
 from jaxtyping import Bool, Float, Float32, Int
 from torch import Tensor
 
+from zoo import distributed
 from zoo.data.cache import cached_arrays
 from zoo.errors import ConfigError
 from zoo.tasks.vectors import WordVectors
 from zoo.text import corpus_vectors, read_vectors
 from zoo.text.cooccurrence import CORPUS_VERSION
-from zoo.training import ranks
 
 Texts = Callable[[], Iterator[Int[np.ndarray, " n"]]]
 """Returns the vocabulary indices of the words of each training text, whenever it is called."""
@@ -42,7 +42,7 @@ def initialise_vectors(
     """
     vectors, known = _found(source, words, texts, table.table.embedding_dim, cache)
     table.start_from(vectors, known)
-    if ranks.is_first():
+    if distributed.is_rank_zero():
         print(f"zoo: {source}: vectors of {int(known.sum()):,} of {len(words):,} tokens", file=sys.stderr)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from zoo import distributed
 from zoo.attention import (
     Amount,
     Coverage,
@@ -25,7 +26,6 @@ from zoo.attention import (
 )
 from zoo.errors import ConfigError
 from zoo.tasks.contract import Task
-from zoo.training import ranks
 
 PENALTIES: dict[str, Any] = {
     "coverage": Coverage(),
@@ -99,8 +99,13 @@ def _weighed(module: Task, batch: Any, maps: Recording, factors: Mapping[str, fl
         if not amounts:
             raise ConfigError(f"penalty.{name}: {_missing(name)}")
         sums = torch.stack([each.total for each in amounts])
-        value = ranks.mean_loss(sums.sum(), sum(each.count for each in amounts))
-        how: dict[str, Any] = {"on_step": True, "on_epoch": False, "batch_size": 1, "sync_dist": ranks.world() > 1}
+        value = distributed.mean_loss(sums.sum(), sum(each.count for each in amounts))
+        how: dict[str, Any] = {
+            "on_step": True,
+            "on_epoch": False,
+            "batch_size": 1,
+            "sync_dist": distributed.world_size() > 1,
+        }
         module.log(f"train/penalty_{name}", value.detach(), **how)
         total = total + factor * value
     return total

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from zoo import distributed
 from zoo.checkpoints.finetune import Report, origin, transplant
 from zoo.errors import warn
 from zoo.plurals import count_noun
 from zoo.tasks.contract import Task, TaskData
-from zoo.training import ranks
 
 
 def set_starting_weights(module: Task, data: TaskData, init: str | None) -> Report | None:
@@ -28,7 +28,7 @@ def set_starting_weights(module: Task, data: TaskData, init: str | None) -> Repo
     if init is not None:
         return transplant(module, data.state(), origin(module, init), init)
     left = {name: weight for name, weight in random.items() if module.get_parameter(name).equal(weight)}
-    if left and ranks.is_first():
+    if left and distributed.is_rank_zero():
         count = count_noun(sum(weight.numel() for weight in left.values()), "weight")
         places = ", ".join(sorted({_place(name) for name in left}))
         warn(f"{count} of {places} are random and are never trained, because they are frozen. {module.frozen_remedy}")

@@ -11,13 +11,13 @@ import logging
 import os
 import signal
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from zoo import distributed, signals, subprocesses
+from zoo import distributed, processes
 from zoo.errors import ConfigError, InterruptedRunError, warn
 from zoo.plurals import count_noun
 from zoo.training import worker_errors
@@ -29,12 +29,46 @@ _PATIENCE = 120
 """Seconds that ranks have to save when they are stopped, and to end when one of them has died."""
 
 
+def connect(config: dict[str, Any]) -> dict[str, Any]:
+    """Connects a process that is one of several with the others, and enters their number into the configuration."""
+    if not distributed.is_worker():
+        return config
+    use_gpu = config["trainer"]["accelerator"] in ("gpu", "cuda", "auto") and torch.cuda.is_available()
+    distributed.init_process_group(use_gpu=use_gpu)
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    trainer = {**config["trainer"], "devices": here, "num_nodes": int(os.environ["WORLD_SIZE"]) // here}
+    if trainer.get("strategy", "auto") == "auto":
+        trainer["strategy"] = "ddp"
+    connected = {**config, "trainer": trainer}
+    check_shared(connected)
+    last = Path(str(config["run_dir"])) / "checkpoints" / "last.ckpt"
+    if distributed.is_restart() and config["run_dir"] and last.exists():
+        connected |= {"resume": str(last), "init": None}
+    return connected
+
+
+def check_shared(config: Mapping[str, Any]) -> None:
+    """Refuses what several processes cannot do."""
+    if config["optimisation"].get("unfreeze"):
+        raise ConfigError(
+            "optimisation.unfreeze: with several processes gradients are shared only for the parameters that change "
+            "from the start; train in two runs, the second with init=, or with trainer.devices=1"
+        )
+
+
+def broadcast_run_dir(config: Mapping[str, Any], choose: Callable[[], Path]) -> Path:
+    """Returns the directory that the first process, or the launcher, chooses; its error is raised in all."""
+    if distributed.is_worker() and (distributed.is_launched() or (distributed.is_restart() and config["run_dir"])):
+        return Path(config["run_dir"])
+    return distributed.run_on_rank_zero(choose)
+
+
 def wanted(config: Mapping[str, Any]) -> bool:
     """Whether this process has to start ranks: the options ask for several, and it is not one itself."""
     trainer = config["trainer"]
-    if distributed.is_rank() or devices(trainer) * nodes(trainer) == 1:
+    if distributed.is_worker() or devices(trainer) * nodes(trainer) == 1:
         return False
-    distributed.check_shared(config)
+    check_shared(config)
     _check_cores(trainer)
     if nodes(trainer) > 1:
         raise ConfigError(
@@ -89,18 +123,18 @@ def start(config: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="zoo-") as words:
         before = {
             name: os.environ.get(name)
-            for name in (worker_errors.FOLDER, "PYTHONPATH", "TORCHELASTIC_SIGNALS_TO_HANDLE")
+            for name in (distributed.LAUNCHED, "PYTHONPATH", "TORCHELASTIC_SIGNALS_TO_HANDLE")
         }
-        own = {worker_errors.FOLDER: words, "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGQUIT"}  # the others are handled here
-        os.environ.update(own, PYTHONPATH=subprocesses.environment().get("PYTHONPATH", ""))
-        request = signals.Request()
+        own = {distributed.LAUNCHED: words, "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGQUIT"}  # the others are handled here
+        os.environ.update(own, PYTHONPATH=processes.environment().get("PYTHONPATH", ""))
+        request = processes.Request()
 
         def stop(number: int, _: Any) -> None:
             is_first = request.by is None
             if request.insists(number) or is_first:
                 raise SignalException(f"signal {number}", sigval=signal.Signals(number))
 
-        for each in (*signals.STOPPING, signal.SIGHUP):
+        for each in (*processes.STOPPING, signal.SIGHUP):
             signal.signal(each, stop)
         settings = LaunchConfig(
             min_nodes=1,
@@ -115,7 +149,7 @@ def start(config: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
             logs_specs=DefaultLogsSpecs(log_dir=words),
             shutdown_timeout=_PATIENCE,
         )
-        entry, *arguments = subprocesses.command(
+        entry, *arguments = processes.command(
             str(run_dir / "config.yaml"), str(os.getpid()), module="zoo.training.worker"
         )
         try:

@@ -26,9 +26,9 @@ from zoo.data.loader import deaths_explained
 from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError, WorkerError, ZooError
 from zoo.io.atomic import write_text
 from zoo.io.config_files import written_yaml
-from zoo.signals import stopping_at_once
+from zoo.processes import stopping_at_once
 from zoo.tasks.contract import Task
-from zoo.training import baselines, launch, loggers, ranks, resume, summary
+from zoo.training import baselines, launch, loggers, resume, summary
 from zoo.training import run_dir as run_directory
 from zoo.training.attention_penalties import penalise
 from zoo.training.callbacks.checkpointing import Keeper
@@ -51,18 +51,18 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
     option_types.check(config)
     for problem in compatibility.problems(config):
         raise problem
-    config = distributed.join(config)
+    config = launch.connect(config)
     starts_others = launch.wanted(config)
     is_auto, said = config["resume"] == "auto", None
     resumes = config["resume"] is not None or distributed.is_restart()
     if is_auto:
-        found, said = distributed.first(lambda: resume.locate(config))
+        found, said = distributed.run_on_rank_zero(lambda: resume.locate(config))
         config = {**config, "resume": found}
     resumed = resume.resumed(config, may_have_origin=is_auto)
     if resumed is not None:  # a run that was fine-tuned keeps its origin
         config = {**config, "init": resumed["zoo"]["config"]["init"]}
     try:
-        run_dir = distributed.agreed_run_dir(config, lambda: run_directory.chosen(config))
+        run_dir = launch.broadcast_run_dir(config, lambda: run_directory.chosen(config))
     except OSError as error:
         remedy = "give another run_dir or paths.runs"
         raise ConfigError(f"{error.filename}: a run cannot be written there ({error.strerror}); {remedy}") from error
@@ -74,9 +74,9 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
             _write_config(config, run_dir)
         with run_directory.held(run_dir, shared=True):
             return _by_several_processes(config, run_dir)
-    with run_directory.held(run_dir, shared=distributed.by_us()):
-        if not distributed.by_us():
-            distributed.first(lambda: run_directory.check_free(run_dir, config, resumes=resumes))
+    with run_directory.held(run_dir, shared=distributed.is_launched()):
+        if not distributed.is_launched():
+            distributed.run_on_rank_zero(lambda: run_directory.check_free(run_dir, config, resumes=resumes))
             _announce(said)
         try:
             return _train(config, run_dir, resumed)
@@ -98,7 +98,7 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
 
 def _announce(said: str | None) -> None:
     """Says what `resume=auto` has found, once it is sure that the run can begin."""
-    if said is not None and ranks.is_first():
+    if said is not None and distributed.is_rank_zero():
         print(f"zoo: resume=auto: {said}", file=sys.stderr)
 
 
@@ -120,7 +120,7 @@ def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None
         run_directory.remove_empty(config, run_dir)
         raise
     _write_config(config, run_dir)
-    for lack in empty_splits(data) if ranks.is_first() else ():
+    for lack in empty_splits(data) if distributed.is_rank_zero() else ():
         warnings.warn(lack, UserWarning, stacklevel=2)
 
     with loggers.writer_errors_raised(), _saying_how_to_continue(run_dir):
@@ -167,7 +167,7 @@ def _conclude(config: dict[str, Any], run_dir: Path, trainer: pl.Trainer, module
         "processor": {"name": PROCESSOR.name, "flags": PROCESSOR.flags, "threads": torch.get_num_threads()},
         "commit": commit_of_checkout(),
     }
-    if not ranks.is_first():
+    if not distributed.is_rank_zero():
         return result
     if not run_dir.is_dir():  # writing would make a new one with a part of the run
         raise run_directory.gone(run_dir)
@@ -229,7 +229,7 @@ def _prepared(config: dict[str, Any], run_dir: Path, resumed: Mapping[str, Any] 
     data = build(config["data"], "data")
     data.order_seed = seed
     keep(data, config["init"], resumed)
-    distributed.first(data.prepare_data)  # one process downloads and writes derived files
+    distributed.run_on_rank_zero(data.prepare_data)  # one process downloads and writes derived files
     data.setup()
     check_trainable(data)
     config["threads"] = threads or data.threads() or torch.get_num_threads()
@@ -239,10 +239,10 @@ def _prepared(config: dict[str, Any], run_dir: Path, resumed: Mapping[str, Any] 
         checkpoint.compare(module, resumed["state_dict"], config["resume"])
     if resumed is None:
         report = set_starting_weights(module, data, config["init"])
-        if report is not None and ranks.is_first():
+        if report is not None and distributed.is_rank_zero():
             summary.show_fine_tuning(report, config["init"])
-    if not ranks.is_first():  # ranks have the same weights, and other dropout
-        torch.manual_seed(seed + 1_000_003 * ranks.rank())
+    if not distributed.is_rank_zero():  # ranks have the same weights, and other dropout
+        torch.manual_seed(seed + 1_000_003 * distributed.rank())
     about = checkpoint.describe(config, data.state(), data.sizes())
     resume.put_back(config, run_dir, resumed)
     return run_trainer(config, run_dir, data.max_epochs, about), module, data
@@ -256,5 +256,5 @@ def _module(config: Mapping[str, Any], data: Any) -> Task:
 
 
 def _write_config(config: Mapping[str, Any], run_dir: Path) -> None:
-    if ranks.is_first():
+    if distributed.is_rank_zero():
         write_text(run_dir / "config.yaml", written_yaml(config))

@@ -16,7 +16,6 @@ from zoo import distributed
 from zoo.checkpoints import checkpoint
 from zoo.config.instantiate import build
 from zoo.errors import ConfigError
-from zoo.training import ranks
 from zoo.training.callbacks.data_wait import Waiting
 from zoo.training.callbacks.guards import Interruption, NanGuard
 from zoo.training.callbacks.progress import Progress
@@ -33,16 +32,16 @@ def run_trainer(config: Mapping[str, Any], run_dir: Path, max_epochs: int, about
         build(node, f"callbacks.{name}", **({"run_dir": run_dir, "about": about} if _keeps(node) else {}))
         for name, node in config["callbacks"].items()
     ]
-    logged = config["logger"].items() if ranks.is_first() else ()
+    logged = config["logger"].items() if distributed.is_rank_zero() else ()
     loggers = [build(node, f"logger.{name}", run_dir=run_dir) for name, node in logged]
-    shown = [Progress()] if ranks.is_first() else []
+    shown = [Progress()] if distributed.is_rank_zero() else []
     return make_trainer(
         config,
         max_epochs=max_epochs,
         # Keeper is the last to be told of an exception: the others have then done their part
         callbacks=[NanGuard(), Interruption(), Thaw(), Unused(), Waiting(), *shown, *reporters(), *callbacks],
         logger=loggers,
-        plugins=[checkpoint.AtomicCheckpointIO(), *distributed.plugins()],
+        plugins=[checkpoint.AtomicCheckpointIO(), *distributed.environment_plugins()],
         default_root_dir=run_dir,
         num_sanity_val_steps=0,
     )
@@ -80,7 +79,7 @@ def for_evaluation(trainer: pl.Trainer, config: Mapping[str, Any], module: T, ag
         return trainer, module
     evaluating = pl.Trainer(
         **{**trainer_options(config), "strategy": "ddp", "max_time": None},
-        plugins=distributed.plugins(),
+        plugins=distributed.environment_plugins(),
         callbacks=[each for each in trainer.callbacks if isinstance(each, Interruption)],  # type: ignore[attr-defined]
         logger=False,
         enable_progress_bar=False,

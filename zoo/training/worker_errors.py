@@ -10,17 +10,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from zoo.errors import TrainingError, ZooError
+from zoo.distributed import LAUNCHED
+from zoo.errors import TrainingError, ZooError, make_error
 from zoo.training.run_dir import how_to_continue
-
-FOLDER = "ZOO_LAUNCHED"
-"""The environment variable that holds the folder of these files; only processes that this program starts have it."""
-_KINDS = {kind.__name__: kind for kind in ZooError.__subclasses__()}
-
-
-def error_of_kind(kind: str, message: str) -> ZooError:
-    """The error of another process, built from the name of its class and its message."""
-    return _KINDS.get(kind, ZooError)(message)
 
 
 def leave(error: Exception) -> None:
@@ -37,7 +29,7 @@ def read(folder: Path) -> ZooError | None:
     """The ZooError of the first process that has written one, if any."""
     for path in sorted(folder.glob("*.json"), key=lambda each: int(each.stem)):
         said = json.loads(path.read_text(encoding="utf-8"))
-        return error_of_kind(said["kind"], said["message"])
+        return make_error(said["kind"], said["message"])
     return None
 
 
@@ -58,4 +50,4 @@ def explained(folder: Path, failed: Any, run_dir: Path) -> ZooError:
 
 
 def _own_file(ending: str) -> Path:
-    return Path(os.environ[FOLDER]) / f"{os.environ['RANK']}.{ending}"
+    return Path(os.environ[LAUNCHED]) / f"{os.environ['RANK']}.{ending}"

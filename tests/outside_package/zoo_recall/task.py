@@ -8,13 +8,13 @@ from typing import Any
 from torch import Tensor, no_grad
 from torch.nn import functional as F
 
+from zoo import distributed
 from zoo.attention import AttentionMap, record
 from zoo.attention.ranges import Count
 from zoo.maps.score import pointing
 from zoo.maps.source import MapOptions
 from zoo.optim import Optimisation
 from zoo.tasks.contract import Task
-from zoo.training import ranks
 from zoo_recall.data import Facts
 from zoo_recall.maps import RecallMaps
 from zoo_recall.net import RecallNet
@@ -32,15 +32,15 @@ class Recall(Task):
     def __init__(self, *, net: Callable[..., RecallNet], optimisation: Optimisation, words: Count) -> None:
         super().__init__(optimisation=optimisation)
         self.net = net(words=words)
-        self.loss, self.accuracy, self.pointing = (ranks.MeanOfTargets() for _ in range(3))
+        self.loss, self.accuracy, self.pointing = (distributed.GlobalMean() for _ in range(3))
 
     def forward(self, batch: Facts) -> Tensor:
         logits: Tensor = self.net(batch.facts, batch.question, batch.is_fact)
         return logits
 
     def training_step(self, batch: Facts, batch_idx: int) -> Tensor:
-        loss = ranks.mean_loss(F.cross_entropy(self(batch), batch.answer, reduction="sum"), len(batch.answer))
-        self.log("train/loss", loss, batch_size=len(batch.answer), sync_dist=ranks.world() > 1)
+        loss = distributed.mean_loss(F.cross_entropy(self(batch), batch.answer, reduction="sum"), len(batch.answer))
+        self.log("train/loss", loss, batch_size=len(batch.answer), sync_dist=distributed.world_size() > 1)
         return loss
 
     def validation_step(self, batch: Facts, batch_idx: int) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics import Metric
 
+from zoo import distributed
 from zoo.attention import AttentionMap
 from zoo.attention.ranges import Count, Rate
 from zoo.maps.source import MapOptions
@@ -28,7 +29,6 @@ from zoo.tasks.baselines import HELD_OUT, Baseline, predict_majority
 from zoo.tasks.contract import Invariance, Task
 from zoo.tasks.initial_vectors import initialise_vectors
 from zoo.text.squad import normalised, shared_words
-from zoo.training import ranks
 
 if TYPE_CHECKING:
     from zoo.tasks.answering.data.answer_data import AnswerData
@@ -67,7 +67,7 @@ class Answerer(Task):
         """The level of the question whose map is scored; None: the mean over the levels, or a net without levels."""
         self.measures = measures
         names = [f"{split}_{name}" for split in ("val", "test") for name in ("loss", *measures)]
-        self.figures = nn.ModuleDict({name: ranks.MeanOfTargets() for name in (*names, "pointing")})
+        self.figures = nn.ModuleDict({name: distributed.GlobalMean() for name in (*names, "pointing")})
         self._kinds: dict[str, Counter[str]] = {}
 
     @abstractmethod
@@ -101,8 +101,15 @@ class Answerer(Task):
 
     def training_step(self, batch: Questions, batch_idx: int) -> Tensor:
         losses = self.losses(self.net(batch), batch, training=True)
-        loss = ranks.mean_loss(losses.sum(), len(losses))
-        self.log("train/loss", loss, on_step=True, on_epoch=False, batch_size=len(batch), sync_dist=ranks.world() > 1)
+        loss = distributed.mean_loss(losses.sum(), len(losses))
+        self.log(
+            "train/loss",
+            loss,
+            on_step=True,
+            on_epoch=False,
+            batch_size=len(batch),
+            sync_dist=distributed.world_size() > 1,
+        )
         return loss
 
     def validation_step(self, batch: Questions, batch_idx: int) -> None:
@@ -130,7 +137,7 @@ class Answerer(Task):
 
     def on_test_epoch_end(self) -> None:
         together: dict[str, Counter[str]] = {}
-        for part in ranks.all_say({kind: dict(counts) for kind, counts in self._kinds.items()}):
+        for part in distributed.all_gather_object({kind: dict(counts) for kind, counts in self._kinds.items()}):
             for kind, counts in part.items():
                 together.setdefault(kind, Counter()).update(counts)
         self._kinds = together

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from zoo import distributed
 from zoo.attention import sites
 from zoo.attention.ranges import Count, Rate
 from zoo.decoding.beam import BeamSearch
@@ -33,7 +34,6 @@ from zoo.tasks.pictures.backbone_encoder import BackboneEncoder
 from zoo.tasks.vision.nets.efficientnet_lite import published_lite0
 from zoo.tasks.vision.nets.pretrained import published
 from zoo.text import BLEU
-from zoo.training import ranks
 
 if TYPE_CHECKING:
     from zoo.tasks.captioning.data.caption_data import CaptionData
@@ -110,9 +110,11 @@ class Captioner(WritingTask):
                 "0 for each, as in penalty.doubly_stochastic=0"
             )
         total, rewards = self.critic(self.net, batch, self.global_step)
-        loss = ranks.mean_loss(total, len(batch))
+        loss = distributed.mean_loss(total, len(batch))
         about: dict[str, Any] = {"on_step": True, "on_epoch": False, "batch_size": len(batch)}
-        self.log_dict({"train/loss": loss, "train/cider": rewards.mean()}, sync_dist=ranks.world() > 1, **about)
+        self.log_dict(
+            {"train/loss": loss, "train/cider": rewards.mean()}, sync_dist=distributed.world_size() > 1, **about
+        )
         return loss
 
     def configure_optimizers(self) -> Any:

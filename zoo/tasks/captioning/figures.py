@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from torchmetrics import Metric
 
+from zoo import distributed
 from zoo.maps.score import pointing
 from zoo.tasks.captioning.batch import Pictures
 from zoo.tasks.generation.batch import spelled_target
 from zoo.tasks.generation.figures import Scored, TextFigures
 from zoo.tasks.generation.scores import Sums, ratio, repeated
 from zoo.text import BLEU, CHRF, CaptionROUGE, CIDEr, Score
-from zoo.training import ranks
 
 
 class Figures(TextFigures):
@@ -28,7 +28,7 @@ class Figures(TextFigures):
             "test/exact_match": ratio(),
             "test/length_ratio": ratio(),
             "test/repetition": ratio(),
-            "truth/pointing": ranks.MeanOfTargets(),
+            "truth/pointing": distributed.GlobalMean(),
         }
         scores: list[tuple[Score, Sequence[str]]] = [
             (BLEU(tokenize="none"), ["bleu", "bleu_1", "bleu_2", "bleu_3"]),

@@ -18,6 +18,7 @@ from torchmetrics.classification import (
     MultilabelF1Score,
 )
 
+from zoo import distributed
 from zoo.attention import AttentionMap
 from zoo.attention.ranges import Count, Positive, Rate
 from zoo.errors import ConfigError, nearest
@@ -45,7 +46,6 @@ from zoo.tasks.documents.nets.pairs import WordPairs
 from zoo.tasks.documents.tfidf import compare_documents
 from zoo.tasks.documents.weights import looked_at
 from zoo.tasks.initial_vectors import initialise_vectors
-from zoo.training import ranks
 
 if TYPE_CHECKING:
     from zoo.tasks.documents.data.document_data import DocumentData
@@ -102,10 +102,10 @@ class DocumentClassifier(Task):
         )
         self.confusion = MulticlassConfusionMatrix(max(2, classes))
         self.calibration = CalibrationError()
-        self.val_loss, self.val_accuracy, self.val_mae = (ranks.MeanOfTargets() for _ in range(3))
-        self.test_loss, self.test_accuracy, self.test_mae = (ranks.MeanOfTargets() for _ in range(3))
-        self.sentence_pointing, self.word_pointing = (ranks.MeanOfTargets() for _ in range(2))
-        self.shortcut_weight, self.without_shortcut = (ranks.MeanOfTargets() for _ in range(2))
+        self.val_loss, self.val_accuracy, self.val_mae = (distributed.GlobalMean() for _ in range(3))
+        self.test_loss, self.test_accuracy, self.test_mae = (distributed.GlobalMean() for _ in range(3))
+        self.sentence_pointing, self.word_pointing = (distributed.GlobalMean() for _ in range(2))
+        self.shortcut_weight, self.without_shortcut = (distributed.GlobalMean() for _ in range(2))
         self._confusion: list[dict[str, Any]] = []
         self._labels: LabelSet | None = None
 
@@ -137,8 +137,15 @@ class DocumentClassifier(Task):
 
     def training_step(self, batch: Documents, batch_idx: int) -> Tensor:
         losses = self._losses(self(batch), batch, training=True)
-        loss = ranks.mean_loss(losses.sum(), len(batch))
-        self.log("train/loss", loss, on_step=True, on_epoch=False, batch_size=len(batch), sync_dist=ranks.world() > 1)
+        loss = distributed.mean_loss(losses.sum(), len(batch))
+        self.log(
+            "train/loss",
+            loss,
+            on_step=True,
+            on_epoch=False,
+            batch_size=len(batch),
+            sync_dist=distributed.world_size() > 1,
+        )
         return loss
 
     def validation_step(self, batch: Documents, batch_idx: int) -> None:

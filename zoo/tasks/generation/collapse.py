@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from zoo.training import ranks
+from zoo import distributed
 
 _PREFIX = "val/alignment_"
 _SHORT = 4
@@ -52,7 +52,7 @@ class Collapse(nn.Module):
         super().__init__()
         self.site = site
         names = [name for name in _LIMITS if compares or name != "everywhere"]
-        self.measures = nn.ModuleDict({name: ranks.MeanOfTargets() for name in names})
+        self.measures = nn.ModuleDict({name: distributed.GlobalMean() for name in names})
         self._in_a_row = dict.fromkeys(names, 0)
 
     def update(self, weights: Float[Tensor, "b n k"], steps: Bool[Tensor, "b n"], places: Bool[Tensor, "b k"]) -> None:

@@ -11,12 +11,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torchmetrics import Metric
 
+from zoo import distributed
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.tasks.generation.alignment import Forced
 from zoo.tasks.generation.batch import AnyBatch
 from zoo.tasks.generation.scores import Sums, corpus_score
 from zoo.text import Perplexity, Score
-from zoo.training import ranks
 
 _FEW = 5
 """Examples of which some may well have the same text."""
@@ -58,7 +58,7 @@ class TextFigures(nn.Module, ABC):
         perplexity = Perplexity()
         self.of = nn.ModuleDict(
             {
-                "test/loss": ranks.MeanOfTargets(),
+                "test/loss": distributed.GlobalMean(),
                 "test/perplexity": Sums(2, lambda sums: perplexity.figures(sums)["perplexity"]),
                 **{f"test/{name}": corpus_score(score, name) for score, names in scores for name in names},
                 **more,
@@ -113,7 +113,7 @@ class TextFigures(nn.Module, ABC):
     def found(self) -> dict[str, Metric]:
         """Returns the metrics that something was counted for, in any process."""
         metrics: dict[str, Any] = dict(self.of.items())
-        return {name: metric for name, metric in metrics.items() if ranks.any_of(_has_counted(metric))}
+        return {name: metric for name, metric in metrics.items() if distributed.all_reduce_any(_has_counted(metric))}
 
     def close(self) -> None:
         """Makes the tables, of all processes."""
@@ -161,7 +161,9 @@ class ByLength:
             device: The device of the processes.
         """
         rows, first = [], 1
-        for last, (count, *sums) in zip((*self.ends, None), ranks.sum_of(self._sums.to(device)).tolist(), strict=True):
+        for last, (count, *sums) in zip(
+            (*self.ends, None), distributed.all_reduce_sum(self._sums.to(device)).tolist(), strict=True
+        ):
             if count:
                 classes = f"{first}-{last}" if last else f"{first} or more"
                 rows.append({length: classes, examples: int(count), **figures(sums)})

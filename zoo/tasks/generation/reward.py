@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+from zoo import distributed
 from zoo.attention import AttentionMap, EntropyPenalty, log_probability
 from zoo.attention.ranges import NotNegative, Rate
-from zoo.training import ranks
 
 
 class Reward(nn.Module):
@@ -64,7 +64,7 @@ class Reward(nn.Module):
     def _advantage(self, losses: Float[Tensor, "b n"], is_real: Bool[Tensor, "b n"]) -> Float[Tensor, "b n"]:
         """Returns R_t - b_t, and moves the average behind b_t."""
         advantage = -_from_here(losses) - self.baseline * _from_here(is_real.to(losses.dtype))
-        lost, count = ranks.sum_of(torch.stack([losses.sum(), is_real.sum().to(losses.dtype)])).unbind()
+        lost, count = distributed.all_reduce_sum(torch.stack([losses.sum(), is_real.sum().to(losses.dtype)])).unbind()
         self.baseline.lerp_((-lost / count.clamp(min=1)).to(self.baseline.dtype), 1 - self.kept)
         return advantage
 

@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo import distributed
 from zoo.attention import AttentionMap, DenseSupport, Monotonic, record, sites
 from zoo.attention.observing.record import Recording
 from zoo.attention.ranges import Rate
@@ -33,7 +34,6 @@ from zoo.tasks.generation.scores import corpus_score
 from zoo.tasks.generation.targets import Targets
 from zoo.tasks.generation.writing import Longest, Writing
 from zoo.text import Score
-from zoo.training import ranks
 
 DEFAULT_SEARCH, DEFAULT_LONGEST = BeamSearch(), Longest()
 
@@ -86,7 +86,7 @@ class WritingTask(Task):
         self._rewarded = self.needing_reward()
         self.reward = reward() if self._rewarded else None
         self.scores = dict(validated)
-        self.val_loss = ranks.MeanOfTargets()
+        self.val_loss = distributed.GlobalMean()
         self.validated = nn.ModuleDict({name: corpus_score(score, name) for name, score in validated.items()})
         self.figures = figures
 
@@ -113,9 +113,16 @@ class WritingTask(Task):
                 losses = self._losses(batch, targets, "none")
             total, added = losses.sum(), self._rewards(batch, maps, losses)
         count = len(targets.tokens[targets.is_real])
-        loss = ranks.mean_loss(total, count)
-        self.log("train/loss", loss, on_step=True, on_epoch=False, batch_size=len(batch), sync_dist=ranks.world() > 1)
-        return loss if added is None else loss + ranks.mean_loss(added, count)
+        loss = distributed.mean_loss(total, count)
+        self.log(
+            "train/loss",
+            loss,
+            on_step=True,
+            on_epoch=False,
+            batch_size=len(batch),
+            sync_dist=distributed.world_size() > 1,
+        )
+        return loss if added is None else loss + distributed.mean_loss(added, count)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         targets = self.known(batch)

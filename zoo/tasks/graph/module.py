@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
+from zoo import distributed
 from zoo.attention import AttentionMap, record, sites
 from zoo.attention.observing.record import Recording
 from zoo.attention.ranges import AnyInt, Count
@@ -28,7 +29,6 @@ from zoo.tasks.graph.field import receptive_field
 from zoo.tasks.graph.graph import SPLITS
 from zoo.tasks.graph.map_source import GraphMaps
 from zoo.tasks.graph.net import GraphAttentionNet
-from zoo.training import ranks
 
 if TYPE_CHECKING:
     from zoo.tasks.graph.data import GraphData
@@ -65,7 +65,7 @@ class NodeClassifier(Task):
                 "test/f1_macro": MulticlassF1Score(classes, average="macro"),
             }
         )
-        self.test_loss, self.val_loss, self.val_accuracy = (ranks.MeanOfTargets() for _ in range(3))
+        self.test_loss, self.val_loss, self.val_accuracy = (distributed.GlobalMean() for _ in range(3))
         self.explain_layer = explain_layer
         if not -len(sites(self.net)) <= explain_layer < len(sites(self.net)):
             raise ValueError(f"explain_layer={explain_layer}, but the net has {len(sites(self.net))} layers")
@@ -76,11 +76,18 @@ class NodeClassifier(Task):
 
     def training_step(self, batch: Data, batch_idx: int) -> Tensor:
         """Computes the loss of this process's share of the nodes."""
-        nodes = ranks.share(batch.nodes)
+        nodes = distributed.shard(batch.nodes)
         logits = self._logits(batch, nodes)
         total = F.cross_entropy(logits, batch.y.index_select(0, nodes), reduction="sum")
-        loss = ranks.mean_loss(total, len(nodes))
-        self.log("train/loss", loss, on_step=True, on_epoch=False, batch_size=len(nodes), sync_dist=ranks.world() > 1)
+        loss = distributed.mean_loss(total, len(nodes))
+        self.log(
+            "train/loss",
+            loss,
+            on_step=True,
+            on_epoch=False,
+            batch_size=len(nodes),
+            sync_dist=distributed.world_size() > 1,
+        )
         return loss
 
     def validation_step(self, batch: Data, batch_idx: int) -> None:
@@ -197,8 +204,8 @@ class NodeClassifier(Task):
         Every process computes the whole split, because sums over another part of a graph are rounded differently, so
         that the results do not depend on the number of processes.
         """
-        logits = ranks.share(self._logits(batch, batch.nodes))
-        labels = batch.y.index_select(0, ranks.share(batch.nodes))
+        logits = distributed.shard(self._logits(batch, batch.nodes))
+        labels = batch.y.index_select(0, distributed.shard(batch.nodes))
         return F.cross_entropy(logits, labels, reduction="none"), logits, labels
 
     def _logits(self, batch: Data, nodes: Int[Tensor, " n"]) -> Float[Tensor, "n classes"]:

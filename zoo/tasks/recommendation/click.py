@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from torchmetrics import Metric
 from torchmetrics.classification import BinaryAUROC
 
+from zoo import distributed
 from zoo.attention import record
 from zoo.attention.observing.record import Recording
 from zoo.attention.ranges import Count
@@ -29,7 +30,6 @@ from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.tasks.recommendation.ranking.ranks import Ranked
 from zoo.tasks.recommendation.recommender import Recommender
 from zoo.tasks.recommendation.sampling import Unseen
-from zoo.training import ranks
 
 
 class CandidateRanker(Recommender):
@@ -89,8 +89,10 @@ class CandidateRanker(Recommender):
         logits = self.net(batch, candidates) if count else self.net.items.weight[:0, 0]
         labels = torch.zeros_like(logits)
         labels[:: 1 + self.negatives] = 1.0
-        loss = ranks.mean_loss(F.binary_cross_entropy_with_logits(logits, labels, reduction="sum"), count)
-        self.log("train/loss", loss, on_step=True, on_epoch=False, batch_size=count, sync_dist=ranks.world() > 1)
+        loss = distributed.mean_loss(F.binary_cross_entropy_with_logits(logits, labels, reduction="sum"), count)
+        self.log(
+            "train/loss", loss, on_step=True, on_epoch=False, batch_size=count, sync_dist=distributed.world_size() > 1
+        )
         return loss
 
     def validation_step(self, batch: Histories, batch_idx: int) -> None:
@@ -192,7 +194,7 @@ class ClickMetrics(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.auc = BinaryAUROC()
-        self.gauc, self.log_loss = ranks.MeanOfTargets(), ranks.MeanOfTargets()
+        self.gauc, self.log_loss = distributed.GlobalMean(), distributed.GlobalMean()
 
     def update(self, chosen: Float[Tensor, " b"], others: Float[Tensor, "b c"], real: Bool[Tensor, "b c"]) -> None:
         """Adds a batch.

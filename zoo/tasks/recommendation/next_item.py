@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from zoo import distributed
 from zoo.attention import record
 from zoo.attention.observing.record import Recording
 from zoo.attention.ranges import Count
@@ -24,7 +25,6 @@ from zoo.tasks.recommendation.maps.scored import How, influence, refusal
 from zoo.tasks.recommendation.nets.sasrec import SASRec
 from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.tasks.recommendation.recommender import Recommender
-from zoo.training import ranks
 
 
 class NextItem(Recommender):
@@ -72,8 +72,15 @@ class NextItem(Recommender):
             rows = known.nonzero().squeeze(1)
             hidden, targets, users = hidden[rows], targets[rows], users[rows]
         total = self.loss(hidden, targets, self.net.items.weight, users, batch)
-        loss = ranks.mean_loss(total, len(targets))
-        self.log("train/loss", loss, on_step=True, on_epoch=False, batch_size=len(targets), sync_dist=ranks.world() > 1)
+        loss = distributed.mean_loss(total, len(targets))
+        self.log(
+            "train/loss",
+            loss,
+            on_step=True,
+            on_epoch=False,
+            batch_size=len(targets),
+            sync_dist=distributed.world_size() > 1,
+        )
         return loss
 
     def encode(self, batch: Histories) -> Float[Tensor, "b d"]:

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from zoo import distributed
 from zoo.attention import AttentionMap
 from zoo.attention.observing.record import Recording
 from zoo.errors import ConfigError
@@ -30,7 +31,6 @@ from zoo.tasks.recommendation.maps.scored import How, by_user, gold_positions, m
 from zoo.tasks.recommendation.ranking.metrics import RankMetrics
 from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.tasks.recommendation.ranking.ranks import Ranked
-from zoo.training import ranks
 
 if TYPE_CHECKING:
     from zoo.tasks.recommendation.data.history_data import HistoryData
@@ -66,7 +66,7 @@ class Recommender(Task):
         self.test_ranks = protocol.metrics(items)
         self.test_popularity = protocol.metrics(items, lists=False)
         self.test_all = replace(protocol, negatives=None).metrics(items, lists=False)
-        self.pointing = ranks.MeanOfTargets()
+        self.pointing = distributed.GlobalMean()
 
     @abstractmethod
     def encode(self, batch: Histories) -> Any:

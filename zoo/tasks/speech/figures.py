@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from zoo import distributed
 from zoo.maps.score import gold_mass, pointing
 from zoo.tasks.generation.figures import Scored, TextFigures
 from zoo.tasks.generation.scores import ratio
@@ -26,7 +27,6 @@ from zoo.tasks.speech.alignment import (
 from zoo.tasks.speech.groups import Classes, Groups
 from zoo.tasks.speech.intervals import Limit, interval, weighted
 from zoo.text import CER, WER
-from zoo.training import ranks
 
 NEAR = 2
 """`truth/within_2_frames`: the share of tokens whose centre of attention is at most so many places from their span."""
@@ -58,14 +58,14 @@ class Figures(TextFigures):
                 "test/unended": ratio(),
                 "test/monotonicity": ratio(),
                 "test/coverage": ratio(),
-                "test/diagonality": ranks.MeanOfTargets(),
-                "truth/within_2_frames": ranks.MeanOfTargets(),
-                "truth/distance": ranks.MeanOfTargets(),
-                "truth/pointing": ranks.MeanOfTargets(),
-                "truth/mass": ranks.MeanOfTargets(),
-                "truth/silence": ranks.MeanOfTargets(),
-                "truth/start_ms": ranks.MeanOfTargets(),
-                "truth/end_ms": ranks.MeanOfTargets(),
+                "test/diagonality": distributed.GlobalMean(),
+                "truth/within_2_frames": distributed.GlobalMean(),
+                "truth/distance": distributed.GlobalMean(),
+                "truth/pointing": distributed.GlobalMean(),
+                "truth/mass": distributed.GlobalMean(),
+                "truth/silence": distributed.GlobalMean(),
+                "truth/start_ms": distributed.GlobalMean(),
+                "truth/end_ms": distributed.GlobalMean(),
             },
         )
         self.wer, self.cer, self.stride = wer, cer, stride

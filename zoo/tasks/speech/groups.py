@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from jaxtyping import Float
 from torch import Tensor
 
-from zoo.training import ranks
+from zoo import distributed
 
 
 class Groups:
@@ -27,7 +27,7 @@ class Groups:
     def totals(self) -> dict[str, Float[Tensor, "*n"]]:
         """Returns the sums of each group over all processes, which all call this; the same in all of them."""
         found: dict[str, Tensor] = {}
-        for part in ranks.all_say(self._sums):
+        for part in distributed.all_gather_object(self._sums):
             for group, sums in part.items():
                 found[group] = found[group] + sums if group in found else sums
         return {group: found[group] for group in sorted(found)}

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from zoo import distributed
 from zoo.attention import AttentionMap, GuidanceCrossEntropy, Passing, record
 from zoo.attention.ranges import Count, NotNegative, Rate
 from zoo.decoding.beam import BeamSearch
@@ -39,7 +40,6 @@ from zoo.tasks.speech.nets.rows import shortened
 from zoo.tasks.speech.small_data import CTC_OF_FEW, FEW_RECORDINGS, choose_ctc
 from zoo.tasks.speech.streaming import STREAM, streamed
 from zoo.text import CER, WER
-from zoo.training import ranks
 
 if TYPE_CHECKING:
     from zoo.tasks.speech.data.speech_data import SpeechData
@@ -126,7 +126,7 @@ class Recogniser(WritingTask):
             site.ends_texts = bool(guidance) and hasattr(site.normalise, "waits")
 
     def begin(self, data: SpeechData) -> None:
-        if self._chooses_ctc and self.ctc and ranks.is_first():
+        if self._chooses_ctc and self.ctc and distributed.is_rank_zero():
             recordings = count_noun(data.train_size(), "training recording")
             said = f"{recordings} are few, and model.ctc is {self.ctc}: it helps attention to align. 0 leaves it out."
             print(f"zoo: {said}", file=sys.stderr)
@@ -147,8 +147,15 @@ class Recogniser(WritingTask):
             spelled = super().training_step(replace(batch, source=encoded), batch_idx)
         heard = net.ctc(encoded)
         losses = net.ctc.loss(heard, targets)
-        loss = ranks.mean_loss(losses.sum(), int(targets.lengths.sum()))
-        self.log("train/ctc", loss, on_step=True, on_epoch=False, batch_size=len(batch), sync_dist=ranks.world() > 1)
+        loss = distributed.mean_loss(losses.sum(), int(targets.lengths.sum()))
+        self.log(
+            "train/ctc",
+            loss,
+            on_step=True,
+            on_epoch=False,
+            batch_size=len(batch),
+            sync_dist=distributed.world_size() > 1,
+        )
         both = (1.0 - self.ctc) * spelled + self.ctc * loss
         for found in maps.values():
             both = both + self.guidance * self._guidance(found, heard, targets)
@@ -164,12 +171,12 @@ class Recogniser(WritingTask):
         if found.alignment is not None:  # where attention that moves forwards stops
             found = replace(found, weights=found.alignment, alignment=None)
         of_tokens = GuidanceCrossEntropy()(found, stops > 0, targets.is_real)
-        mean = ranks.mean_loss(of_tokens.total, of_tokens.count)
+        mean = distributed.mean_loss(of_tokens.total, of_tokens.count)
         if self.get_submodule(found.site).ends_texts:
             of_ends = Passing()(found, targets.tokens == END)
-            mean = mean + ranks.mean_loss(of_ends.total, of_ends.count)
-        mean = mean * ranks.mean_loss(stops.sum(), of_tokens.count)
-        how: dict[str, Any] = {"on_step": True, "on_epoch": False, "sync_dist": ranks.world() > 1}
+            mean = mean + distributed.mean_loss(of_ends.total, of_ends.count)
+        mean = mean * distributed.mean_loss(stops.sum(), of_tokens.count)
+        how: dict[str, Any] = {"on_step": True, "on_epoch": False, "sync_dist": distributed.world_size() > 1}
         self.log("train/guidance", mean.detach(), batch_size=len(targets), **how)
         return mean
 

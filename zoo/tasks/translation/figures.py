@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from zoo import distributed
 from zoo.maps.score import alignment_counts, pointing
 from zoo.tasks.generation.alignment import by_word, heaviest_links, links_by_word
 from zoo.tasks.generation.batch import spelled_target
@@ -19,7 +20,6 @@ from zoo.tasks.generation.language import Spelled
 from zoo.tasks.generation.scores import Sums, ratio, repeated
 from zoo.tasks.translation.batch import Pairs
 from zoo.text import BLEU, CHRF, ROUGE, Score
-from zoo.training import ranks
 
 COVERED = 0.2
 """A word of the source whose weights add up to less than this is not covered."""
@@ -46,8 +46,8 @@ class Figures(TextFigures):
                 "test/omission": ratio(),
                 "test/uncovered": ratio(),
                 "test/reordered": ratio(),
-                "truth/pointing": ranks.MeanOfTargets(),
-                "truth/one_off": ranks.MeanOfTargets(),
+                "truth/pointing": distributed.GlobalMean(),
+                "truth/one_off": distributed.GlobalMean(),
                 "truth/alignment_error": Sums(2, lambda sums: 1.0 - sums[0] / sums[1] if sums[1] else math.nan),
             },
         )

@@ -14,6 +14,7 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix, MulticlassF1Score
 from torchvision.transforms import v2
 
+from zoo import distributed
 from zoo.attention import AttentionMap, DenseSupport
 from zoo.attention.ranges import Count, NotNegative, Rate
 from zoo.errors import ConfigError
@@ -29,7 +30,6 @@ from zoo.tasks.vision.maps.map_source import PictureMaps
 from zoo.tasks.vision.maps.scored import Explanation, How, default_map, explanation, gold_cells, heat, refusal
 from zoo.tasks.vision.nets.picture_net import PictureNet, TokenNet
 from zoo.tasks.vision.nets.pretrained import published
-from zoo.training import ranks
 
 if TYPE_CHECKING:
     from zoo.tasks.vision.data.image_data import ImageData
@@ -100,7 +100,7 @@ class ImageClassifier(Task):
         self.test_metrics = MetricCollection(metrics)
         self.test_calibration = CalibrationError()
         self.test_confusion = MulticlassConfusionMatrix(classes)
-        self.test_loss, self.val_loss, self.val_accuracy, self.pointing = (ranks.MeanOfTargets() for _ in range(4))
+        self.test_loss, self.val_loss, self.val_accuracy, self.pointing = (distributed.GlobalMean() for _ in range(4))
         self._label_names: tuple[str, ...] = ()
         self._confusion: list[dict[str, Any]] = []
 
@@ -112,8 +112,15 @@ class ImageClassifier(Task):
         if self.mix is not None and len(labels) > 1:  # mixing needs two pictures
             pixels, labels = self.mix(pixels, labels)
         total = F.cross_entropy(self._logits(pixels), labels, reduction="sum", label_smoothing=self.smoothing)
-        loss = ranks.mean_loss(total, len(labels))
-        self.log("train/loss", loss, on_step=True, on_epoch=False, batch_size=len(labels), sync_dist=ranks.world() > 1)
+        loss = distributed.mean_loss(total, len(labels))
+        self.log(
+            "train/loss",
+            loss,
+            on_step=True,
+            on_epoch=False,
+            batch_size=len(labels),
+            sync_dist=distributed.world_size() > 1,
+        )
         return loss
 
     def validation_step(self, batch: Images, batch_idx: int) -> None:

@@ -22,7 +22,7 @@ from zoo.training import resume_state
 from zoo.training import run_dir as run_directory
 from zoo.training.callbacks.ema import averaged
 from zoo.training.callbacks.logged import logged
-from zoo.training.epoch_metrics import EpochMetrics
+from zoo.training.resume_state import EpochMetrics
 
 _LOSS = "val/loss"
 

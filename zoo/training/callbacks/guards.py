@@ -11,9 +11,8 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from zoo import signals
+from zoo import distributed, processes
 from zoo.errors import InterruptedRunError, TrainingError
-from zoo.training import ranks
 from zoo.training.resume_state import agreed, at_boundary
 
 _ASKED = b"\nzoo: stopping after this step, to save. Ctrl-C again, after two seconds, stops at once without saving\n"
@@ -79,12 +78,12 @@ class Interruption(pl.Callback):
     """
 
     def __init__(self) -> None:
-        self.request = signals.Request()
+        self.request = processes.Request()
         self._is_saving = False
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         # Lightning has set its own handlers by now, and has stored those that it restores at the end
-        for number in signals.STOPPING:
+        for number in processes.STOPPING:
             signal.signal(number, self._ask)
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
@@ -99,12 +98,12 @@ class Interruption(pl.Callback):
         self._is_saving = True
 
     def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        for number in signals.STOPPING:  # Lightning's handler of SIGTERM would wait for the other processes
-            signal.signal(number, signals.stop_at_once)
+        for number in processes.STOPPING:  # Lightning's handler of SIGTERM would wait for the other processes
+            signal.signal(number, processes.stop_at_once)
 
     def _ask(self, number: int, _: Any) -> None:
         is_first = self.request.by is None
         if self.request.insists(number) and not self._is_saving:
             raise KeyboardInterrupt
-        if is_first and number == signal.SIGINT and ranks.is_first():
+        if is_first and number == signal.SIGINT and distributed.is_rank_zero():
             os.write(2, _ASKED)  # print is not safe in a signal handler

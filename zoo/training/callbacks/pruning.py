@@ -9,7 +9,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from zoo.training import ranks
+from zoo import distributed
 from zoo.training.callbacks.logged import logged
 
 TRIAL = "ZOO_TRIAL"
@@ -27,7 +27,7 @@ class Reporter(pl.Callback):
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.state.fn != "fit" or trainer.sanity_checking:
             return
-        if ranks.first_says(self._is_hopeless(trainer) if ranks.is_first() else False):
+        if distributed.broadcast_object(self._is_hopeless(trainer) if distributed.is_rank_zero() else False):
             trainer.should_stop = True
 
     def _is_hopeless(self, trainer: pl.Trainer) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from zoo.cli.main import main
-from zoo.streams import named_streams
+from zoo.console import named_streams
 
 COMMANDS = {
     "list": ["list"],
