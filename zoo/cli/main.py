@@ -341,7 +341,10 @@ def argument_parser(own: Sequence[CommandOption] = (), model: str = "") -> argpa
     mapping.add_argument("--ids", help="examples to draw and describe, separated by commas")
     mapping.add_argument("--pictures", type=int, default=4, metavar="N", help="pictures to draw if no ids are given")
     mapping.add_argument(
-        "--rows", type=int, default=2_000_000, metavar="N", help="most rows of a graph's tables (default: 2,000,000)"
+        "--rows",
+        type=int,
+        metavar="N",
+        help="most rows of a graph's tables (default: 2,000,000, and all edges of nodes that --ids names)",
     )
     mapping.add_argument("--format", choices=("csv", "parquet"), default="csv", help="of tables")
     mapping.add_argument(

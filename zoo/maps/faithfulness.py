@@ -18,29 +18,50 @@ import math
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
 """Shares of the inputs in ERASER (DeYoung et al. 2020)."""
-_PAIRS = 1 << 22
-"""Maximum number of pairs of inputs that are compared at once."""
 
 
 def kendall_tau(first: Float[Tensor, " n"], second: Float[Tensor, " n"]) -> float | None:
     """Computes Kendall's tau-b: sum_ij s(a_i - a_j) s(b_i - b_j) / sqrt(sum_ij s(a_i - a_j)^2 sum_ij s(b_i - b_j)^2).
 
     s is the sign, which is 0 for ties (Kendall 1945). Returns None if all values of one ranking are equal.
+
+    Cost: O(n log n).
     """
-    first, second = (x.detach().cpu().double() for x in (first, second))
-    agreed = of_first = of_second = 0
-    for rows in torch.split(torch.arange(len(first)), max(1, _PAIRS // max(1, len(first)))):
-        a = (first[rows, None] > first).int() - (first[rows, None] < first).int()
-        b = (second[rows, None] > second).int() - (second[rows, None] < second).int()
-        agreed += int((a * b).sum())
-        of_first += int(a.abs().sum())
-        of_second += int(b.abs().sum())
-    return agreed / math.sqrt(of_first * of_second) if of_first and of_second else None
+    (a, tied_a), (b, tied_b) = (_dense_ranks(x.detach().cpu().double()) for x in (first, second))
+    both, tied_both = _dense_ranks(a * (len(b) + 1) + b)
+    pairs = len(a) * (len(a) - 1) // 2
+    if pairs in (tied_a, tied_b):
+        return None
+    discordant = _inversions(b[both.argsort(stable=True)])
+    agreed = pairs - tied_a - tied_b + tied_both - 2 * discordant
+    return agreed / math.sqrt((pairs - tied_a) * (pairs - tied_b))
+
+
+def _dense_ranks(values: Shaped[Tensor, " n"]) -> tuple[Int[Tensor, " n"], int]:
+    """Returns the rank of each value, the same for equal ones, and the number of pairs of equal values."""
+    _, rank, counts = torch.unique(values, return_inverse=True, return_counts=True)
+    return rank, int((counts * (counts - 1)).sum()) // 2
+
+
+def _inversions(values: Int[Tensor, " n"]) -> int:
+    """Counts the pairs of which the first is greater, one binary digit after another, from the highest.
+
+    A pair is counted at the first digit in which its numbers differ. Numbers with equal digits before it stand
+    together, in their order.
+    """
+    found = 0
+    for digit in reversed(range(int(values.max()).bit_length())):
+        group, one = values >> (digit + 1), (values >> digit) & 1
+        before = one.cumsum(0) - one
+        start = torch.searchsorted(group, group)
+        found += int(((before - before[start]) * (1 - one)).sum())
+        values = values[(values >> digit).argsort(stable=True)]
+    return found
 
 
 def ranked(values: Float[Tensor, " n"], generator: torch.Generator) -> Int[Tensor, " n"]:

@@ -39,7 +39,8 @@ def frames(found: LabelledMap, *, rows: int = ROWS, most_keys: int | None = None
     """
     import pandas as pd
 
-    names = {axis: _categories(found.labels[axis]) for axis in found.labels}
+    categories = {id(labels): _categories(labels) for labels in {id(x): x for x in found.labels.values()}.values()}
+    names = {axis: categories[id(labels)] for axis, labels in found.labels.items()}
     for head in (None,) if found.is_gate else found.heads:
         pairs = found.pairs(head)
         if most_keys is not None:

@@ -48,7 +48,7 @@ class MapOptions:
         ids: Ids of the examples to draw and describe. Default: typical examples.
         pictures: Number of typical examples.
         table_format: File format of tables.
-        rows: Maximum number of rows of a table of edges.
+        rows: Maximum number of rows of a table of edges. Default: 2,000,000, and all edges of the nodes in `ids`.
         overwrite: If True, maps in the folder are replaced.
         faithfulness: Number of examples whose faithfulness is measured; with `ids` it is measured for these. Default:
             it is not measured.
@@ -60,7 +60,7 @@ class MapOptions:
     ids: Sequence[str] | None = None
     pictures: int = 4
     table_format: Format = "csv"
-    rows: int = 2_000_000
+    rows: int | None = None
     overwrite: bool = False
     faithfulness: int | None = None
 
@@ -179,10 +179,11 @@ class MapSource(ABC):
         """
         if self.options.ids is None:
             return self.typical(self.options.pictures)
-        at = {name: position for position, name in enumerate(self.names())}
+        names, wanted = self.names(), set(self.options.ids)
+        at = {name: position for position, name in enumerate(names) if name in wanted}
         for each in self.options.ids:
             if each not in at:
-                near = nearest(each, at) if len(at) < _SEARCHED else ""
+                near = nearest(each, names) if len(names) < _SEARCHED else ""
                 raise DataError(f"there is no {self.noun} {each!r}. {near}".rstrip())
         return [at[each] for each in self.options.ids]
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 from attention_cases import MASKS, Shape, assert_same, complete, inputs, masked, run, site, weights_of
+from largest import Largest
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from zoo.attention import (
     Attend,
@@ -140,19 +140,6 @@ def test_a_view_beside_the_whole_map() -> None:
     assert (whole[""].view, top[""].view) == (None, TopK(2))
 
 
-class Largest(TorchDispatchMode):
-    """The size of the largest tensor that anything made."""
-
-    numbers = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = function(*args, **(kwargs or {}))
-        for each in made if isinstance(made, tuple | list) else [made]:
-            if isinstance(each, Tensor):
-                self.numbers = max(self.numbers, each.untyped_storage().nbytes() // each.element_size())
-        return made
-
-
 @pytest.mark.parametrize("view", [Rows(3, 10), Pooled(16), TopK(4), Entropy()])
 @pytest.mark.parametrize("causal", [False, True])
 def test_no_whole_map_is_held(view: Any, causal: bool) -> None:
@@ -161,10 +148,10 @@ def test_no_whole_map_is_held(view: Any, causal: bool) -> None:
     with Largest() as largest, torch.no_grad():
         with record(attend, view=view):
             attend(x, x, x, DenseSupport(causal=causal))
-        assert largest.numbers < n * 48  # the rows that the causal kernel takes at a time
+        assert largest.elements < n * 48  # the rows that the causal kernel takes at a time
         with record(attend):
             attend(x, x, x, DenseSupport(causal=causal))
-        assert largest.numbers >= n * n
+        assert largest.elements >= n * n
 
 
 def test_views_over_steps() -> None:

@@ -24,8 +24,8 @@ from attention_cases import (
 )
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from largest import Largest
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from zoo.attention import (
     Additive,
@@ -410,21 +410,10 @@ def test_graphs_have_no_order(kind: str) -> None:
 def test_no_pair_has_a_vector(kind: str) -> None:
     n, width = 48, 30
     shape = Shape(1, 2, n, n, width)
-
-    class Largest(TorchDispatchMode):
-        size = 0
-
-        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            result = function(*args, **(kwargs or {}))
-            for each in result if isinstance(result, tuple | list) else (result,):
-                if isinstance(each, Tensor):
-                    self.size = max(self.size, each.numel())
-            return result
-
     attend, tensors = placed(kind, shape), tensors_of(shape)
     with Largest() as largest:
         run(attend, tensors, DenseSupport(), within=[record(attend, grad=True)])
-    assert n * n <= largest.size <= shape.heads * n * (2 * n - 1)
+    assert n * n <= largest.elements <= shape.heads * n * (2 * n - 1)
 
 
 @pytest.mark.parametrize("kind", ["shaw", "xl"])

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 import torch
 from attention_cases import Shape, inputs
+from largest import Largest
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from zoo.attention import (
     Additive,
@@ -37,21 +35,6 @@ MODULES: dict[str, nn.Module] = {
 }
 N = 56
 every_module = pytest.mark.parametrize("name", MODULES)
-
-
-class Largest(TorchDispatchMode):
-    """The number of elements of the largest tensor that any operation gives."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.elements = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = function(*args, **(kwargs or {}))
-        for each in tree_leaves(found):
-            if isinstance(each, Tensor):
-                self.elements = max(self.elements, each.numel())
-        return found
 
 
 def largest(module: nn.Module, n: int, score: nn.Module, written_out: bool, masked: bool) -> int:

@@ -116,18 +116,58 @@ def test_each_weight_stands_with_its_edge(cli: Any, data: str, request: pytest.F
 
 
 def test_repeated_edges_and_loops_in_the_users_ids(cli: Any, own: Path) -> None:
-    assert cli("maps", own, "--out", "out", "--ids", "a b, Zoë,a/b,7").code == 0
-    found = edges()
+    assert cli("maps", own, "--out", "whole", "--pictures", "0").code == 0
+    found = edges("whole")
     first = found[(found["layer"] == 0) & (found["head"] == 0)]
     assert len(first) == 10 + 10  # one loop a node, and the edges that are no loops
     assert set(first["target"]) == set(IDS)
     assert len(first[(first["source"] == "9") & (first["target"] == "a b")]) == 2
     assert len(first[(first["source"] == first["target"])]) == 10
+
+
+def test_named_nodes_are_written_with_all_of_their_edges_and_nothing_else_is(cli: Any, own: Path) -> None:
+    named = ["a b", "Zoë", "a/b", "7"]
+    done = cli("maps", own, "--out", "out", "--ids", "a b, Zoë,a/b,7")
+    assert done.code == 0
+    expected = recorded(own)
+    expected = expected[expected["target"].isin(named)]
+    check_equal(edges(), expected)
+    (example,) = zoo.maps.load("out").values()
+    nodes = [*named, *sorted(set(expected["source"]) - set(named), key=IDS.index)]
+    assert all(list(each.labels["source"]) == nodes for each in example.values())
+    assert done.out.startswith(f"2 layers, {len(nodes)} nodes, 4 pictures in out\n")
+    entropy = pd.read_csv("out/entropy.csv", dtype={"node": str})
+    assert entropy["node"].tolist() == named * (len(entropy) // len(named))
+    loops = expected[expected["is_self_loop"]].groupby(["layer", "head", "target"])["weight"].sum()
+    for row in entropy.itertuples():
+        assert row.self_loop_share == pytest.approx(loops[row.layer, row.head, row.node], abs=1e-5)
     said = Path("out/words.txt").read_text().splitlines()
     assert [line.split(" attends to ")[0] for line in said] == ["node a b", "node Zoë", "node a/b", "node 7"]
     assert said[2] == "node a/b attends to itself (1.00): it has no choice"
     assert len(list(Path("out/pictures").iterdir())) == 4
     assert [path.name for path in Path.cwd().iterdir()] == ["out"]
+
+
+def test_named_nodes_are_described_like_the_whole_graph(cli: Any, planted: Path) -> None:
+    """Words, truth and gold are those of a pass over everything."""
+    first, whole = cli("maps", planted, "--out", "whole", "--pictures", "3"), Path("whole/words.txt").read_text()
+    nodes = [line.split(" ")[1] for line in whole.splitlines()]
+    done = cli("maps", planted, "--out", "named", "--ids", ",".join(nodes), "--rows", "10")
+    assert Path("named/words.txt").read_text() == whole
+    of = [[line for line in each.out.splitlines() if line.startswith("truth/")] for each in (first, done)]
+    assert of[0] == of[1] != []
+    (everything,), (some,) = zoo.maps.load("whole").values(), zoo.maps.load("named").values()
+    for site, found in some.items():
+        gold = {(found.labels["source"][s], found.labels["target"][t]) for s, t in _golden(found)}
+        assert gold == {
+            (everything[site].labels["source"][s], everything[site].labels["target"][t])
+            for s, t in _golden(everything[site])
+            if everything[site].labels["target"][t] in nodes
+        }
+
+
+def _golden(found: Any) -> list[tuple[int, int]]:
+    return list(zip(found.source[found.gold].tolist(), found.target[found.gold].tolist(), strict=True))
 
 
 def test_the_average_of_the_heads(cli: Any, planted: Path) -> None:

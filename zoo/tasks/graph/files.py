@@ -82,11 +82,12 @@ def read_graph(
     else:
         features, names = torch.from_numpy(np.stack([row.numbers for row in rows])), tuple(columns)
     ids = tuple(row.id for row in rows)
+    del rows  # before the edges take memory
     pairs = _read_edges(edges, table, ids, listed, on_bad_row)
     return Graph(
         features=features,
         feature_names=names,
-        edges=pairs if directed else undirected(pairs, len(rows)),
+        edges=pairs if directed else undirected(pairs, len(ids)),
         labels=label,
         label_names=label_names,
         split=split,

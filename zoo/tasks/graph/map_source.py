@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from zoo.attention import AttentionMap
 from zoo.attention.observing.record import Recording
 from zoo.errors import DataError
 from zoo.maps import LabelledMap, labelled, words
@@ -17,6 +19,7 @@ from zoo.tasks.graph.batch import Data
 from zoo.tasks.graph.figures import neighbourhood
 from zoo.tasks.graph.graph import TEST
 from zoo.tasks.graph.occlusion import OccludableNode
+from zoo.tasks.graph.stars import Stars
 from zoo.tasks.graph.tables import Limits, edges, entropies, limits
 
 if TYPE_CHECKING:
@@ -36,13 +39,14 @@ class GraphMaps(MapSource):
         super().__init__(module.net, options)
         self.module, self.data = module, data
         (self.batch,) = data.predict_dataloader()
+        self._names: list[str] = self.batch.ids.tolist()
         self._truth: dict[str, float | None] = {}
         self._site = ""
-        self._layers = 0
+        self._layers = self._nodes = 0
         self._left_out: list[str] = []
 
     def names(self) -> list[str]:
-        return self.batch.ids.tolist()  # type: ignore[no-any-return]
+        return self._names
 
     def typical(self, count: int) -> list[int]:
         """Returns nodes with at least three neighbours, of different labels first."""
@@ -60,16 +64,24 @@ class GraphMaps(MapSource):
         return [OccludableNode(self.module, self.batch, position)]
 
     def examples(self) -> Iterator[MappedExample]:
-        with torch.inference_mode(), self.module.recording() as scored, self.recording() as found:
-            self.module(self.batch)
+        """Yields the graph; if ids are given, these nodes with all of their neighbours, and nothing else of it."""
+        is_whole = self.options.ids is None
+        part = _Part(self.module, self.batch, None if is_whole else self.chosen)
+        with torch.inference_mode():
+            run = part.prepare()
+            with self.module.recording() as scored, self.recording() as found:
+                run()
         if not len(found):
             budget = self.options.budget
             raise DataError(f"a budget of {budget:,} bytes holds no layer of this graph; they take {sized(found.cut)}")
-        example = _Graph(found, self.batch, self._named(scored), self.names(), self.chosen, self.options.rows)
-        self._layers, self._site = len(found), example.scored.site
+        explained = self.module.scored(scored)
         if "gold" in self.batch:
             (test,) = self.data.loader("test")
-            self._truth = {"edge_auc": self.module.truth(test, self.module.scored(scored))}
+            self._truth = {"edge_auc": self.module.truth(test, explained if is_whole else None)}
+        example = _Graph(
+            found, part, part.labelled(explained), [self.names()[each] for each in self.chosen], self.options
+        )
+        self._layers, self._site, self._nodes = len(found), explained.site, len(part.names)
         yield example
         self._left_out = example.limits.lines
 
@@ -85,38 +97,70 @@ class GraphMaps(MapSource):
         return {"nodes": len(self.names())}
 
     def summary(self, out: str) -> list[str]:
-        layers = f"{count_noun(self._layers, 'layer')}"
+        layers, nodes = count_noun(self._layers, "layer"), count_noun(self._nodes, "node")
         pictures = f"{count_noun(len(self.chosen), 'picture')}"
-        return [f"{layers}, {count_noun(len(self.names()), 'node')}, {pictures} in {out}", *self._left_out]
+        return [f"{layers}, {nodes}, {pictures} in {out}", *self._left_out]
 
     def looks(self) -> list[str]:
-        with torch.inference_mode(), self.module.recording() as scored:
-            self.module(self.batch)
-        found = self._named(scored)
-        return [words.describe(found, self.names()[node]).partition(" attends to ")[2] for node in self.chosen]
+        if not self.chosen:
+            return []
+        part = _Part(self.module, self.batch, self.chosen)
+        with torch.inference_mode():
+            run = part.prepare()
+            with self.module.recording() as scored:
+                run()
+        found = part.labelled(self.module.scored(scored))
+        return [words.describe(found, each).partition(" attends to ")[2] for each in part.names[: len(self.chosen)]]
 
-    def _named(self, found: Recording) -> LabelledMap:
-        """Returns the scored map of a recording, with names and gold."""
-        names = self.names()
-        gold = self.batch.gold if "gold" in self.batch else None
-        return labelled(self.module.scored(found), {"source": names, "target": names}, gold=gold)
+
+class _Part:
+    """The part of a graph that is written: some nodes, all edges to them, and the nodes that these come from.
+
+    Args:
+        module: Classifier.
+        batch: Graph.
+        nodes: The nodes. Default: all, in one pass over the graph instead of their receptive field.
+
+    Attributes:
+        stars: The nodes and edges.
+        names: Names of the nodes, which come first, and of their neighbours.
+        classes: The class of each; "" if it is not known.
+    """
+
+    def __init__(self, module: NodeClassifier, batch: Data, nodes: Sequence[int] | None) -> None:
+        self._module, self._batch, self._is_whole = module, batch, nodes is None
+        self.stars = Stars(batch.support, batch.nodes if nodes is None else torch.tensor(nodes, device=batch.y.device))
+        at = self.stars.nodes.cpu().numpy()
+        self.names: list[str] = batch.ids[at].tolist()
+        self.classes = [batch.label_names[y] if y >= 0 else "" for y in batch.y[self.stars.nodes].tolist()]
+        self.gold = batch.gold[self.stars.edges] if "gold" in batch else None
+
+    def prepare(self) -> Callable[[], object]:
+        """Returns the pass that computes the attention of the nodes; what comes before it is not to be recorded."""
+        if self._is_whole:
+            return partial(self._module, self._batch)
+        net = self._module.net
+        return partial(self.stars.attend, net, self.stars.inputs(net, self._batch.x))
+
+    def named(self, found: AttentionMap) -> NamedMap:
+        """Returns the map of a site on these edges, with names and gold."""
+        ends, placed = ("source", "target"), self.stars.place(found)
+        return NamedMap(placed, dict.fromkeys(ends, self.names), dict.fromkeys(ends, "node"), self.gold)
+
+    def labelled(self, found: AttentionMap) -> LabelledMap:
+        """Returns the same map as it is drawn."""
+        named = self.named(found)
+        return labelled(named.found, named.axis_labels, gold=named.gold)
 
 
 class _Graph(MappedExample):
     """The graph as an example, with pictures and words of some nodes from the scored map."""
 
     def __init__(
-        self,
-        found: Recording,
-        batch: Data,
-        scored: LabelledMap,
-        names: Sequence[str],
-        drawn: Sequence[int],
-        rows: int,
+        self, found: Recording, part: _Part, scored: LabelledMap, drawn: Sequence[str], options: MapOptions
     ) -> None:
-        self.rows, self.limits = rows, Limits(None, None, [])
-        self.found, self.batch, self.scored = found, batch, scored
-        self.nodes, self.drawn = names, [names[node] for node in drawn]
+        self.found, self.part, self.scored, self.drawn = found, part, scored, drawn
+        self.options, self.limits = options, Limits(None, None, [])
 
     @property
     def id(self) -> str:
@@ -127,18 +171,16 @@ class _Graph(MappedExample):
         return [words.describe(self.scored, name) for name in self.drawn]
 
     def maps(self) -> Iterator[NamedMap]:
-        ends = ("source", "target")
-        gold = self.batch.gold if "gold" in self.batch else None
-        for each in self.found.values():
-            yield NamedMap(each, dict.fromkeys(ends, self.nodes), dict.fromkeys(ends, "node"), gold)
+        yield from map(self.part.named, self.found.values())
 
     def figures(self, made: Mapping[str, LabelledMap], number: int) -> Iterator[tuple[str, Figure]]:
-        names = self.batch.label_names
-        classes = [names[y] if y >= 0 else "" for y in self.batch.y.tolist()]
         for name in self.drawn:
-            yield picture_name(name), neighbourhood(self.scored, name, classes=classes)
+            yield picture_name(name), neighbourhood(self.scored, name, classes=self.part.classes)
 
     def tables(self, made: Mapping[str, LabelledMap]) -> Iterator[Table]:
-        self.limits = limits(made, self.batch.support.degrees, self.rows)
+        rows = self.options.rows
+        if rows is not None or self.options.ids is None:
+            degrees = self.part.stars.support.degrees[: self.part.stars.count]
+            self.limits = limits(made, degrees, *() if rows is None else (rows,))
         yield Table("edges", edges(made, most_neighbours=self.limits.neighbours))
-        yield Table("entropy", entropies(made, most_nodes=self.limits.nodes))
+        yield Table("entropy", entropies(made, first=self.part.stars.count, most_nodes=self.limits.nodes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from jaxtyping import Int
@@ -50,20 +51,27 @@ def entropies(
     *,
     layers: Sequence[str] | None = None,
     heads: Heads = "each",
+    first: int | None = None,
     most_nodes: int | None = None,
 ) -> Iterator[pd.DataFrame]:
-    """Yields a table for each layer with the entropy of each node's weights: see `zoo.maps.diagnose.table`.
+    """Yields a table for each layer and head with the entropy of each node's weights: see `zoo.maps.diagnose.table`.
 
     Args:
         found, ids, layers, heads: See `edges`.
+        first: Number of nodes, from the first on, that have rows. Default: all.
         most_nodes: Maximum number of rows of a head, which are those of the nodes with most neighbours. Default: all.
     """
     for each in _maps(found, ids, layers, heads):
-        rows = diagnose.table(each).rename(columns={"target": "node", "keys": "neighbours"})
-        if most_nodes is not None:
-            rank = rows.groupby("head")["neighbours"].rank(method="first", ascending=False)
-            rows = rows[rank <= most_nodes]
-        yield rows
+        for number, head in enumerate(each.heads):
+            of_head = replace(each, weights=each.weights[..., number : number + 1], heads=(head,))
+            rows = diagnose.table(of_head)[:first].rename(columns={"target": "node", "keys": "neighbours"})
+            if most_nodes is not None:
+                rows = rows[rows["neighbours"].rank(method="first", ascending=False) <= most_nodes]
+            yield rows
+
+
+_ROWS = 2_000_000
+"""Maximum number of rows of a table of a whole graph by default."""
 
 
 class Limits(NamedTuple):
@@ -80,7 +88,7 @@ class Limits(NamedTuple):
     lines: list[str]
 
 
-def limits(found: Mapping[str, LabelledMap], degrees: Int[Tensor, " n"], rows: int) -> Limits:
+def limits(found: Mapping[str, LabelledMap], degrees: Int[Tensor, " n"], rows: int = _ROWS) -> Limits:
     """Returns the limits of tables of these maps.
 
     Args:

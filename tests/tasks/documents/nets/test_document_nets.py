@@ -8,9 +8,8 @@ from functools import partial
 import pytest
 import torch
 from document_cases import CLASSES, DOT, HIERARCHIES, NETS, SCALED, SMALL, WINDOW, WORDS, batch, made, texts
+from largest import Largest
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from zoo.attention import (
     Attend,
@@ -223,20 +222,6 @@ def test_every_parameter_learns_and_other_words_do_not(name: str) -> None:
     assert not net.vectors.table.weight.grad[unseen].any()
 
 
-class Largest(TorchDispatchMode):
-    """The most numbers that a tensor has which is made in it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.numbers = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        found = func(*args, **(kwargs or {}))
-        sizes = [each.numel() for each in tree_leaves(found) if isinstance(each, Tensor)]
-        self.numbers = max(self.numbers, *sizes, 0)
-        return found
-
-
 @pytest.mark.parametrize("name", ["HAN", "HAN of LSTMs", "FlatAttention"])
 def test_a_long_document_wastes_nothing(name: str) -> None:
     """2,000 sentences beside short texts: no tensor is larger than what all words together need."""
@@ -247,7 +232,7 @@ def test_a_long_document_wastes_nothing(name: str) -> None:
     with Largest() as largest:
         net(one).sum().backward()
     gates = {"HAN": 3, "HAN of LSTMs": 4, "FlatAttention": 4}[name] * 4 * 2
-    assert largest.numbers <= gates * len(one.words)
+    assert largest.elements <= gates * len(one.words)
 
 
 @pytest.mark.parametrize("attend", [WINDOW, SCALED])
@@ -256,7 +241,7 @@ def test_where_a_long_document_looks_is_found_without_a_matrix(attend: AttendFac
     one = Documents.of([Document([[1] * 20] * 25, 0, "long")])
     with Largest() as largest:
         weights = looked_at(net, one)[1]
-    assert largest.numbers < 500 * 500 // 4
+    assert largest.elements < 500 * 500 // 4
     with record(net) as maps, torch.no_grad():
         net(one)
     torch.testing.assert_close(weights, maps[net.class_site].dense()[0, :, 0, 1:].mean(0))
