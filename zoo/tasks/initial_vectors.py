@@ -30,7 +30,12 @@ _SPREAD = 0.3
 
 
 def initialise_vectors(
-    table: WordVectors, source: str, words: Sequence[str], texts: Texts, cache: Path | None = None
+    table: WordVectors,
+    source: str,
+    words: Sequence[str],
+    texts: Texts,
+    cache: Path | None = None,
+    spread: float | None = None,
 ) -> None:
     """Replaces the vectors of words before training, and says how many were found.
 
@@ -39,8 +44,13 @@ def initialise_vectors(
         words: Words of the vocabulary.
         texts: Training texts.
         cache: Folder of derived files, where learned vectors are kept; None: they are not.
+        spread: Root mean square of the entries of all vectors, to which they are scaled by one factor. Default: those
+            of a file stay as they are, and learned ones get a value with which documents were measured.
     """
     vectors, known = _found(source, words, texts, table.table.embedding_dim, cache)
+    if spread is not None:
+        size = vectors[known].double().square().mean().sqrt()
+        vectors = vectors * (spread / size.clamp(min=torch.finfo(torch.float32).tiny)).float()
     table.start_from(vectors, known)
     if distributed.is_rank_zero():
         print(f"zoo: {source}: vectors of {int(known.sum()):,} of {len(words):,} tokens", file=sys.stderr)

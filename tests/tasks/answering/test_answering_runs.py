@@ -162,7 +162,12 @@ def test_training_starts_from_word_vectors(cli: Any) -> None:
     assert done.code == 0, done.err
     assert f"vectors.txt: vectors of 1 of {len(words)} tokens" in done.err
     table = checkpoint.read("file/checkpoints/best.ckpt")["state_dict"]["net.vectors.table.weight"]
-    assert table[5].tolist() == [1, 2, 3, 4, 5, 6]
+    assert table[5].square().mean().sqrt().item() == pytest.approx(1)  # as random ones: dot products are compared
+    assert (table[5] / table[5, 0]).tolist() == pytest.approx([1, 2, 3, 4, 5, 6])
+    done = cli("train", *options, "model.vectors=vectors.txt", "model.spread=null", "run_dir=unscaled")
+    assert done.code == 0, done.err
+    unscaled = checkpoint.read("unscaled/checkpoints/best.ckpt")["state_dict"]["net.vectors.table.weight"]
+    assert unscaled[5].tolist() == [1, 2, 3, 4, 5, 6]
     done = cli("train", *options, "model.vectors=corpus", "run_dir=corpus")
     assert done.code == 0, done.err
     learned = checkpoint.read("corpus/checkpoints/best.ckpt")["state_dict"]["net.vectors.table.weight"]

@@ -16,7 +16,7 @@ from torchmetrics import Metric
 
 from zoo import distributed
 from zoo.attention import AttentionMap
-from zoo.attention.ranges import Count, Rate
+from zoo.attention.ranges import Count, Positive, Rate
 from zoo.maps.source import MapOptions
 from zoo.optim import Optimisation
 from zoo.tasks.answering.batch import Questions
@@ -46,6 +46,7 @@ class Answerer(Task):
         measures: Names of the measures of an answer, each a number from 0 to 1.
         vectors: Text file of word vectors to start training from, as wide as those of the net; or `corpus` to learn
             them from co-occurrences in the training texts. Default: random ones.
+        spread: Root mean square of their entries, to which they are scaled. None: they stay as they are.
     """
 
     primary_mode = "max"
@@ -58,10 +59,12 @@ class Answerer(Task):
         optimisation: Optimisation,
         measures: tuple[str, ...],
         vectors: str | None = None,
+        spread: float | None = None,
     ) -> None:
         super().__init__(optimisation=optimisation)
         self.net = net
         self.initial_vectors = vectors
+        self.spread = spread
         self.subject = about
         self.level: Level | None = None
         """The level of the question whose map is scored; None: the mean over the levels, or a net without levels."""
@@ -97,7 +100,8 @@ class Answerer(Task):
                 yield from (each[number] for each in rows)
 
         table: Any = self.net.vectors
-        initialise_vectors(table, self.initial_vectors, content.language.vocabulary.names, texts)
+        names = content.language.vocabulary.names
+        initialise_vectors(table, self.initial_vectors, names, texts, spread=self.spread)
 
     def training_step(self, batch: Questions, batch_idx: int) -> Tensor:
         losses = self.losses(self.net(batch), batch, training=True)
@@ -251,7 +255,7 @@ class Chooser(Answerer):
         about: What the questions are about.
         optimisation: Optimiser, schedule, frozen layers and rates.
         smoothing: Share of the target probability that is spread evenly over all answers in training.
-        vectors: See `Answerer`.
+        vectors, spread: See `Answerer`.
     """
 
     primary = "val/accuracy"
@@ -265,8 +269,10 @@ class Chooser(Answerer):
         optimisation: Optimisation,
         smoothing: Rate,
         vectors: str | None = None,
+        spread: float | None = None,
     ) -> None:
-        super().__init__(net=net, about=about, optimisation=optimisation, measures=("accuracy",), vectors=vectors)
+        how: dict[str, Any] = {"measures": ("accuracy",), "vectors": vectors, "spread": spread}
+        super().__init__(net=net, about=about, optimisation=optimisation, **how)
         self.smoothing = smoothing
 
     def losses(self, given: Tensor, batch: Questions, *, training: bool = False) -> Float[Tensor, " k"]:
@@ -330,6 +336,8 @@ class HypothesisJudge(Chooser):
         words, answers: Sizes of the vocabulary and of the set of labels, which the data provides.
         smoothing: Share of the target probability that is spread evenly over all labels in training.
         vectors: File of word vectors to start training from, or `corpus`: see `Answerer`.
+        spread: Root mean square of their entries. Default: that of random vectors, because the dot products of smaller
+            ones tell a word less well from those that resemble it. None: as in the file.
     """
 
     def __init__(
@@ -341,9 +349,11 @@ class HypothesisJudge(Chooser):
         answers: Count,
         smoothing: Rate = 0.0,
         vectors: str | None = None,
+        spread: Positive | None = 1.0,
     ) -> None:
         made = net(words=words, answers=answers)
-        super().__init__(net=made, about="premise", optimisation=optimisation, smoothing=smoothing, vectors=vectors)
+        how: dict[str, Any] = {"smoothing": smoothing, "vectors": vectors, "spread": spread}
+        super().__init__(net=made, about="premise", optimisation=optimisation, **how)
 
 
 class SpanReader(Answerer):
