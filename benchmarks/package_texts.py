@@ -2,7 +2,7 @@
 
     apt-get -o Acquire::Languages=en update
     python benchmarks/package_texts.py --lists /var/lib/apt/lists --out package_texts
-    python train.py experiment=han_texts data.table=package_texts/1000.csv
+    python train.py model=han data=text_table data.table=package_texts/1000.csv
 
 Packages of one source describe themselves alike, so that one of each source is taken; a text is in one split. Tables
 `<size>.csv` have so many training texts, the smaller ones a part of the larger, and the same val and test.

@@ -24,6 +24,13 @@ FLAT = {
 }
 PUBLISHED = {"flat_attention_imdb": "0.437", "flat_attention_imdb-average": "0.675"}
 """Tau with gradients in Jain & Wallace 2019, table 2."""
+OWN_TEXTS = {
+    "own-texts-packages-1000": "package descriptions, 20 topics",
+    "own-texts-packages-5000": "package descriptions, 20 topics",
+    "own-texts-imdb-1000": "IMDB, good or bad",
+    "own-texts-imdb-5000": "IMDB, good or bad",
+    "own-texts-imdb-24000": "IMDB, good or bad",
+}
 IMDB = {"han_imdb": "HAN, good or bad", "han_imdb_ratings": "HAN, eight ratings"}
 
 
@@ -82,6 +89,26 @@ def fine_tuning() -> Iterator[str]:
     before = spread([runs[0]["origin"]["test/accuracy"]])
     yield f"Before it is fine-tuned, the model has {before}. Seeds {', '.join(str(run['seed']) for run in runs)}."
     yield f"`{runs[0]['command']}`"
+
+
+def own_texts() -> Iterator[str]:
+    """Makes the table of HAN on texts of one's own, with the chosen options and without, beside TF-IDF."""
+    columns = ["texts", "training texts", "HAN without", "HAN as chosen", "TF-IDF", "epochs", "CPU seconds as chosen"]
+    yield f"| {' | '.join([*columns, 'seeds', 'command'])} |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for experiment, name in with_runs(OWN_TEXTS):
+        runs = read_runs(experiment)
+        cells = [
+            name,
+            f"{runs[0]['size']:,}",
+            *(spread([run[way]["test/accuracy"] for run in runs]) for way in ("plain", "chosen")),
+            f"{runs[0]['tfidf']['test/accuracy']:.3f}",
+            str(runs[0]["chosen"]["epochs"]),
+            f"{statistics.mean(run['chosen']['cpu_seconds'] for run in runs):.0f}",
+            ", ".join(str(run["seed"]) for run in runs),
+            f"`{runs[0]['command']}`",
+        ]
+        yield f"| {' | '.join(cells)} |"
 
 
 def large_file() -> Iterator[str]:

@@ -303,6 +303,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "documents-length": documents.lengths,
     "documents-file": documents.large_file,
     "fine-tuning-documents": documents.fine_tuning,
+    "own-texts": documents.own_texts,
     "planted-translation": translation.planted,
     "planted-translation-length": translation.planted_lengths,
     "planted-summaries": translation.summaries,

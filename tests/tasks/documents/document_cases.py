@@ -21,6 +21,8 @@ SMALL = {"words": WORDS, "classes": CLASSES}
 HIERARCHIES = {
     "HAN": lambda **options: HAN(**SMALL, **{"attend": DOT, "dim": 6, "hidden": 4, "context": 5} | options),
     "HAN with pairs": lambda **options: HIERARCHIES["HAN"](**{"pairs": 3} | options),
+    "HAN with word vectors": lambda **options: HIERARCHIES["HAN"](**{"skip": True} | options),
+    "HAN with both": lambda **options: HIERARCHIES["HAN"](**{"pairs": 3, "skip": True} | options),
     "HANTransformer": lambda **options: HANTransformer(
         **SMALL, **{"attend": DOT, "dim": 8, "layers": 2, "heads": 2, "hidden": 12, "context": 5} | options
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +21,8 @@ from torchmetrics.classification import (
 
 from zoo import distributed
 from zoo.attention import AttentionMap
-from zoo.attention.ranges import Count, Positive, Rate
+from zoo.attention.factories import sized
+from zoo.attention.ranges import Count, Natural, Positive, Rate
 from zoo.errors import ConfigError, nearest
 from zoo.maps.source import MapOptions
 from zoo.optim import Optimisation
@@ -43,6 +45,7 @@ from zoo.tasks.documents.maps.scored import (
     scored_map,
 )
 from zoo.tasks.documents.nets.pairs import WordPairs
+from zoo.tasks.documents.own_texts import AUTO, choose_vectors
 from zoo.tasks.documents.tfidf import compare_documents
 from zoo.tasks.documents.weights import looked_at
 from zoo.tasks.initial_vectors import initialise_vectors
@@ -63,12 +66,14 @@ class DocumentClassifier(Task):
         optimisation: Optimiser, schedule, frozen layers and learning rates.
         words, classes: Sizes of the vocabulary and of the label set, which the data provides.
         vectors: Text file of word vectors to start training from, or `corpus` to learn them from co-occurrences in the
-            training texts. Words without a vector are initialised at random. Default: all words are.
+            training texts. Words without a vector are initialised at random. `auto` is `choose_vectors`, and random
+            ones where training starts from a checkpoint. Default: all words are initialised at random.
         smoothing: Share of the target probability that is spread evenly over all labels in training. It has no effect
             if documents can have several labels.
         class_weights: Weight of each label in the training loss: `balanced` weights labels by the inverse of their
             frequency; a mapping gives weights by name, and labels that are not in it have weight 1. If documents can
             have several labels, only the loss of documents that have the label is weighted. Default: equal weights.
+        own_texts: From the data: 1 if the texts are the user's own. A net may ask for it.
     """
 
     primary = "val/accuracy"
@@ -85,9 +90,10 @@ class DocumentClassifier(Task):
         vectors: str | None = None,
         smoothing: Rate = 0.0,
         class_weights: Literal["balanced"] | Mapping[str, Positive] | None = None,
+        own_texts: Natural = 0,
     ) -> None:
         super().__init__(optimisation=optimisation)
-        self.net = net(words=words, classes=classes)
+        self.net = sized(net, {"words": words, "classes": classes, "own_texts": own_texts})
         self.vectors = vectors
         self.smoothing = smoothing
         self.class_weights = class_weights
@@ -122,15 +128,23 @@ class DocumentClassifier(Task):
         words = data.content.vocabulary.names
         if isinstance(pairs := getattr(self.net, "pairs", None), WordPairs):
             pairs.name(words)
-        if self.vectors is None:
+        table: Any = self.net.vectors
+        source, chosen = self.vectors, data.chosen
+        if source == AUTO:
+            source = choose_vectors(data.chooses, *table.table.weight.shape)
+            chosen += [] if source is None else [f"model.vectors={source}"]
+        if data.chooses:
+            chosen += [f"model.net.{each}" for each in getattr(self.net, "chosen", ())]
+        if chosen and distributed.is_rank_zero():
+            print(f"zoo: chosen for texts of your own: {' '.join(chosen)}", file=sys.stderr)
+        if source is None:
             return
 
         def texts() -> Iterator[Int[np.ndarray, " n"]]:
             for text in data.examples("train", training=True).entries:
                 yield np.fromiter(chain.from_iterable(text.sentences), dtype=np.int64)
 
-        table: Any = self.net.vectors
-        initialise_vectors(table, self.vectors, words, texts, data.source.reading.cache)
+        initialise_vectors(table, source, words, texts, data.source.reading.cache)
 
     def baselines(self, data: DocumentData) -> Sequence[Baseline]:
         return compare_documents(data)

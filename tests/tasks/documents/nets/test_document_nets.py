@@ -100,12 +100,12 @@ def by_pytorch(x: Tensor, encoder: nn.Module, seen: Tensor | None) -> Tensor:
     return encoder.norm(x)
 
 
-def with_pairs(rows: Tensor, net: nn.Module, sentence: Sequence[int]) -> Tensor:
-    """[h_t; the vector of words t - 1 and t], where pairs have vectors."""
-    if getattr(net, "pairs", None) is None:
-        return rows
-    found = [net.pairs.table.weight[pair_row(net.pairs, *pair)] for pair in zip([None, *sentence], sentence)]  # noqa: B905
-    return torch.cat([rows, torch.stack(found)], 1)
+def beside(rows: Tensor, net: nn.Module, sentence: Sequence[int]) -> Tensor:
+    """[h_t; the vector of words t - 1 and t; the vector of word t], where attention reads them."""
+    if getattr(net, "pairs", None) is not None:
+        found = [net.pairs.table.weight[pair_row(net.pairs, *pair)] for pair in zip([None, *sentence], sentence)]  # noqa: B905
+        rows = torch.cat([rows, torch.stack(found)], 1)
+    return torch.cat([rows, net.vectors.table.weight[list(sentence)]], 1) if getattr(net, "skip", False) else rows
 
 
 def pair_row(pairs: WordPairs, before: int | None, word: int) -> int:
@@ -121,11 +121,11 @@ def by_loops(net: nn.Module, documents: list[Document]) -> tuple[Tensor, list[Te
         vectors = []
         for sentence in document.sentences:
             rows = encode(net.vectors.table.weight[list(sentence)], net.words)
-            vector, weights = attended(with_pairs(rows, net, sentence), net.words)
+            vector, weights = attended(beside(rows, net, sentence), net.words)
             vectors.append(vector)
             of_words.append(weights)
-        states, pairs = torch.stack(vectors).tensor_split([net.words.encoder.width], 1)
-        vector, weights = attended(torch.cat([encode(states, net.sentences), pairs], 1), net.sentences)
+        states, others = torch.stack(vectors).tensor_split([net.words.encoder.width], 1)
+        vector, weights = attended(torch.cat([encode(states, net.sentences), others], 1), net.sentences)
         of_sentences.append(weights)
         logits.append(net.head.weight @ vector + net.head.bias)  # eq. 11
     return torch.stack(logits), of_words, of_sentences

@@ -21,14 +21,15 @@ class Augmentation:
     """Options of the random changes. By default, nothing is changed.
 
     Args:
-        word_dropout: Probability that a word is replaced by the unknown word (Iyyer et al. 2015, section 3).
+        word_dropout: Probability that a word is replaced by the unknown word (Iyyer et al. 2015, section 3). None:
+            the data choose it (`choose_word_dropout`).
         shuffle: Number of places; each word moves within its sentence by fewer (Lample et al. 2018, section 2.3).
             With 0 and 1 no word moves.
         synonyms: File with a word and its synonyms on each line, separated by tabs. Default: none.
         synonym_rate: Probability that a word with synonyms is replaced by one of them.
     """
 
-    word_dropout: Share = 0.0
+    word_dropout: Share | None = 0.0
     shuffle: Natural = 0
     synonyms: str | None = None
     synonym_rate: Share = 0.1

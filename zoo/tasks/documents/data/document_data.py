@@ -28,6 +28,7 @@ from zoo.tasks.documents.data.corpus import Corpus
 from zoo.tasks.documents.data.encoding import Splitting, counted, numbered
 from zoo.tasks.documents.data.files import MOST_TOKENS, Reading, read_texts_at, texts_as_written
 from zoo.tasks.documents.labels import LabelSet
+from zoo.tasks.documents.own_texts import choose_min_count, choose_word_dropout
 from zoo.tasks.lengths import LONGEST_TEXT, LengthLimit
 from zoo.tasks.summary import Longest, Summary, count_labels, count_splits
 from zoo.tasks.summary import Vocabulary as Known
@@ -40,6 +41,7 @@ _MOST_TEXTS = 2000
 """Number of texts of a split that are looked at for unknown tokens."""
 _LIMIT = Where("a whole number from 1, or nothing", lambda value: value is None or (type(value) is int and value > 0))
 _TARGETS = Where("single, multi or ordinal", lambda value: value in ("single", "multi", "ordinal"))
+_OWN = Where("0 or 1", lambda value: type(value) is int and value in (0, 1))
 _UNKNOWN = Vocabulary([], specials=("unknown",)).names[0]
 _PLANTED = "shortcut-{}"
 """Name of the planted word of each label; no tokeniser produces it from a text."""
@@ -89,7 +91,8 @@ class DocumentData(TaskData):
         lower: If True, texts are converted to lower case.
         subwords: Maximum number of subwords.
         language: Language code, such as en or de, which decides where sentences end.
-        min_count: Minimum number of occurrences of a token in the training split; rarer tokens are unknown.
+        min_count: Minimum number of occurrences of a token in the training split; rarer tokens are unknown. None:
+            `choose_min_count`, or 1 where training starts from a checkpoint.
         max_vocabulary: Maximum number of tokens; the most frequent ones are kept. Default: all.
         vocabulary: Tokens of a model that starts from a checkpoint and keeps its tokeniser (`zoo.text.vocabulary`).
         max_length: Maximum number of tokens of a text of the user's own, after it was cut; a longer one is bad.
@@ -121,7 +124,7 @@ class DocumentData(TaskData):
         lower: bool = True,
         subwords: Count = 8000,
         language: str = "en",
-        min_count: Count = 1,
+        min_count: Count | None = 1,
         max_vocabulary: Count | None = None,
         vocabulary: Policy = "unite",
         max_length: Count | None = MOST_TOKENS,
@@ -144,6 +147,7 @@ class DocumentData(TaskData):
         self.on_bad_row = source.reading.on_bad_row
         self._origin: Sequence[str] | None = None
         """Tokens of the checkpoint that training starts from, whose tokeniser is kept."""
+        self._own_texts = int(source.is_own)
 
     def read(self) -> Content:
         corpus = self.source.read()
@@ -179,7 +183,7 @@ class DocumentData(TaskData):
         vocabulary = Vocabulary.counted(
             counts,
             specials=("unknown",),
-            min_count=self.min_count,
+            min_count=self._least_count(corpus),
             max_size=self.max_vocabulary,
             origin=self._origin or (),
             policy=self.vocabulary,
@@ -197,7 +201,8 @@ class DocumentData(TaskData):
 
     @classmethod
     def sizes_of(cls, state: Mapping[str, Any]) -> dict[str, int]:
-        return {"words": len(state["tokens"]), "classes": len(state["labels"])}
+        own = {"own_texts": state["own_texts"]} if "own_texts" in state else {}  # checkpoints of 1.0 have none
+        return {"words": len(state["tokens"]), "classes": len(state["labels"]), **own}
 
     form: ClassVar[Mapping[str, Any]] = {
         "tokens": VOCABULARY,
@@ -207,22 +212,48 @@ class DocumentData(TaskData):
         "language": str,
         "max_sentences": _LIMIT,
         "max_words": _LIMIT,
+        "own_texts?": _OWN,
     }
 
     def state(self) -> dict[str, Any]:
         """Returns vocabulary, labels and tokeniser, for a checkpoint."""
-        return {**super().state(), "targets": self.content.corpus.targets, **self.splitting.state()}
+        about = {"targets": self.content.corpus.targets, "own_texts": self._own_texts}
+        return {**super().state(), **about, **self.splitting.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Makes the data use the vocabulary, tokeniser and limits of a checkpoint instead of its own."""
         _check_state(state)
         super().restore(state)
         self.splitting = Splitting.from_state(state)
+        self._own_texts = state.get("own_texts", 0)
 
     def continuing(self, state: Mapping[str, Any]) -> None:
         if "tokeniser" in state:
             kept = Splitting.from_state({**self.splitting.state(), "tokeniser": state["tokeniser"]})
             self.splitting, self._origin = kept, state.get("tokens", ())
+            self._own_texts = state.get("own_texts", 0)  # a net keeps the shapes of its checkpoint
+
+    @property
+    def chooses(self) -> int:
+        """1 if options are chosen for texts of the user's own: not where training starts from a checkpoint."""
+        return 0 if self._origin is not None or self.trained is not None else self._own_texts
+
+    @property
+    def chosen(self) -> list[str]:
+        """Returns the options that were chosen, as overrides."""
+        found = []
+        if self.min_count is None and (count := self._least_count()) > 1:
+            found.append(f"data.min_count={count}")
+        if self.augmentation is not None and self.augmentation.word_dropout is None and (rate := self._word_dropout()):
+            found.append(f"data.augmentation.word_dropout={rate}")
+        return found
+
+    def _least_count(self, corpus: Corpus | None = None) -> int:
+        corpus = self.content.corpus if corpus is None else corpus
+        return self.min_count or choose_min_count(self.chooses, len(corpus.numbers("train")))
+
+    def _word_dropout(self) -> float:
+        return choose_word_dropout(self.chooses, self.splitting.tokeniser.state()["kind"])
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> DocumentSource:
         """Returns the source of the user's own texts: tables, text files and folders of text files."""
@@ -306,9 +337,11 @@ class DocumentData(TaskData):
         if split in SPLITS and labelled:
             numbers = numbers[content.corpus.is_labelled[numbers]]
         spelled = split == "all" if spelled is None else spelled
-        augmented = None
-        if training and self.augmentation is not None and self.augmentation.changes:
-            augmented = Augmented(self.augmentation, content.vocabulary, self.splitting.tokeniser)
+        augmented, how = None, self.augmentation
+        if training and how is not None and how.word_dropout is None:
+            how = replace(how, word_dropout=self._word_dropout())
+        if training and how is not None and how.changes:
+            augmented = Augmented(how, content.vocabulary, self.splitting.tokeniser)
         return Examples(
             entries=_Encoded(content, numbers, 0.0 if self.is_input else self.shortcut, spelled=spelled),
             collate=partial(Documents.of, label_set=self.label_set),

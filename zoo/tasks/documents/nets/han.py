@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar, Literal
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -15,6 +16,7 @@ from zoo.tasks.documents.batch import Documents
 from zoo.tasks.documents.nets.encoder import Encoder
 from zoo.tasks.documents.nets.levels import Level
 from zoo.tasks.documents.nets.pairs import WordPairs
+from zoo.tasks.documents.own_texts import choose_skip
 from zoo.tasks.recurrent import Recurrent
 from zoo.tasks.vectors import WordVectors
 
@@ -42,6 +44,10 @@ class HAN(nn.Module):
             states of the encoders, which do not read them. Default: no pairs, as in the paper.
         pair_dropout: Probability that the vector of a pair is set to zero in training.
         pairless: Probability that a document is read without pairs in training, so that the encoders learn to do so.
+        skip: Whether both attentions combine word vectors too, by the same weights as the states of the encoders. The
+            head then reads a weighted mean of word vectors, which few texts suffice to learn. Default: `choose_skip`;
+            the paper has none.
+        own_texts: From the data: 1 if the texts are the user's own.
     """
 
     SITES: ClassVar[dict[str, str]] = _SITES
@@ -62,6 +68,8 @@ class HAN(nn.Module):
         pairs: Natural = 0,
         pair_dropout: Rate = 0.0,
         pairless: Rate = 0.0,
+        skip: bool | None = None,
+        own_texts: Natural = 0,
     ) -> None:
         super().__init__()
         self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)
@@ -70,19 +78,25 @@ class HAN(nn.Module):
             Recurrent(dim=width, hidden=hidden, kind=cell, layers=layers, dropout=dropout)
             for width in (dim, 2 * hidden)
         )
-        self.words = Level(encoder=of_words, context=context, attend=attend, beside=pairs)
-        self.sentences = Level(encoder=of_sentences, context=context, attend=attend, beside=pairs)
+        self.skip = choose_skip(own_texts) if skip is None else skip
+        self.chosen = ["skip=true"] if self.skip and skip is None else []
+        """The options that were chosen, as overrides."""
+        beside = pairs + (dim if self.skip else 0)
+        self.words = Level(encoder=of_words, context=context, attend=attend, beside=beside)
+        self.sentences = Level(encoder=of_sentences, context=context, attend=attend, beside=beside)
         self.dropout = Dropout(dropout)
         self.head = nn.Linear(self.sentences.width, classes)
 
     def forward(self, batch: Documents) -> Float[Tensor, "b classes"]:
         """Returns the logits of the classes (eq. 11, before the softmax)."""
-        pairs = None if self.pairs is None else self.pairs(batch.words, batch.sentences, batch.word_documents)
-        sentences = self.words(self.vectors(batch.words), batch.sentences, batch.sentence_lengths, pairs)
-        sentences = self.dropout(sentences)
-        if pairs is not None:
-            sentences, pairs = sentences.split([self.words.encoder.width, pairs.shape[1]], 1)
-        documents = self.sentences(sentences, batch.documents, batch.document_lengths, pairs)
+        vectors = self.vectors(batch.words)
+        parts = [] if self.pairs is None else [self.pairs(batch.words, batch.sentences, batch.word_documents)]
+        parts += [vectors] if self.skip else []
+        beside = torch.cat(parts, 1) if parts else None
+        sentences = self.dropout(self.words(vectors, batch.sentences, batch.sentence_lengths, beside))
+        if beside is not None:
+            sentences, beside = sentences.split([self.words.encoder.width, beside.shape[1]], 1)
+        documents = self.sentences(sentences, batch.documents, batch.document_lengths, beside)
         return self.head(self.dropout(documents))  # type: ignore[no-any-return]
 
 
