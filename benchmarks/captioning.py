@@ -261,7 +261,7 @@ def _texts(net: Any, source: Seen, width: int) -> list[list[int]]:
 
 def _searched(sizes: Sizes, repeats: int, clock: Callable[[], float]) -> dict[str, Any]:
     net, (source, _) = _net(sizes).eval(), next(iter(_drawn(sizes).values()))
-    pictures = [source.some(torch.tensor([number])) for number in range(len(source))]
+    pictures = [source.select(torch.tensor([number])) for number in range(len(source))]
     runs = {
         OURS: lambda: _texts(net, source, WIDTH),
         ALONE: lambda: [text for each in pictures for text in _texts(net, each, WIDTH)],

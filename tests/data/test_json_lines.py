@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from zoo.data.json_lines import JSONTable
 from zoo.data.lines import Lines
-from zoo.data.tables import RowError, collecting, read_table
+from zoo.data.tables import RowError, collect_errors, read_table
 from zoo.errors import DataError
 
 Write = Callable[..., Path]
@@ -101,7 +101,7 @@ def test_a_bad_line_is_named_or_left_out_and_counted(write: Write, tmp_path: Pat
     assert list(table.parse(lambda row: row.text("text"))) == ["a", "é \U0001f600 \\u0000"]
     assert table.skipped == 1
     assert f"{path}, line 2: " in table.report()
-    with collecting() as problems:
+    with collect_errors() as problems:
         assert len(list(JSONTable(path, longest=250_000))) == 2
     assert len(problems) == 1
     with pytest.raises(DataError, match=r"line 2: "):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from zoo.data.labels import label_uses, untrained, warn_of_similar, warn_of_unscored
+from zoo.data.labels import count_label_uses, find_untrained, warn_of_similar, warn_of_unscored
 from zoo.data.splits import NONE, TEST, TRAIN, VAL
 
 
@@ -16,7 +16,7 @@ def said(names: list[str], counts: list[int]) -> list[str]:
     labels = np.repeat(np.arange(len(names)), counts)
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        warn_of_similar(Path("own.csv"), label_uses(names, labels, np.zeros(len(labels), dtype=np.int64)))
+        warn_of_similar(Path("own.csv"), count_label_uses(names, labels, np.zeros(len(labels), dtype=np.int64)))
     return [str(each.message) for each in found]
 
 
@@ -25,14 +25,14 @@ def test_uses_of_labels(is_multi: bool) -> None:
     labels = np.array([1, 0, -1, 1, 3])
     splits = np.array([VAL, TRAIN, TRAIN, TRAIN, TEST])
     given = np.arange(4) == labels[:, None] if is_multi else labels
-    uses = label_uses(["a", "b", "c", "d"], given, splits)
+    uses = count_label_uses(["a", "b", "c", "d"], given, splits)
     assert [(use.name, use.count, use.where, use.first) for use in uses] == [
         ("a", 1, "train", 1),
         ("b", 2, "train and val", 0),
         ("d", 1, "test", 4),
     ]
-    assert untrained(uses) == uses[2:]
-    assert label_uses(["a"], np.array([0]), np.array([NONE]))[0].where == "no split"
+    assert find_untrained(uses) == uses[2:]
+    assert count_label_uses(["a"], np.array([0]), np.array([NONE]))[0].where == "no split"
     with pytest.warns(UserWarning, match=r"own\.csv: 'a', 'b', 'd' are not in every split\."):
         warn_of_unscored(Path("own.csv"), uses, ".")
 

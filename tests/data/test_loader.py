@@ -87,8 +87,8 @@ def test_waiting_is_the_time_that_batches_take(monkeypatch: pytest.MonkeyPatch) 
     each = loader(collate=slowly)
     for _ in each:
         clock[0] += 5.0  # the reader's own time
-    assert each.take_waited() == 2.0 * len(each)
-    assert each.take_waited() == 0.0
+    assert each.pop_wait_time() == 2.0 * len(each)
+    assert each.pop_wait_time() == 0.0
 
 
 def test_what_is_drawn_for_an_example_leaves_the_generators_alone() -> None:

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from zoo.data.advice import advising
 from zoo.data.json_lines import open_table
+from zoo.data.option_hints import set_offered_options
 from zoo.data.tables import RowError, read_table
 from zoo.errors import DataError
 
@@ -134,7 +134,7 @@ def test_a_row_that_is_not_utf8_is_a_bad_row(write, name) -> None:
     assert table.skipped == 1
     assert "line 3: byte 0xe4 is not UTF-8 text. Save the file as UTF-8, or read it as it is: " in table.report()
     assert "data.encoding=cp1252." in table.report()
-    hints = advising(["on-bad-row", "encoding"])
+    hints = set_offered_options(["on-bad-row", "encoding"])
     with hints, pytest.raises(DataError, match=r"--encoding=cp1252\. --on-bad-row"):
         list(open_table(path, required=["id"], on_bad_row="error"))
 

@@ -53,7 +53,7 @@ class Table:
     def select(self, state: Any, sentences: Tensor) -> Any:
         return state[0][sentences], state[1], state[2][sentences]
 
-    def covered(self, state: Any) -> Tensor:
+    def coverage(self, state: Any) -> Tensor:
         return state[2]
 
 
@@ -107,7 +107,7 @@ class Recurrent(nn.Module):
     def select(self, state: RecurrentState, sentences: Tensor) -> RecurrentState:
         return RecurrentState(state.hidden[sentences], state.context[sentences], state.memory.reorder(sentences))
 
-    def covered(self, state: RecurrentState) -> Tensor:
+    def coverage(self, state: RecurrentState) -> Tensor:
         assert state.memory.attention is not None
         real = state.memory.support.permitted[:, 0]
         return state.memory.attention.total[:, 0].masked_fill(~real, 1.0)

@@ -275,7 +275,7 @@ def test_a_decoder_that_cannot_serve_is_refused_in_a_sentence() -> None:
     class Blind:
         start, step, reorder, select = decoder.start, decoder.step, decoder.reorder, decoder.select
 
-    with pytest.raises(ValueError, match="a coverage penalty needs the method `covered` of Blind, which has none"):
+    with pytest.raises(ValueError, match="a coverage penalty needs the method `coverage` of Blind, which has none"):
         BeamSearch(ranking=Ranking(coverage=0.2))(Blind(), longest=1, **options)
 
 

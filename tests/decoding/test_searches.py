@@ -22,7 +22,7 @@ from zoo.decoding import (
     Hypothesis,
     Ranking,
     Sampling,
-    forced,
+    force_decode,
     greedy,
     mean_log_probability,
     mean_probability,
@@ -198,7 +198,7 @@ def test_the_forced_pass_gives_the_score_of_a_search(kind: str) -> None:
     decoder, source = made(kind), sources(LENGTHS)
     found = [each for [each] in BeamSearch(width=4)(decoder, source, begins(6), end=END, longest=8)]
     targets = [each.target(END) for each in found]
-    log_p = forced(decoder, source, begins(6), targets)
+    log_p = force_decode(decoder, source, begins(6), targets)
     assert log_p.shape == (6, max(map(len, targets)))
     torch.testing.assert_close(
         log_p.sum(1), torch.tensor([each.log_probability for each in found], dtype=torch.float64)
@@ -216,11 +216,11 @@ def test_a_whole_pass_equals_steps() -> None:
     class ByStep:
         start, step, reorder, select = decoder.start, decoder.step, decoder.reorder, decoder.select
 
-    whole, steps = (forced(each, source, begins(2), targets) for each in (decoder, ByStep()))
+    whole, steps = (force_decode(each, source, begins(2), targets) for each in (decoder, ByStep()))
     torch.testing.assert_close(whole, steps, rtol=0.0, atol=1e-12)
-    assert forced(decoder, source, begins(2), [[], []]).shape == (2, 0)
+    assert force_decode(decoder, source, begins(2), [[], []]).shape == (2, 0)
     with pytest.raises(ValueError, match="there are 2 sentences and 1 targets"):
-        forced(decoder, source, begins(2), [[1]])
+        force_decode(decoder, source, begins(2), [[1]])
 
 
 class Tracking:
@@ -260,7 +260,7 @@ def test_maps_of_the_winner_are_recorded_from_the_forced_pass(kind: str) -> None
             [[winner]] = search(tracking, source, begins(1), end=END, longest=9)
         target = winner.target(END)
         with record(decoder) as maps:
-            forced(decoder, source, begins(1), [target])
+            force_decode(decoder, source, begins(1), [target])
         found = maps["attention.attend"].weights[:, 0, 0, 0]
         assert found.shape == (len(target), 6)
         torch.testing.assert_close(found, tracking.weights[(BEGIN, *target[:-1])], rtol=0.0, atol=1e-12)
@@ -295,12 +295,12 @@ def test_decoders_of_every_kind_make_an_ensemble() -> None:
     together = search(ensemble, source, begins(6), end=END, longest=6)
     for number in range(6):
         alike(search(ensemble, source[[number]], begins(1), end=END, longest=6)[0], together[number])
-    log_p = forced(ensemble, source, begins(6), [each.target(END) for [each] in together])
+    log_p = force_decode(ensemble, source, begins(6), [each.target(END) for [each] in together])
     assert log_p[0].sum().item() == pytest.approx(together[0][0].log_probability)
     covering = Ensemble(members[:2])
-    total = covering.covered(covering.step(begins(6)[:, None], covering.start(source))[1])
+    total = covering.coverage(covering.step(begins(6)[:, None], covering.start(source))[1])
     assert total[1, 0].tolist()[2:] == [1.0] * 5
-    with pytest.raises(ValueError, match="coverage penalty needs the method `covered` of Transformer, which has none"):
+    with pytest.raises(ValueError, match="coverage penalty needs the method `coverage` of Transformer, which has none"):
         BeamSearch(ranking=Ranking(coverage=1.0))(ensemble, source, begins(6), end=END, longest=6)
     alone = BeamSearch(width=3)(Ensemble(members[:1]), source, begins(6), end=END, longest=6)
     for one, other in zip(alone, BeamSearch(width=3)(members[0], source, begins(6), end=END, longest=6), strict=True):

@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 
 from zoo.checkpoints import checkpoint
-from zoo.data.pipes import as_files
+from zoo.data.stdin import materialize_pipes
 from zoo.errors import DataError
 from zoo.io.atomic import is_stream, remove_partial, whole_file, write_text
 from zoo.maps import frames
@@ -228,7 +228,7 @@ def test_pipes_as_input(tmp_path: Path) -> None:
     ):
         thread = threading.Thread(target=lambda text=content: pipe.write_bytes(text), daemon=True)
         thread.start()
-        with as_files([plain, pipe]) as (same, kept):
+        with materialize_pipes([plain, pipe]) as (same, kept):
             thread.join(10)
             assert same == plain
             assert kept.name == f"63{ending}"
@@ -236,7 +236,7 @@ def test_pipes_as_input(tmp_path: Path) -> None:
         assert not kept.exists()
 
     def refused() -> None:
-        with as_files([pipe]) as (kept,):
+        with materialize_pipes([pipe]) as (kept,):
             raise DataError(f"{kept}, line 3: no")
 
     threading.Thread(target=lambda: pipe.write_bytes(b"a,b"), daemon=True).start()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from zoo.config import compose, instantiate
-from zoo.data.tables import collecting
+from zoo.data.tables import collect_errors
 from zoo.errors import DataError
 from zoo.tasks.lengths import LengthLimit
 
@@ -148,7 +148,7 @@ def limit(**options: Any) -> LengthLimit:
 
 def test_a_preflight_lists_all_texts_that_are_too_long() -> None:
     lengths = {"source": np.array([1, 5, 4, 2]), "target": np.array([1, 6, 2, 7])}
-    with collecting() as found:
+    with collect_errors() as found:
         assert limit().kept("abcd", lengths).tolist() == [True, False, True, False]
     assert [str(each).partition(":")[0] for each in found] == ["pair 'b'", "pair 'd'"]
     assert "the target has 6 tokens" in str(found[0])

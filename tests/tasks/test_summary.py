@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from zoo.config import compose, instantiate
-from zoo.data.rows import Rows
+from zoo.data.ragged import RaggedArray
 from zoo.tasks.summary import Longest, Summary, Vocabulary, count_labels, share_unknown
 
 SAMPLES = Path(__file__).resolve().parents[2] / "data" / "samples"
@@ -119,7 +119,7 @@ def test_labels_are_counted_by_split() -> None:
 
 
 def test_unknown_tokens_are_a_share_of_a_splits_tokens() -> None:
-    rows = Rows(np.array([5, 1, 1, 7, 8, 1]), np.array([0, 2, 3, 6]))
+    rows = RaggedArray(np.array([5, 1, 1, 7, 8, 1]), np.array([0, 2, 3, 6]))
     assert share_unknown([rows], np.array([0, 1, 2]), 1) == {"val": 1.0, "test": 1 / 3}
     assert share_unknown([rows], np.array([0, 0, 1]), 1) == {"val": 1 / 3}
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zoo.errors import DataError
-from zoo.text import sentence_spans, without_markup
+from zoo.text import remove_markup, sentence_spans
 
 
 def said(text: str, language: str = "en") -> list[str]:
@@ -47,20 +47,20 @@ def test_sentences_stand_one_after_another_and_lose_nothing(text: str) -> None:
     spans = sentence_spans(text)
     assert all(0 <= start < end <= len(text) for start, end in spans)
     assert all(end <= start for (_, end), (start, _) in pairwise(spans))
-    plain = without_markup(text)
-    found = "".join(without_markup(text[start:end]).text for start, end in spans)
+    plain = remove_markup(text)
+    found = "".join(remove_markup(text[start:end]).text for start, end in spans)
     # what is cut may read as markup that was none in its place, as in &am<b>p; so it is compared where nothing was left
-    if without_markup(plain.text).text == plain.text:
+    if remove_markup(plain.text).text == plain.text:
         assert "".join(found.split()) == "".join(plain.text.split())
 
 
 @given(text=LETTERS | PARTS.map("".join))
 def test_every_character_has_its_origin(text: str) -> None:
-    plain = without_markup(text)
+    plain = remove_markup(text)
     for place, letter in enumerate(plain.text):
         start, end = plain.origin(place, place + 1)
         origin = text[start:end]
-        assert letter in (origin, without_markup(origin).text)
+        assert letter in (origin, remove_markup(origin).text)
     starts = [plain.origin(place, place + 1)[0] for place in range(len(plain.text))]
     assert starts == sorted(starts)
     if plain.text == text:
@@ -78,7 +78,7 @@ def test_every_character_has_its_origin(text: str) -> None:
     ],
 )
 def test_what_is_markup(text: str, plain: str) -> None:
-    assert without_markup(text).text == plain
+    assert remove_markup(text).text == plain
 
 
 def test_half_of_a_surrogate_pair() -> None:

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zoo.errors import CheckpointError, ConfigError, DataError
-from zoo.text import Characters, Subwords, Tokeniser, Tokens, Words, tokeniser_from_state
+from zoo.text import Characters, Subwords, Tokenizer, Tokens, Words, tokenizer_from_state
 from zoo.text.tokens import NO_WORD
 from zoo.text.words import WORD
 
@@ -35,7 +35,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.text(
 )
 
 
-def kinds() -> list[Tokeniser]:
+def kinds() -> list[Tokenizer]:
     return [Words(), Words(lower=True), Characters(), Characters(lower=True), SUBWORDS]
 
 
@@ -159,10 +159,10 @@ def test_training_is_the_same_in_any_order_and_process() -> None:
 
 
 @pytest.mark.parametrize("each", kinds(), ids=lambda each: type(each).__name__)
-def test_a_restored_one_parts_texts_alike(each: Tokeniser) -> None:
+def test_a_restored_one_parts_texts_alike(each: Tokenizer) -> None:
     state = each.state()
     assert all(type(part) in (str, bool, list) for part in state.values())
-    for again in (tokeniser_from_state(copy.deepcopy(state)), pickle.loads(pickle.dumps(each))):
+    for again in (tokenizer_from_state(copy.deepcopy(state)), pickle.loads(pickle.dumps(each))):
         assert type(again) is type(each)
         assert again.state() == state
         for text in (*CORPUS, "never seen: \U0001f600 ß\u0301"):
@@ -204,7 +204,7 @@ PIECES, MERGES = SUBWORDS.state()["pieces"], SUBWORDS.state()["merges"]
 )
 def test_a_strangers_state(state: Any, words: str) -> None:
     with pytest.raises(CheckpointError, match=words):
-        tokeniser_from_state(state)
+        tokenizer_from_state(state)
 
 
 def test_half_of_a_surrogate_pair() -> None:

@@ -17,7 +17,7 @@ COUNTS = {"b": 3, "a": 3, "c": 1, "d": 7}
 
 
 def test_the_frequent_first_and_then_by_spelling() -> None:
-    made = Vocabulary.counted(COUNTS)
+    made = Vocabulary.from_counts(COUNTS)
     assert made.names == ("<pad>", "<unk>", "d", "a", "b", "c")
     assert (made.pad, made.unknown, len(made)) == (0, 1, 6)
     assert made.numbers(["d", "x", "a"]) == [2, 1, 3]
@@ -27,16 +27,16 @@ def test_the_frequent_first_and_then_by_spelling() -> None:
 
 
 def test_rare_tokens_and_those_beyond_the_size_are_unknown() -> None:
-    assert Vocabulary.counted(COUNTS, min_count=2).names == ("<pad>", "<unk>", "d", "a", "b")
-    assert Vocabulary.counted(COUNTS, max_size=4).names == ("<pad>", "<unk>", "d", "a")
-    made = Vocabulary.counted(COUNTS, specials=("pad", "begin", "end", "unknown"), max_size=5)
+    assert Vocabulary.from_counts(COUNTS, min_count=2).names == ("<pad>", "<unk>", "d", "a", "b")
+    assert Vocabulary.from_counts(COUNTS, max_size=4).names == ("<pad>", "<unk>", "d", "a")
+    made = Vocabulary.from_counts(COUNTS, specials=("pad", "begin", "end", "unknown"), max_size=5)
     assert made.names == ("<pad>", "<s>", "</s>", "<unk>", "d")
     assert (made.begin, made.end, made.unknown) == (1, 2, 3)
     assert made.tokens([1, 4, 3, 2]) == ["d", "<unk>"]
 
 
 def test_no_text_spells_a_special() -> None:
-    made = Vocabulary.counted(Counter(["<pad>", "</s>", "a"]))
+    made = Vocabulary.from_counts(Counter(["<pad>", "</s>", "a"]))
     assert made.names == ("<pad>", "<unk>", "a")
     assert made.numbers(["<pad>", "<unk>", "</s>", "a"]) == [1, 1, 1, 2]
     assert "<pad>" not in made
@@ -59,9 +59,9 @@ def test_without_the_unknown_it_is_an_error() -> None:
 )
 def test_a_restored_one_is_the_same(counts: dict[str, int], specials: Any) -> None:
     counts = {token: count for token, count in counts.items() if token not in ("", "<pad>", "<unk>", "<s>", "</s>")}
-    made = Vocabulary.counted(counts, specials=specials)
+    made = Vocabulary.from_counts(counts, specials=specials)
     state = made.state()
-    assert Vocabulary.counted(dict(reversed(counts.items())), specials=specials).state() == state
+    assert Vocabulary.from_counts(dict(reversed(counts.items())), specials=specials).state() == state
     again = Vocabulary.from_state(state)
     assert again.state() == state
     assert all(type(name) is str for name in state)
@@ -92,9 +92,9 @@ def test_what_makes_no_sense() -> None:
     with pytest.raises(ConfigError, match="specials are pad, unknown, begin, end, each at most once, not pad, pad"):
         Vocabulary("a", specials=("pad", "pad"))
     with pytest.raises(ConfigError, match="min_count=0"):
-        Vocabulary.counted(COUNTS, min_count=0)
+        Vocabulary.from_counts(COUNTS, min_count=0)
     with pytest.raises(ConfigError, match="max_size=2"):
-        Vocabulary.counted(COUNTS, max_size=2)
+        Vocabulary.from_counts(COUNTS, max_size=2)
     with pytest.raises(DataError, match="'a' is named more than once"):
         Vocabulary("aba")
 
@@ -109,10 +109,10 @@ def test_what_makes_no_sense() -> None:
 )
 def test_a_vocabulary_that_starts_from_another(policy: Policy, names: tuple[str, ...]) -> None:
     origin = ("<unk>", "x", "a", "y")
-    assert Vocabulary.counted(COUNTS, min_count=2, origin=origin, policy=policy).names == names
-    assert Vocabulary.counted(COUNTS, min_count=2, policy=policy).names == ("<pad>", "<unk>", "d", "a", "b")
+    assert Vocabulary.from_counts(COUNTS, min_count=2, origin=origin, policy=policy).names == names
+    assert Vocabulary.from_counts(COUNTS, min_count=2, policy=policy).names == ("<pad>", "<unk>", "d", "a", "b")
 
 
 def test_the_largest_size_of_a_vocabulary_takes_nothing_from_the_one_it_starts_from() -> None:
-    assert Vocabulary.counted(COUNTS, max_size=6, origin=("x", "a", "y")).names[2:] == ("x", "a", "y", "d")
-    assert Vocabulary.counted(COUNTS, max_size=3, origin=("x", "a", "y")).names[2:] == ("x", "a", "y")
+    assert Vocabulary.from_counts(COUNTS, max_size=6, origin=("x", "a", "y")).names[2:] == ("x", "a", "y", "d")
+    assert Vocabulary.from_counts(COUNTS, max_size=3, origin=("x", "a", "y")).names[2:] == ("x", "a", "y")

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from zoo.attention import AttentionMap
 from zoo.config import compose
 from zoo.data.loader import Loader
-from zoo.data.tables import collecting, read_table
+from zoo.data.tables import collect_errors, read_table
 from zoo.errors import DataError, ProblemsError
 from zoo.optim import Optimisation
 from zoo.tasks.batches import Batching, Examples
@@ -165,7 +165,7 @@ def test_an_option_that_leaves_no_caption_to_train_on(cli: Any) -> None:
 
 def test_collecting(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,b\n1,2\nx,y\n3\n4,z\n5,6\n")
-    with collecting() as problems:
+    with collect_errors() as problems:
         table = read_table(tmp_path / "t.csv", required=["a"])
         rows = list(table.parse(lambda row: (row.number("a"), row.number("b"))))
     assert rows == [(1.0, 2.0), (5.0, 6.0)]

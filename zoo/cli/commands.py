@@ -20,12 +20,12 @@ from zoo.cli.prediction_output import Form, choose_form, write_examples, written
 from zoo.cli.progress import EvaluationBar, bar
 from zoo.config.instantiate import build, made_by
 from zoo.console import shown
-from zoo.data.advice import advising
-from zoo.data.download import confined
+from zoo.data.download import restrict_downloads
 from zoo.data.json_lines import is_table
 from zoo.data.lines import TextLines
-from zoo.data.loader import deaths_explained
-from zoo.data.pipes import arriving, as_files
+from zoo.data.loader import explain_worker_death
+from zoo.data.option_hints import set_offered_options
+from zoo.data.stdin import iter_arriving_lines, materialize_pipes
 from zoo.data.unknown_labels import UnknownLabels
 from zoo.errors import ConfigError, DataError, warn
 from zoo.io.atomic import is_stream
@@ -111,7 +111,7 @@ def run_command(command: Callable[[argparse.Namespace], None], options: argparse
         if value is not None and not (options.input or options.data):
             raise ConfigError(f"--{name} is for files of yours, and none is given; leave it out")
     given = options.input or options.data
-    with advising(options.known), deaths_explained(), as_files(given) as options.input:
+    with set_offered_options(options.known), explain_worker_death(), materialize_pipes(given) as options.input:
         command(options)
 
 
@@ -164,7 +164,7 @@ def _examples(module: Task, options: argparse.Namespace, answer: Answer) -> Iter
             examples = (rows for rows in examples if rows)
         lines = data.text_lines() if split == "all" else None
         for rows in examples if lines is None else _with_blank_lines(examples, lines):
-            yield labels.restored(rows, module.reference_column)
+            yield labels.restore(rows, module.reference_column)
 
 
 def _with_blank_lines(examples: Iterator[list[dict[str, Any]]], lines: TextLines) -> Iterator[list[dict[str, Any]]]:
@@ -185,7 +185,7 @@ def _examples_of_lines(answer: Answer, module: Task, options: argparse.Namespace
     if options.split != "all":
         raise ConfigError(f"--split={options.split}: lines of standard input are in no split; leave it out")
     first = 1
-    for lines in arriving(sys.stdin.buffer):
+    for lines in iter_arriving_lines(sys.stdin.buffer):
         texts = [line for line in lines if line.strip()]
         if texts:
             data = _data(module, options, texts, first)
@@ -221,7 +221,7 @@ def _data(
     if "cache" in node:
         node["cache"] = str(cache)
     _check_folder(options)
-    with confined(root or "data", cache):  # a checkpoint does not decide where files are written
+    with restrict_downloads(root or "data", cache):  # a checkpoint does not decide where files are written
         data: Any = build(node, "data")
         for name, value in given(options, data.input_options).items():
             setattr(data, name, value)

@@ -53,7 +53,7 @@ def cached_arrays(
     path = Path(folder) / kind / f"{hashlib.blake2b(description.encode(), digest_size=16).hexdigest()}.safetensors"
     found = _read(path, description)
     if found is None:
-        with _alone(path):
+        with _lock(path):
             found = _read(path, description)  # another process may have made it meanwhile
             if found is None:
                 _write(path, make(), description)
@@ -93,7 +93,7 @@ def _write(path: Path, arrays: Arrays, description: str) -> None:
         at += array.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    with _explained(path), whole_bytes(path) as file:
+    with _translate_errors(path), whole_bytes(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for array in plain.values():
             for block in _blocks(array):
@@ -104,21 +104,23 @@ def _read(path: Path, description: str) -> Arrays | None:
     """Maps the arrays of a file into memory; None if there is none, or it is damaged."""
     if not path.exists():
         return None
-    found = _undamaged(path, description)
+    found = _read_validated(path, description)
     if found is None:
         warn(f"{path}: this file of the cache is damaged; it is made anew.")
     return found
 
 
-def _undamaged(path: Path, description: str) -> Arrays | None:
+def _read_validated(path: Path, description: str) -> Arrays | None:
     try:
-        with _explained(path), path.open("rb") as file:
+        with _translate_errors(path), path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             length = int.from_bytes(file.read(8), "little")
             header = json.loads(file.read(min(length, size)))
         about = header.pop("__metadata__")
         arrays = {
-            name: _mapped(path, _DTYPES[entry["dtype"]], tuple(entry["shape"]), 8 + length + entry["data_offsets"][0])
+            name: _memory_map(
+                path, _DTYPES[entry["dtype"]], tuple(entry["shape"]), 8 + length + entry["data_offsets"][0]
+            )
             for name, entry in header.items()
         }
         is_whole = size == 8 + length + sum(array.nbytes for array in arrays.values())
@@ -129,7 +131,7 @@ def _undamaged(path: Path, description: str) -> Arrays | None:
     return None
 
 
-def _mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> np.ndarray:
+def _memory_map(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> np.ndarray:
     if not np.prod(shape):
         return np.zeros(shape, dtype)  # nothing can be mapped
     return np.memmap(path, dtype, mode="r", offset=offset, shape=shape)
@@ -149,13 +151,13 @@ def _blocks(array: np.ndarray) -> Iterator[memoryview]:
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _lock(path: Path) -> Iterator[None]:
     """A context that one process at a time is in, where the file system has locks."""
     lock = path.with_suffix(".lock")
-    with _explained(path):
+    with _translate_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     while True:
-        with _explained(path):
+        with _translate_errors(path):
             handle = os.open(lock, os.O_CREAT | os.O_RDWR, 0o666)
         try:
             locks.acquire_aloud(handle, lambda by: f"{path}: waiting until another process has made it ({by})")
@@ -172,7 +174,7 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _translate_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

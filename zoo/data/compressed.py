@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 from typing import IO
 
-from zoo.data.encodings import UTF8, Encoding, recoded
+from zoo.data.encodings import UTF8, Encoding, transcode
 from zoo.errors import DataError
 
 FREE, RATIO = 1 << 26, 200
@@ -26,7 +26,7 @@ def open_bytes(path: Path, encoding: Encoding = UTF8) -> IO[bytes]:
         DataError: While reading: the file is damaged, or decompresses to far more than it should.
     """
     file: IO[bytes] = io.BufferedReader(_Bounded(path)) if path.suffix.lower() == ".gz" else path.open("rb")
-    return recoded(file, encoding, path)
+    return transcode(file, encoding, path)
 
 
 class _Bounded(io.RawIOBase):

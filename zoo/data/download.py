@@ -63,7 +63,7 @@ def fetch(
         )
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
-        with _part(destination) as part:
+        with _open_part(destination) as part:
             if destination.is_file():  # another process has downloaded it while this one waited
                 _part_path(destination).unlink(missing_ok=True)
             else:
@@ -108,7 +108,7 @@ def find_published(
     if not missing:
         return paths, []
     files = ", ".join(missing)
-    target = next((folder for folder in folders if _writable(folder)), None)
+    target = next((folder for folder in folders if _is_writable(folder)), None)
     if target is None:
         raise DataError(
             f"{folders[0]}: there is no {files}, and the folder cannot be written to download them. "
@@ -123,14 +123,14 @@ def find_published(
     return paths, [paths[name] for name in missing]
 
 
-def expect(holds: bool | np.bool_, path: Path, what: str) -> None:
+def verify_published(holds: bool | np.bool_, path: Path, what: str) -> None:
     """Raises a DataError unless a property of a published file holds."""
     if not holds:
         raise DataError(f"{path}: this is not the published file: {what}. Remove it, and it will be downloaded again.")
 
 
 @contextmanager
-def confined(*folders: Path | str) -> Iterator[None]:
+def restrict_downloads(*folders: Path | str) -> Iterator[None]:
     """A context in which files are downloaded to these folders alone."""
     token = _folders.set(tuple(Path(folder).resolve() for folder in folders))
     try:
@@ -139,14 +139,14 @@ def confined(*folders: Path | str) -> Iterator[None]:
         _folders.reset(token)
 
 
-def _writable(folder: Path) -> bool:
+def _is_writable(folder: Path) -> bool:
     """Whether files can be made in a folder, which need not exist yet."""
     existing = next(parent for parent in (folder, *folder.parents) if os.path.exists(parent))
     return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
 
 
 @contextmanager
-def _part(destination: Path) -> Iterator[BufferedRandom]:
+def _open_part(destination: Path) -> Iterator[BufferedRandom]:
     """The partial file, open at its end and locked against other processes."""
     path = _part_path(destination)
     while True:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Literal, NamedTuple, get_args
 
-from zoo.data.advice import option
+from zoo.data.option_hints import format_option
 from zoo.errors import DataError
 
 Encoding = Literal[
@@ -57,16 +57,16 @@ class Fault(NamedTuple):
     remedy: str = "Put a cell that has quotes inside quotes, and double them."
 
 
-def recoded(file: IO[bytes], encoding: Encoding, path: Path) -> IO[bytes]:
+def transcode(file: IO[bytes], encoding: Encoding, path: Path) -> IO[bytes]:
     """Returns a stream of the same text in UTF-8.
 
     Raises:
         DataError: While reading: it does not begin as a text in this encoding does.
     """
-    return file if encoding == UTF8 else io.BufferedReader(_Recoded(file, encoding, path))
+    return file if encoding == UTF8 else io.BufferedReader(_TranscodedFile(file, encoding, path))
 
 
-def unreadable(text: str, encoding: Encoding) -> Fault | None:
+def find_decoding_fault(text: str, encoding: Encoding) -> Fault | None:
     """Returns what is wrong with a text that was decoded with `surrogateescape`, or None.
 
     Args:
@@ -89,11 +89,11 @@ def unreadable(text: str, encoding: Encoding) -> Fault | None:
 
 def _remedy(encoding: Encoding, proposed: Encoding) -> str:
     if encoding != UTF8:
-        return f"Mend it, or name the encoding that the file has by {option('encoding')}."
-    return f"Save the file as UTF-8, or read it as it is: {option('encoding', proposed)}."
+        return f"Mend it, or name the encoding that the file has by {format_option('encoding')}."
+    return f"Save the file as UTF-8, or read it as it is: {format_option('encoding', proposed)}."
 
 
-class _Recoded(io.RawIOBase):
+class _TranscodedFile(io.RawIOBase):
     """The text of a file in UTF-8."""
 
     def __init__(self, file: IO[bytes], encoding: Encoding, path: Path) -> None:
@@ -114,7 +114,7 @@ class _Recoded(io.RawIOBase):
             except UnicodeError as error:  # UTF-16 and UTF-32 without a byte order mark
                 what = f"{self.path}: the file is no {self.encoding} text ({error})"
                 raise DataError(
-                    f"{what}. Name its encoding by {option('encoding')}, such as utf-16-le or cp1252."
+                    f"{what}. Name its encoding by {format_option('encoding')}, such as utf-16-le or cp1252."
                 ) from None
             self.left = text.encode("utf-8", "surrogateescape")
         part, self.left = self.left[: len(buffer)], self.left[len(buffer) :]
@@ -126,10 +126,10 @@ class _Recoded(io.RawIOBase):
         super().close()
 
 
-def _marked(error: UnicodeError) -> tuple[str, int]:
+def _mark_undecodable(error: UnicodeError) -> tuple[str, int]:
     """Returns a character for bytes that cannot be decoded; `surrogateescape` encodes it as 0xff, which is no UTF-8."""
     assert isinstance(error, UnicodeDecodeError)
     return "\udcff", error.end
 
 
-codecs.register_error(_MARK, _marked)
+codecs.register_error(_MARK, _mark_undecodable)

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+from zoo.data.csv_recovery import NUL
 from zoo.data.encodings import UTF8, Encoding, Fault
 from zoo.data.lines import LONGEST, Lines, read_lines
-from zoo.data.records import NUL
 from zoo.data.tables import OnBadRow, Required, Row, Table, check_is_file, column_remedy, read_table
 from zoo.errors import DataError, nearest
 
@@ -31,12 +31,12 @@ _ENDINGS = (".csv", ".tsv", ".tab", ".jsonl")
 
 def is_table(path: Path) -> bool:
     """Whether a path is named like a table: CSV, TSV or JSONL, perhaps compressed."""
-    return _ending(path) in _ENDINGS
+    return _suffix_of_table(path) in _ENDINGS
 
 
 def open_table(path: Path, *, required: Required, on_bad_row: OnBadRow, encoding: Encoding = UTF8) -> Table:
     """Opens a table of any kind; see `JSONTable` and `read_table`."""
-    read = JSONTable if _ending(path) == ".jsonl" else read_table
+    read = JSONTable if _suffix_of_table(path) == ".jsonl" else read_table
     return read(path, required=required, on_bad_row=on_bad_row, encoding=encoding)
 
 
@@ -69,8 +69,8 @@ class JSONTable(Table):
         path = Path(path)
         check_is_file(path)
         self.longest = longest
-        line, first = next(_filled(path, longest, encoding), (0, "{}"))
-        found = first if isinstance(first, Fault) else _parsed(first)
+        line, first = next(_iter_filled_lines(path, longest, encoding), (0, "{}"))
+        found = first if isinstance(first, Fault) else _parse_object(first)
         super().__init__(path, line, () if isinstance(found, Fault) else tuple(found), on_bad_row, "", encoding)
         if isinstance(found, Fault):
             remedy = f"The first line names the columns. {found.remedy}"
@@ -84,7 +84,7 @@ class JSONTable(Table):
 
     def __iter__(self) -> Iterator[Row]:
         self.skipped, self.first_skipped, self.collected, good = 0, "", 0, 0
-        for line, text in _filled(self.path, self.longest, self.encoding):
+        for line, text in _iter_filled_lines(self.path, self.longest, self.encoding):
             cells = text if isinstance(text, Fault) else self._cells(text)
             if isinstance(cells, Fault):
                 self._bad(self.error(line, None, *cells))
@@ -106,7 +106,7 @@ class JSONTable(Table):
         return Row(self, line, cells)
 
     def _cells(self, text: str) -> list[str] | Fault:
-        found = _parsed(text)
+        found = _parse_object(text)
         if isinstance(found, Fault):
             return found
         if len(found) != len(self.columns) or not found.keys() <= self.index.keys():
@@ -120,18 +120,18 @@ class JSONTable(Table):
             return _DEEP
 
 
-def _ending(path: Path) -> str:
+def _suffix_of_table(path: Path) -> str:
     return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
 
 
-def _filled(path: Path, longest: int, encoding: Encoding) -> Iterator[tuple[int, str | Fault]]:
+def _iter_filled_lines(path: Path, longest: int, encoding: Encoding) -> Iterator[tuple[int, str | Fault]]:
     return (found for found in read_lines(path, longest, encoding) if isinstance(found[1], Fault) or found[1].strip())
 
 
-def _parsed(text: str) -> dict[str, Any] | Fault:
+def _parse_object(text: str) -> dict[str, Any] | Fault:
     """Parses the object of a line."""
     try:
-        found = json.loads(text, parse_constant=_no_number, object_pairs_hook=_once)
+        found = json.loads(text, parse_constant=_reject_constant, object_pairs_hook=_reject_repeated_keys)
     except json.JSONDecodeError as error:
         return Fault(f"it is not JSON ({error.msg}, at character {error.pos + 1})", _OBJECT)
     except ValueError as error:
@@ -140,10 +140,10 @@ def _parsed(text: str) -> dict[str, Any] | Fault:
         return _DEEP
     if not isinstance(found, dict):
         return Fault("it is JSON, and no object", _OBJECT)
-    return (_unreadable(found) if "\\u" in text else None) or found
+    return (_find_forbidden_character(found) if "\\u" in text else None) or found
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
@@ -151,11 +151,11 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _no_number(name: str) -> NoReturn:
+def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a number")
 
 
-def _unreadable(value: Any) -> Fault | None:
+def _find_forbidden_character(value: Any) -> Fault | None:
     """Finds characters that JSON's escapes can write but text cannot have: NUL and single surrogates."""
     left = [value]
     while left:

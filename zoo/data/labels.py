@@ -43,7 +43,7 @@ class LabelUse:
         return " and ".join(name for number, name in enumerate(SPLITS) if number in self.splits) or "no split"
 
 
-def label_uses(
+def count_label_uses(
     names: Sequence[str], labels: Int[np.ndarray, " n"] | Bool[np.ndarray, "n c"], splits: Int[np.ndarray, " n"]
 ) -> list[LabelUse]:
     """Returns how each label is used; labels without examples are left out.
@@ -65,7 +65,7 @@ def label_uses(
     return found
 
 
-def untrained(uses: Sequence[LabelUse]) -> list[LabelUse]:
+def find_untrained(uses: Sequence[LabelUse]) -> list[LabelUse]:
     """Returns the labels that no training example has, and no model can learn."""
     return [use for use in uses if TRAIN not in use.splits]
 

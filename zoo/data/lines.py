@@ -21,7 +21,7 @@ import numpy as np
 
 from zoo.data.cache import identity
 from zoo.data.compressed import open_bytes
-from zoo.data.encodings import UTF8, Encoding, Fault, unreadable
+from zoo.data.encodings import UTF8, Encoding, Fault, find_decoding_fault
 from zoo.data.tables import RowError, check_is_file, message
 from zoo.errors import DataError
 from zoo.io.atomic import whole_bytes
@@ -43,7 +43,7 @@ class TextLines(NamedTuple):
     numbers: Sequence[int]
     total: int
 
-    def some(self, numbers: Sequence[int]) -> TextLines:
+    def select(self, numbers: Sequence[int]) -> TextLines:
         """Returns the lines of some of the examples."""
         return TextLines([self.numbers[number] for number in numbers], self.total)
 
@@ -128,7 +128,7 @@ class Lines(Sequence[str]):
         ends = raw.endswith(b"\n") or number == len(self) - 1
         is_line = len(raw) == end - start + before and ends and raw.find(b"\n", before, -1) < 0
         if not is_line or (number and not raw.startswith(b"\n")):
-            self._changed()
+            self._has_changed()
         text = _text(number + 1, raw[before:], end - start, self.longest, self.encoding)
         if isinstance(text, Fault):
             raise self._error(number, text)
@@ -162,10 +162,10 @@ class Lines(Sequence[str]):
                 raise DataError(f"{self.path}: the file cannot be read any more ({error.strerror}).") from error
         file = self._file[1]
         if _state(file) != self._state:
-            self._changed()
+            self._has_changed()
         return os.pread(file.fileno(), count, start)  # does not move the file position, which processes share
 
-    def _changed(self) -> NoReturn:
+    def _has_changed(self) -> NoReturn:
         raise DataError(f"{self.path}: the file has changed since it was indexed. Start again.")
 
     def _write_index(self, file: BinaryIO, index: BinaryIO) -> None:
@@ -184,7 +184,7 @@ class Lines(Sequence[str]):
         if last != b"\n":
             index.write(np.array([at], _OFFSET).tobytes())
         if _state(file) != self._state:
-            self._changed()
+            self._has_changed()
 
 
 def _text(number: int, raw: bytes, size: int, longest: int, encoding: Encoding) -> str | Fault:
@@ -201,7 +201,7 @@ def _text(number: int, raw: bytes, size: int, longest: int, encoding: Encoding) 
     if size - ending > longest:
         return _too_long(size - ending, longest)
     text = raw[: len(raw) - ending].decode("utf-8-sig" if number == 1 else "utf-8", "surrogateescape")
-    return unreadable(text, encoding) or text
+    return find_decoding_fault(text, encoding) or text
 
 
 def _too_long(size: int, longest: int) -> Fault:

@@ -18,8 +18,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Subset, get_worker_info
 
 from zoo import distributed
-from zoo.data.advice import option
-from zoo.data.sending import packed, unpacked
+from zoo.data.option_hints import format_option
+from zoo.data.worker_transport import pack, unpack
 from zoo.errors import ConfigError, WorkerError, ZooError
 from zoo.processes import end_with_parent
 
@@ -111,7 +111,7 @@ class Loader:
         """The number of batches an epoch, for this process."""
         if self.max_tokens is not None:
             if self._count is None:
-                cut = self._cut(self._bucketed(list(range(len(self.examples)))))
+                cut = self._cut(self._sort_by_length(list(range(len(self.examples)))))
                 self._count = sum(self.even or len(batch) > self.rank for batch in cut)
             return self._count
         full, rest = divmod(len(self.examples), self.batch_size)
@@ -120,17 +120,17 @@ class Loader:
         return full * (self.rank < self.batch_size) + (self.rank < rest)
 
     def __iter__(self) -> Iterator[Any]:
-        return (batch for _, batch in self.numbered())
+        return (batch for _, batch in self.iter_with_indices())
 
-    def numbered(self) -> Iterator[tuple[list[int], Any]]:
+    def iter_with_indices(self) -> Iterator[tuple[list[int], Any]]:
         """Iterates over (numbers of the examples, batch)."""
         # in a generator this runs when the first batch is requested and the epoch is known
         if not self._goes_on and self.position:
             self.epoch, self.position = self.epoch + 1, 0
         self._goes_on = False
         epoch, first = self.epoch, self.position
-        shares = self._shares(epoch)[first:]
-        made = zip(shares, self._timed(self._made(epoch, shares)), strict=True)
+        shares = self._shards(epoch)[first:]
+        made = zip(shares, self._time(self._iter_batches(epoch, shares)), strict=True)
         for position, (numbers, batch) in enumerate(made, start=first + 1):
             self.epoch, self.position = epoch, position
             yield numbers, batch
@@ -142,14 +142,14 @@ class Loader:
         """
         self._workers = None
 
-    def take_waited(self) -> float:
+    def pop_wait_time(self) -> float:
         """Returns for how many seconds batches have been waited for since the last call."""
         waited, self._waited = self._waited, 0.0
         return waited
 
     def sample(self, count: int) -> Loader:
         """A loader of `count` of the examples in their order, drawn by the two numbers alone."""
-        generator = torch.Generator().manual_seed(hashed_seed("sample", count, len(self.examples)))
+        generator = torch.Generator().manual_seed(hash_seed("sample", count, len(self.examples)))
         chosen = sorted(torch.randperm(len(self.examples), generator=generator)[:count].tolist())
         made = copy.copy(self)
         made.examples = Subset(self.examples, chosen)  # type: ignore[arg-type, assignment]
@@ -176,7 +176,7 @@ class Loader:
         """The numbers of the examples in the order of this epoch, over all processes."""
         return [number for batch in self._batches(epoch) for number in batch]
 
-    def _shares(self, epoch: int) -> list[list[int]]:
+    def _shards(self, epoch: int) -> list[list[int]]:
         """The part of each batch that this process has."""
         if self.even and len(self.examples) and min(self.batch_size, len(self.examples)) < self.world_size:
             raise ConfigError(
@@ -189,16 +189,16 @@ class Loader:
     def _batches(self, epoch: int) -> list[list[int]]:
         if not self.shuffle:
             if self._fixed is None:
-                self._fixed = self._cut(self._bucketed(list(range(len(self.examples)))))
+                self._fixed = self._cut(self._sort_by_length(list(range(len(self.examples)))))
             return self._fixed
-        generator = torch.Generator().manual_seed(hashed_seed(self.seed, "order", epoch))
+        generator = torch.Generator().manual_seed(hash_seed(self.seed, "order", epoch))
         order = torch.randperm(len(self.examples), generator=generator).tolist()
-        batches = self._cut(self._bucketed(order))
+        batches = self._cut(self._sort_by_length(order))
         if self.lengths is None:
             return batches
         return [batches[place] for place in torch.randperm(len(batches), generator=generator).tolist()]
 
-    def _bucketed(self, order: list[int]) -> list[int]:
+    def _sort_by_length(self, order: list[int]) -> list[int]:
         """The order with each pool sorted by length, if lengths are known."""
         if self.lengths is None:
             return order
@@ -224,13 +224,13 @@ class Loader:
         if self.max_tokens is None:
             batches = [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
         else:
-            batches = list(self._fitting(order, self.max_tokens))
+            batches = list(self._batch_by_tokens(order, self.max_tokens))
         if self.even and len(batches) > 1 and len(batches[-1]) < self.world_size:
             last = batches.pop()
             batches[-1] = batches[-1] + last
         return batches
 
-    def _fitting(self, order: list[int], max_tokens: int) -> Iterator[list[int]]:
+    def _batch_by_tokens(self, order: list[int], max_tokens: int) -> Iterator[list[int]]:
         """Batches as large as `max_tokens` allows, each with an example for every process that needs one."""
         least = self.world_size if self.even else 1
         start, longest = 0, 0
@@ -246,7 +246,7 @@ class Loader:
         assert self.lengths is not None
         return max(1, int(self.lengths[number]))  # nothing at all is padded too
 
-    def _timed(self, batches: Iterator[Any]) -> Iterator[Any]:
+    def _time(self, batches: Iterator[Any]) -> Iterator[Any]:
         while True:
             asked = time.monotonic()
             try:
@@ -257,7 +257,7 @@ class Loader:
                 self._waited += time.monotonic() - asked
             yield batch
 
-    def _made(self, epoch: int, shares: list[list[int]]) -> Iterator[Any]:
+    def _iter_batches(self, epoch: int, shares: list[list[int]]) -> Iterator[Any]:
         maker = _Maker(self.examples, self.collate, self.augment, self.seed)
         if not self.num_workers:
             return (maker[epoch, share] for share in shares)
@@ -269,12 +269,12 @@ class Loader:
                 sampler=self._jobs,
                 num_workers=self.num_workers,
                 persistent_workers=True,
-                collate_fn=_as_it_is,
+                collate_fn=_identity,
                 worker_init_fn=_begin_worker,
                 generator=torch.Generator().manual_seed(0),  # else the global generator would be drawn from
             )
         self._jobs.jobs = [(epoch, share) for share in shares]
-        return map(_received, self._workers)
+        return map(_receive, self._workers)
 
 
 class _Maker(Dataset[Any]):
@@ -296,7 +296,7 @@ class _Maker(Dataset[Any]):
         if get_worker_info() is None:
             return self._batch(*job)
         try:
-            return packed(self._batch(*job))
+            return pack(self._batch(*job))
         except ZooError as error:
             return error  # raised in a worker it would return wrapped in a traceback
 
@@ -304,9 +304,9 @@ class _Maker(Dataset[Any]):
         if self.augment is None:
             return self.collate([self.examples[number] for number in numbers])
         found = []
-        with _generators_kept():
+        with _preserve_rng():
             for number in numbers:
-                seed_all(hashed_seed(self.seed, "example", epoch, number))
+                seed_all(hash_seed(self.seed, "example", epoch, number))
                 found.append(self.augment(self.examples[number]))
         return self.collate(found)
 
@@ -324,14 +324,14 @@ class _Jobs:
 
 
 @contextmanager
-def deaths_explained() -> Iterator[None]:
+def explain_worker_death() -> Iterator[None]:
     """A context that explains in one sentence that a worker process was killed; torch raises this error anywhere."""
     try:
         yield
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):
             raise
-        lower = f"Lower {option('num_workers')}, or {option('batch_size')}"
+        lower = f"Lower {format_option('num_workers')}, or {format_option('batch_size')}"
         by = re.search(r"killed by signal: (\w[\w ]*)", str(error))
         raise WorkerError(
             f"a process that makes batches was ended from outside ({by[1] if by else 'unknown why'}): most often the "
@@ -339,7 +339,7 @@ def deaths_explained() -> Iterator[None]:
         ) from error
 
 
-def hashed_seed(*parts: object) -> int:
+def hash_seed(*parts: object) -> int:
     """A seed of 63 bits from several numbers and words; similar ones give unrelated seeds."""
     digest = hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
@@ -353,7 +353,7 @@ def seed_all(seed: int) -> None:
 
 
 @contextmanager
-def _generators_kept() -> Iterator[None]:
+def _preserve_rng() -> Iterator[None]:
     states = torch.get_rng_state(), np.random.get_state(), random.getstate()
     try:
         yield
@@ -363,14 +363,14 @@ def _generators_kept() -> Iterator[None]:
         random.setstate(states[2])
 
 
-def _as_it_is(batch: Any) -> Any:
+def _identity(batch: Any) -> Any:
     return batch
 
 
-def _received(sent: bytes | ZooError) -> Any:
+def _receive(sent: bytes | ZooError) -> Any:
     if isinstance(sent, ZooError):
         raise sent
-    return unpacked(sent)
+    return unpack(sent)
 
 
 def _begin_worker(_: int) -> None:

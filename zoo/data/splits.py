@@ -13,7 +13,7 @@ SPLITS = ("train", "val", "test")
 _SHARE = 0.2
 
 
-def stratified(
+def split_stratified(
     labels: Int[np.ndarray, " n"], seed: int, *, held_out: Sequence[int] = (VAL, TEST)
 ) -> Int[np.ndarray, " n"]:
     """Holds out a fifth of each label's examples for each part; the rest is for training: 60/20/20.

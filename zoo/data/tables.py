@@ -31,9 +31,9 @@ import numpy as np
 from jaxtyping import Float32
 
 from zoo.config.overrides import quoted
-from zoo.data.advice import is_offered, skip_hint
+from zoo.data.csv_recovery import read_records
 from zoo.data.encodings import UTF8, Encoding, Fault
-from zoo.data.records import read_records
+from zoo.data.option_hints import is_offered, skip_hint
 from zoo.errors import DataError, nearest
 from zoo.plurals import count_noun
 
@@ -56,7 +56,7 @@ _collected: ContextVar[list[DataError] | None] = ContextVar("collected", default
 
 
 @contextmanager
-def collecting() -> Iterator[list[DataError]]:
+def collect_errors() -> Iterator[list[DataError]]:
     """A context in which a bad row is left out instead of stopping the reader; its bad cells are listed."""
     problems: list[DataError] = []
     token = _collected.set(problems)
@@ -67,7 +67,7 @@ def collecting() -> Iterator[list[DataError]]:
 
 
 @contextmanager
-def collected() -> Iterator[None]:
+def collect_error() -> Iterator[None]:
     """A context whose DataError is listed while problems are collected, and raised otherwise."""
     try:
         yield
@@ -130,7 +130,7 @@ class Table:
     encoding: Encoding = UTF8
     skipped: int = 0
     first_skipped: str = ""
-    collected: int = 0
+    collect_error: int = 0
     """The number of collected problems of its rows, which may cause others of the whole file."""
     index: dict[str, int] = field(init=False)
 
@@ -316,11 +316,11 @@ def column_remedy(missing: Sequence[str], columns: Sequence[str], required: Requ
         return "Add the column, or rename the one that is meant."
     spare = [name for name in columns if name not in required]
     meant = spare if len(spare) == len(missing) else ["COLUMN"] * len(missing)
-    said = " ".join(_assigned(required[name], other) for name, other in zip(missing, meant, strict=True))
+    said = " ".join(_format_override(required[name], other) for name, other in zip(missing, meant, strict=True))
     return f"Say which column is meant, such as {said}, or rename it."
 
 
-def _assigned(option: str, value: str) -> str:
+def _format_override(option: str, value: str) -> str:
     """Returns an option as it is typed."""
     if value.isidentifier():
         return f"{option}={value}"

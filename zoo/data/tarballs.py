@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from zoo.data.download import expect
+from zoo.data.download import verify_published
 from zoo.errors import DataError
 
 _LARGEST = 1 << 30
 """Bytes of a file that is unpacked."""
 
 
-def opened_files(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
+def iter_open_files(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
     """Yields the name and an open file for each file of an archive."""
     with tarfile.open(archive, "r:gz") as opened:
         for member in opened:
@@ -27,21 +27,21 @@ def opened_files(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
                 yield member.name, file
 
 
-def contents(archive: Path, largest: int) -> Iterator[tuple[str, bytes]]:
+def iter_contents(archive: Path, largest: int) -> Iterator[tuple[str, bytes]]:
     """Yields the name and the content of each file of an archive.
 
     Args:
         archive: The archive.
         largest: The most bytes of a file; a larger one is an error.
     """
-    for name, file in opened_files(archive):
+    for name, file in iter_open_files(archive):
         content = file.read(largest + 1)
-        expect(len(content) <= largest, archive, f"{name} has more than {largest:,} bytes")
+        verify_published(len(content) <= largest, archive, f"{name} has more than {largest:,} bytes")
         yield name, content
 
 
 @contextmanager
-def damage_named(archive: Path) -> Iterator[None]:
+def translate_archive_errors(archive: Path) -> Iterator[None]:
     """A context in which errors of a damaged archive, or of content that cannot be decoded, become a DataError."""
     try:
         yield
@@ -50,7 +50,7 @@ def damage_named(archive: Path) -> Iterator[None]:
         raise DataError(f"{what}. Remove it, and it will be downloaded again.") from error
 
 
-def unpacked(archive: Path, inside: str, folder: Path) -> Path:
+def extract_folder(archive: Path, inside: str, folder: Path) -> Path:
     """Unpacks a folder of an archive, completely or not at all, unless it is there; returns it.
 
     Args:
@@ -68,12 +68,12 @@ def unpacked(archive: Path, inside: str, folder: Path) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as parts:
             made = Path(parts) / "content"
-            for name, content in _below(archive, below):
+            for name, content in _iter_folder(archive, below):
                 target = made / PurePosixPath(name).relative_to(below)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(content)
                 count += 1
-            expect(count > 0, archive, f"it has no folder {inside}")
+            verify_published(count > 0, archive, f"it has no folder {inside}")
             made.rename(folder)
     except OSError as error:
         if not folder.is_dir():  # otherwise another process was faster
@@ -82,10 +82,10 @@ def unpacked(archive: Path, inside: str, folder: Path) -> Path:
     return folder
 
 
-def _below(archive: Path, folder: PurePosixPath) -> Iterator[tuple[str, bytes]]:
+def _iter_folder(archive: Path, folder: PurePosixPath) -> Iterator[tuple[str, bytes]]:
     """Yields the name and the content of each file in a folder of an archive."""
-    with damage_named(archive):
-        for name, content in contents(archive, _LARGEST):
+    with translate_archive_errors(archive):
+        for name, content in iter_contents(archive, _LARGEST):
             path = PurePosixPath(name)
             if path.is_relative_to(folder) and ".." not in path.parts and not path.is_absolute():
                 yield name, content

@@ -54,7 +54,7 @@ class UnknownLabels:
             "predictions as written."
         )
 
-    def restored(self, rows: Iterable[Mapping[str, Any]], column: str) -> list[dict[str, Any]]:
+    def restore(self, rows: Iterable[Mapping[str, Any]], column: str) -> list[dict[str, Any]]:
         """Returns rows with these labels in a column."""
         if not self._labels:
             return [dict(row) for row in rows]

@@ -9,7 +9,7 @@ __getattr__, __all__ = exports(
         "constraints": ["Constraints"],
         "decoder": ["Decoder"],
         "ensemble": ["Ensemble", "WeightedSum", "mean_log_probability", "mean_probability"],
-        "forced_pass": ["forced"],
+        "teacher_forcing": ["force_decode"],
         "hypothesis": ["Hypothesis"],
         "ranking": ["AverageLength", "GNMTLength", "NoLength", "Ranking"],
         "sampling": ["Sampling"],

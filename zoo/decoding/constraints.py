@@ -32,9 +32,7 @@ class Constraints:
         if self.unrepeated is not None and self.unrepeated < 1:
             raise ValueError(f"unrepeated must be 1 or more, or None, got {self.unrepeated}")
 
-    def applied(
-        self, logits: Float[Tensor, "b w v"], history: Int[Tensor, "b w t"], end: int
-    ) -> Float[Tensor, "b w v"]:
+    def apply(self, logits: Float[Tensor, "b w v"], history: Int[Tensor, "b w t"], end: int) -> Float[Tensor, "b w v"]:
         """Returns the logits of the next tokens with minus infinity at those that are forbidden.
 
         Args:
@@ -47,14 +45,14 @@ class Constraints:
             at = torch.tensor(never, device=logits.device)
             logits = logits.index_fill(2, at, -torch.inf)
         if self.unrepeated is not None and history.shape[2] >= self.unrepeated:
-            logits = logits.masked_fill(_repeating(history, self.unrepeated, logits.shape[2]), -torch.inf)
+            logits = logits.masked_fill(_mask_repetitions(history, self.unrepeated, logits.shape[2]), -torch.inf)
         return logits
 
 
 ANYTHING = Constraints()
 
 
-def _repeating(history: Int[Tensor, "b w t"], count: int, vocabulary: int) -> Bool[Tensor, "b w v"]:
+def _mask_repetitions(history: Int[Tensor, "b w t"], count: int, vocabulary: int) -> Bool[Tensor, "b w v"]:
     """Returns a mask of the tokens that would complete a run of `count` tokens which the history has already."""
     runs = history.unfold(2, count, 1)
     begun = history[..., history.shape[2] - count + 1 :].unsqueeze(2)

@@ -23,11 +23,11 @@ class Decoder(Protocol[Source, State]):
     up as they are; otherwise it returns logits, and their log-probabilities are added up.
 
     There are four optional methods. `whole(source, tokens (b,n)) -> logits (b,n,v)` computes all steps in one pass, as
-    in training; `forced` calls it if it exists. `covered(state) -> weights (b,w,k)` returns the total weight of each
-    place of the source over all steps of a hypothesis, and at least 1 at padding; rankings with a coverage penalty need
-    it. `may_end(state) -> mask (b,w)` returns False where a text may not end after this step, for models that see a
-    part of their source at each step, and `must_end(state) -> mask (b,w)` True where it may not go on, for models that
-    have nothing left to read; None permits everything.
+    in training; `force_decode` calls it if it exists. `coverage(state) -> weights (b,w,k)` returns the total weight of
+    each place of the source over all steps of a hypothesis, and at least 1 at padding; rankings with a coverage penalty
+    need it. `may_end(state) -> mask (b,w)` returns False where a text may not end after this step, for models that see
+    a part of their source at each step, and `must_end(state) -> mask (b,w)` True where it may not go on, for models
+    that have nothing left to read; None permits everything.
     """
 
     def start(self, source: Source) -> State:
@@ -51,17 +51,17 @@ class Decoder(Protocol[Source, State]):
         ...
 
 
-def scores_of(decoder: Any, found: Float[Tensor, "b w v"]) -> Float[Tensor, "b w v"]:
+def to_scores(decoder: Any, found: Float[Tensor, "b w v"]) -> Float[Tensor, "b w v"]:
     """Returns the scores of next tokens, of what `step` has returned: log-probabilities, if these are logits."""
     found = found.float() if found.dtype in (torch.float16, torch.bfloat16) else found
     return found if getattr(decoder, "is_scored", False) else found.log_softmax(-1)
 
 
-def covered(decoder: Any, state: Any) -> Float[Tensor, "b w k"]:
-    """Returns the total weight of each place of the source, or refuses a decoder without the method `covered`."""
-    if not hasattr(decoder, "covered"):
-        raise ValueError(f"a coverage penalty needs the method `covered` of {type(decoder).__name__}, which has none")
-    return decoder.covered(state)  # type: ignore[no-any-return]
+def get_coverage(decoder: Any, state: Any) -> Float[Tensor, "b w k"]:
+    """Returns the total weight of each place of the source, or refuses a decoder without the method `coverage`."""
+    if not hasattr(decoder, "coverage"):
+        raise ValueError(f"a coverage penalty needs the method `coverage` of {type(decoder).__name__}, which has none")
+    return decoder.coverage(state)  # type: ignore[no-any-return]
 
 
 def may_end(decoder: Any, state: Any) -> Bool[Tensor, "b w"] | None:
@@ -82,7 +82,7 @@ def next_scores(decoder: Any, logits: Float[Tensor, "b w v"], state: Any, end: i
         state: The second one.
         end: Token that ends a hypothesis.
     """
-    scores, may, must = scores_of(decoder, logits), may_end(decoder, state), must_end(decoder, state)
+    scores, may, must = to_scores(decoder, logits), may_end(decoder, state), must_end(decoder, state)
     if may is None and must is None:
         return scores
     is_end = torch.arange(scores.shape[2], device=scores.device) == end

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from zoo.decoding.decoder import Decoder, covered, may_end, must_end, scores_of
+from zoo.decoding.decoder import Decoder, get_coverage, may_end, must_end, to_scores
 
 Combine = Callable[[Float[Tensor, "m b w v"]], Float[Tensor, "b w v"]]
 
@@ -72,7 +72,7 @@ class Ensemble:
         sizes = {logits.shape[-1] for logits, _ in steps}
         if len(sizes) > 1:
             raise ValueError(f"the members of an ensemble share a vocabulary; theirs have {sorted(sizes)} tokens")
-        scores = [scores_of(member, logits) for member, (logits, _) in zip(self.members, steps, strict=True)]
+        scores = [to_scores(member, logits) for member, (logits, _) in zip(self.members, steps, strict=True)]
         widest = reduce(torch.promote_types, (each.dtype for each in scores))
         log_probabilities = torch.stack([each.to(widest) for each in scores])
         return self.combine(log_probabilities), tuple(after for _, after in steps)
@@ -86,20 +86,20 @@ class Ensemble:
     def may_end(self, state: tuple[Any, ...]) -> Bool[Tensor, "b w"] | None:
         """Returns True where all members let a text end."""
         masks = [may_end(member, own) for member, own in zip(self.members, state, strict=True)]
-        return _reduced(torch.logical_and, masks)
+        return _reduce_masks(torch.logical_and, masks)
 
     def must_end(self, state: tuple[Any, ...]) -> Bool[Tensor, "b w"] | None:
         """Returns True where a member lets a text not go on."""
         masks = [must_end(member, own) for member, own in zip(self.members, state, strict=True)]
-        return _reduced(torch.logical_or, masks)
+        return _reduce_masks(torch.logical_or, masks)
 
-    def covered(self, state: tuple[Any, ...]) -> Float[Tensor, "b w k"]:
+    def coverage(self, state: tuple[Any, ...]) -> Float[Tensor, "b w k"]:
         """Returns the mean of the members' coverage."""
-        weights = [covered(member, own) for member, own in zip(self.members, state, strict=True)]
+        weights = [get_coverage(member, own) for member, own in zip(self.members, state, strict=True)]
         return torch.stack(weights).mean(0)
 
 
-def _reduced(
+def _reduce_masks(
     function: Callable[[Tensor, Tensor], Tensor], masks: Sequence[Bool[Tensor, "b w"] | None]
 ) -> Bool[Tensor, "b w"] | None:
     """Combines the masks of those members that have one."""

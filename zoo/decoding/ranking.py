@@ -85,7 +85,7 @@ class Ranking:
         assert covered is not None
         return score + self.coverage * covered.to(score).clamp(_LEAST_COVERED, 1.0).log().sum(-1)
 
-    def bound(self, log_probability: Float[Tensor, " n"], longest: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
+    def upper_bound(self, log_probability: Float[Tensor, " n"], longest: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
         """Returns the highest score that a hypothesis can reach with further tokens.
 
         Tokens do not raise the probability, the largest length has the largest divisor, and penalties are not positive.

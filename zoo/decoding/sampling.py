@@ -70,11 +70,13 @@ class Sampling:
             raise ValueError(f"there are {len(begin)} sentences and {len(seeds)} seeds: give one for each sentence")
         copies = torch.arange(len(begin), device=begin.device).repeat_interleave(self.draws)
         limits = torch.as_tensor(longest, device=begin.device).expand(len(begin))
-        generators = [torch.Generator().manual_seed(_mixed(seed, draw)) for seed in seeds for draw in range(self.draws)]
+        generators = [
+            torch.Generator().manual_seed(_mix_seed(seed, draw)) for seed in seeds for draw in range(self.draws)
+        ]
 
         def choose(total: Tensor, following: Tensor, sentences: Tensor) -> Candidates:
             numbers = [torch.rand((), dtype=torch.float64, generator=generators[each]) for each in sentences.tolist()]
-            token = self._drawn(following[:, 0], torch.stack(numbers).to(following.device)).unsqueeze(1)
+            token = self._draw(following[:, 0], torch.stack(numbers).to(following.device)).unsqueeze(1)
             return Candidates(total + following[:, 0].gather(1, token), torch.zeros_like(token), token)
 
         found = search(
@@ -92,7 +94,7 @@ class Sampling:
         drawn = [each for [each] in found]
         return [drawn[first : first + self.draws] for first in range(0, len(drawn), self.draws)]
 
-    def _drawn(self, following: Float[Tensor, "b v"], numbers: Float[Tensor, " b"]) -> Int[Tensor, " b"]:
+    def _draw(self, following: Float[Tensor, "b v"], numbers: Float[Tensor, " b"]) -> Int[Tensor, " b"]:
         """Returns the first token at which the cumulative probability exceeds each of the numbers.
 
         Probabilities are added in the order of the vocabulary, because sorting could exchange equal ones.
@@ -112,6 +114,6 @@ class Sampling:
         return found.squeeze(1).clamp(max=following.shape[1] - 1)
 
 
-def _mixed(seed: int, draw: int) -> int:
+def _mix_seed(seed: int, draw: int) -> int:
     """Returns the seed of a draw: that of the sentence, plus a multiple of an odd number near 2^63 / golden ratio."""
     return (seed + draw * 0x4F1BBCDCBFA53E0B) % 2**63

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from zoo.attention.state import of_beams
 from zoo.decoding.constraints import Constraints
-from zoo.decoding.decoder import Decoder, covered, next_scores
+from zoo.decoding.decoder import Decoder, get_coverage, next_scores
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.decoding.ranking import Ranking
 
@@ -61,7 +61,7 @@ def search(
     limits = torch.as_tensor(longest, device=begin.device).expand(len(begin))
     if len(limits) and int(limits.min()) < 1:
         raise ValueError(f"longest must be 1 or more, got {int(limits.min())}")
-    found = Found(len(begin), best, ranking, decoder)
+    found = FinishedHypotheses(len(begin), best, ranking, decoder)
     sentences = torch.arange(len(begin), device=begin.device)
     numbers, places = torch.arange(width, device=begin.device), torch.full_like(begin.unsqueeze(1), width)
     tokens, history = begin.unsqueeze(1), begin.new_empty(len(begin), 1, 0)
@@ -71,7 +71,7 @@ def search(
         length += 1
         logits, after = decoder.step(tokens, state)
         following = next_scores(decoder, logits, after, end)
-        chosen = choose(total, constraints.applied(following, history, end), sentences)
+        chosen = choose(total, constraints.apply(following, history, end), sentences)
         if chosen.log_probability.isnan().any():
             raise ValueError(f"the decoder's logits have no probabilities at step {length}: they are NaN or infinite")
         # a hypothesis that ends keeps its place in the beam; the others go on
@@ -85,9 +85,9 @@ def search(
         if found.has_best:
             # the best that a sentence can still reach
             reach = chosen.log_probability.masked_fill(~lives, -torch.inf).amax(1)
-            done = done | (ranking.bound(reach, limits) <= found.least(sentences))
+            done = done | (ranking.upper_bound(reach, limits) <= found.lowest_score(sentences))
         if done.any():
-            nothing = found.nothing(sentences)
+            nothing = found.is_empty(sentences)
             found.add(chosen, lives & (is_last & nothing).unsqueeze(1), history, sentences, after, length, ended=False)
             stuck = (total > -torch.inf) & (is_stuck & nothing).unsqueeze(1)
             before = Candidates(total, _numbers(total), tokens)
@@ -98,15 +98,15 @@ def search(
             if len(left):
                 after = decoder.select(after, left)
         if len(sentences):
-            chosen, is_same = _narrowed(chosen, lives, total.shape[1])
+            chosen, is_same = _keep_alive(chosen, lives, total.shape[1])
             state = after if is_same else decoder.reorder(after, chosen.origin)
             total, tokens = chosen.log_probability, chosen.token
             history = history if is_same else of_beams(history, chosen.origin)
             history = torch.cat([history, tokens.unsqueeze(2)], 2)
-    return [found.best_of(number) for number in range(len(begin))]
+    return [found.best_hypotheses(number) for number in range(len(begin))]
 
 
-class Found:
+class FinishedHypotheses:
     """The hypotheses that have been found for each sentence, and the score that further ones must exceed."""
 
     def __init__(self, sentences: int, best: int, ranking: Ranking, decoder: Decoder[Any, Any]) -> None:
@@ -142,7 +142,7 @@ class Found:
         if not len(rows):
             return
         origin, log_probability = candidates.origin[rows, columns], candidates.log_probability[rows, columns]
-        weights = covered(self.decoder, state)[rows, origin] if self.ranking.coverage else None
+        weights = get_coverage(self.decoder, state)[rows, origin] if self.ranking.coverage else None
         scores = self.ranking.score(log_probability, length, weights)
         tokens = history[rows, origin]
         if not ended and length:
@@ -151,24 +151,24 @@ class Found:
         for sentence, text, score, log_p in each:
             self.hypotheses[sentence].append(Hypothesis(tuple(text), score, log_p, ended))
             if len(self.hypotheses[sentence]) >= self.best:
-                self._least[sentence], self.has_best = self.best_of(sentence)[-1].score, True
+                self._least[sentence], self.has_best = self.best_hypotheses(sentence)[-1].score, True
 
-    def best_of(self, sentence: int) -> list[Hypothesis]:
+    def best_hypotheses(self, sentence: int) -> list[Hypothesis]:
         """Returns the best hypotheses of a sentence, best first; if scores are equal, in the order they were found."""
         return sorted(self.hypotheses[sentence], key=lambda each: -each.score)[: self.best]
 
-    def least(self, sentences: Int[Tensor, " b"]) -> Float[Tensor, " b"]:
+    def lowest_score(self, sentences: Int[Tensor, " b"]) -> Float[Tensor, " b"]:
         """Returns the lowest score among the `best` of each sentence; minus infinity if it has fewer."""
         scores = [self._least[number] for number in sentences.tolist()]
         return torch.tensor(scores, dtype=torch.float64, device=sentences.device)
 
-    def nothing(self, sentences: Int[Tensor, " b"]) -> Bool[Tensor, " b"]:
+    def is_empty(self, sentences: Int[Tensor, " b"]) -> Bool[Tensor, " b"]:
         """Returns a mask of the sentences for which nothing has been found."""
         empty = [not self.hypotheses[number] for number in sentences.tolist()]
         return torch.tensor(empty, dtype=torch.bool, device=sentences.device)
 
 
-def _narrowed(chosen: Candidates, lives: Bool[Tensor, "b c"], hypotheses: int) -> tuple[Candidates, bool]:
+def _keep_alive(chosen: Candidates, lives: Bool[Tensor, "b c"], hypotheses: int) -> tuple[Candidates, bool]:
     """Keeps the candidates that go on, in as many columns as the sentence with the most of them needs.
 
     Returns:

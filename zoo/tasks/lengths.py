@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Int
 
-from zoo.data.advice import skip_hint
-from zoo.data.tables import OnBadRow, RowError, collected
+from zoo.data.option_hints import skip_hint
+from zoo.data.tables import OnBadRow, RowError, collect_error
 from zoo.errors import DataError, warn
 from zoo.plurals import count_noun
 from zoo.tasks.command_options import CommandOption
@@ -89,7 +89,7 @@ class LengthLimit:
             return kept
         if self.on_bad_row == "error":
             for number in bad.tolist():
-                with collected():
+                with collect_error():
                     raise self._error(ids[number], {name: int(each[number]) for name, each in lengths.items()})
         else:
             worst = int(bad[longest[bad].argmax()])

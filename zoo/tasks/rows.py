@@ -36,7 +36,7 @@ def by_example(
     waiting: dict[int, list[list[dict[str, Any]]]] = {}
     following = iter(sorted(loader.order(0)))
     number = next(following, None)
-    for numbers, batch in loader.numbered():
+    for numbers, batch in loader.iter_with_indices():
         columns = answer(batch)
         tick(len(numbers))
         owners = columns.pop(EXAMPLE, None)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Bool, Int, Num
 
-from zoo.data.rows import Rows
+from zoo.data.ragged import RaggedArray
 from zoo.data.splits import SPLITS
 from zoo.plurals import count_noun, pluralize
 
@@ -141,7 +141,7 @@ def count_labels(
 
 
 def share_unknown(
-    texts: Sequence[Rows], splits: Int[np.ndarray, " n"], unknown: int, names: Sequence[str] = SPLITS[1:]
+    texts: Sequence[RaggedArray], splits: Int[np.ndarray, " n"], unknown: int, names: Sequence[str] = SPLITS[1:]
 ) -> dict[str, float]:
     """Returns split -> share of its tokens that are unknown, for the splits that have tokens.
 

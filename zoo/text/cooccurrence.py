@@ -40,8 +40,8 @@ def corpus_vectors(
         raise ValueError(f"dim must be from 1 to {words - 1:,}, the number of words less one, got {dim}")
     counts = sparse.csr_matrix((words, words), dtype=np.float32)
     for part in _parts(texts):
-        counts = counts + _counted(*part, words, window)
-    left, weights, _ = randomized_svd(_information(counts), dim, n_iter=4, random_state=seed)
+        counts = counts + _count_cooccurrences(*part, words, window)
+    left, weights, _ = randomized_svd(_positive_pmi(counts), dim, n_iter=4, random_state=seed)
     vectors = left * np.sqrt(weights)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     found: np.ndarray = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0).astype(np.float32)
@@ -56,18 +56,18 @@ def _parts(texts: Iterable[Sequence[int]]) -> Iterator[tuple[Int[np.ndarray, " n
         kept.append(text)
         size += len(text)
         if size >= _PART:
-            yield _joined(kept)
+            yield _concatenate(kept)
             kept, size = [], 0
-    yield _joined(kept)
+    yield _concatenate(kept)
 
 
-def _joined(texts: Sequence[Sequence[int]]) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
+def _concatenate(texts: Sequence[Sequence[int]]) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
     lengths = [len(text) for text in texts]
     words = np.fromiter(chain.from_iterable(texts), dtype=np.int64, count=sum(lengths))
     return words, np.repeat(np.arange(len(texts)), lengths)
 
 
-def _counted(words: Int[np.ndarray, " n"], texts: Int[np.ndarray, " n"], size: int, window: int) -> Any:
+def _count_cooccurrences(words: Int[np.ndarray, " n"], texts: Int[np.ndarray, " n"], size: int, window: int) -> Any:
     """Counts the weighted co-occurrences of each pair of words in a text, in either order."""
     found = sparse.csr_matrix((size, size), dtype=np.float32)
     for distance in range(1, min(window, len(words) - 1) + 1):
@@ -78,7 +78,7 @@ def _counted(words: Int[np.ndarray, " n"], texts: Int[np.ndarray, " n"], size: i
     return found + found.T
 
 
-def _information(counts: Any) -> Any:
+def _positive_pmi(counts: Any) -> Any:
     """Computes max(0, log p(word, context) / (p(word) p(context))) for each pair that occurs."""
     of_words = np.asarray(counts.sum(1)).ravel()
     of_contexts = of_words**_SMOOTHING

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zoo.errors import DataError
-from zoo.text.markup import without_markup
+from zoo.text.html import remove_markup
 from zoo.text.tokens import Span
 
 
@@ -19,7 +19,7 @@ def sentence_spans(text: str, language: str = "en") -> list[Span]:
     """
     from sentencex import get_sentence_boundaries
 
-    plain = without_markup(text)
+    plain = remove_markup(text)
     found = []
     try:
         boundaries = get_sentence_boundaries(language, plain.text)

@@ -42,10 +42,10 @@ class Tokens:
         return found
 
 
-class Tokeniser(Protocol):
+class Tokenizer(Protocol):
     """Splits texts into tokens. A tokeniser restored from its `state` gives the same tokens."""
 
-    def fit(self, texts: Iterable[str]) -> Tokeniser:
+    def fit(self, texts: Iterable[str]) -> Tokenizer:
         """Returns a tokeniser learned from the texts, or `self` if the kind does not learn."""
 
     def encode(self, text: str) -> Tokens:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
 
 from zoo.errors import CheckpointError, ConfigError, DataError, some_of
-from zoo.text.kinds import check_state
+from zoo.text.tokenizer_factory import check_state
 from zoo.validation import Where
 
 Special = Literal["pad", "unknown", "begin", "end"]
@@ -49,7 +49,7 @@ class Vocabulary:
             raise DataError(f"{some_of(repeated)} named more than once among the tokens")
 
     @classmethod
-    def counted(
+    def from_counts(
         cls,
         counts: Mapping[str, int],
         *,

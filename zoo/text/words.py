@@ -23,7 +23,7 @@ _CLOSING, _OPENING = (
 )  # without quotation marks, which close in one language and open in another
 
 
-class _Unlearned:
+class _FixedTokenizer:
     """A tokeniser whose only option is the case."""
 
     kind: ClassVar[str]
@@ -42,7 +42,7 @@ class _Unlearned:
         return cls(lower=state["lower"])
 
 
-class Words(_Unlearned):
+class Words(_FixedTokenizer):
     """Splits texts into words and single punctuation marks.
 
     Args:
@@ -69,7 +69,7 @@ class Words(_Unlearned):
         return list(range(len(names)))
 
 
-class Characters(_Unlearned):
+class Characters(_FixedTokenizer):
     """Splits texts into characters, including white space. `decode` restores the text, except for case if `lower`.
 
     Args:
@@ -90,10 +90,10 @@ class Characters(_Unlearned):
 
     def words(self, names: Sequence[str]) -> list[int]:
         ends = [*accumulate(map(len, names), initial=0)]
-        return words_of(_word_spans("".join(names)), pairwise(ends), ends[-1])
+        return word_ids(_word_spans("".join(names)), pairwise(ends), ends[-1])
 
 
-def words_of(words: Iterable[Span], spans: Iterable[Span], length: int) -> list[int]:
+def word_ids(words: Iterable[Span], spans: Iterable[Span], length: int) -> list[int]:
     """Returns the number of the first word that each span overlaps, or `NO_WORD`.
 
     Args:

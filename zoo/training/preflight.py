@@ -25,7 +25,7 @@ from torch import Tensor
 from zoo.checkpoints import checkpoint
 from zoo.checkpoints.finetune import keep
 from zoo.config import compatibility, compose, instantiate, option_types
-from zoo.data.tables import collecting
+from zoo.data.tables import collect_errors
 from zoo.errors import ConfigError, ProblemsError, ZooError, bounded, visible
 from zoo.out_of_memory import is_shortage
 from zoo.plurals import count_noun
@@ -101,7 +101,7 @@ def _trainer(composed: Mapping[str, Any]) -> pl.Trainer:
 
 def _read(composed: Mapping[str, Any]) -> tuple[TaskData | None, list[str]]:
     """Reads the data; returns them, unless they cannot be read, and every problem found on the way."""
-    with collecting() as found, warnings.catch_warnings(record=True) as said:
+    with collect_errors() as found, warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
             data: TaskData | None = instantiate.build(composed["data"], "data")

@@ -22,7 +22,7 @@ from zoo.checkpoints import checkpoint
 from zoo.checkpoints.finetune import keep
 from zoo.config import compatibility, option_types
 from zoo.config.instantiate import build
-from zoo.data.loader import deaths_explained
+from zoo.data.loader import explain_worker_death
 from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError, WorkerError, ZooError
 from zoo.io.atomic import write_text
 from zoo.io.config_files import written_yaml
@@ -188,7 +188,7 @@ def _conclude(config: dict[str, Any], run_dir: Path, trainer: pl.Trainer, module
 def _saying_how_to_continue(run_dir: Path) -> Iterator[None]:
     """Adds the command that continues the run to an error that ends training. Keeper saves where that is possible."""
     try:
-        with deaths_explained():
+        with explain_worker_death():
             yield
     except TrainingError as error:  # it would recur: the weights can start a run with other options
         last = shlex.quote(str(run_dir / run_directory.LAST))
@@ -206,7 +206,7 @@ def _saying_how_to_continue(run_dir: Path) -> Iterator[None]:
 def _saying_that_all_is_kept(run_dir: Path) -> Iterator[None]:
     """Adds the commands that evaluate the weights to an error that ends the evaluation."""
     try:
-        with deaths_explained(), stopping_at_once():
+        with explain_worker_death(), stopping_at_once():
             yield
     except (InterruptedRunError, KeyboardInterrupt, WorkerError) as error:
         kind = WorkerError if isinstance(error, WorkerError) else InterruptedRunError

@@ -83,7 +83,7 @@ def esim(net: nn.Module, asked: Asked, batch: Questions, number: int) -> tuple[T
 
 def coattention(net: nn.Module, asked: Asked, batch: Questions, number: int) -> tuple[Tensor]:
     """Lu et al. 2016, eq. 1-7; co-attention itself has tests of its own."""
-    cells = net.of_picture(net.picture.annotations(batch.picture.some(torch.tensor([number])))[0])
+    cells = net.of_picture(net.picture.annotations(batch.picture.select(torch.tensor([number])))[0])
     levels = asked_at_levels(net, asked)
     hidden = torch.zeros(0, dtype=torch.float64)
     for level in net.levels:

@@ -44,7 +44,7 @@ def captioned(number: int) -> Captioned:
 
 
 def pictures(which: Sequence[int] = range(4), **options: Any) -> Pictures:
-    options = {"frequencies": Frequencies.of(CAPTIONS), "mean": [0.5] * 3, "std": [0.3] * 3} | options
+    options = {"frequencies": Frequencies.from_corpus(CAPTIONS), "mean": [0.5] * 3, "std": [0.3] * 3} | options
     return Pictures.of([captioned(number) for number in which], language(), **options)
 
 

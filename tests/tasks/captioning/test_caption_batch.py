@@ -44,7 +44,7 @@ def test_features_come_with_their_grid() -> None:
     assert made.source.features.dtype == torch.float32
     assert made.source.lengths.tolist() == [6, 6]
     assert made.source.grid == (2, 3)
-    some = made.some([1]).source
+    some = made.select([1]).source
     assert some.features is not None
     assert torch.equal(some.features[0], -rows)
     assert some.grid == (2, 3)
@@ -57,7 +57,7 @@ def test_gold_by_cells_and_of_some_pictures() -> None:
     assert cells is not None
     assert cells.shape == (2, 3, 4)
     assert cells.nonzero().tolist() == [[0, 0, 0]]
-    some = made.some([1])
+    some = made.select([1])
     assert some.ids == ("b",)
     assert some.targets is not None
     assert some.targets.tokens.tolist() == [[9, END]]

@@ -29,7 +29,7 @@ def test_figures_are_those_of_the_scores_over_all_references() -> None:
     nothing = Forced(torch.full((4, steps), -0.5).double(), None)
     module.figures.add(batch, written, nothing, nothing)
     found = {name: float(metric.compute()) for name, metric in module.figures.found().items()}
-    for score in (BLEU(tokenize="none"), CHRF(), CaptionROUGE(), CIDEr(Frequencies.of(CAPTIONS))):
+    for score in (BLEU(tokenize="none"), CHRF(), CaptionROUGE(), CIDEr(Frequencies.from_corpus(CAPTIONS))):
         for name, value in score.figures(score.sums(texts, CAPTIONS)).items():
             assert found[f"test/{name}"] == pytest.approx(value, rel=1e-6), name
     assert found["test/exact_match"] == 0.5
@@ -79,7 +79,7 @@ def test_references_with_spaces_before_punctuation_score_as_those_without() -> N
     of = Language.learned(Words(lower=True), Counter(Words().encode(" ".join(texts)).names))
     found = []
     for given in (texts, spaced):
-        batch = pictures([0, 2], frequencies=Frequencies.of([of.respell(text)] for text in given))
+        batch = pictures([0, 2], frequencies=Frequencies.from_corpus([of.respell(text)] for text in given))
         written = tuple(replace(each, references=[text]) for each, text in zip(batch.written or (), given, strict=True))
         module = captioner()
         steps = torch.full((2, batch.targets.tokens.shape[1]), -0.5).double()  # type: ignore[union-attr]

@@ -42,7 +42,7 @@ def picture(number: int = 0) -> Pictures:
 def test_the_texts_that_can_be_drawn_have_probability_one() -> None:
     net, batch = recurrent().eval(), picture()
     texts = every_text(len(batch.language.vocabulary) if batch.language else 0)
-    many = batch.source.some(torch.zeros(len(texts), dtype=torch.int64))
+    many = batch.source.select(torch.zeros(len(texts), dtype=torch.int64))
     assert float(log_probability(net, many, texts).exp().sum().detach()) == pytest.approx(1.0, abs=1e-9)
 
 
@@ -51,7 +51,7 @@ def test_the_gradient_is_that_of_the_expected_reward() -> None:
     net, batch, made = recurrent().eval(), picture(1), critic()
     assert batch.language is not None
     texts = every_text(len(batch.language))
-    many = batch.some([0] * len(texts))
+    many = batch.select([0] * len(texts))
     rewards = made.rewards(many, texts).double()
     assert rewards.unique().numel() > 2
     (greedy,) = (each[0] for each in made.greedy(net, batch.source, batch.ids))
@@ -69,7 +69,7 @@ def test_the_loss_is_that_of_what_was_drawn() -> None:
     """A draw has its own probability and reward; in the mean over many, the loss's gradient nears the expected one."""
     net, batch, made = recurrent(), picture(1), critic()
     net.train()
-    many = batch.some([0] * 400)
+    many = batch.select([0] * 400)
     total, rewards = made(net, many, seed=0)
     assert net.training
     again, same = made(net, many, seed=0)
@@ -78,7 +78,7 @@ def test_the_loss_is_that_of_what_was_drawn() -> None:
     assert rewards.unique().numel() > 1
     assert not torch.equal(rewards, made(net, many, seed=1)[1])
     texts = every_text(len(batch.language) if batch.language else 0)
-    every = batch.some([0] * len(texts))
+    every = batch.select([0] * len(texts))
     worth = made.rewards(every, texts).double()
     log_p = log_probability(net.eval(), every.source, texts)
     mean, square = (float((log_p.exp() * worth**power).sum()) for power in (1, 2))
@@ -96,7 +96,7 @@ def test_training_raises_the_reward() -> None:
     assert task.critic is not None
     rewards = []
     for step in range(60):
-        total, found = task.critic(task.net, batch.some([0, 1, 2, 3] * 4), step)
+        total, found = task.critic(task.net, batch.select([0, 1, 2, 3] * 4), step)
         optimiser.zero_grad()
         (total / 16).backward()
         optimiser.step()

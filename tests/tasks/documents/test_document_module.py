@@ -137,7 +137,7 @@ def test_weights_of_words_are_those_of_each_document_alone(name: str) -> None:
 
 def test_some_documents_are_a_batch_of_their_own() -> None:
     documents = texts(6)
-    found, expected = Documents.of(documents).some([4, 1, 5]), Documents.of([documents[n] for n in (4, 1, 5)])
+    found, expected = Documents.of(documents).select([4, 1, 5]), Documents.of([documents[n] for n in (4, 1, 5)])
     for name in ("words", "sentences", "documents", "labels", "gold_words", "gold_sentences"):
         assert torch.equal(getattr(found, name), getattr(expected, name)), name
     assert found.ids == expected.ids

@@ -10,7 +10,7 @@ import torch
 from recogniser_cases import batch, language, recogniser, utterance
 
 from zoo.attention import Additive, AttendFactory, Monotonic, MonotonicChunkwise, Softmax, TwoScores, record
-from zoo.decoding import forced
+from zoo.decoding import force_decode
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.generation.language import BEGIN, END
 from zoo.tasks.generation.options import chosen
@@ -82,7 +82,7 @@ def test_the_search_asks_both() -> None:
     spelled.load_state_dict(module.state_dict())
     best = [each[0] for each in module.write(made)]
     decoder, begin = JointDecoder(module.net, 0.4), torch.full((len(made),), BEGIN)
-    scores = forced(decoder, made.source, begin, [each.target(END) for each in best]).sum(1)
+    scores = force_decode(decoder, made.source, begin, [each.target(END) for each in best]).sum(1)
     torch.testing.assert_close(scores, torch.tensor([each.score for each in best]).double(), rtol=1e-6, atol=1e-6)
     assert [each[0].score for each in spelled.write(made)] != [each.score for each in best]
     assert module.protocol().endswith(", CTC 0.4")

@@ -55,7 +55,7 @@ def test_an_empty_span_inside_of_a_place_has_no_place() -> None:
 
 
 def test_some_utterances_lose_the_padding_of_the_others() -> None:
-    some = batch().some([1])
+    some = batch().select([1])
     assert some.ids == ("b",)
     assert some.source.features.shape == (1, 1, 2)
     assert some.targets is not None
@@ -72,12 +72,12 @@ def test_what_one_utterance_lacks_the_batch_lacks() -> None:
     assert unknown.gold is None
     assert unknown.gold_places(1, 2) is None
     assert unknown.written is None
-    assert unknown.some([0]).targets is None
+    assert unknown.select([0]).targets is None
 
 
 def test_other_targets_have_no_gold() -> None:
     made = batch()
-    targets = made.some([1, 0]).targets
+    targets = made.select([1, 0]).targets
     assert targets is not None
     assert targets.tokens.tolist() == [[9, END, PAD], [7, 8, END]]
     assert made.with_targets(targets).gold is None
@@ -92,4 +92,4 @@ def test_a_batch_moves_as_a_whole() -> None:
 
 def test_no_recordings() -> None:
     assert Frames.of([]).features.shape == (0, 0, 0)
-    assert Frames.of([frames(2)]).some(torch.tensor([], dtype=torch.long)).features.shape[:2] == (0, 0)
+    assert Frames.of([frames(2)]).select(torch.tensor([], dtype=torch.long)).features.shape[:2] == (0, 0)

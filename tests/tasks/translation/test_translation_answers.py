@@ -11,8 +11,8 @@ import torch
 from translation_cases import SOURCES, Knowing, Small, languages, pairs, translator
 
 from zoo.attention import record
-from zoo.decoding.forced_pass import forced
 from zoo.decoding.hypothesis import Hypothesis
+from zoo.decoding.teacher_forcing import force_decode
 from zoo.errors import ConfigError
 from zoo.tasks.contract import EXAMPLE
 from zoo.tasks.generation.language import END, UNKNOWN, Language, Spelled
@@ -82,7 +82,7 @@ def test_alignments_are_the_heaviest_weights_of_a_forced_pass() -> None:
         alone = pairs([number])
         tokens = (*languages().target.encode(said[number])[1], END)
         with record(module.net) as maps, torch.no_grad():
-            forced(module.net, alone.source, begins(alone.source), [tokens])
+            force_decode(module.net, alone.source, begins(alone.source), [tokens])
         weights = torch.cat([step.dense()[:, 0] for step in maps["attend.attend"].steps()], 1)[0]
         expected = [f"{int(row.argmax())}-{place}" for place, row in enumerate(weights[:-1])]
         assert columns["alignment"][number] == " ".join(expected)

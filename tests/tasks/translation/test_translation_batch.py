@@ -42,10 +42,10 @@ def test_a_translation_that_is_not_known_leaves_the_targets_out() -> None:
 
 def test_some_texts_lose_the_padding_of_the_others() -> None:
     source = Source.of([[4, 5, 6], [4], [4, 5]])
-    some = source.some(torch.tensor([2, 1]))
+    some = source.select(torch.tensor([2, 1]))
     assert some.tokens.tolist() == [[4, 5], [4, PAD]]
     assert some.lengths.tolist() == [2, 1]
-    assert source.some(torch.tensor([], dtype=torch.long)).tokens.shape == (0, 0)
+    assert source.select(torch.tensor([], dtype=torch.long)).tokens.shape == (0, 0)
 
 
 def test_a_batch_moves_as_a_whole() -> None:

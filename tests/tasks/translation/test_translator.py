@@ -189,7 +189,7 @@ def test_the_options_of_the_search_are_in_the_protocol() -> None:
 
 def test_coverage_needs_a_net_that_knows_it() -> None:
     class Forgetful(Small):
-        covered = property()  # type: ignore[assignment]
+        coverage = property()  # type: ignore[assignment]
 
     with pytest.raises(ConfigError, match="does not know what it has covered"):
         translator(Forgetful, search=BeamSearch(ranking=Ranking(coverage=0.2)))

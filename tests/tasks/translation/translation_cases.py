@@ -94,7 +94,7 @@ class Small(GeneratingNet):
     def select(self, state: State, sentences: Tensor) -> State:
         return State(state.hidden[sentences], state.memory.reorder(sentences))
 
-    def covered(self, state: State) -> Tensor:
+    def coverage(self, state: State) -> Tensor:
         assert state.memory.attention is not None
         return state.memory.attention.total[:, 0].masked_fill(~state.memory.support.permitted[:, 0], 1.0)
 

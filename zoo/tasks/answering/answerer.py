@@ -28,7 +28,7 @@ from zoo.tasks.answering.spans import best_spans, span_losses
 from zoo.tasks.baselines import HELD_OUT, Baseline, predict_majority
 from zoo.tasks.contract import Invariance, Task
 from zoo.tasks.initial_vectors import initialise_vectors
-from zoo.text.squad import normalised, shared_words
+from zoo.text.metrics.squad import normalize_answer, word_f1
 
 if TYPE_CHECKING:
     from zoo.tasks.answering.data.answer_data import AnswerData
@@ -385,8 +385,8 @@ class SpanReader(Answerer):
     def measured(self, given: tuple[Tensor, Tensor], batch: Questions) -> dict[str, Float[Tensor, " b"]]:
         assert batch.written is not None
         pairs = [(said, each.answer) for said, each in zip(self._texts(given, batch)[0], batch.written, strict=True)]
-        exact = [float(normalised(said) == normalised(known)) for said, known in pairs]
-        shared = [shared_words(said, known) for said, known in pairs]
+        exact = [float(normalize_answer(said) == normalize_answer(known)) for said, known in pairs]
+        shared = [word_f1(said, known) for said, known in pairs]
         return {"exact_match": torch.tensor(exact), "f1": torch.tensor(shared)}
 
     def baselines(self, data: AnswerData) -> Sequence[Baseline]:
@@ -398,9 +398,9 @@ class SpanReader(Answerer):
             for split in HELD_OUT:
                 answers = [asked.answers[number] for number in asked.numbers(split) if asked.answers[number]]
                 if answers:
-                    exact = sum(normalised(answer) == normalised(most) for answer in answers)
+                    exact = sum(normalize_answer(answer) == normalize_answer(most) for answer in answers)
                     found[f"{split}/exact_match"] = exact / len(answers)
-                    found[f"{split}/f1"] = sum(shared_words(most, answer) for answer in answers) / len(answers)
+                    found[f"{split}/f1"] = sum(word_f1(most, answer) for answer in answers) / len(answers)
             return found
 
         return [Baseline("the most frequent answer", measure, is_cheap=True)]

@@ -180,9 +180,9 @@ class Questions:
         """Returns the first question alone, without the padding that it does not need, for the net."""
         only = torch.zeros(1, dtype=torch.int64, device=self.answers.device)
         return Questions(
-            question=self.question.some(only),
-            picture=None if self.picture is None else self.picture.some(only),
-            passage=None if self.passage is None else self.passage.some(only),
+            question=self.question.select(only),
+            picture=None if self.picture is None else self.picture.select(only),
+            passage=None if self.passage is None else self.passage.select(only),
             answers=self.answers[only],
             ids=self.ids[:1],
             kinds=self.kinds[:1],

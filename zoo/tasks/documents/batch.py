@@ -127,7 +127,7 @@ class Documents:
         """Number of words of each document."""
         return for_later(lambda: torch.bincount(self.word_documents, minlength=len(self)))
 
-    def some(self, numbers: Sequence[int]) -> Documents:
+    def select(self, numbers: Sequence[int]) -> Documents:
         """Returns a batch of the documents with the given indices, in the given order."""
         chosen = torch.tensor(numbers, dtype=torch.int64, device=self.words.device)
         words = ranges((self.text_lengths.cumsum(0) - self.text_lengths)[chosen], self.text_lengths[chosen])

@@ -256,7 +256,7 @@ class DocumentClassifier(Task):
         """States that the output for a document does not depend on the other documents of the batch."""
         if len(batch) < 2:
             return ()
-        return (Invariance("other documents of the batch", batch.some([0]), lambda out: out[:1]),)
+        return (Invariance("other documents of the batch", batch.select([0]), lambda out: out[:1]),)
 
     def vocabularies(self) -> dict[str, dict[str, int]]:
         """Matches the vectors of words by token, and the rows of the last layer by label."""

@@ -18,8 +18,8 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from zoo.attention.ranges import Count, Seed, Share
-from zoo.data.generated import check_numbers
-from zoo.data.splits import stratified
+from zoo.data.size_limits import check_numbers
+from zoo.data.splits import split_stratified
 
 ASPECTS = ("food", "service", "room", "price", "view", "staff", "music", "parking", "garden", "breakfast")
 """Subjects of opinions; the opinion on the first determines the class."""
@@ -137,7 +137,7 @@ def plant(
         classes=classes,
         gold_words=gold_words,
         gold_sentences=gold_sentences,
-        splits=stratified(labels, seed),
+        splits=split_stratified(labels, seed),
     )
 
 

@@ -79,7 +79,7 @@ def looked_at(net: Any, batch: Documents) -> tuple[Float[Tensor, "b classes"], F
     logits: dict[int, Tensor] = {}
     weights: dict[int, Tensor] = {}
     for numbers in groups:
-        part = batch if len(groups) == 1 else batch.some(numbers)
+        part = batch if len(groups) == 1 else batch.select(numbers)
         order = range(len(batch)) if len(groups) == 1 else numbers
         with record(net, layers=sites_of(net), view=_view(net)) as found:
             logits |= dict(zip(order, net(part), strict=True))

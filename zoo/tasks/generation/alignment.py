@@ -11,7 +11,7 @@ from torch import Tensor
 
 from zoo.attention import record
 from zoo.attention.observing.record import Recording
-from zoo.decoding.forced_pass import forced
+from zoo.decoding.teacher_forcing import force_decode
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.writing import begins
 from zoo.text.tokens import NO_WORD
@@ -39,9 +39,9 @@ def read_again(net: GeneratingNet, source: Any, texts: Sequence[Sequence[int]]) 
         texts: The tokens of each text, with the end: `Hypothesis.target(END)`.
     """
     if net.align is None:
-        return Forced(forced(net, source, begins(source), texts), None)
+        return Forced(force_decode(net, source, begins(source), texts), None)
     with record(net, layers=[net.align]) as maps:
-        log_probability = forced(net, source, begins(source), texts)
+        log_probability = force_decode(net, source, begins(source), texts)
     return Forced(log_probability, weights_of(net, maps))
 
 

@@ -65,5 +65,5 @@ class Answers:
     def weights(self, net: GeneratingNet) -> Float[Tensor, "r n k"] | None:
         """Returns the weights with which texts attended to their sources, from a forced pass; None if none."""
         source = self.batch.source
-        rows = source.some(torch.tensor(self.examples, device=source.lengths.device))
+        rows = source.select(torch.tensor(self.examples, device=source.lengths.device))
         return read_again(net, rows, [each.target(END) for each in self.written]).weights

@@ -21,7 +21,7 @@ class BatchSource(Protocol):
 
     def __len__(self) -> int: ...
 
-    def some(self, numbers: Int[Tensor, " s"]) -> Self: ...
+    def select(self, numbers: Int[Tensor, " s"]) -> Self: ...
 
     def to(self, device: torch.device | str) -> Self: ...
 
@@ -78,10 +78,10 @@ class GeneratingBatch(ABC, Generic[S, W]):
     def to(self, device: torch.device | str) -> Self:
         return moved(self, device)
 
-    def some(self, numbers: Sequence[int]) -> Self:
+    def select(self, numbers: Sequence[int]) -> Self:
         """Returns some of the examples, without the padding that none of them needs."""
         chosen = torch.tensor(numbers, dtype=torch.int64)  # also indexes tensors of other devices
-        source, targets = self.source.some(chosen), None if self.targets is None else self.targets.some(chosen)
+        source, targets = self.source.select(chosen), None if self.targets is None else self.targets.select(chosen)
         gold = None
         if self.gold is not None and targets is not None:
             gold = self.gold_of(chosen, source, targets)

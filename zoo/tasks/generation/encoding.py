@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from jaxtyping import Bool
 
-from zoo.data.rows import Rows, RowsInMaking
+from zoo.data.ragged import RaggedArray, RaggedBuilder
 from zoo.tasks.generation.language import UNKNOWN, Language
-from zoo.text import Subwords, Tokeniser, Tokens
+from zoo.text import Subwords, Tokenizer, Tokens
 from zoo.text.vocabulary import Policy
 
 
@@ -23,13 +23,13 @@ class Encoder:
         most: Texts are cut after so many tokens; None: they are not.
     """
 
-    def __init__(self, tokeniser: Tokeniser, numbers: dict[str, int], most: int | None = None) -> None:
+    def __init__(self, tokeniser: Tokenizer, numbers: dict[str, int], most: int | None = None) -> None:
         self.tokeniser = tokeniser
         self.numbers = numbers
         self.most = most
         self.cut = 0
         """The number of texts that were cut."""
-        self._texts = RowsInMaking()
+        self._texts = RaggedBuilder()
 
     def add(self, text: str) -> Tokens:
         """Adds a text, and returns its tokens."""
@@ -40,19 +40,19 @@ class Encoder:
         return tokens
 
     @property
-    def texts(self) -> Rows:
+    def texts(self) -> RaggedArray:
         """The texts so far, in first-occurrence numbers."""
-        return self._texts.made()
+        return self._texts.build()
 
-    def encoded(self, language: Language) -> Rows:
+    def encoded(self, language: Language) -> RaggedArray:
         """The texts in the numbers of a language. A text without any token is one unknown token."""
         texts = self.texts
         table = np.array(language.vocabulary.numbers(self.numbers), dtype=np.int32)
         values, lengths = table[texts.values], texts.lengths
         if lengths.all():
-            return Rows(values, texts.ends)
+            return RaggedArray(values, texts.ends)
         values = np.insert(values, texts.ends[:-1][lengths == 0], UNKNOWN)
-        return Rows(values, np.concatenate([[0], np.maximum(lengths, 1).cumsum()]))
+        return RaggedArray(values, np.concatenate([[0], np.maximum(lengths, 1).cumsum()]))
 
 
 def first(tokens: Tokens, most: int | None) -> Tokens:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from zoo.errors import CheckpointError
-from zoo.text import Tokeniser, Tokens, Vocabulary, tokeniser_from_state
+from zoo.text import Tokenizer, Tokens, Vocabulary, tokenizer_from_state
 from zoo.text.tokens import NO_WORD
 from zoo.text.vocabulary import Policy, Special
 
@@ -37,7 +37,7 @@ class Spelled(NamedTuple):
 class Language:
     """A tokeniser and the vocabulary of its tokens."""
 
-    tokeniser: Tokeniser
+    tokeniser: Tokenizer
     vocabulary: Vocabulary
 
     def __len__(self) -> int:
@@ -46,7 +46,7 @@ class Language:
     @classmethod
     def learned(
         cls,
-        tokeniser: Tokeniser,
+        tokeniser: Tokenizer,
         counts: Counter[str],
         *,
         min_count: int = 1,
@@ -54,11 +54,11 @@ class Language:
         origin: Language | None = None,
         policy: Policy = "unite",
     ) -> Language:
-        """Makes the language of counted tokens; for `origin` and `policy` see `Vocabulary.counted`."""
+        """Makes the language of counted tokens; for `origin` and `policy` see `Vocabulary.from_counts`."""
         names = () if origin is None else origin.vocabulary.names
         return cls(
             tokeniser,
-            Vocabulary.counted(
+            Vocabulary.from_counts(
                 counts, specials=SPECIALS, min_count=min_count, max_size=max_size, origin=names, policy=policy
             ),
         )
@@ -73,7 +73,7 @@ class Language:
         vocabulary = Vocabulary.from_state(list(tokens))
         if vocabulary.names[: len(SPECIALS)] != Vocabulary([], SPECIALS).names:
             raise CheckpointError("the checkpoint is damaged: a vocabulary does not begin with its special tokens")
-        return cls(tokeniser_from_state(tokeniser), vocabulary)
+        return cls(tokenizer_from_state(tokeniser), vocabulary)
 
     def encode(self, text: str) -> tuple[Tokens, list[int]]:
         """Splits a text, and returns its tokens with their numbers."""

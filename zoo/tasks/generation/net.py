@@ -14,7 +14,7 @@ class GeneratingNet(nn.Module):
     """Writes a text step by step; a `Decoder` of `zoo.decoding` as well.
 
     Training computes `features` of all steps at once, and the output layer `head` once for all steps that are not
-    padding. `start`, `step`, `reorder` and `select` are those of `zoo.decoding.Decoder`; `covered`,
+    padding. `start`, `step`, `reorder` and `select` are those of `zoo.decoding.Decoder`; `coverage`,
     `may_end` and `must_end` too, if the model attends to its source.
     """
 

@@ -78,5 +78,5 @@ class RecurrentWriter(GeneratingNet):
     def must_end(self, state: RecurrentState) -> Bool[Tensor, "b w"] | None:
         return self.decoder.attention.passed(state.memory)  # type: ignore[no-any-return]
 
-    def covered(self, state: RecurrentState) -> Float[Tensor, "b w k"]:
-        return state.covered
+    def coverage(self, state: RecurrentState) -> Float[Tensor, "b w k"]:
+        return state.coverage

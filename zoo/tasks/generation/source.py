@@ -42,7 +42,7 @@ class Padded:
         """The support of attention to these rows."""
         return DenseSupport.from_key_mask(self.is_real)
 
-    def some(self, numbers: Int[Tensor, " s"]) -> Self:
+    def select(self, numbers: Int[Tensor, " s"]) -> Self:
         """Returns some of the examples, without the padding that none of them needs."""
         return type(self)(*some_rows(self.rows, self.lengths, numbers))
 

@@ -46,7 +46,7 @@ class Targets:
         """The tokens that a decoder reads at each step: the begin, then the texts without their last tokens."""
         return for_later(lambda: torch.cat([torch.full_like(self.tokens[:, :1], BEGIN), self.tokens[:, :-1]], 1))
 
-    def some(self, numbers: Int[Tensor, " s"]) -> Targets:
+    def select(self, numbers: Int[Tensor, " s"]) -> Targets:
         """Returns some of the texts, without the padding that none of them needs."""
         return Targets(*some_rows(self.tokens, self.lengths, numbers))
 

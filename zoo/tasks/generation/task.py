@@ -93,7 +93,7 @@ class WritingTask(Task):
     @property
     def knows_coverage(self) -> bool:
         """Whether the net knows how much of its source a text has covered, as a coverage penalty needs."""
-        return self.net.align is not None and hasattr(self.net, "covered")
+        return self.net.align is not None and hasattr(self.net, "coverage")
 
     def forward(self, batch: Any) -> Float[Tensor, "b n vocabulary"]:
         """Returns the logits of every step, if the decoder reads the given texts."""
@@ -268,7 +268,7 @@ class WritingTask(Task):
         found = []
         targets = self.known(batch)
         if len(batch) > 1:
-            alone, steps = batch.some([0]), int(targets.lengths[0])
+            alone, steps = batch.select([0]), int(targets.lengths[0])
             others = f"other {self.source_noun}s of the batch and padding"
             found.append(Invariance(others, alone, lambda out: out[:1, :steps]))
         longest = targets.tokens.shape[1]

@@ -193,7 +193,7 @@ class TransformerDecoder(nn.Module):
             after.append(own)
         return self.norm(rows).view(x.shape), Written(tuple(after))
 
-    def covered(self, state: Written) -> Float[Tensor, "b w k"]:
+    def coverage(self, state: Written) -> Float[Tensor, "b w k"]:
         """Returns the weight that each place of the source has had so far, averaged over heads; 1 at padding."""
         memory: Memory = state.blocks[self.aligned].cross
         assert memory.attention is not None

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from zoo.data.loader import hashed_seed
+from zoo.data.loader import hash_seed
 from zoo.decoding.beam import BeamSearch
 from zoo.decoding.decoder import Decoder
 from zoo.decoding.hypothesis import Hypothesis
@@ -61,7 +61,7 @@ class Writing:
         begin = begins(source)
         limits = self.longest(source.lengths)
         if isinstance(search, Sampling):
-            seeds = [hashed_seed("writing", self.seed, name) for name in ids]
+            seeds = [hash_seed("writing", self.seed, name) for name in ids]
             return search(decoder, source, begin, end=END, longest=limits, seeds=seeds)
         return search(decoder, source, begin, end=END, longest=limits)
 

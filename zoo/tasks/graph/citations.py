@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from zoo.data.download import expect, find_published
-from zoo.data.pickled import SavedArray, unpickle
+from zoo.data.download import find_published, verify_published
+from zoo.data.restricted_pickle import SavedArray, unpickle
 from zoo.errors import ConfigError, DataError, nearest
 from zoo.tasks.graph.graph import NONE, TEST, TRAIN, VAL, Graph, row_normalised, sparse_features, undirected
 
@@ -113,10 +113,14 @@ def _decode(paths: dict[str, Path], published: _Published) -> Graph:
         "ally": (known, classes),
     }
     for part, matrix in {**features, **one_hot}.items():
-        expect(matrix.shape == shapes[part], paths[part], f"it has the shape {matrix.shape}, not {shapes[part]}")
+        verify_published(
+            matrix.shape == shapes[part], paths[part], f"it has the shape {matrix.shape}, not {shapes[part]}"
+        )
     fits = len(test) == published.test == len(np.unique(test)) and known <= test.min() and test.max() < published.nodes
-    expect(fits, paths["test.index"], f"it does not name {published.test} nodes after the first {known}")
-    expect(published.train + _VAL_NODES <= known, paths["allx"], "there are too few nodes for the validation split")
+    verify_published(fits, paths["test.index"], f"it does not name {published.test} nodes after the first {known}")
+    verify_published(
+        published.train + _VAL_NODES <= known, paths["allx"], "there are too few nodes for the validation split"
+    )
 
     # Citeseer's isolated test nodes are missing from test.index. They get no features, no label and no split.
     row = np.full(published.nodes, known + published.test)
@@ -130,12 +134,12 @@ def _decode(paths: dict[str, Path], published: _Published) -> Graph:
     split[: published.train] = TRAIN
     split[published.train : published.train + _VAL_NODES] = VAL
     split[test] = TEST
-    expect((labels[split != NONE] != NONE).all(), paths["ally"], "a node of the public split has no label")
+    verify_published((labels[split != NONE] != NONE).all(), paths["ally"], "a node of the public split has no label")
 
     loops = source == target
     edges = undirected(torch.from_numpy(np.stack([source[~loops], target[~loops]])), published.nodes)
     what = f"it has {edges.shape[1] // 2} undirected edges, not {published.edges}"
-    expect(edges.shape[1] == 2 * published.edges, paths["graph"], what)
+    verify_published(edges.shape[1] == 2 * published.edges, paths["graph"], what)
     return Graph(
         features=row_normalised(sparse_features(stacked)),
         feature_names=tuple(f"word {i}" for i in range(width)),
@@ -153,13 +157,13 @@ def _matrix(path: Path) -> sparse.csr_matrix:
     arrays = [state.get(key) for key in ("data", "indices", "indptr")]
     shape = state.get("_shape", state.get("shape"))
     plain = all(isinstance(array, np.ndarray) and array.ndim == 1 for array in arrays)
-    expect(plain and _is_shape(shape), path, "it does not hold a sparse matrix of numbers")
+    verify_published(plain and _is_shape(shape), path, "it does not hold a sparse matrix of numbers")
     try:
         matrix = sparse.csr_matrix(tuple(arrays), shape=shape)
         matrix.check_format(full_check=True)
     except (ValueError, TypeError) as error:
         raise DataError(f"{path}: the sparse matrix in it is damaged ({error}). Remove the file.") from error
-    expect(np.isfinite(matrix.data).all(), path, "a feature is not finite")
+    verify_published(np.isfinite(matrix.data).all(), path, "a feature is not finite")
     return matrix
 
 
@@ -170,9 +174,9 @@ def _is_shape(shape: Any) -> bool:
 def _labels(path: Path) -> np.ndarray:
     saved = _unpickle(path)
     one_hot = saved.array if isinstance(saved, SavedArray) else np.empty(0)
-    expect(one_hot.ndim == 2, path, "it does not hold a table of numbers")
+    verify_published(one_hot.ndim == 2, path, "it does not hold a table of numbers")
     ones = np.isin(one_hot, (0, 1)).all() and (one_hot.sum(1) <= 1).all()
-    expect(ones, path, "a row is not a one-hot label")
+    verify_published(ones, path, "a row is not a one-hot label")
     return one_hot
 
 
@@ -186,13 +190,15 @@ def _indices(path: Path) -> np.ndarray:
 def _adjacency(path: Path, nodes: int) -> tuple[np.ndarray, np.ndarray]:
     graph = _unpickle(path)
     lists = isinstance(graph, dict) and all(isinstance(neighbours, list) for neighbours in graph.values())
-    expect(lists, path, "it does not hold an adjacency list")
+    verify_published(lists, path, "it does not hold an adjacency list")
     pairs = [(target, source) for target, neighbours in graph.items() for source in neighbours]
     are_numbers = all(type(target) is int and type(source) is int for target, source in pairs)
-    expect(bool(pairs) and are_numbers, path, "the nodes are not numbers")
+    verify_published(bool(pairs) and are_numbers, path, "the nodes are not numbers")
     target, source = np.array(pairs).T
-    expect(min(target.min(), source.min()) >= 0, path, "a node number is negative")
-    expect(max(target.max(), source.max()) < nodes, path, f"a node number is beyond the last of {nodes} nodes")
+    verify_published(min(target.min(), source.min()) >= 0, path, "a node number is negative")
+    verify_published(
+        max(target.max(), source.max()) < nodes, path, f"a node number is beyond the last of {nodes} nodes"
+    )
     return source, target
 
 

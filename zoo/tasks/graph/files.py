@@ -15,9 +15,9 @@ from scipy import sparse
 from torch import Tensor
 
 from zoo.data.encodings import UTF8, Encoding
-from zoo.data.labels import label_uses, untrained, warn_of_similar
-from zoo.data.splits import stratified
-from zoo.data.tables import OnBadRow, Row, Table, collected, message, parse_number, read_table
+from zoo.data.labels import count_label_uses, find_untrained, warn_of_similar
+from zoo.data.splits import split_stratified
+from zoo.data.tables import OnBadRow, Row, Table, collect_error, message, parse_number, read_table
 from zoo.data.unknown_labels import UnknownLabels, read_label
 from zoo.errors import DataError, some_of
 from zoo.tasks.graph.graph import NONE, SPLITS, Graph, sparse_features, undirected
@@ -72,9 +72,9 @@ def read_graph(
     if "split" in table.columns:
         split = torch.tensor([SPLITS.get(row.split, NONE) for row in rows])
     else:
-        split = torch.from_numpy(stratified(label.numpy(), split_seed))
+        split = torch.from_numpy(split_stratified(label.numpy(), split_seed))
     if labels is None and not table.collected:
-        with collected():
+        with collect_error():
             _check_splits(table, rows, label, split, label_names)
 
     if columns is None:
@@ -227,11 +227,11 @@ def _read_edges(
 def _check_splits(table: Table, rows: list[_Node], label: Tensor, split: Tensor, label_names: tuple[str, ...]) -> None:
     if not label_names:
         raise DataError(message(table.path, None, "label", "no node has a label", "Fill it in where it is known."))
-    uses = label_uses(label_names, label.numpy(), split.numpy())
-    for use in untrained(uses):
+    uses = count_label_uses(label_names, label.numpy(), split.numpy())
+    for use in find_untrained(uses):
         what = f"{use.name!r} is seen in {use.where} only, and never in train"
         remedy = "Put a node with this label into train, or take the label out."
-        with collected():
+        with collect_error():
             raise DataError(message(table.path, rows[use.first].line, "label", what, remedy))
     for word, number in SPLITS.items():
         if not (split == number).any():

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Int
 
 from zoo.attention.ranges import Count, Natural, Seed, Share
-from zoo.data.generated import check_numbers
+from zoo.data.size_limits import check_numbers
 from zoo.errors import ConfigError
 from zoo.tasks.graph.graph import TEST, TRAIN, VAL, Graph
 

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Bool, UInt8
 
-from zoo.data.generated import check_numbers
+from zoo.data.size_limits import check_numbers
 from zoo.errors import ConfigError
 
 COLOURS = {

@@ -99,7 +99,7 @@ class Seen:
         """Number of pixels, or cells, of each picture."""
         return for_later(lambda: torch.full((len(self),), self.is_real.shape[1], device=self._any.device))
 
-    def some(self, numbers: Int[Tensor, " s"]) -> Seen:
+    def select(self, numbers: Int[Tensor, " s"]) -> Seen:
         pixels, features = (None if each is None else each[numbers] for each in (self.pixels, self.features))
         return Seen(pixels, features, self.grid)
 

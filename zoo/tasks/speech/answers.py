@@ -57,7 +57,7 @@ def answers(module: Recogniser, batch: Utterances, writing: Writing, *, timed: b
     if not timed:
         return columns
     chosen = torch.tensor(rows.examples, device=batch.source.lengths.device)
-    found = read_again(module.net, batch.source.some(chosen), [each.target(END) for each in rows.written])
+    found = read_again(module.net, batch.source.select(chosen), [each.target(END) for each in rows.written])
     if found.weights is None:
         raise ConfigError("--times, --times-out: the attention of this model has no weights, which times come from")
     columns[_TIMES] = [

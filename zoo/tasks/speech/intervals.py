@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torchmetrics import Metric
 
-from zoo.data.loader import hashed_seed
+from zoo.data.loader import hash_seed
 from zoo.text import Score
 
 RESAMPLES = 1000
@@ -25,7 +25,7 @@ COVERED = 0.95
 
 def weighted(id: str, sums: Sequence[float]) -> Float[Tensor, "resamples+1 sums"]:
     """Returns the sums of an utterance, and below them its sums in each resample."""
-    generator = torch.Generator().manual_seed(hashed_seed("resample", id))
+    generator = torch.Generator().manual_seed(hash_seed("resample", id))
     weights = torch.ones(RESAMPLES + 1, 1, dtype=torch.float64)
     weights[1:] = torch.poisson(weights[1:], generator=generator)
     return weights * torch.tensor(sums, dtype=torch.float64)

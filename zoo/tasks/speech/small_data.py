@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from zoo.text.kinds import Kind
+from zoo.text.tokenizer_factory import Kind
 
 FEW_RECORDINGS = 500
 """A training split with fewer recordings is small."""

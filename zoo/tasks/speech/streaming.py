@@ -125,7 +125,7 @@ class Streaming:
             self.state = replace(self.state, memory=attention.skip(memory))
             return None
         scores = next_scores(self.net, logits, after, END)
-        score, number = self.constraints.applied(scores, self.history, END)[0, 0].topk(1)
+        score, number = self.constraints.apply(scores, self.history, END)[0, 0].topk(1)
         self.has_ended = int(number) == END or bool(score == -torch.inf)
         if self.has_ended:
             return None

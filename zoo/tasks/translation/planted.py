@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import Int
 
 from zoo.attention.ranges import Count, Seed
-from zoo.data.generated import check_numbers
+from zoo.data.size_limits import check_numbers
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import ConfigError
 

@@ -16,7 +16,7 @@ from typing import Annotated
 import numpy as np
 
 from zoo.attention.ranges import Count, Seed
-from zoo.data.generated import check_numbers
+from zoo.data.size_limits import check_numbers
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import ConfigError
 from zoo.tasks.translation.planted import ADJECTIVES, ADVERBS, NOUNS, PREPOSITIONS, VERBS, Link, Sentences

@@ -29,4 +29,4 @@ class Waiting(pl.Callback):
 
     def _take(self, loader: Any) -> None:
         if isinstance(loader, Loader):
-            self.seconds += loader.take_waited()
+            self.seconds += loader.pop_wait_time()

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from zoo.data.splits import NONE, TEST, TRAIN, VAL
-from zoo.data.tables import collecting
+from zoo.data.tables import collect_errors
 from zoo.errors import DataError
 from zoo.tasks.answering.data.answer_set import AnswerSet
 from zoo.tasks.answering.data.table import read_answer_table
@@ -113,7 +113,7 @@ def test_a_label_like_a_slip_is_named(tmp_path: Path) -> None:
 
 
 def test_a_check_lists_every_label_that_train_lacks(tmp_path: Path) -> None:
-    with collecting() as problems, pytest.warns(UserWarning, match="not in every split"):
+    with collect_errors() as problems, pytest.warns(UserWarning, match="not in every split"):
         read(tmp_path, hypotheses("yes", "no", "yes", "maybe", "no", "nope", splits="ttvvss"), "premise")
     assert [str(each).partition(": ")[2][:18] for each in problems] == ["the label 'maybe' ", "the label 'nope' i"]
 

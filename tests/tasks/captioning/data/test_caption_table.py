@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from zoo.data.splits import NONE, TEST, TRAIN, VAL
-from zoo.data.tables import collecting
+from zoo.data.tables import collect_errors
 from zoo.errors import DataError
 from zoo.tasks.captioning.data.caption_set import CaptionSet
 from zoo.tasks.captioning.data.files import read_pictures
@@ -106,7 +106,7 @@ def test_bad_rows_are_named_and_counted(write: Write, tmp_path: Path, row: str, 
         read(path)
     assert said in str(error.value)
     assert "on_bad_row=skip" in str(error.value)
-    with collecting() as problems:
+    with collect_errors() as problems:
         read(path)
     assert said in str(problems[0])
 

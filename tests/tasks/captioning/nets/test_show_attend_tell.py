@@ -10,7 +10,7 @@ from captioning_cases import ADDITIVE, DECODER, doubled, gradients, pictures, re
 from torch import Tensor
 
 from zoo.attention import AttendFactory, Constant, NoAttention, SiteFactory, Uniform, record
-from zoo.decoding.forced_pass import forced
+from zoo.decoding.teacher_forcing import force_decode
 from zoo.tasks.generation.language import BEGIN, END
 from zoo.tasks.pictures import PlainCNN
 
@@ -88,7 +88,7 @@ def test_steps_agree_with_the_whole_and_attend_to_cells() -> None:
     assert batch.targets is not None
     texts = [[*text, END] for text in batch.targets.texts()]
     with record(net, layers=[net.align]) as maps, torch.no_grad():
-        found = forced(net, batch.source, torch.full((4,), BEGIN), texts)
+        found = force_decode(net, batch.source, torch.full((4,), BEGIN), texts)
     whole = net.whole(batch.source, batch.targets.read).log_softmax(-1)
     expected = whole.gather(2, batch.targets.tokens.unsqueeze(2)).squeeze(2)
     real = batch.targets.is_real

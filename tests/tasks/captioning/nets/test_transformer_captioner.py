@@ -6,7 +6,7 @@ import torch
 from captioning_cases import doubled, pictures, transformer
 
 from zoo.attention import DenseSupport, record
-from zoo.decoding.forced_pass import forced
+from zoo.decoding.teacher_forcing import force_decode
 from zoo.tasks.generation.language import BEGIN, END
 
 
@@ -14,7 +14,7 @@ def test_steps_agree_with_the_whole() -> None:
     net, batch = transformer().eval(), doubled(pictures())
     assert batch.targets is not None
     texts = [[*text, END] for text in batch.targets.texts()]
-    found = forced(net, batch.source, torch.full((4,), BEGIN), texts)
+    found = force_decode(net, batch.source, torch.full((4,), BEGIN), texts)
     whole = net.whole(batch.source, batch.targets.read).log_softmax(-1)
     expected = whole.gather(2, batch.targets.tokens.unsqueeze(2)).squeeze(2)
     real = batch.targets.is_real

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from zoo.data.splits import TEST, TRAIN, VAL
-from zoo.data.tables import collecting
+from zoo.data.tables import collect_errors
 from zoo.errors import DataError
 from zoo.tasks.documents.data.corpus import Corpus
 from zoo.tasks.documents.data.files import Reading, read_text_folder, read_text_table, read_texts_at, texts_as_written
@@ -109,7 +109,7 @@ def test_bad_rows_are_left_out_and_counted_if_asked(write: Write, content: Any) 
 
 
 def test_all_problems_are_collected(write: Write) -> None:
-    with collecting() as problems:
+    with collect_errors() as problems:
         table(write(rows(more="text,\n,good\n")))
     assert [str(each).partition(": ")[0].rpartition("texts.csv, ")[2] for each in problems] == [
         "line 22, column 'label'",
@@ -190,7 +190,7 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path: Path, content: bytes, mess
         read_text_folder(root, Reading(), split_seed=0)
     with pytest.warns(UserWarning, match="skipped 1 bad text"):
         assert len(read_text_folder(root, Reading(on_bad_row="skip"), split_seed=0)) == 20
-    with collecting() as problems:
+    with collect_errors() as problems:
         read_text_folder(root, Reading(), split_seed=0)
     assert len(problems) == 1
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from zoo.data.tables import collecting
+from zoo.data.tables import collect_errors
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.recommendation.data import columns, files
 from zoo.tasks.recommendation.data.files import Reading, read_interactions
@@ -215,14 +215,14 @@ def test_a_bad_row_is_named_or_skipped_and_counted(read, case: str) -> None:
     with pytest.warns(UserWarning, match=f"skipped [12] bad rows?. The first: .*{said}"):
         found = read(text, on_bad_row="skip")
     assert len(found.items) >= 1
-    with collecting() as problems, warnings.catch_warnings():
+    with collect_errors() as problems, warnings.catch_warnings():
         read(text)
     assert problems
     assert said.split(":")[0].split(".*")[0] in str(problems[0])
 
 
 def test_all_problems_are_collected(read) -> None:
-    with collecting() as problems:
+    with collect_errors() as problems:
         found = read("user,item,timestamp\n,x,1\na,,2\na,b,soon\na,b\na,b,5\n")
     assert [str(problem).split(",")[1].split(":")[0] for problem in problems] == [
         " line 2",

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zoo.data.tables import collecting
+from zoo.data.tables import collect_errors
 from zoo.errors import DataError
 from zoo.tasks.batches import Batching
 from zoo.tasks.recommendation.data.files import Reading
@@ -78,7 +78,7 @@ def test_a_bad_history_is_named_or_skipped_and_counted(read, rows: str, said: st
         read(f"user,history\n{rows}")
     with pytest.warns(UserWarning, match=f"skipped 1 bad row. The first: .*{said}"):
         assert list(histories(read(f"user,history\n{rows}", on_bad_row="skip"))) == ["a"]
-    with collecting() as problems:
+    with collect_errors() as problems:
         read(f"user,history\n{rows}")
     assert len(problems) == 1
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from zoo.data.tables import collecting
+from zoo.data.tables import collect_errors
 from zoo.errors import DataError, ZooError
 from zoo.tasks.recommendation.data import parquet
 from zoo.tasks.recommendation.data.files import Reading, read_interactions
@@ -76,7 +76,7 @@ def test_a_bad_row_is_named_or_skipped_and_counted(tmp_path: Path, columns: dict
         read(tmp_path, table, min_rating=least)
     with pytest.warns(UserWarning, match=f"skipped 1 bad row. The first: .*{said}"):
         assert len(read(tmp_path, table, min_rating=least, on_bad_row="skip").items) == 2
-    with collecting() as problems:
+    with collect_errors() as problems:
         read(tmp_path, table, min_rating=least)
     assert len(problems) == 1
 

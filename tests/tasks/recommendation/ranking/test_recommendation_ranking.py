@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from recommendation_cases import numbers, users
 
-from zoo.data.loader import hashed_seed
+from zoo.data.loader import hash_seed
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.recommendation.batch import UNKNOWN
 from zoo.tasks.recommendation.ranking import ranks as ranking
@@ -219,7 +219,7 @@ def test_the_numbers_are_splitmix64():
     """Compares with the authors' C routine, written with Python integers."""
     from zoo.tasks.recommendation.ranking.protocol import _numbers
 
-    seed, expected, state = hashed_seed(0, "test", "u"), [], hashed_seed(0, "test", "u")
+    seed, expected, state = hash_seed(0, "test", "u"), [], hash_seed(0, "test", "u")
     for _ in range(5):
         state = (state + 0x9E3779B97F4A7C15) % 2**64
         x = state

@@ -12,7 +12,7 @@ import pytest
 import soundfile
 
 from zoo.data.cache import cached_arrays
-from zoo.data.tables import collecting
+from zoo.data.tables import collect_errors
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.speech import Augmentation, Features, SpeechData, audio_manifest
 from zoo.tasks.speech.data import recordings
@@ -275,7 +275,7 @@ def test_a_file_that_was_cut_is_a_bad_one(folder: Path) -> None:
 def test_all_bad_recordings_are_listed(folder: Path) -> None:
     broken(folder)
     table(folder, "bad.wav,x,train", "missing.wav,x,train", "2.wav,,train")
-    with collecting() as problems:
+    with collect_errors() as problems:
         own(folder).setup()
     said = "\n".join(map(str, problems))
     assert len(problems) == 3
@@ -285,7 +285,7 @@ def test_all_bad_recordings_are_listed(folder: Path) -> None:
 
 def test_every_misspelled_split_is_listed(folder: Path) -> None:
     table(folder, "0.wav,x,trian", "1.wav,x,dev")
-    with collecting() as problems:
+    with collect_errors() as problems:
         own(folder).setup()
     assert len(problems) == 2
     assert "'trian' is not one of the 3 values it can have" in str(problems[0])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from zoo.data.tarballs import unpacked
+from zoo.data.tarballs import extract_folder
 from zoo.errors import ConfigError, DataError, OfflineError
 from zoo.tasks.speech import Augmentation, Features, SpeechData, fsdd, fsdd_strings, librispeech, speech_commands
 from zoo.tasks.speech.data.published import DIGITS
@@ -197,15 +197,15 @@ def test_an_archive_is_unpacked_completely_or_not_at_all(tmp_path: Path) -> None
         add(archive, "in/../../out.txt", b"out")
         add(archive, "/absolute.txt", b"out")
         add(archive, "other.txt", b"y")
-    assert unpacked(path, "in", tmp_path / "deep" / "made") == tmp_path / "deep" / "made"
+    assert extract_folder(path, "in", tmp_path / "deep" / "made") == tmp_path / "deep" / "made"
     assert [each.name for each in (tmp_path / "deep" / "made").rglob("*")] == ["side", "x.txt"]
     assert not (tmp_path / "out.txt").exists()
     assert not (tmp_path / "deep" / "out.txt").exists()
     with pytest.raises(DataError, match="it has no folder none"):
-        unpacked(path, "none", tmp_path / "none")
+        extract_folder(path, "none", tmp_path / "none")
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(DataError, match="damaged or cut short"):
-        unpacked(path, "in", tmp_path / "again")
+        extract_folder(path, "in", tmp_path / "again")
     assert not (tmp_path / "again").exists()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["a.tar.gz", "deep"]
 

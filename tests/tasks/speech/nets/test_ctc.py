@@ -13,7 +13,7 @@ from listener_cases import FEATURES, LENGTHS, frames
 from torch import Tensor
 
 from zoo.attention import Additive, AttendFactory, Softmax
-from zoo.decoding import BeamSearch, Ensemble, WeightedSum, forced
+from zoo.decoding import BeamSearch, Ensemble, WeightedSum, force_decode
 from zoo.tasks.generation import Bahdanau
 from zoo.tasks.generation.language import BEGIN, END, PAD
 from zoo.tasks.generation.targets import Targets
@@ -97,7 +97,7 @@ def test_scores_of_a_text_sum_to_the_loss() -> None:
     """Of many places, against torch: the differences telescope."""
     given = heard(60, 41, seed=3, spread=6.0)
     targets = Targets.of([[4, 4, 5, 6, 6, 6, 4], [5, 4, 5, 5]])
-    found = forced(
+    found = force_decode(
         CTCPrefixes(blank=PAD, end=END), given, torch.full((2,), BEGIN), [[*t, END] for t in targets.texts()]
     )
     expected = torch.nn.functional.ctc_loss(
@@ -129,7 +129,7 @@ def test_the_joint_search_finds_the_best_of_all_texts() -> None:
         every = list(texts(4))
         scored = []
         for text in every:
-            attended = forced(made, encoded, begin, [[*text, END]] * 2).sum(1)
+            attended = force_decode(made, encoded, begin, [[*text, END]] * 2).sum(1)
             losses = made.ctc.loss(made.ctc(encoded), Targets.of([text] * 2))
             scored.append((1 - weight) * attended - weight * losses)
         found = search(_only(joint), source, begin, end=END, longest=5)
@@ -158,7 +158,7 @@ def test_the_loss_is_that_of_each_recording_alone() -> None:
     written: list[Sequence[int]] = [[4, 5], [6], [5], [4], [], [6, 5, 4], [5]]
     together = made.ctc.loss(made.ctc(made.encode(source)), Targets.of(written))
     for number, text in enumerate(written):
-        alone = made.ctc.loss(made.ctc(made.encode(source.some(torch.tensor([number])))), Targets.of([text]))
+        alone = made.ctc.loss(made.ctc(made.encode(source.select(torch.tensor([number])))), Targets.of([text]))
         torch.testing.assert_close(alone, together[number : number + 1], **CLOSE)
     together.sum().backward()
     assert all(p.grad.isfinite().all() for p in made.ctc.parameters())

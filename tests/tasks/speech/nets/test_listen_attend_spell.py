@@ -53,7 +53,7 @@ def test_steps_are_those_of_the_whole_text(attend: str, listener: str, decoder: 
         row, state = net.step(TARGETS.read[:, number : number + 1], state)
         torch.testing.assert_close(row[:, 0], whole[:, number], **EXACT)
     for number in (1, 5):
-        alone = net.whole(source.some(torch.tensor([number])), TARGETS.read[[number]])
+        alone = net.whole(source.select(torch.tensor([number])), TARGETS.read[[number]])
         torch.testing.assert_close(alone[0], whole[number], **EXACT)
 
 

@@ -50,7 +50,7 @@ def test_a_recording_is_heard_alike_alone_and_in_a_batch(name: str) -> None:
     assert net.width == found.states.shape[2]
     assert net.summary_width == found.summary.shape[1]
     for number, length in enumerate(LENGTHS):
-        alone = net(source.some(torch.tensor([number])))
+        alone = net(source.select(torch.tensor([number])))
         places = -(-length // net.stride)
         assert alone.states.shape[1] == places
         assert found.support.permitted[number].sum() == places

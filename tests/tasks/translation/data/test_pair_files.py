@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zoo.data.splits import NONE, SPLITS, TEST, TRAIN, VAL
-from zoo.data.tables import collecting
+from zoo.data.tables import collect_errors
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.translation.data.corpus import Corpus
 from zoo.tasks.translation.data.encoding import linked
@@ -27,7 +27,7 @@ from zoo.tasks.translation.data.files import (
 )
 from zoo.tasks.translation.data.found import Reading
 from zoo.tasks.translation.data.sources import text_pairs
-from zoo.text import Characters, Subwords, Tokeniser, Words
+from zoo.text import Characters, Subwords, Tokenizer, Words
 from zoo.text.tokens import tokens_of_words
 
 NAME = "pairs.csv"
@@ -154,7 +154,7 @@ def test_bad_lines_are_named_or_left_out_and_counted(
 
 
 def test_all_bad_lines_are_collected(write: Write) -> None:
-    with collecting() as problems:
+    with collect_errors() as problems:
         read(write, lines("de") + "x\n\n", lines("en") + "\ny\n")
     assert [str(each).partition(":")[0].rpartition("/")[2] for each in problems] == [
         "own.en, line 21",
@@ -259,13 +259,13 @@ def test_the_samples() -> None:
 
 
 LEARNED = Subwords(size=300).fit(["a strange text, with words; öäü ß 中文 and so on"] * 3)
-TOKENISERS: list[Tokeniser] = [Words(), Words(lower=True), Characters(), LEARNED]
+TOKENISERS: list[Tokenizer] = [Words(), Words(lower=True), Characters(), LEARNED]
 TEXTS = st.text(st.sampled_from("aB,. \t'ö中\u0301-"), min_size=1, max_size=12)
 
 
 @pytest.mark.parametrize("tokeniser", TOKENISERS, ids=lambda each: f"{each.kind if hasattr(each, 'kind') else 'bpe'}")
 @given(st.data())
-def test_links_of_tokens_lead_back_to_those_of_words(tokeniser: Tokeniser, data: st.DataObject) -> None:
+def test_links_of_tokens_lead_back_to_those_of_words(tokeniser: Tokenizer, data: st.DataObject) -> None:
     """Every token of every linked word is linked, and no other; so merging tokens to words gives the links again."""
     source, target = data.draw(TEXTS), data.draw(TEXTS)
     sizes = len(target.split()), len(source.split())

@@ -15,7 +15,7 @@ import torch
 from translation_cases import SOURCES, Small, languages, pairs, translator
 
 import zoo.maps
-from zoo.decoding.forced_pass import forced
+from zoo.decoding.teacher_forcing import force_decode
 from zoo.maps.export import export
 from zoo.maps.source import MapOptions
 from zoo.optim import Optimisation
@@ -165,10 +165,10 @@ def test_a_text_without_words_is_the_text_that_lacks_them() -> None:
     for row, score in zip(keep.tolist(), scores.tolist(), strict=True):
         text = " ".join(word for word, kept in zip(words, row, strict=True) if kept)
         source = Source.of([language.encode(text)[1]])
-        chances = forced(module.net, source, begins(source), [found.answer])[0]
+        chances = force_decode(module.net, source, begins(source), [found.answer])[0]
         assert score == pytest.approx(math.exp(chances.mean().item()), abs=1e-12)
     net: Any = module.net
-    chances = forced(net, batch.source, begins(batch.source), [found.answer]).mean()
+    chances = force_decode(net, batch.source, begins(batch.source), [found.answer]).mean()
     (gradient,) = torch.autograd.grad(chances, net.encoder.weight)
     at = batch.source.tokens[0]
     expected = (gradient[at] * net.encoder.weight[at]).sum(-1).abs()

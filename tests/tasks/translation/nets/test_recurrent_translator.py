@@ -90,9 +90,9 @@ def test_hypotheses_take_their_state_with_them(decoder: str, path: Path) -> None
             torch.testing.assert_close(found[row, number], alone[0, -1], **EXACT)
     if path.stem == "none":
         with pytest.raises(ValueError, match="attention=none has none"):
-            net.covered(state)
+            net.coverage(state)
         return
-    covered = net.covered(state)
+    covered = net.coverage(state)
     assert covered.shape == (2, 3, 5)
     assert (covered[0, :, 4:] == 1.0).all()  # padding
 

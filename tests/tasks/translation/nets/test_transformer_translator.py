@@ -27,7 +27,7 @@ from zoo.attention import (
     record,
 )
 from zoo.config import plugins
-from zoo.decoding import BeamSearch, Ranking, forced, greedy
+from zoo.decoding import BeamSearch, Ranking, force_decode, greedy
 from zoo.tasks.generation.language import BEGIN, END
 from zoo.tasks.generation.source import Source
 from zoo.tasks.translation import TransformerTranslator
@@ -160,7 +160,7 @@ def test_hypotheses_go_on_side_by_side(name: str) -> None:
     beams, left = torch.tensor([[2, 0], [1, 1], [0, 2]]), torch.tensor([2, 0])
     state = net.select(net.reorder(state, beams), left)
     logits, state = net.step(tokens[left, :2, 2], state)
-    covered = net.covered(state)
+    covered = net.coverage(state)
     for row, sentence in enumerate(left.tolist()):
         for number in range(2):
             origin = int(beams[sentence, number])
@@ -280,7 +280,7 @@ def test_searches_end_and_agree_with_the_forced_pass() -> None:
         alone = search(net, Source.of([text]), begin[:1], end=END, longest=8)[0]
         assert [each.tokens for each in alone] == [each.tokens for each in best]
         for each in best:
-            total = forced(net, Source.of([text]), begin[:1], [each.target(END)]).sum().item()
+            total = force_decode(net, Source.of([text]), begin[:1], [each.target(END)]).sum().item()
             assert each.log_probability == pytest.approx(total, abs=1e-9)
     assert [each.tokens for each in greedy(net, Source.of(texts), begin, end=END, longest=8)]
 

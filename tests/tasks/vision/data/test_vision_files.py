@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from zoo.data.advice import advising
 from zoo.data.loader import Loader
-from zoo.data.splits import stratified
-from zoo.data.tables import collecting
+from zoo.data.option_hints import set_offered_options
+from zoo.data.splits import split_stratified
+from zoo.data.tables import collect_errors
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.vision.data.dataset import PictureSet
 from zoo.tasks.vision.data.files import read_image_folder, read_image_table, read_pictures_at
@@ -294,7 +294,7 @@ def test_all_problems_are_collected(animals: Path) -> None:
     (animals / "cats" / "0.png").write_bytes(b"")
     damage(animals / "cats" / "1.png")
     damage(animals / "dogs" / "1.png")
-    with collecting() as problems:
+    with collect_errors() as problems:
         read_image_folder(animals, PLAIN)
     assert [Path(str(each).partition(":")[0]).relative_to(animals).as_posix() for each in problems] == [
         "cats/0.png",
@@ -439,7 +439,7 @@ def test_a_table_of_damaged_pictures(table, animals: Path) -> None:
     damage(animals / "cats" / "0.png")
     (animals / "dogs" / "1.png").write_bytes(b"")
     path = table(f"{ROWS}\nnowhere.png,dog,train")
-    with collecting() as problems:
+    with collect_errors() as problems:
         read_image_table(path, PLAIN)
     assert [str(each).partition(", column 'path': ")[0] for each in problems] == [
         f"{path}, line {line}" for line in (2, 5, 10)
@@ -505,7 +505,7 @@ def test_nothing_to_predict(root: Path, draw: Draw) -> None:
         (root / "no.png", "does not exist"),
         (root / "notes.txt", "no picture"),
     ):
-        with pytest.raises(DataError) as caught, advising(["on-bad-row"]):
+        with pytest.raises(DataError) as caught, set_offered_options(["on-bad-row"]):
             said(lambda path=path: read_pictures_at([path], PLAIN, labels=["a", "b"]))
         assert message in str(caught.value)
         assert "on_bad_row" not in str(caught.value)
@@ -515,7 +515,7 @@ def test_bad_pictures_among_those_to_predict(root: Path, draw: Draw) -> None:
     good, bad = draw("a.png"), root / "bad.png"
     bad.write_bytes(b"")
     hint = r"the file is empty .* --on-bad-row=skip leaves such pictures out"
-    with pytest.raises(DataError, match=hint), advising(["on-bad-row"]):
+    with pytest.raises(DataError, match=hint), set_offered_options(["on-bad-row"]):
         read_pictures_at([bad, good], PLAIN, labels=["a", "b"])
     pictures, text = said(lambda: read_pictures_at([bad, good], SKIP, labels=["a", "b"]))
     assert pictures.ids == [str(good)]
@@ -545,7 +545,7 @@ def test_a_name_that_no_file_has(table, name: str, words: str) -> None:
 
 @given(st.lists(st.integers(-1, 3), max_size=60), st.integers(0, 5))
 def test_every_label_is_split_in_the_same_shares(labels: list[int], seed: int) -> None:
-    split = stratified(np.array(labels, dtype=np.int64), seed)
+    split = split_stratified(np.array(labels, dtype=np.int64), seed)
     for label in range(4):
         found = Counter(split[np.array(labels) == label].tolist()) if labels else Counter()
         size = labels.count(label)

@@ -25,7 +25,7 @@ from vision_published_cases import (
     python3,
 )
 
-from zoo.data.download import confined
+from zoo.data.download import restrict_downloads
 from zoo.errors import ConfigError, DataError, OfflineError
 from zoo.tasks.vision.data.imagenet import read_imagenet
 from zoo.tasks.vision.data.published import CIFAR10, CIFAR100, FASHION_MNIST, read_cifar, read_idx, with_validation
@@ -108,7 +108,7 @@ def test_without_network_the_message_says_which_files_belong_where(tmp_path: Pat
 
 
 def test_a_checkpoint_does_not_decide_where_downloads_go(tmp_path: Path) -> None:
-    with confined(tmp_path / "mine"), pytest.raises(OfflineError, match="does not decide where downloads go"):
+    with restrict_downloads(tmp_path / "mine"), pytest.raises(OfflineError, match="does not decide where downloads go"):
         read_cifar(replace(SMALL_CIFAR10, source=DEAD), [tmp_path / "theirs"], validation=10)
     assert not (tmp_path / "theirs").exists()
 

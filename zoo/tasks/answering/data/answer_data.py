@@ -38,8 +38,8 @@ from zoo.tasks.vision.data.picture_options import (
     preprocessing_state,
 )
 from zoo.tasks.vision.data.transforms import Resize
-from zoo.text import TOKENISER, VOCABULARY, Tokeniser, Tokens, new_tokeniser
-from zoo.text.kinds import Kind
+from zoo.text import TOKENISER, VOCABULARY, Tokenizer, Tokens, new_tokenizer
+from zoo.text.tokenizer_factory import Kind
 from zoo.text.vocabulary import Policy
 
 
@@ -124,7 +124,7 @@ class AnswerData(TaskData):
         share: PositiveShare = 1.0,
     ) -> None:
         super().__init__(source, batching)
-        self.tokeniser: Tokeniser = new_tokeniser(tokeniser, lower=lower, subwords=subwords)
+        self.tokeniser: Tokenizer = new_tokenizer(tokeniser, lower=lower, subwords=subwords)
         self.min_count = min_count
         self.max_vocabulary = max_vocabulary
         self.vocabulary = vocabulary
@@ -165,7 +165,7 @@ class AnswerData(TaskData):
         rows = [each.encoded(language) for each in encoders]
         if not kept.all():
             chosen = np.flatnonzero(kept)
-            asked, learns, rows = asked.some(chosen), learns[kept], [each.some(chosen) for each in rows]
+            asked, learns, rows = asked.select(chosen), learns[kept], [each.select(chosen) for each in rows]
         number_of = {name: number for number, name in enumerate(names)}
         answers = np.array([number_of.get(answer, UNKNOWN) for answer in asked.answers], dtype=np.int64)
         if self.trained is not None and asked.spans is None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from zoo.data.on_demand import Chosen
+from zoo.data.lazy_text import Subset
 from zoo.data.splits import SPLITS
 from zoo.tasks.answering.planted.scenes import AskedScenes
 from zoo.tasks.answering.planted.texts import AskedTexts, Link
@@ -65,11 +65,11 @@ class AnswerSet:
         """The questions of a split; of `all`, every one."""
         return np.arange(len(self)) if split == "all" else np.flatnonzero(self.splits == SPLITS.index(split))
 
-    def some(self, numbers: Int[np.ndarray, " k"]) -> AnswerSet:
+    def select(self, numbers: Int[np.ndarray, " k"]) -> AnswerSet:
         """Returns the questions with these numbers, in ascending order."""
         rows = ("questions", "ids", "answers", "pixels", "passages", "spans", "kinds", "links", "boxes")
         of = {name: getattr(self, name) for name in rows}
-        chosen: dict[str, Any] = {name: Chosen(each, numbers.tolist()) for name, each in of.items() if each is not None}
+        chosen: dict[str, Any] = {name: Subset(each, numbers.tolist()) for name, each in of.items() if each is not None}
         return replace(self, splits=self.splits[numbers], **chosen)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
-from zoo.data.rows import Rows
+from zoo.data.ragged import RaggedArray
 from zoo.data.splits import NONE, SPLITS
 from zoo.tasks.answering.batch import Asked, Wording
 from zoo.tasks.answering.data.answer_set import AnswerSet
@@ -37,8 +37,8 @@ class Content:
 
     asked: AnswerSet
     language: Language
-    questions: Rows
-    passages: Rows | None
+    questions: RaggedArray
+    passages: RaggedArray | None
     answer_names: tuple[str, ...]
     answers: Int[np.ndarray, " n"]
     spans: Int[np.ndarray, "n 2"] | None

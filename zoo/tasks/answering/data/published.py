@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from zoo.data.compressed import open_bytes
-from zoo.data.download import expect, find_published
+from zoo.data.download import find_published, verify_published
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import DataError
 from zoo.tasks.answering.data.answer_set import AnswerSet
@@ -37,7 +37,7 @@ def read_sick(folders: Sequence[Path], sha256: str = _SICK_SHA256) -> AnswerSet:
     path = next((place / name for place in places for name in _SICK_FORMS if (place / name).is_file()), None)
     path = path or find_published(["SICK.zip"], places, source=_SICK_AT)[0]["SICK.zip"]
     content = _content(path)
-    expect(hashlib.sha256(content).hexdigest() == sha256, path, "its text is another one")
+    verify_published(hashlib.sha256(content).hexdigest() == sha256, path, "its text is another one")
     rows = list(
         csv.DictReader(io.StringIO(content.decode("utf-8"), newline=None), delimiter="\t", quoting=csv.QUOTE_NONE)
     )

@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Int
 
 from zoo.data.json_lines import open_table
-from zoo.data.labels import LabelUse, label_uses, untrained, warn_of_similar, warn_of_unscored
-from zoo.data.splits import NONE, SPLITS, TEST, TRAIN, VAL, stratified
-from zoo.data.tables import Row, Table, collected, message
+from zoo.data.labels import LabelUse, count_label_uses, find_untrained, warn_of_similar, warn_of_unscored
+from zoo.data.splits import NONE, SPLITS, TEST, TRAIN, VAL, split_stratified
+from zoo.data.tables import Row, Table, collect_error, message
 from zoo.errors import DataError, some_of, warn
 from zoo.plurals import count_noun
 from zoo.tasks.answering.data.answer_set import COLUMNS, About, AnswerSet
@@ -118,7 +118,7 @@ class _Found:
         if split_seed is not None and SPLIT not in self.table.columns:
             # labels of hypotheses are few, so that each has its share of every split; answers about pictures are many
             answers = [each.answer if self.about == "premise" else "" for each in entries]
-            splits = stratified(np.unique(answers, return_inverse=True)[1].reshape(-1), split_seed)
+            splits = split_stratified(np.unique(answers, return_inverse=True)[1].reshape(-1), split_seed)
         if split_seed is not None and not self.table.collected:
             self._check(entries, splits)
         if self.is_input:
@@ -150,12 +150,12 @@ class _Found:
         names = sorted({each.answer for each in entries})
         index = {name: number for number, name in enumerate(names)}
         labels = np.array([index[each.answer] for each in entries], dtype=np.int64)
-        uses, column = label_uses(names, labels, splits), COLUMNS[self.about][2]
+        uses, column = count_label_uses(names, labels, splits), COLUMNS[self.about][2]
         if self.about == "premise":
-            for use in untrained(uses):
+            for use in find_untrained(uses):
                 what = f"the label {use.name!r} is seen in {use.where}, and never in train"
                 line = entries[use.first].line
-                with collected():
+                with collect_error():
                     raise DataError(
                         message(path, line, column, what, "Mend it, or put a hypothesis with it into train.")
                     )
@@ -176,7 +176,7 @@ class _Found:
                 raise DataError(message(self.table.path, None, "answer", what, "Put such questions there."))
         lost = ~learned & (splits != NONE)
         if lost.any():
-            names = [use.name for use in untrained(uses) if use.splits != {NONE}]
+            names = [use.name for use in find_untrained(uses) if use.splits != {NONE}]
             counts = count_noun(int(lost.sum()), "question counts", "questions count")
             warn(f"{self.table.path}: {counts} as wrong, because in train {some_of(names)} no answer.")
 

@@ -93,8 +93,8 @@ class OccludableQuestion(Occludable):
         """Returns the question for each variant, with what it keeps."""
         count, batch = len(keep), self.batch
         copies = torch.zeros(count, dtype=torch.int64, device=keep.device)
-        question = batch.question.some(copies)
-        passage = None if batch.passage is None else batch.passage.some(copies)
+        question = batch.question.select(copies)
+        passage = None if batch.passage is None else batch.passage.select(copies)
         picture = batch.picture
         if picture is not None:
             assert picture.pixels is not None

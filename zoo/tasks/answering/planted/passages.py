@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Annotated
 
 from zoo.attention.ranges import Count, Seed
-from zoo.data.generated import check_numbers
+from zoo.data.size_limits import check_numbers
 from zoo.errors import ConfigError
 from zoo.tasks.answering.planted.texts import AskedTexts, Link, split_into
 

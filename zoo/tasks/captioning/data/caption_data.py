@@ -40,8 +40,8 @@ from zoo.tasks.vision.data.picture_options import (
 )
 from zoo.tasks.vision.data.transforms import Augmentation, Resize
 from zoo.tasks.vision.nets.picture_net import PictureNet
-from zoo.text import TOKENISER, VOCABULARY, Frequencies, Tokeniser, new_tokeniser
-from zoo.text.kinds import Kind
+from zoo.text import TOKENISER, VOCABULARY, Frequencies, Tokenizer, new_tokenizer
+from zoo.text.tokenizer_factory import Kind
 from zoo.text.vocabulary import Policy
 
 _AT_ONCE = 32
@@ -127,7 +127,7 @@ class CaptionData(TaskData):
         cache: str | None = None,
     ) -> None:
         super().__init__(source, batching)
-        self.tokeniser: Tokeniser = new_tokeniser(tokeniser, lower=lower, subwords=subwords)
+        self.tokeniser: Tokenizer = new_tokenizer(tokeniser, lower=lower, subwords=subwords)
         self.min_count = min_count
         self.max_vocabulary = max_vocabulary
         self.vocabulary = vocabulary
@@ -263,7 +263,7 @@ class CaptionData(TaskData):
         written = self.references or not training
         if captions is not None and written:
             respell = content.language.respell
-            frequencies = Frequencies.of([respell(text) for text in captions[number]] for number in numbers)
+            frequencies = Frequencies.from_corpus([respell(text) for text in captions[number]] for number in numbers)
         collate = partial(
             Pictures.of,
             language=content.language,

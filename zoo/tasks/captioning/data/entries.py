@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from zoo.data.rows import Rows
+from zoo.data.ragged import RaggedArray
 from zoo.data.splits import NONE, SPLITS
 from zoo.tasks.captioning.batch import Captioned, Written
 from zoo.tasks.captioning.data.caption_set import CaptionSet
@@ -36,7 +36,7 @@ class Content:
 
     pictures: CaptionSet
     language: Language
-    tokens: Rows | None
+    tokens: RaggedArray | None
     ends: Int[np.ndarray, " n"]
 
 

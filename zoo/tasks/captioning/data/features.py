@@ -20,8 +20,8 @@ import torch
 from jaxtyping import Float, Float16
 from torch import Tensor, nn
 
-from zoo.data.advice import option
 from zoo.data.cache import Arrays, cached_arrays, identity
+from zoo.data.option_hints import format_option
 from zoo.errors import ConfigError
 from zoo.tasks.vision.data.listing import Decoded
 from zoo.tasks.vision.nets.picture_net import PictureNet
@@ -108,7 +108,7 @@ def _made(backbone: PictureNet, batches: Seen) -> Arrays:
         if not found.isfinite().all():
             raise ConfigError(
                 "the encoder's features are too large for half precision, in which they are kept; normalise "
-                f"pictures as in its training (data.mean, data.std), or write {option('keep_features', 'false')}"
+                f"pictures as in its training (data.mean, data.std), or write {format_option('keep_features', 'false')}"
             )
         features.append(found.cpu().numpy())
         sizes += own

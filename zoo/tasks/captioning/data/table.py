@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from zoo.data.json_lines import open_table
-from zoo.data.splits import NONE, SPLITS, TEST, stratified
+from zoo.data.splits import NONE, SPLITS, TEST, split_stratified
 from zoo.data.tables import Required, Row, Table, message
 from zoo.errors import DataError, some_of, warn
 from zoo.plurals import count_noun
@@ -130,7 +130,7 @@ class _Found:
         entries = list(self.entries.values())
         splits = np.array([each.split for each in entries], dtype=np.int64)
         if split_seed is not None and self.columns.split not in self.table.columns:
-            splits = stratified(np.zeros(len(splits), dtype=np.int64), split_seed)
+            splits = split_stratified(np.zeros(len(splits), dtype=np.int64), split_seed)
         for number, name in enumerate(SPLITS) if split_seed is not None and is_whole else ():
             if not (splits == number).any():
                 remedy = "Give more pictures, or put some there."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from zoo.data.advice import option
+from zoo.data.option_hints import format_option
 from zoo.errors import DataError
 from zoo.tasks.captioning.data.caption_set import CaptionSet
 from zoo.text import Words
@@ -30,7 +30,9 @@ def reworded(pictures: CaptionSet, *, lower: bool, punctuation: bool) -> Caption
         plain = [text.lower() if lower else text for text in texts]
         captions.append([each for each in plain if each] if punctuation else list(filter(None, map(_words, plain))))
         if not captions[-1]:
-            raise DataError(f"{id}: no caption of it has a word. Write one, or give {option('punctuation', 'true')}.")
+            raise DataError(
+                f"{id}: no caption of it has a word. Write one, or give {format_option('punctuation', 'true')}."
+            )
     return replace(pictures, captions=captions)
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.decoding.forced_pass import forced
+from zoo.decoding.teacher_forcing import force_decode
 from zoo.errors import ConfigError
 from zoo.maps.occludable import Occludable
 from zoo.tasks.captioning.batch import Pictures
@@ -63,7 +63,7 @@ class OccludableScene(Occludable):
 
     def _log_probability(self, source: Seen) -> Float[Tensor, " b"]:
         targets = [self.answer] * len(source)
-        return forced(self.module.net, source, begins(source), targets).double().mean(1)
+        return force_decode(self.module.net, source, begins(source), targets).double().mean(1)
 
     def _without(self, keep: Bool[Tensor, "v n"]) -> Seen:
         """Returns the picture for each variant, with the cells that it keeps."""

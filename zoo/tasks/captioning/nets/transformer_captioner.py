@@ -99,9 +99,9 @@ class TransformerCaptioner(GeneratingNet):
         rows, after = self.decoder.step(x.view(*tokens.shape, x.shape[-1]), state)
         return self.head(rows), after
 
-    def covered(self, state: Written) -> Float[Tensor, "b w k"]:
+    def coverage(self, state: Written) -> Float[Tensor, "b w k"]:
         """Returns the weight that each cell has had in the aligned layer."""
-        return self.decoder.covered(state)
+        return self.decoder.coverage(state)
 
     def _annotated(self, source: Seen) -> Float[Tensor, "b k d"]:
         found: Tensor = self.project(self.encoder(source).states)

@@ -13,7 +13,7 @@ from zoo.data.lines import read_lines
 from zoo.data.tables import check_is_file, message
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.documents.batch import Document
-from zoo.text import Tokeniser, Vocabulary
+from zoo.text import Tokenizer, Vocabulary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +43,7 @@ class Augmentation:
 class Augmented:
     """Changes a document with the generator of `random`, which the loader seeds for each document and epoch."""
 
-    def __init__(self, augmentation: Augmentation, vocabulary: Vocabulary, tokeniser: Tokeniser) -> None:
+    def __init__(self, augmentation: Augmentation, vocabulary: Vocabulary, tokeniser: Tokenizer) -> None:
         self.augmentation = augmentation
         self.unknown: int = vocabulary.unknown
         self.synonyms: Mapping[int, Sequence[int]] = {}

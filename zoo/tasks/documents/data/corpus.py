@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int
 
-from zoo.data.advice import option
-from zoo.data.labels import label_uses, untrained, warn_of_similar, warn_of_unscored
-from zoo.data.on_demand import Chosen
-from zoo.data.splits import NONE, SPLITS, TEST, TRAIN, VAL, stratified
-from zoo.data.tables import collected, message, parse_number
+from zoo.data.labels import count_label_uses, find_untrained, warn_of_similar, warn_of_unscored
+from zoo.data.lazy_text import Subset
+from zoo.data.option_hints import format_option
+from zoo.data.splits import NONE, SPLITS, TEST, TRAIN, VAL, split_stratified
+from zoo.data.tables import collect_error, message, parse_number
 from zoo.data.unknown_labels import UnknownLabels
 from zoo.errors import DataError, nearest, some_of, warn
 from zoo.tasks.documents.labels import Targets
@@ -55,12 +55,12 @@ class Corpus:
         """Returns the indices of the texts of a split (train, val, test or all)."""
         return np.arange(len(self)) if split == "all" else np.flatnonzero(self.splits == SPLITS.index(split))
 
-    def some(self, numbers: Int[np.ndarray, " k"]) -> Corpus:
+    def select(self, numbers: Int[np.ndarray, " k"]) -> Corpus:
         """Returns the texts with these indices, in ascending order."""
         chosen = numbers.tolist()
-        gold = (None if each is None else Chosen(each, chosen) for each in (self.gold_words, self.gold_sentences))
+        gold = (None if each is None else Subset(each, chosen) for each in (self.gold_words, self.gold_sentences))
         ids = [self.ids[number] for number in chosen]
-        texts, labels, splits = Chosen(self.texts, chosen), self.labels[numbers], self.splits[numbers]
+        texts, labels, splits = Subset(self.texts, chosen), self.labels[numbers], self.splits[numbers]
         return Corpus(texts, ids, self.targets, self.label_names, labels, splits, *gold)
 
     @cached_property
@@ -151,7 +151,7 @@ class Gathered:
             return corpus
         if (splits == NONE).all():
             kinds = np.zeros(len(splits), dtype=np.int64) if self.targets == "multi" else labels
-            corpus = replace(corpus, splits=stratified(kinds, split_seed))
+            corpus = replace(corpus, splits=split_stratified(kinds, split_seed))
         self._check(corpus)
         return corpus
 
@@ -160,7 +160,7 @@ class Gathered:
         if label is None or (not label and self.known is not None):
             return None
         if _is_list(label):
-            raise refuse("it is a list", f'Write several labels as "a; b", with {option("targets", "multi")}.')
+            raise refuse("it is a list", f'Write several labels as "a; b", with {format_option("targets", "multi")}.')
         if self.targets == "multi":
             names = [name for name in (part.strip() for part in label.split(";")) if name]
             repeated = [name for name, count in Counter(names).items() if count > 1]
@@ -196,8 +196,8 @@ class Gathered:
         ]
         if missing:
             raise DataError(f"{self.source}: no text is in {missing[0]!r}. Give more texts, or a column of splits.")
-        uses = label_uses(names, corpus.labels, corpus.splits)
-        rare = untrained(uses)
+        uses = count_label_uses(names, corpus.labels, corpus.splits)
+        rare = find_untrained(uses)
         if self.targets == "multi" and rare:
             named = some_of([use.name for use in rare])
             warn(f"{self.source}: {named} never in train, where no model can learn it. Put texts with it there.")
@@ -205,7 +205,7 @@ class Gathered:
             what = f"the label {use.name!r} is seen in {use.where}, and never in train"
             line = self.places[use.first]
             file = self.source / self.ids[use.first] if line is None else self.source
-            with collected():
+            with collect_error():
                 raise DataError(message(file, line, None, what, "Put a text with it into train."))
         if self.targets != "ordinal":
             warn_of_similar(self.source, uses)

@@ -32,8 +32,8 @@ from zoo.tasks.documents.own_texts import choose_min_count, choose_word_dropout
 from zoo.tasks.lengths import LONGEST_TEXT, LengthLimit
 from zoo.tasks.summary import Longest, Summary, count_labels, count_splits
 from zoo.tasks.summary import Vocabulary as Known
-from zoo.text import TOKENISER, VOCABULARY, Vocabulary, new_tokeniser
-from zoo.text.kinds import Kind
+from zoo.text import TOKENISER, VOCABULARY, Vocabulary, new_tokenizer
+from zoo.text.tokenizer_factory import Kind
 from zoo.text.vocabulary import Policy
 from zoo.validation import Where
 
@@ -135,7 +135,7 @@ class DocumentData(TaskData):
         shortcut: Share = 0.0,
     ) -> None:
         super().__init__(source, batching)
-        made = new_tokeniser(tokeniser, lower=lower, subwords=subwords)
+        made = new_tokenizer(tokeniser, lower=lower, subwords=subwords)
         self.splitting = Splitting(made, language, max_sentences, max_words)
         self.min_count = min_count
         self.max_vocabulary = max_vocabulary
@@ -175,12 +175,12 @@ class DocumentData(TaskData):
             warnings.warn(f"{cut:,} of {len(corpus):,} texts are cut by {said}.", UserWarning, stacklevel=2)
         kept = np.flatnonzero(limit.kept(corpus.ids, {"text": lengths}))
         if len(kept) < len(corpus):
-            corpus, lengths = corpus.some(kept), lengths[kept]
+            corpus, lengths = corpus.select(kept), lengths[kept]
         if self.trained is not None:
             return Content(corpus, splitting, Vocabulary.from_state(self.trained["tokens"]), lengths)
         if self.shortcut:
             counts.update({_PLANTED.format(label): len(corpus) * 1000 for label in corpus.label_names})
-        vocabulary = Vocabulary.counted(
+        vocabulary = Vocabulary.from_counts(
             counts,
             specials=("unknown",),
             min_count=self._least_count(corpus),

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
-from zoo.text import Tokeniser, Vocabulary, sentence_spans, tokeniser_from_state
-from zoo.text.markup import without_markup
+from zoo.text import Tokenizer, Vocabulary, sentence_spans, tokenizer_from_state
+from zoo.text.html import remove_markup
 from zoo.text.tokens import NO_WORD, Span
 
 
@@ -49,7 +49,7 @@ class Splitting:
         max_words: Maximum number of tokens of a text; the rest is cut. Default: no limit.
     """
 
-    tokeniser: Tokeniser
+    tokeniser: Tokenizer
     language: str = "en"
     max_sentences: int | None = None
     max_words: int | None = None
@@ -67,7 +67,7 @@ class Splitting:
         return self._cut([sentence for sentence in found if sentence.names])
 
     def _of_text(self, text: str) -> Iterator[Sentence]:
-        plain = without_markup(text).text
+        plain = remove_markup(text).text
         tokens = self.tokeniser.encode(plain)
         starts = [start for start, _ in tokens.spans]
         for start, end in sentence_spans(plain, self.language):
@@ -109,7 +109,7 @@ class Splitting:
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Splitting:
         return cls(
-            tokeniser_from_state(state["tokeniser"]), state["language"], state["max_sentences"], state["max_words"]
+            tokenizer_from_state(state["tokeniser"]), state["language"], state["max_sentences"], state["max_words"]
         )
 
 

@@ -11,23 +11,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from zoo.data.advice import option, skip_hint
 from zoo.data.compressed import open_bytes
-from zoo.data.encodings import UTF8, Encoding, unreadable
+from zoo.data.csv_recovery import NUL
+from zoo.data.encodings import UTF8, Encoding, find_decoding_fault
+from zoo.data.folders import Walk
 from zoo.data.json_lines import JSONTable, is_table, open_table
+from zoo.data.lazy_text import ConcatSequence, LazyColumn
 from zoo.data.lines import Lines
-from zoo.data.on_demand import ColumnTexts, Joined
-from zoo.data.pipes import given_path
-from zoo.data.records import NUL
+from zoo.data.option_hints import format_option, skip_hint
 from zoo.data.splits import NONE, SPLITS
-from zoo.data.tables import OnBadRow, Required, Row, RowError, Table, collected, message
+from zoo.data.stdin import original_path
+from zoo.data.tables import OnBadRow, Required, Row, RowError, Table, collect_error, message
 from zoo.data.unknown_labels import UnknownLabels
-from zoo.data.walk import Walk
 from zoo.errors import DataError, some_of, warn
 from zoo.plurals import count_noun
 from zoo.tasks.documents.data.corpus import Corpus, Gathered
 from zoo.tasks.documents.labels import Targets
-from zoo.text.markup import without_markup
+from zoo.text.html import remove_markup
 
 MOST_CHARACTERS, MOST_TOKENS = 1_000_000, 200_000
 
@@ -113,14 +113,14 @@ def read_text_folder(folder: Path, reading: Reading, *, split_seed: int) -> Corp
     gathered = Gathered(folder, reading.targets)
     for part, split in parts:
         classes, outside = (inside, loose) if part == folder else walk.content(part)
-        walk.loose += [walk.named(path) for path in walk.chosen(outside)]
+        walk.loose += [walk.relative_name(path) for path in walk.select(outside)]
         for each in classes:
             label = unicodedata.normalize("NFC", each.name)
             paths = sorted(walk.files(each, (os.path.realpath(part),)))
             if not paths:
-                walk.empty.append(walk.named(each))
+                walk.empty.append(walk.relative_name(each))
             for path in paths:
-                files.add(path, partial(gathered.add, walk.named(path), label, split, None, _refusal(path)))
+                files.add(path, partial(gathered.add, walk.relative_name(path), label, split, None, _refusal(path)))
     walk.report()
     files.report(folder)
     if not files.good:
@@ -145,7 +145,7 @@ def read_texts_at(
     parts: list[Sequence[str]] = []
     for path in paths:
         if path.is_file() and is_table(path):
-            prefix = f"{given_path(path).name}:" if len(paths) > 1 else ""
+            prefix = f"{original_path(path).name}:" if len(paths) > 1 else ""
             parts.append(_table(path, reading, gathered, needs_label=False, prefix=prefix))
             continue
         walk, files = _walk(path), _Files(reading)
@@ -156,12 +156,12 @@ def read_texts_at(
         for file in found:
             label = unicodedata.normalize("NFC", file.parent.name)
             named = label if reading.targets != "multi" and label in known else None
-            files.add(file, partial(gathered.add, str(given_path(file)), named, NONE, None, _refusal(file)))
+            files.add(file, partial(gathered.add, str(original_path(file)), named, NONE, None, _refusal(file)))
         files.report(path)
         parts.append(_FileTexts(files.good, reading))
     if not gathered.ids:
         raise DataError(f"{paths[0]}: no text is usable.")
-    return gathered.corpus(Joined(parts), 0)
+    return gathered.corpus(ConcatSequence(parts), 0)
 
 
 def texts_as_written(
@@ -182,7 +182,7 @@ def texts_as_written(
     """
     gathered = Gathered(Path("--text"), targets, known)
     for number, text in enumerate(texts, start=first):
-        if not without_markup(text[:most_characters]).text.strip():
+        if not remove_markup(text[:most_characters]).text.strip():
             raise DataError(f"text {number} is empty. Write a text.")
         if (problem := _problem(text, most_characters)) is not None:
             raise DataError(f"text {number}: {problem[0]}. Part it.")
@@ -205,9 +205,9 @@ def read_text(path: Path, reading: Reading) -> str:
         raise TextError(
             message(path, None, None, f"the file cannot be read ({error.strerror})", "Check it.")
         ) from error
-    if unreadable(text, reading.encoding) is not None:
+    if find_decoding_fault(text, reading.encoding) is not None:
         for line, part in enumerate(text.split("\n"), start=1):
-            if (fault := unreadable(part, reading.encoding)) is not None:
+            if (fault := find_decoding_fault(part, reading.encoding)) is not None:
                 raise TextError(message(path, line, None, fault.what, f"{fault.remedy} {skip_hint('files')}"))
     problem = _problem(text, reading.most_characters)
     if problem is not None:
@@ -240,7 +240,7 @@ def _table(path: Path, reading: Reading, gathered: Gathered, *, needs_label: boo
         warn(f"{path}: {some_of(unused)} not used; a text has a label, and perhaps an id and a split.")
     if lines is not None:
         assert isinstance(table, JSONTable)
-        return ColumnTexts(table, lines, numbers, reading.text)
+        return LazyColumn(table, lines, numbers, reading.text)
     return texts
 
 
@@ -277,8 +277,8 @@ def _problem(text: str, most: int) -> tuple[str, str] | None:
     """Returns what is wrong with a text and how to mend it, or None."""
     if len(text) > most:
         what = f"the text has {len(text):,} characters, and {most:,} are the most"
-        return what, f"Part it, or raise {option('most_characters')}."
-    if not without_markup(text).text.strip():
+        return what, f"Part it, or raise {format_option('most_characters')}."
+    if not remove_markup(text).text.strip():
         return "the text is empty", "Fill it in."
     return None
 
@@ -313,7 +313,7 @@ class _Files:
             if self.reading.on_bad_row == "skip":
                 self.skipped.append(str(error).removesuffix(skip_hint("files")).rstrip())
                 return
-            with collected():
+            with collect_error():
                 raise
         else:
             self.good.append(path)

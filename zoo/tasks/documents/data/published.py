@@ -10,9 +10,9 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from zoo.data.download import expect, find_published
+from zoo.data.download import find_published, verify_published
 from zoo.data.splits import TEST, TRAIN, VAL
-from zoo.data.tarballs import contents, damage_named, opened_files
+from zoo.data.tarballs import iter_contents, iter_open_files, translate_archive_errors
 from zoo.errors import ConfigError
 from zoo.tasks.documents.data.corpus import Corpus
 from zoo.tasks.documents.labels import Targets
@@ -40,7 +40,7 @@ def read_imdb(folders: Sequence[Path], *, targets: Targets, validation: int) -> 
     name = re.compile(r"aclImdb/(train|test)/(pos|neg)/(\d+_(\d+))\.txt")
 
     def texts() -> Texts:
-        for path, content in contents(archive, _LARGEST):
+        for path, content in iter_contents(archive, _LARGEST):
             if found := name.fullmatch(path):
                 part, kind, number, rating = found.groups()
                 label = rating if targets == "ordinal" else kind
@@ -55,7 +55,7 @@ def read_newsgroups(folders: Sequence[Path], *, validation: int) -> Corpus:
     name = re.compile(r"(?:\./)?20news-bydate-(train|test)/([^/]+)/([^/]+)")
 
     def texts() -> Texts:
-        for path, content in contents(archive, _LARGEST):
+        for path, content in iter_contents(archive, _LARGEST):
             if found := name.fullmatch(path):
                 part, group, number = found.groups()
                 yield f"{part}/{group}/{number}", group, TRAIN if part == "train" else TEST, content
@@ -68,14 +68,14 @@ def read_yelp(folders: Sequence[Path], *, targets: Targets, validation: int) -> 
     archive = _archive(folders, "yelp", "yelp_review_full_csv.tgz", _YELP_AT)
 
     def texts() -> Texts:
-        for path, file in opened_files(archive):
+        for path, file in iter_open_files(archive):
             if PurePosixPath(path).name not in ("train.csv", "test.csv"):
                 continue
             part = PurePosixPath(path).stem
             rows = csv.reader(io.TextIOWrapper(file, encoding="utf-8", newline=""), strict=True)
             for number, row in enumerate(rows, start=1):
                 good = len(row) == 2 and row[0] in ("1", "2", "3", "4", "5")
-                expect(good, archive, f"row {number} of {part}.csv is not stars and a text")
+                verify_published(good, archive, f"row {number} of {part}.csv is not stars and a text")
                 text = row[1].replace("\\n", "\n")
                 yield f"{part} {number}", row[0], TRAIN if part == "train" else TEST, text.encode()
 
@@ -88,17 +88,17 @@ def _archive(folders: Sequence[Path], folder: str, name: str, source: str) -> Pa
 
 
 def _corpus(texts: Texts, archive: Path, targets: Targets, validation: int, decoded: Callable[[bytes], str]) -> Corpus:
-    with damage_named(archive):
+    with translate_archive_errors(archive):
         found = [(id, label, split, decoded(raw)) for id, label, split, raw in texts]
     ids, cells, parts, read = (list(column) for column in zip(*sorted(found), strict=True)) if found else ([],) * 4
     splits = np.array(parts, dtype=np.int64)
     for part, name in ((TRAIN, "training"), (TEST, "test")):
-        expect((splits == part).any(), archive, f"it has no {name} texts")
+        verify_published((splits == part).any(), archive, f"it has no {name} texts")
     names = tuple(sorted(set(cells), key=float if targets == "ordinal" else str))
     number = {name: place for place, name in enumerate(names)}
     labels = np.array([number[cell] for cell in cells], dtype=np.int64)
     known = set(labels[splits == TRAIN].tolist())
-    expect(len(names) > 1 and known == set(range(len(names))), archive, "some label has no training text")
+    verify_published(len(names) > 1 and known == set(range(len(names))), archive, "some label has no training text")
     return Corpus(read, ids, targets, names, labels, _with_validation(splits, labels, validation))
 
 

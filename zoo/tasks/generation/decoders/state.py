@@ -53,7 +53,7 @@ class RecurrentState:
         return self.layers[-1][0]
 
     @property
-    def covered(self) -> Float[Tensor, "b w k"]:
+    def coverage(self) -> Float[Tensor, "b w k"]:
         """The weight that each place of the source has had in all steps; 1 at padding."""
         attention = self.memory.attention
         if attention is None:

@@ -70,7 +70,7 @@ def gradient_norms(net: GeneratingNet, source: Any, tokens: Sequence[int]) -> Fl
         tokens: A text, with its end.
     """
     count = len(tokens)
-    copies = source.some(torch.zeros(count, dtype=torch.long, device=source.lengths.device))
+    copies = source.select(torch.zeros(count, dtype=torch.long, device=source.lengths.device))
     targets = torch.tensor(tokens, device=source.lengths.device)
     read = torch.cat([begins(source), targets[:-1]]).expand(count, -1)
     with torch.enable_grad(), inputs_of(net) as found:

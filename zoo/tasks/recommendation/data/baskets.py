@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from zoo.attention.ranges import Count, Rate, Seed
-from zoo.data.generated import check_numbers
+from zoo.data.size_limits import check_numbers
 from zoo.errors import ConfigError
 from zoo.tasks.recommendation.data.log import Log
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from zoo.data.advice import option
-from zoo.data.tables import Row, Table, collecting, message
+from zoo.data.option_hints import format_option
+from zoo.data.tables import Row, Table, collect_errors, message
 from zoo.errors import DataError, nearest
 from zoo.plurals import count_noun
 from zoo.tasks.recommendation.data.files import Reading, interactions_of, is_parquet, open_table, say_unused
@@ -101,7 +101,7 @@ def _open(path: Path, reading: Reading) -> Table:
 def _separator(table: Table) -> str:
     """Returns the separator of items: `|` if any row has one, else a comma if any row has one, else a space."""
     column, has_comma = table.index[HISTORY], False
-    with collecting(), suppress(DataError):  # errors are reported when the rows are parsed
+    with collect_errors(), suppress(DataError):  # errors are reported when the rows are parsed
         for row in table:
             if "|" in row.cells[column]:
                 return "|"
@@ -136,7 +136,7 @@ def _check_known(path: Path, reading: Reading, names: Sequence[str], known: Coll
     column = HISTORY if HISTORY in table.columns else reading.item
     more = f" (and {count_noun(len(strange) - 1, 'other')})" if len(strange) > 1 else ""
     what = f"{strange[0]!r} is not among the {len(known):,} items that the model knows{more}"
-    remedy = f"{nearest(strange[0], known)} {option('unknown', 'skip')} leaves such items out."
+    remedy = f"{nearest(strange[0], known)} {format_option('unknown', 'skip')} leaves such items out."
     raise DataError(message(path, _line_of(strange[0], table, column), column, what, remedy))
 
 
@@ -145,7 +145,7 @@ def _line_of(name: str, table: Table, column: str) -> int | None:
     if isinstance(table, ParquetTable):
         return None
     separator = _separator(table) if column == HISTORY else None
-    with collecting(), suppress(DataError):
+    with collect_errors(), suppress(DataError):
         for row in table:
             cell = row.cells[table.index[column]]
             with suppress(ValueError):
@@ -164,8 +164,8 @@ def _joined(found: Sequence[Interactions], paths: Sequence[Path]) -> Interaction
         raise DataError(f"{first} has timestamps and {other} has none; give both, or predict one at a time.")
     users, items = Vocabulary(), Vocabulary()
     return Interactions(
-        users=np.concatenate([users.numbered(each.user_names)[each.users] for each in found]),
-        items=np.concatenate([items.numbered(each.item_names)[each.items] for each in found]),
+        users=np.concatenate([users.iter_with_indices(each.user_names)[each.users] for each in found]),
+        items=np.concatenate([items.iter_with_indices(each.item_names)[each.items] for each in found]),
         times=np.concatenate([each.times for each in found if each.times is not None]) if all(timed) else None,
         user_names=list(users),
         item_names=list(items),

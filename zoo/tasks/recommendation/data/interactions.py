@@ -146,10 +146,10 @@ class Vocabulary(dict[str, int]):
         codes = codes if kept is None else codes[kept]
         number = np.empty(len(names), dtype=np.int32)
         distinct = pd.unique(codes)  # in the order of their first occurrence
-        number[distinct] = self.numbered([names[code] for code in distinct.tolist()])
+        number[distinct] = self.iter_with_indices([names[code] for code in distinct.tolist()])
         return np.take(number, codes)
 
-    def numbered(self, names: Sequence[str]) -> Int32[np.ndarray, " names"]:
+    def iter_with_indices(self, names: Sequence[str]) -> Int32[np.ndarray, " names"]:
         """Returns the number of each name; a new name is added."""
         return np.array([self[name] for name in names], dtype=np.int32)
 

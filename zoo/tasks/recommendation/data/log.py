@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int, Int32, Int64, Integer, Num
 
-from zoo.data.advice import option
+from zoo.data.option_hints import format_option
 from zoo.errors import ConfigError, DataError, nearest, some_of
 from zoo.plurals import count_noun
 from zoo.tasks.recommendation.batch import UNKNOWN
@@ -145,14 +145,14 @@ def renumbered(
         offer = nearest(strange[0], [*vocabulary, *filter(None, titles or ())]) if len(vocabulary) <= _COMPARED else ""
         raise DataError(
             f"{some_of(strange)} not among the {len(vocabulary):,} items that the model knows. {offer} "
-            f"{option('unknown', 'skip')} leaves such items out; {option('unknown', 'row')} maps them to the row of "
-            "unknown items, if the model was trained with data.rare=unknown."
+            f"{format_option('unknown', 'skip')} leaves such items out; {format_option('unknown', 'row')} maps "
+            "them to the row of unknown items, if the model was trained with data.rare=unknown."
         )
     if strange and unknown == "row":
         if UNKNOWN not in known:
             raise ConfigError(
-                f"{option('unknown', 'row')}: the model has no row for unknown items, as it was not trained with "
-                f"data.rare=unknown; choose {option('unknown', 'skip')}"
+                f"{format_option('unknown', 'row')}: the model has no row for unknown items, as it was not trained "
+                f"with data.rare=unknown; choose {format_option('unknown', 'skip')}"
             )
         number[number < 0] = known[UNKNOWN]
     taken = replace(histories, items=number[histories.items], item_names=vocabulary, titles=titles)

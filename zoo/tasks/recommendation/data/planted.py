@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 
 from zoo.attention.ranges import Count, Rate, Seed
-from zoo.data.generated import check_numbers
+from zoo.data.size_limits import check_numbers
 from zoo.errors import ConfigError
 from zoo.tasks.recommendation.data.log import Log
 

@@ -18,7 +18,7 @@ import pandas as pd
 from jaxtyping import Int
 
 from zoo.data.compressed import FREE, RATIO, open_bytes
-from zoo.data.download import expect, find_published
+from zoo.data.download import find_published, verify_published
 from zoo.errors import DataError
 from zoo.tasks.recommendation.data.log import Log, make_log
 
@@ -165,10 +165,12 @@ def read_pairs(published: Pairs, roots: Sequence[Path]) -> Log:
     users, items = _columns(path.read_bytes(), path, " ", [0, 1])
     for kind, numbers, count in (("users", users, published.users), ("items", items, published.items)):
         fits = numbers.min(initial=1) >= 1 and len(numbers) > 0 and numbers.max() == count == len(np.unique(numbers))
-        expect(fits, path, f"its {kind} are not numbered from 1 to {count:,}")
+        verify_published(fits, path, f"its {kind} are not numbered from 1 to {count:,}")
     if published.actions is not None:
-        expect(len(users) == published.actions, path, f"it has {len(users):,} actions, not {published.actions:,}")
-    expect((users[1:] >= users[:-1]).all(), path, "its users do not stand one after another")
+        verify_published(
+            len(users) == published.actions, path, f"it has {len(users):,} actions, not {published.actions:,}"
+        )
+    verify_published((users[1:] >= users[:-1]).all(), path, "its users do not stand one after another")
     names, titles = _originals(published, folders)
     return make_log(
         users - 1,
@@ -195,11 +197,11 @@ def read_movielens(
     tables = _tables(published, [root / published.folder for root in roots])
     path, content = tables[published.ratings]
     users, films, times = _columns(content, path, published.separators[0], [0, 1, 3])
-    expect(len(users) == published.actions, path, f"it has {len(users):,} ratings, not {published.actions:,}")
+    verify_published(len(users) == published.actions, path, f"it has {len(users):,} ratings, not {published.actions:,}")
     user_ids, users = np.unique(users, return_inverse=True)
     film_ids, items = np.unique(films, return_inverse=True)
-    expect(len(user_ids) == published.users, path, f"it has {len(user_ids):,} users, not {published.users:,}")
-    expect(len(film_ids) == published.items, path, f"it has {len(film_ids):,} films, not {published.items:,}")
+    verify_published(len(user_ids) == published.users, path, f"it has {len(user_ids):,} users, not {published.users:,}")
+    verify_published(len(film_ids) == published.items, path, f"it has {len(film_ids):,} films, not {published.items:,}")
     path, content = tables[published.films]
     titles = _titles(content, path, published.separators[1])
     names = [str(film) for film in film_ids.tolist()]
@@ -242,7 +244,7 @@ def read_reviews(published: Reviews, roots: Sequence[Path]) -> Log:
         ("items", len(item_numbers), published.items),
         ("reviews", len(users), published.actions),
     ):
-        expect(found == count, path, f"it has {found:,} {kind}, not {count:,}")
+        verify_published(found == count, path, f"it has {found:,} {kind}, not {count:,}")
     return make_log(
         np.array(users), np.array(items), np.array(times), user_names=list(user_numbers), item_names=list(item_numbers)
     )
@@ -267,7 +269,9 @@ def _originals(published: Pairs, folders: Sequence[Path]) -> tuple[list[str], li
         return numbered, None
     numbers, originals = _columns(path.read_bytes(), path, " ", [0, 1])
     fits = np.array_equal(np.sort(numbers), np.arange(1, published.items + 1))
-    expect(fits and len(np.unique(originals)) == len(originals), path, "it does not give each item an id of its own")
+    verify_published(
+        fits and len(np.unique(originals)) == len(originals), path, "it does not give each item an id of its own"
+    )
     names = [str(original) for original in originals[np.argsort(numbers)].tolist()]
     films = _beside(published.films, folders)
     if films is None:
@@ -283,7 +287,9 @@ def _beside(name: str | None, folders: Sequence[Path]) -> Path | None:
 def _titles(content: bytes, path: Path, separator: str) -> Mapping[str, str]:
     """Returns the title of each film id. GroupLens' files are in Latin-1."""
     rows = [line.split(separator) for line in content.decode("latin-1").splitlines() if line]
-    expect(all(len(row) >= 3 for row in rows), path, f"a line has less than three cells between {separator!r}")
+    verify_published(
+        all(len(row) >= 3 for row in rows), path, f"a line has less than three cells between {separator!r}"
+    )
     return {row[0]: row[1] for row in rows}
 
 
@@ -308,7 +314,7 @@ def _tables(published: MovieLens, folders: Sequence[Path]) -> dict[str, tuple[Pa
 
 def _member(archive: zipfile.ZipFile, name: str, path: Path) -> bytes:
     """Reads a file of an archive into memory; nothing is unpacked to the disk."""
-    expect(name in archive.namelist(), path, f"there is no {name} in it")
+    verify_published(name in archive.namelist(), path, f"there is no {name} in it")
     size = archive.getinfo(name).file_size
-    expect(size <= max(FREE, RATIO * path.stat().st_size), path, f"{name} has {size:,} bytes")
+    verify_published(size <= max(FREE, RATIO * path.stat().st_size), path, f"{name} has {size:,} bytes")
     return archive.read(name)

@@ -102,7 +102,7 @@ class UserMaps(MapSource):
         import pandas as pd
 
         wanted = set(self.chosen)
-        for numbers, batch in self._loader.numbered():
+        for numbers, batch in self._loader.iter_with_indices():
             drawn = [at for at, number in enumerate(numbers) if number in wanted]
             rest = [at for at, number in enumerate(numbers) if number not in wanted]
             frames, order = [], [*drawn]

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int, UInt64
 from torch import Tensor
 
 from zoo.attention.ranges import Count, Seed
-from zoo.data.loader import hashed_seed
+from zoo.data.loader import hash_seed
 from zoo.errors import ConfigError
 from zoo.tasks.recommendation.batch import Catalogue, Histories
 from zoo.tasks.recommendation.ranking.metrics import RankMetrics
@@ -123,7 +123,7 @@ class Protocol:
             raise ValueError("full ranking has no negatives")
         unseen = Unseen.of(batch)
         unseen.refuse_none()
-        seeds = [hashed_seed(self.seed, split, user) for split, user in zip(batch.splits, batch.ids, strict=True)]
+        seeds = [hash_seed(self.seed, split, user) for split, user in zip(batch.splits, batch.ids, strict=True)]
         numbers = torch.from_numpy(_numbers(np.array(seeds, dtype=np.uint64), self.negatives)).to(batch.seen.device)
         users = torch.arange(len(seeds), device=batch.seen.device)[:, None]
         return unseen.at(users, numbers % unseen.left[:, None])

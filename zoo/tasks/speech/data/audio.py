@@ -11,7 +11,7 @@ import numpy as np
 import soundfile
 from jaxtyping import Bool, Float32
 
-from zoo.data.advice import option
+from zoo.data.option_hints import format_option
 from zoo.data.splits import SPLITS
 from zoo.tasks.speech.data.decoder_noise import caught_noise, damage
 
@@ -57,10 +57,10 @@ class Limits(NamedTuple):
     def check(self, seconds: float) -> None:
         if seconds < self.shortest:
             what = f"the recording has {seconds:.3g} s, and {self.shortest:g} are the fewest"
-            raise SoundError(what, f"Give a longer one, or lower {option('shortest_seconds')}.")
+            raise SoundError(what, f"Give a longer one, or lower {format_option('shortest_seconds')}.")
         if seconds > self.longest:
             what = f"the recording has {seconds:,.1f} s, and {self.longest:g} are the most"
-            most = option("longest_seconds")
+            most = format_option("longest_seconds")
             raise SoundError(what, f"Cut it into parts by columns start and end, or raise {most}.")
 
 

@@ -8,16 +8,26 @@ from pathlib import Path
 
 import numpy as np
 
-from zoo.data.advice import option, skip_hint
 from zoo.data.encodings import UTF8, Encoding
 from zoo.data.encodings import Fault as LineFault
+from zoo.data.folders import Walk
 from zoo.data.json_lines import is_table, open_table
 from zoo.data.lines import read_lines
-from zoo.data.pipes import given_path
-from zoo.data.splits import NONE, SPLITS, TEST, stratified
-from zoo.data.tables import OnBadRow, Required, Row, RowError, Table, collected, is_collecting, message, parse_number
+from zoo.data.option_hints import format_option, skip_hint
+from zoo.data.splits import NONE, SPLITS, TEST, split_stratified
+from zoo.data.stdin import original_path
+from zoo.data.tables import (
+    OnBadRow,
+    Required,
+    Row,
+    RowError,
+    Table,
+    collect_error,
+    is_collecting,
+    message,
+    parse_number,
+)
 from zoo.data.unknown_labels import UnknownLabels
-from zoo.data.walk import Walk
 from zoo.errors import DataError, some_of, warn
 from zoo.tasks.speech.data.audio import DEFAULT_LIMITS, ENDINGS, Clip, Limits, split_of
 from zoo.tasks.speech.data.corpus import Corpus
@@ -129,7 +139,7 @@ class _Entries:
             self.skipped += 1
             self.first_skipped = self.first_skipped or plain
             return
-        with collected():
+        with collect_error():
             raise RowError(plain) if is_collecting() else error
 
     def kept(self, features: Features, *, may_be_none: bool = False) -> tuple[list[Entry], FileSounds]:
@@ -158,7 +168,7 @@ class _Entries:
             raise DataError(
                 f"{self.place}: no row is usable." if self.entries else f"{self.place}: no recording is there."
             )
-        return [self.entries[number] for number in good], sounds.some(good)
+        return [self.entries[number] for number in good], sounds.select(good)
 
     def _with_known_text(self, entry: Entry, text: str) -> Entry:
         """Returns the recording, without its transcript if the model cannot write that and need not."""
@@ -253,7 +263,7 @@ def _row_reader(table: Table, folder: Path, reading: Reading, *, is_input: bool)
         split = row.choice(reading.split, SPLITS, empty=is_input) if reading.split in columns else ""
         id = row.text(reading.id) if reading.id else _name(row.text(reading.path), clip)
         if not row.is_bad and id in seen:
-            remedy = f"Give each recording its own, by a column that {option('id')} names."
+            remedy = f"Give each recording its own, by a column that {format_option('id')} names."
             raise row.error(reading.id or reading.path, f"{id!r} is the name of line {seen[id]} too", remedy)
         seen[id] = row.line
         number, line = SPLITS.index(split) if split else NONE, row.line
@@ -277,7 +287,7 @@ def _of_folder(folder: Path, reading: Reading, alphabet: Alphabet, *, is_input: 
     walk.report()
     if not paths:
         raise DataError(f"{folder}: there is no recording. Files of sounds end in {', '.join(ENDINGS)}.")
-    sounds = {walk.named(path.with_suffix("")) for path in paths}
+    sounds = {walk.relative_name(path.with_suffix("")) for path in paths}
     transcripts = {name[: -len(_TRANSCRIPT)]: folder / name for name in texts}  # also of names in capitals
     alone = sorted(path.name for name, path in transcripts.items() if name not in sounds)
     if alone:
@@ -286,7 +296,7 @@ def _of_folder(folder: Path, reading: Reading, alphabet: Alphabet, *, is_input: 
         try:
             split = split_of(path, folder)
             number = SPLITS.index(split) if split else NONE
-            transcript = transcripts.get(walk.named(path.with_suffix("")), path.with_suffix(_TRANSCRIPT))
+            transcript = transcripts.get(walk.relative_name(path.with_suffix("")), path.with_suffix(_TRANSCRIPT))
             name = str(path.relative_to(folder))
             found.entries.append(_of_file(path, transcript, name, number, found, is_input=is_input))
         except RowError as error:
@@ -342,7 +352,7 @@ def plain(text: str) -> str:
 
 def _name_of_input(path: Path) -> str:
     """Returns the name of a recording that is given alone: that of its file, or the whole path of a pipe."""
-    given = given_path(path)
+    given = original_path(path)
     return path.name if given == path else str(given)
 
 
@@ -377,7 +387,7 @@ def _corpus(parts: Sequence[_Entries], features: Features, split_seed: int | Non
         splits[(splits == NONE) & np.array([entry.text is not None for entry in entries])] = TEST
     else:
         if (splits == NONE).all():
-            splits = stratified(np.zeros(len(splits), dtype=np.int64), split_seed)
+            splits = split_stratified(np.zeros(len(splits), dtype=np.int64), split_seed)
         missing = [name for number, name in enumerate(SPLITS) if not (splits == number).any()]
         if missing:
             place = parts[0].place

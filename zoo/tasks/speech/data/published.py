@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float32, Float64, Int
 
-from zoo.data.download import expect, find_published
-from zoo.data.generated import check_numbers
+from zoo.data.download import find_published, verify_published
+from zoo.data.size_limits import check_numbers
 from zoo.data.splits import NONE, SPLITS, TEST, TRAIN, VAL
-from zoo.data.tarballs import unpacked
+from zoo.data.tarballs import extract_folder
 from zoo.errors import ConfigError, DataError, nearest, warn
 from zoo.tasks.speech.data.audio import Clip, Limits, SoundError, read_sound
 from zoo.tasks.speech.data.corpus import Corpus, GeneratedSounds
@@ -61,7 +61,7 @@ def find_takes(folders: Sequence[Path]) -> list[Take]:
     if place is None:
         archive = find_published(["master.tar.gz"], places, source=_FSDD_AT)[0]["master.tar.gz"]
         inside = "free-spoken-digit-dataset-master/recordings"
-        place = unpacked(archive, inside, places[-1] / "recordings")
+        place = extract_folder(archive, inside, places[-1] / "recordings")
     takes = []
     for path in sorted(place.glob("*.wav")):
         name = _TAKE.fullmatch(path.name)
@@ -238,14 +238,14 @@ def read_librispeech(
                 for line, row in enumerate(transcript.read_text(encoding="utf-8").splitlines(), start=1):
                     id, _, text = row.partition(" ")
                     path = transcript.parent / f"{id}.flac"
-                    expect(bool(text.strip()), transcript, f"line {line} has no transcript")
-                    expect(path.is_file(), transcript, f"line {line} names {id}, and there is no {path.name}")
+                    verify_published(bool(text.strip()), transcript, f"line {line} has no transcript")
+                    verify_published(path.is_file(), transcript, f"line {line} names {id}, and there is no {path.name}")
                     clips.append(Clip(path))
                     texts.append(text.strip())
                     ids.append(id)
                     splits.append(number)
                     speakers.append(id.partition("-")[0])
-            expect(len(clips) > before, place, "it has no transcript SPEAKER/CHAPTER/*.trans.txt")
+            verify_published(len(clips) > before, place, "it has no transcript SPEAKER/CHAPTER/*.trans.txt")
     sounds = _sounds(clips, cache, features)
     rows = sounds.features(features)
     seconds = np.array([len(each) for each in rows]) * features.hop
@@ -262,7 +262,7 @@ def read_speech_commands(folders: Sequence[Path], cache: Path | None, features: 
     if place is None:
         name = f"{_COMMANDS}.tar.gz"
         archive = find_published([name], folders, source=_COMMANDS_AT, sha256={name: _COMMANDS_SHA256})[0][name]
-        place = unpacked(archive, ".", folders[-1] / _COMMANDS)
+        place = extract_folder(archive, ".", folders[-1] / _COMMANDS)
     held_out: dict[str, int] = {}
     for name, split in (("validation_list.txt", VAL), ("testing_list.txt", TEST)):
         file = place / name
@@ -294,7 +294,7 @@ def _part_of_librispeech(folders: Sequence[Path], name: str) -> Path:
         return found
     archive = f"{name}.tar.gz"
     path = find_published([archive], folders, source=_LIBRISPEECH_AT, sha256=_LIBRISPEECH)[0][archive]
-    return unpacked(path, f"LibriSpeech/{name}", places[-1])
+    return extract_folder(path, f"LibriSpeech/{name}", places[-1])
 
 
 def _sounds(clips: Sequence[Clip], cache: Path | None, features: Features) -> FileSounds:

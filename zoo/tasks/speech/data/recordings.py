@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float32
 
-from zoo.data import rows
+from zoo.data import ragged
 from zoo.data.cache import Arrays, cached_arrays, identity
-from zoo.data.on_demand import Joined
+from zoo.data.lazy_text import ConcatSequence
 from zoo.errors import ConfigError, warn
 from zoo.tasks.speech.data.audio import (
     DEFAULT_LIMITS,
@@ -51,7 +51,7 @@ class FileSounds:
     clips: Sequence[Clip]
     limits: Limits = DEFAULT_LIMITS
     cache: Path | None = None
-    _made: dict[Any, Joined] = field(default_factory=dict)
+    _made: dict[Any, ConcatSequence] = field(default_factory=dict)
 
     def features(self, features: Features, speed: float = 1.0) -> Rows:
         """Returns the features of all recordings; one that cannot be used has no row (`fault`)."""
@@ -64,7 +64,7 @@ class FileSounds:
             parts = list(self._parts(features, speed))
             if speed == 1.0:
                 self._warn(features, parts)
-            self._made[key] = Joined([rows.Rows(part["values"], part["ends"]) for part in parts])
+            self._made[key] = ConcatSequence([ragged.RaggedArray(part["values"], part["ends"]) for part in parts])
         return self._made[key]
 
     def fault(self, number: int, features: Features) -> Fault | None:
@@ -79,7 +79,7 @@ class FileSounds:
         what = f"its frames have {x.shape[1]} features, and those of other files {found[0].shape[1]}"
         return Fault(what, "Give files with the same features.")
 
-    def some(self, numbers: Iterable[int]) -> FileSounds:
+    def select(self, numbers: Iterable[int]) -> FileSounds:
         """Returns some of the recordings, without reading them again."""
         chosen = list(numbers)
         made = {key: _Chosen(joined, chosen) for key, joined in self._made.items()}

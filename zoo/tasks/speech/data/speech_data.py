@@ -14,7 +14,7 @@ from jaxtyping import Float64, Int
 
 from zoo.attention.ranges import Count
 from zoo.data.loader import Loader
-from zoo.data.rows import Rows
+from zoo.data.ragged import RaggedArray
 from zoo.data.splits import NONE, SPLITS, TRAIN
 from zoo.errors import DataError, warn
 from zoo.tasks.baselines import Texts
@@ -31,8 +31,8 @@ from zoo.tasks.speech.data.features import FEATURES, Features, Normalised, Scale
 from zoo.tasks.speech.data.files import Alphabet, Reading, read_recordings_at, seconds
 from zoo.tasks.speech.small_data import FEW_RECORDINGS, choose_tokeniser
 from zoo.tasks.summary import Longest, Summary, Vocabulary, count_splits, share_unknown
-from zoo.text import TOKENISER, VOCABULARY, Tokens, new_tokeniser
-from zoo.text.kinds import Kind
+from zoo.text import TOKENISER, VOCABULARY, Tokens, new_tokenizer
+from zoo.text.tokenizer_factory import Kind
 from zoo.text.vocabulary import Policy
 
 DEFAULT_FEATURES = Features()
@@ -66,7 +66,7 @@ class Content:
 
     corpus: Corpus
     language: Language
-    targets: Rows
+    targets: RaggedArray
     times: Sequence[Float64[np.ndarray, "_ 2"]] | None
     rows: Mapping[float, corpora.Rows]
     normalised: Normalised
@@ -127,7 +127,7 @@ class SpeechData(TaskData):
         super().__init__(source, batching)
         self.features = features
         self.augmentation = augmentation
-        self._make_tokeniser = partial(new_tokeniser, lower=lower, subwords=subwords)
+        self._make_tokeniser = partial(new_tokenizer, lower=lower, subwords=subwords)
         self._chooses_tokeniser = tokeniser == "auto"
         self.tokeniser = self._make_tokeniser("characters" if tokeniser == "auto" else tokeniser)
         self.closing_space = closing_space
@@ -373,7 +373,7 @@ def _alphabet(state: Mapping[str, Any]) -> Alphabet:
     return Alphabet(letters, tokeniser["lower"])
 
 
-def _warn_of_unknown(corpus: Corpus, targets: Rows, language: Language) -> None:
+def _warn_of_unknown(corpus: Corpus, targets: RaggedArray, language: Language) -> None:
     """Says of how many transcripts that are held out a part cannot be written, because training lacks it."""
     found, examples = 0, set[str]()
     for number in np.flatnonzero((corpus.splits != TRAIN) & (corpus.splits != NONE) & corpus.is_transcribed).tolist():

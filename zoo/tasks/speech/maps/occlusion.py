@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from zoo.decoding.forced_pass import forced
+from zoo.decoding.teacher_forcing import force_decode
 from zoo.errors import ConfigError
 from zoo.maps.occludable import Occludable
 from zoo.tasks.generation.language import END
@@ -64,9 +64,9 @@ class OccludableRecording(Occludable):
 
     def _log_probability(self, source: Frames) -> Float[Tensor, " b"]:
         targets = [self.answer] * len(source)
-        return forced(self.module.net, source, begins(source), targets).double().mean(1)
+        return force_decode(self.module.net, source, begins(source), targets).double().mean(1)
 
     def _copies(self, keep: Bool[Tensor, "v t"]) -> Frames:
         """Returns a recording for each variant."""
-        copies = self.source.some(torch.zeros(len(keep), dtype=torch.long, device=self.means.device))
+        copies = self.source.select(torch.zeros(len(keep), dtype=torch.long, device=self.means.device))
         return replace(copies, rows=torch.where(keep.unsqueeze(-1), copies.features, self.means))

@@ -12,7 +12,7 @@ from torchaudio.functional import forced_align
 
 from zoo.attention.kernels.products import Linear
 from zoo.attention.ranges import Count
-from zoo.decoding.decoder import covered
+from zoo.decoding.decoder import get_coverage
 from zoo.decoding.ensemble import Ensemble, WeightedSum
 from zoo.tasks.generation.decoders.state import Encoded
 from zoo.tasks.generation.language import END, PAD
@@ -123,9 +123,9 @@ class JointDecoder:
     def must_end(self, state: tuple[Any, ...]) -> Bool[Tensor, "b w"] | None:
         return self.both.must_end(state)
 
-    def covered(self, state: tuple[Any, ...]) -> Float[Tensor, "b w k"]:
+    def coverage(self, state: tuple[Any, ...]) -> Float[Tensor, "b w k"]:
         """Returns what the attention of the speller has covered."""
-        return covered(self.net, state[0])
+        return get_coverage(self.net, state[0])
 
 
 class _Branch(CTCPrefixes):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int
 
+from zoo.data.lazy_text import Subset
 from zoo.data.lines import TextLines
-from zoo.data.on_demand import Chosen
 from zoo.data.splits import SPLITS
 
 
@@ -41,13 +41,13 @@ class Corpus:
         """The pairs of a split; of `all`, every one."""
         return np.arange(len(self)) if split == "all" else np.flatnonzero(self.splits == SPLITS.index(split))
 
-    def some(self, numbers: Int[np.ndarray, " k"]) -> Corpus:
+    def select(self, numbers: Int[np.ndarray, " k"]) -> Corpus:
         """The pairs with these numbers, in ascending order."""
         return Corpus(
-            Chosen(self.sources, numbers.tolist()),
-            None if self.targets is None else Chosen(self.targets, numbers.tolist()),
+            Subset(self.sources, numbers.tolist()),
+            None if self.targets is None else Subset(self.targets, numbers.tolist()),
             [self.ids[number] for number in numbers],
             self.splits[numbers],
-            None if self.links is None else Chosen(self.links, numbers.tolist()),
-            None if self.lines is None else self.lines.some(numbers.tolist()),
+            None if self.links is None else Subset(self.links, numbers.tolist()),
+            None if self.lines is None else self.lines.select(numbers.tolist()),
         )

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from zoo.data.advice import skip_hint
+from zoo.data.csv_recovery import NUL
 from zoo.data.encodings import Encoding, Fault
 from zoo.data.json_lines import JSONTable, is_table, open_table
+from zoo.data.lazy_text import ConcatSequence, LazyColumn, LazyLines
 from zoo.data.lines import Lines, TextLines, read_lines
-from zoo.data.on_demand import ColumnTexts, Joined, LineTexts
-from zoo.data.pipes import given_path
-from zoo.data.records import NUL
+from zoo.data.option_hints import skip_hint
 from zoo.data.splits import NONE, SPLITS, TRAIN
-from zoo.data.tables import Required, Row, RowError, Table, check_is_file, collected, message
+from zoo.data.stdin import original_path
+from zoo.data.tables import Required, Row, RowError, Table, check_is_file, collect_error, message
 from zoo.errors import DataError, some_of, warn
 from zoo.tasks.translation.data.corpus import Corpus
 from zoo.tasks.translation.data.found import MOST_CHARACTERS, Found, Reading, problem_of
@@ -73,7 +73,7 @@ def read_pair_table(
     targets: Sequence[str] = found.targets
     if lines is not None:
         assert isinstance(table, JSONTable)
-        sources, targets = (ColumnTexts(table, lines, numbers, name) for name in (reading.source, reading.target))
+        sources, targets = (LazyColumn(table, lines, numbers, name) for name in (reading.source, reading.target))
     has_target = reading.target in table.columns
     return found.corpus(
         sources,
@@ -96,7 +96,7 @@ def read_pair_files(
     """
     place = next(iter(files.values())).source
     found = Found(reading, place, keeps_texts=cache is None)
-    on_demand: list[tuple[LineTexts, ...]] = []
+    on_demand: list[tuple[LazyLines, ...]] = []
     lines = None
     for split, aligned in files.items():
         prefix = f"{split} " if split else ""
@@ -104,11 +104,11 @@ def read_pair_files(
         lines = TextLines(array("q", (number - 1 for number in numbers)), count) if split_seed is None else None
         if cache is not None:
             on_demand.append(
-                tuple(LineTexts(Lines(path, cache, encoding=reading.encoding), numbers) for path in aligned.paths[:2])
+                tuple(LazyLines(Lines(path, cache, encoding=reading.encoding), numbers) for path in aligned.paths[:2])
             )
     sides: Sequence[Sequence[str]] = [found.sources, found.targets]
     if cache is not None:
-        sides = [Joined(parts) for parts in zip(*on_demand, strict=True)]
+        sides = [ConcatSequence(parts) for parts in zip(*on_demand, strict=True)]
     has_target = all(each.target is not None for each in files.values())
     has_links = all(each.alignment is not None for each in files.values())
     corpus = found.corpus(sides[0], sides[1] if has_target else None, has_links=has_links, split_seed=split_seed)
@@ -153,11 +153,11 @@ def with_back_translated(corpus: Corpus, path: Path, reading: Reading) -> Corpus
     assert table.targets is not None
     none = [np.zeros((0, 2), dtype=np.int32)] * len(table)
     return Corpus(
-        Joined([corpus.sources, table.sources]),
-        Joined([corpus.targets, table.targets]),
+        ConcatSequence([corpus.sources, table.sources]),
+        ConcatSequence([corpus.targets, table.targets]),
         [*corpus.ids, *(f"{path.name}:{id}" for id in table.ids)],
         np.concatenate([corpus.splits, np.full(len(table), TRAIN)]),
-        None if corpus.links is None else Joined([corpus.links, none]),
+        None if corpus.links is None else ConcatSequence([corpus.links, none]),
     )
 
 
@@ -227,7 +227,7 @@ def _read_lines(aligned: Aligned, found: Found, split: int, prefix: str) -> tupl
             if found.reading.on_bad_row == "skip":
                 skipped.append(str(error).removesuffix(skip_hint("lines")).rstrip())
                 continue
-            with collected():
+            with collect_error():
                 raise
     if skipped:
         warn(f"{paths[0]}: skipped {len(skipped):,} bad lines. The first: {skipped[0]}")
@@ -259,11 +259,11 @@ def _joined(parts: Sequence[Corpus], paths: Sequence[Path]) -> Corpus:
     targets = [each.targets for each in parts if each.targets is not None]
     links = [each.links for each in parts if each.links is not None]
     return Corpus(
-        Joined([each.sources for each in parts]),
-        Joined(targets) if targets else None,
-        [f"{given_path(path).name}:{id}" for each, path in zip(parts, paths, strict=True) for id in each.ids],
+        ConcatSequence([each.sources for each in parts]),
+        ConcatSequence(targets) if targets else None,
+        [f"{original_path(path).name}:{id}" for each, path in zip(parts, paths, strict=True) for id in each.ids],
         np.concatenate([each.splits for each in parts]),
-        Joined(links) if links else None,
+        ConcatSequence(links) if links else None,
         _joined_lines([each.lines for each in parts]),
     )
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from zoo.data.advice import option
 from zoo.data.encodings import UTF8, Encoding
-from zoo.data.rows import RowsInMaking
-from zoo.data.splits import NONE, SPLITS, TEST, stratified
+from zoo.data.option_hints import format_option
+from zoo.data.ragged import RaggedBuilder
+from zoo.data.splits import NONE, SPLITS, TEST, split_stratified
 from zoo.data.tables import OnBadRow, RowError
 from zoo.errors import DataError
 from zoo.tasks.translation.data.corpus import Corpus
@@ -69,7 +69,7 @@ class Found:
     targets: list[str] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
     splits: list[int] = field(default_factory=list)
-    links: RowsInMaking = field(default_factory=lambda: RowsInMaking(width=2))
+    links: RaggedBuilder = field(default_factory=lambda: RaggedBuilder(width=2))
 
     def add(self, texts: Mapping[str, str], id: str, split: int, refuse: Refuse) -> None:
         """Adds a pair.
@@ -111,11 +111,11 @@ class Found:
             if not self.ids:
                 raise DataError(f"{self.place}: there is no pair of texts.")
             if (splits == NONE).all():
-                splits = stratified(np.zeros(len(splits), dtype=np.int64), split_seed)
+                splits = split_stratified(np.zeros(len(splits), dtype=np.int64), split_seed)
             missing = [name for number, name in enumerate(SPLITS) if not (splits == number).any()]
             if missing:
                 raise DataError(f"{self.place}: no pair is in {missing[0]!r}. Give more pairs, or put some there.")
-        return Corpus(sources, targets, self.ids, splits, self.links.made() if has_links else None)
+        return Corpus(sources, targets, self.ids, splits, self.links.build() if has_links else None)
 
 
 def problem_of(text: str, most: int) -> tuple[str, str] | None:
@@ -124,7 +124,7 @@ def problem_of(text: str, most: int) -> tuple[str, str] | None:
         return "the text is empty", "Fill it in."
     if len(text) > most:
         what = f"the text has {len(text):,} characters, and {most:,} are the most"
-        return what, f"Part it, or raise {option('most_characters')}."
+        return what, f"Part it, or raise {format_option('most_characters')}."
     return None
 
 

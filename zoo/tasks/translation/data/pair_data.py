@@ -13,7 +13,7 @@ from jaxtyping import Bool, Int
 
 from zoo.attention.ranges import Count
 from zoo.data.lines import TextLines
-from zoo.data.rows import Rows, RowsInMaking
+from zoo.data.ragged import RaggedArray, RaggedBuilder
 from zoo.data.splits import NONE, SPLITS, TRAIN
 from zoo.errors import CheckpointError, ConfigError, warn
 from zoo.tasks.baselines import Texts
@@ -29,8 +29,8 @@ from zoo.tasks.translation.data.corpus import Corpus
 from zoo.tasks.translation.data.encoding import linked
 from zoo.tasks.translation.data.files import read_pairs_at, texts_as_written, with_back_translated
 from zoo.tasks.translation.data.found import MOST_TOKENS, Reading
-from zoo.text import TOKENISER, VOCABULARY, Tokeniser, new_tokeniser
-from zoo.text.kinds import Kind
+from zoo.text import TOKENISER, VOCABULARY, Tokenizer, new_tokenizer
+from zoo.text.tokenizer_factory import Kind
 from zoo.text.vocabulary import Policy
 
 
@@ -65,14 +65,14 @@ class Content:
 
     corpus: Corpus
     languages: Languages
-    sources: Rows
-    targets: Rows | None
-    links: Rows | None
+    sources: RaggedArray
+    targets: RaggedArray | None
+    links: RaggedArray | None
 
-    def some(self, numbers: Int[np.ndarray, " k"]) -> Content:
+    def select(self, numbers: Int[np.ndarray, " k"]) -> Content:
         """The pairs with these numbers, in ascending order."""
-        rows = (None if each is None else each.some(numbers) for each in (self.targets, self.links))
-        return Content(self.corpus.some(numbers), self.languages, self.sources.some(numbers), *rows)
+        rows = (None if each is None else each.select(numbers) for each in (self.targets, self.links))
+        return Content(self.corpus.select(numbers), self.languages, self.sources.select(numbers), *rows)
 
     @property
     def lengths(self) -> Int[np.ndarray, " n"]:
@@ -142,7 +142,7 @@ class PairData(TaskData):
         if source.is_own:
             source = replace(source, reading=replace(source.reading, max_length=max_length))
         super().__init__(source, batching)
-        made = new_tokeniser(tokeniser, lower=lower, subwords=subwords)
+        made = new_tokenizer(tokeniser, lower=lower, subwords=subwords)
         self.tokenisers = made, made
         self.joint = joint
         self.min_count = min_count
@@ -169,7 +169,7 @@ class PairData(TaskData):
         numbers: dict[str, int] = {}
         source = Encoder(self.tokenisers[0], numbers, self.max_source)
         target = Encoder(self.tokenisers[1], numbers if self.joint else {})
-        links = None if corpus.links is None else RowsInMaking(width=2)
+        links = None if corpus.links is None else RaggedBuilder(width=2)
         for number in range(len(corpus)):
             text = corpus.sources[number]
             tokens = source.add(text)
@@ -187,8 +187,8 @@ class PairData(TaskData):
         languages = self._languages(encoders, (corpus.splits == TRAIN) & kept)
         sources = source.encoded(languages.source)
         targets = None if corpus.targets is None else target.encoded(languages.target)
-        content = Content(corpus, languages, sources, targets, None if links is None else links.made())
-        return content if kept.all() else content.some(np.flatnonzero(kept))
+        content = Content(corpus, languages, sources, targets, None if links is None else links.build())
+        return content if kept.all() else content.select(np.flatnonzero(kept))
 
     def names(self, content: Content) -> Mapping[str, Sequence[str]]:
         languages = content.languages
@@ -302,12 +302,12 @@ class PairData(TaskData):
             shorten=Pair.shortened,
         )
 
-    def _learned(self, corpus: Corpus) -> tuple[Tokeniser, Tokeniser]:
+    def _learned(self, corpus: Corpus) -> tuple[Tokenizer, Tokenizer]:
         """The tokenisers, learned from the training texts unless they are kept."""
         assert corpus.targets is not None
         train, texts = corpus.numbers("train"), {"source": corpus.sources, "target": corpus.targets}
 
-        def learned(tokeniser: Tokeniser, *sides: str) -> Tokeniser:
+        def learned(tokeniser: Tokenizer, *sides: str) -> Tokenizer:
             if sides[0] in self._origin:
                 return self._origin[sides[0]].tokeniser
             return tokeniser.fit(texts[side][number] for side in sides for number in train)

@@ -11,9 +11,9 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from zoo.data.download import expect, find_published
+from zoo.data.download import find_published, verify_published
 from zoo.data.splits import SPLITS, TEST, TRAIN, VAL
-from zoo.data.tarballs import contents, damage_named
+from zoo.data.tarballs import iter_contents, translate_archive_errors
 from zoo.tasks.translation.data.corpus import Corpus
 from zoo.tasks.translation.data.files import Aligned, read_pair_files
 from zoo.tasks.translation.data.found import Reading
@@ -53,7 +53,7 @@ def read_multi30k(folders: Sequence[Path], direction: str) -> Corpus:
     corpus = read_pair_files(files, Reading(), cache=None, split_seed=0)
     for number, split in enumerate(SPLITS):
         count, wanted = int((corpus.splits == number).sum()), _MULTI30K[split][1]
-        expect(count == wanted, files[split].source, f"it has {count:,} captions, not {wanted:,}")
+        verify_published(count == wanted, files[split].source, f"it has {count:,} captions, not {wanted:,}")
     return corpus
 
 
@@ -62,8 +62,8 @@ def read_iwslt14(folders: Sequence[Path], direction: str) -> Corpus:
     places = [folder / "iwslt14" for folder in folders]
     archive = find_published(["de-en.tgz"], places, source=_IWSLT14_AT)[0]["de-en.tgz"]
     texts: dict[str, list[str]] = {}
-    with damage_named(archive):
-        for path, raw in contents(archive, _LARGEST):
+    with translate_archive_errors(archive):
+        for path, raw in iter_contents(archive, _LARGEST):
             name = PurePosixPath(path).name
             if name.startswith("train.tags.de-en."):
                 texts[name.removeprefix("train.tags.de-en.")] = list(_lines(raw.decode("utf-8")))
@@ -73,9 +73,9 @@ def read_iwslt14(folders: Sequence[Path], direction: str) -> Corpus:
     for part, suffix in [("train", "{}"), *((each, f"{each}.de-en.{{}}.xml") for each in _IWSLT14_TESTS)]:
         names = [suffix.format(language) for language in direction.split("-")]
         for name in names:
-            expect(name in texts, archive, f"it has no part {name}")
+            verify_published(name in texts, archive, f"it has no part {name}")
         both = [texts[name] for name in names]
-        expect(
+        verify_published(
             len(both[0]) == len(both[1]), archive, f"its parts {' and '.join(names)} have different numbers of texts"
         )
         for number, (source, target) in enumerate(zip(*both, strict=True), start=1):
@@ -85,7 +85,7 @@ def read_iwslt14(folders: Sequence[Path], direction: str) -> Corpus:
                 ids.append(f"{part} {number}")
                 splits.append(TEST if part != "train" else VAL if number % _EVERY == 0 else TRAIN)
     for split, count in zip(SPLITS, (Counter(splits)[each] for each in (TRAIN, VAL, TEST)), strict=True):
-        expect(count > 0, archive, f"it has no pair for {split}")
+        verify_published(count > 0, archive, f"it has no pair for {split}")
     return Corpus(sources, targets, ids, np.array(splits, dtype=np.int64))
 
 

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from zoo.decoding.forced_pass import forced
+from zoo.decoding.teacher_forcing import force_decode
 from zoo.errors import ConfigError
 from zoo.maps.occludable import Occludable
 from zoo.tasks.generation.alignment import by_word
@@ -70,7 +70,7 @@ class OccludableText(Occludable):
 
     def _log_probability(self, source: Source) -> Float[Tensor, " b"]:
         targets = [self.answer] * len(source)
-        return forced(self.module.net, source, begins(source), targets).double().mean(1)
+        return force_decode(self.module.net, source, begins(source), targets).double().mean(1)
 
     def _copies(self, keep: Bool[Tensor, "v k"]) -> Source:
         """Returns a text for each variant."""

@@ -136,9 +136,9 @@ class TransformerTranslator(GeneratingNet):
         rows, after = self.decoder.step(x.view(*tokens.shape, x.shape[-1]), state)
         return self.head(rows), after
 
-    def covered(self, state: Written) -> Float[Tensor, "b w k"]:
+    def coverage(self, state: Written) -> Float[Tensor, "b w k"]:
         """Returns the weight that each place of the source has had in the aligned layer; 1 at padding."""
-        return self.decoder.covered(state)
+        return self.decoder.coverage(state)
 
     def _encoded(self, source: Source) -> Float[Tensor, "b k d"]:
         found: Tensor = self.encoder(self.read(self._embedded(source.tokens, self.source_words)), source.support)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from zoo.data.pipes import given_path
 from zoo.data.splits import SPLITS
+from zoo.data.stdin import original_path
 from zoo.data.tables import Row, Table, message, read_table
 from zoo.data.unknown_labels import UnknownLabels, read_label
 from zoo.errors import DataError, some_of, warn
@@ -112,7 +112,7 @@ def read_pictures_at(
                 raise DataError(message(path, None, None, "the folder holds no picture", remedy))
             entries += usable(inside, reading, path)[0]
         else:
-            entries += usable([Entry(path, str(given_path(path)))], reading, path, may_be_none=True)[0]
+            entries += usable([Entry(path, str(original_path(path)))], reading, path, may_be_none=True)[0]
     if not entries:
         raise DataError(f"{', '.join(map(str, paths[:3]))}: no picture is usable.")
     ids = Counter(each.id for each in entries)

@@ -6,9 +6,9 @@ import os
 import unicodedata
 from pathlib import Path
 
+from zoo.data.folders import Walk
 from zoo.data.splits import SPLITS
 from zoo.data.tables import message
-from zoo.data.walk import Walk
 from zoo.errors import DataError, warn
 from zoo.tasks.vision.data.listing import Entry
 from zoo.tasks.vision.data.picture import SUFFIXES
@@ -25,7 +25,7 @@ def class_folders(walk: Walk) -> tuple[list[Entry], tuple[str, ...]]:
     """Returns the pictures of all class folders, and the splits that must be held out of `train`."""
     root = walk.root
     folders, files = walk.content(root)
-    walk.loose += [walk.named(each) for each in walk.chosen(files)]
+    walk.loose += [walk.relative_name(each) for each in walk.select(files)]
     if not folders:
         remedy = "Put each class into a folder of its own, or list the pictures in a table (data=image_table)."
         raise DataError(message(root, None, None, "it holds no folder", remedy))
@@ -69,13 +69,13 @@ def check_folder(root: Path) -> None:
 def _in_class_folders(walk: Walk, parent: Path, split: str, folders: list[Path] | None = None) -> list[Entry]:
     if folders is None:
         folders, files = walk.content(parent)
-        walk.loose += [walk.named(each) for each in walk.chosen(files)]
+        walk.loose += [walk.relative_name(each) for each in walk.select(files)]
     entries: list[Entry] = []
     above = (os.path.realpath(parent),)
     for folder in folders:
         label = unicodedata.normalize("NFC", folder.name)  # systems encode the same name differently
-        pictures = [Entry(path, walk.named(path), label, split) for path in walk.files(folder, above)]
+        pictures = [Entry(path, walk.relative_name(path), label, split) for path in walk.files(folder, above)]
         if not pictures:
-            walk.empty.append(walk.named(folder))
+            walk.empty.append(walk.relative_name(folder))
         entries += pictures
     return entries

@@ -12,11 +12,11 @@ import numpy as np
 from jaxtyping import UInt8
 from torch import Tensor
 
-from zoo.data.advice import skip_hint
 from zoo.data.encodings import UTF8, Encoding
-from zoo.data.labels import label_uses, untrained, warn_of_similar, warn_of_unscored
-from zoo.data.splits import NONE, SPLITS, stratified
-from zoo.data.tables import OnBadRow, collected, is_collecting, message
+from zoo.data.labels import count_label_uses, find_untrained, warn_of_similar, warn_of_unscored
+from zoo.data.option_hints import skip_hint
+from zoo.data.splits import NONE, SPLITS, split_stratified
+from zoo.data.tables import OnBadRow, collect_error, is_collecting, message
 from zoo.errors import ConfigError, DataError, nearest, warn
 from zoo.plurals import count_noun
 from zoo.tasks.vision.data.dataset import PictureSet
@@ -111,7 +111,7 @@ def usable(found: list[Entry], reading: Reading, root: Path, *, may_be_none: boo
                 skipped.append(str(error))
                 continue
             complete = False
-            with collected():
+            with collect_error():
                 raise PictureError(str(error) if is_collecting() else f"{error} {skip_hint('pictures')}") from None
             continue
         good.append(entry)
@@ -139,7 +139,7 @@ def split_up(entries: list[Entry], to_hold_out: Sequence[str], seed: int) -> lis
     names = sorted({entries[number].label for number in free})
     index = {name: number for number, name in enumerate(names)}
     labels = np.array([index[entries[number].label] for number in free], dtype=np.int64)
-    parts = stratified(labels, seed, held_out=[SPLITS.index(split) for split in to_hold_out])
+    parts = split_stratified(labels, seed, held_out=[SPLITS.index(split) for split in to_hold_out])
     entries = list(entries)
     for number, part in zip(free, parts.tolist(), strict=True):
         entries[number] = replace(entries[number], split=SPLITS[part])
@@ -157,7 +157,7 @@ def picture_set(
             what = f"class {each.label!r} is not one of the {len(names)} that the model knows"
             raise DataError(message(source, each.line, None, what, nearest(each.label, names)))
     if labels is None and checked:
-        with collected():
+        with collect_error():
             _check_labels(entries, source, names)
     return PictureSet(
         pixels=Decoded([each.path for each in entries], reading),
@@ -197,12 +197,12 @@ def _check_labels(entries: list[Entry], source: Path, names: tuple[str, ...]) ->
     index = {name: number for number, name in enumerate(names)}
     labels = np.array([index.get(each.label, NONE) for each in entries], dtype=np.int64)
     splits = np.array([SPLITS.index(each.split) if each.split else NONE for each in entries], dtype=np.int64)
-    uses = label_uses(names, labels, splits)
-    for use in untrained(uses):
+    uses = count_label_uses(names, labels, splits)
+    for use in find_untrained(uses):
         twin = [other for other in names if other != use.name and other.casefold() == use.name.casefold()]
         what = f"{use.name!r} is seen in {use.where} only, and never in train"
         remedy = f"Rename it to {twin[0]!r}." if twin else "Put a picture of it into train, or take it out."
-        with collected():
+        with collect_error():
             raise DataError(message(source, entries[use.first].line, None, what, remedy))
     for number, split in enumerate(SPLITS):
         if not ((splits == number) & (labels != NONE)).any():

@@ -17,7 +17,7 @@ from jaxtyping import UInt8
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from zoo.data.advice import option
+from zoo.data.option_hints import format_option
 from zoo.data.tables import message
 from zoo.errors import DataError
 
@@ -136,7 +136,7 @@ def _opened(path: Path, most_pixels: int) -> Iterator[Image.Image]:
                     what = (
                         f"{image.width:,} x {image.height:,} are {count:,} pixels, and at most {most_pixels:,} are read"
                     )
-                    raise picture_error(path, what, f"Make it smaller, or raise {option('most_pixels')}.")
+                    raise picture_error(path, what, f"Make it smaller, or raise {format_option('most_pixels')}.")
                 yield image
         finally:
             Image.MAX_IMAGE_PIXELS = limit

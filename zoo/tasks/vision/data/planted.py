@@ -20,7 +20,7 @@ from jaxtyping import Bool, Int, UInt8, UInt16
 from sklearn.datasets import load_digits
 
 from zoo.attention.ranges import Count, Natural, Seed
-from zoo.data.generated import check_numbers
+from zoo.data.size_limits import check_numbers
 from zoo.data.splits import SPLITS
 from zoo.errors import ConfigError
 from zoo.tasks.vision.data.dataset import PictureSet

@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from zoo.data.compressed import open_bytes
-from zoo.data.download import expect, find_published
-from zoo.data.pickled import SavedArray, unpickle
+from zoo.data.download import find_published, verify_published
+from zoo.data.restricted_pickle import SavedArray, unpickle
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.vision.data.dataset import PictureSet
 
@@ -164,7 +164,9 @@ def read_cifar(published: Cifar, roots: Sequence[Path], *, validation: int) -> P
     path, meta = pickles[published.meta]
     names = meta.get(published.names) if isinstance(meta, dict) else None
     names = names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
-    expect(len(names) == len(set(names)) == published.classes, path, f"it does not name {published.classes} classes")
+    verify_published(
+        len(names) == len(set(names)) == published.classes, path, f"it does not name {published.classes} classes"
+    )
     parts = {name: _cifar_part(*pickles[name], count, published) for name, count in counts.items()}
     labels = [np.concatenate([parts[name][1] for name in part]) for part in (published.train, published.test)]
     return _as_set(np.concatenate([parts[name][0] for name in counts]), labels[0], labels[1], tuple(names), validation)
@@ -214,9 +216,9 @@ def _as_set(
 
 def _check_labels(labels: Int[np.ndarray, " n"], classes: int, path: Path) -> None:
     fits = labels.min() >= 0 and labels.max() < classes
-    expect(fits, path, f"its labels go from {labels.min()} to {labels.max()}, not from 0 to {classes - 1}")
+    verify_published(fits, path, f"its labels go from {labels.min()} to {labels.max()}, not from 0 to {classes - 1}")
     found = len(np.unique(labels))
-    expect(found == classes, path, f"it has pictures of {found} classes, not of {classes}")
+    verify_published(found == classes, path, f"it has pictures of {found} classes, not of {classes}")
 
 
 def _idx_files(published: Idx, roots: Sequence[Path]) -> dict[str, Path]:
@@ -234,13 +236,15 @@ def _idx(path: Path, shape: tuple[int, ...]) -> UInt8[np.ndarray, "..."]:
     count = int(np.prod(shape))
     with open_bytes(path) as file:
         head = file.read(4 + 4 * len(shape))
-        expect(head[:4] == bytes([0, 0, 8, len(shape)]), path, f"it begins with {head[:4].hex(' ') or 'nothing'}")
-        expect(len(head) == 4 + 4 * len(shape), path, "it ends within its header")
+        verify_published(
+            head[:4] == bytes([0, 0, 8, len(shape)]), path, f"it begins with {head[:4].hex(' ') or 'nothing'}"
+        )
+        verify_published(len(head) == 4 + 4 * len(shape), path, "it ends within its header")
         declared = struct.unpack(f">{len(shape)}I", head[4:])
-        expect(declared == shape, path, f"its header says {_times(declared)}, not {_times(shape)}")
+        verify_published(declared == shape, path, f"its header says {_times(declared)}, not {_times(shape)}")
         content = file.read(count + 1)
     more = "more" if len(content) > count else f"{len(content):,}"
-    expect(len(content) == count, path, f"{more} bytes follow its header, not {count:,}")
+    verify_published(len(content) == count, path, f"{more} bytes follow its header, not {count:,}")
     return np.frombuffer(content, np.uint8).reshape(shape)
 
 
@@ -275,12 +279,12 @@ def _from_archive(path: Path, folder: str, names: Sequence[str]) -> dict[str, tu
             name = wanted.get(member.name.removeprefix("./"))
             if name is None or not member.isfile():
                 continue
-            expect(member.size <= _LARGEST_MEMBER, path, f"{member.name} has {member.size:,} bytes")
+            verify_published(member.size <= _LARGEST_MEMBER, path, f"{member.name} has {member.size:,} bytes")
             content = archive.extractfile(member)
             assert content is not None
             found[name] = path / member.name, unpickle(io.BytesIO(content.read()), path / member.name)
     lacking = [name for name in names if name not in found]
-    expect(not lacking, path, f"there is no {', '.join(lacking)} in it")
+    verify_published(not lacking, path, f"there is no {', '.join(lacking)} in it")
     return found
 
 
@@ -300,10 +304,14 @@ def _cifar_part(
     data: np.ndarray = saved.array if isinstance(saved, SavedArray) else np.empty(0)
     width = 3 * _CIFAR_SIDE**2
     fits = data.dtype == np.uint8 and data.shape == (count, width)
-    expect(fits, path, f"it holds {_times(data.shape)} numbers of type {data.dtype}, not {count:,} x {width:,} bytes")
+    verify_published(
+        fits, path, f"it holds {_times(data.shape)} numbers of type {data.dtype}, not {count:,} x {width:,} bytes"
+    )
     labels = content.get(published.labels)
     are_numbers = isinstance(labels, list) and all(type(label) is int for label in labels)
-    expect(are_numbers and len(labels) == count, path, f"it does not hold {count:,} labels under {published.labels!r}")
+    verify_published(
+        are_numbers and len(labels) == count, path, f"it does not hold {count:,} labels under {published.labels!r}"
+    )
     numbers = np.array(labels, dtype=np.int64)
     _check_labels(numbers, published.classes, path)
     return data.reshape(count, 3, _CIFAR_SIDE, _CIFAR_SIDE), numbers

@@ -20,7 +20,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tv
 
 from zoo.attention.ranges import Count, Natural, NotNegative, Positive, PositiveShare, Share
-from zoo.data.advice import option
+from zoo.data.option_hints import format_option
 from zoo.errors import ConfigError, DataError, nearest
 from zoo.tasks.vision.batch import Picture
 
@@ -92,7 +92,10 @@ class Preprocessing:
     def length_problem(self, height: int, width: int) -> tuple[str, str]:
         """Returns what is wrong with a picture of this size that is too long, and how to mend it."""
         what = f"a picture of {height:,} x {width:,} is too long to be cut to {self.height} x {self.width}"
-        return what, f"Cut it yourself, or write {option('resize', 'squash')} or {option('resize', 'pad')}."
+        return (
+            what,
+            f"Cut it yourself, or write {format_option('resize', 'squash')} or {format_option('resize', 'pad')}.",
+        )
 
     def seen(self, height: int, width: int) -> tuple[float, float, float, float]:
         """Returns the part of a picture of this size that the net sees: top, left, height and width, in its pixels.

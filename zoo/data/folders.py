@@ -60,22 +60,22 @@ class Walk:
             real = os.path.realpath(here)
             if real in seen:
                 is_above = Path(os.path.realpath(here.parent)).is_relative_to(real)
-                (self.loops if is_above else self.again).append(self.named(here))
+                (self.loops if is_above else self.again).append(self.relative_name(here))
                 continue
             seen.add(real)
             folders, files = self.content(here)
-            yield from self.chosen(files)
+            yield from self.select(files)
             waiting += reversed(folders)
 
-    def chosen(self, files: Sequence[Path]) -> Iterator[Path]:
+    def select(self, files: Sequence[Path]) -> Iterator[Path]:
         """Yields the files with one of the endings, and records the others."""
         for path in files:
             if path.suffix.lower() in self.endings:
                 yield path
             else:
-                self.others.setdefault(path.suffix.lower() or "without an ending", []).append(self.named(path))
+                self.others.setdefault(path.suffix.lower() or "without an ending", []).append(self.relative_name(path))
 
-    def named(self, path: Path) -> str:
+    def relative_name(self, path: Path) -> str:
         """Returns the name of a file or folder, from the root on."""
         return path.relative_to(self.root).as_posix()
 

@@ -16,7 +16,7 @@ import numpy as np
 from zoo.errors import DataError
 
 
-class RefusedError(pickle.UnpicklingError):
+class UnsafePickleError(pickle.UnpicklingError):
     """A pickle asks for a name that published files do not have."""
 
 
@@ -33,7 +33,7 @@ def unpickle(file: IO[bytes], path: Path, also: Mapping[tuple[str, str], Any] | 
     """
     try:
         return _Unpickler(file, also or {}).load()
-    except RefusedError as error:
+    except UnsafePickleError as error:
         raise DataError(
             f"{path}: the pickle was refused: {error}. Remove the file; it is not the published one."
         ) from None
@@ -55,7 +55,7 @@ class SavedArray:
     def __setstate__(self, state: Any) -> None:
         _, shape, dtype, fortran, content = state
         content = content.encode("latin1") if isinstance(content, str) else content
-        self.array = np.frombuffer(content, dtype.checked()).reshape(shape, order="F" if fortran else "C")
+        self.array = np.frombuffer(content, dtype.check()).reshape(shape, order="F" if fortran else "C")
 
 
 class _SavedType:
@@ -68,9 +68,9 @@ class _SavedType:
     def __setstate__(self, state: Any) -> None:
         self.order = ">" if state[1] == ">" else "<"
 
-    def checked(self) -> np.dtype:
+    def check(self) -> np.dtype:
         if self.kind not in ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8"):
-            raise RefusedError(f"it holds an array of {self.kind!r}")
+            raise UnsafePickleError(f"it holds an array of {self.kind!r}")
         return np.dtype(self.kind).newbyteorder(self.order)
 
 
@@ -89,5 +89,5 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self.known:
-            raise RefusedError(f"it asks for {module}.{name}")
+            raise UnsafePickleError(f"it asks for {module}.{name}")
         return self.known[module, name]

@@ -34,12 +34,12 @@ class Frequencies:
         self.counts = counts
 
     @classmethod
-    def of(cls, corpus: Iterable[Sequence[str]]) -> Frequencies:
+    def from_corpus(cls, corpus: Iterable[Sequence[str]]) -> Frequencies:
         """Counts the n-grams of a corpus, which has the references of each example."""
         documents, counts = 0, Counter[NGram]()
         for references in corpus:
             documents += 1
-            counts.update(set(chain.from_iterable(_counted(each.split()) for each in references)))
+            counts.update(set(chain.from_iterable(_count_ngrams(each.split()) for each in references)))
         return cls(documents, {ngram: count for ngram, count in counts.items() if count > 1})
 
     def weight(self, ngram: NGram) -> float:
@@ -77,8 +77,8 @@ class CIDEr:
             raise DataError(f"{len(hypotheses)} texts for {len(references)} lists of references, each of one or more")
         found = []
         for hypothesis, expected in zip(hypotheses, references, strict=True):
-            text = self._described(hypothesis)
-            found.append(sum(_similarity(text, self._described(each)) for each in expected) / len(expected))
+            text = self._weigh_ngrams(hypothesis)
+            found.append(sum(_similarity(text, self._weigh_ngrams(each)) for each in expected) / len(expected))
         return found
 
     @staticmethod
@@ -90,17 +90,17 @@ class CIDEr:
     def signature() -> str:
         return "cider: CIDEr-D, n to 4, sigma 6, words between spaces, document frequencies of the split's references"
 
-    def _described(self, text: str) -> _Described:
+    def _weigh_ngrams(self, text: str) -> _WeightedNGrams:
         words = text.split()
         parts: list[dict[NGram, float]] = [{} for _ in range(_ORDER)]
-        for ngram, count in _counted(words).items():
+        for ngram, count in _count_ngrams(words).items():
             parts[len(ngram) - 1][ngram] = count * self.frequencies.weight(ngram)
         norms = [math.sqrt(sum(weight**2 for weight in part.values())) for part in parts]
-        return _Described(len(words), parts, norms)
+        return _WeightedNGrams(len(words), parts, norms)
 
 
 @dataclass(frozen=True)
-class _Described:
+class _WeightedNGrams:
     """A text as n-grams with their weights (TF-IDF), and the norms of these vectors, for n = 1 to 4."""
 
     length: int
@@ -108,7 +108,7 @@ class _Described:
     norms: Sequence[float]
 
 
-def _similarity(text: _Described, reference: _Described) -> float:
+def _similarity(text: _WeightedNGrams, reference: _WeightedNGrams) -> float:
     """Computes ten times the mean of the clipped cosines over n, with the penalty on lengths (section 6, CIDEr-D)."""
     total = 0.0
     for ours, theirs, norm, other in zip(text.parts, reference.parts, text.norms, reference.norms, strict=True):
@@ -121,7 +121,7 @@ def _similarity(text: _Described, reference: _Described) -> float:
     return _SCALE * total / _ORDER * penalty
 
 
-def _counted(words: Sequence[str]) -> Counter[NGram]:
+def _count_ngrams(words: Sequence[str]) -> Counter[NGram]:
     """Counts n-grams of one to four words."""
     return Counter(
         tuple(words[at : at + order]) for order in range(1, _ORDER + 1) for at in range(len(words) - order + 1)

@@ -28,8 +28,10 @@ class SQuAD:
         if len(hypotheses) != len(references) or not all(references):
             raise DataError("exact match and F1 compare each answer with one or more references")
         pairs = list(zip(hypotheses, references, strict=True))
-        exact = sum(any(normalised(answer) == normalised(each) for each in known) for answer, known in pairs)
-        shared = sum(max(shared_words(answer, each) for each in known) for answer, known in pairs)
+        exact = sum(
+            any(normalize_answer(answer) == normalize_answer(each) for each in known) for answer, known in pairs
+        )
+        shared = sum(max(word_f1(answer, each) for each in known) for answer, known in pairs)
         return [float(exact), float(shared), float(len(pairs))]
 
     def figures(self, sums: Sequence[float]) -> Mapping[str, float]:
@@ -42,14 +44,14 @@ class SQuAD:
         return "without case, punctuation and articles, as SQuAD 1.1"
 
 
-def normalised(answer: str) -> str:
+def normalize_answer(answer: str) -> str:
     """Returns an answer in lower case, without punctuation and articles, with single spaces."""
     return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_PUNCTUATION)).split())
 
 
-def shared_words(answer: str, reference: str) -> float:
+def word_f1(answer: str, reference: str) -> float:
     """Returns the harmonic mean of the shares of common words in both, which may be repeated; two empty texts agree."""
-    words, known = (normalised(text).split() for text in (answer, reference))
+    words, known = (normalize_answer(text).split() for text in (answer, reference))
     if not words or not known:
         return float(words == known)
     common = sum((Counter(words) & Counter(known)).values())

@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from zoo.data.loader import Loader, deaths_explained
-from zoo.data.sending import SMALL, packed, unpacked
+from zoo.data.loader import Loader, explain_worker_death
+from zoo.data.worker_transport import SMALL, pack, unpack
 from zoo.errors import DataError, WorkerError
 
 DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8)
@@ -39,7 +39,7 @@ def batch_of(numbers: list[int]) -> Batch:
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0), (5, 7), (SMALL,)])
 def test_tensors_arrive_as_they_were(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     sent = torch.randint(0, 100, shape, generator=torch.Generator().manual_seed(0)).to(dtype)
-    found = unpacked(packed(sent))
+    found = unpack(pack(sent))
     assert (found.dtype, found.shape, found.stride()) == (sent.dtype, sent.shape, sent.stride())
     assert torch.equal(found, sent)
 
@@ -57,7 +57,7 @@ def test_tensors_arrive_as_they_were(dtype: torch.dtype, shape: tuple[int, ...])
     ],
 )
 def test_others_go_the_way_of_torch(sent: Tensor) -> None:
-    found = unpacked(packed(sent))
+    found = unpack(pack(sent))
     assert type(found) is type(sent)
     assert (found.layout, found.requires_grad) == (sent.layout, sent.requires_grad)
     assert torch.equal(found.to_dense(), sent.to_dense())
@@ -68,7 +68,7 @@ def test_others_go_the_way_of_torch(sent: Tensor) -> None:
 def test_each_has_memory_of_its_own_and_one_stays_one() -> None:
     """A metric may keep the labels of all batches, and not keep the batches by that."""
     shared = torch.arange(5)
-    found = unpacked(packed({"a": shared, "b": shared, "c": torch.rand(3)}))
+    found = unpack(pack({"a": shared, "b": shared, "c": torch.rand(3)}))
     assert found["a"] is found["b"]
     assert found["a"].untyped_storage().data_ptr() != found["c"].untyped_storage().data_ptr()
     assert found["c"].untyped_storage().nbytes() == 12
@@ -108,7 +108,7 @@ def test_a_process_that_dies_while_it_sends() -> None:
     (worker,) = set(multiprocessing.active_children()) - before
     time.sleep(0.3)  # it sends the next batch, for which nobody asks yet
     assert worker.pid is not None
-    with pytest.raises(WorkerError, match="ended from outside"), deaths_explained():
+    with pytest.raises(WorkerError, match="ended from outside"), explain_worker_death():
         kill_and_read(worker.pid, batches)
     loader.close()
 

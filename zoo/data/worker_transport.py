@@ -20,14 +20,14 @@ SMALL = 1 << 17
 _ALIGNED = 64
 
 
-def packed(batch: Any) -> bytes:
+def pack(batch: Any) -> bytes:
     """Returns a batch as bytes, for another process. Tensors larger than `SMALL` are sent in shared memory."""
     content = io.BytesIO()
     _Pickler(content, pickle.HIGHEST_PROTOCOL).dump(batch)
     return content.getvalue()
 
 
-def unpacked(content: bytes) -> Any:
+def unpack(content: bytes) -> Any:
     """Returns the batch that another process of this run has packed. It can be unpacked once."""
     return pickle.loads(content)
 

@@ -17,7 +17,7 @@ import regex
 
 from zoo.errors import CheckpointError, ConfigError, DataError
 from zoo.text.tokens import NO_WORD, Span, Tokens
-from zoo.text.words import WORD, words_of
+from zoo.text.words import WORD, word_ids
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -69,7 +69,7 @@ class Subwords:
         trainer = BpeTrainer(
             vocab_size=self.size, min_frequency=self.min_count, initial_alphabet=_alphabet(), show_progress=False
         )
-        made.train_from_iterator(_spaced(texts), trainer)
+        made.train_from_iterator(_prepend_spaces(texts), trainer)
         model = json.loads(made.to_str())["model"]
         pieces = sorted(model["vocab"], key=model["vocab"].__getitem__)
         learned = type(self)(size=self.size, min_count=self.min_count, lower=self.lower)
@@ -83,7 +83,7 @@ class Subwords:
             found = self._tokeniser.encode(f" {text}", add_special_tokens=False)
         except TypeError as error:  # the library's error for text that cannot be encoded as UTF-8
             raise DataError("the text has half of a surrogate pair, which is not a character") from error
-        spans = [_without_space(text, start - 1, end - 1) for start, end in found.offsets]
+        spans = [_strip_span(text, start - 1, end - 1) for start, end in found.offsets]
         filled = [word for word, (start, end) in zip(found.word_ids, spans, strict=True) if start < end]
         numbers = {word: number for number, word in enumerate(dict.fromkeys(filled))}
         return Tokens(found.tokens, spans, [numbers.get(word, NO_WORD) for word in found.word_ids])
@@ -100,7 +100,7 @@ class Subwords:
         character = [number for number, size in enumerate(sizes) for _ in range(size)]
         ends = accumulate(map(len, pieces), initial=0)
         spans = ((character[start], character[end - 1] + 1) for start, end in pairwise(ends))
-        return words_of((each.span() for each in _SPACED_WORD.finditer(text)), spans, len(text))
+        return word_ids((each.span() for each in _SPACED_WORD.finditer(text)), spans, len(text))
 
     def state(self) -> dict[str, Any]:
         return {"kind": "subwords", "lower": self.lower, "pieces": list(self.pieces), "merges": list(self._merges)}
@@ -141,12 +141,12 @@ def _alphabet() -> list[str]:
     return sorted(ByteLevel.alphabet())
 
 
-def _spaced(texts: Iterable[str]) -> Iterator[str]:
+def _prepend_spaces(texts: Iterable[str]) -> Iterator[str]:
     """Puts a space before each text, so that its first word has the same pieces as elsewhere."""
     return (f" {text}" for text in texts)
 
 
-def _without_space(text: str, start: int, end: int) -> Span:
+def _strip_span(text: str, start: int, end: int) -> Span:
     found = _SPACES.match(text, max(start, 0), end)
     assert found is not None
     return found.end(), max(found.end(), end)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from zoo.errors import CheckpointError
-from zoo.text.subwords import Subwords
-from zoo.text.tokens import Tokeniser
+from zoo.text.bpe import Subwords
+from zoo.text.tokens import Tokenizer
 from zoo.text.words import Characters, Words
 from zoo.validation import MalformedError, Where, expect
 
@@ -36,7 +36,7 @@ def check_state(state: Any, form: Any, what: str) -> None:
         raise CheckpointError(f"the checkpoint is damaged: {error}") from error
 
 
-def new_tokeniser(kind: Kind, *, lower: bool, subwords: int) -> Tokeniser:
+def new_tokenizer(kind: Kind, *, lower: bool, subwords: int) -> Tokenizer:
     """Makes a tokeniser that has learned nothing yet.
 
     Args:
@@ -49,12 +49,12 @@ def new_tokeniser(kind: Kind, *, lower: bool, subwords: int) -> Tokeniser:
     return Words(lower=lower) if kind == "words" else Characters(lower=lower)
 
 
-def tokeniser_from_state(state: Any) -> Tokeniser:
+def tokenizer_from_state(state: Any) -> Tokenizer:
     """Restores the tokeniser of a checkpoint.
 
     Raises:
         CheckpointError: The state is not one that a tokeniser's `state` returns.
     """
     check_state(state, TOKENISER, "the tokeniser")
-    kinds: dict[str, type[Tokeniser]] = {"words": Words, "characters": Characters, "subwords": Subwords}
+    kinds: dict[str, type[Tokenizer]] = {"words": Words, "characters": Characters, "subwords": Subwords}
     return kinds[state["kind"]].from_state(state)

@@ -29,7 +29,7 @@ class _ErrorRate(ABC):
             raise DataError("an error rate compares each text with one reference")
         if not hypotheses:
             return [0.0] * self.size
-        found = self._aligned([each[0] for each in references], list(hypotheses))
+        found = self._align([each[0] for each in references], list(hypotheses))
         return [float(found.hits), *(float(getattr(found, name)) for name in _ERRORS)]
 
     def figures(self, sums: Sequence[float]) -> Mapping[str, float]:
@@ -42,7 +42,7 @@ class _ErrorRate(ABC):
         return f"{self.name}: {self.compared}, capitals and punctuation count; jiwer {version('jiwer')}"
 
     @abstractmethod
-    def _aligned(self, references: list[str], hypotheses: list[str]) -> WordOutput | CharacterOutput:
+    def _align(self, references: list[str], hypotheses: list[str]) -> WordOutput | CharacterOutput:
         """Aligns the units of each pair of texts."""
 
 
@@ -51,7 +51,7 @@ class WER(_ErrorRate):
 
     name, compared = "wer", "words between white space"
 
-    def _aligned(self, references: list[str], hypotheses: list[str]) -> WordOutput:
+    def _align(self, references: list[str], hypotheses: list[str]) -> WordOutput:
         from jiwer import process_words
 
         return process_words(references, hypotheses)
@@ -62,7 +62,7 @@ class CER(_ErrorRate):
 
     name, compared = "cer", "characters, spaces too"
 
-    def _aligned(self, references: list[str], hypotheses: list[str]) -> CharacterOutput:
+    def _align(self, references: list[str], hypotheses: list[str]) -> CharacterOutput:
         from jiwer import process_characters
 
         return process_characters(references, hypotheses)

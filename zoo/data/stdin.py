@@ -16,8 +16,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO
 
+from zoo.data.csv_recovery import NUL
 from zoo.data.lines import LONGEST
-from zoo.data.records import NUL
 from zoo.errors import DataError, ZooError
 from zoo.io.atomic import descriptor
 
@@ -30,13 +30,13 @@ _given: ContextVar[Mapping[Path, Path]] = ContextVar("given", default=MappingPro
 
 
 @contextmanager
-def as_files(paths: Sequence[Path]) -> Iterator[list[Path]]:
+def materialize_pipes(paths: Sequence[Path]) -> Iterator[list[Path]]:
     """A context that replaces pipes, and open files such as `/dev/stdin`, by files; other paths stay.
 
     A name without an ending (`/dev/fd/63`) is given one that fits the content. Errors name the pipe.
     """
     with tempfile.TemporaryDirectory(prefix="zoo-") as folder:
-        kept = [_kept(path, Path(folder) / f"pipe-{number}") for number, path in enumerate(paths)]
+        kept = [_copy_to_file(path, Path(folder) / f"pipe-{number}") for number, path in enumerate(paths)]
         token = _given.set({file: path for file, path in zip(kept, paths, strict=True) if file != path})
         try:
             yield kept
@@ -52,12 +52,12 @@ def as_files(paths: Sequence[Path]) -> Iterator[list[Path]]:
             _given.reset(token)
 
 
-def given_path(path: Path) -> Path:
+def original_path(path: Path) -> Path:
     """Returns the pipe that a file is a copy of, or the path itself: examples are named after what the user gave."""
     return _given.get().get(path, path)
 
 
-def arriving(stream: BinaryIO) -> Iterator[list[str]]:
+def iter_arriving_lines(stream: BinaryIO) -> Iterator[list[str]]:
     """Yields the lines of a stream in parts: those that have arrived.
 
     Raises:
@@ -74,14 +74,14 @@ def arriving(stream: BinaryIO) -> Iterator[list[str]]:
         found = []
         for line in lines:
             number += 1
-            found.append(_decoded(line, number))
+            found.append(_decode(line, number))
         if found:
             yield found
         if not block:
             return
 
 
-def _decoded(line: bytes, number: int) -> str:
+def _decode(line: bytes, number: int) -> str:
     try:
         text = line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r")
     except UnicodeDecodeError as error:
@@ -92,7 +92,7 @@ def _decoded(line: bytes, number: int) -> str:
     return text
 
 
-def _kept(path: Path, folder: Path) -> Path:
+def _copy_to_file(path: Path, folder: Path) -> Path:
     try:
         mode = path.stat().st_mode
     except OSError:
@@ -103,7 +103,7 @@ def _kept(path: Path, folder: Path) -> Path:
     try:
         with path.open("rb") as pipe:
             start = pipe.read(_ENOUGH)
-            file = folder / (path.name if path.suffix else f"{path.name}{_ending(start)}")
+            file = folder / (path.name if path.suffix else f"{path.name}{_guess_suffix(start)}")
             with file.open("wb") as copy:
                 copy.write(start)
                 shutil.copyfileobj(pipe, copy)
@@ -112,7 +112,7 @@ def _kept(path: Path, folder: Path) -> Path:
     return file
 
 
-def _ending(start: bytes) -> str:
+def _guess_suffix(start: bytes) -> str:
     if start.startswith(b"PAR1"):
         return ".parquet"
     if start.startswith(b"\x1f\x8b"):

@@ -14,7 +14,7 @@ _command: ContextVar[Collection[str] | None] = ContextVar("command", default=Non
 
 
 @contextmanager
-def advising(options: Collection[str]) -> Iterator[None]:
+def set_offered_options(options: Collection[str]) -> Iterator[None]:
     """A context in which messages name options of a command on a checkpoint.
 
     Args:
@@ -27,7 +27,7 @@ def advising(options: Collection[str]) -> Iterator[None]:
         _command.reset(token)
 
 
-def option(name: str, value: object = None) -> str:
+def format_option(name: str, value: object = None) -> str:
     """Returns an option of the data, and perhaps its value, as the command that the user ran has it.
 
     Args:
@@ -49,5 +49,5 @@ def is_offered(name: str) -> bool:
 
 def skip_hint(rows: str = "rows") -> str:
     """Returns a sentence that names the option for leaving out bad rows."""
-    said = "on_bad_row=skip" if _command.get() is None else option("on_bad_row", "skip")
+    said = "on_bad_row=skip" if _command.get() is None else format_option("on_bad_row", "skip")
     return f"{said} leaves such {rows} out and counts them."

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zoo.data.compressed import open_bytes
-from zoo.data.encodings import UTF8, Encoding, Fault, unreadable
+from zoo.data.encodings import UTF8, Encoding, Fault, find_decoding_fault
 from zoo.errors import DataError
 
 _LONGEST_CELL = 1 << 24
@@ -59,7 +59,7 @@ def read_records(
                     continue
                 if (len(lines.taken) > 1 or lines.is_again) and (problem := lines.problem(len(cells))):
                     yield lines.line, lines.fault(problem)
-                elif fault := unreadable("".join(lines.taken), encoding):
+                elif fault := find_decoding_fault("".join(lines.taken), encoding):
                     yield lines.line, fault
                 elif cells:
                     yield lines.line, cells
@@ -156,7 +156,7 @@ class _Lines:
         return lacking == 0 or (lacking > 0 and seen.is_open)
 
 
-class _Seen(NamedTuple):
+class _RecordPrefix(NamedTuple):
     """The delimiters and quotes in the lines of a record so far."""
 
     delimiters: int
@@ -166,7 +166,7 @@ class _Seen(NamedTuple):
     is_open: bool
     """Whether the last cell continues in the next line."""
 
-    def then(self, line: str, delimiter: str) -> _Seen:
+    def then(self, line: str, delimiter: str) -> _RecordPrefix:
         """With one more line."""
         delimiters, has_stray, is_open = self
         at = 0
@@ -176,16 +176,16 @@ class _Seen(NamedTuple):
             while is_open:
                 at = line.find('"', at) + 1
                 if not at:
-                    return _Seen(delimiters, has_stray, True)
+                    return _RecordPrefix(delimiters, has_stray, True)
                 is_open = line.startswith('"', at)  # doubled
                 at += is_open
             end = line.find(delimiter, at)
             has_stray |= line.find('"', at, None if end < 0 else end) >= 0
             if end < 0:
-                return _Seen(delimiters, has_stray, False)
+                return _RecordPrefix(delimiters, has_stray, False)
             delimiters, at = delimiters + 1, end + 1
             if line.startswith('"', at):
                 is_open, at = True, at + 1
 
 
-_NOTHING = _Seen(0, False, False)
+_NOTHING = _RecordPrefix(0, False, False)

@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zoo.errors import DataError
-from zoo.text import BLEU, CER, CHRF, ROUGE, WER, CaptionROUGE, CIDEr, Frequencies, Perplexity, Score, added
+from zoo.text import BLEU, CER, CHRF, ROUGE, WER, CaptionROUGE, CIDEr, Frequencies, Perplexity, Score, add_sums
 
 WORDS = ["the", "The", "dog", "dog,", "läuft", "runs", "12.5", "doesn't", "€", "."]
 SENTENCE = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
 PAIRS = st.lists(st.tuples(SENTENCE, SENTENCE), min_size=1, max_size=8)
 OVERLAPS = [BLEU(), BLEU(lowercase=True, tokenize="intl"), CHRF(), CHRF(word_order=2)]
-FREQUENCIES = Frequencies.of([["the dog runs", "a dog ."], ["the dog"], ["läuft ."], ["runs runs"]])
+FREQUENCIES = Frequencies.from_corpus([["the dog runs", "a dog ."], ["the dog"], ["läuft ."], ["runs runs"]])
 SCORES: list[Score] = [*OVERLAPS, WER(), CER(), ROUGE(), CaptionROUGE(), CIDEr(FREQUENCIES)]
 
 
@@ -35,9 +35,9 @@ def test_sums_of_parts_are_those_of_the_whole(pairs: list[tuple[str, str]], cut:
     whole = sums_of(score, pairs)
     assert len(whole) == score.size
     assert all(type(each) is float for each in whole)
-    parts = added(sums_of(score, pairs[:cut]), sums_of(score, pairs[cut:]))
+    parts = add_sums(sums_of(score, pairs[:cut]), sums_of(score, pairs[cut:]))
     assert parts == pytest.approx(whole, rel=1e-12)
-    one_by_one = reduce(added, (sums_of(score, [pair]) for pair in pairs), [0.0] * score.size)
+    one_by_one = reduce(add_sums, (sums_of(score, [pair]) for pair in pairs), [0.0] * score.size)
     expected = score.figures(whole)
     assert score.figures(one_by_one) == pytest.approx(expected, nan_ok=True, rel=1e-12)
     assert score.figures(json.loads(json.dumps(parts))) == pytest.approx(expected, nan_ok=True, rel=1e-12)
@@ -124,7 +124,7 @@ def test_rouge_is_that_of_rouge_score_on_english() -> None:
 
 def test_perplexity() -> None:
     score = Perplexity()
-    assert score.figures(added([math.log(8.0), 1], [math.log(2.0), 1]))["perplexity"] == pytest.approx(4.0)
+    assert score.figures(add_sums([math.log(8.0), 1], [math.log(2.0), 1]))["perplexity"] == pytest.approx(4.0)
     assert math.isnan(score.figures([0.0, 0.0])["perplexity"])
     assert score.figures([1e6, 1.0])["perplexity"] == math.inf
 

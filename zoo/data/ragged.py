@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 
-class Rows(Sequence[Any]):
+class RaggedArray(Sequence[Any]):
     """Rows of different lengths in one array.
 
     Args:
@@ -27,19 +27,19 @@ class Rows(Sequence[Any]):
     def __getitem__(self, number: Any) -> Any:
         return self.values[self.ends[number] : self.ends[number + 1]]
 
-    def some(self, numbers: Int[np.ndarray, " k"]) -> Rows:
+    def select(self, numbers: Int[np.ndarray, " k"]) -> RaggedArray:
         """The rows with these numbers."""
         chosen = np.zeros(len(self), dtype=bool)
         chosen[numbers] = True
         ends = np.concatenate([[0], self.lengths[chosen].cumsum()])
-        return Rows(self.values[np.repeat(chosen, self.lengths)], ends)
+        return RaggedArray(self.values[np.repeat(chosen, self.lengths)], ends)
 
     @property
     def lengths(self) -> Int[np.ndarray, " n"]:
         return np.diff(self.ends)
 
 
-class RowsInMaking:
+class RaggedBuilder:
     """Rows to which others are appended, without a Python object for each number.
 
     Args:
@@ -55,6 +55,8 @@ class RowsInMaking:
         self._values.extend(numbers)
         self._ends.append(len(self._values) // max(1, self.width))
 
-    def made(self) -> Rows:
+    def build(self) -> RaggedArray:
         values = np.frombuffer(self._values, dtype=np.int32) if self._values else np.zeros(0, dtype=np.int32)
-        return Rows(values.reshape(-1, self.width) if self.width else values, np.array(self._ends, dtype=np.int64))
+        return RaggedArray(
+            values.reshape(-1, self.width) if self.width else values, np.array(self._ends, dtype=np.int64)
+        )

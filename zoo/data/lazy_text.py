@@ -12,7 +12,7 @@ from zoo.data.json_lines import JSONTable
 from zoo.data.lines import Lines
 
 
-class ColumnTexts(Sequence[str]):
+class LazyColumn(Sequence[str]):
     """The texts of a column of a JSONL file; eight bytes a text are in memory.
 
     Args:
@@ -32,7 +32,7 @@ class ColumnTexts(Sequence[str]):
         return self.table.row(self.lines, self.numbers[number]).text(self.column)
 
 
-class LineTexts(Sequence[str]):
+class LazyLines(Sequence[str]):
     """Some lines of a text file, without surrounding white space; eight bytes a line are in memory.
 
     Args:
@@ -50,7 +50,7 @@ class LineTexts(Sequence[str]):
         return self.lines[self.numbers[number] - 1].strip()
 
 
-class Chosen(Sequence[Any]):
+class Subset(Sequence[Any]):
     """Some entries of a sequence.
 
     Args:
@@ -68,7 +68,7 @@ class Chosen(Sequence[Any]):
         return self.entries[self.numbers[number]]
 
 
-class Joined(Sequence[Any]):
+class ConcatSequence(Sequence[Any]):
     """The entries of several sequences, one after another."""
 
     def __init__(self, parts: Sequence[Sequence[Any]]) -> None:

@@ -35,7 +35,7 @@ class Score(Protocol):
         """Returns a description of the protocol, to be stored with the figures."""
 
 
-def added(first: Sequence[float], second: Sequence[float]) -> list[float]:
+def add_sums(first: Sequence[float], second: Sequence[float]) -> list[float]:
     """Adds the sums of two parts."""
     return [one + other for one, other in zip(first, second, strict=True)]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from zoo.text import BLEU, CaptionROUGE, CIDEr, Frequencies, Score, added
+from zoo.text import BLEU, CaptionROUGE, CIDEr, Frequencies, Score, add_sums
 
 WORDS = ["a", "the", "dog", "cat", "red", "ball", "is", "running", "on", "grass", "with", "in", "two", "men"]
 SIGMA = 6.0
@@ -57,7 +57,7 @@ def ours(texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str,
     bleu = BLEU(tokenize="none")
     overlaps = bleu.figures(bleu.sums(texts, references))
     return {
-        "cider": figure(CIDEr(Frequencies.of(references)), "cider", texts, references),
+        "cider": figure(CIDEr(Frequencies.from_corpus(references)), "cider", texts, references),
         "rouge_l": figure(CaptionROUGE(), "rouge_l", texts, references),
         **{f"bleu_{order}": overlaps[f"bleu_{order}"] for order in (1, 2, 3)},
         "bleu_4": overlaps["bleu"],
@@ -75,7 +75,7 @@ def test_each_text_has_the_score_of_pycocoevalcap() -> None:
     texts, references = made(40, seed=9)
     given = dict(enumerate(references))
     expected = cider.compute_score(given, {number: [each] for number, each in enumerate(texts)})[1]
-    found = CIDEr(Frequencies.of(references)).each(texts, references)
+    found = CIDEr(Frequencies.from_corpus(references)).each(texts, references)
     assert found == pytest.approx(expected.tolist(), rel=1e-9)
 
 
@@ -115,7 +115,7 @@ def test_cider_by_the_formulas_of_its_paper() -> None:
         return math.sqrt(sum(weight * weight for weight in weights.values()))
 
     for text, all, found in zip(
-        texts, references, CIDEr(Frequencies.of(references)).each(texts, references), strict=True
+        texts, references, CIDEr(Frequencies.from_corpus(references)).each(texts, references), strict=True
     ):
         total = 0.0
         for order in (1, 2, 3, 4):
@@ -132,23 +132,25 @@ def test_cider_by_the_formulas_of_its_paper() -> None:
 def test_cider_of_parts_has_the_frequencies_of_the_whole() -> None:
     """Two processes that know the document frequencies of the split have, together, the score of one."""
     texts, references = made(30, seed=5)
-    score = CIDEr(Frequencies.of(references))
+    score = CIDEr(Frequencies.from_corpus(references))
     whole = score.sums(texts, references)
-    assert added(score.sums(texts[:7], references[:7]), score.sums(texts[7:], references[7:])) == pytest.approx(whole)
-    alone = CIDEr(Frequencies.of(references[:7]))
+    assert add_sums(score.sums(texts[:7], references[:7]), score.sums(texts[7:], references[7:])) == pytest.approx(
+        whole
+    )
+    alone = CIDEr(Frequencies.from_corpus(references[:7]))
     assert alone.sums(texts[:7], references[:7]) != pytest.approx(score.sums(texts[:7], references[:7]))
 
 
 def test_a_text_that_is_its_reference_scores_ten() -> None:
     references = [["a red ball on the grass"], ["two men with a cat"], ["the dog is running"]]
-    score = CIDEr(Frequencies.of(references))
+    score = CIDEr(Frequencies.from_corpus(references))
     assert score.each([each[0] for each in references], references) == pytest.approx([10.0] * 3)
     assert score.each([""], [["a red ball"]]) == [0.0]
-    assert CIDEr(Frequencies.of([["a dog"]])).each(["a dog"], [["a dog"]]) == [0.0]
+    assert CIDEr(Frequencies.from_corpus([["a dog"]])).each(["a dog"], [["a dog"]]) == [0.0]
 
 
 def test_only_what_stands_in_several_documents_is_kept() -> None:
-    found = Frequencies.of([["a dog", "a dog"], ["a cat"], ["the cat sat"]])
+    found = Frequencies.from_corpus([["a dog", "a dog"], ["a cat"], ["the cat sat"]])
     assert found.documents == 3
     assert found.counts == {("a",): 2, ("cat",): 2}
     assert found.weight(("dog",)) == found.weight(("never",)) == math.log(3)

@@ -46,7 +46,7 @@ class PlainText:
         return start + at - self.starts[part], start + at - self.starts[part] + 1
 
 
-def without_markup(text: str) -> PlainText:
+def remove_markup(text: str) -> PlainText:
     """Replaces tags that end a line by line breaks and entities by their characters; removes other tags.
 
     Only names of HTML tags count as tags: `a < b`, `<3` and `<unk>` are text.

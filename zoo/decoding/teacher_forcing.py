@@ -9,10 +9,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from zoo.decoding.decoder import Decoder, scores_of
+from zoo.decoding.decoder import Decoder, to_scores
 
 
-def forced(
+def force_decode(
     decoder: Decoder[Any, Any], source: Any, begin: Int[Tensor, " b"], targets: Sequence[Sequence[int]]
 ) -> Float[Tensor, "b n"]:
     """Returns the log-probability of every target token, and zero after the last token of a sentence.
@@ -38,7 +38,7 @@ def forced(
     read = torch.where(read >= 0, read, begin.unsqueeze(1))
     if not longest:
         return torch.zeros(tokens.shape, device=begin.device)
-    scores = scores_of(decoder, _logits(decoder, source, read))
+    scores = to_scores(decoder, _logits(decoder, source, read))
     log_probability = scores.gather(2, tokens.clamp(min=0).unsqueeze(2)).squeeze(2)
     return log_probability.where(is_real, log_probability.new_zeros(()))
 

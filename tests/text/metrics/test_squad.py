@@ -11,7 +11,7 @@ from torchmetrics.functional.text import squad
 
 from zoo.errors import DataError
 from zoo.text import SQuAD
-from zoo.text.squad import normalised, shared_words
+from zoo.text.metrics.squad import normalize_answer, word_f1
 
 WORDS = st.sampled_from(["the", "an", "The", "old", "mill", "Mill!", "old-mill", "a", "7", "two", "", "café", "theme"])
 TEXTS = st.lists(WORDS, max_size=6).map(" ".join)
@@ -34,11 +34,11 @@ def test_the_same_as_torchmetrics(pairs: list[tuple[str, list[str]]]) -> None:
 
 
 def test_by_hand() -> None:
-    assert normalised("The  old mill, a ruin.") == "old mill ruin"
-    assert normalised("theatre") == "theatre"
-    assert shared_words("the old mill", "old water mill") == pytest.approx(0.8)
-    assert shared_words("mill mill", "mill") == pytest.approx(2 / 3)
-    assert (shared_words("the", "a"), shared_words("the", "mill")) == (1.0, 0.0)
+    assert normalize_answer("The  old mill, a ruin.") == "old mill ruin"
+    assert normalize_answer("theatre") == "theatre"
+    assert word_f1("the old mill", "old water mill") == pytest.approx(0.8)
+    assert word_f1("mill mill", "mill") == pytest.approx(2 / 3)
+    assert (word_f1("the", "a"), word_f1("the", "mill")) == (1.0, 0.0)
     score = SQuAD()
     sums = score.sums(["Old mill.", "a barn"], [["mill", "the old mill"], ["garden"]])
     assert sums == [1.0, 1.0, 2.0]

@@ -33,7 +33,7 @@ class BLEU:
 
     def sums(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
         """Counts words of hypotheses and of references, then matching n-grams and n-grams of hypotheses, n = 1 to 4."""
-        return _summed(self._metric, hypotheses, references, self.size)
+        return _sum_statistics(self._metric, hypotheses, references, self.size)
 
     def figures(self, sums: Sequence[float]) -> Mapping[str, float]:
         whole = [int(each) for each in sums]
@@ -73,7 +73,7 @@ class CHRF:
 
     def sums(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
         """Counts n-grams of hypotheses, n-grams of references and matching n-grams, for each order."""
-        return _summed(self._metric, hypotheses, references, self.size)
+        return _sum_statistics(self._metric, hypotheses, references, self.size)
 
     def figures(self, sums: Sequence[float]) -> Mapping[str, float]:
         if not any(sums):
@@ -85,7 +85,9 @@ class CHRF:
         return _signature(self._metric)
 
 
-def _summed(metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]], size: int) -> list[float]:
+def _sum_statistics(
+    metric: Metric, hypotheses: Sequence[str], references: Sequence[Sequence[str]], size: int
+) -> list[float]:
     if len(hypotheses) != len(references) or not all(references):
         raise DataError(f"{len(hypotheses)} texts for {len(references)} lists of references, each of one or more")
     if not hypotheses:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from zoo.data.tables import collecting, read_table
+from zoo.data.tables import collect_errors, read_table
 from zoo.errors import DataError
 
 
@@ -55,7 +55,7 @@ def test_a_stray_quote_is_named_where_it_is_opened(tmp_path: Path) -> None:
 
 def test_all_stray_quotes_are_problems_of_a_preflight(tmp_path: Path) -> None:
     text = 'id,x\n"a,1\nb,2\nc,"3\nd,4\ne,"5, or 6"\n'
-    with collecting() as problems:
+    with collect_errors() as problems:
         found = cells(table(tmp_path, text))
     assert found == [["b", "2"], ["d", "4"], ["e", "5, or 6"]]
     assert ["line 2" in str(problems[0]), "line 4" in str(problems[1]), len(problems)] == [True, True, 2]

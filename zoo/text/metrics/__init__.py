@@ -1,0 +1,1 @@
+"""Scores of texts against references. Each adds up over batches and processes."""
