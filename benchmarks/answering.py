@@ -31,7 +31,7 @@ from zoo.attention import AttendFactory, Dot, Softmax
 from zoo.tasks.answering import BiDAF
 from zoo.tasks.answering.batch import Asked, Questions
 from zoo.tasks.generation.source import Source
-from zoo.training.cpu_memory import keep_freed_memory
+from zoo.training.cpu_memory import disable_malloc_trim
 from zoo.training.provenance import commit_of_checkout
 
 OURS, PAIRS = "ours", "a tensor of pairs"
@@ -55,7 +55,7 @@ def main() -> None:
     options = parsed(timing_options(__doc__, repeats=15, peak=1))
     warnings.filterwarnings("ignore")
     torch.set_num_threads(options.threads)
-    keep_freed_memory()
+    disable_malloc_trim()
     sizes = Sizes(4, (5, 9), (3, 4), 50, 8, 8) if options.quick else Sizes()
     batch = _drawn(sizes)
     if options.peak:

@@ -35,7 +35,7 @@ from filing import command, file  # noqa: E402
 from zoo.attention import Additive, AttendFactory, DenseSupport, Dot, MultiHead, Softmax  # noqa: E402
 from zoo.attention.state import of_flat_beams  # noqa: E402
 from zoo.decoding import BeamSearch, Constraints  # noqa: E402
-from zoo.training.cpu_memory import keep_freed_memory  # noqa: E402
+from zoo.training.cpu_memory import disable_malloc_trim  # noqa: E402
 from zoo.training.provenance import commit_of_checkout  # noqa: E402
 
 
@@ -73,7 +73,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    keep_freed_memory()  # as `zoo train` does, for all sides
+    disable_malloc_trim()  # as `zoo train` does, for all sides
     lengths = torch.randint(options.keys // 4, options.keys + 1, (options.sentences,))
     real = torch.arange(options.keys) < lengths.unsqueeze(1)
     source = Source(torch.randn(options.sentences, options.keys, options.dim), real)

@@ -50,7 +50,7 @@ from zoo.tasks.pictures import BackboneEncoder
 from zoo.tasks.pictures.encoder import PictureEncoder
 from zoo.tasks.pictures.seen import Seen
 from zoo.tasks.vision import EfficientNetLite
-from zoo.training.cpu_memory import keep_freed_memory
+from zoo.training.cpu_memory import disable_malloc_trim
 from zoo.training.provenance import commit_of_checkout
 
 OURS, TUTORIAL, ALONE = "ours", "tutorial", "ours, a picture at a time"
@@ -95,7 +95,7 @@ def main() -> None:
     options = _options()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(options.threads)
-    keep_freed_memory()
+    disable_malloc_trim()
     sizes = Sizes(8, 9, 16, 50, 8, 16, 8, 64) if options.quick else Sizes()
     if options.peak:
         side, lengths = options.peak

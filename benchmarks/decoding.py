@@ -36,7 +36,7 @@ from zoo.attention import (
     SlidingWindow,
     Softmax,
 )
-from zoo.training.cpu_memory import keep_freed_memory
+from zoo.training.cpu_memory import disable_malloc_trim
 from zoo.training.provenance import commit_of_checkout
 
 Step = Callable[[], Any]
@@ -51,7 +51,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    keep_freed_memory()  # as `zoo train` does, for both sides
+    disable_malloc_trim()  # as `zoo train` does, for both sides
     result: dict[str, Any] = {"ms": {}, "ratio": {}}
     with torch.no_grad():
         for name, (ours, by_hand) in {"additive, 64 x 20": additive(), "location-aware, 8 x 400": location()}.items():

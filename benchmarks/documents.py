@@ -33,7 +33,7 @@ from torch.nn import functional as F
 from zoo.attention import AttendFactory, Dot, Softmax
 from zoo.tasks.documents import HAN
 from zoo.tasks.documents.batch import Documents
-from zoo.training.cpu_memory import keep_freed_memory
+from zoo.training.cpu_memory import disable_malloc_trim
 from zoo.training.provenance import commit_of_checkout
 
 Name = TypeVar("Name")
@@ -56,7 +56,7 @@ def main() -> None:
     options = _options()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(options.threads)
-    keep_freed_memory()
+    disable_malloc_trim()
     batches = [_drawn(options.documents, seed) for seed in range(options.batches)]
     if options.peak:
         print(peak_memory(_training(_made(options.peak), batches)))

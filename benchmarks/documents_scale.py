@@ -39,7 +39,7 @@ from torch.nn import functional as F
 from zoo.config import compose
 from zoo.config.instantiate import build
 from zoo.tasks.documents.batch import Documents
-from zoo.training.cpu_memory import keep_freed_memory
+from zoo.training.cpu_memory import disable_malloc_trim
 from zoo.training.provenance import commit_of_checkout
 
 CHECKOUT = Path(__file__).resolve().parent.parent
@@ -54,7 +54,7 @@ def main() -> None:
     options = _options()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(options.threads)
-    keep_freed_memory()
+    disable_malloc_trim()
     found = _of_file(options) if options.part == "file" else _of_lengths(options)
     result = {
         **found,

@@ -33,7 +33,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from zoo.attention import AttentionMap
 from zoo.config import compose
 from zoo.data.loader import Loader
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.tasks.contract import Task
 from zoo.training.provenance import commit_of_checkout
 from zoo.training.trainer import run_trainer
@@ -49,7 +49,7 @@ class Dense(Task):
     headline = ("loss",)
 
     def __init__(self) -> None:
-        super().__init__(optimisation=Optimisation(optimizer=partial(torch.optim.Adam, lr=1e-4)))
+        super().__init__(optimisation=OptimizerConfig(optimizer=partial(torch.optim.Adam, lr=1e-4)))
         sizes = [WIDTH, 1024, 1024, CLASSES]
         layers: list[nn.Module] = []
         for first, second in pairwise(sizes):

@@ -48,7 +48,7 @@ from zoo.tasks.recommendation.losses import BCE, FullSoftmax, Loss
 from zoo.tasks.recommendation.nets.sasrec import SASRec
 from zoo.tasks.recommendation.ranking.metrics import RankMetrics
 from zoo.tasks.recommendation.ranking.protocol import Protocol
-from zoo.training.cpu_memory import keep_freed_memory
+from zoo.training.cpu_memory import disable_malloc_trim
 from zoo.training.provenance import commit_of_checkout
 
 OURS = "ours"
@@ -66,7 +66,7 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(options.threads)
     if options.allocator == "keeping":
-        keep_freed_memory()
+        disable_malloc_trim()
     parts: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
         "padded": _padded,
         "recbole": _recbole,

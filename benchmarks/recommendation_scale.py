@@ -30,7 +30,7 @@ from zoo.tasks.recommendation.data.sources import interactions
 from zoo.tasks.recommendation.losses import BCE, FullSoftmax, Loss, SampledSoftmax
 from zoo.tasks.recommendation.nets.sasrec import SASRec
 from zoo.tasks.recommendation.ranking.protocol import Protocol
-from zoo.training.cpu_memory import keep_freed_memory
+from zoo.training.cpu_memory import disable_malloc_trim
 
 _CHUNK = 1_000_000
 
@@ -151,6 +151,6 @@ if __name__ == "__main__":
     options = json.loads(sys.argv[2])
     torch.set_num_threads(options.pop("threads"))
     if options.pop("keep_freed_memory"):
-        keep_freed_memory()
+        disable_malloc_trim()
     warnings.filterwarnings("ignore")
     print(json.dumps({"million": million, "stream": stream, "generate": generate}[sys.argv[1]](**options)))

@@ -51,7 +51,7 @@ from zoo.tasks.generation.language import BEGIN, END, PAD
 from zoo.tasks.generation.targets import Targets
 from zoo.tasks.speech import ListenAttendSpell, PyramidalListener
 from zoo.tasks.speech.batch import Frames
-from zoo.training.cpu_memory import keep_freed_memory
+from zoo.training.cpu_memory import disable_malloc_trim
 from zoo.training.provenance import commit_of_checkout
 
 OURS, PEER = "ours", "SpeechBrain"
@@ -81,7 +81,7 @@ def main() -> None:
     options = _options()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(options.threads)
-    keep_freed_memory()
+    disable_malloc_trim()
     sizes = Sizes(2, 40, 8, 6, 12, 8, 8, 16, 2, 5) if options.quick else Sizes()
     makers: dict[str, Callable[[], Any]] = {OURS: partial(_ours, sizes), PEER: lambda: Peer(_ours(sizes), sizes)}
     if options.peak:

@@ -56,7 +56,7 @@ from zoo.tasks.translation import (
     RecurrentTranslator,
     TransformerTranslator,
 )
-from zoo.training.cpu_memory import keep_freed_memory
+from zoo.training.cpu_memory import disable_malloc_trim
 from zoo.training.provenance import commit_of_checkout
 
 OURS = "ours"
@@ -94,7 +94,7 @@ def main() -> None:
     options = _options()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(options.threads)
-    keep_freed_memory()
+    disable_malloc_trim()
     sizes = Sizes(pairs=8, words=200, dim=16, hidden=32, layers=1) if options.quick else Sizes()
     groups = _groups(sizes)
     if options.peak:

@@ -38,7 +38,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from zoo.attention import CBAM, AttendFactory, ScaledDot, Softmax, SqueezeExcitation
 from zoo.tasks.vision.nets.resnet import ResNet
 from zoo.tasks.vision.nets.vit import ViT
-from zoo.training.cpu_memory import keep_freed_memory
+from zoo.training.cpu_memory import disable_malloc_trim
 from zoo.training.provenance import commit_of_checkout
 
 OURS = "ours"
@@ -121,7 +121,7 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(options.threads)
     if options.allocator == "keeping":
-        keep_freed_memory()
+        disable_malloc_trim()
     result: dict[str, Any] = {"workloads": {}}
     for name in options.workloads:
         batch = 4 if options.quick else WORKLOADS[name].batch

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torchmetrics import MeanMetric
 
 from zoo.attention import AttentionMap
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.contract import Task, TaskData
 from zoo.tasks.datasets import dataset
@@ -27,7 +27,7 @@ class DenseTask(Task):
     primary_mode = "max"
     headline = ("loss",)
 
-    def __init__(self, *, optimisation: Optimisation, classes: int, dropout: float = 0.0) -> None:
+    def __init__(self, *, optimisation: OptimizerConfig, classes: int, dropout: float = 0.0) -> None:
         super().__init__(optimisation=optimisation)
         self.embed = torch.nn.EmbeddingBag(20, 8, padding_idx=0)
         self.norm = torch.nn.BatchNorm1d(8)

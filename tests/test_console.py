@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from zoo.cli.main import main
-from zoo.console import named_streams
+from zoo.console import name_streams
 
 COMMANDS = {
     "list": ["list"],
@@ -72,7 +72,7 @@ def test_what_is_written_arrives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         with (tmp_path / "out").open(mode, buffering) as stream, monkeypatch.context() as patch:
             patch.setattr(sys, "stdout", stream)
             print("before")
-            with named_streams():
+            with name_streams():
                 print("ü" * 20_000)
             print("after")
     assert (tmp_path / "out").read_text() == ("before\n" + "ü" * 20_000 + "\nafter\n") * 2

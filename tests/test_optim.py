@@ -17,7 +17,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from zoo.checkpoints import checkpoint
 from zoo.errors import ConfigError
-from zoo.optim import Optimisation, Schedule
+from zoo.optim import LRSchedule, OptimizerConfig
 from zoo.tasks.contract import Task
 from zoo.training.callbacks.progress import Progress
 
@@ -39,7 +39,7 @@ class Module(pl.LightningModule):
         return SimpleNamespace(estimated_stepping_batches=self._total)
 
 
-def rates_of(schedule: Schedule, steps: int = TOTAL, lr: float = 0.5) -> list[float]:
+def rates_of(schedule: LRSchedule, steps: int = TOTAL, lr: float = 0.5) -> list[float]:
     """The learning rate with which each step is taken."""
     module = Module()
     optimizer = torch.optim.SGD(module.parameters(), lr=lr)
@@ -54,11 +54,11 @@ def rates_of(schedule: Schedule, steps: int = TOTAL, lr: float = 0.5) -> list[fl
 
 def test_steps_multiply_at_their_milestones() -> None:
     expected = [0.5] * 20 + [0.05] * 10 + [0.005] * 10
-    assert rates_of(Schedule("steps", milestones=[0.5, 0.75], factor=0.1)) == pytest.approx(expected)
+    assert rates_of(LRSchedule("steps", milestones=[0.5, 0.75], factor=0.1)) == pytest.approx(expected)
 
 
 def test_a_warm_up_may_be_a_share_of_all_steps() -> None:
-    assert rates_of(Schedule("cosine", warmup=0.25)) == pytest.approx(rates_of(Schedule("cosine", warmup=10)))
+    assert rates_of(LRSchedule("cosine", warmup=0.25)) == pytest.approx(rates_of(LRSchedule("cosine", warmup=10)))
 
 
 @pytest.mark.parametrize("warmup", [0, 1, 10])
@@ -71,37 +71,37 @@ def test_warm_up_and_cosine(warmup: int, floor: float) -> None:
         else:
             angle = math.pi * (step - warmup) / (TOTAL - warmup)
             expected.append(0.5 * (floor + (1 - floor) * (1 + math.cos(angle)) / 2))
-    assert rates_of(Schedule("cosine", warmup=warmup, floor=floor)) == pytest.approx(expected)
+    assert rates_of(LRSchedule("cosine", warmup=warmup, floor=floor)) == pytest.approx(expected)
     assert max(expected) == expected[max(warmup - 1, 0)] == 0.5
 
 
 def test_cosine_stays_at_its_floor() -> None:
-    assert rates_of(Schedule("cosine", floor=0.2), steps=TOTAL + 20)[TOTAL:] == pytest.approx([0.1] * 20)
+    assert rates_of(LRSchedule("cosine", floor=0.2), steps=TOTAL + 20)[TOTAL:] == pytest.approx([0.1] * 20)
 
 
 def test_inverse_square_root_is_that_of_the_paper() -> None:
     """Vaswani et al. 2017, eq. 3, where steps count from one: d^-0.5 min(step^-0.5, step warmup^-1.5)."""
     warmup = 10
     paper = [min(step**-0.5, step * warmup**-1.5) for step in range(1, TOTAL + 1)]
-    found = rates_of(Schedule("inverse_sqrt", warmup=warmup))
+    found = rates_of(LRSchedule("inverse_sqrt", warmup=warmup))
     assert found == pytest.approx([rate * 0.5 / max(paper) for rate in paper])
 
 
 def test_inverse_square_root_without_a_warm_up() -> None:
-    assert rates_of(Schedule("inverse_sqrt"), steps=4) == pytest.approx([0.5 / math.sqrt(n) for n in (1, 2, 3, 4)])
+    assert rates_of(LRSchedule("inverse_sqrt"), steps=4) == pytest.approx([0.5 / math.sqrt(n) for n in (1, 2, 3, 4)])
 
 
 @pytest.mark.parametrize("warmup", [0, 4])
 def test_a_constant_rate(warmup: int) -> None:
     expected = [0.5 * (step + 1) / 4 for step in range(warmup)] + [0.5] * (TOTAL - warmup)
-    assert rates_of(Schedule("constant", warmup=warmup)) == pytest.approx(expected)
+    assert rates_of(LRSchedule("constant", warmup=warmup)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("monitor", "better"), [("val/loss", -1), ("val/accuracy", 1)])
 def test_plateau_waits_and_then_shrinks_the_rate(monitor: str, better: int) -> None:
     module = Module()
     optimizer = torch.optim.SGD(module.parameters(), lr=0.8)
-    made = Schedule("plateau", factor=0.25, patience=2, monitor=monitor).configure(optimizer, module)
+    made = LRSchedule("plateau", factor=0.25, patience=2, monitor=monitor).configure(optimizer, module)
     assert (made["interval"], made["monitor"]) == ("epoch", monitor)
     found = []
     for gain in [1, 2, 3, 3, 3, 3, 3, 4, 3, 3, 3]:
@@ -119,13 +119,13 @@ def test_plateau_waits_and_then_shrinks_the_rate(monitor: str, better: int) -> N
 )
 def test_schedules_that_do_not_exist(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        Schedule(**options)
+        LRSchedule(**options)
     assert said in str(caught.value)
 
 
 def configured(**options: Any) -> tuple[Module, torch.optim.Optimizer]:
     module = Module()
-    return module, Optimisation(optimizer=partial(torch.optim.SGD, lr=0.8), **options).configure(module)
+    return module, OptimizerConfig(optimizer=partial(torch.optim.SGD, lr=0.8), **options).configure(module)
 
 
 def test_rates_by_layer() -> None:
@@ -148,8 +148,8 @@ def test_rates_by_layer() -> None:
 
 def test_a_schedule_keeps_the_ratios_of_rates() -> None:
     module = Module()
-    schedule = Schedule("cosine", warmup=4)
-    made = Optimisation(
+    schedule = LRSchedule("cosine", warmup=4)
+    made = OptimizerConfig(
         optimizer=partial(torch.optim.SGD, lr=0.8), scheduler=schedule, rates={"net.stem": 0.1}
     ).configure(module)
     optimizer, scheduler = made["optimizer"], made["lr_scheduler"]["scheduler"]
@@ -169,7 +169,7 @@ class Staged(Module):
 
 def test_rates_fall_with_depth_and_patterns_count_on_top() -> None:
     module = Staged()
-    optimisation = Optimisation(
+    optimisation = OptimizerConfig(
         optimizer=partial(torch.optim.AdamW, lr=0.4, weight_decay=0.1),
         layer_decay=0.5,
         rates={"net.body.bias": 0.1},
@@ -199,13 +199,13 @@ def test_rates_fall_with_depth_and_patterns_count_on_top() -> None:
 )
 def test_rates_and_decay_that_cannot_be(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        Optimisation(optimizer=partial(torch.optim.SGD, lr=0.1), **options).configure(Module())
+        OptimizerConfig(optimizer=partial(torch.optim.SGD, lr=0.1), **options).configure(Module())
 
 
 def test_a_prefix_ends_at_a_dot() -> None:
     module = Module()
     module.net["stems"] = nn.Linear(2, 2)
-    optimisation = Optimisation(optimizer=partial(torch.optim.SGD, lr=1.0), freeze=["net.stem"])
+    optimisation = OptimizerConfig(optimizer=partial(torch.optim.SGD, lr=1.0), freeze=["net.stem"])
     optimisation.configure(module)
     frozen = {name for name, parameter in module.named_parameters() if not parameter.requires_grad}
     assert frozen == {"net.stem.weight", "net.stem.bias"}
@@ -213,7 +213,7 @@ def test_a_prefix_ends_at_a_dot() -> None:
 
 def test_layers_thaw_at_their_epoch_and_stay_so() -> None:
     module = Module()
-    optimisation = Optimisation(
+    optimisation = OptimizerConfig(
         optimizer=partial(torch.optim.SGD, lr=1.0),
         freeze=["net.stem", "net.body"],
         unfreeze={2: ["net.body"], 4: ["net.stem.bias"]},
@@ -221,7 +221,7 @@ def test_layers_thaw_at_their_epoch_and_stay_so() -> None:
     optimisation.configure(module)
     found = []
     for epoch in range(6):
-        optimisation.thaw(module, epoch)
+        optimisation.apply_freezing(module, epoch)
         found.append(sum(parameter.requires_grad for parameter in module.parameters()))
     assert found == [2, 2, 4, 4, 5, 5]
 
@@ -247,7 +247,7 @@ def observed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
 def test_a_run_follows_its_schedule(cli: Any, tiny: list[str], observed: Any) -> None:
     options = ["data.max_epochs=10", "scheduler=cosine", "scheduler.warmup=3", "optimizer.lr=0.01"]
     assert cli("train", *tiny, *options).code == 0
-    schedule = Schedule("cosine", warmup=3)
+    schedule = LRSchedule("cosine", warmup=3)
     assert [rate for rate, _ in observed] == pytest.approx([0.01 * schedule.rate(step, 10) for step in range(10)])
 
 
@@ -287,7 +287,7 @@ KINDS: tuple[Literal["constant", "cosine", "inverse_sqrt"], ...] = ("constant", 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("warmup", "total"), [(0, 1), (5, 5), (10, 5), (1, 1)])
 def test_rates_are_between_nought_and_one_whatever_the_lengths(kind: Any, warmup: int, total: int) -> None:
-    rates = [Schedule(kind, warmup=warmup).rate(step, total) for step in range(20)]
+    rates = [LRSchedule(kind, warmup=warmup).rate(step, total) for step in range(20)]
     assert all(0 <= rate <= 1 for rate in rates)
     assert rates[0] > 0
 
@@ -295,7 +295,7 @@ def test_rates_are_between_nought_and_one_whatever_the_lengths(kind: Any, warmup
 def test_what_a_net_was_made_without_gradients_for_stays_so() -> None:
     module = Module()
     module.net["stem"].requires_grad_(False)
-    made = Optimisation(optimizer=torch.optim.SGD, freeze=["net.body"], unfreeze={2: ["net.body"]})
+    made = OptimizerConfig(optimizer=torch.optim.SGD, freeze=["net.body"], unfreeze={2: ["net.body"]})
     for epoch, trained in ((0, {"head"}), (2, {"body", "head"}), (0, {"head"})):
-        made.thaw(module, epoch)
+        made.apply_freezing(module, epoch)
         assert {name.split(".")[1] for name, each in module.named_parameters() if each.requires_grad} == trained

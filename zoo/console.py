@@ -12,28 +12,28 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from zoo.errors import visible
+from zoo.errors import escape_control
 
 _ANY_WIDTH = 1_000_000
 
 
-class _Verbatim(Console):
+class _PlainConsole(Console):
     """A console that prints texts as they are, without markup or colours, and control characters as escapes."""
 
     def on_broken_pipe(self) -> None:
         raise  # as other output does; rich would exit
 
     def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(visible(text), **options)
+        return super().render_str(escape_control(text), **options)
 
 
-def console() -> Console:
+def make_console() -> Console:
     """A console as wide as the terminal; output to a file or another program is not wrapped."""
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _ANY_WIDTH
-    return _Verbatim(highlight=False, markup=False, emoji=False, width=width)
+    return _PlainConsole(highlight=False, markup=False, emoji=False, width=width)
 
 
-class _Shown(io.StringIO):
+class _SanitizedStream(io.StringIO):
     """Passes text on to a stream, with control characters as escapes."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -41,20 +41,20 @@ class _Shown(io.StringIO):
         self._stream = stream
 
     def write(self, text: str) -> int:
-        return self._stream.write(visible(text))
+        return self._stream.write(escape_control(text))
 
 
-def shown(stream: TextIO) -> TextIO:
+def sanitize(stream: TextIO) -> TextIO:
     """A stream for a table: a terminal shows control characters as escapes, a file or a pipe gets them unchanged."""
-    return _Shown(stream) if stream.isatty() else stream
+    return _SanitizedStream(stream) if stream.isatty() else stream
 
 
 @contextmanager
-def named_streams() -> Iterator[None]:
+def name_streams() -> Iterator[None]:
     """A context in which errors of writing to standard output and standard error name them as their file."""
     before = sys.stdout, sys.stderr
     names = ("standard output", "standard error")
-    sys.stdout, sys.stderr = (_named(*each) for each in zip(before, names, strict=True))
+    sys.stdout, sys.stderr = (_name_stream(*each) for each in zip(before, names, strict=True))
     try:
         yield
     finally:
@@ -66,7 +66,7 @@ def named_streams() -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
-def _named(stream: Any, name: str) -> TextIO:
+def _name_stream(stream: Any, name: str) -> TextIO:
     """The same stream with errors that name it. A closed one cannot be written; one without a file is left as it is."""
     if stream is None:
         closed = io.FileIO(os.open(os.devnull, os.O_RDONLY), "w", closefd=False)  # the number stays taken

@@ -24,26 +24,26 @@ _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202
 _WIDEST, _MOST_LINES, _TAIL = 4_000, 250, 500
 
 
-def visible(text: object) -> str:
+def escape_control(text: object) -> str:
     """A text for a terminal, with its control characters as visible escapes: names in files may contain them."""
     return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), str(text))
 
 
-def visible_cell(text: object) -> str:
+def escape_cell(text: object) -> str:
     """A text for one cell of a table: as `visible`, with ends of lines and tabs as escapes too."""
-    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+    return escape_control(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
-def bounded(text: str) -> str:
+def truncate(text: str) -> str:
     """A message without the middle of very long lines, and without lines beyond a few hundred."""
     lines = text.split("\n")
     left_out = len(lines) - _MOST_LINES + 1
     if left_out > 1:
         lines = [*lines[: _MOST_LINES - 1], f"and {left_out:,} more lines"]
-    return "\n".join(map(_bounded_line, lines))
+    return "\n".join(map(_truncate_line, lines))
 
 
-def _bounded_line(line: str) -> str:
+def _truncate_line(line: str) -> str:
     if len(line) <= _WIDEST:
         return line
     return f"{line[: _WIDEST - 2 * _TAIL]} [... {len(line) - _WIDEST:,} characters ...] {line[-_TAIL:]}"
@@ -53,7 +53,7 @@ class ZooError(Exception):
     """An error outside the program; the message says what is wrong, where, and how to mend it."""
 
     def __str__(self) -> str:
-        return bounded(visible(super().__str__()))
+        return truncate(escape_control(super().__str__()))
 
 
 class ConfigError(ZooError):
@@ -84,7 +84,7 @@ class WorkerError(ZooError):
     """A process that makes batches was killed."""
 
 
-class ShortageError(ZooError):
+class OutOfMemoryError(ZooError):
     """Memory did not suffice."""
 
 
@@ -99,13 +99,13 @@ class ProblemsError(ZooError):
 
     def __init__(self, problems: Sequence[str], most: int = 200) -> None:
         self.problems = list(problems)
-        said = _counted_kinds(self.problems)
+        said = _count_kinds(self.problems)
         shown = [f"{number:>3}. {problem}" for number, problem in enumerate(said[:most], 1)]
         more = [f"     and {len(said) - most:,} more"] if len(said) > most else []
         super().__init__("\n".join([count_noun(len(self.problems), "problem"), *shown, *more]))
 
 
-def _counted_kinds(problems: Sequence[str]) -> list[str]:
+def _count_kinds(problems: Sequence[str]) -> list[str]:
     """Returns problems in their order; of a kind with many, the first few, and a count of the others."""
     kinds: dict[tuple[str, ...], list[str]] = {}
     for problem in problems:
@@ -132,7 +132,7 @@ def _kind(problem: str) -> tuple[str, ...]:
     return file, place["column"] or "", _VALUE.sub("", problem[place.end() :])
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A sentence that offers the closest known name (both, if two are equally close), or lists all if none is close."""
     choices = sorted(set(known))
     close = difflib.get_close_matches(name, choices, n=2, cutoff=0.5)
@@ -146,7 +146,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"There is: {', '.join(choices[:_LISTED])}{more}."
 
 
-def some_of(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """The first few names and how many more there are, with the verb that fits."""
     shown = ", ".join(repr(name) for name in names[:5])
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""

@@ -12,16 +12,16 @@ import torch
 from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 
 from zoo.attention.ranges import Natural, NotNegative, Positive, PositiveShare, Share
-from zoo.errors import ConfigError, nearest
+from zoo.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
     from zoo.tasks.contract import Task
 
 
-__all__ = ["Optimisation", "Schedule"]
+__all__ = ["LRSchedule", "OptimizerConfig"]
 
 
-class Optimisation:
+class OptimizerConfig:
     """Builds the optimiser of a module, which calls `configure` in its `configure_optimizers`.
 
     Args:
@@ -39,7 +39,7 @@ class Optimisation:
         self,
         *,
         optimizer: Callable[..., torch.optim.Optimizer],
-        scheduler: Schedule | None = None,
+        scheduler: LRSchedule | None = None,
         freeze: Sequence[str] = (),
         unfreeze: Mapping[int, Sequence[str]] | None = None,
         rates: Mapping[str, NotNegative] | None = None,
@@ -59,14 +59,14 @@ class Optimisation:
 
     def configure(self, module: pl.LightningModule) -> Any:
         """The optimiser of all parameters, also of frozen ones, which get no gradient until they are unfrozen."""
-        self.thaw(module, epoch=0)
+        self.apply_freezing(module, epoch=0)
         for pattern in self.rates:
-            _matching(module, pattern, "optimisation.rates")
+            _match_names(module, pattern, "optimisation.rates")
         undecayed: set[str] = set()
         for pattern in self.no_weight_decay:
-            undecayed |= _matching(module, pattern, "optimisation.no_weight_decay")
-        by_depth = self._by_depth(module)
-        kinds = {n: (self._factor(n) * by_depth(n), n not in undecayed) for n, _ in module.named_parameters()}
+            undecayed |= _match_names(module, pattern, "optimisation.no_weight_decay")
+        by_depth = self._make_depth_factor(module)
+        kinds = {n: (self._find_factor(n) * by_depth(n), n not in undecayed) for n, _ in module.named_parameters()}
         base = self.optimizer([torch.nn.Parameter(torch.zeros(1))]).defaults["lr"]
         groups: list[dict[str, Any]] = []
         for factor, decays in sorted(set(kinds.values()), reverse=True):
@@ -77,7 +77,7 @@ class Optimisation:
             return optimizer
         return {"optimizer": optimizer, "lr_scheduler": self.scheduler.configure(optimizer, module)}
 
-    def thaw(self, module: pl.LightningModule, epoch: int) -> None:
+    def apply_freezing(self, module: pl.LightningModule, epoch: int) -> None:
         """Sets which parameters are trained in this epoch. Those that a net made without gradients never are."""
         frozen = self.find_frozen(module, epoch)
         if frozen and all(name in frozen for name, _ in module.named_parameters()):
@@ -92,17 +92,17 @@ class Optimisation:
             self._never = {name for name, parameter in module.named_parameters() if not parameter.requires_grad}
         frozen: set[str] = set()
         for pattern in self.freeze:
-            frozen |= _matching(module, pattern, "optimisation.freeze")
+            frozen |= _match_names(module, pattern, "optimisation.freeze")
         for start, patterns in self.unfreeze.items():
             for pattern in patterns:
-                thawed = _matching(module, pattern, "optimisation.unfreeze")
+                thawed = _match_names(module, pattern, "optimisation.unfreeze")
                 frozen -= thawed if epoch >= start else set()
         return frozen | self._never
 
-    def _factor(self, name: str) -> float:
-        return next((f for pattern, f in reversed(self.rates.items()) if _fits(name, pattern)), 1.0)
+    def _find_factor(self, name: str) -> float:
+        return next((f for pattern, f in reversed(self.rates.items()) if _matches(name, pattern)), 1.0)
 
-    def _by_depth(self, module: pl.LightningModule) -> Callable[[str], float]:
+    def _make_depth_factor(self, module: pl.LightningModule) -> Callable[[str], float]:
         """Parameter name -> factor by `layer_decay`. Parameters of no stage, such as positions, belong to the first."""
         if self.layer_decay == 1:
             return lambda name: 1.0
@@ -111,13 +111,13 @@ class Optimisation:
             raise ConfigError("optimisation.layer_decay: this model has no stages; use optimisation.rates")
 
         def factor(name: str) -> float:
-            depth = next((number for number, stage in enumerate(stages) if _fits(name, stage)), 0)
+            depth = next((number for number, stage in enumerate(stages) if _matches(name, stage)), 0)
             return self.layer_decay ** (len(stages) - 1 - depth)
 
         return factor
 
 
-class Schedule:
+class LRSchedule:
     """A linear warm-up, then a constant rate, cosine decay to `floor`, 1/sqrt(step), or steps at milestones.
 
     `plateau` multiplies the rate by `factor` after `patience` epochs in which `monitor` did not improve.
@@ -143,7 +143,7 @@ class Schedule:
     ) -> None:
         kinds = ("constant", "cosine", "inverse_sqrt", "steps", "plateau")
         if kind not in kinds:
-            raise ConfigError(f"there is no schedule {kind!r}. {nearest(kind, kinds)}")
+            raise ConfigError(f"there is no schedule {kind!r}. {did_you_mean(kind, kinds)}")
         if kind == "plateau" and warmup:
             said = "scheduler=plateau takes no warm-up, because its rate follows the monitor and not the step"
             raise ConfigError(f"{said}: write scheduler.warmup=0")
@@ -192,15 +192,15 @@ class Schedule:
         return 1.0
 
 
-def _fits(name: str, pattern: str) -> bool:
+def _matches(name: str, pattern: str) -> bool:
     return name == pattern or name.startswith(f"{pattern}.") or fnmatch.fnmatch(name, pattern)
 
 
-def _matching(module: pl.LightningModule, pattern: str, option: str) -> set[str]:
+def _match_names(module: pl.LightningModule, pattern: str, option: str) -> set[str]:
     names = [name for name, _ in module.named_parameters()]
-    found = {name for name in names if _fits(name, pattern)}
+    found = {name for name in names if _matches(name, pattern)}
     if not found:
-        raise ConfigError(f"{option}: no parameter is called {pattern!r}. {nearest(pattern, _prefixes(names))}")
+        raise ConfigError(f"{option}: no parameter is called {pattern!r}. {did_you_mean(pattern, _prefixes(names))}")
     return found
 
 

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
-from zoo.errors import ShortageError
+from zoo.errors import OutOfMemoryError
 
 _OPTIONS = (
     *("batch_size", "max_tokens", "max_length", "max_source", "max_target", "max_words", "max_sentences"),
@@ -23,14 +23,14 @@ _PLACE = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<name>
 _PACKAGE = Path(__file__).resolve().parent
 
 
-def is_shortage(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory could not be had: of Python, NumPy, torch or the system."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(_SIGNS.search(str(error))))
 
 
-def explain(error: BaseException, remedy: str) -> ShortageError:
+def explain(error: BaseException, remedy: str) -> OutOfMemoryError:
     """The error for the user.
 
     Args:
@@ -39,9 +39,9 @@ def explain(error: BaseException, remedy: str) -> ShortageError:
     """
     said = str(error)
     amount = _AMOUNT.search(said)
-    what = f"asked for {_readable(amount)}" if amount else "asked for more than there is"
+    what = f"asked for {_format_amount(amount)}" if amount else "asked for more than there is"
     whose = "of the GPU " if "CUDA" in said or "HIP" in said else ""
-    return ShortageError(f"the memory {whose}does not suffice: {_place(error)} {what}; {remedy}")
+    return OutOfMemoryError(f"the memory {whose}does not suffice: {_place(error)} {what}; {remedy}")
 
 
 def advise(options: Iterable[str]) -> str:
@@ -65,7 +65,7 @@ def _place(error: BaseException) -> str:
     return f"{file}, line {found[-1]['line']} ({found[-1]['name']}),"
 
 
-def _readable(amount: re.Match[str]) -> str:
+def _format_amount(amount: re.Match[str]) -> str:
     if amount["unit"].lower() != "bytes":
         return f"{amount['number']} {amount['unit']}"
     size = float(amount["number"])

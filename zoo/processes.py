@@ -52,12 +52,12 @@ def wait_for_parent(process: int) -> None:
 _ROOT = Path(__file__).resolve().parents[1]
 
 
-def command(*arguments: str, module: str = "zoo") -> list[str]:
+def make_command(*arguments: str, module: str = "zoo") -> list[str]:
     """The command that runs a module of this package, also where the current directory has a folder `zoo`."""
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
-def environment(**more: str) -> dict[str, str]:
+def make_environment(**more: str) -> dict[str, str]:
     """This process's environment, in which Python finds the same package, also a checkout that is not installed."""
     found = {**os.environ, **more}
     if _ROOT.name not in ("site-packages", "dist-packages"):
@@ -65,34 +65,34 @@ def environment(**more: str) -> dict[str, str]:
     return found
 
 
-def run(arguments: Sequence[str], *, more: Mapping[str, str] | None = None, keep_open: Sequence[int] = ()) -> int:
+def run(arguments: Sequence[str], *, env: Mapping[str, str] | None = None, pass_fds: Sequence[int] = ()) -> int:
     """Runs a command to its end and returns its exit code. A signal to this process is passed on to it once.
 
-    The command inherits the locks `keep_open`, and knows of them, so that processes that it forks do not.
+    The command inherits the locks `pass_fds`, and knows of them, so that processes that it forks do not.
 
     The process has a session of its own: Ctrl-C at a terminal would otherwise reach it twice, which means to stop
     without saving.
     """
-    with forwarded() as asked:
+    with forward_signals() as forwarder:
         process = subprocess.Popen(
             arguments,
-            env=environment(**(more or {}), **locks.inherit_environment(keep_open)),
+            env=make_environment(**(env or {}), **locks.inherit_environment(pass_fds)),
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            pass_fds=tuple(keep_open),
+            pass_fds=tuple(pass_fds),
         )
-        asked.started(process)
+        forwarder.attach(process)
         return process.wait()
 
 
-class Forwarder:
+class SignalForwarder:
     """Receives signals for a process, also before it has started."""
 
     def __init__(self) -> None:
         self.signals: list[signal.Signals] = []
         self._process: subprocess.Popen[Any] | None = None
 
-    def started(self, process: subprocess.Popen[Any]) -> None:
+    def attach(self, process: subprocess.Popen[Any]) -> None:
         self._process = process
         for number in self.signals:
             process.send_signal(number)
@@ -104,9 +104,9 @@ class Forwarder:
 
 
 @contextmanager
-def forwarded() -> Iterator[Forwarder]:
+def forward_signals() -> Iterator[SignalForwarder]:
     """A context in which SIGINT and SIGTERM go to the process that was started. Only a main thread receives signals."""
-    forwarder = Forwarder()
+    forwarder = SignalForwarder()
     if threading.current_thread() is not threading.main_thread():
         yield forwarder
         return
@@ -123,33 +123,36 @@ PATIENCE = 2.0
 """Seconds within which a repeated signal counts as the same request."""
 
 
-class Request:
-    """A request to stop, made by the first signal. One that follows more than `PATIENCE` seconds later insists."""
+class StopRequest:
+    """A request to stop, made by the first signal. A later one asks to stop at once.
+
+    One within `PATIENCE` seconds is the same request.
+    """
 
     def __init__(self) -> None:
-        self.by: signal.Signals | None = None
+        self.received: signal.Signals | None = None
         self._since = 0.0
 
-    def insists(self, number: int) -> bool:
+    def record(self, number: int) -> bool:
         """Records a signal; returns whether to stop at once."""
-        if self.by is None:
-            self.by, self._since = signal.Signals(number), time.monotonic()
+        if self.received is None:
+            self.received, self._since = signal.Signals(number), time.monotonic()
             return False
         return time.monotonic() - self._since > PATIENCE
 
 
-def stop_at_once(number: int, _: Any) -> None:
+def raise_interrupted(number: int, _: Any) -> None:
     """A handler for work that can be repeated: it raises an InterruptedRunError."""
     raise InterruptedRunError(f"stopped by {signal.Signals(number).name}")
 
 
 @contextmanager
-def stopping_at_once() -> Iterator[None]:
+def raise_on_signals() -> Iterator[None]:
     """A context in which both signals raise an InterruptedRunError. Only a main thread receives signals."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, stop_at_once) for number in STOPPING}
+    before = {number: signal.signal(number, raise_interrupted) for number in STOPPING}
     try:
         yield
     finally:

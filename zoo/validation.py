@@ -19,28 +19,28 @@ _LARGEST = 1 << 53
 _LONGEST = 60
 
 
-class MalformedError(Exception):
+class ValidationError(Exception):
     """A content differs from its schema; the message says where."""
 
 
 @dataclass(frozen=True)
-class Where:
+class Predicate:
     """Values for which a condition holds, as a part of a schema.
 
     Args:
-        said: Their description for messages, such as "a whole number from 0".
+        description: What they are, for messages, such as "a whole number from 0".
         holds: The condition. It is called with any value.
     """
 
-    said: str
+    description: str
     holds: Callable[[Any], bool]
 
 
-COUNT = Where("a whole number from 0", lambda value: type(value) is int and 0 <= value < _LARGEST)
-ANY = Where("anything", lambda value: True)
+COUNT = Predicate("a whole number from 0", lambda value: type(value) is int and 0 <= value < _LARGEST)
+ANY = Predicate("anything", lambda value: True)
 
 
-def expect(value: Any, schema: Any, where: str) -> None:
+def validate(value: Any, schema: Any, where: str) -> None:
     """Checks a value against a schema.
 
     Args:
@@ -52,22 +52,22 @@ def expect(value: Any, schema: Any, where: str) -> None:
         MalformedError: The value differs; the message says where first, and what belongs there.
     """
     if not _is_kind(value, schema):
-        raise MalformedError(f"{where} is {short(value)}, not {_said(schema)}")
+        raise ValidationError(f"{where} is {abbreviate(value)}, not {_describe(schema)}")
     if isinstance(schema, tuple):
         schema = next(each for each in schema if _is_kind(value, each))
     if isinstance(schema, list) and not _are_all(value, schema[0]):
         for number, each in enumerate(value):
-            expect(each, schema[0], f"{where}.{number}")
+            validate(each, schema[0], f"{where}.{number}")
     for name, inner in schema.items() if isinstance(schema, dict) else ():
         if isinstance(name, str):
-            _expect_entry(value, name, inner, where)
+            _validate_entry(value, name, inner, where)
             continue
         for key, each in value.items():
-            expect(key, name, f"a key of {where}")
-            expect(each, inner, f"{where}.{key}")
+            validate(key, name, f"a key of {where}")
+            validate(each, inner, f"{where}.{key}")
 
 
-def expect_like(value: Any, model: Any, where: str) -> None:
+def validate_like(value: Any, model: Any, where: str) -> None:
     """Checks that a value is built like another: the same keys, as many members, and numbers in the same places.
 
     Args:
@@ -77,29 +77,33 @@ def expect_like(value: Any, model: Any, where: str) -> None:
     """
     if isinstance(model, Mapping):
         if not isinstance(value, Mapping) or value.keys() != model.keys():
-            raise MalformedError(f"{where} is {short(value)}, and has not the entries {', '.join(map(str, model))}")
+            raise ValidationError(
+                f"{where} is {abbreviate(value)}, and has not the entries {', '.join(map(str, model))}"
+            )
         for key, each in model.items():
-            expect_like(value[key], each, f"{where}.{key}")
+            validate_like(value[key], each, f"{where}.{key}")
     elif isinstance(model, list | tuple):
         if not isinstance(value, list | tuple) or len(value) != len(model):
-            raise MalformedError(f"{where} is {short(value)}, not a list of {len(model)}")
+            raise ValidationError(f"{where} is {abbreviate(value)}, not a list of {len(model)}")
         for number, each in enumerate(model):
-            expect_like(value[number], each, f"{where}.{number}")
+            validate_like(value[number], each, f"{where}.{number}")
     elif type(model) in (int, float):
         is_finite = math.isfinite(model)
-        expect(
-            value, Where("a number", lambda each: _is_number(each) and (math.isfinite(each) or not is_finite)), where
+        validate(
+            value,
+            Predicate("a number", lambda each: _is_number(each) and (math.isfinite(each) or not is_finite)),
+            where,
         )
     elif type(value) is not type(model) or value != model:
-        raise MalformedError(f"{where} is {short(value)}, not {short(model)}")
+        raise ValidationError(f"{where} is {abbreviate(value)}, not {abbreviate(model)}")
 
 
-def _expect_entry(value: Mapping[Any, Any], name: str, schema: Any, where: str) -> None:
+def _validate_entry(value: Mapping[Any, Any], name: str, schema: Any, where: str) -> None:
     key = name.removesuffix("?")
     if key in value:
-        expect(value[key], schema, f"{where}.{key}")
+        validate(value[key], schema, f"{where}.{key}")
     elif key == name:
-        raise MalformedError(f"{where} lacks {key}")
+        raise ValidationError(f"{where} lacks {key}")
 
 
 def _are_all(values: Sequence[Any], schema: Any) -> bool:
@@ -107,7 +111,7 @@ def _are_all(values: Sequence[Any], schema: Any) -> bool:
     return not isinstance(schema, dict | list | tuple) and all(_is_kind(each, schema) for each in values)
 
 
-def short(value: Any) -> str:
+def abbreviate(value: Any) -> str:
     """A value as a message shows it."""
     if isinstance(value, dict | list | tuple):
         return f"a {type(value).__name__}"
@@ -123,7 +127,7 @@ def _is_kind(value: Any, schema: Any) -> bool:
     """Whether a value is of a schema's type, apart from its inner parts."""
     if isinstance(schema, tuple):
         return any(_is_kind(value, each) for each in schema)
-    if isinstance(schema, Where):
+    if isinstance(schema, Predicate):
         return schema.holds(value)
     if schema is float:
         return _is_number(value)
@@ -136,7 +140,7 @@ def _is_kind(value: Any, schema: Any) -> bool:
     return isinstance(value, schema)
 
 
-def _said(schema: Any) -> str:
+def _describe(schema: Any) -> str:
     words = {
         dict: "a mapping",
         list: "a list",
@@ -147,9 +151,9 @@ def _said(schema: Any) -> str:
         None: "nothing",
     }
     if isinstance(schema, tuple):
-        return " or ".join(map(_said, schema))
-    if isinstance(schema, Where):
-        return schema.said
+        return " or ".join(map(_describe, schema))
+    if isinstance(schema, Predicate):
+        return schema.description
     if isinstance(schema, dict | list):
         return "a mapping" if isinstance(schema, dict) else "a list"
     return words.get(schema, f"a {getattr(schema, '__name__', schema)}".lower())

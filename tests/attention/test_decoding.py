@@ -61,7 +61,7 @@ from zoo.attention import (
 from zoo.config import plugins
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
-CONFIGS = list(plugins.choices("attention").values())
+CONFIGS = list(plugins.find_choices("attention").values())
 STEPS, KEYS, DIM = 6, 7, 12
 LENGTHS = torch.tensor([7, 4, 1])
 REFUSED = {

@@ -113,7 +113,7 @@ def corpus(best: Path, folder: Path, trap: Path) -> dict[str, Path]:
         "target_private": {"_target_": "zoo.tasks.graph.citations._unpickle", "path": str(best)},
         "target_dunder": {"_target_": "zoo.attention.AttendFactory.__init__.__globals__"},
         "target_data_as_model": {"_target_": "zoo.tasks.graph.planted_graph", "max_epochs": 1},
-        "target_callback": {"_target_": "zoo.training.Keeper", "run_dir": str(trap), "about": {}},
+        "target_callback": {"_target_": "zoo.training.CheckpointAndStop", "run_dir": str(trap), "metadata": {}},
         "target_logger": {"_target_": "zoo.training.wandb", "run_dir": str(trap), "project": "theirs"},
         "target_optimizer_module": {"_target_": "torch.optim.optimizer.torch.load", "f": str(best)},
     }

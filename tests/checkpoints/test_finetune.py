@@ -12,7 +12,7 @@ import yaml
 
 import zoo
 from zoo.checkpoints import checkpoint
-from zoo.checkpoints.finetune import transplant
+from zoo.checkpoints.finetune import load_matching_weights
 from zoo.config import compose
 
 LABELS, FEATURES = ("blue", "green", "red"), ("x", "y", "z")
@@ -236,6 +236,6 @@ def test_dense_models_go_from_one_mechanism_to_another(first: str) -> None:
     sizes = {"channels": 3, "height": 16, "width": 16, "classes": 2}
     old, new = (zoo.create("vit", attention=each, **sizes) for each in (first, second))
     state = {"labels": ["a", "b"]}
-    report = transplant(new, state, {"state_dict": old.state_dict(), "zoo": {"data": state}}, "old.ckpt")
+    report = load_matching_weights(new, state, {"state_dict": old.state_dict(), "zoo": {"data": state}}, "old.ckpt")
     assert torch.equal(new.state_dict()["net.head.weight"], old.state_dict()["net.head.weight"])
     assert all(".query." in name or ".key." in name for name in report.initialised)

@@ -60,8 +60,8 @@ for name in sys.argv[1:]:
         before = max(now, before)
 """
     paths = sorted(hostile[0].values(), key=lambda path: path.stat().st_size)
-    done = [*processes.command()[:2], "-c", code, *map(str, paths)]
-    said = subprocess.run(done, env=processes.environment(), capture_output=True, text=True, check=True).stdout
+    done = [*processes.make_command()[:2], "-c", code, *map(str, paths)]
+    said = subprocess.run(done, env=processes.make_environment(), capture_output=True, text=True, check=True).stdout
     peaks = {name: int(grown) for name, grown in (line.split() for line in said.splitlines())}
     assert set(peaks) == set(hostile[0])
     assert {name: grown for name, grown in peaks.items() if grown > 300} == {}

@@ -7,16 +7,16 @@ import importlib
 import pytest
 
 from zoo.checkpoints.legacy_names import upgrade_targets
-from zoo.validation import MalformedError
+from zoo.validation import ValidationError
 
 NAMES = {
     "zoo.tasks.graph.module.NodeClassifier": "zoo.tasks.graph.NodeClassifier",
     "zoo.tasks.vision.cct.CCT": "zoo.tasks.vision.CCT",
     "zoo.tasks.recommendation.losses.BCE": "zoo.tasks.recommendation.BCE",
-    "zoo.callbacks.Keeper": "zoo.training.Keeper",
+    "zoo.callbacks.Keeper": "zoo.training.CheckpointAndStop",
     "zoo.loggers.MetricsFile": "zoo.training.MetricsFile",
-    "zoo.optimisation.Schedule": "zoo.optim.Schedule",
-    "zoo.training.Schedule": "zoo.optim.Schedule",
+    "zoo.optimisation.Schedule": "zoo.optim.LRSchedule",
+    "zoo.training.Schedule": "zoo.optim.LRSchedule",
     "zoo.attention.positions.Learned": "zoo.attention.Learned",
 }
 
@@ -54,5 +54,5 @@ def test_other_values_stay() -> None:
 def test_a_configuration_without_end_is_refused() -> None:
     nested: list[object] = []
     nested.append(nested)
-    with pytest.raises(MalformedError, match="nested more than 64 levels"):
+    with pytest.raises(ValidationError, match="nested more than 64 levels"):
         upgrade_targets(nested)

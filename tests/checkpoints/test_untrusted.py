@@ -12,8 +12,8 @@ import pytest
 
 from zoo import console
 from zoo.checkpoints import checkpoint, untrusted
-from zoo.errors import ConfigError, DataError, ProblemsError, ZooError, visible
-from zoo.io.config_files import read_text, read_yaml, written_yaml
+from zoo.errors import ConfigError, DataError, ProblemsError, ZooError, escape_control
+from zoo.io.config_files import dump_yaml, read_text, read_yaml
 from zoo.training import summary
 
 COLOUR = "\x1b[31mred\x1b]0;title\x07\r\x9b2J\u202edcba"
@@ -58,23 +58,23 @@ def about(state: dict[str, Any] | None = None, model: dict[str, Any] | None = No
 
 
 def test_workers_and_devices_of_data(tmp_path: Path) -> None:
-    assert untrusted.modest_data(about(num_workers=300))["num_workers"] == untrusted.modest() < 300
+    assert untrusted.cap_data_config(about(num_workers=300))["num_workers"] == untrusted.get_resource_cap() < 300
     data = {"num_workers": 2, "folder": str(tmp_path)}
-    assert untrusted.modest_data(about(**data)) == data
+    assert untrusted.cap_data_config(about(**data)) == data
     os.mkfifo(tmp_path / "pipe")
     for name in ("/dev/zero", str(tmp_path / "pipe")):
         with pytest.raises(ConfigError, match="which is no file"):
-            untrusted.modest_data(about(table=name))
+            untrusted.cap_data_config(about(table=name))
 
 
 def test_batches_have_a_limited_number_of_pixels_and_of_hypotheses() -> None:
     small, large = {"height": 32, "width": 32}, {"height": 1024, "width": 1024}
-    assert untrusted.modest_data(about(small, batch_size=100, eval_batch_size=256))["eval_batch_size"] == 256
-    assert untrusted.modest_data(about(small, batch_size=100))["eval_batch_size"] == 100
-    assert untrusted.modest_data(about(large, batch_size=10**9))["eval_batch_size"] == 2
-    assert untrusted.modest_data(about(large))["eval_batch_size"] == 2
-    assert untrusted.modest_data(about({"height": 0, "width": 0}, batch_size=7)) == {"batch_size": 7}
-    found = untrusted.modest_data(about(model={"search": {"width": 1000}}, eval_batch_size=64, batch_size=8))
+    assert untrusted.cap_data_config(about(small, batch_size=100, eval_batch_size=256))["eval_batch_size"] == 256
+    assert untrusted.cap_data_config(about(small, batch_size=100))["eval_batch_size"] == 100
+    assert untrusted.cap_data_config(about(large, batch_size=10**9))["eval_batch_size"] == 2
+    assert untrusted.cap_data_config(about(large))["eval_batch_size"] == 2
+    assert untrusted.cap_data_config(about({"height": 0, "width": 0}, batch_size=7)) == {"batch_size": 7}
+    found = untrusted.cap_data_config(about(model={"search": {"width": 1000}}, eval_batch_size=64, batch_size=8))
     assert found == {"eval_batch_size": 2, "batch_size": 8}
 
 
@@ -113,8 +113,8 @@ def test_predictions_are_shown_on_a_terminal_and_kept_in_a_file() -> None:
         def isatty(self) -> bool:
             return True
 
-    for stream, said in ((Terminal(), visible(COLOUR)), (io.StringIO(), COLOUR)):
-        console.shown(stream).write(COLOUR)
+    for stream, said in ((Terminal(), escape_control(COLOUR)), (io.StringIO(), COLOUR)):
+        console.sanitize(stream).write(COLOUR)
         assert stream.getvalue() == said
 
 
@@ -165,5 +165,5 @@ def test_an_experiment_that_is_none(cli: Any, name: str) -> None:
 
 def test_what_is_written_has_no_aliases(tmp_path: Path) -> None:
     shared = [1, 2]
-    (tmp_path / "config.yaml").write_text(written_yaml({"a": shared, "b": shared}))
+    (tmp_path / "config.yaml").write_text(dump_yaml({"a": shared, "b": shared}))
     assert read_yaml(tmp_path / "config.yaml") == {"a": [1, 2], "b": [1, 2]}

@@ -56,7 +56,7 @@ def all_commands(*first: str) -> list[Any]:
 TRAINING = all_commands("python", "train.py") + all_commands("zoo", "train") + all_commands("zoo", "check")
 EXPERIMENTS = [
     pytest.param(shlex.split(found[1]), id=f"{name}.yaml")
-    for name, sentence in compose.options("experiment").items()
+    for name, sentence in compose.describe_choices("experiment").items()
     if (found := re.search(r"python train\.py ([^\s.,;)]+(?:=[^\s,;)]+)?)", sentence))
 ]
 
@@ -65,9 +65,9 @@ EXPERIMENTS = [
 def own_options() -> list[CommandOption]:
     """What any model or its data adds to the commands; a model has one of each name."""
     found: dict[str, CommandOption] = {}
-    for model in compose.options("model"):
+    for model in compose.describe_choices("model"):
         composed = compose.compose([f"model={model}"])
-        parts = [instantiate.made_by(composed[part]["_target_"], part) for part in ("model", "data")]
+        parts = [instantiate.resolve_class(composed[part]["_target_"], part) for part in ("model", "data")]
         options = [*parts[0].predict_options, *parts[1].input_options, *filter(None, [parts[1].written])]
         found |= {option.name: option for option in options}
     return list(found.values())
@@ -99,12 +99,12 @@ def test_a_training_command_names_options_that_exist(arguments: list[str]) -> No
 def test_a_zoo_command_is_parsed(arguments: list[str], own_options: list[CommandOption]) -> None:
     options = command_line.argument_parser(own_options).parse_args(arguments)
     if getattr(options, "group", None):
-        assert compose.options(options.group)
+        assert compose.describe_choices(options.group)
 
 
 @pytest.mark.parametrize("arguments", all_commands("zoo", "baseline"))
 def test_a_baseline_is_composed_with_a_model_that_fits(arguments: list[str]) -> None:
-    assert baselines.compose(arguments)["names"]["model"]
+    assert baselines.compose_with_model(arguments)["names"]["model"]
 
 
 @pytest.mark.parametrize("arguments", all_commands("python"))

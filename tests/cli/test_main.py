@@ -44,7 +44,7 @@ def test_list(cli: Any) -> None:
     assert done.code == 0
     for group in LISTED:
         assert f"{group}=\n" in done.out
-        for name, sentence in compose.options(group).items():
+        for name, sentence in compose.describe_choices(group).items():
             assert re.search(rf"^  {name} +{re.escape(sentence)}$", done.out, re.MULTILINE)
     one = cli("list", "attention")
     assert one.code == 0
@@ -60,7 +60,7 @@ def test_help_of_list_says_what_each_group_holds(cli: Any, capsys: pytest.Captur
     with pytest.raises(SystemExit):
         cli("list", "--help")
     out = capsys.readouterr().out
-    assert all(re.search(rf"^  {name} +{re.escape(GROUPS[name].holds)}$", out, re.MULTILINE) for name in LISTED)
+    assert all(re.search(rf"^  {name} +{re.escape(GROUPS[name].description)}$", out, re.MULTILINE) for name in LISTED)
 
 
 def test_list_nonsense(cli: Any) -> None:
@@ -313,7 +313,7 @@ def test_a_file_that_cannot_be_read(cli: Any, tiny_run: Path, monkeypatch: pytes
     def fails(*_: Any) -> None:
         raise PermissionError(13, "Permission denied", "secret.csv")
 
-    monkeypatch.setattr(compose, "options", fails)
+    monkeypatch.setattr(compose, "describe_choices", fails)
     assert cli("list") == (2, "", "zoo: secret.csv: Permission denied\n")
 
 

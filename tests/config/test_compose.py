@@ -13,7 +13,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 import zoo
 from zoo.config import compose as config
-from zoo.errors import ConfigError, nearest
+from zoo.errors import ConfigError, did_you_mean
 
 
 @pytest.mark.parametrize(
@@ -169,17 +169,17 @@ def test_inside_another_hydra_application(tmp_path: Path) -> None:
     ],
 )
 def test_a_recipe_is_what_the_model_is(overrides: list[str], kept: list[str]) -> None:
-    assert config.recipe({"overrides": overrides}) == kept
+    assert config.get_model_overrides({"overrides": overrides}) == kept
 
 
 def test_what_is_continued_forgets_where_it_started() -> None:
     overrides = ["model=gat", "init=a.ckpt", "run_dir=x", "seed=1", "resume=b.ckpt", "data.max_epochs=5"]
-    assert config.continued({"overrides": overrides}) == ["model=gat", "seed=1", "data.max_epochs=5"]
+    assert config.get_resume_overrides({"overrides": overrides}) == ["model=gat", "seed=1", "data.max_epochs=5"]
 
 
 def test_the_last_value_counts() -> None:
-    assert config.value_of(["init=a", "seed=1", "init='b c'"], "init") == "b c"
-    assert config.value_of(["seed=1"], "init") is None
+    assert config.get_value(["init=a", "seed=1", "init='b c'"], "init") == "b c"
+    assert config.get_value(["seed=1"], "init") is None
 
 
 @pytest.mark.parametrize(
@@ -192,12 +192,12 @@ def test_the_last_value_counts() -> None:
     ],
 )
 def test_nearest(name: str, known: list[str], said: str) -> None:
-    assert nearest(name, known) == said
+    assert did_you_mean(name, known) == said
 
 
 @pytest.mark.parametrize("count", [31, 4000])
 def test_nearest_never_lists_thousands(count: int) -> None:
-    said = nearest("?", [f"{number:05}" for number in range(count)])
+    said = did_you_mean("?", [f"{number:05}" for number in range(count)])
     assert said.startswith("There is: 00000, 00001")
     assert said.endswith(f"00029 and {count - 30:,} more.")
 
@@ -206,7 +206,7 @@ def test_a_path_in_the_home_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     """A shell replaces `~` at the beginning of a word, which is the key."""
     monkeypatch.setenv("HOME", "/home/her")
     given = ["run_dir=~/run", "data.nodes='~/n.csv'", "data.files=[~/a.csv,~/b.csv]", "name=a~/b", "~data=~/x", "x=~"]
-    assert config.expanded(given) == [
+    assert config.expand_experiments(given) == [
         "run_dir=/home/her/run",
         "data.nodes='/home/her/n.csv'",
         "data.files=[/home/her/a.csv,/home/her/b.csv]",

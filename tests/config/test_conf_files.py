@@ -23,13 +23,15 @@ from torch.utils._pytree import tree_leaves
 from zoo.attention import sites
 from zoo.checkpoints import checkpoint
 from zoo.config import compose, instantiate, plugins
-from zoo.config.groups import GIVEN, LISTED, MECHANISMS
-from zoo.config.help import files_of
+from zoo.config.groups import INJECTED, LISTED, MECHANISMS
+from zoo.config.help import iter_files
 from zoo.errors import CheckpointError, ConfigError
 from zoo.training.trainer import trainer_options
 
-FILES = sorted(path for folder in plugins.folders() for path in folder.rglob("*.yaml"))
-MODELS, ATTENTION, EXPERIMENTS = (list(compose.options(group)) for group in ("model", "attention", "experiment"))
+FILES = sorted(path for folder in plugins.find_folders() for path in folder.rglob("*.yaml"))
+MODELS, ATTENTION, EXPERIMENTS = (
+    list(compose.describe_choices(group)) for group in ("model", "attention", "experiment")
+)
 BASES = "_base"
 """The folder of what several files of a group share; nothing in it can be chosen."""
 MODEL = "gat"
@@ -43,7 +45,7 @@ MOST_OPERATIONS, MOST_BYTES = 20_000, 2**24
 
 def combinations() -> list[dict[str, str]]:
     """Every choice of every other group, at least once."""
-    groups = {group: list(compose.options(group)) for group in LISTED}
+    groups = {group: list(compose.describe_choices(group)) for group in LISTED}
     own = ("model", "experiment", *MECHANISMS)
     others = {group: names for group, names in groups.items() if group not in own}
     most = max(len(names) for names in others.values())
@@ -57,7 +59,7 @@ def composed(*overrides: str) -> dict[str, Any]:
 
 @functools.cache
 def tree(*overrides: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    return compose.unresolved(overrides)
+    return compose.compose_unresolved(overrides)
 
 
 def with_mechanism(model: str, group: str, name: str) -> dict[str, Any]:
@@ -66,19 +68,19 @@ def with_mechanism(model: str, group: str, name: str) -> dict[str, Any]:
     node = tree(f"model={taker}", f"{group}={name}")[0][group]
     own, choices = tree(f"model={model}")
     overrides = [f"model={model}", f"{group}={name}"]
-    return compose.from_hydra(OmegaConf.create({**own, group: node}), {**choices, group: name}, overrides)
+    return compose.to_plain_dict(OmegaConf.create({**own, group: node}), {**choices, group: name}, overrides)
 
 
 def filled(group: str, name: str) -> list[str]:
     """Overrides for what a file leaves to the user."""
-    node = OmegaConf.load(plugins.choices(group)[name])
+    node = OmegaConf.load(plugins.find_choices(group)[name])
     assert isinstance(node, DictConfig)
     return [f"{group}.{key}={PLACEHOLDER}" for key in node if OmegaConf.is_missing(node, key)]
 
 
 def sizes(node: Mapping[str, Any]) -> dict[str, int]:
     """A size for everything that a model is to be told by its data."""
-    parameters = inspect.signature(instantiate.resolve(node["_target_"], "model")).parameters
+    parameters = inspect.signature(instantiate.resolve_target(node["_target_"], "model")).parameters
     needed = [name for name, each in parameters.items() if name not in node and each.default is each.empty]
     return {name: SIZES.get(name, 8) for name in needed}
 
@@ -135,16 +137,16 @@ def test_a_file_opens_with_a_sentence(path: Path) -> None:
     assert first.startswith("# ")
     assert len(first.split()) >= 3
     if path.parent.name == BASES:
-        assert path.stem not in compose.options(path.parent.parent.name)
+        assert path.stem not in compose.describe_choices(path.parent.parent.name)
     elif path.parent != plugins.CONF:
-        assert compose.options(path.parent.name)[path.stem] == first[2:].strip()
+        assert compose.describe_choices(path.parent.name)[path.stem] == first[2:].strip()
 
 
 @pytest.mark.parametrize("group", ["data", "trainer"])
 def test_a_base_serves_several_files_and_can_not_be_chosen(group: str) -> None:
     bases = {path for path in FILES if path.parent == plugins.CONF / group / BASES}
     files = [path for path in FILES if path.is_relative_to(plugins.CONF / group)]
-    users = {base: [path for path in files if path != base and base in files_of(path)] for base in bases}
+    users = {base: [path for path in files if path != base and base in iter_files(path)] for base in bases}
     assert bases
     assert [base.stem for base in bases if len(users[base]) < 2] == []
     for base in bases:
@@ -161,7 +163,7 @@ def test_a_model_composes_with_its_own_data_and_is_built(model: str) -> None:
     assert sites(module) or chosen["names"]["gate"] == "none"  # the control
     data = instantiate.build(composed(f"model={model}", *small(model))["data"], "data")
     needed, given = set(sizes(chosen["model"])), set(data.sizes())
-    parameters = inspect.signature(instantiate.resolve(chosen["model"]["_target_"], "model")).parameters
+    parameters = inspect.signature(instantiate.resolve_target(chosen["model"]["_target_"], "model")).parameters
     assert needed <= given
     assert all(parameters[name].default is not inspect.Parameter.empty for name in given - needed)
     assert set(module.vocabularies()) <= set(data.state())
@@ -170,7 +172,10 @@ def test_a_model_composes_with_its_own_data_and_is_built(model: str) -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_a_model_refers_to_its_mechanisms(model: str) -> None:
     for group in MECHANISMS:
-        own, name = composed(f"model={model}")["names"][group], list(compose.options(group))[MODELS.index(model) % 3]
+        own, name = (
+            composed(f"model={model}")["names"][group],
+            list(compose.describe_choices(group))[MODELS.index(model) % 3],
+        )
         if own is not None:
             assert with_mechanism(model, group, name) == composed(f"model={model}", f"{group}={name}")
 
@@ -181,7 +186,7 @@ def test_a_mechanism_is_refused_by_a_model_that_has_no_place_for_it(group: str) 
     without = [model for model in MODELS if composed(f"model={model}")["names"][group] is None]
     assert without
     for number, model in enumerate(without):
-        names = list(compose.options(group))
+        names = list(compose.describe_choices(group))
         with pytest.raises(ConfigError, match=f"this model has no {group}"):
             compose.compose([f"model={model}", f"{group}={names[number % len(names)]}"])
 
@@ -190,7 +195,7 @@ def test_a_mechanism_is_refused_by_a_model_that_has_no_place_for_it(group: str) 
 def test_every_mechanism_is_in_every_model_or_refused_in_a_sentence(model: str) -> None:
     for group in MECHANISMS:
         if composed(f"model={model}")["names"][group] is not None:
-            for name in compose.options(group):
+            for name in compose.describe_choices(group):
                 is_in_or_refused(model, group, name)
 
 
@@ -225,7 +230,7 @@ def refused_or_built(chosen: Mapping[str, Any], options: Iterable[tuple[Any, ...
         enlarged = copy.deepcopy(about)
         functools.reduce(operator.getitem, place[:-1], enlarged)[place[-1]] = ENORMOUS
         with Limited(), contextlib.suppress(CheckpointError):
-            checkpoint.module_of({"zoo": enlarged, "state_dict": weights}, "a checkpoint")
+            checkpoint.build_module({"zoo": enlarged, "state_dict": weights}, "a checkpoint")
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -234,7 +239,7 @@ def test_a_number_in_a_checkpoint_costs_nothing(model: str) -> None:
     refused_or_built(chosen, numbers(chosen["model"]), sizes(chosen["model"]))
 
 
-@pytest.mark.parametrize(("group", "name"), [(g, name) for g in MECHANISMS for name in compose.options(g)])
+@pytest.mark.parametrize(("group", "name"), [(g, name) for g in MECHANISMS for name in compose.describe_choices(g)])
 def test_a_number_of_a_mechanism_in_a_checkpoint_costs_nothing(group: str, name: str) -> None:
     for model in MODELS:
         if composed(f"model={model}")["names"][group] is None:
@@ -253,7 +258,7 @@ def test_every_other_choice_composes_and_its_options_exist(choice: dict[str, str
     chosen = composed(f"model={MODEL}", *(f"{group}={name}" for group, name in choice.items()), *given)
     assert {group: chosen["names"][group] for group in choice} == choice
     assert set(trainer_options(chosen)) <= set(inspect.signature(pl.Trainer).parameters)
-    for group, additions in GIVEN.items():  # the run's own
+    for group, additions in INJECTED.items():  # the run's own
         for part, node in chosen[group].items():
             instantiate.check(node, f"{group}.{part}", additions)
     instantiate.check(chosen["data"], "data")
@@ -272,7 +277,7 @@ def test_every_target_may_be_built(path: Path) -> None:
                 if not OmegaConf.is_missing(node, key) and not OmegaConf.is_interpolation(node, key):
                     visit(node[key], f"{where}.{key}")
             if isinstance(node, DictConfig) and "_target_" in node:
-                found = instantiate.resolve(node["_target_"], where)
+                found = instantiate.resolve_target(node["_target_"], where)
                 known = set(inspect.signature(found).parameters) | {"_target_", "_partial_"}
                 assert {str(key) for key in node} <= known, where
 
@@ -281,8 +286,8 @@ def test_every_target_may_be_built(path: Path) -> None:
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_an_experiment_names_its_command_and_only_options_that_exist(name: str) -> None:
-    path = plugins.choices("experiment")[name]
-    assert f"python train.py experiment={name}" in compose.options("experiment")[name]
+    path = plugins.find_choices("experiment")[name]
+    assert f"python train.py experiment={name}" in compose.describe_choices("experiment")[name]
     node = OmegaConf.to_container(OmegaConf.load(path))
     assert isinstance(node, dict)
     given = node.pop("defaults")

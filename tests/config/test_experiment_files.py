@@ -57,7 +57,7 @@ SAID = {
 
 def test_a_file_of_ones_own(mine: Path) -> None:
     mine.write_text(MINE, encoding="utf-8")
-    overrides = compose.expanded(["experiment=mine.yaml", "data.max_epochs=3", "seed=5"])
+    overrides = compose.expand_experiments(["experiment=mine.yaml", "data.max_epochs=3", "seed=5"])
     assert not any("mine.yaml" in each for each in overrides)
     found = compose.compose(overrides)
     assert (found["names"]["model"], found["names"]["attention"], found["names"]["experiment"]) == (
@@ -75,7 +75,7 @@ def test_a_file_of_ones_own(mine: Path) -> None:
 
 def test_the_command_line_chooses_over_the_file(mine: Path) -> None:
     mine.write_text("model: gat\noptimizer: sgd\n")
-    found = compose.compose(compose.expanded(["experiment='mine.yaml'", "model=gatv2"]))
+    found = compose.compose(compose.expand_experiments(["experiment='mine.yaml'", "model=gatv2"]))
     assert (found["names"]["model"], found["names"]["optimizer"]) == ("gatv2", "sgd")
 
 
@@ -153,27 +153,27 @@ def test_a_value_is_what_it_is_in_a_file_of_hydra(mine: Path, written: str) -> N
     assert isinstance(hydras, dict)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        found = compose.resolved(compose.expanded(["experiment=mine.yaml"]))["run_dir"]
+        found = compose.compose_unchecked(compose.expand_experiments(["experiment=mine.yaml"]))["run_dir"]
     assert [str(each.message).partition(" (")[0] for each in said] == SAID.get(written, [])
     assert (type(found), found) == (type(hydras["run_dir"]), hydras["run_dir"])
 
 
 def test_a_rate_in_powers_of_ten(mine: Path) -> None:
     mine.write_text("model: gat\noptimizer.lr: 1e-3\noptimizer:\n  weight_decay: 5e-4\n")
-    found = compose.compose(compose.expanded(["experiment=mine.yaml"]))["optimizer"]
+    found = compose.compose(compose.expand_experiments(["experiment=mine.yaml"]))["optimizer"]
     assert (found["lr"], found["weight_decay"]) == (0.001, 0.0005)
 
 
 def test_all_unknown_keys_of_a_file_at_once(mine: Path) -> None:
     mine.write_text("model: gat\nsed: 3\ndata:\n  x: 1\n  y: 1\n")
     with pytest.raises(ProblemsError) as caught:
-        compose.expanded(["experiment=mine.yaml"])
+        compose.expand_experiments(["experiment=mine.yaml"])
     assert len(caught.value.problems) == 3
 
 
 def test_no_such_file(mine: Path) -> None:
     with pytest.raises(ConfigError, match=r"mine\.yaml cannot be read"):
-        compose.expanded(["experiment=mine.yaml"])
+        compose.expand_experiments(["experiment=mine.yaml"])
 
 
 def test_an_experiment_of_this_project_with_an_unknown_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,30 +183,32 @@ def test_an_experiment_of_this_project_with_an_unknown_key(tmp_path: Path, monke
     path = tmp_path / "conf" / "experiment" / "wrong.yaml"
     path.write_text("# @package _global_\n# x\ndefaults:\n  - override /model: gat\n\noptimizer:\n  lrr: 1\n")
     monkeypatch.setattr(plugins, "CONF", tmp_path / "conf")
-    compose.composed_tree.cache_clear()
-    compose.known_keys.cache_clear()
+    compose.compose_tree.cache_clear()
+    compose.find_known_keys.cache_clear()
     try:
         with pytest.raises(ConfigError, match=r"wrong\.yaml, line 7: there is no option 'optimizer\.lrr'"):
             compose.compose(["experiment=wrong"])
     finally:
-        compose.composed_tree.cache_clear()
-        compose.known_keys.cache_clear()
+        compose.compose_tree.cache_clear()
+        compose.find_known_keys.cache_clear()
 
 
-@pytest.mark.parametrize("model", list(compose.options("model")))
+@pytest.mark.parametrize("model", list(compose.describe_choices("model")))
 def test_help_lists_every_option_of_a_model(model: str, cli: Any) -> None:
     done = cli("train", f"model={model}", "optimizer=sgd", "--help")
     assert done.code == 0
     assert all(word in done.out for word in (f"model={model}", "optimizer.momentum=0.9", "data.max_epochs=", "seed=0"))
     assert "seed of the initialisation and of the order of examples" in done.out
-    for line in help.described([f"model={model}"])[2:]:
+    for line in help.describe_options([f"model={model}"])[2:]:
         key = line.strip().partition("=")[0]
-        assert key in compose.known_keys((f"model={model}",))
+        assert key in compose.find_known_keys((f"model={model}",))
     assert cli("train", f"model={model}", "optimizer.momentun=1", "--help").code == 2
 
 
 def test_help_explains_what_a_file_takes_from_its_bases() -> None:
-    said = {line.split("=")[0].strip(): line for line in help.described(["model=vit", "data=cifar10", "trainer=ddp"])}
+    said = {
+        line.split("=")[0].strip(): line for line in help.describe_options(["model=vit", "data=cifar10", "trainer=ddp"])
+    }
     assert said["data.validation"].endswith("held out for validation, the same share of every class")
     assert said["data.eval_examples"].endswith("that the final evaluation reads; null: all")
     assert said["data.augmentation.rand_augment"].endswith("RandAugment operations per picture (Cubuk et al. 2020)")
@@ -246,7 +248,7 @@ def composed(name: str) -> dict[str, Any]:
 
 
 def one_recipe_a_data_set() -> list[str]:
-    data = {name: composed(f"experiment={name}")["names"]["data"] for name in compose.options("experiment")}
+    data = {name: composed(f"experiment={name}")["names"]["data"] for name in compose.describe_choices("experiment")}
     return list({data_set: name for name, data_set in data.items()}.values())
 
 
@@ -256,7 +258,7 @@ def test_a_recipe_with_data_of_ones_own(name: str) -> None:
     domain = published["data"]["_target_"].split(".")[2]
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        found = compose.compose(compose.expanded([f"experiment={name}", *f"data={OWN_DATA[domain]}".split()]))
+        found = compose.compose(compose.expand_experiments([f"experiment={name}", *f"data={OWN_DATA[domain]}".split()]))
     assert (found["model"], found["optimizer"]) == (published["model"], published["optimizer"])
     assert found["data"]["max_epochs"] == published["data"]["max_epochs"]
     for warning in said:
@@ -265,15 +267,15 @@ def test_a_recipe_with_data_of_ones_own(name: str) -> None:
         )
 
 
-@pytest.mark.parametrize("name", compose.options("experiment"))
+@pytest.mark.parametrize("name", compose.describe_choices("experiment"))
 @pytest.mark.filterwarnings("ignore:experiment=")
 def test_the_suggested_control_of_a_recipe_is_the_control(name: str) -> None:
     """The command that a run ends with replaces the mechanism, whatever options the recipe gives to it."""
     recipe = composed(f"experiment={name}")
     for group, control in summary.CONTROLS.items():
         if recipe["names"][group] not in (None, control):
-            found = compose.compose(compose.expanded([f"experiment={name}", f"{group}={control}"]))
-            file = OmegaConf.load(plugins.choices(group)[control])
+            found = compose.compose(compose.expand_experiments([f"experiment={name}", f"{group}={control}"]))
+            file = OmegaConf.load(plugins.find_choices(group)[control])
             assert set(re.findall(r"zoo\.attention\.\w+", str(found[group]))) == set(
                 re.findall(r"zoo\.attention\.\w+", str(file))
             )
@@ -282,25 +284,25 @@ def test_the_suggested_control_of_a_recipe_is_the_control(name: str) -> None:
 def test_options_that_belong_to_the_data_left_out_are_dropped_and_named(mine: Path) -> None:
     given = ["experiment=las_fsdd_strings", "data=audio_manifest", "data.table=t.csv"]
     with pytest.warns(UserWarning, match=r"with data=audio_manifest: .* left out: data\.strings, data\.held_out$"):
-        overrides = compose.expanded(given)
+        overrides = compose.expand_experiments(given)
     found = compose.compose(overrides)
     assert (found["data"]["tokeniser"], found["data"]["max_epochs"], found["decoder"]["dim"]) == ("words", 18, 32)
     assert compose.compose(found["overrides"])["data"] == found["data"]
     mine.write_text("experiment: las_fsdd_strings\ndata: {strings: 9}\nseed: 7\n")
     with pytest.warns(UserWarning, match=r"left out: data\.strings, data\.held_out$"):
-        found = compose.compose(compose.expanded(["experiment=mine.yaml", *given[1:]]))
+        found = compose.compose(compose.expand_experiments(["experiment=mine.yaml", *given[1:]]))
     assert (found["seed"], found["data"]["max_epochs"]) == (7, 18)
 
 
 def test_a_misspelt_option_is_not_dropped(mine: Path) -> None:
     mine.write_text("experiment: las_fsdd_strings\ndata: {stringz: 9}\n")
     with pytest.raises(ConfigError, match=r"mine.yaml, line 2: there is no option 'data.stringz'. Did you mean"):
-        compose.expanded(["experiment=mine.yaml", "data=audio_manifest", "data.table=t.csv"])
+        compose.expand_experiments(["experiment=mine.yaml", "data=audio_manifest", "data.table=t.csv"])
 
 
 def test_a_recipe_keeps_its_name_where_all_of_its_options_have_a_place() -> None:
     given = ["experiment=gat_cora", "attention=uniform", "data=citeseer"]
-    assert compose.expanded(given) == given
+    assert compose.expand_experiments(given) == given
 
 
 def test_fine_tuning_a_recipe_on_data_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +310,9 @@ def test_fine_tuning_a_recipe_on_data_of_ones_own(monkeypatch: pytest.MonkeyPatc
     trained = composed("experiment=las_fsdd_strings")
     monkeypatch.setattr(checkpoint, "read", lambda path: {"zoo": {"config": trained}})
     with pytest.warns(UserWarning, match=r"left out: data\.strings, data\.held_out$"):
-        overrides = compose.expanded(main.with_recipe(["init=some.ckpt", "data=audio_manifest", "data.table=t.csv"]))
+        overrides = compose.expand_experiments(
+            main.add_checkpoint_overrides(["init=some.ckpt", "data=audio_manifest", "data.table=t.csv"])
+        )
     found = compose.compose(overrides)
     assert found["model"] == trained["model"]
     assert (found["names"]["data"], found["init"]) == ("audio_manifest", "some.ckpt")
@@ -318,4 +322,4 @@ def test_a_checkpoint_names_no_experiment_file(monkeypatch: pytest.MonkeyPatch) 
     stranger = {"zoo": {"config": {"overrides": ["experiment=/etc/secret.yaml"]}}}
     monkeypatch.setattr(checkpoint, "read", lambda path: stranger)
     with pytest.raises(ConfigError, match="not taken from a file"):
-        main.with_recipe(["init=some.ckpt"])
+        main.add_checkpoint_overrides(["init=some.ckpt"])

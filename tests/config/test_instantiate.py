@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from zoo.attention import GAT, AttendFactory, Softmax
-from zoo.config.instantiate import ALLOWED, build, check, resolve
+from zoo.config.instantiate import ALLOWED, build, check, resolve_target
 from zoo.errors import ConfigError, DataError
-from zoo.optim import Optimisation, Schedule
-from zoo.training import Keeper
+from zoo.optim import LRSchedule, OptimizerConfig
+from zoo.training import CheckpointAndStop
 
 HOSTILE = {"_target_": "os.system", "command": "touch hacked"}
-SCHEDULE = {"_target_": "zoo.optim.Schedule", "kind": "cosine"}
+SCHEDULE = {"_target_": "zoo.optim.LRSchedule", "kind": "cosine"}
 FORBIDDEN = [
     "os.system",
     "builtins.eval",
@@ -89,7 +89,7 @@ def test_it_is_refused_wherever_it_hides_and_before_anything_is_built(monkeypatc
     calls: list[Any] = []
     monkeypatch.setattr("hydra.utils.instantiate", lambda *arguments, **_: calls.append(arguments))
     node = {
-        "_target_": "zoo.optim.Optimisation",
+        "_target_": "zoo.optim.OptimizerConfig",
         "scheduler": SCHEDULE,
         "optimizer": {"_target_": "torch.optim.Adam", "_partial_": True, "betas": [0.9, {"deep": [HOSTILE]}]},
     }
@@ -98,9 +98,9 @@ def test_it_is_refused_wherever_it_hides_and_before_anything_is_built(monkeypatc
     assert calls == []
 
 
-@pytest.mark.parametrize("target", ["torch.optim.Adam", "zoo.attention.Softmax", "zoo.training.Keeper"])
+@pytest.mark.parametrize("target", ["torch.optim.Adam", "zoo.attention.Softmax", "zoo.training.CheckpointAndStop"])
 def test_what_may_be_built(target: str) -> None:
-    assert resolve(target, "part").__name__ == target.rpartition(".")[2]
+    assert resolve_target(target, "part").__name__ == target.rpartition(".")[2]
     assert target.startswith(ALLOWED)
 
 
@@ -110,7 +110,7 @@ def test_what_may_be_built(target: str) -> None:
         ("model", "zoo.tasks.graph.GraphAttentionNet", True),
         ("model", "zoo.tasks.graph.GraphData", False),
         ("model", "zoo.tasks.graph.planted_graph", True),
-        ("model.net", "zoo.training.Keeper", False),
+        ("model.net", "zoo.training.CheckpointAndStop", False),
         ("model.net", "zoo.training.MetricsFile", False),
         ("data", "zoo.tasks.graph.NodeClassifier", True),
         ("data", "zoo.attention.Softmax", False),
@@ -124,7 +124,7 @@ def test_what_may_be_built(target: str) -> None:
 )
 def test_what_does_not_belong_there(place: str, target: str, is_root: bool) -> None:
     with pytest.raises(ConfigError, match="may not be built"):
-        resolve(target, place, is_root=is_root)
+        resolve_target(target, place, is_root=is_root)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_what_does_not_belong_there(place: str, target: str, is_root: bool) -> N
         ("model.net", "zoo.tasks.graph.GraphAttentionNet", False),
         ("model.net.act", "torch.nn.ReLU", False),
         ("model.net.attend", "zoo.attention.AttendFactory", False),
-        ("model.optimisation", "zoo.optim.Optimisation", False),
+        ("model.optimisation", "zoo.optim.OptimizerConfig", False),
         ("model.optimisation.optimizer", "torch.optim.AdamW", False),
         ("model.net.stem", "torchvision.models.resnet18", False),
         ("data", "zoo.tasks.graph.planetoid", True),
@@ -142,7 +142,7 @@ def test_what_does_not_belong_there(place: str, target: str, is_root: bool) -> N
     ],
 )
 def test_what_belongs_there(place: str, target: str, is_root: bool) -> None:
-    assert resolve(target, place, is_root=is_root).__name__ == target.rpartition(".")[2]
+    assert resolve_target(target, place, is_root=is_root).__name__ == target.rpartition(".")[2]
 
 
 def test_a_configuration_that_nobody_wrote() -> None:
@@ -171,8 +171,8 @@ def test_a_configuration_that_nobody_wrote() -> None:
         ({**SCHEDULE, "monitor": 5}, "scheduler.monitor=5 does not fit: it is to be text"),
         ({**SCHEDULE, "kind": "cosin"}, "scheduler.kind='cosin' does not fit: it is to be 'constant' or 'cosine' or"),
         ({**SCHEDULE, "kind": "plateau", "warmup": 5}, "scheduler: scheduler=plateau takes no warm-up"),
-        ({"_target_": "zoo.optim.Optimisation"}, "scheduler needs optimizer"),
-        ({"_target_": "zoo.optim.Optimisation", "optimizer": 1}, "scheduler.optimizer=1 does not fit"),
+        ({"_target_": "zoo.optim.OptimizerConfig"}, "scheduler needs optimizer"),
+        ({"_target_": "zoo.optim.OptimizerConfig", "optimizer": 1}, "scheduler.optimizer=1 does not fit"),
         ({"_target_": "torch.optim.Adam", "_partial_": True, "lr": "fast"}, "scheduler.lr='fast' does not fit"),
         (
             {"_target_": "torch.optim.Adam", "_partial_": True, "learning_rate": 1},
@@ -190,14 +190,14 @@ def test_options_that_do_not_fit(node: dict[str, Any], said: str) -> None:
 @pytest.mark.parametrize("floor", [0, 0.5, 1e-3])
 def test_numbers_that_fit(floor: float) -> None:
     made = build({**SCHEDULE, "floor": floor}, "scheduler")
-    assert isinstance(made, Schedule)
+    assert isinstance(made, LRSchedule)
     assert made.floor == floor
 
 
 def test_an_option_that_may_be_null() -> None:
-    keeper = {"_target_": "zoo.training.Keeper", "patience": None}
-    check(keeper, "callbacks.keeper", given={"run_dir", "about"})
-    with pytest.raises(ConfigError, match=r"^callbacks\.keeper needs about, run_dir"):
+    keeper = {"_target_": "zoo.training.CheckpointAndStop", "patience": None}
+    check(keeper, "callbacks.keeper", given={"run_dir", "metadata"})
+    with pytest.raises(ConfigError, match=r"^callbacks\.keeper needs metadata, run_dir"):
         check(keeper, "callbacks.keeper")
 
 
@@ -205,9 +205,9 @@ def test_values_that_the_constructor_refuses_are_said_with_their_place(tmp_path:
     node = {"_target_": "zoo.attention.Attend", "dropout": 2.0}
     with pytest.raises(ConfigError, match=r"^model\.attend: dropout is a probability below 1, got 2"):
         build(node, "model.attend", score=GAT(dim=2, heads=2), normalise=Softmax())
-    keeper = {"_target_": "zoo.training.Keeper", "monitors": {"val/loss": "mux"}}
+    keeper = {"_target_": "zoo.training.CheckpointAndStop", "monitors": {"val/loss": "mux"}}
     with pytest.raises(ConfigError, match=r"monitors=.*'mux'.* 'min' or 'max'"):
-        build(keeper, "callbacks.keeper", run_dir=tmp_path, about={})
+        build(keeper, "callbacks.keeper", run_dir=tmp_path, metadata={})
 
 
 def test_errors_of_this_project_come_through_as_they_are(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_partial_is_a_factory() -> None:
 
 def test_nested_nodes_are_built_and_lists_are_plain() -> None:
     node = {
-        "_target_": "zoo.optim.Optimisation",
+        "_target_": "zoo.optim.OptimizerConfig",
         "optimizer": {"_target_": "torch.optim.Adam", "_partial_": True, "lr": 0.5, "betas": [0.5, 0.6]},
         "scheduler": SCHEDULE,
         "freeze": ["net"],
@@ -238,8 +238,8 @@ def test_nested_nodes_are_built_and_lists_are_plain() -> None:
         "unfreeze": {3: ["net"]},
     }
     made = build(node, "optimisation")
-    assert isinstance(made, Optimisation)
-    assert isinstance(made.scheduler, Schedule)
+    assert isinstance(made, OptimizerConfig)
+    assert isinstance(made.scheduler, LRSchedule)
     assert type(made.rates) is dict
     assert made.unfreeze == {3: ("net",)}
     assert made.optimizer([torch.nn.Parameter(torch.zeros(1))]).defaults["betas"] == (0.5, 0.6)
@@ -248,9 +248,14 @@ def test_nested_nodes_are_built_and_lists_are_plain() -> None:
 def test_what_is_given_is_passed_on_untouched(tmp_path: Path) -> None:
     """A checkpoint's section holds the configuration with all its targets, which nobody asked to build."""
     about = {"config": {"scheduler": SCHEDULE, "hostile": HOSTILE}}
-    made = build({"_target_": "zoo.training.Keeper", "patience": 3}, "callbacks.keeper", run_dir=tmp_path, about=about)
-    assert isinstance(made, Keeper)
-    assert made.about == about
+    made = build(
+        {"_target_": "zoo.training.CheckpointAndStop", "patience": 3},
+        "callbacks.keeper",
+        run_dir=tmp_path,
+        metadata=about,
+    )
+    assert isinstance(made, CheckpointAndStop)
+    assert made.metadata == about
     assert made.best_path == tmp_path / "checkpoints" / "best.ckpt"
 
 

@@ -14,8 +14,8 @@ from conf_cases import with_bases
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from zoo.config import compose, instantiate, option_types, plugins
-from zoo.config.groups import PLACES
-from zoo.config.typecheck import fits, has_range, misfit
+from zoo.config.groups import GROUPS_BY_NODE
+from zoo.config.typecheck import explain_mismatch, is_constrained, matches
 from zoo.errors import ConfigError
 
 SLIPS = [
@@ -93,7 +93,7 @@ def test_the_preflight_lists_all_of_them(cli: Any) -> None:
 def test_what_makes_sense_is_taken() -> None:
     given = ["run_dir='1'", "init=null", "threads=2", "check=TRUE", "trainer.gradient_clip_val=1", "optimizer.lr=0"]
     given += ["callbacks.keeper.patience=null", "optimisation.rates={net: 0.1}", "data.batch_size=5"]
-    assert list(option_types.problems(compose.compose(["model=gat", *given]))) == []
+    assert list(option_types.iter_errors(compose.compose(["model=gat", *given]))) == []
 
 
 def targets(node: Any, where: str) -> Iterator[tuple[str, DictConfig]]:
@@ -108,17 +108,17 @@ def targets(node: Any, where: str) -> Iterator[tuple[str, DictConfig]]:
 
 @pytest.mark.parametrize(
     "path",
-    sorted(path for folder in plugins.folders() for path in folder.rglob("*.yaml")),
+    sorted(path for folder in plugins.find_folders() for path in folder.rglob("*.yaml")),
     ids=lambda path: path.parent.name + "/" + path.stem,
 )
 def test_every_number_of_a_file_has_a_range_or_is_said_to_be_any(path: Path) -> None:
     above = (path.parent.name, path.parent.parent.name)
-    place = next((each for each in above if each in PLACES and each != "experiment"), path.stem)
+    place = next((each for each in above if each in GROUPS_BY_NODE and each != "experiment"), path.stem)
     for where, node in targets(with_bases(path), place):
-        hints = instantiate.options_of(instantiate.resolve(node["_target_"], where))
+        hints = instantiate.get_option_types(instantiate.resolve_target(node["_target_"], where))
         for key in {str(key) for key in node} - {"_target_", "_partial_"}:
             assert key in hints, f"{where}.{key} has no type that can be known"
-            assert has_range(hints[key]) or node["_target_"].startswith("torch."), f"{where}.{key}: {hints[key]}"
+            assert is_constrained(hints[key]) or node["_target_"].startswith("torch."), f"{where}.{key}: {hints[key]}"
 
 
 def test_every_number_at_the_top_has_a_range() -> None:
@@ -131,7 +131,7 @@ def test_every_number_at_the_top_has_a_range() -> None:
     inside = {f"{group}.{key}" for group, path in files for key in with_bases(path)}
     assert plain | inside == set(option_types.KEYS)
     free = ("trainer.devices",)  # `launch.devices` knows more
-    assert [key for key, hint in option_types.KEYS.items() if not has_range(hint) and key not in free] == []
+    assert [key for key, hint in option_types.KEYS.items() if not is_constrained(hint) and key not in free] == []
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,8 @@ def test_every_number_at_the_top_has_a_range() -> None:
     ],
 )
 def test_what_fits(hint: Any, fitting: list[Any], unfitting: list[Any]) -> None:
-    assert [value for value in fitting if not fits(value, hint)] == []
-    assert [value for value in unfitting if fits(value, hint)] == []
+    assert [value for value in fitting if not matches(value, hint)] == []
+    assert [value for value in unfitting if matches(value, hint)] == []
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_what_fits(hint: Any, fitting: list[Any], unfitting: list[Any]) -> None:
     ],
 )
 def test_what_is_said_of_what_does_not_fit(value: Any, hint: Any, said: str) -> None:
-    assert (misfit(value, hint, "x") or "").startswith(said)
+    assert (explain_mismatch(value, hint, "x") or "").startswith(said)
 
 
 def test_a_checkpoint_s_configuration_is_compared_too() -> None:
@@ -189,7 +189,7 @@ def test_a_value_that_is_nested_without_end(cli: Any, flags: list[str], value: s
 
 
 def test_brackets_in_quotes_are_no_levels() -> None:
-    assert compose.resolved(["model=gat", f"run_dir='{'[' * 30}'"])["run_dir"] == "[" * 30
+    assert compose.compose_unchecked(["model=gat", f"run_dir='{'[' * 30}'"])["run_dir"] == "[" * 30
 
 
 @pytest.mark.parametrize(

@@ -44,10 +44,10 @@ def test_its_configurations_are_listed_among_ours(cli: Any) -> None:
     done = cli("list")
     lines = dict(line.split(maxsplit=1) for line in done.out.splitlines() if line.startswith("  "))
     assert lines["recall"].startswith("Associative recall")
-    assert lines["planted_facts"] == compose.options("data")["planted_facts"]
+    assert lines["planted_facts"] == compose.describe_choices("data")["planted_facts"]
     assert lines["planted_facts"].startswith("Generated facts")
-    assert list(compose.options("attention")) == sorted(compose.options("attention"))
-    assert "distance" in compose.options("attention")
+    assert list(compose.describe_choices("attention")) == sorted(compose.describe_choices("attention"))
+    assert "distance" in compose.describe_choices("attention")
 
 
 def test_a_name_is_offered_where_one_is_near() -> None:
@@ -96,7 +96,7 @@ def test_a_package_that_cannot_be_imported_is_named_when_it_is_asked_for(add: Ad
     add("gone", {}, declares="not_there_at_all")
     assert "Broken model" in cli("list").out
     assert compose.compose(["model=gat"])["names"]["model"] == "gat"
-    assert instantiate.resolve("zoo_recall.Recall", "model", is_root=True).__name__ == "Recall"
+    assert instantiate.resolve_target("zoo_recall.Recall", "model", is_root=True).__name__ == "Recall"
     done = cli("train", "model=broken_one")
     assert done.code == 2
     said = "zoo: model: 'broken.Net' (of the installed package the-broken 2.0) cannot be imported: "
@@ -105,12 +105,12 @@ def test_a_package_that_cannot_be_imported_is_named_when_it_is_asked_for(add: Ad
 
 
 def test_public_names_alone_may_be_built_and_only_where_they_belong() -> None:
-    assert instantiate.resolve(f"{RECALL}.RecallNet", "model.net").__name__ == "RecallNet"
-    assert instantiate.resolve(f"{RECALL}.planted_facts", "data", is_root=True).__name__ == "planted_facts"
-    assert instantiate.resolve(f"{RECALL}.Distance", "attention.score").__name__ == "Distance"
+    assert instantiate.resolve_target(f"{RECALL}.RecallNet", "model.net").__name__ == "RecallNet"
+    assert instantiate.resolve_target(f"{RECALL}.planted_facts", "data", is_root=True).__name__ == "planted_facts"
+    assert instantiate.resolve_target(f"{RECALL}.Distance", "attention.score").__name__ == "Distance"
     for name in ("nothing", "__getattr__", "exports", "data", "_read_tables"):
         with pytest.raises(ConfigError, match=r"may not be built|cannot be imported"):
-            instantiate.resolve(f"{RECALL}.{name}", "data", is_root=True)
+            instantiate.resolve_target(f"{RECALL}.{name}", "data", is_root=True)
     for place, name in (
         ("data", "data.RecallData"),
         ("model", "task.Recall"),
@@ -124,7 +124,7 @@ def test_public_names_alone_may_be_built_and_only_where_they_belong() -> None:
         ("logger.csv", "Recall"),
     ):
         with pytest.raises(ConfigError, match="may not be built"):
-            instantiate.resolve(f"{RECALL}.{name}", place, is_root="." not in place)
+            instantiate.resolve_target(f"{RECALL}.{name}", place, is_root="." not in place)
 
 
 @pytest.mark.parametrize("name", ["taken", "Path", "helper"])
@@ -132,7 +132,7 @@ def test_what_it_only_imports_or_does_not_export_may_not_be_built(add: Add, name
     text = "from os import system as taken\nfrom pathlib import Path\ndef helper(): ...\n__all__ = ['taken', 'Path']\n"
     add("mine", {"__init__.py": text})
     with pytest.raises(ConfigError, match=r"may not be built; it is not one of the parts that the-mine 2\.0 exports"):
-        instantiate.resolve(f"mine.{name}", "attention.score")
+        instantiate.resolve_target(f"mine.{name}", "attention.score")
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ import pytest
 from zoo.checkpoints import checkpoint
 from zoo.data.stdin import materialize_pipes
 from zoo.errors import DataError
-from zoo.io.atomic import is_stream, remove_partial, whole_file, write_text
+from zoo.io.atomic import is_stream, open_atomic, remove_partial, write_text
 from zoo.maps import frames
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,7 +52,7 @@ def test_a_file_is_replaced_as_a_whole_and_keeps_its_mode(tmp_path: Path) -> Non
     path = tmp_path / ("n" * 250)  # the longest names are 255 long
     path.write_text("old")
     path.chmod(0o640)
-    with whole_file(path) as file:
+    with open_atomic(path) as file:
         file.write("new\n")
         assert path.read_text() == "old"
     assert path.read_text() == "new\n"
@@ -71,7 +71,7 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     path.write_text("old")
 
     def fails() -> None:
-        with whole_file(path) as file:
+        with open_atomic(path) as file:
             file.write("half")
             raise ZeroDivisionError
 
@@ -85,7 +85,7 @@ def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "metrics.json"
     path.write_text("old")
     if not (child := os.fork()):
-        with whole_file(path) as file:
+        with open_atomic(path) as file:
             file.write("half")
             os._exit(0)  # nothing is closed
     os.waitpid(child, 0)

@@ -72,7 +72,7 @@ def test_a_process_that_is_given_a_lock_does_not_pass_it_on(tmp_path: Path, fold
     """
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env=processes.environment(**{name: value}),
+        env=processes.make_environment(**{name: value}),
         pass_fds=[folder],
         capture_output=True,
         text=True,

@@ -137,7 +137,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Makes the commands open any checkpoint as this module and its data."""
 
     def use(module: Task) -> None:
-        monkeypatch.setattr(commands, "_opened", lambda options: (module.eval(), Sentences()))
+        monkeypatch.setattr(commands, "_load", lambda options: (module.eval(), Sentences()))
         monkeypatch.setattr("zoo.training.evaluation.has_examples", lambda data, split: True)
 
     return use

@@ -48,7 +48,7 @@ def test_what_is_searched() -> None:
     distributions = pytest.importorskip("optuna").distributions
     given = ["model=gat", "a=int(interval(1,5))", "b=tag(log,interval(0.1,1.0))", "c=range(2,9,2)", "d=x,y"]
     given += ["e=choice(1,2)", "f=interval(1,5)"]
-    fixed, space = search_space.space_of(given)
+    fixed, space = search_space.parse_space(given)
     assert fixed == ["model=gat"]
     assert space == {
         "a": distributions.IntDistribution(1, 5),
@@ -71,7 +71,7 @@ def test_what_is_searched() -> None:
 )
 def test_settings_that_do_not_fit(given: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        search_space.settings_of(given)
+        search_space.parse_settings(given)
 
 
 def test_a_search_goes_on_where_it_was_stopped(cli: Any, trials_done: list[float]) -> None:
@@ -103,7 +103,7 @@ def test_hopeless_trials_are_stopped_early(tmp_path: Path, tiny: list[str]) -> N
     pytest.importorskip("optuna")
     options = [*tiny, "data.max_epochs=40", "seed=choice(0,1,2,3,4,5,6,7)", "optimizer.lr=choice(0.05,1e-9)"]
     command = [sys.executable, str(TRAIN_PY), "-m", "hydra/sweeper=optuna", "hydra.sweeper.n_trials=10", *options]
-    done = subprocess.run(command, cwd=tmp_path, env=processes.environment(), capture_output=True, text=True)
+    done = subprocess.run(command, cwd=tmp_path, env=processes.make_environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "runs" / "sweeps").iterdir()
     rows = table(folder / "summary.csv")

@@ -24,11 +24,11 @@ import yaml
 from zoo import processes
 from zoo.config import compose
 from zoo.errors import ConfigError, InterruptedRunError
-from zoo.io.atomic import new_directory
+from zoo.io.atomic import make_timestamped_dir
 from zoo.sweeps import sweep_dir
 from zoo.sweeps.grid import check_values, read_axes
-from zoo.sweeps.sweep import expanded
-from zoo.sweeps.sweep_dir import opened
+from zoo.sweeps.sweep import expand_grid
+from zoo.sweeps.sweep_dir import open_sweep
 from zoo.sweeps.sweep_lock import job_lock, wait_for_jobs
 
 TRAIN_PY = Path(__file__).resolve().parents[2] / "train.py"
@@ -72,7 +72,7 @@ def statuses(path: Path) -> list[str]:
 
 
 def test_every_combination() -> None:
-    found = expanded(["model=gat,gatv2", "seed=range(2)", "data.nodes=240", "optimizer.lr=choice(0.1,0.2)"])
+    found = expand_grid(["model=gat,gatv2", "seed=range(2)", "data.nodes=240", "optimizer.lr=choice(0.1,0.2)"])
     assert [job.overrides for job in found] == [
         [f"model={model}", f"seed={seed}", "data.nodes=240", f"optimizer.lr={lr}"]
         for model in ("gat", "gatv2")
@@ -84,7 +84,7 @@ def test_every_combination() -> None:
 
 def test_values_that_are_no_sweep_stay_as_they_are() -> None:
     given = ["model=gat", "optimisation.freeze=[net.layers.0,net.layers.1]", "data.nodes='a,b c'", "x={a: 1}"]
-    (job,) = expanded(given)
+    (job,) = expand_grid(given)
     assert job.overrides == given
     assert job.chosen == {}
 
@@ -92,7 +92,7 @@ def test_values_that_are_no_sweep_stay_as_they_are() -> None:
 @pytest.mark.parametrize("bad", ["run_dir=a,b", "resume=a,b", "init=a,b", "seed=[0,1"])
 def test_what_cannot_be_swept_over(bad: str) -> None:
     with pytest.raises(ConfigError):
-        expanded(["model=gat", bad])
+        expand_grid(["model=gat", bad])
 
 
 def test_a_sweep_and_its_summary(cli: Any, jobs_done: list[list[str]]) -> None:
@@ -161,14 +161,14 @@ def test_a_finished_sweep_is_not_continued_nor_one_of_other_options(cli: Any, jo
 
 def test_two_sweeps_of_one_second(cli: Any, jobs_done: list[list[str]]) -> None:
     """The lock is per open file: the second finds the first at work and takes a directory of its own."""
-    jobs = expanded(["model=gat", "seed=0,1"])
-    with opened(["model=gat", "seed=0,1"], jobs, None) as one:
+    jobs = expand_grid(["model=gat", "seed=0,1"])
+    with open_sweep(["model=gat", "seed=0,1"], jobs, None) as one:
         one.prepare(0)
         done = cli("train", "-m", "model=gat", "seed=0,1")
         assert done.code == 0
         assert f"the same sweep is at work in {one.folder}" in done.err
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: new_directory(Path("a/b").absolute()), range(32)))
+        found = list(pool.map(lambda _: make_timestamped_dir(Path("a/b").absolute()), range(32)))
     assert len(set(found)) == 32
 
 
@@ -177,7 +177,7 @@ def test_a_killed_sweep_is_continued_once_its_job_has_ended(
 ) -> None:
     """The job of a sweep that was killed holds a lock of its own until it ends; what it finds counts."""
     overrides = ["model=gat", "seed=0,1"]
-    with opened(overrides, expanded(overrides), None) as killed:
+    with open_sweep(overrides, expand_grid(overrides), None) as killed:
         killed.prepare(0)
     orphan = job_lock(killed.folder)
     orphan.__enter__()
@@ -270,7 +270,7 @@ def files_of(folder: Path) -> set[str]:
 def lasting_sweep(folder: Path, tiny: list[str]) -> tuple[list[str], dict[str, Any]]:
     """The command of two runs that take some seconds, and how it is started as a process."""
     lasting = [*tiny[:-2], "logger=csv", "data.max_epochs=400", "callbacks.keeper.patience=null", "seed=0,1"]
-    options = {"cwd": folder, "env": processes.environment(), "text": True}
+    options = {"cwd": folder, "env": processes.make_environment(), "text": True}
     return [sys.executable, str(TRAIN_PY), "-m", *lasting], options
 
 
@@ -366,7 +366,7 @@ def test_launchers(tmp_path: Path, tiny: list[str], launcher: list[str], package
     if found is None:
         pytest.skip("needs the extra sweep")
     command = [sys.executable, str(TRAIN_PY), "-m", *launcher, *tiny, "model=gat,gatv2", "seed=0,1"]
-    done = subprocess.run(command, cwd=tmp_path, env=processes.environment(), capture_output=True, text=True)
+    done = subprocess.run(command, cwd=tmp_path, env=processes.make_environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (where,) = tmp_path.glob("runs/sweeps/*")
     assert [row["n"] for row in table(where / "summary.csv")] == ["2", "2"]
@@ -376,7 +376,7 @@ def test_launchers(tmp_path: Path, tiny: list[str], launcher: list[str], package
 @pytest.mark.slow
 def test_a_sweep_of_several_processes_each(tmp_path: Path, tiny: list[str]) -> None:
     command = [sys.executable, str(TRAIN_PY), "-m", *tiny, "trainer=ddp_cpu", "seed=0,1"]
-    done = subprocess.run(command, cwd=tmp_path, env=processes.environment(), capture_output=True, text=True)
+    done = subprocess.run(command, cwd=tmp_path, env=processes.make_environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     (where,) = tmp_path.glob("runs/sweeps/*")
     (row,) = table(where / "summary.csv")
@@ -386,21 +386,21 @@ def test_a_sweep_of_several_processes_each(tmp_path: Path, tiny: list[str]) -> N
 def test_a_signal_reaches_the_process_that_was_started() -> None:
     """Also one that comes while it starts."""
     code = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(7)); print(); time.sleep(20)"
-    with processes.forwarded() as asked:
+    with processes.forward_signals() as asked:
         process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True)
         assert process.stdout is not None
         process.stdout.readline()
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.05)
-        asked.started(process)
+        asked.attach(process)
         assert process.wait(10) == 7
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_an_interruption_is_told_from_a_failure(jobs_done: list[list[str]], tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    jobs = expanded(["model=gat", "seed=99"])
-    with opened(["model=gat", "seed=99"], jobs, None) as found, pytest.raises(InterruptedRunError):
+    jobs = expand_grid(["model=gat", "seed=99"])
+    with open_sweep(["model=gat", "seed=99"], jobs, None) as found, pytest.raises(InterruptedRunError):
         found.run_job(0, found.jobs[0])
 
 
@@ -443,7 +443,7 @@ def test_ten_thousand_jobs_are_composed_a_few_times(monkeypatch: pytest.MonkeyPa
     composed: list[tuple[str, ...]] = []
     monkeypatch.setattr(compose, "compose", lambda overrides: composed.append(tuple(overrides)))
     overrides = ["model=gat,gatv2", "optimizer.lr=0.1,${seed},0.3,0.4", "seed=range(1250)"]
-    assert len(expanded(overrides)) == 10_000
+    assert len(expand_grid(overrides)) == 10_000
     check_values(read_axes(overrides))
     rates = [("0.1", 0), ("$\\{seed\\}", 0), ("0.4", 0), ("0.1", 1249)]
     assert composed == [
@@ -463,9 +463,9 @@ def test_progress_of_the_check_is_said(monkeypatch: pytest.MonkeyPatch, capsys: 
 def test_what_becomes_of_jobs_is_appended(cli: Any, jobs_done: list[list[str]], tmp_path: Path) -> None:
     """sweep.yaml is written when a sweep begins and when it ends; a kill in between loses nothing."""
     overrides = ["model=gat", "seed=0,1,2"]
-    with opened(overrides, expanded(overrides), None) as sweep:
+    with open_sweep(overrides, expand_grid(overrides), None) as sweep:
         before = (sweep.folder / "sweep.yaml").read_bytes()
-        for number, job in list(sweep.open_jobs())[:2]:
+        for number, job in list(sweep.list_pending())[:2]:
             sweep.run_job(number, job)
         sweep.prepare(2)
         assert (sweep.folder / "sweep.yaml").read_bytes() == before
@@ -480,7 +480,7 @@ def test_what_becomes_of_jobs_is_appended(cli: Any, jobs_done: list[list[str]], 
         now = sweep.jobs
     assert not (sweep.folder / "sweep.jsonl").exists()
     assert sweep_dir.read(killed) == (overrides, now) == sweep_dir.read(sweep.folder)
-    with opened(overrides, now, str(killed)) as again:
+    with open_sweep(overrides, now, str(killed)) as again:
         assert again.jobs == now
         assert not (killed / "sweep.jsonl").exists()
 

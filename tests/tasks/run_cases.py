@@ -17,7 +17,7 @@ import torch
 
 from zoo import processes
 from zoo.checkpoints import checkpoint
-from zoo.training.callbacks.guards import Interruption
+from zoo.training.callbacks.guards import GracefulShutdown
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -160,15 +160,15 @@ def figures(run: Path) -> dict[str, Any]:
 
 def stopped_and_continued(cli: Any, options: Sequence[str], after: int) -> Path:
     """Stops a run with SIGTERM after some steps, and continues it."""
-    start = Interruption.on_train_batch_start
+    start = GracefulShutdown.on_train_batch_start
 
-    def stop(self: Interruption, trainer: Any, *rest: Any) -> None:
+    def stop(self: GracefulShutdown, trainer: Any, *rest: Any) -> None:
         if trainer.global_step == after:
             self.request.by = signal.SIGTERM
         start(self, trainer, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Interruption, "on_train_batch_start", stop)
+        patch.setattr(GracefulShutdown, "on_train_batch_start", stop)
         assert cli("train", *options, "run_dir=run").code == 130
     done = cli("train", f"resume={Path('run/checkpoints/last.ckpt').absolute()}")
     assert done.code == 0, done.err
@@ -196,7 +196,7 @@ def command(*options: str) -> list[str]:
 
 def finished(words: Sequence[str], folder: Path) -> None:
     """Runs a command in a folder, and waits for it."""
-    environment = processes.environment(OMP_NUM_THREADS="1")
+    environment = processes.make_environment(OMP_NUM_THREADS="1")
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
 

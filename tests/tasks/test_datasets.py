@@ -14,7 +14,7 @@ from torch import Tensor
 
 from zoo.attention.ranges import Count, Seed
 from zoo.config import compose, instantiate
-from zoo.config.typecheck import hints_of
+from zoo.config.typecheck import get_hints
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.batches import Batching, Examples, moved
 from zoo.tasks.contract import TaskData
@@ -68,7 +68,7 @@ def test_the_options_of_all_parts_are_the_signature() -> None:
     assert list(inspect.signature(listed).parameters) == ["words", *shared, "upper"]
     assert list(inspect.signature(planted).parameters) == ["count", "seed", *shared, "upper"]
     assert listed.__doc__ == "A source of given words."
-    hints = hints_of(planted)
+    hints = get_hints(planted)
     assert hints["count"] == Count
     assert hints["batch_size"] == Count | None
     assert hints["return"] is Words
@@ -146,9 +146,9 @@ def test_a_batch_that_is_there_already_stays_itself() -> None:
     assert (away.right, away.names) == (None, ("a", "b"))
 
 
-@pytest.mark.parametrize("name", compose.options("data"))
+@pytest.mark.parametrize("name", compose.describe_choices("data"))
 def test_an_option_of_a_file_is_one_of_its_parts(name: str) -> None:
-    node = compose.unresolved([f"data={name}", "model=gat"])[0]["data"]
-    target = instantiate.resolve(node["_target_"], "data")
+    node = compose.compose_unresolved([f"data={name}", "model=gat"])[0]["data"]
+    target = instantiate.resolve_target(node["_target_"], "data")
     assert set(node) - {"_target_"} <= set(inspect.signature(target).parameters)
-    assert issubclass(hints_of(target)["return"], TaskData)
+    assert issubclass(get_hints(target)["return"], TaskData)

@@ -24,9 +24,9 @@ from zoo.attention import (
 )
 from zoo.checkpoints import checkpoint
 from zoo.config import compose
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.tasks.contract import Task
-from zoo.training.attention_penalties import PENALTIES, in_use, penalise
+from zoo.training.attention_penalties import PENALTIES, add_attention_penalties, get_active
 
 
 class Sequences(Task):
@@ -37,7 +37,7 @@ class Sequences(Task):
     headline = ("loss",)
 
     def __init__(self) -> None:
-        super().__init__(optimisation=Optimisation(optimizer=torch.optim.Adam))
+        super().__init__(optimisation=OptimizerConfig(optimizer=torch.optim.Adam))
         torch.manual_seed(0)
         self.layer = MultiHead(dim=8, heads=2, attend=AttendFactory(score=ScaledDot, normalise=Softmax))
         self.logged: dict[str, float] = {}
@@ -74,7 +74,7 @@ def batch() -> dict[str, Tensor]:
 @pytest.mark.parametrize("name", PENALTIES)
 def test_a_penalty_is_weighed_added_and_logged(name: str) -> None:
     plain, module = Sequences(), Sequences()
-    penalise(module, {name: 2.5, "layers": ["layer.*"]})
+    add_attention_penalties(module, {name: 2.5, "layers": ["layer.*"]})
     loss = module.training_step(batch(), 0)
     value = module.logged[f"train/penalty_{name}"]
     assert list(module.logged) == [f"train/penalty_{name}"]
@@ -96,7 +96,7 @@ def test_the_fused_kernel_is_left_for_penalties_alone(monkeypatch: pytest.Monkey
     for weights, expected in (({}, 1), ({"entropy": 0.0, "layers": None}, 1), ({"entropy": 0.1}, 0)):
         calls.clear()
         module = Sequences()
-        penalise(module, weights)
+        add_attention_penalties(module, weights)
         assert ("training_step" in vars(module)) is (expected == 0)
         module.training_step(batch(), 0)
         assert len(calls) == expected
@@ -112,7 +112,7 @@ def test_a_step_without_a_loss_and_one_with_more() -> None:
             return gives
 
         module.training_step = other  # type: ignore[method-assign]
-        penalise(module, {"entropy": 1.0})
+        add_attention_penalties(module, {"entropy": 1.0})
         found = module.training_step(batch(), 0)
         if gives is None:
             assert found is None
@@ -134,27 +134,27 @@ def test_a_step_without_a_loss_and_one_with_more() -> None:
 )
 def test_options_that_do_not_fit_are_refused_at_the_start(options: dict[str, Any], message: str) -> None:
     with pytest.raises(zoo.errors.ConfigError) as raised:
-        penalise(Sequences(), options)
+        add_attention_penalties(Sequences(), options)
     assert message in str(raised.value)
 
 
 def test_what_cannot_be_served_is_refused_at_the_first_batch() -> None:
     module = Sequences()
-    penalise(module, {"guidance_squared": 1.0})
+    add_attention_penalties(module, {"guidance_squared": 1.0})
     without = {name: x for name, x in batch().items() if name != "gold"}
     with pytest.raises(zoo.errors.ConfigError, match="guidance_squared: the data has no gold attention"):
         module.training_step(without, 0)
     module = Sequences()
     module.layer = torch.nn.Linear(2, 2)  # type: ignore[assignment]
     with pytest.raises(zoo.errors.ConfigError, match=r"penalty.entropy: the model has no attention"):
-        penalise(module, {"entropy": 1.0})
+        add_attention_penalties(module, {"entropy": 1.0})
 
 
 def test_every_penalty_of_the_configuration_exists_and_is_off() -> None:
     composed = compose.compose(["model=gat"])["penalty"]
     assert set(composed) == {*PENALTIES, "layers"}
-    assert in_use(composed) == {}
-    assert in_use({}) == {}
+    assert get_active(composed) == {}
+    assert get_active({}) == {}
     assert compose.compose(["model=gat", "penalty.entropy=0.1"])["penalty"]["entropy"] == 0.1
 
 

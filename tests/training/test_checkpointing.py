@@ -13,18 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zoo.config import compose
-from zoo.config.instantiate import resolve
+from zoo.config.instantiate import resolve_target
 from zoo.errors import ConfigError, InterruptedRunError, TrainingError
-from zoo.training import Keeper
+from zoo.training import CheckpointAndStop
 
-ABOUT = {"format": 1, "version": "0", "model": "m", "config": {}, "data": {}, "sizes": {}}
+METADATA = {"format": 1, "version": "0", "model": "m", "config": {}, "data": {}, "sizes": {}}
 GAT_RULE = {"val/accuracy": "max", "val/loss": "min"}
 # few values, so that ties are common
 curves = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=30)
 
 
 def trainer(epoch: int = 0, **metrics: float) -> Any:
-    """As much of Lightning's trainer as a Keeper looks at."""
+    """As much of Lightning's trainer as a CheckpointAndStop looks at."""
     named = {f"val/{name}": torch.tensor(float(value)) for name, value in metrics.items()}
     return SimpleNamespace(
         sanity_checking=False,
@@ -50,12 +50,12 @@ def module(epoch: int) -> Any:
     return SimpleNamespace(state_dict=lambda: {"weight": torch.tensor([float(epoch)])})
 
 
-def keeper(monitors: dict[str, Any], patience: int | None = None, run_dir: Path = Path("unused")) -> Keeper:
+def keeper(monitors: dict[str, Any], patience: int | None = None, run_dir: Path = Path("unused")) -> CheckpointAndStop:
     ties = monitors == GAT_RULE
-    return Keeper(monitors=monitors, patience=patience, ties=ties, run_dir=run_dir, about=ABOUT)
+    return CheckpointAndStop(monitors=monitors, patience=patience, ties=ties, run_dir=run_dir, metadata=METADATA)
 
 
-def played(each: Keeper, curve: list[tuple[float, float]], first: int = 0) -> tuple[int | None, int]:
+def played(each: CheckpointAndStop, curve: list[tuple[float, float]], first: int = 0) -> tuple[int | None, int]:
     """The epoch whose weights are kept after this curve of accuracies and losses, and how many epochs it took."""
     for epoch, (accuracy, loss) in enumerate(curve, start=first):
         run = trainer(epoch, accuracy=accuracy, loss=loss)
@@ -174,7 +174,7 @@ def test_every_so_many_seconds(tmp_path: Path) -> None:
     run, calls = trainer(), []
     run.save_checkpoint = calls.append
     for seconds, expected in ((1000.0, 0), (0.0, 3)):
-        each = Keeper(monitors=GAT_RULE, every_seconds=seconds, run_dir=tmp_path, about=ABOUT)  # type: ignore[arg-type]
+        each = CheckpointAndStop(monitors=GAT_RULE, every_seconds=seconds, run_dir=tmp_path, metadata=METADATA)  # type: ignore[arg-type]
         for _ in range(3):
             each.on_train_batch_start(run, module(0))
         assert len(calls) == expected
@@ -188,13 +188,17 @@ def test_between_epochs_in_which_nothing_was_learned_the_loss_decides() -> None:
     for epoch, (error, loss) in enumerate(curve):
         each.on_validation_end(trainer(epoch, cer=error, loss=loss), module(epoch))
     assert each._best is not None
-    assert (each._best["epoch"], each.waited, each.best_scores) == (2, 2, {"val/cer": 1.0, "val/loss": 1.0})
+    assert (each._best["epoch"], each.epochs_without_improvement, each.best_scores) == (
+        2,
+        2,
+        {"val/cer": 1.0, "val/loss": 1.0},
+    )
     each.on_validation_end(trainer(5, cer=0.9, loss=2.0), module(5))
     each.on_validation_end(trainer(6, cer=0.9, loss=9.0), module(6))
-    assert (each._best["epoch"], each.waited) == (6, 1)
+    assert (each._best["epoch"], each.epochs_without_improvement) == (6, 1)
 
 
 @pytest.mark.parametrize("model", ["nmt", "captioner", "las"])
 def test_the_value_of_a_model_that_has_learned_nothing_is_the_worst(model: str) -> None:
-    task = resolve(compose.compose([f"model={model}"])["model"]["_target_"], "model")
+    task = resolve_target(compose.compose([f"model={model}"])["model"]["_target_"], "model")
     assert task.primary_worst == {"max": 0.0, "min": 1.0}[task.primary_mode]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from zoo.data.loader import Loader
-from zoo.training.callbacks.data_wait import Waiting
+from zoo.training.callbacks.data_wait import DataWaitTimer
 
 
 def test_training_and_validation_wait_in_all_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,7 +22,7 @@ def test_training_and_validation_wait_in_all_sessions(monkeypatch: pytest.Monkey
     trainer: Any = SimpleNamespace(
         train_dataloader=Loader([1, 2, 3], collate=slowly), val_dataloaders=Loader([1, 2], collate=slowly)
     )
-    waiting = Waiting()
+    waiting = DataWaitTimer()
     waiting.load_state_dict({"seconds": 100.0})  # of an earlier session
     for _ in trainer.train_dataloader:
         waiting.on_train_batch_end(trainer)

@@ -11,9 +11,9 @@ import torch
 from zoo.checkpoints import checkpoint
 from zoo.errors import ConfigError
 from zoo.tasks.graph.module import NodeClassifier
-from zoo.training import Average
+from zoo.training import EMA
 
-EMA = ["callbacks=ema", "callbacks.keeper.monitors={val/loss: min}", "optimizer.lr=0.01"]
+EMA_OPTIONS = ["callbacks=ema", "callbacks.keeper.monitors={val/loss: min}", "optimizer.lr=0.01"]
 
 
 @pytest.mark.parametrize("accumulated", [1, 2])
@@ -35,7 +35,7 @@ def test_it_is_the_average_of_what_was_trained(
     monkeypatch.setattr(
         NodeClassifier, "on_validation_epoch_end", lambda self: validated.append(flat(self.state_dict())), raising=False
     )
-    options = [*EMA, "data.batch_size=40", f"callbacks.average.warmup={warmup}", "callbacks.average.decay=0.8"]
+    options = [*EMA_OPTIONS, "data.batch_size=40", f"callbacks.average.warmup={warmup}", "callbacks.average.decay=0.8"]
     assert cli("train", *tiny, *options, f"trainer.accumulate_grad_batches={accumulated}", "run_dir=run").code == 0
     average = trained[0].double()
     for number, weights in enumerate(trained[1:]):
@@ -58,7 +58,7 @@ def test_what_was_begun_without_it_is_not_continued_with_it(cli: Any, tiny: list
 
 def test_a_decay_that_makes_no_sense() -> None:
     with pytest.raises(ConfigError, match="up to, but not, 1"):
-        Average(decay=1.0)
+        EMA(decay=1.0)
 
 
 def flat(weights: dict[str, torch.Tensor]) -> torch.Tensor:

@@ -35,7 +35,7 @@ def test_so_many_training_examples_are_evaluated(
     assert json.loads(Path("run/metrics.json").read_text()).get("protocol") == said
 
 
-@pytest.mark.parametrize("name", compose.options("data"))
+@pytest.mark.parametrize("name", compose.describe_choices("data"))
 def test_every_data_set_of_batches_has_the_option(name: str) -> None:
     found = compose.compose([f"data={name}", "model=gat"])["data"]
     assert ("eval_examples" in found) == ("eval_batch_size" in found)

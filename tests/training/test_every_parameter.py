@@ -29,8 +29,8 @@ FAST = ("recurrent", "state_space", "uniform", "degree")
 
 def choices() -> list[Any]:
     """All, also those that a model has no place for: composing every model would take longer than to skip them."""
-    named = [(group, name) for group in MECHANISMS for name in compose.options(group)]
-    found = [(model, group, name) for model in compose.options("model") for group, name in named]
+    named = [(group, name) for group in MECHANISMS for name in compose.describe_choices(group)]
+    found = [(model, group, name) for model in compose.describe_choices("model") for group, name in named]
     return [each if each[2] in FAST else pytest.param(*each, marks=pytest.mark.slow) for each in found]
 
 

@@ -23,7 +23,7 @@ import torch
 from zoo.checkpoints import checkpoint
 from zoo.config import compose
 from zoo.errors import CheckpointError, InterruptedRunError
-from zoo.training import Keeper, run
+from zoo.training import CheckpointAndStop, run
 from zoo.training import run_dir as run_directory
 from zoo.training.callbacks.progress import Progress
 from zoo.training.loggers import MetricsFile
@@ -106,15 +106,15 @@ def test_interrupted_before_any_batch(case: str, train: Any, monkeypatch: pytest
     """A copy of the run's directory, taken after each save, is what `kill -9` leaves; all are run to their end."""
     given = CASES[case]
     train("whole", given)
-    save, copies = Keeper.save, []
+    save, copies = CheckpointAndStop.save, []
 
-    def copying(self: Keeper, trainer: pl.Trainer) -> None:
+    def copying(self: CheckpointAndStop, trainer: pl.Trainer) -> None:
         save(self, trainer)
         copies.append(f"copy{len(copies)}")
         shutil.copytree(self.best_path.parent.parent, copies[-1])
 
     with monkeypatch.context() as patch:
-        patch.setattr(Keeper, "save", copying)
+        patch.setattr(CheckpointAndStop, "save", copying)
         train("parts", given, every=0)
     compared("parts", "whole")
     steps = [torch.load(f"{each}/checkpoints/last.ckpt", weights_only=True)["global_step"] for each in copies]
@@ -176,15 +176,15 @@ def test_killed_while_a_file_is_written(name: str, which: int, train: Any, monke
 def test_a_best_of_steps_that_were_lost(train: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may never come again if the run goes on differently: that of last.ckpt is put back, or asked for."""
     given = {"callbacks.keeper.monitors": "{val/loss: min}"}
-    save, copies = Keeper.save, {}
+    save, copies = CheckpointAndStop.save, {}
 
-    def copying(self: Keeper, trainer: pl.Trainer) -> None:
+    def copying(self: CheckpointAndStop, trainer: pl.Trainer) -> None:
         save(self, trainer)
         copies[self._best_step] = f"copy{self._best_step}"
         shutil.copytree(self.best_path.parent.parent, copies[self._best_step], dirs_exist_ok=True)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Keeper, "save", copying)
+        patch.setattr(CheckpointAndStop, "save", copying)
         train("parts", given, every=0)
     none, first, second, *_ = (Path(each) / "checkpoints" for each in copies.values())
     own = (first / "best.ckpt").read_bytes()
@@ -271,7 +271,7 @@ def test_it_goes_on_in_another_directory(train: Any, monkeypatch: pytest.MonkeyP
 
 def test_a_run_that_is_under_way_is_left_alone(cli: Any, tiny: list[str], tiny_run: Path) -> None:
     shutil.copytree(tiny_run, "run")
-    with run_directory.held(Path("run")):
+    with run_directory.lock(Path("run")):
         done = cli("train", "resume=auto", "run_dir=run")
     assert done.code == 2
     assert "another process is at work on this run" in done.err

@@ -25,7 +25,7 @@ from zoo.errors import CheckpointError, WorkerError
 from zoo.tasks.contract import Task
 from zoo.training import run
 from zoo.training.callbacks.progress import Progress
-from zoo.training.loggers import writer_errors_raised
+from zoo.training.loggers import raise_writer_errors
 
 LONG = ["data.max_epochs=8", "callbacks.keeper.patience=null"]
 
@@ -217,7 +217,7 @@ def test_errors_of_other_threads_are_printed(capsys: pytest.CaptureFixture[str])
     before = threading.excepthook
     threading.excepthook = threading.__excepthook__
     try:
-        with writer_errors_raised():
+        with raise_writer_errors():
             thread = threading.Thread(target=fail)
             thread.start()
             thread.join()

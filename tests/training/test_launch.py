@@ -23,7 +23,7 @@ from zoo.checkpoints import checkpoint
 from zoo.config import compose
 from zoo.errors import ConfigError
 from zoo.training import launch
-from zoo.training.callbacks.unused_parameters import Unused
+from zoo.training.callbacks.unused_parameters import UnusedParameterCheck
 
 TRAIN_PY = Path(__file__).resolve().parents[2] / "train.py"
 TWO = ["trainer=ddp_cpu", "trainer.devices=2"]
@@ -47,7 +47,7 @@ def begun(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         process = subprocess.Popen(
             [sys.executable, *by, str(TRAIN_PY), *arguments],
             cwd=tmp_path,
-            env=processes.environment(**more),
+            env=processes.make_environment(**more),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -273,29 +273,29 @@ def test_parameters_that_the_loss_does_not_need_are_named() -> None:
     module["frozen"].requires_grad_(False)
     module["used"](torch.ones(1, 2)).sum().backward()
     with pytest.raises(ConfigError, match=r"does not depend on idle\.weight, idle\.bias"):
-        Unused().on_after_backward(Trainer(), module)  # type: ignore[arg-type]
+        UnusedParameterCheck().on_after_backward(Trainer(), module)  # type: ignore[arg-type]
     module["idle"].requires_grad_(False)
-    Unused().on_after_backward(Trainer(), module)  # type: ignore[arg-type]
+    UnusedParameterCheck().on_after_backward(Trainer(), module)  # type: ignore[arg-type]
 
 
 def test_devices() -> None:
     counts = {1: 1, 4: 4, "0,2": 2, "3,": 1, "auto": 1, -1: 1}
-    assert {given: launch.devices({"devices": given, "accelerator": "cpu"}) for given in counts} == counts
-    assert launch.devices({"devices": [0, 1, 3]}) == 3
+    assert {given: launch.count_devices({"devices": given, "accelerator": "cpu"}) for given in counts} == counts
+    assert launch.count_devices({"devices": [0, 1, 3]}) == 3
     for given in (0, -2, "many", None, 1.5):
         with pytest.raises(ConfigError):
-            launch.devices({"devices": given})
+            launch.count_devices({"devices": given})
 
 
 def test_a_batch_script_of_slurm_is_no_rank(monkeypatch: pytest.MonkeyPatch, tiny: list[str]) -> None:
     for name, value in {"SLURM_NTASKS": "8", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7"}.items():
         monkeypatch.setenv(name, value)
     assert not distributed.is_worker()
-    assert launch.wanted(compose.compose([*tiny, *TWO]))
+    assert launch.should_launch(compose.compose([*tiny, *TWO]))
     monkeypatch.setenv("SLURM_STEP_ID", "0")
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "8")
     assert distributed.is_worker()
-    assert not launch.wanted(compose.compose([*tiny, *TWO]))
+    assert not launch.should_launch(compose.compose([*tiny, *TWO]))
 
 
 def test_alone() -> None:
@@ -331,6 +331,6 @@ def test_more_processes_than_cores(cli: Any, tiny: list[str], tmp_path: Path, mo
     assert done.code == 2
     assert "trainer.devices=50: this machine has 2 cores for 50 processes, and 8 are the most" in done.err
     assert list(tmp_path.iterdir()) == []
-    monkeypatch.setattr(launch, "start", lambda *_: {})
+    monkeypatch.setattr(launch, "launch_workers", lambda *_: {})
     with pytest.warns(UserWarning, match="trainer.devices=3: this machine has 2 cores for 3 processes: more than 2"):
         cli("train", *tiny, "trainer=ddp_cpu", "trainer.devices=3", "run_dir=run")

@@ -129,7 +129,7 @@ def test_a_check_names_the_example_that_does_not_fit(tmp_path: Path, monkeypatch
     ],
 )
 def test_examples_of_texts_can_be_cut(options: list[str]) -> None:
-    data = instantiate.build(compose.resolved(options)["data"], "data")
+    data = instantiate.build(compose.compose_unchecked(options)["data"], "data")
     data.setup()
     examples = data.examples("train", training=True)
     assert max(examples.lengths) > 4

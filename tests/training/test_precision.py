@@ -14,7 +14,7 @@ from zoo.errors import ConfigError
 from zoo.training.callbacks.guards import NanGuard
 from zoo.training.trainer import make_trainer
 
-MODELS = compose.options("model")
+MODELS = compose.describe_choices("model")
 QUICK = (
     "bidaf",
     "captioner",

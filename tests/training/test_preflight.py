@@ -17,7 +17,7 @@ from zoo.config import compose
 from zoo.data.loader import Loader
 from zoo.data.tables import collect_errors, read_table
 from zoo.errors import DataError, ProblemsError
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.contract import Invariance, Task, TaskData
 from zoo.training import preflight
@@ -211,7 +211,7 @@ class Dense(Task):
     headline = ("loss",)
 
     def __init__(self, *, leak: str = "", unused: bool = False, scale: float = 1.0) -> None:
-        super().__init__(optimisation=Optimisation(optimizer=partial(torch.optim.SGD, lr=0.1)))
+        super().__init__(optimisation=OptimizerConfig(optimizer=partial(torch.optim.SGD, lr=0.1)))
         self.embed, self.out = nn.Linear(1, 4), nn.Linear(4, 1)
         self.spare = nn.Linear(2, 2) if unused else None
         self.leak, self.scale = leak, scale

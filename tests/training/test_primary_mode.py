@@ -11,9 +11,9 @@ import torch
 
 from zoo.checkpoints import checkpoint
 from zoo.config import compose
-from zoo.config.instantiate import resolve
+from zoo.config.instantiate import resolve_target
 from zoo.errors import ConfigError
-from zoo.optim import Optimisation, Schedule
+from zoo.optim import LRSchedule, OptimizerConfig
 from zoo.sweeps import search_space
 from zoo.tasks.contract import Task
 from zoo.training.run import train
@@ -21,7 +21,7 @@ from zoo.training.run import train
 
 @pytest.fixture
 def task(dense: ModuleType) -> Task:
-    made: Task = dense.ErrorTask(optimisation=Optimisation(optimizer=partial(torch.optim.SGD, lr=0.8)), classes=3)
+    made: Task = dense.ErrorTask(optimisation=OptimizerConfig(optimizer=partial(torch.optim.SGD, lr=0.8)), classes=3)
     return made
 
 
@@ -54,7 +54,7 @@ def test_the_lowest_error_is_kept(dense: ModuleType, tmp_path: Any, monkeypatch:
 )
 def test_plateau_follows_what_is_better(task: Task, options: dict[str, Any], better: int) -> None:
     optimizer = torch.optim.SGD(task.parameters(), lr=0.8)
-    made = Schedule("plateau", factor=0.25, patience=1, **options).configure(optimizer, task)
+    made = LRSchedule("plateau", factor=0.25, patience=1, **options).configure(optimizer, task)
     assert made["monitor"] == options.get("monitor", "val/error")
     found = []
     for gain in [1, 2, 3, 3, 3, 4]:
@@ -66,7 +66,7 @@ def test_plateau_follows_what_is_better(task: Task, options: dict[str, Any], bet
 def test_plateau_asks_where_nothing_is_known_of_the_monitor(task: Task) -> None:
     optimizer = torch.optim.SGD(task.parameters(), lr=0.8)
     with pytest.raises(ConfigError, match=r"^scheduler\.monitor=val/recall: .* scheduler\.mode=max or min"):
-        Schedule("plateau", monitor="val/recall").configure(optimizer, task)
+        LRSchedule("plateau", monitor="val/recall").configure(optimizer, task)
 
 
 @pytest.mark.parametrize(
@@ -78,26 +78,26 @@ def test_plateau_asks_where_nothing_is_known_of_the_monitor(task: Task) -> None:
     ],
 )
 def test_a_search_goes_by_the_primary_metric(dense: ModuleType, given: dict[str, str], judged: dict[str, str]) -> None:
-    settings = search_space.settings_of({f"hydra.sweeper.{name}": value for name, value in given.items()})
-    assert search_space.judged(settings, {"model": {"_target_": "zoo.tasks.dense_cases.ErrorTask"}}) == judged
+    settings = search_space.parse_settings({f"hydra.sweeper.{name}": value for name, value in given.items()})
+    assert search_space.choose_objective(settings, {"model": {"_target_": "zoo.tasks.dense_cases.ErrorTask"}}) == judged
 
 
 def test_a_search_asks_where_nothing_is_known_of_the_metric() -> None:
-    settings = search_space.settings_of({"hydra.sweeper.metric": "val/recall"})
+    settings = search_space.parse_settings({"hydra.sweeper.metric": "val/recall"})
     with pytest.raises(ConfigError, match=r"^hydra\.sweeper\.metric=val/recall: .* hydra\.sweeper\.direction="):
-        search_space.judged(settings, {"model": {"_target_": "zoo.tasks.graph.NodeClassifier"}})
+        search_space.choose_objective(settings, {"model": {"_target_": "zoo.tasks.graph.NodeClassifier"}})
 
 
-@pytest.mark.parametrize("model", compose.options("model"))
+@pytest.mark.parametrize("model", compose.describe_choices("model"))
 def test_every_model_says_by_what_it_is_judged(model: str) -> None:
-    task = resolve(compose.compose([f"model={model}"])["model"]["_target_"], "model", is_root=True)
+    task = resolve_target(compose.compose([f"model={model}"])["model"]["_target_"], "model", is_root=True)
     assert task.primary_mode in ("max", "min")
     assert task.mode_of(task.primary) == task.primary_mode
     assert not (task.primary.endswith("loss") and task.primary_mode == "max")
 
 
-@pytest.mark.parametrize("model", compose.options("model"))
+@pytest.mark.parametrize("model", compose.describe_choices("model"))
 def test_a_closing_table_is_short_and_begins_with_what_counts(model: str) -> None:
-    task = resolve(compose.compose([f"model={model}"])["model"]["_target_"], "model", is_root=True)
+    task = resolve_target(compose.compose([f"model={model}"])["model"]["_target_"], "model", is_root=True)
     assert task.headline[0] == task.primary.removeprefix("val/")
     assert 1 <= len(task.headline) <= 5

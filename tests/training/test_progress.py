@@ -139,7 +139,7 @@ def test_a_run_on_a_terminal(tmp_path: Path, tiny: list[str], columns: int) -> N
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     command = [sys.executable, str(TRAIN_PY), *tiny, "data.max_epochs=12", "run_dir=run"]
-    environment = {**processes.environment(), "TERM": "xterm-256color", "OMP_NUM_THREADS": "1"}
+    environment = {**processes.make_environment(), "TERM": "xterm-256color", "OMP_NUM_THREADS": "1"}
     environment.pop("COLUMNS", None)
     screen = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, **screen) as process:  # type: ignore[call-overload]

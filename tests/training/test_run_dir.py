@@ -136,7 +136,7 @@ def test_runs_of_one_second_have_names_of_their_own(cli: Any, tiny: list[str], m
     assert all(files(path) == FILES for path in parent.iterdir())
     resolved = compose.compose(tiny)
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: run_directory.chosen(resolved), range(16)))
+        found = list(pool.map(lambda _: run_directory.resolve_run_dir(resolved), range(16)))
     assert len(set(found)) == 16
 
 
@@ -221,7 +221,7 @@ def test_a_start_that_is_refused_writes_nothing(cli: Any, tiny: list[str], tiny_
     before = content_of(Path("run"))
     options = [*tiny, f"trainer={trainer}", "seed=7", "run_dir=run"]
     for shared in (False, True):
-        with run_directory.held(Path("run"), shared=shared):
+        with run_directory.lock(Path("run"), shared=shared):
             done = cli("train", *options, "resume=auto")
             assert (done.code, content_of(Path("run"))) == (2, before)
             assert f"another process is at work on this run (process {os.getpid()}: " in done.err
@@ -231,11 +231,11 @@ def test_a_start_that_is_refused_writes_nothing(cli: Any, tiny: list[str], tiny_
 
 def test_a_hold_that_is_shared(tmp_path: Path) -> None:
     """By the process that starts others and the first of these, and with nobody else."""
-    with run_directory.held(tmp_path, shared=True):
-        with run_directory.held(tmp_path, shared=True):
-            assert run_directory.is_held(tmp_path)
-        assert run_directory.is_held(tmp_path)
-    assert not run_directory.is_held(tmp_path)
+    with run_directory.lock(tmp_path, shared=True):
+        with run_directory.lock(tmp_path, shared=True):
+            assert run_directory.is_locked(tmp_path)
+        assert run_directory.is_locked(tmp_path)
+    assert not run_directory.is_locked(tmp_path)
 
 
 def test_an_empty_directory_is_taken(cli: Any, tiny: list[str]) -> None:

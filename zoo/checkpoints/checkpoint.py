@@ -22,16 +22,16 @@ from zoo import __version__
 from zoo.checkpoints import migrations, pickle_validation
 from zoo.checkpoints.migrations import FORMAT
 from zoo.config import compose
-from zoo.config.instantiate import build, made_by
+from zoo.config.instantiate import build, resolve_class
 from zoo.errors import CheckpointError, MissingPackageError
-from zoo.io.atomic import whole_bytes
+from zoo.io.atomic import open_atomic_bytes
 from zoo.tasks.contract import Task, TaskData
-from zoo.validation import MalformedError, Where, expect
+from zoo.validation import Predicate, ValidationError, validate
 
 _NEEDED = ("format", "version", "model", "config", "data", "sizes", "metrics")
 
 
-def describe(resolved: Mapping[str, Any], data: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
+def make_metadata(resolved: Mapping[str, Any], data: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
     """The section `zoo` of a checkpoint, in plain types."""
     return {
         "format": FORMAT,
@@ -47,7 +47,7 @@ def describe(resolved: Mapping[str, Any], data: Mapping[str, Any], sizes: Mappin
 def write(path: Path, content: Mapping[str, Any]) -> None:
     """Writes a checkpoint at once: a reader sees the old file or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole_bytes(path) as file:
+    with open_atomic_bytes(path) as file:
         torch.save(content, file)
 
 
@@ -81,12 +81,12 @@ def read(path: Path | str) -> dict[str, Any]:
             f"this version reads up to format {FORMAT}: upgrade with pip install -U attention-zoo"
         )
     try:
-        content = migrations.migrated(content)
+        content = migrations.migrate(content)
         missing = [key for key in _NEEDED if key not in content["zoo"]]
         if missing:
             raise CheckpointError(f"{path} is not a whole checkpoint: its 'zoo' section lacks {', '.join(missing)}")
         migrations.check(content)
-    except MalformedError as error:
+    except ValidationError as error:
         raise CheckpointError(f"{path} is not a sound checkpoint: {error}") from error
     _check_finite(content["state_dict"], path)
     return content
@@ -108,21 +108,24 @@ class AtomicCheckpointIO(CheckpointIO):
 def load(path: Path | str) -> Task:
     """The trained module of a checkpoint, in evaluation mode; `module.about` is the checkpoint's section `zoo`."""
     content = read(path)
-    module = module_of(content, path)
+    module = build_module(content, path)
     module.eval()
     return module
 
 
-def module_of(content: Mapping[str, Any], path: Path | str) -> Task:
+def build_module(content: Mapping[str, Any], path: Path | str) -> Task:
     """The module that a checkpoint's content describes, with its weights."""
     about, weights = content["zoo"], content["state_dict"]
     try:
         migrations.check_sizes(about, weights)
         _check_implied(about, path)
-        with torch.device("meta"), _at_most(len(weights)):  # takes no memory, whatever sizes the configuration asks for
+        with (
+            torch.device("meta"),
+            _limit_parts(len(weights)),
+        ):  # takes no memory, whatever sizes the configuration asks for
             described: Task = build(about["config"]["model"], "model", **about["sizes"])
-        weights = migrations.without_unread(content, described.state_dict())
-        compare(described, weights, path)
+        weights = migrations.drop_unused_weights(content, described.state_dict())
+        check_state_dict(described, weights, path)
         module: Task = build(about["config"]["model"], "model", **about["sizes"])
     except CheckpointError:
         raise
@@ -152,20 +155,20 @@ def _check_finite(weights: Mapping[str, Tensor], path: Path | str) -> None:
 
 def _check_implied(about: Mapping[str, Any], path: Path | str) -> None:
     """Checks that sizes are those of the vocabularies and the preprocessing: there may be no weight that tells them."""
-    kind: type[TaskData] = made_by(about["config"]["data"].get("_target_"), "data")
+    kind: type[TaskData] = resolve_class(about["config"]["data"].get("_target_"), "data")
     try:
-        expect(about["data"], kind.form, "zoo.data")
+        validate(about["data"], kind.form, "zoo.data")
         for name, size in kind.sizes_of(about["data"]).items():
-            expect(about["sizes"].get(name), Where(f"{size:,} as in zoo.data", size.__eq__), f"zoo.sizes.{name}")
-    except MalformedError as error:
+            validate(about["sizes"].get(name), Predicate(f"{size:,} as in zoo.data", size.__eq__), f"zoo.sizes.{name}")
+    except ValidationError as error:
         raise CheckpointError(f"{path} is not a sound checkpoint: {error}") from error
 
 
 def check_names(module: Task, content: Mapping[str, Any], path: Path | str) -> None:
     """Checks that a content has the vocabularies of a module."""
     try:
-        expect(content["zoo"]["data"], {vocabulary: [str] for vocabulary in module.vocabularies()}, "zoo.data")
-    except MalformedError as error:
+        validate(content["zoo"]["data"], {vocabulary: [str] for vocabulary in module.vocabularies()}, "zoo.data")
+    except ValidationError as error:
         raise CheckpointError(f"{path} is not a sound checkpoint: {error}") from error
 
 
@@ -182,20 +185,20 @@ def _check_rows(module: Task, content: Mapping[str, Any], path: Path | str) -> N
 
 
 @contextmanager
-def _at_most(weights: int) -> Iterator[None]:
+def _limit_parts(weights: int) -> Iterator[None]:
     """A context that stops building a module with far more parts than a checkpoint has weights."""
     most, count = 1000 + 20 * weights, 0
 
-    def counted(*_: Any) -> None:
+    def count_part(*_: Any) -> None:
         nonlocal count
         count += 1
         if count > most:
-            raise MalformedError(f"the model would have more than {most:,} parts, and there are {weights} weights")
+            raise ValidationError(f"the model would have more than {most:,} parts, and there are {weights} weights")
 
     hooks = [
-        modules.register_module_parameter_registration_hook(counted),
-        modules.register_module_module_registration_hook(counted),
-        modules.register_module_buffer_registration_hook(counted),
+        modules.register_module_parameter_registration_hook(count_part),
+        modules.register_module_module_registration_hook(count_part),
+        modules.register_module_buffer_registration_hook(count_part),
     ]
     try:
         yield
@@ -206,11 +209,11 @@ def _at_most(weights: int) -> Iterator[None]:
 
 def load_weights(module: Task, weights: Mapping[str, Tensor], path: Path | str) -> None:
     """Loads all weights; if they are not those of the module, the error lists the first few that differ."""
-    compare(module, weights, path)
+    check_state_dict(module, weights, path)
     module.load_state_dict(weights)
 
 
-def compare(module: Task, weights: Mapping[str, Tensor], path: Path | str) -> None:
+def check_state_dict(module: Task, weights: Mapping[str, Tensor], path: Path | str) -> None:
     """Checks that weights have the names, shapes and kinds of number of this module's."""
     own = module.state_dict()
     lacking, unknown = [n for n in own if n not in weights], [n for n in weights if n not in own]
@@ -225,8 +228,10 @@ def compare(module: Task, weights: Mapping[str, Tensor], path: Path | str) -> No
         if name in weights and weights[name].dtype != own[name].dtype
         if not (weights[name].is_floating_point() and own[name].is_floating_point())
     ]
-    problems = [f"it lacks {_few(lacking)}"] * bool(lacking) + [f"it has {_few(unknown)} besides"] * bool(unknown)
-    problems += [_few(other)] * bool(other)
+    problems = [f"it lacks {_join_few(lacking)}"] * bool(lacking) + [f"it has {_join_few(unknown)} besides"] * bool(
+        unknown
+    )
+    problems += [_join_few(other)] * bool(other)
     if problems:
         raise CheckpointError(f"{path} is of another model: {'; '.join(problems)}")
 
@@ -252,5 +257,5 @@ def create(model: str, *, data: str | None = None, attention: str | None = None,
     return module
 
 
-def _few(names: list[str]) -> str:
+def _join_few(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

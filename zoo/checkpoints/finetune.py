@@ -17,7 +17,7 @@ from zoo.tasks.contract import Task, TaskData
 
 
 @dataclass(frozen=True)
-class Matched:
+class VocabularyMatch:
     """The names of one vocabulary that were kept, are new, and were dropped."""
 
     vocabulary: str
@@ -27,7 +27,7 @@ class Matched:
 
 
 @dataclass(frozen=True)
-class Report:
+class TransferReport:
     """The result of copying weights.
 
     Args:
@@ -37,13 +37,13 @@ class Report:
         tokenisers: The tokenisers of the data: name -> whether it is that of the checkpoint.
     """
 
-    vocabularies: tuple[Matched, ...]
+    vocabularies: tuple[VocabularyMatch, ...]
     copied: int
     initialised: tuple[str, ...]
     tokenisers: Mapping[str, bool]
 
 
-def origin(module: Task, name: Path | str) -> Mapping[str, Any]:
+def load_source(module: Task, name: Path | str) -> Mapping[str, Any]:
     """The content of a checkpoint, or of weights that were published elsewhere (`torchvision:resnet50`)."""
     if not is_published(name):
         return checkpoint.read(name)
@@ -56,7 +56,7 @@ def is_published(name: Path | str) -> bool:
     return ":" in str(name) and not Path(name).exists()
 
 
-def keep(data: TaskData, name: Path | str | None, resumed: Mapping[str, Any] | None = None) -> None:
+def reuse_data_state(data: TaskData, name: Path | str | None, resumed: Mapping[str, Any] | None = None) -> None:
     """Lets data that is not read yet keep what the checkpoint that a run starts from has of it, such as a tokeniser.
 
     Args:
@@ -71,7 +71,9 @@ def keep(data: TaskData, name: Path | str | None, resumed: Mapping[str, Any] | N
 
 
 @torch.no_grad()
-def transplant(module: Task, data: Mapping[str, Any], content: Mapping[str, Any], path: Path | str) -> Report:
+def load_matching_weights(
+    module: Task, data: Mapping[str, Any], content: Mapping[str, Any], path: Path | str
+) -> TransferReport:
     """Copies into `module` the weights that a checkpoint has for it.
 
     Args:
@@ -104,9 +106,11 @@ def transplant(module: Task, data: Mapping[str, Any], content: Mapping[str, Any]
     if content.get("is_part", False):
         lacking = []
     _check_same_model(module, unknown, lacking, path)
-    matched = tuple(_match(vocabulary, old_data[vocabulary], data[vocabulary]) for vocabulary in module.vocabularies())
+    matched = tuple(
+        _match_vocabulary(vocabulary, old_data[vocabulary], data[vocabulary]) for vocabulary in module.vocabularies()
+    )
     tokenisers = {name: old_data.get(name) == state for name, state in data.items() if name.endswith("tokeniser")}
-    return Report(matched, copied, tuple(initialised), tokenisers)
+    return TransferReport(matched, copied, tuple(initialised), tokenisers)
 
 
 def _check_same_model(module: Task, unknown: Sequence[str], lacking: Sequence[str], path: Path | str) -> None:
@@ -123,9 +127,9 @@ def _check_same_model(module: Task, unknown: Sequence[str], lacking: Sequence[st
             raise CheckpointError(f"{path} is of another model: {what} {', '.join(strange[:3])}{more}")
 
 
-def _match(vocabulary: str, old: Sequence[str], new: Sequence[str]) -> Matched:
+def _match_vocabulary(vocabulary: str, old: Sequence[str], new: Sequence[str]) -> VocabularyMatch:
     before, after = set(old), set(new)
-    return Matched(
+    return VocabularyMatch(
         vocabulary=vocabulary,
         kept=tuple(name for name in new if name in before),
         new=tuple(name for name in new if name not in before),

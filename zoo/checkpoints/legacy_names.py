@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from zoo.validation import MalformedError
+from zoo.validation import ValidationError
 
 DEEPEST = 64
 """Levels of nesting that a checkpoint may have."""
@@ -25,8 +25,10 @@ _PUBLIC |= dict.fromkeys(("zoo.callbacks.", "zoo.loggers.", "zoo.optimisation.")
 _PREFIX = "|".join([*map(re.escape, _PUBLIC), r"zoo\.attention\.[a-z_]+\."])
 _OLD_MODULE = re.compile(rf"(?<![\w.])(?:{_PREFIX})(?=[A-Za-z]\w*(?![\w.]))")
 _NAMES = {
-    "zoo.training.Optimisation": "zoo.optim.Optimisation",
-    "zoo.training.Schedule": "zoo.optim.Schedule",
+    "zoo.training.Average": "zoo.training.EMA",
+    "zoo.training.Keeper": "zoo.training.CheckpointAndStop",
+    "zoo.training.Optimisation": "zoo.optim.OptimizerConfig",
+    "zoo.training.Schedule": "zoo.optim.LRSchedule",
 }
 """Public name of format 3 or before -> public name today."""
 _OLD_NAME = re.compile(rf"(?<![\w.])(?:{'|'.join(map(re.escape, _NAMES))})(?![\w.])")
@@ -35,7 +37,7 @@ _OLD_NAME = re.compile(rf"(?<![\w.])(?:{'|'.join(map(re.escape, _NAMES))})(?![\w
 def upgrade_targets(node: Any, depth: int = 0) -> Any:
     """Returns a configuration in which every part has its public name of today, also inside overrides."""
     if depth > DEEPEST:
-        raise MalformedError(f"a configuration is nested more than {DEEPEST} levels deep")
+        raise ValidationError(f"a configuration is nested more than {DEEPEST} levels deep")
     if isinstance(node, str):
         public = _OLD_MODULE.sub(lambda old: _PUBLIC.get(old[0], "zoo.attention."), node)
         return _OLD_NAME.sub(lambda old: _NAMES[old[0]], public)

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, strided
 
 from zoo.checkpoints import legacy_names
-from zoo.validation import ANY, COUNT, MalformedError, Where, expect, short
+from zoo.validation import ANY, COUNT, Predicate, ValidationError, abbreviate, validate
 
 FORMAT = 4
 
@@ -32,6 +32,10 @@ _MINI_IN_1: dict[str, dict[str, Any]] = {
 """Options that the size `mini` had in format 1 and no longer has."""
 
 
+_CALLBACKS_OF_3 = {"Keeper": "CheckpointAndStop", "Average": "EMA", "Waiting": "DataWaitTimer"}
+"""The names that callbacks had up to format 3."""
+
+
 def _from_0(content: dict[str, Any]) -> dict[str, Any]:
     """Format 0, from before the first release, had the sizes among the data, and no metrics."""
     about = dict(content["zoo"])
@@ -50,11 +54,11 @@ def _from_1(content: dict[str, Any]) -> dict[str, Any]:
     config = about.get("config")
     model = config.get("model") if isinstance(config, dict) else None
     if isinstance(config, dict) and isinstance(model, dict) and model.get("size") == "mini":
-        about["config"] = {**config, "model": {**model, "net": _as_meant_in_1(model.get("net"))}}
+        about["config"] = {**config, "model": {**model, "net": _expand_mini(model.get("net"))}}
     return {**content, "zoo": about}
 
 
-def _as_meant_in_1(net: Any) -> Any:
+def _expand_mini(net: Any) -> Any:
     """The options of a network of the size `mini`, with those that the name had in format 1."""
     meant = _MINI_IN_1.get(str(net.get("_target_")), {}) if isinstance(net, dict) else {}
     return {**net, **{name: value for name, value in meant.items() if net.get(name) is None}} if meant else net
@@ -74,9 +78,17 @@ def _from_2(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_3(content: dict[str, Any]) -> dict[str, Any]:
-    """Format 3 had other public names."""
+    """Format 3 had other public names, under some of which callbacks keep their states."""
     about = {**content["zoo"], "format": 4}
     about["config"] = legacy_names.upgrade_targets(about.get("config"))
+    states = content.get("callbacks")
+    if isinstance(states, dict):
+        states = {_CALLBACKS_OF_3.get(name, name): state for name, state in states.items()}
+        kept = states.get("CheckpointAndStop")
+        if isinstance(kept, dict) and "waited" in kept:
+            renamed = {"epochs_without_improvement" if key == "waited" else key: value for key, value in kept.items()}
+            states["CheckpointAndStop"] = renamed
+        content = {**content, "callbacks": states}
     return {**content, "zoo": about}
 
 
@@ -84,16 +96,16 @@ MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {0: _from_0,
 """Format -> the function that makes the next format of it."""
 
 
-def migrated(content: dict[str, Any]) -> dict[str, Any]:
+def migrate(content: dict[str, Any]) -> dict[str, Any]:
     """Migrates a content to the present format."""
     while (number := content["zoo"]["format"]) < FORMAT:
         if number not in MIGRATIONS:
-            raise MalformedError(f"format {number} is not known")
+            raise ValidationError(f"format {number} is not known")
         content = MIGRATIONS[number](content)
     return content
 
 
-def without_unread(content: Mapping[str, Any], known: Collection[str]) -> dict[str, Tensor]:
+def drop_unused_weights(content: Mapping[str, Any], known: Collection[str]) -> dict[str, Tensor]:
     """The weights without those of an older format that had no effect and that the model no longer has.
 
     Args:
@@ -108,7 +120,7 @@ _ABOUT = {
     "model": str,
     "config": {"model": dict, "data": dict, "names": {str: (str, None)}, "overrides": [str]},
     "data": {str: ANY},
-    "sizes": {str: Where("a number of things", COUNT.holds)},
+    "sizes": {str: Predicate("a number of things", COUNT.holds)},
     "metrics": {str: float},
     "unread?": [str],
 }
@@ -117,9 +129,11 @@ _DONE = {"ready": COUNT, "completed": COUNT}
 _PROGRESS = {"total": _DONE, "current": _DONE}
 _BATCHES = {f"{when}": {**_DONE, "started": COUNT, "processed": COUNT} for when in ("total", "current")}
 _OPTIMIZER = {"step": _PROGRESS, "zero_grad": _PROGRESS}
-_RELEASE = Where("a release of Lightning 2", lambda each: type(each) is str and bool(re.fullmatch(r"2\.[\w.+]+", each)))
+_RELEASE = Predicate(
+    "a release of Lightning 2", lambda each: type(each) is str and bool(re.fullmatch(r"2\.[\w.+]+", each))
+)
 _PLACE = {"epoch": COUNT, "position": COUNT}
-_CONTINUED = {
+_RESUMABLE = {
     "epoch": COUNT,
     "global_step": COUNT,
     "pytorch-lightning_version": _RELEASE,
@@ -142,9 +156,14 @@ _CONTINUED = {
         }
     },
     "callbacks": {
-        "Keeper": {"best_scores": {str: float}, "waited": COUNT, "seconds": float, "best_step": (COUNT, None)},
-        "Average?": {"updates": COUNT},
-        "Waiting?": {"seconds": float},
+        "CheckpointAndStop": {
+            "best_scores": {str: float},
+            "epochs_without_improvement": COUNT,
+            "seconds": float,
+            "best_step": (COUNT, None),
+        },
+        "EMA?": {"updates": COUNT},
+        "DataWaitTimer?": {"seconds": float},
     },
     "trained?": {str: Tensor},
     "optimizer_states": [{"state": {int: {str: ANY}}, "param_groups": [{"params": [COUNT]}]}],
@@ -166,26 +185,26 @@ _CONTINUED = {
 def check(content: Mapping[str, Any]) -> None:
     """Checks the types of all parts of a content."""
     about = content["zoo"]
-    expect(about, _ABOUT, "zoo")
-    expect(content, {"epoch?": COUNT, "global_step?": COUNT}, "content")
+    validate(about, _ABOUT, "zoo")
+    validate(content, {"epoch?": COUNT, "global_step?": COUNT}, "content")
     _check_plain(about, "zoo")
     _check_plain({key: value for key, value in content.items() if key not in ("zoo", "state_dict")}, "content")
     for name, weight in content["state_dict"].items():
         if not isinstance(name, str) or not name.isprintable():
-            raise MalformedError(f"a weight is called {short(name)}, which is not a name")
+            raise ValidationError(f"a weight is called {abbreviate(name)}, which is not a name")
         if not isinstance(weight, Tensor) or weight.layout != strided or weight.device.type != "cpu":
-            raise MalformedError(f"the weight {name!r} is not a plain tensor")
+            raise ValidationError(f"the weight {name!r} is not a plain tensor")
 
 
-def check_continued(content: Mapping[str, Any]) -> None:
+def check_resumable(content: Mapping[str, Any]) -> None:
     """Checks that a content, which `check` has passed, can be continued."""
-    expect(content, _CONTINUED, "content")
+    validate(content, _RESUMABLE, "content")
     exactly, weights = content["exactly"], content["state_dict"]
     if not 0 < len(exactly["generators"]) == len(exactly["epoch_metrics"]):
-        raise MalformedError("content.exactly has not one state of the generators and of the metrics for each process")
+        raise ValidationError("content.exactly has not one state of the generators and of the metrics for each process")
     for name, weight in content.get("trained", {}).items():
         if name not in weights or weight.shape != weights[name].shape:
-            raise MalformedError(f"content.trained.{name} is not of the shape of that weight")
+            raise ValidationError(f"content.trained.{name} is not of the shape of that weight")
 
 
 def check_sizes(about: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
@@ -195,7 +214,7 @@ def check_sizes(about: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None
     while waiting:
         where, each = waiting.pop()
         if type(each) is int and abs(each) > most:
-            raise MalformedError(f"{where} is {each:,}, and the weights are {most:,} numbers at most")
+            raise ValidationError(f"{where} is {each:,}, and the weights are {most:,} numbers at most")
         if isinstance(each, Mapping):
             waiting += [(f"{where}.{key}", value) for key, value in each.items()]
         elif isinstance(each, list | tuple):
@@ -210,14 +229,16 @@ def _check_plain(node: Mapping[str, Any], root: str) -> None:
         depth, each = waiting.pop()
         seen += 1
         if depth > legacy_names.DEEPEST:
-            raise MalformedError(f"{root} is nested more than {legacy_names.DEEPEST} levels deep")
+            raise ValidationError(f"{root} is nested more than {legacy_names.DEEPEST} levels deep")
         if seen > _MOST_PARTS:
-            raise MalformedError(f"{root} has more than {_MOST_PARTS:,} parts")
+            raise ValidationError(f"{root} has more than {_MOST_PARTS:,} parts")
         if isinstance(each, Mapping):
             for key in each:
                 if type(key) not in (str, int) or not str(key).isprintable():
-                    raise MalformedError(f"{root} has a key {short(key)}, which is neither a name nor a whole number")
+                    raise ValidationError(
+                        f"{root} has a key {abbreviate(key)}, which is neither a name nor a whole number"
+                    )
         values = each.values() if isinstance(each, Mapping) else each
         for kind in set(map(type, values)) - _LEAVES - _CONTAINERS:
-            raise MalformedError(f"{root} holds a {kind.__name__}")
+            raise ValidationError(f"{root} holds a {kind.__name__}")
         waiting += [(depth + 1, value) for value in values if type(value) in _CONTAINERS]

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
-from zoo.checkpoints.zip_validation import RefusedError, members
+from zoo.checkpoints.zip_validation import UnsafeFileError, members
 
 _ITEM_SIZES = {
     "ByteStorage": 1,
@@ -44,23 +44,23 @@ def inspect(file: BinaryIO) -> None:
     """
     file.seek(0)
     if file.read(4) != b"PK\x03\x04":
-        raise RefusedError("it does not begin as a zip archive")
+        raise UnsafeFileError("it does not begin as a zip archive")
     found = members(file, file.seek(0, io.SEEK_END))
     if any(name.startswith("code/") or name == "constants.pkl" for name in found):
-        raise RefusedError("it is a TorchScript archive, which is a program")
+        raise UnsafeFileError("it is a TorchScript archive, which is a program")
     if "data.pkl" not in found:
-        raise RefusedError("the archive has no data.pkl")
+        raise UnsafeFileError("the archive has no data.pkl")
     if found["data.pkl"].size > _LONGEST_CODE:
-        raise RefusedError(f"its data.pkl is longer than {_LONGEST_CODE:,} bytes")
+        raise UnsafeFileError(f"its data.pkl is longer than {_LONGEST_CODE:,} bytes")
     file.seek(found["data.pkl"].start)
     code = file.read(found["data.pkl"].size)
     storages = {name.removeprefix("data/"): each.size for name, each in found.items() if name.startswith("data/")}
     try:
         _Reader(code, storages).load()
-    except RefusedError:
+    except UnsafeFileError:
         raise
     except Exception as error:  # a damaged pickle may raise anything
-        raise RefusedError(f"the pickle in it is damaged: {str(error) or type(error).__name__}") from error
+        raise UnsafeFileError(f"the pickle in it is damaged: {str(error) or type(error).__name__}") from error
 
 
 class _Storage(NamedTuple):
@@ -91,16 +91,16 @@ def _check_tensor(storage: Any, offset: Any, shape: Any, stride: Any) -> None:
     """Checks that a tensor lies within its storage, and that no two of its numbers share a place there."""
     numbers = [offset, *shape, *stride]
     if not isinstance(storage, _Storage) or any(type(n) is not int or n < 0 for n in numbers):
-        raise RefusedError("a tensor is not made of a storage and sizes")
+        raise UnsafeFileError("a tensor is not made of a storage and sizes")
     if len(shape) != len(stride):
-        raise RefusedError("a tensor has not as many strides as sizes")
+        raise UnsafeFileError("a tensor has not as many strides as sizes")
     count, last = 1, offset
     for size, step in zip(shape, stride, strict=True):
         count *= size
         last += max(0, size - 1) * step
     if count and (count * storage.item > storage.size or (last + 1) * storage.item > storage.size):
         declared = "x".join(map(str, shape)) or "1"
-        raise RefusedError(f"a tensor is declared {declared}, and {storage.size:,} bytes are there for it")
+        raise UnsafeFileError(f"a tensor is declared {declared}, and {storage.size:,} bytes are there for it")
 
 
 _PLAIN = (
@@ -120,23 +120,23 @@ class _Codes(dict[int, Callable[..., Any]]):
     """Opcode -> its method, for the opcodes that torch writes; any other is refused."""
 
     def __missing__(self, code: int) -> NoReturn:
-        raise RefusedError(f"its pickle has a code {bytes([code])!r}, which torch does not write")
+        raise UnsafeFileError(f"its pickle has a code {bytes([code])!r}, which torch does not write")
 
 
-def _counted(code: Callable[[Any], None]) -> Callable[[Any], None]:
-    def counting(reader: _Reader) -> None:
+def _count_parts(code: Callable[[Any], None]) -> Callable[[Any], None]:
+    def count_and_read(reader: _Reader) -> None:
         reader.parts += 1
         if reader.parts > _MOST_PARTS:
-            raise RefusedError(f"its pickle has more than {_MOST_PARTS:,} parts")
+            raise UnsafeFileError(f"its pickle has more than {_MOST_PARTS:,} parts")
         code(reader)
 
-    return counting
+    return count_and_read
 
 
 class _Reader(pickle._Unpickler):  # the one in C reserves as much memory as the pickle asks for
     dispatch = _Codes(
         {code[0]: pickle._Unpickler.dispatch[code[0]] for code in _PLAIN}
-        | {code[0]: _counted(pickle._Unpickler.dispatch[code[0]]) for code in _COUNTED}
+        | {code[0]: _count_parts(pickle._Unpickler.dispatch[code[0]]) for code in _COUNTED}
     )
 
     def __init__(self, code: bytes, storages: Mapping[str, int]) -> None:
@@ -150,18 +150,18 @@ class _Reader(pickle._Unpickler):  # the one in C reserves as much memory as the
             return OrderedDict
         is_known = module == "torch" and (name in _ITEM_SIZES or name in ("Size", "device") or _DTYPE.fullmatch(name))
         if not is_known and (module, name) != ("torch._utils", "_rebuild_tensor_v2"):
-            raise RefusedError(f"it asks for {module}.{name}"[:200])
+            raise UnsafeFileError(f"it asks for {module}.{name}"[:200])
         return _Named(module, name)
 
     def persistent_load(self, pid: Any) -> _Storage:
         kind, made_of, key, _, count = pid
         if kind != "storage" or not isinstance(made_of, _Named) or made_of.name not in _ITEM_SIZES:
-            raise RefusedError("it refers to something that is not a storage")
+            raise UnsafeFileError("it refers to something that is not a storage")
         item = _ITEM_SIZES[made_of.name]
         if self.kinds.setdefault(key, made_of.name) != made_of.name:
-            raise RefusedError(f"storage {key} is declared in two ways")  # torch uses the first declaration alone
+            raise UnsafeFileError(f"storage {key} is declared in two ways")  # torch uses the first declaration alone
         if type(count) is not int or self.storages.get(key) != count * item:
             there = self.storages.get(key)
             bytes_there = "nothing is" if there is None else f"{there:,} bytes are"
-            raise RefusedError(f"a storage is declared to hold {count} numbers, and {bytes_there} there")
+            raise UnsafeFileError(f"a storage is declared to hold {count} numbers, and {bytes_there} there")
         return _Storage(count * item, item)

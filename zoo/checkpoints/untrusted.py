@@ -14,7 +14,7 @@ from typing import Any
 
 from zoo.errors import ConfigError
 
-_MODEST = 8
+_LEAST_CAP = 8
 _OF_THE_MACHINE = ("trainer.devices", "trainer.num_nodes", "trainer.max_restarts", "threads", "data.num_workers")
 _MOST_PIXELS = 1 << 21
 """Pixels of a batch of pictures, whose first layers have 64 numbers for each and more."""
@@ -23,10 +23,10 @@ _MOST_HYPOTHESES = 1 << 11
 _FREE = re.compile(r"null|auto|-1|''|\"\"")
 
 
-def modest() -> int:
+def get_resource_cap() -> int:
     """The most processes, threads or workers that a checkpoint may ask for."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(_MODEST, processors)
+    return max(_LEAST_CAP, processors)
 
 
 def check_overrides(stored: Sequence[str], typed: Collection[str]) -> None:
@@ -39,14 +39,15 @@ def check_overrides(stored: Sequence[str], typed: Collection[str]) -> None:
     for key, _, value in (each.partition("=") for each in stored):
         if key not in _OF_THE_MACHINE or key in typed or _FREE.fullmatch(value):
             continue
-        if not value.isascii() or not value.isdecimal() or len(value) > 9 or int(value) > modest():
+        most = get_resource_cap()
+        if not value.isascii() or not value.isdecimal() or len(value) > 9 or int(value) > most:
             raise ConfigError(
-                f"the checkpoint was trained with {key}={value}, and {modest()} are taken from a file at most; "
+                f"the checkpoint was trained with {key}={value}, and {most} are taken from a file at most; "
                 f"say yourself how many it may be: {key}=NUMBER"
             )
 
 
-def modest_data(about: Mapping[str, Any]) -> dict[str, Any]:
+def cap_data_config(about: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a checkpoint's options of data, with a limited number of workers, and of examples in a batch.
 
     A device or pipe to read is refused.
@@ -65,7 +66,7 @@ def modest_data(about: Mapping[str, Any]) -> dict[str, Any]:
         found["eval_batch_size"] = min([max(1, most), *asked[:1]])
     workers = found.get("num_workers")
     if type(workers) is int:
-        found["num_workers"] = min(workers, modest())
+        found["num_workers"] = min(workers, get_resource_cap())
     for key, value in found.items():
         path = Path(value) if isinstance(value, str) and "\0" not in value and len(value) < 4096 else None
         if path is not None and os.path.exists(path) and not (path.is_file() or path.is_dir()):

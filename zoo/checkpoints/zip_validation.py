@@ -28,7 +28,7 @@ _END_64 = struct.Struct("<4sQ2H2I4Q")
 _LOCATOR = struct.Struct("<4sIQI")
 
 
-class RefusedError(Exception):
+class UnsafeFileError(Exception):
     """The file is refused; the message says why."""
 
 
@@ -48,24 +48,24 @@ def members(file: BinaryIO, length: int) -> dict[str, Member]:
     """
     count, start, stop = _directory(file, length)
     if count > MOST_MEMBERS or stop - start > _LARGEST_DIRECTORY:
-        raise RefusedError(f"the archive has {count:,} members, and {MOST_MEMBERS:,} are enough for any model")
+        raise UnsafeFileError(f"the archive has {count:,} members, and {MOST_MEMBERS:,} are enough for any model")
     found: dict[str, Member] = {}
     roots: set[str] = set()
     place = 0
     for entry in _entries(_read(file, start, stop - start), count):
         if entry.place != place:
-            raise RefusedError("the members of the archive overlap, or something lies between them")
+            raise UnsafeFileError("the members of the archive overlap, or something lies between them")
         begin = _check_header(file, entry)
         root, _, name = entry.name.partition("/")
         roots.add(root)
         if not root.isprintable() or "\\" in root or set(root) <= {"."} or not _NAME.fullmatch(name):
-            raise RefusedError(f"the archive holds {entry.name[:80]!r}, which is not a name of torch's")
+            raise UnsafeFileError(f"the archive holds {entry.name[:80]!r}, which is not a name of torch's")
         if name in found:
-            raise RefusedError(f"the archive holds {entry.name!r} twice")
+            raise UnsafeFileError(f"the archive holds {entry.name!r} twice")
         found[name] = Member(name, begin, entry.size)
         place = begin + entry.size + _check_descriptor(file, entry, begin + entry.size)
     if place != start or len(roots) != 1:
-        raise RefusedError("the archive is not as torch writes it: something else stands before its directory")
+        raise UnsafeFileError("the archive is not as torch writes it: something else stands before its directory")
     return found
 
 
@@ -84,31 +84,31 @@ def _directory(file: BinaryIO, length: int) -> tuple[int, int, int]:
     """The number of entries of the central directory, its start and its end."""
     last = length - _END.size
     if last < 0:
-        raise RefusedError("the archive has no end; it may have been cut short")
+        raise UnsafeFileError("the archive has no end; it may have been cut short")
     mark, disk, first_disk, here, count, size, start, comment = _END.unpack(_read(file, last, _END.size))
     if mark != b"PK\x05\x06" or comment:
-        raise RefusedError("the archive has no end, or something behind it; it may have been cut short")
+        raise UnsafeFileError("the archive has no end, or something behind it; it may have been cut short")
     if disk or first_disk or here != count:
-        raise RefusedError("the archive is in several parts")
+        raise UnsafeFileError("the archive is in several parts")
     stop = last
     if last >= _LOCATOR.size:
         mark, disk, at, disks = _LOCATOR.unpack(_read(file, last - _LOCATOR.size, _LOCATOR.size))
         if mark == b"PK\x06\x07":  # a reader may go by these figures or by those above: they have to be equal
             stop = last - _LOCATOR.size - _END_64.size
             if disk or disks > 1 or at != stop or stop < 0:
-                raise RefusedError("the archive has two ends that do not agree")
+                raise UnsafeFileError("the archive has two ends that do not agree")
             end = _END_64.unpack(_read(file, stop, _END_64.size))
             mark, rest, (number, first_disk), figures = end[0], end[1], end[4:6], end[6:]
             said = (here, count, size, start)
             limits = (0xFFFF, 0xFFFF, _IN_EXTRA, _IN_EXTRA)
             agree = all(a in (b, most) for a, b, most in zip(said, figures, limits, strict=True))
             if mark != b"PK\x06\x06" or rest != _END_64.size - 12 or number or first_disk or not agree:
-                raise RefusedError("the archive has two ends that do not agree")
+                raise UnsafeFileError("the archive has two ends that do not agree")
             here, count, size, start = figures
             if here != count:
-                raise RefusedError("the archive is in several parts")
+                raise UnsafeFileError("the archive is in several parts")
     if start + size != stop or not count:
-        raise RefusedError("the archive has no directory, or more than one")
+        raise UnsafeFileError("the archive has no directory, or more than one")
     return count, start, stop
 
 
@@ -116,29 +116,29 @@ def _entries(directory: bytes, count: int) -> Iterator[_Entry]:
     at = 0
     for _ in range(count):
         if at + _CENTRAL.size > len(directory):
-            raise RefusedError("the directory of the archive is cut short")
+            raise UnsafeFileError("the directory of the archive is cut short")
         fields = _CENTRAL.unpack_from(directory, at)
         mark, flags, method, checksum, packed, size = fields[0], fields[3], fields[4], *fields[7:10]
         name_length, extra_length, comment, disk, place = *fields[10:14], fields[16]
         if mark != b"PK\x01\x02" or comment or disk or name_length > _LONGEST_NAME:
-            raise RefusedError("the directory of the archive is not as torch writes it")
+            raise UnsafeFileError("the directory of the archive is not as torch writes it")
         encoded = directory[at + _CENTRAL.size : at + _CENTRAL.size + name_length]
         extra = directory[at + _CENTRAL.size + name_length :][:extra_length]
         at += _CENTRAL.size + name_length + extra_length
         if len(encoded) < name_length or len(extra) < extra_length:
-            raise RefusedError("the directory of the archive is cut short")
+            raise UnsafeFileError("the directory of the archive is cut short")
         try:
             name = encoded.decode("utf-8")
         except UnicodeDecodeError:
-            raise RefusedError("a name in the archive is not UTF-8") from None
-        size, packed, place = _widened((size, packed, place), extra)
+            raise UnsafeFileError("a name in the archive is not UTF-8") from None
+        size, packed, place = _widen((size, packed, place), extra)
         if method or size != packed:
-            raise RefusedError(f"{name[:80]!r} is compressed ({size:,} bytes); torch never does that")
+            raise UnsafeFileError(f"{name[:80]!r} is compressed ({size:,} bytes); torch never does that")
         if flags & ~(_UTF8 | _DESCRIPTOR):
-            raise RefusedError(f"{name[:80]!r} is encrypted, or stored in another way than torch's")
+            raise UnsafeFileError(f"{name[:80]!r} is encrypted, or stored in another way than torch's")
         yield _Entry(name, encoded, flags, checksum, size, place)
     if at != len(directory):
-        raise RefusedError("the directory of the archive is longer than its entries")
+        raise UnsafeFileError("the directory of the archive is longer than its entries")
 
 
 def _check_header(file: BinaryIO, entry: _Entry) -> int:
@@ -146,11 +146,11 @@ def _check_header(file: BinaryIO, entry: _Entry) -> int:
     header = _read(file, entry.place, _LOCAL.size)
     mark, _, flags, method, _, _, checksum, packed, size, name_length, extra_length = _LOCAL.unpack(header)
     rest = _read(file, entry.place + _LOCAL.size, name_length + extra_length)
-    size, packed = _widened((size, packed), rest[name_length:])
+    size, packed = _widen((size, packed), rest[name_length:])
     is_later = bool(entry.flags & _DESCRIPTOR) and not (size or packed or checksum)
     same = is_later or (size == packed == entry.size and checksum == entry.checksum)
     if mark != b"PK\x03\x04" or flags != entry.flags or method or rest[:name_length] != entry.encoded or not same:
-        raise RefusedError(f"{entry.name[:80]!r} is described in two ways that do not agree")
+        raise UnsafeFileError(f"{entry.name[:80]!r} is described in two ways that do not agree")
     begin: int = entry.place + _LOCAL.size + name_length + extra_length
     return begin
 
@@ -164,22 +164,22 @@ def _check_descriptor(file: BinaryIO, entry: _Entry, at: int) -> int:
         length = struct.calcsize(form)
         if (form.endswith("Q") or entry.size < _IN_EXTRA) and _read(file, at, length) == struct.pack(form, *expected):
             return length
-    raise RefusedError(f"{entry.name[:80]!r} is described in two ways that do not agree")
+    raise UnsafeFileError(f"{entry.name[:80]!r} is described in two ways that do not agree")
 
 
-def _widened(numbers: tuple[int, ...], extra: bytes) -> tuple[int, ...]:
+def _widen(numbers: tuple[int, ...], extra: bytes) -> tuple[int, ...]:
     """The numbers of an entry, of which those that need more than 32 bits are taken from its extra field."""
     wide = b""
     while extra:
         if len(extra) < 4:
-            raise RefusedError("an entry of the archive is cut short")
+            raise UnsafeFileError("an entry of the archive is cut short")
         kind, length = struct.unpack_from("<2H", extra)
         if kind not in (_ZIP64, _PADDING) or len(extra) < 4 + length or (kind == _ZIP64 and wide):
-            raise RefusedError("an entry of the archive is not as torch writes it")
+            raise UnsafeFileError("an entry of the archive is not as torch writes it")
         wide = extra[4 : 4 + length] if kind == _ZIP64 else wide
         extra = extra[4 + length :]
     if len(wide) != 8 * numbers.count(_IN_EXTRA):
-        raise RefusedError("an entry of the archive is not as torch writes it")
+        raise UnsafeFileError("an entry of the archive is not as torch writes it")
     found = iter(struct.unpack(f"<{len(wide) // 8}Q", wide))
     return tuple(next(found) if number == _IN_EXTRA else number for number in numbers)
 
@@ -188,5 +188,5 @@ def _read(file: BinaryIO, start: int, length: int) -> bytes:
     file.seek(start)
     found = file.read(length)
     if len(found) != length:
-        raise RefusedError("the archive is cut short")
+        raise UnsafeFileError("the archive is cut short")
     return found

@@ -11,7 +11,7 @@ from zoo.errors import CheckpointError, ConfigError
 from zoo.tasks.command_options import CommandOption
 
 
-def checkpoint_in(arguments: Sequence[str]) -> Path | None:
+def find_checkpoint(arguments: Sequence[str]) -> Path | None:
     """The checkpoint among the arguments of a command, wherever it stands among the options and their values."""
     plain = [Path(each).expanduser() for each in arguments if each and not each.startswith("-")]
     signs: tuple[Callable[[Path], bool], ...] = (
@@ -25,7 +25,7 @@ def checkpoint_in(arguments: Sequence[str]) -> Path | None:
     return plain[0] if plain else None
 
 
-def of(about: Mapping[str, Any], command: str, path: Path) -> list[CommandOption]:
+def get_options(about: Mapping[str, Any], command: str, path: Path) -> list[CommandOption]:
     """Those that the model of a checkpoint and its data add to a command.
 
     Args:
@@ -37,7 +37,7 @@ def of(about: Mapping[str, Any], command: str, path: Path) -> list[CommandOption
 
     config = about["config"]
     try:
-        task, data = (instantiate.made_by(config[part].get("_target_"), part) for part in ("model", "data"))
+        task, data = (instantiate.resolve_class(config[part].get("_target_"), part) for part in ("model", "data"))
     except ConfigError as error:
         raise CheckpointError(
             f"{path}: its configuration does not describe a model of this version: {error}"
@@ -48,7 +48,7 @@ def of(about: Mapping[str, Any], command: str, path: Path) -> list[CommandOption
     return [*written, *task.predict_options, *data.input_options]
 
 
-def refusal(option: str, command: str, model: str, own: Sequence[CommandOption]) -> ConfigError:
+def make_unknown_option_error(option: str, command: str, model: str, own: Sequence[CommandOption]) -> ConfigError:
     """Says that a command has no such option for a model, and which it has for it."""
     names = [f"--{each.name}" for each in own]
     has = f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names) or "none"

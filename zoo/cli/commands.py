@@ -15,11 +15,11 @@ from typing import Any
 import torch
 
 from zoo.checkpoints import checkpoint
-from zoo.checkpoints.untrusted import modest_data
-from zoo.cli.prediction_output import Form, choose_form, write_examples, written
+from zoo.checkpoints.untrusted import cap_data_config
+from zoo.cli.prediction_output import Form, choose_form, open_output, write_examples
 from zoo.cli.progress import EvaluationBar, bar
-from zoo.config.instantiate import build, made_by
-from zoo.console import shown
+from zoo.config.instantiate import build, resolve_class
+from zoo.console import sanitize
 from zoo.data.download import restrict_downloads
 from zoo.data.json_lines import is_table
 from zoo.data.lines import TextLines
@@ -45,19 +45,19 @@ Answer = Callable[[Any], dict[str, list[Any]]]
 
 def evaluate(options: argparse.Namespace) -> None:
     """Prints the metrics of one split, and on request the examples with the highest loss and where the model looks."""
-    module, data = _opened(options)
+    module, data = _load(options)
     split = options.split
     if not evaluation.has_examples(data, split):
         raise DataError(f"{_source_of(options)} has no examples in the split {split!r}")
     if options.worst > 0:
         module.maps(data, MapOptions(ids=()))  # refuses a model without maps before the work begins
-    with nullcontext() if options.out is None else written(options.out) as file:
+    with nullcontext() if options.out is None else open_output(options.out) as file:
         loader = data.loader(split)
         with bar("evaluating", len(loader)) as tick:
             metrics = evaluation.evaluate(evaluation_trainer(EvaluationBar(tick)), module, loader, split)
         summary.show_metrics(metrics, f"{module.about['model']}, {split}", module.headline, options.out)
         if file is not None:
-            file.write(json.dumps({**metrics, **evaluation.protocol(module, data)}, indent=2) + "\n")
+            file.write(json.dumps({**metrics, **evaluation.make_protocol(module, data)}, indent=2) + "\n")
     found = dict(module.tables())
     if options.worst > 0:
         found["worst"] = _worst(module, data, split, options.worst)
@@ -76,7 +76,7 @@ def predict(options: argparse.Namespace) -> None:
     if arriving is not None:
         _predict_arriving(arriving, options, form)
         return
-    with nullcontext(shown(sys.stdout)) if options.out is None else written(options.out) as file:
+    with nullcontext(sanitize(sys.stdout)) if options.out is None else open_output(options.out) as file:
         examples = module.beside(_examples(module, options, module.predictor(**how)), **how)
         count = write_examples(file, examples, form, module.answer_column)
     if options.out is not None:
@@ -88,7 +88,7 @@ def maps(options: argparse.Namespace) -> None:
     """Writes the folder of attention maps that docs/architecture.md describes."""
     if options.faithfulness is not None and options.faithfulness < 1:
         raise ConfigError(f"--faithfulness={options.faithfulness}: write how many examples, 1 or more")
-    module, data = _opened(options)
+    module, data = _load(options)
     asked = MapOptions(
         heads=options.heads,
         layers=_numbers_or_names(options.layers),
@@ -121,11 +121,11 @@ def _predict_arriving(rows: Iterator[dict[str, Any]], options: argparse.Namespac
         raise ConfigError("an option names the input already: leave out the files")
     if form == "text":
         raise ConfigError("text that arrives has a row for each token; write --format csv, tsv or jsonl")
-    with nullcontext(shown(sys.stdout)) if options.out is None else written(options.out) as file:
+    with nullcontext(sanitize(sys.stdout)) if options.out is None else open_output(options.out) as file:
         write_examples(file, ([row] for row in rows), form, "token", at_once=True)
 
 
-def _opened(options: argparse.Namespace) -> tuple[Task, TaskData]:
+def _load(options: argparse.Namespace) -> tuple[Task, TaskData]:
     """The module of a checkpoint and its data."""
     module = _module(options)
     module.set_decoding(**given(options, module.decoding_options))
@@ -139,7 +139,7 @@ def _source_of(options: argparse.Namespace) -> str:
 
 def _module(options: argparse.Namespace) -> Task:
     """The module of the checkpoint that was read to know its options."""
-    module = checkpoint.module_of(options.content, options.checkpoint).eval()
+    module = checkpoint.build_module(options.content, options.checkpoint).eval()
     del options.content
     return module
 
@@ -163,11 +163,11 @@ def _examples(module: Task, options: argparse.Namespace, answer: Answer) -> Iter
             examples = ([row for row in rows if row.get("split", split) == split] for rows in examples)
             examples = (rows for rows in examples if rows)
         lines = data.text_lines() if split == "all" else None
-        for rows in examples if lines is None else _with_blank_lines(examples, lines):
+        for rows in examples if lines is None else _insert_blank_lines(examples, lines):
             yield labels.restore(rows, module.reference_column)
 
 
-def _with_blank_lines(examples: Iterator[list[dict[str, Any]]], lines: TextLines) -> Iterator[list[dict[str, Any]]]:
+def _insert_blank_lines(examples: Iterator[list[dict[str, Any]]], lines: TextLines) -> Iterator[list[dict[str, Any]]]:
     """Yields the rows of each line of a text, none for blank lines and for those that were left out."""
     at = 0
     for number, rows in zip(lines.numbers, examples, strict=True):
@@ -179,7 +179,7 @@ def _with_blank_lines(examples: Iterator[list[dict[str, Any]]], lines: TextLines
 
 def _examples_of_lines(answer: Answer, module: Task, options: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
     """Yields the rows of each line of standard input, as soon as lines have arrived; none for a blank line."""
-    kind = made_by(module.about["config"]["data"]["_target_"], "data")
+    kind = resolve_class(module.about["config"]["data"]["_target_"], "data")
     if kind.written is None:
         raise ConfigError(f"-: {kind.__name__} has no examples that are lines of text; give files")
     if options.split != "all":
@@ -213,7 +213,7 @@ def _data(
         labels: Where labels go that the model does not know. Default: they are errors.
     """
     about = module.about
-    node = modest_data(about)
+    node = cap_data_config(about)
     root = options.root or os.environ.get("ZOO_DATA")
     if "root" in node and root is not None:
         node["root"] = str(root)

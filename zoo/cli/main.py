@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from zoo import __version__, out_of_memory
 from zoo.config import compose, plugins
 from zoo.config.groups import GROUPS, LISTED
-from zoo.console import named_streams
+from zoo.console import name_streams
 from zoo.data.encodings import ENCODINGS
-from zoo.errors import ConfigError, InterruptedRunError, ZooError, bounded, nearest, visible
+from zoo.errors import ConfigError, InterruptedRunError, ZooError, did_you_mean, escape_control, truncate
 from zoo.tasks.command_options import BATCH_OPTIONS
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ _TRAIN_HELP = """\
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command. A ZooError prints one message and gives exit code 2, an interruption 130."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    with _plain_warnings(), named_streams():
+    with _plain_warnings(), name_streams():
         return _main(arguments)
 
 
@@ -81,7 +81,7 @@ def _main(arguments: list[str]) -> int:
     except Exception as error:
         # a file that cannot be read or written is the user's affair, not a fault of the program
         is_of_file = isinstance(error, OSError) and error.filename is not None
-        if os.environ.get("ZOO_DEBUG") == "1" or not (is_of_file or out_of_memory.is_shortage(error)):
+        if os.environ.get("ZOO_DEBUG") == "1" or not (is_of_file or out_of_memory.is_out_of_memory(error)):
             raise
         if isinstance(error, OSError) and is_of_file:
             return _fail(f"{error.filename}: {error.strerror}")
@@ -105,7 +105,9 @@ def _remedy_of_shortage(arguments: list[str]) -> str:
         return "lower --batch-size, give fewer inputs at a time, or shorter ones"
     try:
         _, overrides = split_flags(arguments[1:])
-        return out_of_memory.advise(compose.compose(compose.expanded(with_recipe(overrides)))["data"])
+        return out_of_memory.advise(
+            compose.compose(compose.expand_experiments(add_checkpoint_overrides(overrides)))["data"]
+        )
     except (ZooError, MemoryError):
         return out_of_memory.advise(())
 
@@ -128,12 +130,12 @@ def _plain_warnings() -> Iterator[None]:
     """A context in which warnings of this package are printed without the line of code that raises them."""
     usual = warnings.formatwarning
 
-    def formatted(message: Any, category: Any, filename: str, *rest: Any, **named: Any) -> str:
+    def format_warning(message: Any, category: Any, filename: str, *rest: Any, **named: Any) -> str:
         if Path(filename).is_relative_to(Path(__file__).parents[1]):
-            return f"zoo: {bounded(visible(message))}\n"
+            return f"zoo: {truncate(escape_control(message))}\n"
         return usual(message, category, filename, *rest, **named)
 
-    warnings.formatwarning = formatted
+    warnings.formatwarning = format_warning
     try:
         yield
     finally:
@@ -148,13 +150,13 @@ def train(overrides: list[str]) -> int:
     if wants_help and set(overrides) <= {"check=true"}:
         print(usage)
         return 0
-    overrides = compose.expanded(with_recipe(overrides))
+    overrides = compose.expand_experiments(add_checkpoint_overrides(overrides))
     if wants_help:
         from zoo.config import help
 
-        print("\n".join([usage, "", *help.described(overrides)]))
+        print("\n".join([usage, "", *help.describe_options(overrides)]))
         return 0
-    if not flags and (compose.value_of(overrides, "check") or "").lower() == "true":
+    if not flags and (compose.get_value(overrides, "check") or "").lower() == "true":
         from zoo.training import preflight
 
         preflight.show(overrides)
@@ -183,11 +185,11 @@ def train(overrides: list[str]) -> int:
         try:
             from zoo.training import run
 
-            run.train(compose.from_hydra(composed, chosen, tasks))
+            run.train(compose.to_plain_dict(composed, chosen, tasks))
         except ZooError as error:
             failure.append(error)
 
-    sys.argv = [sys.argv[0], *flags, *overrides, *plugins.search_path()]
+    sys.argv = [sys.argv[0], *flags, *overrides, *plugins.make_search_path()]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come out of it, to be reported as all others are
     try:
         hydra.main(version_base="1.3", config_path=str(plugins.CONF), config_name="train")(task)()
@@ -205,7 +207,7 @@ def _baseline(overrides: list[str]) -> int:
         return 0
     from zoo.training import baselines
 
-    baselines.run(compose.expanded(overrides))
+    baselines.run(compose.expand_experiments(overrides))
     return 0
 
 
@@ -221,12 +223,12 @@ def split_flags(arguments: list[str]) -> tuple[list[str], list[str]]:
     return flags, overrides
 
 
-def with_recipe(overrides: list[str]) -> list[str]:
+def add_checkpoint_overrides(overrides: list[str]) -> list[str]:
     """Adds the overrides of the checkpoint that a run starts from, if the command names no model."""
     keys = {override.partition("=")[0] for override in overrides}
-    origin = compose.value_of(overrides, "resume") or compose.value_of(overrides, "init")
+    origin = compose.get_value(overrides, "resume") or compose.get_value(overrides, "init")
     if origin == "auto":  # a new run begins in an empty directory, and needs a model
-        last = Path(compose.value_of(overrides, "run_dir") or ".") / "checkpoints" / "last.ckpt"
+        last = Path(compose.get_value(overrides, "run_dir") or ".") / "checkpoints" / "last.ckpt"
         origin = str(last) if "run_dir" in keys and last.exists() else None
     if origin in (None, "null") or keys & {"model", "experiment"}:
         return overrides
@@ -239,8 +241,8 @@ def with_recipe(overrides: list[str]) -> list[str]:
 
     trained = checkpoint.read(origin)["zoo"]["config"]
     instantiate.check_installed(trained)
-    resumes = compose.value_of(overrides, "resume") is not None
-    stored = compose.continued(trained) if resumes else compose.recipe(trained)
+    resumes = compose.get_value(overrides, "resume") is not None
+    stored = compose.get_resume_overrides(trained) if resumes else compose.get_model_overrides(trained)
     untrusted.check_overrides(stored, keys)
     return [*stored, *overrides]
 
@@ -261,7 +263,7 @@ def _run_on_checkpoint(parser: argparse.ArgumentParser, arguments: list[str]) ->
     """A command whose options are known once its checkpoint is; what is wrong with the others is said before."""
     from zoo.cli import checkpoint_arguments
 
-    path = checkpoint_arguments.checkpoint_in(arguments[1:])
+    path = checkpoint_arguments.find_checkpoint(arguments[1:])
     if path is None or not {"-h", "--help"} & set(arguments):
         known, _ = parser.parse_known_args(arguments)
         path = path or known.checkpoint
@@ -269,12 +271,12 @@ def _run_on_checkpoint(parser: argparse.ArgumentParser, arguments: list[str]) ->
 
     content = checkpoint.read(path)
     about = content["zoo"]
-    own = checkpoint_arguments.of(about, arguments[0], path)
+    own = checkpoint_arguments.get_options(about, arguments[0], path)
     parser = argument_parser(own, about["model"])
     options, strange = parser.parse_known_args(arguments)
     for each in strange:
         if each.startswith("-"):
-            raise checkpoint_arguments.refusal(each, arguments[0], about["model"], own)
+            raise checkpoint_arguments.make_unknown_option_error(each, arguments[0], about["model"], own)
     if strange:
         parser.error(f"unrecognized arguments: {' '.join(strange)}")
     options.known = ["on-bad-row", "encoding", *(each.name for each in (*BATCH_OPTIONS, *own))]
@@ -300,7 +302,7 @@ def argument_parser(own: Sequence[CommandOption] = (), model: str = "") -> argpa
 
     commands.add_parser("baseline", help="what simple answers reach on data: zoo baseline data=text_table ...")
 
-    held = "\n".join(f"  {name:<12}{GROUPS[name].holds}" for name in LISTED)
+    held = "\n".join(f"  {name:<12}{GROUPS[name].description}" for name in LISTED)
     listing = commands.add_parser(
         "list",
         help="what there is: models, data, attention, ...",
@@ -360,7 +362,7 @@ def argument_parser(own: Sequence[CommandOption] = (), model: str = "") -> argpa
     mapping.set_defaults(command=_command("maps"))
     for command in (evaluating, predicting, mapping):
         if own:
-            group = command.add_argument_group(f"options of {visible(model)}")
+            group = command.add_argument_group(f"options of {escape_control(model)}")
             for each in own:
                 group.add_argument(f"--{each.name}", **each.keywords())
         if not model:
@@ -401,9 +403,9 @@ def _command(name: str) -> Callable[[argparse.Namespace], None]:
 
 def _list(options: argparse.Namespace) -> None:
     if options.group is not None and options.group not in LISTED:
-        raise ConfigError(f"there is no group {options.group!r}. {nearest(options.group, LISTED)}")
+        raise ConfigError(f"there is no group {options.group!r}. {did_you_mean(options.group, LISTED)}")
     for group in (options.group,) if options.group else LISTED:
-        choices = compose.options(group)
+        choices = compose.describe_choices(group)
         width = max(map(len, choices), default=0)
         print(f"{group}=")
         for name, sentence in choices.items():

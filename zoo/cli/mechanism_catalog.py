@@ -48,13 +48,13 @@ class Kind:
 
 def kinds() -> Iterator[Kind]:
     """Every folder and module of the core that defines public mechanisms, in alphabetical order."""
-    public = _exported()
+    public = _read_exports()
     for place in sorted(CORE.iterdir()):
         files = sorted(place.glob("*.py")) if place.is_dir() else [place] if place.suffix == ".py" else []
         found = tuple(each for file in files for each in _mechanisms_in(file, place.stem, public))
         if found:
-            said = ast.get_docstring(_parsed(place / "__init__.py" if place.is_dir() else place)) or ""
-            yield Kind(said.partition(":")[0], fact("Goes", said), found)
+            said = ast.get_docstring(_parse(place / "__init__.py" if place.is_dir() else place)) or ""
+            yield Kind(said.partition(":")[0], get_docstring_field("Goes", said), found)
 
 
 def mechanisms() -> Iterator[Mechanism]:
@@ -64,20 +64,22 @@ def mechanisms() -> Iterator[Mechanism]:
 
 
 def _mechanisms_in(file: Path, kind: str, public: set[str]) -> Iterator[Mechanism]:
-    if not fact("Cost", file.read_text(encoding="utf-8")):  # parsing all files would take most of the time
+    if not get_docstring_field(
+        "Cost", file.read_text(encoding="utf-8")
+    ):  # parsing all files would take most of the time
         return
-    for node in _parsed(file).body:
+    for node in _parse(file).body:
         if isinstance(node, ast.ClassDef) and node.name in public:
             said = ast.get_docstring(node) or ""
-            if fact("Cost", said):
+            if get_docstring_field("Cost", said):
                 yield _mechanism(node, kind, said)
 
 
-def _parsed(file: Path) -> ast.Module:
+def _parse(file: Path) -> ast.Module:
     return ast.parse(file.read_text(encoding="utf-8"))
 
 
-def fact(name: str, docstring: str) -> str:
+def get_docstring_field(name: str, docstring: str) -> str:
     """The text after `Name:` on a line of a docstring."""
     found = re.search(rf"^\s*{name}: (.+?)\.?$", docstring, flags=re.MULTILINE)
     return found[1] if found else ""
@@ -89,8 +91,8 @@ def _mechanism(node: ast.ClassDef, kind: str, said: str) -> Mechanism:
         kind=kind,
         does=said.splitlines()[0].rstrip("."),
         paper=_paper(said),
-        cost=fact("Cost", said),
-        weights=fact("Weights", said),
+        cost=get_docstring_field("Cost", said),
+        weights=get_docstring_field("Weights", said),
         works_on=_works_on(node),
     )
 
@@ -109,8 +111,8 @@ def _works_on(node: ast.ClassDef) -> tuple[str, ...]:
     return ()
 
 
-def _exported() -> set[str]:
-    (names,) = (each.value for each in _parsed(CORE / "__init__.py").body if isinstance(each, ast.Assign))
+def _read_exports() -> set[str]:
+    (names,) = (each.value for each in _parse(CORE / "__init__.py").body if isinstance(each, ast.Assign))
     return set(ast.literal_eval(names))
 
 

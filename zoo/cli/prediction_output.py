@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TextIO, get_args
 
 from zoo.errors import ConfigError
-from zoo.io.atomic import is_stream, whole_file
+from zoo.io.atomic import is_stream, open_atomic
 
 Form = Literal["text", "csv", "tsv", "jsonl"]
 FORMS: tuple[Form, ...] = get_args(Form)
@@ -36,11 +36,11 @@ def choose_form(path: Path | None, asked: Form | None) -> Form:
 
 
 @contextmanager
-def written(path: Path) -> Iterator[TextIO]:
+def open_output(path: Path) -> Iterator[TextIO]:
     """Opens the file of --out. It is opened before the work begins, so that an error is reported at once."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(path) as file:
+        with open_atomic(path) as file:
             yield file
     except BrokenPipeError:
         raise

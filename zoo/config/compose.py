@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.config import plugins
 from zoo.config.groups import GROUPS, LISTED, MECHANISMS
-from zoo.errors import ConfigError, nearest, warn
+from zoo.errors import ConfigError, did_you_mean, warn
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -22,38 +22,38 @@ _DEEPEST = 20
 _QUOTED = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
 
 
-def options(group: str) -> dict[str, str]:
+def describe_choices(group: str) -> dict[str, str]:
     """Name -> the first sentence of its file, for every choice of a group."""
-    return {name: _sentence(path) for name, path in plugins.choices(group).items()}
+    return {name: _read_first_sentence(path) for name, path in plugins.find_choices(group).items()}
 
 
 def compose(overrides: Sequence[str]) -> dict[str, Any]:
     """The resolved configuration of these overrides, with checked keys; also works inside another Hydra application."""
     from zoo.config import option_types
 
-    composed = resolved(overrides)
-    for problem in option_types.problems_of_keys(composed):
+    composed = compose_unchecked(overrides)
+    for problem in option_types.iter_key_errors(composed):
         raise problem
     return composed
 
 
-def resolved(overrides: Sequence[str]) -> dict[str, Any]:
+def compose_unchecked(overrides: Sequence[str]) -> dict[str, Any]:
     """The resolved configuration of these overrides, whose values are not checked yet."""
     for override in overrides:
         if override.startswith(("hydra.", "hydra/")):
-            raise ConfigError(f"{override}: {_of_hydra(override)}")
+            raise ConfigError(f"{override}: {_explain_hydra_override(override)}")
     check_overrides(overrides)
     composed = _compose(tuple(overrides))
-    return from_hydra(composed, composed.hydra.runtime.choices, overrides)
+    return to_plain_dict(composed, composed.hydra.runtime.choices, overrides)
 
 
 def check_overrides(overrides: Sequence[str]) -> None:
     """Refuses a choice or key that does not exist, and names the nearest one, before Hydra runs."""
-    for problem in sort_out(overrides)[1]:
+    for problem in partition_overrides(overrides)[1]:
         raise problem
 
 
-def sort_out(overrides: Sequence[str]) -> tuple[list[str], list[ConfigError]]:
+def partition_overrides(overrides: Sequence[str]) -> tuple[list[str], list[ConfigError]]:
     """The valid overrides, and an error for each of the others."""
     problems: list[ConfigError] = []
     pairs: list[tuple[str, str, str]] = []
@@ -68,27 +68,29 @@ def sort_out(overrides: Sequence[str]) -> tuple[list[str], list[ConfigError]]:
     chosen = [f"{key}={value.split(',')[0]}" for _, key, value in pairs if key in GROUPS]
     if not any(pair.startswith(("model=", "experiment=")) for pair in chosen):
         if not problems:
-            problems.append(ConfigError(f"say which model: model=NAME. There is: {', '.join(options('model'))}."))
+            problems.append(
+                ConfigError(f"say which model: model=NAME. There is: {', '.join(describe_choices('model'))}.")
+            )
         return [], problems
     try:
         for name in {each.partition("=")[2] for each in chosen if each.startswith("experiment=")} - {"null"}:
             _check_experiment(name, tuple(each for each in chosen if not each.startswith("experiment=")))
     except ConfigError as error:
         return [], [*problems, error]
-    known = known_keys(tuple(chosen))
-    unused = unused_groups(composed_tree(tuple(chosen))["model"])
+    known = find_known_keys(tuple(chosen))
+    unused = find_unused_groups(compose_tree(tuple(chosen))["model"])
     sound = []
     for override, key, _ in pairs:
         if key.split(".")[0] in unused:
             problems.append(ConfigError(f"{override}: this model has no {key.split('.')[0]} that could be chosen"))
         elif key not in GROUPS and key not in known and not key.startswith("hydra"):
-            problems.append(ConfigError(f"there is no option {key!r}. {_nearest_key(key, known)}"))
+            problems.append(ConfigError(f"there is no option {key!r}. {_suggest_key(key, known)}"))
         else:
             sound.append(override)
     return sound, problems
 
 
-def expanded(overrides: Sequence[str]) -> list[str]:
+def expand_experiments(overrides: Sequence[str]) -> list[str]:
     """The overrides with an experiment replaced by its content, where that is needed.
 
     It is for a user's own file (`experiment=mine.yaml`), and for a recipe whose data or mechanism the command replaces
@@ -99,22 +101,22 @@ def expanded(overrides: Sequence[str]) -> list[str]:
 
     for each in overrides:
         check_depth(each)
-    overrides = [_at_home(each) for each in overrides]
+    overrides = [_expand_user(each) for each in overrides]
     found = [each for each in overrides if each.startswith("experiment=")]
     name = found[-1].partition("=")[2].strip("'\"") if found else "null"
-    experiments = plugins.choices("experiment")
-    path = Path(name) if experiment_files.is_own(name) else experiments.get(name)
+    experiments = plugins.find_choices("experiment")
+    path = Path(name) if experiment_files.is_user_file(name) else experiments.get(name)
     if path is None:
         return overrides
     others = [each for each in overrides if each not in found]
-    typed = {key: value for key, _, value in map(_partition, others) if key in GROUPS and "," not in value}
+    typed = {key: value for key, _, value in map(_partition_override, others) if key in GROUPS and "," not in value}
     stands_for = _adapt_recipe(name, path, typed)
     if stands_for is None:  # every option of the recipe has its place
-        if not experiment_files.is_own(name):
+        if not experiment_files.is_user_file(name):
             return overrides
         chosen = [f"{group}={choice}" for group, choice in typed.items()]
-        stands_for = experiment_files.overrides_of(path, GROUPS, chosen, _checked_tree, _nearest_key)
-    return [*map(_at_home, stands_for), *others]
+        stands_for = experiment_files.to_overrides(path, GROUPS, chosen, _check_and_compose, _suggest_key)
+    return [*map(_expand_user, stands_for), *others]
 
 
 def _adapt_recipe(name: str, path: Path, typed: Mapping[str, str]) -> list[str] | None:
@@ -124,21 +126,19 @@ def _adapt_recipe(name: str, path: Path, typed: Mapping[str, str]) -> list[str] 
 
     if not typed.keys() - {"model"}:
         return None
-    recipe = experiment_files.read_recipe(path, GROUPS, plugins.choices("experiment"))
+    recipe = experiment_files.read_recipe(path, GROUPS, plugins.find_choices("experiment"))
     chosen = {**recipe.choices, **typed}
     if "model" not in chosen:
         return None
     for choice in chosen.items():
         _check_choices(*choice)
     own = {**recipe.choices, "model": chosen["model"]}
-    chosen_by_recipe = _choices_made(tuple(f"{group}={choice}" for group, choice in own.items()))
+    chosen_by_recipe = _resolve_choices(tuple(f"{group}={choice}" for group, choice in own.items()))
     replaced = {group for group, choice in typed.items() if group != "model" and choice != chosen_by_recipe.get(group)}
     if not replaced:
         return None
-    tree, other = (
-        composed_tree(tuple(f"{group}={choice}" for group, choice in each.items())) for each in (own, chosen)
-    )
-    stands_for, dropped = experiment_files.drop_foreign_options(recipe, GROUPS, tree, other, replaced, _nearest_key)
+    tree, other = (compose_tree(tuple(f"{group}={choice}" for group, choice in each.items())) for each in (own, chosen))
+    stands_for, dropped = experiment_files.drop_foreign_options(recipe, GROUPS, tree, other, replaced, _suggest_key)
     if not dropped:
         return None
     instead = ", ".join(f"{group}={typed[group]}" for group in sorted({key.split(".")[0] for key in dropped}))
@@ -146,14 +146,14 @@ def _adapt_recipe(name: str, path: Path, typed: Mapping[str, str]) -> list[str] 
     return stands_for
 
 
-def unresolved(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def compose_unresolved(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The composed tree with its interpolations, without Hydra's section, and the choice of each group."""
     composed = _compose(tuple(overrides))
-    tree = _plain_tree(composed)
+    tree = _to_plain_tree(composed)
     return {key: value for key, value in tree.items() if key != "hydra"}, dict(composed.hydra.runtime.choices)
 
 
-def from_hydra(composed: DictConfig, choices: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+def to_plain_dict(composed: DictConfig, choices: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """The configuration that Hydra has composed, resolved, without its section; with names of choices and overrides."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
@@ -167,41 +167,41 @@ def from_hydra(composed: DictConfig, choices: Mapping[str, Any], overrides: Sequ
     for name in ("run_dir", "init", "resume", *(f"paths.{each}" for each in resolved["paths"])):
         if OmegaConf.select(own, name) == "":
             raise ConfigError(f"{name} is empty (an unset shell variable?): write {name}=PATH, or leave it out")
-    unused = unused_groups(_plain_tree(own)["model"])
+    unused = find_unused_groups(_to_plain_tree(own)["model"])
     names = {group: None if group in unused else choices.get(group) for group in LISTED}
     used = {str(key): value for key, value in resolved.items() if key not in unused}
     return {**used, "names": names, "overrides": list(overrides)}
 
 
-def recipe(config: Mapping[str, Any]) -> list[str]:
+def get_model_overrides(config: Mapping[str, Any]) -> list[str]:
     """The overrides of a trained model that fine-tuning keeps: those of the model, without those of its data."""
     kept = ("model", *MECHANISMS, "experiment")
-    found = [override for override in _stored(config) if _split(override)[0].split(".")[0] in kept]
+    found = [override for override in _get_stored_overrides(config) if _split(override)[0].split(".")[0] in kept]
     for override in found:
         if "${" in override:
             raise ConfigError(f"the checkpoint was trained with {override!r}, which is not looked up for a stranger")
     return found
 
 
-def continued(config: Mapping[str, Any]) -> list[str]:
+def get_resume_overrides(config: Mapping[str, Any]) -> list[str]:
     """The overrides of a run that is resumed: all except for its origin and its directory."""
     started = ("init", "resume", "run_dir", "check")
-    return [override for override in _stored(config) if _split(override)[0] not in started]
+    return [override for override in _get_stored_overrides(config) if _split(override)[0] not in started]
 
 
-def _stored(config: Mapping[str, Any]) -> list[str]:
+def _get_stored_overrides(config: Mapping[str, Any]) -> list[str]:
     """The overrides of a checkpoint. It may come from a stranger: options of Hydra are refused, and experiment files:
     a run stores their content."""
     from zoo.config import experiment_files
 
     for override in config["overrides"]:
         key, _, value = override.partition("=")
-        if key.startswith("hydra") or (key == "experiment" and experiment_files.is_own(value)):
+        if key.startswith("hydra") or (key == "experiment" and experiment_files.is_user_file(value)):
             raise ConfigError(f"the checkpoint was trained with {override!r}, which is not taken from a file")
     return list(config["overrides"])
 
 
-def value_of(overrides: Sequence[str], key: str) -> str | None:
+def get_value(overrides: Sequence[str], key: str) -> str | None:
     """The last value that overrides give to a key, if any."""
     values = [override[len(key) + 1 :] for override in overrides if override.startswith(f"{key}=")]
     return values[-1].strip("'\"") if values else None
@@ -219,18 +219,18 @@ def _compose(overrides: tuple[str, ...]) -> DictConfig:
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(plugins.CONF), version_base="1.3"):
-            return hydra_compose("train", overrides=[*overrides, *plugins.search_path()], return_hydra_config=True)
+            return hydra_compose("train", overrides=[*overrides, *plugins.make_search_path()], return_hydra_config=True)
     except OverrideParseException as error:
         quoted = "put a value with special characters in quotes: \"key='value'\""
         raise ConfigError(f"{error.override!r} cannot be read; {quoted}") from error
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(_said(error)) from error
+        raise ConfigError(_clean_hydra_message(error)) from error
     finally:
         GlobalHydra.instance().clear()
         GlobalHydra.instance().hydra = outer
 
 
-def _said(error: Exception) -> str:
+def _clean_hydra_message(error: Exception) -> str:
     """Hydra's message without its internals and its advice to add keys, which is not possible here."""
     advice = ("To append to your config", "full_key:", "object_type=")
     lines = [line.strip() for line in str(error).strip().splitlines()]
@@ -238,30 +238,30 @@ def _said(error: Exception) -> str:
 
 
 @functools.cache
-def known_keys(chosen: tuple[str, ...]) -> frozenset[str]:
+def find_known_keys(chosen: tuple[str, ...]) -> frozenset[str]:
     """Every key that can be given together with these choices."""
-    return frozenset(_keys(composed_tree(chosen)))
+    return frozenset(_iter_keys(compose_tree(chosen)))
 
 
 @functools.cache
-def composed_tree(chosen: tuple[str, ...]) -> dict[str, Any]:
+def compose_tree(chosen: tuple[str, ...]) -> dict[str, Any]:
     """The tree of these choices with its interpolations, unchecked."""
-    return _plain_tree(_compose(chosen))
+    return _to_plain_tree(_compose(chosen))
 
 
 @functools.cache
-def _choices_made(overrides: tuple[str, ...]) -> dict[str, Any]:
+def _resolve_choices(overrides: tuple[str, ...]) -> dict[str, Any]:
     """The choice of each group."""
-    return unresolved(overrides)[1]
+    return compose_unresolved(overrides)[1]
 
 
-def _checked_tree(chosen: tuple[str, ...]) -> dict[str, Any]:
+def _check_and_compose(chosen: tuple[str, ...]) -> dict[str, Any]:
     for each in chosen:
         _check_choices(*each.split("=", 1))
-    return composed_tree(chosen)
+    return compose_tree(chosen)
 
 
-def _plain_tree(composed: DictConfig) -> dict[str, Any]:
+def _to_plain_tree(composed: DictConfig) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
     tree = OmegaConf.to_container(composed, resolve=False)
@@ -274,10 +274,10 @@ def _check_experiment(name: str, typed: tuple[str, ...]) -> None:
     """Refuses an experiment with unknown keys, which Hydra would add."""
     from zoo.config import experiment_files
 
-    experiment_files.overrides_of(plugins.choices("experiment")[name], GROUPS, typed, composed_tree, _nearest_key)
+    experiment_files.to_overrides(plugins.find_choices("experiment")[name], GROUPS, typed, compose_tree, _suggest_key)
 
 
-def _of_hydra(override: str) -> str:
+def _explain_hydra_override(override: str) -> str:
     """A sentence that says why a run does not take an option of Hydra."""
     if override.startswith("hydra.run.dir="):
         return "Hydra only composes here; write run_dir=PATH"
@@ -297,13 +297,13 @@ def check_depth(override: str) -> None:
         raise ConfigError(f"{key}: its value is nested {deepest:,} levels deep, and {_DEEPEST} are the most")
 
 
-def _at_home(override: str) -> str:
+def _expand_user(override: str) -> str:
     key, separator, value = override.partition("=")
     home = os.path.expanduser("~")
     return f"{key}{separator}" + re.sub(r"(?<![^\[{,:=\s'\"])~(?=/)", lambda _: home, value)
 
 
-def _partition(override: str) -> tuple[str, str, str]:
+def _partition_override(override: str) -> tuple[str, str, str]:
     key, separator, value = override.partition("=")
     return key, separator, value.strip("'\"")
 
@@ -319,31 +319,31 @@ def _split(override: str) -> tuple[str, str]:
 
 
 def _check_choices(group: str, value: str) -> None:
-    known = plugins.choices(group)
+    known = plugins.find_choices(group)
     for name in re.split(r"\s*,\s*", value.strip("'\"")):
         if name not in known and not (name == "null" and GROUPS[group].is_optional):
-            raise ConfigError(f"there is no {group} {name!r}. {nearest(name, known)}")
+            raise ConfigError(f"there is no {group} {name!r}. {did_you_mean(name, known)}")
 
 
-def _keys(node: Any, prefix: str = "") -> Iterator[str]:
+def _iter_keys(node: Any, prefix: str = "") -> Iterator[str]:
     if isinstance(node, Mapping):
         for key, value in node.items():
             yield f"{prefix}{key}"
-            yield from _keys(value, f"{prefix}{key}.")
+            yield from _iter_keys(value, f"{prefix}{key}.")
 
 
-def unused_groups(model: Any) -> set[str]:
+def find_unused_groups(model: Any) -> set[str]:
     """The groups of mechanisms to which nothing in a model's options refers."""
-    return {group for group in MECHANISMS if f"${{{group}}}" not in _texts(model)}
+    return {group for group in MECHANISMS if f"${{{group}}}" not in _collect_texts(model)}
 
 
-def _texts(node: Any) -> set[str]:
+def _collect_texts(node: Any) -> set[str]:
     if isinstance(node, Mapping):
-        return {text for value in node.values() for text in _texts(value)}
+        return {text for value in node.values() for text in _collect_texts(value)}
     return {node} if isinstance(node, str) else set()
 
 
-def _nearest_key(key: str, known: Collection[str]) -> str:
+def _suggest_key(key: str, known: Collection[str]) -> str:
     """A sentence that offers a known key, by the last word of the name or by the whole name."""
     visible = {name for name in known if not name.startswith("hydra") and "_target_" not in name}
     last = key.rsplit(".", 1)[-1]
@@ -352,17 +352,17 @@ def _nearest_key(key: str, known: Collection[str]) -> str:
             return f"Did you mean {name!r}?"
     siblings = {name for name in visible if name.rpartition(".")[0] == key.rpartition(".")[0]} or visible
     ends = {name.rsplit(".", 1)[-1]: name for name in sorted(visible, reverse=True)}
-    closest = max(ends, key=lambda end: _likeness(end, last))
-    if _likeness(closest, last) > max(0.7, *(_likeness(name, key) for name in siblings)):
+    closest = max(ends, key=lambda end: _compare_words(end, last))
+    if _compare_words(closest, last) > max(0.7, *(_compare_words(name, key) for name in siblings)):
         return f"Did you mean {ends[closest]!r}?"
-    return nearest(key, siblings)
+    return did_you_mean(key, siblings)
 
 
-def _likeness(one: str, other: str) -> float:
+def _compare_words(one: str, other: str) -> float:
     return difflib.SequenceMatcher(None, one, other).ratio()
 
 
-def _sentence(path: Path) -> str:
+def _read_first_sentence(path: Path) -> str:
     with path.open(encoding="utf-8") as file:
         for line in file:
             if line.startswith("#") and "@package" not in line:

@@ -19,16 +19,16 @@ from typing import Any, NamedTuple
 import yaml
 from omegaconf._utils import get_yaml_loader
 
-from zoo.config.overrides import quoted
+from zoo.config.overrides import quote
 from zoo.errors import ConfigError, ProblemsError, warn
-from zoo.io.config_files import read_text, without_aliases
+from zoo.io.config_files import make_no_alias_loader, read_text
 
 _SUFFIXES = (".yaml", ".yml")
 _MOST_KEYS = 10_000
 _KEY = re.compile(r"[\w/.@*-]+")
 _TRICKY = re.compile(r"[-+]?(0[0-7_]*[0-7][0-7_]*|[\d_]+(:[0-5]?\d)+(\.[\d_]*)?)")
 """Numbers to base 8 or 60 in YAML."""
-_Loader = without_aliases(get_yaml_loader())
+_Loader = make_no_alias_loader(get_yaml_loader())
 """OmegaConf's loader, so that a file reads the same here and under conf/. PyYAML's own takes 1e-3 for text."""
 
 
@@ -44,12 +44,12 @@ class Recipe(NamedTuple):
     choices: dict[str, str]
 
 
-def is_own(name: str) -> bool:
+def is_user_file(name: str) -> bool:
     """Whether the name of an experiment is the path of a file."""
     return name.strip("'\"").endswith(_SUFFIXES)
 
 
-def overrides_of(
+def to_overrides(
     path: Path,
     groups: Collection[str],
     typed: Sequence[str],
@@ -65,14 +65,14 @@ def overrides_of(
         tree_of: Choices -> the composed tree, unresolved.
         nearest: Key, known keys -> a sentence that offers one of them.
     """
-    root = _parsed(path)
-    choices = dict(_choices(root, path, groups))
+    root = _parse(path)
+    choices = dict(_iter_choices(root, path, groups))
     chosen = {**choices, **dict(each.split("=", 1) for each in typed)}
     if "model" not in chosen and "experiment" not in chosen:
         raise ConfigError(f"{path}: it does not say which model: write a line 'model: NAME' at its top")
     tree = tree_of(tuple(f"{group}={name}" for group, name in chosen.items()))
     problems: list[str] = []
-    values = list(_values(root, tree, path, groups, problems, nearest))
+    values = list(_iter_values(root, tree, path, groups, problems, nearest))
     if len(problems) > 1:
         raise ProblemsError(problems)
     if problems:
@@ -92,9 +92,9 @@ def read_recipe(path: Path, groups: Collection[str], experiments: Mapping[str, P
     choices: dict[str, str] = {}
     base: Path | None = path
     while base is not None and base not in (read for read, _ in files):
-        root = _parsed(base)
+        root = _parse(base)
         files.insert(0, (base, root))
-        chosen = dict(_choices(root, base, groups))
+        chosen = dict(_iter_choices(root, base, groups))
         base = experiments.get(chosen.pop("experiment", ""))
         choices = {**chosen, **choices}
     return Recipe(tuple(files), choices)
@@ -123,12 +123,12 @@ def drop_foreign_options(
     Returns:
         The overrides that the recipe stands for with the other choices, and the keys of the dropped options.
     """
-    known, known_there, merged = set(_names(own)), set(_names(other)), _merge(own, other)
+    known, known_there, merged = set(_iter_names(own)), set(_iter_names(other)), _merge(own, other)
     kept: dict[str, str] = {group: name for group, name in recipe.choices.items() if group not in replaced}
     dropped: dict[str, None] = {}
     for path, root in recipe.files:
         problems: list[str] = []
-        for override in _values(root, merged, path, groups, problems, nearest):
+        for override in _iter_values(root, merged, path, groups, problems, nearest):
             key, _, value = override.partition("=")
             is_foreign = key not in known_there and key in known
             if key.split(".")[0] in replaced and (is_foreign or key.endswith("._target_")):
@@ -147,7 +147,7 @@ def _merge(own: Any, other: Any) -> Any:
     return {**own, **{key: _merge(own.get(key), value) for key, value in other.items()}}
 
 
-def _parsed(path: Path) -> yaml.MappingNode:
+def _parse(path: Path) -> yaml.MappingNode:
     try:
         root = yaml.compose(read_text(path), _Loader)
     except FileNotFoundError as error:
@@ -175,36 +175,39 @@ def _check_nodes(root: yaml.Node, path: Path) -> None:
             for key, value in node.value:
                 if not isinstance(key, yaml.ScalarNode):
                     kind = "list" if isinstance(key, yaml.SequenceNode) else "mapping"
-                    raise ConfigError(f"{_at(path, key)}: a key is the name of an option, not a {kind}")
+                    raise ConfigError(f"{_format_place(path, key)}: a key is the name of an option, not a {kind}")
                 waiting.append(value)
         elif isinstance(node, yaml.SequenceNode):
             waiting += node.value
         elif node.tag.endswith((":int", ":float")) and _TRICKY.fullmatch(node.value):
-            number = _plain(node, path)
+            number = _to_plain(node, path)
             why = "a leading 0 means base 8 in YAML, and a colon base 60"
-            warn(f"{_at(path, node)}: {node.value} is read as {number} ({why}); write {number} if that is meant")
+            place = _format_place(path, node)
+            warn(f"{place}: {node.value} is read as {number} ({why}); write {number} if that is meant")
 
 
-def _choices(root: yaml.MappingNode, path: Path, groups: Collection[str]) -> Iterator[tuple[str, str]]:
+def _iter_choices(root: yaml.MappingNode, path: Path, groups: Collection[str]) -> Iterator[tuple[str, str]]:
     for key, value in root.value:
         if key.value == "defaults":
             if not isinstance(value, yaml.SequenceNode):
-                raise ConfigError(f"{_at(path, value)}: 'defaults' is a list of lines such as '- override /model: gat'")
+                raise ConfigError(
+                    f"{_format_place(path, value)}: 'defaults' is a list of lines such as '- override /model: gat'"
+                )
             for each in value.value:
                 if isinstance(each, yaml.SequenceNode):
-                    raise ConfigError(f"{_at(path, each)}: write such a line as '- override /model: gat'")
+                    raise ConfigError(f"{_format_place(path, each)}: write such a line as '- override /model: gat'")
                 if isinstance(each, yaml.ScalarNode) and each.value != "_self_":  # the experiment on which it is based
                     yield "experiment", each.value
                 for name, choice in each.value if isinstance(each, yaml.MappingNode) else ():
                     group = name.value.removeprefix("override ").strip().lstrip("/")
                     if group not in groups or not isinstance(choice, yaml.ScalarNode):
-                        raise ConfigError(f"{_at(path, name)}: there is no group {group!r} to choose from")
+                        raise ConfigError(f"{_format_place(path, name)}: there is no group {group!r} to choose from")
                     yield group, choice.value
         elif key.value in groups and isinstance(value, yaml.ScalarNode):
             yield key.value, value.value
 
 
-def _values(
+def _iter_values(
     root: yaml.MappingNode,
     tree: Mapping[str, Any],
     path: Path,
@@ -212,7 +215,7 @@ def _values(
     problems: list[str],
     nearest: Callable[[str, Collection[str]], str],
 ) -> Iterator[str]:
-    known = set(_names(tree))
+    known = set(_iter_names(tree))
     waiting: list[tuple[str, Any, Any]] = [("", root, tree)]
     lines: dict[str, int] = {}
     count = 0
@@ -226,39 +229,39 @@ def _values(
             if not prefix and (key.value == "defaults" or (key.value in groups and isinstance(value, yaml.ScalarNode))):
                 continue
             if name not in known:
-                problems.append(f"{_at(path, key)}: there is no option {name!r}. {nearest(name, known)}")
+                problems.append(f"{_format_place(path, key)}: there is no option {name!r}. {nearest(name, known)}")
                 continue
-            inside = _inside(there, str(key.value))
+            inside = _get_nested(there, str(key.value))
             if isinstance(value, yaml.MappingNode) and isinstance(inside, Mapping) and inside:
                 waiting.append((f"{name}.", value, inside))
             elif name in lines:
-                problems.append(f"{_at(path, key)}: {name!r} stands in line {lines[name]} already")
+                problems.append(f"{_format_place(path, key)}: {name!r} stands in line {lines[name]} already")
             else:
                 lines[name] = key.start_mark.line + 1
-                yield f"{name}={_written(_plain(value, path), _at(path, value))}"
+                yield f"{name}={_format_value(_to_plain(value, path), _format_place(path, value))}"
 
 
-def _inside(there: Any, dotted: str) -> Any:
+def _get_nested(there: Any, dotted: str) -> Any:
     for part in dotted.split("."):
         there = there.get(part) if isinstance(there, Mapping) else None
     return there
 
 
-def _names(node: Any, prefix: str = "") -> Iterator[str]:
+def _iter_names(node: Any, prefix: str = "") -> Iterator[str]:
     if isinstance(node, Mapping):
         for key, value in node.items():
             yield f"{prefix}{key}"
-            yield from _names(value, f"{prefix}{key}.")
+            yield from _iter_names(value, f"{prefix}{key}.")
 
 
-def _plain(node: yaml.Node, path: Path) -> Any:
+def _to_plain(node: yaml.Node, path: Path) -> Any:
     try:
         return _Loader("").construct_document(node)
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
-        raise ConfigError(f"{_at(path, node)}: this is not a plain value") from error
+        raise ConfigError(f"{_format_place(path, node)}: this is not a plain value") from error
 
 
-def _written(value: Any, place: str, depth: int = 0) -> str:
+def _format_value(value: Any, place: str, depth: int = 0) -> str:
     """A value as overrides write it."""
     if depth > 10:
         raise ConfigError(f"{place}: a value is nested more than ten levels deep")
@@ -267,15 +270,15 @@ def _written(value: Any, place: str, depth: int = 0) -> str:
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, list):
-        return f"[{','.join(_written(each, place, depth + 1) for each in value)}]"
+        return f"[{','.join(_format_value(each, place, depth + 1) for each in value)}]"
     if isinstance(value, dict):
         if not all(_KEY.fullmatch(str(key)) for key in value):
             raise ConfigError(f"{place}: a key here may have letters, digits and / . _ - * in it, and no others")
-        return f"{{{','.join(f'{key}:{_written(each, place, depth + 1)}' for key, each in value.items())}}}"
+        return f"{{{','.join(f'{key}:{_format_value(each, place, depth + 1)}' for key, each in value.items())}}}"
     if isinstance(value, str):
-        return quoted(value)
+        return quote(value)
     raise ConfigError(f"{place}: {value!r} is not a text, a number, a list or a mapping; put it in quotes")
 
 
-def _at(path: Path, node: yaml.Node) -> str:
+def _format_place(path: Path, node: yaml.Node) -> str:
     return f"{path}, line {node.start_mark.line + 1}"

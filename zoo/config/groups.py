@@ -14,23 +14,23 @@ class Group(NamedTuple):
     """A folder of the same name under conf/.
 
     Args:
-        holds: What is chosen, for the command line's help.
-        parts: Where a `_target_` in it may come from, by the beginning of its name. A configuration inside a checkpoint
-            comes from a stranger, and any callable would run code. Nothing is built where there are none.
+        description: What is chosen, for the command line's help.
+        allowed_prefixes: Beginnings of what a `_target_` in it may be. A configuration inside a checkpoint comes from a
+            stranger, and any callable would run code. Nothing is built where there are none.
         is_open: Whether parts may also come from installed packages.
         is_mechanism: Whether it is for those models alone that have a place for it.
         is_optional: Whether nothing need be chosen.
         is_listed: Whether there is a choice to show and to keep with a run.
-        given: Options of its parts that the run knows.
+        injected: Options of its parts that the run knows.
     """
 
-    holds: str
-    parts: tuple[str, ...] = ()
+    description: str
+    allowed_prefixes: tuple[str, ...] = ()
     is_open: bool = False
     is_mechanism: bool = False
     is_optional: bool = False
     is_listed: bool = True
-    given: frozenset[str] = frozenset()
+    injected: frozenset[str] = frozenset()
 
 
 GROUPS = {
@@ -48,14 +48,16 @@ GROUPS = {
     "optimizer": Group("an optimiser", _OPTIMISATION),
     "scheduler": Group("how the learning rate changes", _OPTIMISATION),
     "trainer": Group("processors, processes and precision"),
-    "callbacks": Group("what is kept, and when to stop", ("zoo.training.",), given=frozenset({"run_dir", "about"})),
-    "logger": Group("where metrics go", ("zoo.training.",), given=frozenset({"run_dir"})),
+    "callbacks": Group(
+        "what is kept, and when to stop", ("zoo.training.",), injected=frozenset({"run_dir", "metadata"})
+    ),
+    "logger": Group("where metrics go", ("zoo.training.",), injected=frozenset({"run_dir"})),
     "experiment": Group("a published recipe", is_optional=True),
     "paths": Group("where data is read and runs are written", is_listed=False),
 }
 
 LISTED = tuple(name for name, group in GROUPS.items() if group.is_listed)
 MECHANISMS = tuple(name for name, group in GROUPS.items() if group.is_mechanism)
-GIVEN = {name: set(group.given) for name, group in GROUPS.items() if group.given}
-PLACES = {**GROUPS, "optimisation": GROUPS["optimizer"]}
+INJECTED = {name: set(group.injected) for name, group in GROUPS.items() if group.injected}
+GROUPS_BY_NODE = {**GROUPS, "optimisation": GROUPS["optimizer"]}
 """The groups, and the part of train.yaml that is made of the optimiser and the schedule."""

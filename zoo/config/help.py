@@ -15,53 +15,53 @@ _BASE = re.compile(r"^  - (?!_self_)([\w/]+)$", re.MULTILINE)
 _HIDDEN = ("_target_", "_partial_", "defaults")
 
 
-def described(overrides: Sequence[str]) -> list[str]:
+def describe_options(overrides: Sequence[str]) -> list[str]:
     """One line for each option. It imports nothing that takes long."""
     compose.check_overrides(overrides)
-    composed, chosen = compose.unresolved(overrides)
-    for group in compose.unused_groups(composed["model"]):  # options of other domains
+    composed, chosen = compose.compose_unresolved(overrides)
+    for group in compose.find_unused_groups(composed["model"]):  # options of other domains
         composed.pop(group, None)
         chosen.pop(group, None)
-    said = _comments(plugins.CONF / "train.yaml")
+    said = _read_comments(plugins.CONF / "train.yaml")
     for group, name in chosen.items():
-        if (path := plugins.choices(group).get(name)) is not None:
+        if (path := plugins.find_choices(group).get(name)) is not None:
             is_global = "@package _global_" in path.read_text(encoding="utf-8").split("\n", 1)[0]
-            for each in files_of(path):
-                said |= {(key if is_global else f"{group}.{key}"): text for key, text in _comments(each).items()}
+            for each in iter_files(path):
+                said |= {(key if is_global else f"{group}.{key}"): text for key, text in _read_comments(each).items()}
     named = [f"{group}={name}" for group, name in chosen.items() if name and group in GROUPS]
     lines = [" ".join(named), ""]
-    pairs = [(f"{key}={_shown(value)}", said.get(key, "")) for key, value in _leaves(composed)]
+    pairs = [(f"{key}={_format_value(value)}", said.get(key, "")) for key, value in _iter_leaves(composed)]
     width = min(44, max(len(pair) for pair, _ in pairs))
     return lines + [f"  {pair:<{width}}  {text}".rstrip() for pair, text in pairs]
 
 
-def files_of(path: Path) -> Iterator[Path]:
+def iter_files(path: Path) -> Iterator[Path]:
     """A file of conf/ after the bases that its defaults list names."""
-    folders = plugins.folders()
+    folders = plugins.find_folders()
     group = next(path.parent.relative_to(each) for each in folders if path.is_relative_to(each))
     for base in _BASE.findall(path.read_text(encoding="utf-8")):
         found = (each / group / f"{base}.yaml" for each in folders)
-        yield from files_of(next(each for each in found if each.is_file()))
+        yield from iter_files(next(each for each in found if each.is_file()))
     yield path
 
 
-def _leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _iter_leaves(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in node.items():
         if isinstance(value, str) and value.startswith("${") and prefix and "." not in value:
             continue  # another group's options, shown there
         if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
+            yield from _iter_leaves(value, f"{prefix}{key}.")
         elif key not in _HIDDEN:
             yield f"{prefix}{key}", value
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return str(value)
 
 
-def _comments(path: Path) -> dict[str, str]:
+def _read_comments(path: Path) -> dict[str, str]:
     """Key -> the comment behind it."""
     found: dict[str, str] = {}
     above: list[tuple[int, str]] = []

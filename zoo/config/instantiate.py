@@ -11,11 +11,11 @@ from typing import Any
 
 from zoo.attention.ranges import NotNegative, Positive, Rate, Share
 from zoo.config import plugins
-from zoo.config.groups import GROUPS, PLACES, Group
-from zoo.config.typecheck import hints_of, misfit
-from zoo.errors import ConfigError, MissingPackageError, ZooError, nearest
+from zoo.config.groups import GROUPS, GROUPS_BY_NODE, Group
+from zoo.config.typecheck import explain_mismatch, get_hints
+from zoo.errors import ConfigError, MissingPackageError, ZooError, did_you_mean
 
-ALLOWED = tuple(dict.fromkeys(part for group in GROUPS.values() for part in group.parts))
+ALLOWED = tuple(dict.fromkeys(part for group in GROUPS.values() for part in group.allowed_prefixes))
 """The beginnings of all names that this project's own configurations may build."""
 _ANYWHERE = Group("any part", ALLOWED, is_open=True)
 """The rule for a place that is not a group."""
@@ -50,7 +50,7 @@ def build(node: Mapping[str, Any], path: str, **given: Any) -> Any:
         made = instantiate({**node, "_partial_": True}, _convert_="all")
         return made if node.get("_partial_") else made(**given)
     except Exception as error:
-        cause = _root_cause(error)
+        cause = _find_root_cause(error)
         if isinstance(cause, ZooError):
             raise cause from error
         if isinstance(cause, ValueError | TypeError):
@@ -60,39 +60,39 @@ def build(node: Mapping[str, Any], path: str, **given: Any) -> Any:
 
 def check(node: Mapping[str, Any], path: str, given: set[str] | None = None) -> None:
     """Refuses targets that may not be built, options that they do not have, and required options without a value."""
-    for problem in problems(node, path, given):
+    for problem in iter_errors(node, path, given):
         raise problem
 
 
-def problems(
+def iter_errors(
     node: Mapping[str, Any], path: str, given: set[str] | None = None, but: Collection[Any] = ()
 ) -> Iterator[ConfigError]:
     """Yields everything that `check` would refuse, except in parts that equal one of `but`."""
     try:
-        targets = list(_targets(node, path))
+        targets = list(_iter_targets(node, path))
     except ConfigError as error:
         yield error
         return
     found: list[tuple[str, Mapping[str, Any], Any]] = []
     for where, each in targets:  # targets that may not be built come first
         try:
-            found.append((where, each, resolve(each["_target_"], where, is_root=where == path)))
+            found.append((where, each, resolve_target(each["_target_"], where, is_root=where == path)))
         except ConfigError as error:
             yield error
     for where, each, target in found:
         if each not in but:
-            yield from _problems_of(each, where, target, (given or set()) if where == path else set())
+            yield from _iter_option_errors(each, where, target, (given or set()) if where == path else set())
 
 
-def _problems_of(each: Mapping[str, Any], where: str, target: Any, given: set[str]) -> Iterator[ConfigError]:
-    signature, hints = inspect.signature(target), options_of(target)
+def _iter_option_errors(each: Mapping[str, Any], where: str, target: Any, given: set[str]) -> Iterator[ConfigError]:
+    signature, hints = inspect.signature(target), get_option_types(target)
     known = {n for n, p in signature.parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
     for key, value in each.items():
         if key not in known | _RESERVED:
-            yield ConfigError(f"{where} has no option {key!r}. {nearest(str(key), known)}")
+            yield ConfigError(f"{where} has no option {key!r}. {did_you_mean(str(key), known)}")
         elif value == "???":
             yield ConfigError(f"{where}.{key} must be given: {where}.{key}=VALUE")
-        elif key in hints and (said := misfit(value, hints[key], f"{where}.{key}")):
+        elif key in hints and (said := explain_mismatch(value, hints[key], f"{where}.{key}")):
             yield ConfigError(said)
     needed = {n for n, p in signature.parameters.items() if p.default is p.empty and n in known}
     missing = needed - set(each) - given
@@ -102,18 +102,18 @@ def _problems_of(each: Mapping[str, Any], where: str, target: Any, given: set[st
 
 def check_installed(config: Mapping[str, Any]) -> None:
     """Refuses a configuration with parts of a package that is not installed."""
-    for group in PLACES:
-        for where, each in _targets(config.get(group), group):
-            if (missing := plugins.missing(each["_target_"])) is not None:
+    for group in GROUPS_BY_NODE:
+        for where, each in _iter_targets(config.get(group), group):
+            if (missing := plugins.explain_missing(each["_target_"])) is not None:
                 raise MissingPackageError(f"{where} is {each['_target_']!r}. {missing}")
 
 
-def options_of(found: Any) -> dict[str, Any]:
+def get_option_types(found: Any) -> dict[str, Any]:
     """The type of each option, with the range of its numbers."""
-    return {**hints_of(found), **(_OPTIMIZERS if found.__module__.startswith("torch.optim.") else {})}
+    return {**get_hints(found), **(_OPTIMIZERS if found.__module__.startswith("torch.optim.") else {})}
 
 
-def resolve(target: Any, where: str, *, is_root: bool = False) -> Any:
+def resolve_target(target: Any, where: str, *, is_root: bool = False) -> Any:
     """The class or function of an allowed dotted name.
 
     Args:
@@ -122,45 +122,45 @@ def resolve(target: Any, where: str, *, is_root: bool = False) -> Any:
         is_root: Whether it is the object of that place itself, instead of one of its parts.
     """
     place = where.partition(".")[0]
-    group = PLACES.get(place, _ANYWHERE)
-    added = plugins.package_of(target) if group.is_open and isinstance(target, str) else None
+    group = GROUPS_BY_NODE.get(place, _ANYWHERE)
+    added = plugins.find_package(target) if group.is_open and isinstance(target, str) else None
     if not isinstance(target, str) or not _NAME.fullmatch(target) or "__" in target:
-        raise _refused(target, where, group)
-    if added is None and not target.startswith(group.parts):
-        raise _refused(target, where, group)
+        raise _make_refusal(target, where, group)
+    if added is None and not target.startswith(group.allowed_prefixes):
+        raise _make_refusal(target, where, group)
     module, _, name = target.rpartition(".")
     if module == "torchvision.models" and name not in _BACKBONES:
         raise ConfigError(f"{where}: {target!r} may not be built; of torchvision, {', '.join(_BACKBONES)} may be")
-    package, found = _imported(module, name, where, added)
+    package, found = _import_member(module, name, where, added)
     # only names that a package exports, and those that torch's modules define
     public = getattr(package, "__all__", ()) if added or module.startswith("zoo.") else (name,)
     home = f"{getattr(found, '__module__', '') or ''}."
     if name not in public or not callable(found) or not home.startswith(f"{module}.") or found.__qualname__ != name:
         owner = "this project's parts" if added is None else f"the parts that {added.distribution} exports"
         raise ConfigError(f"{where}: {target!r} may not be built; it is not one of {owner}")
-    if not _belongs(found, target, place, is_root):
+    if not _is_allowed(found, target, place, is_root):
         raise ConfigError(f"{where}: {target!r} may not be built; it does not belong there")
     return found
 
 
-def made_by(target: Any, place: str) -> type[Any]:
+def resolve_class(target: Any, place: str) -> type[Any]:
     """The class of what the target of the part of this name makes."""
-    found = resolve(target, place, is_root=True)
-    made: type[Any] = hints_of(found)["return"] if inspect.isfunction(found) else found
+    found = resolve_target(target, place, is_root=True)
+    made: type[Any] = get_hints(found)["return"] if inspect.isfunction(found) else found
     return made
 
 
-def _refused(target: Any, where: str, group: Group) -> ConfigError:
-    added = [f"{each.name}." for each in plugins.packages()] if group.is_open else []
-    allowed = ", ".join(f"{each}*" for each in (*group.parts, *added))
+def _make_refusal(target: Any, where: str, group: Group) -> ConfigError:
+    added = [f"{each.name}." for each in plugins.find_packages()] if group.is_open else []
+    allowed = ", ".join(f"{each}*" for each in (*group.allowed_prefixes, *added))
     refusal = f"{where}: {target!r} may not be built"
-    missing = plugins.missing(target) if group.is_open else None
+    missing = plugins.explain_missing(target) if group.is_open else None
     if missing is not None:
         return MissingPackageError(f"{refusal}. {missing}")
     return ConfigError(f"{refusal}; what may be is {allowed}")
 
 
-def _imported(module: str, name: str, where: str, added: plugins.Package | None) -> tuple[Any, Any]:
+def _import_member(module: str, name: str, where: str, added: plugins.Package | None) -> tuple[Any, Any]:
     """A package and its member. The import of a package that is not ours may raise anything."""
     failures = (ImportError, AttributeError) if added is None else (Exception, SystemExit)
     try:
@@ -171,13 +171,13 @@ def _imported(module: str, name: str, where: str, added: plugins.Package | None)
         raise ConfigError(f"{where}: {f'{module}.{name}'!r}{owner} cannot be imported: {error}") from error
 
 
-def _belongs(found: Any, target: str, place: str, is_root: bool) -> bool:
+def _is_allowed(found: Any, target: str, place: str, is_root: bool) -> bool:
     """Whether an object with an allowed name is of a kind for its place; functions with side effects are not."""
     import torch
     from pytorch_lightning import Callback
     from pytorch_lightning.loggers import Logger
 
-    from zoo.optim import Optimisation, Schedule
+    from zoo.optim import LRSchedule, OptimizerConfig
     from zoo.tasks.contract import Task, TaskData
 
     if target.startswith("torch.nn."):
@@ -193,7 +193,7 @@ def _belongs(found: Any, target: str, place: str, is_root: bool) -> bool:
         case "model" if is_root:
             return _is_a(found, Task)
         case "model":
-            return is_part or _is_a(found, Optimisation, Schedule)
+            return is_part or _is_a(found, OptimizerConfig, LRSchedule)
         case "data":
             return makes_data or (not is_root and inspect.isclass(found))
         case "attention" | "gate":
@@ -201,7 +201,7 @@ def _belongs(found: Any, target: str, place: str, is_root: bool) -> bool:
         case "loss" | "decoder":
             return _is_a(found, torch.nn.Module)
         case "optimisation" | "optimizer" | "scheduler":
-            return _is_a(found, Optimisation, Schedule)
+            return _is_a(found, OptimizerConfig, LRSchedule)
         case "callbacks":
             return _is_a(found, Callback)
         case "logger":
@@ -211,14 +211,14 @@ def _belongs(found: Any, target: str, place: str, is_root: bool) -> bool:
 
 def _makes(found: Callable[..., Any], kind: type) -> bool:
     """Whether `found` is a class of that kind, or a function whose signature returns one."""
-    return _is_a(hints_of(found).get("return") if inspect.isfunction(found) else found, kind)
+    return _is_a(get_hints(found).get("return") if inspect.isfunction(found) else found, kind)
 
 
 def _is_a(found: Any, *kinds: type) -> bool:
     return inspect.isclass(found) and issubclass(found, kinds)
 
 
-def _targets(node: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _iter_targets(node: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yields every node with a target, outer ones first; refuses a configuration of absurd size or depth."""
     waiting, seen = [(path, node, 0)], 0
     while waiting:
@@ -239,7 +239,7 @@ def _targets(node: Any, path: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         waiting += reversed(children)
 
 
-def _root_cause(error: BaseException) -> BaseException:
+def _find_root_cause(error: BaseException) -> BaseException:
     while error.__cause__ is not None:
         error = error.__cause__
     return error

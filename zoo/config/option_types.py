@@ -9,15 +9,15 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from zoo.config.groups import GIVEN, MECHANISMS, PLACES
-from zoo.config.typecheck import Form, misfit
+from zoo.config.groups import GROUPS_BY_NODE, INJECTED, MECHANISMS
+from zoo.config.typecheck import TextPattern, explain_mismatch
 from zoo.errors import ConfigError
 
 _Count = Annotated[int, ">= 1"]
 _Natural = Annotated[int, ">= 0"]
 _AnyInt = Annotated[int, "any"]
 _AnyFloat = Annotated[float, "any"]
-_Duration = Annotated[str, Form(r"\d+:\d\d:\d\d:\d\d", "days:hours:minutes:seconds, such as 00:01:30:00,")]
+_Duration = Annotated[str, TextPattern(r"\d+:\d\d:\d\d:\d\d", "days:hours:minutes:seconds, such as 00:01:30:00,")]
 KEYS: dict[str, Any] = {
     "seed": Annotated[int, ">= 0", "< 4294967296"],
     "threads": _Count | None,
@@ -53,59 +53,61 @@ KEYS: dict[str, Any] = {
 
 def check(composed: Mapping[str, Any]) -> None:
     """Refuses a configuration with an option that does not fit, before anything is built or written."""
-    for problem in problems(composed):
+    for problem in iter_errors(composed):
         raise problem
 
 
-def problems(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
+def iter_errors(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
     """Yields an error for each option that does not fit."""
-    yield from problems_of_keys(composed)
-    if not any(True for _ in _misplaced(composed)):
-        yield from _problems_of_parts(composed)
+    yield from iter_key_errors(composed)
+    if not any(True for _ in _iter_misplaced(composed)):
+        yield from _iter_part_errors(composed)
 
 
-def problems_of_keys(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
+def iter_key_errors(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
     """Yields the errors that are found without the parts' signatures, whose import takes a second."""
-    yield from _misplaced(composed)
+    yield from _iter_misplaced(composed)
     for name, hint in KEYS.items():
         group, _, key = name.rpartition(".")
         there = composed[group] if group else composed
-        if isinstance(there, Mapping) and key in there and (said := misfit(there[key], hint, name)):
+        if isinstance(there, Mapping) and key in there and (said := explain_mismatch(there[key], hint, name)):
             yield ConfigError(said)
 
 
-def _misplaced(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
+def _iter_misplaced(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
     """Yields an error for each value in place of a mapping, a part or the keeper."""
-    for group in PLACES:
+    for group in GROUPS_BY_NODE:
         if group in composed and not isinstance(composed[group], Mapping):
             yield ConfigError(f"{group}={composed[group]!r} does not fit: it is to be a mapping")
-    for group in GIVEN:
-        for name, node in _entries(composed[group]):
+    for group in INJECTED:
+        for name, node in _get_entries(composed[group]):
             if not isinstance(node, Mapping) or "_target_" not in node:
                 yield ConfigError(f"{group}.{name}={node!r} does not fit: a part with a _target_ belongs there")
     if "keeper" not in composed["callbacks"]:
         yield ConfigError("callbacks: a run needs the keeper, which keeps its weights; take callbacks=default")
 
 
-def _problems_of_parts(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
+def _iter_part_errors(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
     """Yields the errors of everything that is built. The sizes of the data are not known yet."""
     from zoo.config import instantiate
 
     used = [group for group in MECHANISMS if composed["names"].get(group)]
     groups = [group for group in ("optimizer", "scheduler", *used, "optimisation") if group in composed]
     nodes = [("data", composed["data"], set[str]()), *((group, composed[group], set[str]()) for group in groups)]
-    for group, given in GIVEN.items():
-        nodes += [(f"{group}.{name}", node, given) for name, node in _entries(composed[group])]
+    for group, given in INJECTED.items():
+        nodes += [(f"{group}.{name}", node, given) for name, node in _get_entries(composed[group])]
     try:
-        sized = set(inspect.signature(instantiate.resolve(composed["model"].get("_target_"), "model")).parameters)
+        sized = set(
+            inspect.signature(instantiate.resolve_target(composed["model"].get("_target_"), "model")).parameters
+        )
     except ConfigError:
         sized = set()
     nodes += [("model", composed["model"], sized)]
     done: list[Any] = []
     for path, node, given in nodes:
-        yield from instantiate.problems(node, path, given, but=done)
+        yield from instantiate.iter_errors(node, path, given, but=done)
         done.append(node)
 
 
-def _entries(group: Any) -> list[tuple[str, Any]]:
+def _get_entries(group: Any) -> list[tuple[str, Any]]:
     return list(group.items()) if isinstance(group, Mapping) else []

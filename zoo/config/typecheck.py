@@ -22,33 +22,33 @@ _CONDITIONS = {
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", NoneType: "null"}
 
 
-class Form(NamedTuple):
+class TextPattern(NamedTuple):
     """A form that the texts of an option have, as a part of its type, as a range is one of numbers.
 
     Args:
         pattern: The regular expression of the whole text.
-        said: Its description for messages.
+        description: What that form is, for messages.
     """
 
     pattern: str
-    said: str
+    description: str
 
 
-def misfit(value: Any, hint: Any, where: str) -> str | None:
+def explain_mismatch(value: Any, hint: Any, where: str) -> str | None:
     """A sentence that says why a value does not fit a type; None if it does."""
-    if fits(value, hint):
+    if matches(value, hint):
         return None
     as_text = f"; as text: \"{where}='{value}'\"" if _takes_text(hint) and type(value) in (int, float) else ""
-    return f"{where}={value!r} does not fit: it is to be {in_words(hint)}{as_text}"
+    return f"{where}={value!r} does not fit: it is to be {describe(hint)}{as_text}"
 
 
-def fits(value: Any, hint: Any) -> bool:
+def matches(value: Any, hint: Any) -> bool:
     """Whether a value fits a type. A node with a `_target_` fits wherever an object belongs."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return fits(value, arguments[0]) and all(_holds(value, condition) for condition in arguments[1:])
+        return matches(value, arguments[0]) and all(_meets(value, condition) for condition in arguments[1:])
     if origin in (Union, UnionType):
-        return any(fits(value, each) for each in arguments)
+        return any(matches(value, each) for each in arguments)
     if origin is Literal:
         return any(type(value) is type(each) and value == each for each in arguments)
     if hint is float:
@@ -59,35 +59,35 @@ def fits(value: Any, hint: Any) -> bool:
     if not inspect.isclass(kind) or kind is object:  # Any, a variable
         return True
     if isinstance(value, list | tuple):
-        return _is_a(kind, Iterable) and not _is_a(kind, Mapping) and _all_fit(value, arguments)
+        return _is_a(kind, Iterable) and not _is_a(kind, Mapping) and _all_match(value, arguments)
     if isinstance(value, Mapping):
         if "_target_" not in value and _is_a(kind, Mapping):
-            return _all_fit(list(value.values()), arguments[1:])
+            return _all_match(list(value.values()), arguments[1:])
         return "_target_" in value or not _is_a(kind, Iterable)
     return False
 
 
-def in_words(hint: Any) -> str:
+def describe(hint: Any) -> str:
     """A type in words, for messages."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        said = [_condition(each) for each in arguments[1:] if each != "any"]
-        return " ".join([in_words(arguments[0]), " and ".join(said)]).strip()
+        said = [_describe_condition(each) for each in arguments[1:] if each != "any"]
+        return " ".join([describe(arguments[0]), " and ".join(said)]).strip()
     if origin in (Union, UnionType):
-        return " or ".join(map(in_words, arguments))
+        return " or ".join(map(describe, arguments))
     if origin is Literal:
         return " or ".join(map(repr, arguments))
     if hint in _WORDS:
         return _WORDS[hint]
     kind = origin or hint
     if _is_a(kind, Mapping):
-        return f"a mapping, each value {in_words(arguments[1])}" if len(arguments) == 2 else "a mapping"
+        return f"a mapping, each value {describe(arguments[1])}" if len(arguments) == 2 else "a mapping"
     if _is_a(kind, Iterable):
-        return f"a list, each {in_words(arguments[0])}" if arguments else "a list"
+        return f"a list, each {describe(arguments[0])}" if arguments else "a list"
     return f"a {getattr(kind, '__name__', kind)}"
 
 
-def hints_of(target: Any) -> dict[str, Any]:
+def get_hints(target: Any) -> dict[str, Any]:
     """The types of a callable's options with their ranges, as far as they are known."""
     try:
         return get_type_hints(target.__init__ if inspect.isclass(target) else target, include_extras=True)
@@ -95,14 +95,14 @@ def hints_of(target: Any) -> dict[str, Any]:
         return {}
 
 
-def has_range(hint: Any) -> bool:
+def is_constrained(hint: Any) -> bool:
     """Whether every number in a type has a range, or is marked as any."""
     if get_origin(hint) is Annotated:
         return True
-    return hint not in (int, float) and all(map(has_range, _inner(hint)))
+    return hint not in (int, float) and all(map(is_constrained, _get_members(hint)))
 
 
-def _inner(hint: Any) -> tuple[Any, ...]:
+def _get_members(hint: Any) -> tuple[Any, ...]:
     if get_origin(hint) in (Union, UnionType):
         return get_args(hint)
     kind = get_origin(hint)
@@ -111,9 +111,9 @@ def _inner(hint: Any) -> tuple[Any, ...]:
     return get_args(hint) if _is_a(kind, Iterable) else ()
 
 
-def _all_fit(values: Iterable[Any], arguments: tuple[Any, ...]) -> bool:
+def _all_match(values: Iterable[Any], arguments: tuple[Any, ...]) -> bool:
     """Whether all members fit the member type of a list or mapping, if it has one. Tuples have members of one type."""
-    return not arguments or isinstance(arguments[0], TypeVar) or all(fits(each, arguments[0]) for each in values)
+    return not arguments or isinstance(arguments[0], TypeVar) or all(matches(each, arguments[0]) for each in values)
 
 
 def _is_a(kind: Any, parent: type) -> bool:
@@ -124,8 +124,8 @@ def _takes_text(hint: Any) -> bool:
     return hint is str or (get_origin(hint) in (Union, UnionType) and str in get_args(hint))
 
 
-def _holds(value: Any, condition: str | Form) -> bool:
-    if isinstance(condition, Form):
+def _meets(value: Any, condition: str | TextPattern) -> bool:
+    if isinstance(condition, TextPattern):
         return re.fullmatch(condition.pattern, value) is not None
     if condition == "any":
         return True
@@ -133,8 +133,8 @@ def _holds(value: Any, condition: str | Form) -> bool:
     return bool(_CONDITIONS[sign][0](value, float(bound)))
 
 
-def _condition(condition: str | Form) -> str:
-    if isinstance(condition, Form):
-        return f"of the form {condition.said}"
+def _describe_condition(condition: str | TextPattern) -> str:
+    if isinstance(condition, TextPattern):
+        return f"of the form {condition.description}"
     sign, bound = condition.split()
     return f"{_CONDITIONS[sign][1]} {bound}"

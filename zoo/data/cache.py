@@ -23,7 +23,7 @@ import numpy as np
 
 from zoo.errors import DataError, warn
 from zoo.io import locks
-from zoo.io.atomic import whole_bytes
+from zoo.io.atomic import open_atomic_bytes
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -93,7 +93,7 @@ def _write(path: Path, arrays: Arrays, description: str) -> None:
         at += array.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    with _translate_errors(path), whole_bytes(path) as file:
+    with _translate_errors(path), open_atomic_bytes(path) as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for array in plain.values():
             for block in _blocks(array):

@@ -20,7 +20,7 @@ from zoo.data.csv_recovery import NUL
 from zoo.data.encodings import UTF8, Encoding, Fault
 from zoo.data.lines import LONGEST, Lines, read_lines
 from zoo.data.tables import OnBadRow, Required, Row, Table, check_is_file, column_remedy, read_table
-from zoo.errors import DataError, nearest
+from zoo.errors import DataError, did_you_mean
 
 _OBJECT = 'Write one object a line: {"name": "value", ...}.'
 _DEEP = Fault("it is nested too deeply", _OBJECT)
@@ -79,7 +79,7 @@ class JSONTable(Table):
             raise DataError(f"{path}: {'the first line names no column' if line else 'the file is empty'}. {_OBJECT}")
         missing = [name for name in required if name not in found]
         if missing:
-            offer = f"{nearest(missing[0], self.columns)} {column_remedy(missing, self.columns, required)}"
+            offer = f"{did_you_mean(missing[0], self.columns)} {column_remedy(missing, self.columns, required)}"
             raise DataError(f"{path}, line {line}, column {missing[0]!r}: the first line does not name it. {offer}")
 
     def __iter__(self) -> Iterator[Row]:

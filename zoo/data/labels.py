@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from zoo.data.splits import SPLITS, TEST, TRAIN, VAL
-from zoo.errors import some_of, warn
+from zoo.errors import join_names, warn
 
 _RARE = 0.02
 """A label of fewer examples, as a share of those of another label that it resembles, may be a slip."""
@@ -80,7 +80,7 @@ def warn_of_unscored(source: Path, uses: Sequence[LabelUse], reason: str) -> Non
     """
     unscored = [use.name for use in uses if not {VAL, TEST} <= use.splits]
     if unscored:
-        warn(f"{source}: {some_of(unscored)} not in every split{reason}")
+        warn(f"{source}: {join_names(unscored)} not in every split{reason}")
 
 
 def warn_of_similar(source: Path, uses: Sequence[LabelUse]) -> None:
@@ -88,7 +88,7 @@ def warn_of_similar(source: Path, uses: Sequence[LabelUse]) -> None:
     folded = Counter(use.name.casefold() for use in uses)
     alike = [use.name for use in uses if folded[use.name.casefold()] > 1]
     if alike:
-        warn(f"{source}: {some_of(alike)} classes of their own, and differ in the case of letters only.")
+        warn(f"{source}: {join_names(alike)} classes of their own, and differ in the case of letters only.")
     for rare, common in _slips(uses):
         times = "once" if rare.count == 1 else f"{rare.count:,} times"
         warn(

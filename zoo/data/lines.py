@@ -24,7 +24,7 @@ from zoo.data.compressed import open_bytes
 from zoo.data.encodings import UTF8, Encoding, Fault, find_decoding_fault
 from zoo.data.tables import RowError, check_is_file, message
 from zoo.errors import DataError
-from zoo.io.atomic import whole_bytes
+from zoo.io.atomic import open_atomic_bytes
 
 LONGEST = 1 << 24
 """The most bytes of a line, unless another limit is given."""
@@ -108,7 +108,7 @@ class Lines(Sequence[str]):
                 self._starts_at = folder / f"{identity(file)}.lines"
                 if not _fits(self._starts_at, self._state[0]):
                     folder.mkdir(parents=True, exist_ok=True)
-                    with whole_bytes(self._starts_at) as index:
+                    with open_atomic_bytes(self._starts_at) as index:
                         self._write_index(file, index)
         except OSError as error:
             where = error.filename or self.path
@@ -235,7 +235,7 @@ def _plain_copy(path: Path, folder: Path, encoding: Encoding) -> Path:
         plain = folder / f"{identity(file)}{'' if encoding == UTF8 else f'.{encoding}'}.txt"
     if not plain.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        with open_bytes(path, encoding) as content, whole_bytes(plain) as copy:
+        with open_bytes(path, encoding) as content, open_atomic_bytes(plain) as copy:
             shutil.copyfileobj(content, copy, _BLOCK)
     if not plain.stat().st_size:
         raise _empty(path)

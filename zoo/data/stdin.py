@@ -19,7 +19,7 @@ from typing import BinaryIO
 from zoo.data.csv_recovery import NUL
 from zoo.data.lines import LONGEST
 from zoo.errors import DataError, ZooError
-from zoo.io.atomic import descriptor
+from zoo.io.atomic import find_descriptor
 
 _ENOUGH = 1 << 16
 """The bytes that are examined to find the kind of a file."""
@@ -97,7 +97,7 @@ def _copy_to_file(path: Path, folder: Path) -> Path:
         mode = path.stat().st_mode
     except OSError:
         return path  # the reader of the file reports what is wrong
-    if not (stat.S_ISFIFO(mode) or (stat.S_ISREG(mode) and descriptor(path) is not None)):
+    if not (stat.S_ISFIFO(mode) or (stat.S_ISREG(mode) and find_descriptor(path) is not None)):
         return path
     folder.mkdir()
     try:

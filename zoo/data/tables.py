@@ -30,11 +30,11 @@ from typing import Literal, TypeVar
 import numpy as np
 from jaxtyping import Float32
 
-from zoo.config.overrides import quoted
+from zoo.config.overrides import quote
 from zoo.data.csv_recovery import read_records
 from zoo.data.encodings import UTF8, Encoding, Fault
 from zoo.data.option_hints import is_offered, skip_hint
-from zoo.errors import DataError, nearest
+from zoo.errors import DataError, did_you_mean
 from zoo.plurals import count_noun
 
 OnBadRow = Literal["error", "skip"]
@@ -228,7 +228,7 @@ class Row:
         cell = self.text(column, empty=empty)
         if cell and cell not in options:
             what = f"{cell!r} is not one of the {len(options)} values it can have"
-            self._bad(self.error(column, what, nearest(cell, options)))
+            self._bad(self.error(column, what, did_you_mean(cell, options)))
             return ""
         return cell
 
@@ -324,12 +324,12 @@ def _format_override(option: str, value: str) -> str:
     """Returns an option as it is typed."""
     if value.isidentifier():
         return f"{option}={value}"
-    typed = f"{option}={quoted(value)}"
+    typed = f"{option}={quote(value)}"
     return shlex.quote(typed) if set(typed) & set('"$`\\!') else f'"{typed}"'
 
 
 def _offer(name: str, columns: Sequence[str]) -> str:
-    offer = nearest(name, columns)
+    offer = did_you_mean(name, columns)
     # where nothing is close, a wide table's columns are no help as a list
     return offer if len(offer) <= 300 else f"None of the {len(columns)} columns has such a name."
 

@@ -24,7 +24,7 @@ PARTIAL = ".partial"
 
 
 @contextmanager
-def whole_bytes(path: Path) -> Iterator[BinaryIO]:
+def open_atomic_bytes(path: Path) -> Iterator[BinaryIO]:
     """Opens a file to write, which replaces the one at `path` once everything is written and on the disk.
 
     A link stays, and the file that it names is replaced. Character devices, pipes and open files of this process
@@ -43,9 +43,9 @@ def whole_bytes(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[TextIO]:
+def open_atomic(path: Path) -> Iterator[TextIO]:
     """Opens a text file in UTF-8 as `whole_bytes` does."""
-    with whole_bytes(path) as file:
+    with open_atomic_bytes(path) as file:
         text = io.TextIOWrapper(file, newline="", encoding="utf-8")
         yield text
         text.flush()
@@ -54,7 +54,7 @@ def whole_file(path: Path) -> Iterator[TextIO]:
 
 def write_text(path: Path, text: str) -> None:
     """Writes a text file as `whole_bytes` does."""
-    with whole_file(path) as file:
+    with open_atomic(path) as file:
         file.write(text)
 
 
@@ -62,11 +62,11 @@ def is_stream(path: Path) -> bool:
     """Whether a path names a device, a pipe or an open file, which are written and not replaced."""
     with suppress(OSError):
         mode = os.stat(path).st_mode
-        return descriptor(path) is not None or stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)
+        return find_descriptor(path) is not None or stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)
     return False
 
 
-def descriptor(path: Path) -> int | None:
+def find_descriptor(path: Path) -> int | None:
     """The number of the open file of this process that a path names, such as /dev/stdout or /dev/fd/63; else None.
 
     Opening the path instead would empty a regular file, and replacing it would lose what `>> file` appends to.
@@ -103,7 +103,7 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def new_directory(parent: Path) -> Path:
+def make_timestamped_dir(parent: Path) -> Path:
     """Makes a new directory that is named by the time, and numbered if others start in the same second."""
     parent.mkdir(parents=True, exist_ok=True)
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
@@ -119,15 +119,15 @@ def new_directory(parent: Path) -> Path:
 
 @contextmanager
 def _open(path: Path) -> Iterator[BinaryIO]:
-    number = descriptor(path)
+    number = find_descriptor(path)
     if number is not None:
         sys.stdout.flush()
-        with _named(path):
+        with _name_errors(path):
             file = os.fdopen(os.dup(number), "wb")
         with file:
             yield file
         return
-    with _named(path):
+    with _name_errors(path):
         try:
             old = os.stat(path)
         except FileNotFoundError:
@@ -135,7 +135,7 @@ def _open(path: Path) -> Iterator[BinaryIO]:
         if old is not None:
             _check_kind(path, old.st_mode)
     if old is None or stat.S_ISREG(old.st_mode):
-        with _replacing(path, old) as replacing:
+        with _replace(path, old) as replacing:
             yield replacing
     else:
         with path.open("wb") as file:
@@ -143,11 +143,11 @@ def _open(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _replacing(path: Path, old: os.stat_result | None) -> Iterator[BinaryIO]:
+def _replace(path: Path, old: os.stat_result | None) -> Iterator[BinaryIO]:
     target = Path(os.path.realpath(path))
     # a random name, because two processes may write the same file, and short, because the name may be of full length
     partial = target.with_name(f".{target.name[:40]}.{secrets.token_hex(4)}{PARTIAL}")
-    with _named(path):
+    with _name_errors(path):
         handle = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
     try:
         with os.fdopen(handle, "w+b") as file:
@@ -158,7 +158,7 @@ def _replacing(path: Path, old: os.stat_result | None) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(handle)
-        with _named(path):
+        with _name_errors(path):
             os.replace(partial, target)
     except BaseException:
         with suppress(OSError):
@@ -178,7 +178,7 @@ def _check_kind(path: Path, mode: int) -> None:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def _name_errors(path: Path) -> Iterator[None]:
     """A context whose errors name the given path instead of a temporary one."""
     try:
         yield

@@ -72,12 +72,12 @@ def read_yaml(path: Path, largest: int = LARGEST_LIST) -> Any:
     """
     text = read_text(path, largest)
     try:
-        return yaml.load(text, without_aliases(yaml.SafeLoader))
+        return yaml.load(text, make_no_alias_loader(yaml.SafeLoader))
     except RecursionError:
         raise yaml.YAMLError("it is nested too deeply") from None
 
 
-def without_aliases(loader: type[Any]) -> type[Any]:
+def make_no_alias_loader(loader: type[Any]) -> type[Any]:
     """A subclass of a YAML loader (one written in Python) that refuses aliases, `*name`."""
 
     class WithoutAliases(loader):  # type: ignore[misc]
@@ -92,7 +92,7 @@ def without_aliases(loader: type[Any]) -> type[Any]:
     return WithoutAliases
 
 
-def written_yaml(content: Any) -> str:
+def dump_yaml(content: Any) -> str:
     """Plain values as YAML, without aliases for values that occur twice."""
 
     class Dumper(yaml.SafeDumper):  # type: ignore[misc]

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from zoo.errors import visible
+from zoo.errors import escape_control
 
 _INHERITED = "ZOO_LOCKS"
 """The environment variable that names the locks that a process was started with on purpose."""
@@ -103,7 +103,7 @@ def _command(process: int) -> str:
         words = Path(f"/proc/{process}/cmdline").read_bytes().decode(errors="replace").split("\0")
     except OSError:
         return "it has ended since"
-    command = visible(shlex.join(words[:-1]))
+    command = escape_control(shlex.join(words[:-1]))
     return command if len(command) <= _WIDEST else f"{command[:_WIDEST]} ..."
 
 

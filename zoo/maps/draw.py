@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from zoo.errors import DataError
-from zoo.io.atomic import whole_bytes
+from zoo.io.atomic import open_atomic_bytes
 from zoo.maps.labelled import LabelledMap
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def save(figure: Figure, path: Path | str, *, dpi: int = 150) -> None:
     path = Path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_bytes(path) as file:
+        with open_atomic_bytes(path) as file:
             figure.savefig(file, dpi=dpi, format="png", metadata={"Software": None})
     except OSError as error:
         raise DataError(f"{path}: the picture cannot be written ({error.strerror or error})") from error

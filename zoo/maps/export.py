@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zoo.attention import sites
-from zoo.errors import visible
+from zoo.errors import escape_control
 from zoo.maps import frames
 from zoo.maps.faithfulness_table import Faithfulness
 from zoo.maps.folder import Writer
@@ -79,7 +79,7 @@ def export(module: Task, data: TaskData, out: Path, options: MapOptions) -> None
     for line in () if measured is None else measured.lines():
         print(line)
     for line in words:
-        print(visible(line))
+        print(escape_control(line))
 
 
 class _Notes:

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from zoo.attention.observing.attention_map import AttentionMap
 from zoo.attention.observing.record import Recording
-from zoo.errors import DataError, nearest
+from zoo.errors import DataError, did_you_mean
 from zoo.io.atomic import sync_folder
 from zoo.io.config_files import read_json
 from zoo.maps import replacing, score
@@ -230,7 +230,7 @@ class Writer:
     def _layer(self, site: str) -> int:
         if site not in self._layers:
             if self._layers_are_known:
-                raise ValueError(f"{site!r} is not among the model's layers. {nearest(site, self._layers)}")
+                raise ValueError(f"{site!r} is not among the model's layers. {did_you_mean(site, self._layers)}")
             self._layers.append(site)
         return self._layers.index(site)
 

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from zoo.attention.observing.attention_map import MEAN
 from zoo.maps.labelled import LabelledMap
-from zoo.validation import COUNT, MalformedError, Where
+from zoo.validation import COUNT, Predicate, ValidationError
 
 PARTS = ("weights", "source", "target", "permitted", "gold")
-_HEAD = Where("the number of a head", lambda value: type(value) is int and value >= MEAN)
+_HEAD = Predicate("the number of a head", lambda value: type(value) is int and value >= MEAN)
 _ONE_MAP = {
     "layer": COUNT,
     "axes": [str],
@@ -44,7 +44,7 @@ def check(found: LabelledMap) -> None:
     """
     axes, shape = found.axes, tuple(found.weights.shape)
     if len(axes) != len(shape) or len(set(axes)) != len(axes) or not found.weights.is_floating_point():
-        raise MalformedError(f"its weights are {_of(found.weights)}, and its axes are {', '.join(axes)}")
+        raise ValidationError(f"its weights are {_of(found.weights)}, and its axes are {', '.join(axes)}")
     sizes = dict(zip(axes, shape, strict=True))
     sizes |= {axis: len(labels) for axis, labels in found.labels.items() if axis not in axes}
     for axis, labels in found.labels.items():
@@ -71,9 +71,9 @@ def check(found: LabelledMap) -> None:
 
 def _check_ends(name: str, ends: Tensor | None, edges: int, count: int) -> None:
     if ends is None or ends.dtype not in (torch.int32, torch.int64) or tuple(ends.shape) != (edges,):
-        raise MalformedError(f"{name} is {_of(ends)}, and there are {edges:,} edges")
+        raise ValidationError(f"{name} is {_of(ends)}, and there are {edges:,} edges")
     if edges and not 0 <= int(ends.min()) <= int(ends.max()) < count:
-        raise MalformedError(f"{name} has {int(ends.min())} to {int(ends.max())}, and there are {count:,} labels")
+        raise ValidationError(f"{name} has {int(ends.min())} to {int(ends.max())}, and there are {count:,} labels")
 
 
 def _broadcasts(shape: tuple[int, ...], full: tuple[int, ...]) -> bool:
@@ -83,7 +83,7 @@ def _broadcasts(shape: tuple[int, ...], full: tuple[int, ...]) -> bool:
 
 def _expect(holds: bool, message: str) -> None:
     if not holds:
-        raise MalformedError(message)
+        raise ValidationError(message)
 
 
 def _of(tensor: Tensor | None) -> str:

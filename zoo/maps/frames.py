@@ -13,7 +13,7 @@ from torch import Tensor
 
 from zoo.attention.observing.attention_map import MEAN
 from zoo.errors import DataError, ZooError
-from zoo.io.atomic import whole_bytes
+from zoo.io.atomic import open_atomic_bytes
 from zoo.maps.labelled import LabelledMap, Pairs
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def write(pieces: Iterable[pd.DataFrame], path: Path | str, *, format: Format | 
         raise DataError(f"{path}: tables are written as csv or parquet, not {chosen or 'without an ending'!r}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole_bytes(path) as file:
+        with open_atomic_bytes(path) as file:
             (_write_csv if chosen == "csv" else _write_parquet)(pieces, file)
     except OSError as error:
         raise DataError(f"{path}: the table cannot be written ({error.strerror or error})") from error

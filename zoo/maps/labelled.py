@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from zoo.errors import nearest
+from zoo.errors import did_you_mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +120,7 @@ class LabelledMap:
             return list(self.labels[axis]).index(label)
         except ValueError:
             noun = self.nouns.get(axis, axis)
-            near = nearest(label, self.labels[axis]) if len(self.labels[axis]) < 10_000 else ""
+            near = did_you_mean(label, self.labels[axis]) if len(self.labels[axis]) < 10_000 else ""
             raise KeyError(f"there is no {noun} {label!r}. {near}".strip()) from None
 
     def head(self, number: int | None = None) -> Float[Tensor, "..."]:

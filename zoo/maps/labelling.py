@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from zoo.attention.observing.attention_map import MEAN, AttentionMap
 from zoo.attention.supports.edges import EdgeSupport
 from zoo.attention.supports.support import Support
-from zoo.errors import nearest
+from zoo.errors import did_you_mean
 from zoo.maps.labelled import LabelledMap
 
 Heads = Literal["each", "mean"]
@@ -62,7 +62,7 @@ def labelled(
     known |= {"step"} & set(found.axes)
     for axis in [*axis_labels, *(nouns or {})]:
         if axis not in known:
-            raise ValueError(f"{found.site} has no axis {axis!r}. {nearest(axis, known)}")
+            raise ValueError(f"{found.site} has no axis {axis!r}. {did_you_mean(axis, known)}")
     one = make(found, axis_labels, gold, index_in_batch)
     if heads == "mean":
         one = mean_of_heads(one)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from zoo.errors import DataError, nearest
+from zoo.errors import DataError, did_you_mean
 from zoo.io.config_files import read_json
 from zoo.maps import form
 from zoo.maps.folder import ARRAYS, INDEX, SCORES, UNFINISHED
 from zoo.maps.index import FORMAT, KIND
 from zoo.maps.labelled import LabelledMap
-from zoo.validation import MalformedError, expect
+from zoo.validation import ValidationError, validate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,14 +39,14 @@ class Example(Mapping[str, LabelledMap]):
     """
 
     def __init__(self, maps: Maps, entry: Mapping[str, Any]) -> None:
-        expect(entry, form.EXAMPLE, "it")
+        validate(entry, form.EXAMPLE, "it")
         self.id: str = entry["id"]
         self.about: dict[str, Any] = entry["about"]
         self._maps = maps
         by_layer = sorted(entry["maps"], key=lambda each: each["layer"])
         numbers = [each["layer"] for each in by_layer]
         if len(set(numbers)) != len(numbers) or not all(number < len(maps.layers) for number in numbers):
-            raise MalformedError(f"its maps are of the layers {numbers}, and there are {len(maps.layers)}")
+            raise ValidationError(f"its maps are of the layers {numbers}, and there are {len(maps.layers)}")
         self._entries = {maps.layers[each["layer"]]: each for each in by_layer}
 
     def __getitem__(self, site: str | int) -> LabelledMap:
@@ -87,7 +87,7 @@ class Maps(Mapping[str, Example]):
                 "Update attention-zoo, or write the maps again."
             )
         with self._damage(f"its {INDEX}"):
-            expect(index, form.INDEX, "it")
+            validate(index, form.INDEX, "it")
         self.model: str = index["model"]
         self.checkpoint: str | None = index["checkpoint"]
         self.about: dict[str, Any] = index["about"]
@@ -100,13 +100,13 @@ class Maps(Mapping[str, Example]):
         self.scores: dict[str, Any] = _read_json(folder / SCORES)
         with self._damage(f"its {INDEX}"):
             if len(self._examples) != len(index["examples"]):
-                raise MalformedError("two examples have the same id")
-            expect(self.scores, dict, SCORES)
+                raise ValidationError("two examples have the same id")
+            validate(self.scores, dict, SCORES)
         self._arrays = _open_arrays(folder / ARRAYS)
 
     def __getitem__(self, example_id: str) -> Example:
         if example_id not in self._examples:
-            raise KeyError(f"there is no example {example_id!r}. {nearest(str(example_id), self._examples)}")
+            raise KeyError(f"there is no example {example_id!r}. {did_you_mean(str(example_id), self._examples)}")
         with self._damage(f"example {example_id!r}"):
             return Example(self, self._examples[example_id])
 
@@ -143,11 +143,11 @@ class Maps(Mapping[str, Example]):
     def _read(self, site: str, entry: Mapping[str, Any]) -> LabelledMap:
         with self._damage(f"the map of {site}"):
             if not all(number < len(self._labels) for number in entry["labels"].values()):
-                raise MalformedError(
+                raise ValidationError(
                     f"it has the labels {list(entry['labels'].values())}, and there are {len(self._labels)}"
                 )
             arrays = {part: self._array(name) for part, name in entry["arrays"].items() if part in form.PARTS}
-            expect(arrays, {"weights": Tensor}, "it")
+            validate(arrays, {"weights": Tensor}, "it")
             found = LabelledMap(
                 site=site,
                 layer=entry["layer"],
@@ -165,7 +165,7 @@ class Maps(Mapping[str, Example]):
         """Turns a MalformedError into a DataError that names this part of the folder."""
         try:
             yield
-        except MalformedError as error:
+        except ValidationError as error:
             raise DataError(f"{self.folder}: {what} is damaged: {error}") from error
 
     def _array(self, name: str) -> Tensor:

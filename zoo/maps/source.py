@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from zoo.attention import AttentionMap, DenseSupport, record
 from zoo.attention.observing.record import Recording
-from zoo.errors import ConfigError, DataError, nearest
+from zoo.errors import ConfigError, DataError, did_you_mean
 from zoo.maps.frames import Format
 from zoo.maps.labelled import LabelledMap
 from zoo.maps.labelling import Heads
@@ -183,7 +183,7 @@ class MapSource(ABC):
         at = {name: position for position, name in enumerate(names) if name in wanted}
         for each in self.options.ids:
             if each not in at:
-                near = nearest(each, names) if len(names) < _SEARCHED else ""
+                near = did_you_mean(each, names) if len(names) < _SEARCHED else ""
                 raise DataError(f"there is no {self.noun} {each!r}. {near}".rstrip())
         return [at[each] for each in self.options.ids]
 

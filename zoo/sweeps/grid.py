@@ -12,7 +12,7 @@ from typing import Any
 
 from zoo.config import compose, option_types
 from zoo.config.groups import GROUPS
-from zoo.config.typecheck import misfit
+from zoo.config.typecheck import explain_mismatch
 from zoo.errors import ConfigError
 
 _SECONDS = 5.0
@@ -32,7 +32,7 @@ class Axis:
     parsed: Any
 
     @classmethod
-    def of(cls, parsed: Any) -> Axis:
+    def parse(cls, parsed: Any) -> Axis:
         return cls(parsed.get_key_element(), parsed)
 
     @property
@@ -63,7 +63,7 @@ class Axis:
             for value in map(_plain, self.parsed.sweep_iterator()):
                 if value == "":
                     raise ConfigError(f"{self.key}: one of its values is empty")
-                said = misfit(value, option_types.KEYS[self.key], self.key)
+                said = explain_mismatch(value, option_types.KEYS[self.key], self.key)
                 if said and "${" not in str(value):  # which is composed
                     raise ConfigError(said)
 
@@ -74,7 +74,7 @@ def read_axes(overrides: Sequence[str]) -> list[Axis]:
     from hydra.errors import HydraException
 
     try:
-        axes = [Axis.of(each) for each in OverridesParser.create().parse_overrides(list(overrides))]
+        axes = [Axis.parse(each) for each in OverridesParser.create().parse_overrides(list(overrides))]
         for axis in axes:
             len(axis)  # an interval cannot be counted
     except HydraException as error:
@@ -97,7 +97,7 @@ def check_values(axes: Sequence[Axis]) -> None:
     choices = [axis.overrides() for axis in axes]
     places = [place for place, axis in enumerate(axes) if axis in plain]
     groups = [given if place not in places else given[:1] for place, given in enumerate(choices)]
-    others = [(place, value) for place in places for value in _telling(choices[place])]
+    others = [(place, value) for place in places for value in _select_representative(choices[place])]
     total = math.prod(map(len, groups)) * (1 + len(others))
     said, done = time.monotonic(), 0
     for first in itertools.product(*groups):
@@ -116,7 +116,7 @@ def _plain(value: Any) -> Any:
     return getattr(value, "text", value)
 
 
-def _telling(values: Sequence[str]) -> list[str]:
+def _select_representative(values: Sequence[str]) -> list[str]:
     """The values of an option that are composed besides the first: the last, and those that refer to other options."""
     between = [value for value in values[1:-1] if "$" in value]
     return [*between, *values[1:][-1:]]

@@ -17,9 +17,9 @@ import yaml
 from zoo import processes
 from zoo.config import compose
 from zoo.config.groups import GROUPS
-from zoo.config.overrides import quoted
+from zoo.config.overrides import quote
 from zoo.errors import ConfigError, InterruptedRunError
-from zoo.io.atomic import new_directory, write_text
+from zoo.io.atomic import make_timestamped_dir, write_text
 from zoo.io.config_files import read_json
 from zoo.sweeps.sweep_lock import job_lock
 from zoo.training import run_dir as run_directory
@@ -60,10 +60,10 @@ class Job:
         """The arguments of the command line that start the run, or continue it from its last checkpoint."""
         assert self.run_dir is not None
         last = Path(self.run_dir) / run_directory.LAST
-        started = [f"resume={quoted(str(last))}"] if last.exists() else []
+        started = [f"resume={quote(str(last))}"] if last.exists() else []
         # a continued run is not initialised again
         given = [each for each in self.overrides if not (started and each.startswith("init="))]
-        return ["train", *given, *started, f"run_dir={quoted(self.run_dir)}"]
+        return ["train", *given, *started, f"run_dir={quote(self.run_dir)}"]
 
 
 class Sweep:
@@ -79,7 +79,7 @@ class Sweep:
         self.jobs = jobs
         self.lock = lock
 
-    def open_jobs(self) -> list[tuple[int, Job]]:
+    def list_pending(self) -> list[tuple[int, Job]]:
         return [(number, job) for number, job in enumerate(self.jobs) if job.metrics() is None]
 
     def run_job(self, number: int, job: Job, more: Mapping[str, str] | None = None, of: int | None = None) -> int:
@@ -88,8 +88,8 @@ class Sweep:
         of = of or len(self.jobs)
         print(f"sweep: job {number + 1} of {of}: {shlex.join(job.overrides)}", file=sys.stderr, flush=True)
         with job_lock(self.folder) as handle:
-            code = processes.run(processes.command(*job.arguments()), more=more, keep_open=[handle])
-        self.ended(number, code)
+            code = processes.run(processes.make_command(*job.arguments()), env=more, pass_fds=[handle])
+        self.mark_done(number, code)
         if code in (INTERRUPTED, -2, -15):
             raise InterruptedRunError(
                 f"the sweep was stopped in job {number + 1} of {of}.\nContinue with the same command: {self.command()}"
@@ -100,14 +100,14 @@ class Sweep:
         """Gives a job a new run directory, unless there is a checkpoint to continue."""
         job = self.jobs[number]
         if job.run_dir is None or not (Path(job.run_dir) / run_directory.LAST).exists():
-            given = compose.value_of(job.overrides, "run_dir")
+            given = compose.get_value(job.overrides, "run_dir")
             if given is not None:
                 raise ConfigError("a sweep gives each of its runs a run_dir; choose paths.runs=PATH instead")
             job.run_dir = str(_new_run_dir(job.overrides))
         job.status = "started"
         self._note(number)
 
-    def ended(self, number: int, code: int) -> None:
+    def mark_done(self, number: int, code: int) -> None:
         job = self.jobs[number]
         stopped = code in (INTERRUPTED, -2, -15)
         job.status = "finished" if job.metrics() is not None else "stopped" if stopped else "failed"
@@ -133,7 +133,7 @@ class Sweep:
 def _new_run_dir(overrides: Sequence[str]) -> Path:
     needed = [each for each in overrides if each.partition("=")[0] in GROUPS or each.startswith("paths.")]
     whole = any("$" in each for each in needed)
-    return new_directory(run_directory.of_kind(_kind_of_run(tuple(overrides if whole else needed))))
+    return make_timestamped_dir(run_directory.get_runs_folder(_kind_of_run(tuple(overrides if whole else needed))))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -11,7 +11,7 @@ from typing import Any
 
 from zoo import processes
 from zoo.config import plugins
-from zoo.config.overrides import quoted
+from zoo.config.overrides import quote
 from zoo.errors import ConfigError, InterruptedRunError
 from zoo.io.atomic import write_text
 from zoo.sweeps.jobs import INTERRUPTED, Job, Sweep
@@ -29,7 +29,7 @@ def launch(sweep: Sweep, options: Sequence[str]) -> None:
     from hydra.types import HydraContext, RunMode
     from omegaconf.errors import OmegaConfBaseException
 
-    numbers = [number for number, _ in sweep.open_jobs()]
+    numbers = [number for number, _ in sweep.list_pending()]
     waiting = [sweep.jobs[number] for number in numbers]
     if not waiting:
         return
@@ -43,14 +43,14 @@ def launch(sweep: Sweep, options: Sequence[str]) -> None:
             overrides=[
                 *waiting[0].overrides,
                 *options,
-                *plugins.search_path(),
-                f"hydra.sweep.dir={quoted(str(sweep.folder))}",
+                *plugins.make_search_path(),
+                f"hydra.sweep.dir={quote(str(sweep.folder))}",
             ],
             run_mode=RunMode.MULTIRUN,
         )
         context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks(composed))
         launcher = Plugins.instance().instantiate_launcher(
-            hydra_context=context, task_function=_launched, config=composed
+            hydra_context=context, task_function=_run_job, config=composed
         )
     except (HydraException, OmegaConfBaseException) as error:
         for job in waiting:
@@ -63,16 +63,16 @@ def launch(sweep: Sweep, options: Sequence[str]) -> None:
         raise ConfigError(f"{str(error).strip().splitlines()[0]} ({extra})") from error
     finally:
         GlobalHydra.instance().clear()
-    _tell(sweep, waiting)
+    _write_job_files(sweep, waiting)
     jobs = [[each for each in job.arguments()[1:] if not each.startswith("resume=")] for job in waiting]
     codes = [_code(result) for result in launcher.launch(jobs, 0)]
     for number, code in zip(numbers, codes, strict=True):
-        sweep.ended(number, code)
+        sweep.mark_done(number, code)
     if INTERRUPTED in codes:
         raise InterruptedRunError(f"the sweep was stopped.\nContinue with the same command: {sweep.command()}")
 
 
-def _tell(sweep: Sweep, waiting: Sequence[Job]) -> None:
+def _write_job_files(sweep: Sweep, waiting: Sequence[Job]) -> None:
     """Writes the arguments of the jobs to files, because Hydra passes a task its composed configuration alone."""
     folder = sweep.folder / "jobs"
     folder.mkdir(exist_ok=True)
@@ -80,7 +80,7 @@ def _tell(sweep: Sweep, waiting: Sequence[Job]) -> None:
         write_text(folder / f"{number}.json", json.dumps(job.arguments()))
 
 
-def _launched(_: Any) -> int:
+def _run_job(_: Any) -> int:
     """The task that a launcher runs, in any process or on any node."""
     from hydra.core.hydra_config import HydraConfig
 
@@ -88,7 +88,7 @@ def _launched(_: Any) -> int:
     folder = Path(found.sweep.dir)
     arguments = json.loads((folder / "jobs" / f"{found.job.num}.json").read_text(encoding="utf-8"))
     with job_lock(folder) as handle:
-        return processes.run(processes.command(*arguments), keep_open=[handle])
+        return processes.run(processes.make_command(*arguments), pass_fds=[handle])
 
 
 def _code(result: Any) -> int:

@@ -20,11 +20,11 @@ from multiprocessing.connection import Listener
 from typing import Any
 
 from zoo.config import compose
-from zoo.errors import ConfigError, nearest
+from zoo.errors import ConfigError, did_you_mean
 from zoo.sweeps.jobs import Job, Sweep
-from zoo.sweeps.search_space import example, judged, settings_of, space_of
-from zoo.sweeps.summary import SUMMARY, headlined, write_csv
-from zoo.sweeps.sweep_dir import opened
+from zoo.sweeps.search_space import choose_objective, example, parse_settings, parse_space
+from zoo.sweeps.summary import SUMMARY, select_headline, write_csv
+from zoo.sweeps.sweep_dir import open_sweep
 from zoo.training.callbacks.pruning import TRIAL
 
 
@@ -35,16 +35,16 @@ def run(overrides: list[str], own: Sequence[str], given: Mapping[str, str]) -> i
     except ModuleNotFoundError as error:
         raise ConfigError('hydra/sweeper=optuna needs its package: pip install "attention-zoo[sweep]"') from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    settings = settings_of(given)
-    fixed, space = space_of(own)
+    settings = parse_settings(given)
+    fixed, space = parse_space(own)
     count = int(settings["n_trials"])
 
     def is_open(jobs: list[Job]) -> bool:
         return len(jobs) < count or any(job.status in ("started", "stopped") for job in jobs)
 
     like = [*fixed, *(f"{key}={example(each)}" for key, each in space.items())]
-    settings |= judged(settings, compose.compose(like))
-    with opened(overrides, [], given.get("hydra.sweep.dir"), like=like, is_open=is_open) as sweep:
+    settings |= choose_objective(settings, compose.compose(like))
+    with open_sweep(overrides, [], given.get("hydra.sweep.dir"), like=like, is_open=is_open) as sweep:
         from optuna.storages import JournalStorage
         from optuna.storages.journal import JournalFileBackend
 
@@ -59,23 +59,23 @@ def run(overrides: list[str], own: Sequence[str], given: Mapping[str, str]) -> i
         print(f"search {sweep.folder}: {count} trials, {len(sweep.jobs)} begun", file=sys.stderr)
         for number, job in enumerate(sweep.jobs):
             if job.status in ("started", "stopped"):
-                _try(sweep, study, number, job, settings)
+                _run_trial(sweep, study, number, job, settings)
         while len(sweep.jobs) < count:
             trial = study.ask(space)
             chosen = {key: str(value) for key, value in trial.params.items()}
             job = Job([*fixed, *(f"{key}={value}" for key, value in chosen.items())], chosen)
             sweep.jobs.append(job)
-            _try(sweep, study, len(sweep.jobs) - 1, job, settings)
+            _run_trial(sweep, study, len(sweep.jobs) - 1, job, settings)
         return _finish(sweep, study, settings)
 
 
-def _try(sweep: Sweep, study: Any, number: int, job: Job, settings: Mapping[str, str]) -> None:
+def _run_trial(sweep: Sweep, study: Any, number: int, job: Job, settings: Mapping[str, str]) -> None:
     """Runs one trial, from the beginning or from its last checkpoint."""
     import optuna
 
     frozen = study.trials[number]
     trial = optuna.trial.Trial(study, frozen._trial_id)
-    with _listening(trial, settings["metric"]) as (told, verdict):
+    with _answer_reports(trial, settings["metric"]) as (told, verdict):
         code = sweep.run_job(number, job, more={TRIAL: told}, of=int(settings["n_trials"]))
     found = job.metrics()
     if code or found is None:
@@ -83,7 +83,7 @@ def _try(sweep: Sweep, study: Any, number: int, job: Job, settings: Mapping[str,
     elif settings["metric"] not in found:
         known = [name for name in found if name.startswith("val/")]
         study.tell(trial, state=optuna.trial.TrialState.FAIL)
-        raise ConfigError(f"hydra.sweeper.metric={settings['metric']}. {nearest(settings['metric'], known)}")
+        raise ConfigError(f"hydra.sweeper.metric={settings['metric']}. {did_you_mean(settings['metric'], known)}")
     elif verdict:
         study.tell(trial, state=optuna.trial.TrialState.PRUNED)
     else:
@@ -91,7 +91,7 @@ def _try(sweep: Sweep, study: Any, number: int, job: Job, settings: Mapping[str,
 
 
 @contextmanager
-def _listening(trial: Any, metric: str) -> Iterator[tuple[str, list[bool]]]:
+def _answer_reports(trial: Any, metric: str) -> Iterator[tuple[str, list[bool]]]:
     """Answers the run's reports; yields the address for them, and a list that is not empty once the run was pruned."""
     key = secrets.token_bytes(16)
     verdict: list[bool] = []
@@ -133,7 +133,7 @@ def _finish(sweep: Sweep, study: Any, settings: Mapping[str, str]) -> int:
         return 1
     best = sweep.jobs[study.best_trial.number]
     found = best.metrics() or {}
-    figures = {name: found[name] for name in headlined(best.overrides, list(found))}
+    figures = {name: found[name] for name in select_headline(best.overrides, list(found))}
     print(f"best {settings['metric']} {study.best_value:.4f}: {' '.join(f'{k}={v}' for k, v in best.chosen.items())}")
     print("  " + "  ".join(f"{name} {value:.4f}" for name, value in figures.items()))
     print(f"{sweep.folder}: sweep.yaml, summary.csv, study.log; the best run: {best.run_dir}")

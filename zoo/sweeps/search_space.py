@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from zoo.config.instantiate import resolve
-from zoo.errors import ConfigError, nearest
+from zoo.config.instantiate import resolve_target
+from zoo.errors import ConfigError, did_you_mean
 
 DEFAULTS = {"n_trials": "20", "metric": "", "direction": "", "pruner": "median", "seed": "0"}
 """Options `hydra.sweeper.*` with their defaults. Without a metric, the model's primary one is taken."""
 _DIRECTIONS = {"max": "maximize", "min": "minimize"}
 
 
-def settings_of(given: Mapping[str, str]) -> dict[str, str]:
+def parse_settings(given: Mapping[str, str]) -> dict[str, str]:
     settings = dict(DEFAULTS)
     for key, value in given.items():
         name = key.removeprefix("hydra.sweeper.")
@@ -21,7 +21,7 @@ def settings_of(given: Mapping[str, str]) -> dict[str, str]:
             continue
         if not key.startswith("hydra.sweeper.") or name not in DEFAULTS:
             raise ConfigError(
-                f"the search has no option {key!r}. {nearest(key, [f'hydra.sweeper.{n}' for n in DEFAULTS])}"
+                f"the search has no option {key!r}. {did_you_mean(key, [f'hydra.sweeper.{n}' for n in DEFAULTS])}"
             )
         settings[name] = value
     for name in ("n_trials", "seed"):
@@ -35,9 +35,9 @@ def settings_of(given: Mapping[str, str]) -> dict[str, str]:
     return settings
 
 
-def judged(settings: Mapping[str, str], composed: Mapping[str, Any]) -> dict[str, str]:
+def choose_objective(settings: Mapping[str, str], composed: Mapping[str, Any]) -> dict[str, str]:
     """The metric by which trials are compared, and its direction."""
-    task = resolve(composed["model"]["_target_"], "model", is_root=True)
+    task = resolve_target(composed["model"]["_target_"], "model", is_root=True)
     metric = settings["metric"] or task.primary
     direction = settings["direction"] or _DIRECTIONS.get(task.mode_of(metric) or "")
     if not direction:
@@ -48,7 +48,7 @@ def judged(settings: Mapping[str, str], composed: Mapping[str, Any]) -> dict[str
     return {"metric": metric, "direction": direction}
 
 
-def space_of(own: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+def parse_space(own: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     """The overrides that all trials share, and the distribution of each option that is searched."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException

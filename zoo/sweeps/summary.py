@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from zoo.config import compose
-from zoo.io.atomic import whole_file
+from zoo.io.atomic import open_atomic
 from zoo.sweeps.jobs import Job, Sweep
 
 SUMMARY = "summary.csv"
 SEED = "seed"
 
 
-def conclude(sweep: Sweep) -> int:
+def finish(sweep: Sweep) -> int:
     """Writes the summary and names the jobs that failed; 1 if there are any."""
     rows = summary(sweep.jobs)
     write_csv(sweep.folder / SUMMARY, rows)
@@ -56,7 +56,7 @@ def summary(jobs: Sequence[Job]) -> list[dict[str, str | float | int]]:
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    with whole_file(path) as file:
+    with open_atomic(path) as file:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
@@ -70,21 +70,21 @@ def _show(rows: Sequence[Mapping[str, Any]], job: Job) -> None:
 
     columns = list(dict.fromkeys(name for row in rows for name in row))
     measured = [name.removesuffix(" mean") for name in columns if name.endswith(" mean")]
-    metrics = headlined(job.overrides, measured)
+    metrics = select_headline(job.overrides, measured)
     keys = columns[: columns.index("n") + 1]
     table = Table(title="mean ± SD over seeds", title_justify="left")
     for name in [*keys, *metrics]:
         table.add_column(name)
     for row in rows:
         table.add_row(*(str(row.get(key, "")) for key in keys), *(_mean_and_sd(row, name) for name in metrics))
-    console.console().print(table)
+    console.make_console().print(table)
 
 
-def headlined(overrides: Sequence[str], measured: Sequence[str]) -> list[str]:
+def select_headline(overrides: Sequence[str], measured: Sequence[str]) -> list[str]:
     """The metrics among `measured` that the closing table of a run shows."""
-    from zoo.config.instantiate import resolve
+    from zoo.config.instantiate import resolve_target
 
-    task = resolve(compose.compose(overrides)["model"]["_target_"], "model", is_root=True)
+    task = resolve_target(compose.compose(overrides)["model"]["_target_"], "model", is_root=True)
     of_test = [name for name in (f"test/{each}" for each in task.headline) if name in measured]
     return [*of_test, *(name for name in measured if name.startswith("truth/"))]
 

@@ -25,8 +25,8 @@ from zoo.errors import ConfigError
 from zoo.sweeps.grid import check_values, read_axes
 from zoo.sweeps.jobs import Job
 from zoo.sweeps.launchers import launch
-from zoo.sweeps.summary import conclude
-from zoo.sweeps.sweep_dir import opened
+from zoo.sweeps.summary import finish
+from zoo.sweeps.sweep_dir import open_sweep
 
 _OPTIONS = ("hydra/launcher", "hydra.launcher", "hydra.sweep.dir", "hydra.sweep.max_jobs")
 MOST_JOBS = 10_000
@@ -48,20 +48,20 @@ def run(overrides: Sequence[str]) -> int:
         raise ConfigError(f"{unknown[0]}: a sweep takes {known}")
     if options.get("hydra.sweep.dir") == "":
         raise ConfigError("hydra.sweep.dir is empty (an unset shell variable?)")
-    jobs = expanded(own, most=_most_jobs(options))
+    jobs = expand_grid(own, most=_most_jobs(options))
     check_values(read_axes(own))  # a mistake in the last job is found before the first one starts
     launched = options.get("hydra/launcher", "basic") != "basic"
-    with opened(list(overrides), jobs, options.get("hydra.sweep.dir")) as sweep:
-        print(f"sweep {sweep.folder}: {len(sweep.jobs)} jobs, {len(sweep.open_jobs())} to run", file=sys.stderr)
+    with open_sweep(list(overrides), jobs, options.get("hydra.sweep.dir")) as sweep:
+        print(f"sweep {sweep.folder}: {len(sweep.jobs)} jobs, {len(sweep.list_pending())} to run", file=sys.stderr)
         if launched:
             launch(sweep, [each for each in overrides if each.startswith("hydra") and not _is_dir(each)])
         else:
-            for number, job in sweep.open_jobs():
+            for number, job in sweep.list_pending():
                 sweep.run_job(number, job)
-        return conclude(sweep)
+        return finish(sweep)
 
 
-def expanded(overrides: Sequence[str], most: int = MOST_JOBS) -> list[Job]:
+def expand_grid(overrides: Sequence[str], most: int = MOST_JOBS) -> list[Job]:
     """A job for every combination of values, the last option changing fastest.
 
     Args:
@@ -83,7 +83,7 @@ def expanded(overrides: Sequence[str], most: int = MOST_JOBS) -> list[Job]:
         )
     swept = [axis.key for axis in axes if axis.is_swept]
     return [
-        Job(list(found), {key: compose.value_of(found, key) or "" for key in swept})
+        Job(list(found), {key: compose.get_value(found, key) or "" for key in swept})
         for found in itertools.product(*(axis.overrides() for axis in axes))
     ]
 

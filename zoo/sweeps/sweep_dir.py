@@ -13,14 +13,14 @@ import yaml
 
 from zoo.config import compose
 from zoo.errors import ConfigError
-from zoo.io.atomic import new_directory
+from zoo.io.atomic import make_timestamped_dir
 from zoo.io.config_files import read_yaml
 from zoo.sweeps.jobs import FILE, JOURNAL, Job, Sweep
-from zoo.sweeps.sweep_lock import JOBS, LOCK, locked, wait_for_jobs
+from zoo.sweeps.sweep_lock import JOBS, LOCK, lock_sweep, wait_for_jobs
 
 
 @contextmanager
-def opened(
+def open_sweep(
     overrides: list[str],
     jobs: list[Job],
     folder: str | None,
@@ -40,11 +40,11 @@ def opened(
     runs = compose.compose(jobs[0].overrides if like is None else like)["paths"]["runs"]
     parent = Path(runs).absolute() / "sweeps"
     try:
-        found = _unfinished(overrides, parent, folder, is_open)
+        found = _find_unfinished(overrides, parent, folder, is_open)
         if found is None:
-            path = new_directory(parent) if folder is None else Path(folder).absolute()
+            path = make_timestamped_dir(parent) if folder is None else Path(folder).absolute()
             path.mkdir(parents=True, exist_ok=True)
-            lock = locked(path)
+            lock = lock_sweep(path)
             if lock is None:
                 raise ConfigError(f"{path} is being worked on by another process; give another hydra.sweep.dir")
             found = Sweep(path, overrides, jobs, lock)
@@ -53,14 +53,14 @@ def opened(
         where = error.filename or parent
         remedy = "give another hydra.sweep.dir or paths.runs"
         raise ConfigError(f"{where}: a sweep cannot be kept there ({error.strerror}); {remedy}") from error
-    yield from _held(found)
+    yield from _hold(found)
 
 
-def _unfinished(
+def _find_unfinished(
     overrides: list[str], parent: Path, folder: str | None, is_open: Callable[[list[Job]], bool]
 ) -> Sweep | None:
     """The sweep to continue, locked, once none of its jobs is at work any more."""
-    for path in _candidates(parent, folder):
+    for path in _list_candidates(parent, folder):
         try:
             before = read(path)
         except ConfigError as error:
@@ -71,7 +71,7 @@ def _unfinished(
         if before is None:
             continue
         same = before[0] == overrides
-        lock = locked(path) if same else None
+        lock = lock_sweep(path) if same else None
         if lock is not None and (folder is not None or is_open(before[1])):
             wait_for_jobs(path)
             overrides, jobs = read(path) or before  # jobs may have changed it until now
@@ -90,7 +90,7 @@ def _unfinished(
     return None
 
 
-def _candidates(parent: Path, folder: str | None) -> list[Path]:
+def _list_candidates(parent: Path, folder: str | None) -> list[Path]:
     if folder is None:
         return sorted(parent.glob("*"), reverse=True)
     path = Path(folder).absolute()
@@ -99,7 +99,7 @@ def _candidates(parent: Path, folder: str | None) -> list[Path]:
     return [path]
 
 
-def _held(sweep: Sweep) -> Iterator[Sweep]:
+def _hold(sweep: Sweep) -> Iterator[Sweep]:
     try:
         yield sweep
     finally:

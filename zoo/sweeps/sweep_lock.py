@@ -17,9 +17,9 @@ from zoo.io.atomic import remove_partial
 LOCK, JOBS = ".lock", ".jobs"
 
 
-def locked(folder: Path) -> int | None:
+def lock_sweep(folder: Path) -> int | None:
     """Locks a sweep until this process ends; returns the handle, or None if another process has the lock."""
-    handle = _opened(folder / LOCK)
+    handle = _open(folder / LOCK)
     if not locks.acquire(handle, wait=False):
         locks.release(handle)
         return None
@@ -30,7 +30,7 @@ def locked(folder: Path) -> int | None:
 @contextmanager
 def job_lock(folder: Path) -> Iterator[int]:
     """The handle of the shared lock, for a job to inherit."""
-    handle = _opened(folder / JOBS)
+    handle = _open(folder / JOBS)
     try:
         locks.acquire(handle, shared=True)
         yield handle
@@ -40,12 +40,12 @@ def job_lock(folder: Path) -> Iterator[int]:
 
 def wait_for_jobs(folder: Path) -> None:
     """Waits for the jobs of a killed sweep, whose results belong to the sweep that continues it."""
-    handle = _opened(folder / JOBS)
+    handle = _open(folder / JOBS)
     try:
         locks.acquire_aloud(handle, lambda by: f"{folder}: waiting for a job of this sweep that still runs ({by})")
     finally:
         locks.release(handle)
 
 
-def _opened(path: Path) -> int:
+def _open(path: Path) -> int:
     return os.open(path, os.O_CREAT | os.O_RDWR, 0o644)

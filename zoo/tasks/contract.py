@@ -23,12 +23,12 @@ from zoo.data.tables import OnBadRow
 from zoo.data.unknown_labels import UnknownLabels
 from zoo.errors import ConfigError, DataError
 from zoo.maps.source import MapOptions, MapSource
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.tasks.baselines import Baseline
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.summary import Summary
-from zoo.training.cpu_memory import keep_no_kernels
+from zoo.training.cpu_memory import disable_onednn_cache
 
 Mode = Literal["min", "max"]
 
@@ -85,11 +85,11 @@ class Task(pl.LightningModule, ABC):
     """Names of parts that fine-tuning may add or leave out, besides mechanisms of attention."""
     rewards: ClassVar[bool] = False
     """Whether the training step rewards hard attention for its draws (`HardReinforce`)."""
-    optimisation: Optimisation
+    optimisation: OptimizerConfig
     about: dict[str, Any]
     """The section `zoo` of the checkpoint that the model was loaded from; empty for a new model."""
 
-    def __init__(self, *, optimisation: Optimisation) -> None:
+    def __init__(self, *, optimisation: OptimizerConfig) -> None:
         super().__init__()
         self.optimisation = optimisation
         self.about = {}
@@ -435,7 +435,7 @@ class TaskData(pl.LightningDataModule, ABC):
 
     def _loader(self, examples: Examples, batch_size: int | None, **order: Any) -> Loader:
         if examples.lengths is not None:  # as many shapes as batches
-            keep_no_kernels()
+            disable_onednn_cache()
         return Loader(
             examples.entries,
             collate=examples.collate,

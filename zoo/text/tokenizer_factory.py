@@ -8,15 +8,15 @@ from zoo.errors import CheckpointError
 from zoo.text.bpe import Subwords
 from zoo.text.tokens import Tokenizer
 from zoo.text.words import Characters, Words
-from zoo.validation import MalformedError, Where, expect
+from zoo.validation import Predicate, ValidationError, validate
 
 Kind = Literal["words", "characters", "subwords"]
 _KINDS: tuple[Kind, ...] = ("words", "characters", "subwords")
-_PIECE = Where("a text of at most 1,024 characters", lambda value: type(value) is str and 0 < len(value) <= 1 << 10)
-_MERGE = Where("two pieces and a space", lambda value: type(value) is str and 3 <= len(value) <= 1 << 11)
+_PIECE = Predicate("a text of at most 1,024 characters", lambda value: type(value) is str and 0 < len(value) <= 1 << 10)
+_MERGE = Predicate("two pieces and a space", lambda value: type(value) is str and 3 <= len(value) <= 1 << 11)
 
 TOKENISER = {
-    "kind": Where(f"one of {', '.join(_KINDS)}", lambda value: type(value) is str and value in _KINDS),
+    "kind": Predicate(f"one of {', '.join(_KINDS)}", lambda value: type(value) is str and value in _KINDS),
     "lower": bool,
     "pieces?": [_PIECE],
     "merges?": [_MERGE],
@@ -31,8 +31,8 @@ def check_state(state: Any, form: Any, what: str) -> None:
         CheckpointError: The state differs from the form. The message names the first difference.
     """
     try:
-        expect(state, form, what)
-    except MalformedError as error:
+        validate(state, form, what)
+    except ValidationError as error:
         raise CheckpointError(f"the checkpoint is damaged: {error}") from error
 
 

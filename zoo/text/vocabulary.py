@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
 
-from zoo.errors import CheckpointError, ConfigError, DataError, some_of
+from zoo.errors import CheckpointError, ConfigError, DataError, join_names
 from zoo.text.tokenizer_factory import check_state
-from zoo.validation import Where
+from zoo.validation import Predicate
 
 Special = Literal["pad", "unknown", "begin", "end"]
 Policy = Literal["unite", "keep", "new"]
@@ -21,7 +21,9 @@ training texts alone.
 _SPECIALS: dict[Special, str] = {"pad": "<pad>", "unknown": "<unk>", "begin": "<s>", "end": "</s>"}
 _LONGEST, _MOST = 1 << 10, 1 << 24
 
-VOCABULARY = [Where(f"a text of at most {_LONGEST:,} characters", lambda value: type(value) is str and _fits(value))]
+VOCABULARY = [
+    Predicate(f"a text of at most {_LONGEST:,} characters", lambda value: type(value) is str and _fits(value))
+]
 """The form of a vocabulary's state. Fine-tuning matches its entries by name."""
 
 
@@ -46,7 +48,7 @@ class Vocabulary:
         self._numbers = {name: number for number, name in enumerate(self.names) if name not in reserved}
         if len(self._numbers) + len(specials) < len(self.names):
             repeated = [name for name, count in Counter(self.names).items() if count > 1]
-            raise DataError(f"{some_of(repeated)} named more than once among the tokens")
+            raise DataError(f"{join_names(repeated)} named more than once among the tokens")
 
     @classmethod
     def from_counts(
@@ -149,7 +151,7 @@ class Vocabulary:
         found = [get(token, -1) for token in tokens]
         if -1 in found:
             strange = sorted({token for token in tokens if token not in self._numbers})
-            raise DataError(f"{some_of(strange)} not in the vocabulary of {len(self):,} tokens")
+            raise DataError(f"{join_names(strange)} not in the vocabulary of {len(self):,} tokens")
         return found
 
     def tokens(self, numbers: Iterable[int]) -> list[str]:

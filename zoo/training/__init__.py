@@ -5,8 +5,8 @@ from zoo.lazy_exports import exports
 __getattr__, __all__ = exports(
     __name__,
     {
-        "callbacks.ema": ["Average"],
-        "callbacks.checkpointing": ["Keeper"],
+        "callbacks.ema": ["EMA"],
+        "callbacks.checkpointing": ["CheckpointAndStop"],
         "loggers": ["MetricsFile", "tensorboard", "wandb"],
     },
 )

@@ -39,7 +39,7 @@ PENALTIES: dict[str, Any] = {
 _GUIDANCE = ("guidance_squared", "guidance_cross_entropy")
 
 
-def penalise(module: Task, config: Mapping[str, Any]) -> None:
+def add_attention_penalties(module: Task, config: Mapping[str, Any]) -> None:
     """Adds penalties to the training step of a module. Without a penalty whose weight is not 0 it does nothing.
 
     Args:
@@ -48,11 +48,11 @@ def penalise(module: Task, config: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: An option does not fit, or the model has no attention.
     """
-    options = in_use(config)
+    options = get_active(config)
     if not options:
         return
     layers = options.pop("layers", None)
-    factors = {name: _number(name, value) for name, value in options.items()}
+    factors = {name: _to_number(name, value) for name, value in options.items()}
     named = ", ".join(f"penalty.{name}" for name in factors)
     if layers is not None and not isinstance(layers, list | tuple):
         raise ConfigError(f"penalty.layers={layers!r}: write a list of numbers or patterns of names, or null")
@@ -71,20 +71,20 @@ def penalise(module: Task, config: Mapping[str, Any]) -> None:
             found: Any = step(batch, batch_idx)
         if found is None:  # the module skips this batch
             return None
-        added = _weighed(module, batch, maps, factors)
+        added = _sum_penalties(module, batch, maps, factors)
         return {**found, "loss": found["loss"] + added} if isinstance(found, Mapping) else found + added
 
     module.training_step = training_step  # type: ignore[method-assign]
 
 
-def in_use(config: Mapping[str, Any]) -> dict[str, Any]:
+def get_active(config: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a group `penalty` that have an effect: weights other than 0, and `layers` beside them."""
     factors = {name: config[name] for name in PENALTIES if config.get(name)}
     layers = {} if config.get("layers") is None else {"layers": config["layers"]}
     return {**factors, **layers} if factors else {}
 
 
-def _weighed(module: Task, batch: Any, maps: Recording, factors: Mapping[str, float]) -> Tensor:
+def _sum_penalties(module: Task, batch: Any, maps: Recording, factors: Mapping[str, float]) -> Tensor:
     """The weighted sum of the penalties, each a mean over the queries of all sites and processes."""
     total = torch.zeros((), device=module.device)
     gold, real = module.gold_attention(batch), module.real_queries(batch)
@@ -93,11 +93,11 @@ def _weighed(module: Task, batch: Any, maps: Recording, factors: Mapping[str, fl
             site, reason = next(iter(maps.silent.items()))
             raise ConfigError(f"penalty.{name}: {site} has no weights: {reason}; penalty.layers can leave it out")
         try:
-            amounts = _amounts(name, maps, gold, real)
+            amounts = _compute_penalty(name, maps, gold, real)
         except ValueError as error:
             raise ConfigError(f"penalty.{name}: {error}; penalty.layers can leave it out") from error
         if not amounts:
-            raise ConfigError(f"penalty.{name}: {_missing(name)}")
+            raise ConfigError(f"penalty.{name}: {_explain_missing(name)}")
         sums = torch.stack([each.total for each in amounts])
         value = distributed.mean_loss(sums.sum(), sum(each.count for each in amounts))
         how: dict[str, Any] = {
@@ -111,20 +111,22 @@ def _weighed(module: Task, batch: Any, maps: Recording, factors: Mapping[str, fl
     return total
 
 
-def _amounts(name: str, maps: Recording, gold: Mapping[str, Tensor], real: Mapping[str, Tensor]) -> list[Amount]:
+def _compute_penalty(
+    name: str, maps: Recording, gold: Mapping[str, Tensor], real: Mapping[str, Tensor]
+) -> list[Amount]:
     penalty = PENALTIES[name]
     if name in _GUIDANCE:
         return [penalty(maps[site], gold[site], real.get(site)) for site in maps if site in gold]
     return [penalty(found, real.get(site)) for site, found in maps.items()]
 
 
-def _missing(name: str) -> str:
+def _explain_missing(name: str) -> str:
     if name in _GUIDANCE:
         return "the data has no gold attention for these layers"
     return "no attention site ran in the training step"
 
 
-def _number(name: str, value: Any) -> float:
+def _to_number(name: str, value: Any) -> float:
     if type(value) not in (int, float) or not math.isfinite(value):
         raise ConfigError(f"penalty.{name}={value!r}: write a number, 0 for none")
     return float(value)

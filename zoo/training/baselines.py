@@ -18,21 +18,21 @@ from zoo.io.atomic import write_text
 from zoo.tasks.contract import Task, TaskData
 from zoo.training import summary
 from zoo.training.evaluation import check_trainable
-from zoo.training.trainer import quiet
+from zoo.training.trainer import silence_lightning
 
 Result = Mapping[str, Any]
 """Name, metrics and seconds of a baseline."""
 
 
-def compose(overrides: Sequence[str]) -> dict[str, Any]:
+def compose_with_model(overrides: Sequence[str]) -> dict[str, Any]:
     """Returns the configuration of a command, with a model that fits if it names none."""
     keys = {each.partition("=")[0] for each in overrides}
     if keys & {"model", "experiment"}:
         return config.compose(overrides)
-    data = config.value_of(overrides, "data")
+    data = config.get_value(overrides, "data")
     if data is None:
         raise ConfigError("say which data: zoo baseline data=NAME ..., with the options of zoo train")
-    models = compatibility.models_for(data)
+    models = compatibility.find_models(data)
     if not models:
         raise ConfigError(f"data={data}: no model is trained on such data; say which: model=NAME")
     return config.compose([f"model={models[0]}", *overrides])
@@ -40,10 +40,10 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
 
 def run(overrides: Sequence[str]) -> Path:
     """Measures all baselines, prints them, and writes them to a JSON file."""
-    quiet()
-    composed = compose(overrides)
+    silence_lightning()
+    composed = compose_with_model(overrides)
     option_types.check(composed)
-    for problem in compatibility.problems(composed):
+    for problem in compatibility.iter_errors(composed):
         raise problem
     pl.seed_everything(composed["seed"], workers=True, verbose=False)
     data: TaskData = build(composed["data"], "data")
@@ -61,7 +61,8 @@ def run(overrides: Sequence[str]) -> Path:
     path = folder / "baseline.json"
     write_text(path, json.dumps(result, indent=2) + "\n")
     summary.show_rows(
-        [{"": each["name"], **_shown(each["metrics"]), "seconds": each["seconds"]} for each in found], f"on {name}"
+        [{"": each["name"], **_select_shown(each["metrics"]), "seconds": each["seconds"]} for each in found],
+        f"on {name}",
     )
     print(f"In {path}")
     return path
@@ -99,7 +100,7 @@ def describe(module: Task, result: Mapping[str, Any], found: Sequence[Result]) -
             yield f"the model is no better than {each['name']}: {metric} {own:.4f} of both"
 
 
-def _shown(metrics: Mapping[str, float]) -> dict[str, float]:
+def _select_shown(metrics: Mapping[str, float]) -> dict[str, float]:
     """Returns the metrics of the test split, or of val if it has no examples."""
     tests = {name: value for name, value in metrics.items() if name.startswith("test/")}
     return tests or dict(metrics)

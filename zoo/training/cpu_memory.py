@@ -11,7 +11,7 @@ _LARGEST = 32 << 20
 """The largest threshold that glibc accepts."""
 
 
-def keep_freed_memory() -> bool:
+def disable_malloc_trim() -> bool:
     """Sets two thresholds of glibc's allocator; returns False where the C library is another one.
 
     By default glibc returns large blocks at once, so that every activation of a convolutional net costs page faults
@@ -23,7 +23,7 @@ def keep_freed_memory() -> bool:
     return bool(mallopt(_TRIM_THRESHOLD, _KEPT)) and bool(mallopt(_MMAP_THRESHOLD, _LARGEST))
 
 
-def keep_no_kernels() -> None:
+def disable_onednn_cache() -> None:
     """Makes oneDNN forget the kernels that it compiles for the shapes of a batch; before it has computed anything.
 
     It keeps the last 1,024. Where every batch has another shape none of them is used again, and their memory, which

@@ -11,7 +11,7 @@ import pytorch_lightning as pl
 
 from zoo.data.loader import Loader
 from zoo.errors import DataError
-from zoo.io.atomic import whole_file
+from zoo.io.atomic import open_atomic
 from zoo.tasks.contract import Task, TaskData
 
 
@@ -40,7 +40,7 @@ def check_trainable(data: TaskData) -> None:
         raise DataError(f"no example is left to train on. {data.empty_hint('train')}.")
 
 
-def empty_splits(data: TaskData) -> list[str]:
+def describe_empty_splits(data: TaskData) -> list[str]:
     """A sentence for each held-out split without examples, saying what the run then lacks."""
     lost = {
         "val": "the weights of the last epoch are kept, and nothing stops the training early",
@@ -53,7 +53,7 @@ def empty_splits(data: TaskData) -> list[str]:
     ]
 
 
-def protocol(module: Task, data: Any, sampled: str | None = None) -> dict[str, str]:
+def make_protocol(module: Task, data: Any, sampled: str | None = None) -> dict[str, str]:
     """The protocol of the metrics, where their names leave it open."""
     said = [each for each in (data.protocol(), module.protocol(), sampled) if each is not None]
     return {"protocol": ", ".join(said)} if said else {}
@@ -61,7 +61,7 @@ def protocol(module: Task, data: Any, sampled: str | None = None) -> dict[str, s
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     """A CSV file of rows with the same keys."""
-    with whole_file(path) as file:
+    with open_atomic(path) as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)

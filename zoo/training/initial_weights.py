@@ -6,13 +6,13 @@ import math
 from typing import Any
 
 from zoo import distributed
-from zoo.checkpoints.finetune import Report, origin, transplant
+from zoo.checkpoints.finetune import TransferReport, load_matching_weights, load_source
 from zoo.errors import warn
 from zoo.plurals import count_noun
 from zoo.tasks.contract import Task, TaskData
 
 
-def set_starting_weights(module: Task, data: TaskData, init: str | None) -> Report | None:
+def initialize_weights(module: Task, data: TaskData, init: str | None) -> TransferReport | None:
     """Gives a module the weights of its data, and of `init` if it is given.
 
     Args:
@@ -26,7 +26,7 @@ def set_starting_weights(module: Task, data: TaskData, init: str | None) -> Repo
     random = {} if init is not None else _random_frozen(module)
     module.begin(data)
     if init is not None:
-        return transplant(module, data.state(), origin(module, init), init)
+        return load_matching_weights(module, data.state(), load_source(module, init), init)
     left = {name: weight for name, weight in random.items() if module.get_parameter(name).equal(weight)}
     if left and distributed.is_rank_zero():
         count = count_noun(sum(weight.numel() for weight in left.values()), "weight")

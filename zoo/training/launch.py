@@ -21,7 +21,7 @@ from zoo import distributed, processes
 from zoo.errors import ConfigError, InterruptedRunError, warn
 from zoo.plurals import count_noun
 from zoo.training import worker_errors
-from zoo.training.run_dir import how_to_continue
+from zoo.training.run_dir import make_resume_hint
 
 _MOST_PER_CORE = 4
 """Processes for each core of the processor, for trials; each takes some hundred megabytes."""
@@ -63,17 +63,17 @@ def broadcast_run_dir(config: Mapping[str, Any], choose: Callable[[], Path]) -> 
     return distributed.run_on_rank_zero(choose)
 
 
-def wanted(config: Mapping[str, Any]) -> bool:
+def should_launch(config: Mapping[str, Any]) -> bool:
     """Whether this process has to start ranks: the options ask for several, and it is not one itself."""
     trainer = config["trainer"]
-    if distributed.is_worker() or devices(trainer) * nodes(trainer) == 1:
+    if distributed.is_worker() or count_devices(trainer) * count_nodes(trainer) == 1:
         return False
     check_shared(config)
     _check_cores(trainer)
-    if nodes(trainer) > 1:
+    if count_nodes(trainer) > 1:
         raise ConfigError(
-            f"trainer.num_nodes={nodes(trainer)}: start the same command on every node, by srun (SLURM) or by "
-            f"torchrun --nnodes={nodes(trainer)} --nproc-per-node={devices(trainer)} --rdzv-backend=c10d "
+            f"trainer.num_nodes={count_nodes(trainer)}: start the same command on every node, by srun (SLURM) or by "
+            f"torchrun --nnodes={count_nodes(trainer)} --nproc-per-node={count_devices(trainer)} --rdzv-backend=c10d "
             "--rdzv-endpoint=FIRST_NODE:29500 train.py ...; see docs/scaling.md"
         )
     return True
@@ -81,7 +81,7 @@ def wanted(config: Mapping[str, Any]) -> bool:
 
 def _check_cores(trainer: Mapping[str, Any]) -> None:
     """Refuses or warns of more processes than the processors of this machine can serve."""
-    cores, count = len(os.sched_getaffinity(0)), devices(trainer)
+    cores, count = len(os.sched_getaffinity(0)), count_devices(trainer)
     if trainer.get("accelerator") != "cpu" or count <= cores:
         return
     said = f"trainer.devices={count}: this machine has {count_noun(cores, 'core')} for {count} processes"
@@ -90,7 +90,7 @@ def _check_cores(trainer: Mapping[str, Any]) -> None:
     warn(f"{said}: more than {cores} make training slower")
 
 
-def devices(trainer: Mapping[str, Any]) -> int:
+def count_devices(trainer: Mapping[str, Any]) -> int:
     """The number of processes on this node."""
     given = trainer.get("devices", 1)
     if isinstance(given, list):
@@ -105,12 +105,12 @@ def devices(trainer: Mapping[str, Any]) -> int:
     return given
 
 
-def nodes(trainer: Mapping[str, Any]) -> int:
+def count_nodes(trainer: Mapping[str, Any]) -> int:
     """The number of nodes."""
     return int(trainer.get("num_nodes", 1))
 
 
-def start(config: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
+def launch_workers(config: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
     """Starts the ranks of this node from the run's config.yaml, waits for them, and returns their metrics.json."""
     trainer = config["trainer"]
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
@@ -126,12 +126,12 @@ def start(config: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
             for name in (distributed.LAUNCHED, "PYTHONPATH", "TORCHELASTIC_SIGNALS_TO_HANDLE")
         }
         own = {distributed.LAUNCHED: words, "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGQUIT"}  # the others are handled here
-        os.environ.update(own, PYTHONPATH=processes.environment().get("PYTHONPATH", ""))
-        request = processes.Request()
+        os.environ.update(own, PYTHONPATH=processes.make_environment().get("PYTHONPATH", ""))
+        request = processes.StopRequest()
 
         def stop(number: int, _: Any) -> None:
-            is_first = request.by is None
-            if request.insists(number) or is_first:
+            is_first = request.received is None
+            if request.record(number) or is_first:
                 raise SignalException(f"signal {number}", sigval=signal.Signals(number))
 
         for each in (*processes.STOPPING, signal.SIGHUP):
@@ -139,7 +139,7 @@ def start(config: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
         settings = LaunchConfig(
             min_nodes=1,
             max_nodes=1,
-            nproc_per_node=devices(trainer),
+            nproc_per_node=count_devices(trainer),
             run_id=run_dir.name or "zoo",
             rdzv_backend="c10d",
             rdzv_endpoint="localhost:0",
@@ -149,16 +149,16 @@ def start(config: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
             logs_specs=DefaultLogsSpecs(log_dir=words),
             shutdown_timeout=_PATIENCE,
         )
-        entry, *arguments = processes.command(
+        entry, *arguments = processes.make_command(
             str(run_dir / "config.yaml"), str(os.getpid()), module="zoo.training.worker"
         )
         try:
             elastic_launch(settings, entry)(*arguments)
         except ChildFailedError as error:
-            raise worker_errors.explained(Path(words), error, run_dir) from None
+            raise worker_errors.to_training_error(Path(words), error, run_dir) from None
         except SignalException as error:
-            raise worker_errors.read(Path(words)) or InterruptedRunError(
-                f"stopped by {signal.Signals(error.sigval).name}{how_to_continue(run_dir)}"
+            raise worker_errors.read_error(Path(words)) or InterruptedRunError(
+                f"stopped by {signal.Signals(error.sigval).name}{make_resume_hint(run_dir)}"
             ) from None
         finally:
             for number, handler in handlers.items():

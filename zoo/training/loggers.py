@@ -14,7 +14,7 @@ from pytorch_lightning.loggers import Logger, TensorBoardLogger, WandbLogger
 
 from zoo.attention.ranges import Count
 from zoo.errors import ConfigError
-from zoo.io.atomic import whole_file
+from zoo.io.atomic import open_atomic
 
 
 class MetricsFile(Logger):
@@ -67,14 +67,14 @@ class MetricsFile(Logger):
         if new:
             self.columns += list(dict.fromkeys(new))
             old = self._read()
-            with whole_file(self.path) as file:
+            with open_atomic(self.path) as file:
                 self._writer(file, header=True).writerows(old)
             header_is_new = False
         with self.path.open("a", newline="", encoding="utf-8") as file:
             writer = self._writer(file, header=header_is_new)
             for row in self._rows:
                 self._last = (row, file.tell())
-                writer.writerow(_formatted(row))
+                writer.writerow(_format_row(row))
         self._rows = []
 
     def finalize(self, status: str) -> None:
@@ -94,7 +94,7 @@ class MetricsFile(Logger):
         return writer
 
 
-def cut(path: Path, step: int) -> None:
+def truncate_metrics(path: Path, step: int) -> None:
     """Removes the rows of `step` and later from a metrics.csv, and rows that are incomplete."""
     if not path.exists():
         return
@@ -105,11 +105,11 @@ def cut(path: Path, step: int) -> None:
         return
     header, *rest = rows
     kept = [row for row in rest if len(row) == len(header) and row[0].isdecimal() and int(row[0]) < step]
-    with whole_file(path) as file:
+    with open_atomic(path) as file:
         csv.writer(file, lineterminator="\n").writerows([header, *kept])
 
 
-def _formatted(row: dict[str, float]) -> dict[str, str]:
+def _format_row(row: dict[str, float]) -> dict[str, str]:
     return {key: str(int(v)) if key in ("step", "epoch") else f"{v:.8g}" for key, v in row.items()}
 
 
@@ -119,7 +119,7 @@ def tensorboard(*, run_dir: Path) -> TensorBoardLogger:
 
 
 @contextmanager
-def writer_errors_raised() -> Iterator[None]:
+def raise_writer_errors() -> Iterator[None]:
     """A context in which errors of TensorBoard's thread are not printed, but raised at the end if none has been.
 
     TensorBoard raises such an error again at its next entry, where it is explained; its thread would print a traceback.

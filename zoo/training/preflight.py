@@ -23,19 +23,19 @@ import torch
 from torch import Tensor
 
 from zoo.checkpoints import checkpoint
-from zoo.checkpoints.finetune import keep
+from zoo.checkpoints.finetune import reuse_data_state
 from zoo.config import compatibility, compose, instantiate, option_types
 from zoo.data.tables import collect_errors
-from zoo.errors import ConfigError, ProblemsError, ZooError, bounded, visible
-from zoo.out_of_memory import is_shortage
+from zoo.errors import ConfigError, ProblemsError, ZooError, escape_control, truncate
+from zoo.out_of_memory import is_out_of_memory
 from zoo.plurals import count_noun
 from zoo.tasks.contract import Invariance, Task, TaskData
 from zoo.training import run_dir as run_directory
-from zoo.training.attention_penalties import penalise
-from zoo.training.evaluation import check_trainable, empty_splits
-from zoo.training.initial_weights import set_starting_weights
+from zoo.training.attention_penalties import add_attention_penalties
+from zoo.training.evaluation import check_trainable, describe_empty_splits
+from zoo.training.initial_weights import initialize_weights
 from zoo.training.memory import find_excess
-from zoo.training.trainer import make_trainer, quiet
+from zoo.training.trainer import make_trainer, silence_lightning
 
 _MOST_LISTED = 200
 _MOST_SECONDS = 30.0
@@ -43,19 +43,19 @@ _MOST_SECONDS = 30.0
 
 def check(overrides: Sequence[str]) -> list[str]:
     """Returns a report of what is right, a line each; raises a ProblemsError that lists everything that is wrong."""
-    quiet()
-    kept, found = compose.sort_out([each for each in overrides if each.partition("=")[0] != "check"])
+    silence_lightning()
+    kept, found = compose.partition_overrides([each for each in overrides if each.partition("=")[0] != "check"])
     problems = [str(error) for error in found]
     report: list[str] = []
     try:
-        composed = compose.resolved(kept)
+        composed = compose.compose_unchecked(kept)
     except ConfigError as error:
         raise ProblemsError([*problems, str(error)]) from error
-    problems += [str(error) for error in _problems_of_options(composed)]
+    problems += [str(error) for error in _iter_option_errors(composed)]
     data, errors = _read(composed)
     problems += errors
     if not problems and data is not None:
-        module, errors = _built(composed, data)
+        module, errors = _build_model(composed, data)
         problems += errors
         if module is not None and not problems:
             problems += try_batch(composed, module, data, report)
@@ -68,16 +68,16 @@ def show(overrides: Sequence[str]) -> None:
     """Prints the report."""
     started = time.monotonic()
     for line in check(overrides):
-        print(f"  {visible(line)}")
+        print(f"  {escape_control(line)}")
     print(f"no problem found in {time.monotonic() - started:.1f} s; nothing was trained")
 
 
-def _problems_of_options(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
+def _iter_option_errors(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
     """Yields an error for each option that does not fit. Sizes are not known yet."""
-    yield from option_types.problems(composed)
-    if any(True for _ in option_types.problems_of_keys(composed)):
+    yield from option_types.iter_errors(composed)
+    if any(True for _ in option_types.iter_key_errors(composed)):
         return
-    yield from compatibility.problems(composed)
+    yield from compatibility.iter_errors(composed)
     run_dir = composed["run_dir"]
     if run_dir is not None and composed["resume"] is None:
         try:
@@ -106,7 +106,7 @@ def _read(composed: Mapping[str, Any]) -> tuple[TaskData | None, list[str]]:
         try:
             data: TaskData | None = instantiate.build(composed["data"], "data")
             assert data is not None
-            keep(data, composed["init"])
+            reuse_data_state(data, composed["init"])
             data.prepare_data()
             data.setup("fit")
             if not found:
@@ -119,12 +119,12 @@ def _read(composed: Mapping[str, Any]) -> tuple[TaskData | None, list[str]]:
                 found.append(error)  # type: ignore[arg-type]
     own = [str(each.message) for each in said if issubclass(each.category, UserWarning) and "zoo" in str(each.filename)]
     for message in dict.fromkeys(own):  # each once, however often the data are read
-        print(f"zoo: {bounded(visible(message))}", file=sys.stderr)
+        print(f"zoo: {truncate(escape_control(message))}", file=sys.stderr)
     return data, [str(error) for error in found]
 
 
 def _unless_listed(composed: Mapping[str, Any]) -> list[Any]:
-    if any(True for _ in instantiate.problems(composed["data"], "data")):
+    if any(True for _ in instantiate.iter_errors(composed["data"], "data")):
         return []
     try:
         instantiate.build(composed["data"], "data").setup("fit")
@@ -133,14 +133,14 @@ def _unless_listed(composed: Mapping[str, Any]) -> list[Any]:
     return []
 
 
-def _built(composed: Mapping[str, Any], data: TaskData) -> tuple[Task | None, list[str]]:
+def _build_model(composed: Mapping[str, Any], data: TaskData) -> tuple[Task | None, list[str]]:
     """Builds the model with the weights that it would start from; None if that fails."""
     pl.seed_everything(composed["seed"], workers=True, verbose=False)
     try:
         module: Task = instantiate.build(composed["model"], "model", **data.sizes())
         module.check_rewards()
-        penalise(module, composed["penalty"])
-        set_starting_weights(module, data, composed["init"])
+        add_attention_penalties(module, composed["penalty"])
+        initialize_weights(module, data, composed["init"])
         if composed["resume"] not in (None, "auto"):
             checkpoint.read(composed["resume"])
         optimisation = copy.copy(module.optimisation)
@@ -177,7 +177,7 @@ def try_batch(composed: Mapping[str, Any], module: Task, data: TaskData, report:
     every, batches = count_noun(data.train_size(), "example"), count_noun(count, "batch")
     report.append(f"data       {composed['names']['data']}, {every} in {batches} an epoch")
     report += data.summary().lines()
-    report += [f"empty      {lack}" for lack in empty_splits(data)]
+    report += [f"empty      {lack}" for lack in describe_empty_splits(data)]
     batch = data.transfer_batch_to_device(batch, device, 0)
     before = _start_measuring(device)
     try:
@@ -186,11 +186,11 @@ def try_batch(composed: Mapping[str, Any], module: Task, data: TaskData, report:
     except ConfigError as error:  # a penalty that the model's maps do not serve
         return [str(error)]
     except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        if is_shortage(error):
+        if is_out_of_memory(error):
             raise
         return [f"a batch cannot be computed: {str(error).splitlines()[0]}"]
     peak = _peak(device)
-    problems = list(_problems_of_gradients(module, float(value.detach())))
+    problems = list(_iter_gradient_errors(module, float(value.detach())))
     said = f"{_bytes(peak)} at the largest batch" + (f", of which {_bytes(before)} were in use" if before else "")
     report += [f"one batch  loss {float(value.detach()):.4f}", f"memory     {said}"]
     invariants = module.invariants(batch)
@@ -205,7 +205,7 @@ def _not_logged(*_: Any, **__: Any) -> None:
     """Replaces `log`, which needs a running loop."""
 
 
-def _problems_of_gradients(module: Task, loss: float) -> Iterator[str]:
+def _iter_gradient_errors(module: Task, loss: float) -> Iterator[str]:
     if not math.isfinite(loss):
         yield f"the loss of the first batch is {loss}; look at the data for values that are far too large"
     trainable = {name: p for name, p in module.named_parameters() if p.requires_grad}

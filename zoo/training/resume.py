@@ -18,27 +18,27 @@ from zoo.errors import CheckpointError, ConfigError
 from zoo.io.atomic import remove_partial
 from zoo.training import loggers, resume_state
 from zoo.training import run_dir as run_directory
-from zoo.training.attention_penalties import in_use
+from zoo.training.attention_penalties import get_active
 from zoo.training.run_dir import CONFIG, LAST, RESULT
 
 
-def locate(config: Mapping[str, Any]) -> tuple[str | None, str]:
+def find_latest(config: Mapping[str, Any]) -> tuple[str | None, str]:
     """Finds the checkpoint that `resume=auto` continues, if any; returns it with a sentence for the user."""
     if config["run_dir"] is not None:
         last = Path(config["run_dir"]).absolute() / LAST
         if last.exists():
             return str(last), f"continuing {last}"
         return None, f"nothing to continue in {config['run_dir']}: a new run"
-    parent = run_directory.of_kind(config)
-    for run_dir in sorted(parent.glob("*"), key=_age):
-        if (run_dir / RESULT).exists() or not (run_dir / LAST).exists() or run_directory.is_held(run_dir):
+    parent = run_directory.get_runs_folder(config)
+    for run_dir in sorted(parent.glob("*"), key=_get_age):
+        if (run_dir / RESULT).exists() or not (run_dir / LAST).exists() or run_directory.is_locked(run_dir):
             continue
         if run_directory.is_same(config, run_dir / CONFIG):
             return str(run_dir / LAST), f"continuing {run_dir / LAST}"
     return None, f"no unfinished run of this configuration under {parent}: a new run"
 
 
-def resumed(config: Mapping[str, Any], *, may_have_origin: bool = False) -> dict[str, Any] | None:
+def load_resume_state(config: Mapping[str, Any], *, may_have_origin: bool = False) -> dict[str, Any] | None:
     """Reads the checkpoint to continue, and checks that this configuration can continue it; None for a new run."""
     if config["resume"] is None:
         return None
@@ -52,12 +52,14 @@ def resumed(config: Mapping[str, Any], *, may_have_origin: bool = False) -> dict
         raise CheckpointError(
             f"{path} was written by a version that did not keep all; start from its weights with init="
         )
-    with resume_state.sound(path):
-        migrations.check_continued(content)
+    with resume_state.translate_validation_errors(path):
+        migrations.check_resumable(content)
     _check_epochs(content, config, path)
     stored = content["zoo"]["config"]
-    differing = _differences(stored["model"], config["model"], "model")
-    differing += _differences(in_use(stored.get("penalty", {})), in_use(config.get("penalty", {})), "penalty")
+    differing = _list_differences(stored["model"], config["model"], "model")
+    differing += _list_differences(
+        get_active(stored.get("penalty", {})), get_active(config.get("penalty", {})), "penalty"
+    )
     if differing:
         raise CheckpointError(
             f"{path} is of another model or recipe; not equal: {', '.join(differing[:5])}. "
@@ -66,17 +68,17 @@ def resumed(config: Mapping[str, Any], *, may_have_origin: bool = False) -> dict
     return content
 
 
-def put_back(config: Mapping[str, Any], run_dir: Path, content: Mapping[str, Any] | None) -> None:
+def restore_run_files(config: Mapping[str, Any], run_dir: Path, content: Mapping[str, Any] | None) -> None:
     """Restores the files of the run directory as they were when the checkpoint was written; a new run has none."""
     if os.environ.get("RANK", "0") != "0":
         return
     if content is not None:
-        _adopt(Path(config["resume"]), run_dir)
-    _settle_files(run_dir / "checkpoints", None if content is None else _best_step(content))
-    loggers.cut(run_dir / "metrics.csv", 0 if content is None else _steps(content))
+        _copy_run_files(Path(config["resume"]), run_dir)
+    _reconcile_checkpoints(run_dir / "checkpoints", None if content is None else _get_best_step(content))
+    loggers.truncate_metrics(run_dir / "metrics.csv", 0 if content is None else _count_steps(content))
 
 
-def _adopt(source: Path, run_dir: Path) -> None:
+def _copy_run_files(source: Path, run_dir: Path) -> None:
     """Copies the files that belong to a checkpoint when its run goes on in another directory."""
     origin = source.absolute().parent.parent
     for name in ("metrics.csv", "checkpoints/best.ckpt", "checkpoints/best.previous.ckpt"):
@@ -97,13 +99,13 @@ def _check_epochs(content: Mapping[str, Any], config: Mapping[str, Any], path: A
         )
 
 
-def _steps(content: Mapping[str, Any]) -> int:
+def _count_steps(content: Mapping[str, Any]) -> int:
     """The number of logged steps at the time of the checkpoint; later rows of metrics.csv are out of date."""
     logged: int = content["loops"]["fit_loop"]["epoch_loop.state_dict"]["_batches_that_stepped"]
     return logged
 
 
-def _settle_files(checkpoints: Path, best_step: int | None) -> None:
+def _reconcile_checkpoints(checkpoints: Path, best_step: int | None) -> None:
     """Restores the best.ckpt that belongs to last.ckpt, if a kill came between the writing of the two.
 
     Args:
@@ -114,8 +116,8 @@ def _settle_files(checkpoints: Path, best_step: int | None) -> None:
     for partial in checkpoints.glob(".*.ckpt.*"):
         partial.unlink(missing_ok=True)
     best, previous = checkpoints / "best.ckpt", checkpoints / "best.previous.ckpt"
-    if _step_of(best) != best_step:
-        if best_step is not None and _step_of(previous) == best_step:
+    if _read_step(best) != best_step:
+        if best_step is not None and _read_step(previous) == best_step:
             os.replace(previous, best)
         elif best_step is None:
             best.unlink(missing_ok=True)  # its steps were lost
@@ -127,25 +129,25 @@ def _settle_files(checkpoints: Path, best_step: int | None) -> None:
     previous.unlink(missing_ok=True)
 
 
-def _best_step(content: Mapping[str, Any]) -> int | None:
+def _get_best_step(content: Mapping[str, Any]) -> int | None:
     """The step of the best weights when a last.ckpt was written."""
-    found: int | None = content["callbacks"]["Keeper"]["best_step"]
+    found: int | None = content["callbacks"]["CheckpointAndStop"]["best_step"]
     return found
 
 
-def _age(run_dir: Path) -> float:
+def _get_age(run_dir: Path) -> float:
     with suppress(OSError):
         return -(run_dir / LAST).stat().st_mtime
     return 0.0
 
 
-def _differences(old: Any, new: Any, path: str) -> list[str]:
+def _list_differences(old: Any, new: Any, path: str) -> list[str]:
     if isinstance(old, Mapping) and isinstance(new, Mapping):
-        return [d for key in {**old, **new} for d in _differences(old.get(key), new.get(key), f"{path}.{key}")]
+        return [d for key in {**old, **new} for d in _list_differences(old.get(key), new.get(key), f"{path}.{key}")]
     return [] if old == new else [f"{path} ({old} there, {new} here)"]
 
 
-def _step_of(path: Path) -> int | None:
+def _read_step(path: Path) -> int | None:
     if not path.exists():
         return None
     content = checkpoint.read(path)

@@ -23,20 +23,20 @@ from torchmetrics import Metric
 
 from zoo.errors import CheckpointError
 from zoo.tasks.contract import Task
-from zoo.validation import MalformedError, Where, expect, expect_like, short
+from zoo.validation import Predicate, ValidationError, abbreviate, validate, validate_like
 
 
-def at_boundary(trainer: pl.Trainer) -> bool:
+def is_step_boundary(trainer: pl.Trainer) -> bool:
     """Whether this batch is the first of a step of the optimiser: no gradients have been accumulated."""
     return bool(trainer.fit_loop.epoch_loop.batch_progress.current.completed % trainer.accumulate_grad_batches == 0)
 
 
-def agreed(trainer: pl.Trainer, wish: bool) -> bool:
+def any_rank(trainer: pl.Trainer, wish: bool) -> bool:
     """Whether any process wishes it. All processes save a checkpoint together."""
     return wish if trainer.world_size == 1 else bool(trainer.strategy.reduce_boolean_decision(wish, all=False))
 
 
-def settled(loops: Mapping[str, Any], accumulated: int) -> dict[str, int]:
+def rewind_progress(loops: Mapping[str, Any], accumulated: int) -> dict[str, int]:
     """Sets Lightning's counters to the point before a batch, as if that batch had not begun; returns that point."""
     fit = loops["fit_loop"]
     epochs, batches = fit["epoch_progress"], fit["epoch_loop.batch_progress"]
@@ -65,7 +65,7 @@ def _set(counts: MutableMapping[str, int], **values: int) -> None:
     counts.update({name: value for name, value in values.items() if name in counts})
 
 
-def generators() -> dict[str, Any]:
+def get_rng_state() -> dict[str, Any]:
     """The states of all random number generators, as plain values and tensors."""
     name, keys, place, has_gauss, gauss = np.random.get_state(legacy=True)
     numpy = {
@@ -78,16 +78,16 @@ def generators() -> dict[str, Any]:
     return {"torch": torch.get_rng_state(), "cuda": cuda, "python": random.getstate(), "numpy": {"name": name, **numpy}}
 
 
-def set_generators(states: Mapping[str, Any]) -> None:
+def set_rng_state(states: Mapping[str, Any]) -> None:
     """Restores what `generators` returned. States of GPUs are left out where their number has changed."""
     torch.set_rng_state(states["torch"])
     if torch.cuda.is_available() and len(states["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(states["cuda"])
-    random.setstate(_of_python(states))
-    np.random.set_state(_of_numpy(states))
+    random.setstate(_to_python_state(states))
+    np.random.set_state(_to_numpy_state(states))
 
 
-def _is_of_python(state: Any) -> bool:
+def _is_python_state(state: Any) -> bool:
     if not isinstance(state, list | tuple) or len(state) != 3 or state[0] != random.getstate()[0]:
         return False
     internal, gauss = state[1:]
@@ -96,7 +96,7 @@ def _is_of_python(state: Any) -> bool:
     return is_whole and min(internal) >= 0 and max(internal) < 2**32 and (gauss is None or type(gauss) is float)
 
 
-def _are_words(keys: Any) -> bool:
+def _is_word_tensor(keys: Any) -> bool:
     is_like = isinstance(keys, Tensor) and keys.dtype == torch.int64 and keys.shape == (_WORDS,)
     return is_like and bool(((keys >= 0) & (keys < 2**32)).all())
 
@@ -104,33 +104,35 @@ def _are_words(keys: Any) -> bool:
 _WORDS = 624
 """The words of the state of NumPy's Mersenne Twister."""
 _GENERATORS = {
-    "torch": Where(
+    "torch": Predicate(
         "a state of torch's generator",
         lambda state: isinstance(state, Tensor) and state.shape == torch.get_rng_state().shape,
     ),
-    "python": Where("a state of Python's generator", _is_of_python),
+    "python": Predicate("a state of Python's generator", _is_python_state),
     "numpy": {
-        "name": Where("'MT19937'", lambda name: name == "MT19937"),
-        "keys": Where(f"{_WORDS} whole numbers of 32 bits", _are_words),
-        "place": Where(f"a whole number from 0 to {_WORDS}", lambda place: type(place) is int and 0 <= place <= _WORDS),
-        "has_gauss": Where("0 or 1", lambda has: type(has) is int and has in (0, 1)),
+        "name": Predicate("'MT19937'", lambda name: name == "MT19937"),
+        "keys": Predicate(f"{_WORDS} whole numbers of 32 bits", _is_word_tensor),
+        "place": Predicate(
+            f"a whole number from 0 to {_WORDS}", lambda place: type(place) is int and 0 <= place <= _WORDS
+        ),
+        "has_gauss": Predicate("0 or 1", lambda has: type(has) is int and has in (0, 1)),
         "gauss": float,
     },
 }
 """The form of what `generators` returns; NumPy itself would read beyond the end of its state."""
 
 
-def _of_python(states: Mapping[str, Any]) -> tuple[Any, ...]:
+def _to_python_state(states: Mapping[str, Any]) -> tuple[Any, ...]:
     version, internal, gauss = states["python"]
     return version, tuple(internal), gauss
 
 
-def _of_numpy(states: Mapping[str, Any]) -> tuple[Any, ...]:
+def _to_numpy_state(states: Mapping[str, Any]) -> tuple[Any, ...]:
     numpy = states["numpy"]
     return numpy["name"], numpy["keys"].numpy().astype(np.uint32), *(numpy[n] for n in ("place", "has_gauss", "gauss"))
 
 
-def of_all_processes(trainer: pl.Trainer, states: Any) -> list[Any]:
+def gather_states(trainer: pl.Trainer, states: Any) -> list[Any]:
     """The states of every process, in the order of their ranks."""
     if trainer.world_size == 1:
         return [states]
@@ -140,11 +142,11 @@ def of_all_processes(trainer: pl.Trainer, states: Any) -> list[Any]:
 
 
 @contextmanager
-def sound(path: Any) -> Iterator[None]:
+def translate_validation_errors(path: Any) -> Iterator[None]:
     """Turns a MalformedError into a CheckpointError that names the checkpoint."""
     try:
         yield
-    except MalformedError as error:
+    except ValidationError as error:
         raise CheckpointError(
             f"{path} cannot be continued: {error}. Start a new run from its weights with init="
         ) from error
@@ -160,42 +162,42 @@ def check(content: Mapping[str, Any], trainer: pl.Trainer) -> None:
     assert isinstance(module, Task)
     states, schedules = content["optimizer_states"], content["lr_schedulers"]
     if len(states) != len(trainer.optimizers) or len(schedules) != len(trainer.lr_scheduler_configs):
-        raise MalformedError(f"it has the states of {len(states)} optimisers and {len(schedules)} schedules")
+        raise ValidationError(f"it has the states of {len(states)} optimisers and {len(schedules)} schedules")
     has_all = "FSDP" not in type(trainer.strategy).__name__  # there a process has a part of each parameter
     for state, optimizer in zip(states, trainer.optimizers if has_all else (), strict=has_all):
         _check_optimizer(state, getattr(optimizer, "optimizer", optimizer), module.optimisation.optimizer)
     for state, config in zip(schedules, trainer.lr_scheduler_configs, strict=True):
-        expect_like(state, config.scheduler.state_dict(), "lr_schedulers.0")
+        validate_like(state, config.scheduler.state_dict(), "lr_schedulers.0")
     for states_of_process in content["exactly"]["generators"]:
         _check_generators(states_of_process)
     for state in content["exactly"]["epoch_metrics"]:
-        EpochMetrics.check(state, module)
+        PartialEpochMetrics.check(state, module)
 
 
 def _check_optimizer(state: Mapping[str, Any], optimizer: Optimizer, new: Callable[..., Optimizer]) -> None:
     """Checks an optimiser's state: its entries have the names and shapes that such an optimiser gives them."""
-    expect_like(state["param_groups"], optimizer.state_dict()["param_groups"], "optimizer_states.0.param_groups")
+    validate_like(state["param_groups"], optimizer.state_dict()["param_groups"], "optimizer_states.0.param_groups")
     parameters = dict(enumerate(p for group in optimizer.param_groups for p in group["params"]))
     known: dict[int, Mapping[str, Any]] = {}
     for number, found in state["state"].items():
         where = f"optimizer_states.0.state.{number}"
         if number not in parameters:
-            raise MalformedError(f"{where} is of none of the {len(parameters)} parameters")
+            raise ValidationError(f"{where} is of none of the {len(parameters)} parameters")
         parameter = parameters[number]
-        model = known.setdefault(parameter.dim(), _after_a_step(new, parameter.dim()))
+        model = known.setdefault(parameter.dim(), _simulate_step(new, parameter.dim()))
         if found.keys() != model.keys():
-            raise MalformedError(f"{where} holds {', '.join(found) or 'nothing'}, not {', '.join(model) or 'nothing'}")
+            raise ValidationError(f"{where} holds {', '.join(found) or 'nothing'}, not {', '.join(model) or 'nothing'}")
         for name, value in found.items():
             if not isinstance(model[name], Tensor):
-                expect_like(value, model[name], f"{where}.{name}")
+                validate_like(value, model[name], f"{where}.{name}")
                 continue
             shape = parameter.shape if model[name].shape == (2,) * parameter.dim() else model[name].shape
             is_as_wide = isinstance(value, Tensor) and value.is_floating_point() and value.shape == shape
             if not is_as_wide:
-                raise MalformedError(f"{where}.{name} is {short(value)}, not one of {tuple(shape)}")
+                raise ValidationError(f"{where}.{name} is {abbreviate(value)}, not one of {tuple(shape)}")
 
 
-def _after_a_step(new: Callable[..., Optimizer], dims: int) -> Mapping[str, Any]:
+def _simulate_step(new: Callable[..., Optimizer], dims: int) -> Mapping[str, Any]:
     """The state that an optimiser of this kind keeps of a parameter with `dims` axes of length two."""
     parameter = torch.nn.Parameter(torch.zeros((2,) * dims))
     parameter.grad = torch.zeros_like(parameter)
@@ -206,18 +208,18 @@ def _after_a_step(new: Callable[..., Optimizer], dims: int) -> Mapping[str, Any]
 
 def _check_generators(states: Mapping[str, Any]) -> None:
     """Checks the states of generators: their sizes and ranges, then by loading them into new generators."""
-    expect(states, _GENERATORS, "content.exactly.generators")
+    validate(states, _GENERATORS, "content.exactly.generators")
     try:
         torch.Generator().set_state(states["torch"])
-        random.Random().setstate(_of_python(states))
-        np.random.RandomState().set_state(_of_numpy(states))
+        random.Random().setstate(_to_python_state(states))
+        np.random.RandomState().set_state(_to_numpy_state(states))
         for state in states["cuda"] if torch.cuda.is_available() else ():
             torch.Generator("cuda").set_state(state)
     except (TypeError, ValueError, RuntimeError, KeyError, OverflowError) as error:
-        raise MalformedError(f"content.exactly.generators are not states of generators ({error})") from error
+        raise ValidationError(f"content.exactly.generators are not states of generators ({error})") from error
 
 
-class EpochMetrics:
+class PartialEpochMetrics:
     """The sums of an unfinished epoch, which `self.log(..., on_epoch=True)` and torchmetrics report at its end."""
 
     def __init__(self) -> None:
@@ -228,13 +230,13 @@ class EpochMetrics:
         if trainer.fit_loop.epoch_loop.batch_progress.current.completed == 0:
             return {"sums": {}, "metrics": {}}
         sums = {
-            key: {"value": each.value.cpu(), "count": _of_cpu(getattr(each, "cumulated_batch_size", None))}
+            key: {"value": each.value.cpu(), "count": _to_cpu(getattr(each, "cumulated_batch_size", None))}
             for key, each in trainer.fit_loop.epoch_loop._results.items()
             if each.is_tensor and each.meta.on_epoch and not each.has_reset
         }
         metrics = {
-            name: {"updates": metric._update_count, "state": {k: _of_cpu(v) for k, v in metric.metric_state.items()}}
-            for name, metric in _metrics(module)
+            name: {"updates": metric._update_count, "state": {k: _to_cpu(v) for k, v in metric.metric_state.items()}}
+            for name, metric in _iter_metrics(module)
             if metric._update_count
         }
         return {"sums": sums, "metrics": metrics}
@@ -242,11 +244,11 @@ class EpochMetrics:
     def load(self, state: Mapping[str, Any], module: pl.LightningModule) -> None:
         """Restores a state before the first batch; a sum is added when its metric is first logged again."""
         self._pending = dict(state["sums"])
-        for name, metric in _metrics(module):
+        for name, metric in _iter_metrics(module):
             if name in state["metrics"]:
                 metric._update_count = state["metrics"][name]["updates"]
                 for key, value in state["metrics"][name]["state"].items():
-                    setattr(metric, key, _moved(value, metric.device))
+                    setattr(metric, key, _to_device(value, metric.device))
 
     @staticmethod
     def check(state: Mapping[str, Any], module: pl.LightningModule) -> None:
@@ -257,29 +259,29 @@ class EpochMetrics:
         """
         for key, each in state["sums"].items():
             if each["value"].dim() or (each["count"] is not None and each["count"].dim()):
-                raise MalformedError(f"the sum {key} is {short(each['value'])}, not a number")
-        for name, metric in _metrics(module):
+                raise ValidationError(f"the sum {key} is {abbreviate(each['value'])}, not a number")
+        for name, metric in _iter_metrics(module):
             found = state["metrics"].get(name, {"state": metric.metric_state})["state"]
             if found.keys() != metric.metric_state.keys():
-                raise MalformedError(f"the metric {name} holds {', '.join(found) or 'nothing'}")
+                raise ValidationError(f"the metric {name} holds {', '.join(found) or 'nothing'}")
             for key, value in metric.metric_state.items():
                 parts = [found[key]] if isinstance(value, Tensor) else found[key]
                 same = isinstance(found[key], Tensor) == isinstance(value, Tensor)
                 if not same or (isinstance(value, Tensor) and _form(parts[0]) != _form(value)):
-                    raise MalformedError(f"the metric {name} has {short(found[key])} for {key}")
+                    raise ValidationError(f"the metric {name} has {abbreviate(found[key])} for {key}")
 
     def add(self, trainer: pl.Trainer) -> None:
         """Adds the restored sums of metrics that this batch has logged. To be called after each batch."""
         results = trainer.fit_loop.epoch_loop._results
         for key in [key for key in self._pending if key in results]:
             saved, each = self._pending.pop(key), results[key]
-            before = _moved(saved["value"], each.value.device)
+            before = _to_device(saved["value"], each.value.device)
             if each.meta.is_max_reduction or each.meta.is_min_reduction:
                 each.value = each.meta.reduce_fx(torch.stack([before, each.value]))
             else:
                 each.value = before + each.value
             if saved["count"] is not None:
-                each.cumulated_batch_size = _moved(saved["count"], each.value.device) + each.cumulated_batch_size
+                each.cumulated_batch_size = _to_device(saved["count"], each.value.device) + each.cumulated_batch_size
             each._computed = None
 
 
@@ -287,13 +289,13 @@ def _form(tensor: Tensor) -> tuple[Any, ...]:
     return tensor.shape, tensor.dtype
 
 
-def _metrics(module: pl.LightningModule) -> Iterator[tuple[str, Metric]]:
+def _iter_metrics(module: pl.LightningModule) -> Iterator[tuple[str, Metric]]:
     return ((name, each) for name, each in module.named_modules() if isinstance(each, Metric))
 
 
-def _of_cpu(value: Any) -> Any:
-    return None if value is None else _moved(value, "cpu")
+def _to_cpu(value: Any) -> Any:
+    return None if value is None else _to_device(value, "cpu")
 
 
-def _moved(value: Any, device: Any) -> Any:
+def _to_device(value: Any, device: Any) -> Any:
     return [each.to(device) for each in value] if isinstance(value, list) else value.to(device)

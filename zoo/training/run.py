@@ -19,26 +19,33 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from zoo import distributed
 from zoo.attention.kernels.processor import PROCESSOR
 from zoo.checkpoints import checkpoint
-from zoo.checkpoints.finetune import keep
+from zoo.checkpoints.finetune import reuse_data_state
 from zoo.config import compatibility, option_types
 from zoo.config.instantiate import build
 from zoo.data.loader import explain_worker_death
 from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError, WorkerError, ZooError
 from zoo.io.atomic import write_text
-from zoo.io.config_files import written_yaml
-from zoo.processes import stopping_at_once
+from zoo.io.config_files import dump_yaml
+from zoo.processes import raise_on_signals
 from zoo.tasks.contract import Task
 from zoo.training import baselines, launch, loggers, resume, summary
 from zoo.training import run_dir as run_directory
-from zoo.training.attention_penalties import penalise
-from zoo.training.callbacks.checkpointing import Keeper
-from zoo.training.callbacks.data_wait import Waiting
-from zoo.training.callbacks.guards import Interruption
-from zoo.training.cpu_memory import keep_freed_memory
-from zoo.training.evaluation import check_trainable, empty_splits, evaluate, has_examples, protocol, write_rows
-from zoo.training.initial_weights import set_starting_weights
+from zoo.training.attention_penalties import add_attention_penalties
+from zoo.training.callbacks.checkpointing import CheckpointAndStop
+from zoo.training.callbacks.data_wait import DataWaitTimer
+from zoo.training.callbacks.guards import GracefulShutdown
+from zoo.training.cpu_memory import disable_malloc_trim
+from zoo.training.evaluation import (
+    check_trainable,
+    describe_empty_splits,
+    evaluate,
+    has_examples,
+    make_protocol,
+    write_rows,
+)
+from zoo.training.initial_weights import initialize_weights
 from zoo.training.provenance import commit_of_checkout, versions
-from zoo.training.trainer import for_evaluation, quiet, run_trainer
+from zoo.training.trainer import for_evaluation, run_trainer, silence_lightning
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """Errors of a full disk or quota, and of a file system that cannot be written."""
@@ -46,35 +53,35 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 def train(config: dict[str, Any]) -> dict[str, Any]:
     """Trains, evaluates and reports; returns the content of metrics.json."""
-    quiet()
-    keep_freed_memory()
+    silence_lightning()
+    disable_malloc_trim()
     option_types.check(config)
-    for problem in compatibility.problems(config):
+    for problem in compatibility.iter_errors(config):
         raise problem
     config = launch.connect(config)
-    starts_others = launch.wanted(config)
+    starts_others = launch.should_launch(config)
     is_auto, said = config["resume"] == "auto", None
     resumes = config["resume"] is not None or distributed.is_restart()
     if is_auto:
-        found, said = distributed.run_on_rank_zero(lambda: resume.locate(config))
+        found, said = distributed.run_on_rank_zero(lambda: resume.find_latest(config))
         config = {**config, "resume": found}
-    resumed = resume.resumed(config, may_have_origin=is_auto)
+    resumed = resume.load_resume_state(config, may_have_origin=is_auto)
     if resumed is not None:  # a run that was fine-tuned keeps its origin
         config = {**config, "init": resumed["zoo"]["config"]["init"]}
     try:
-        run_dir = launch.broadcast_run_dir(config, lambda: run_directory.chosen(config))
+        run_dir = launch.broadcast_run_dir(config, lambda: run_directory.resolve_run_dir(config))
     except OSError as error:
         remedy = "give another run_dir or paths.runs"
         raise ConfigError(f"{error.filename}: a run cannot be written there ({error.strerror}); {remedy}") from error
     config = {**config, "run_dir": str(run_dir)}
     if starts_others:
-        with run_directory.held(run_dir):
+        with run_directory.lock(run_dir):
             run_directory.check_free(run_dir, config, resumes=resumes)
             _announce(said)
             _write_config(config, run_dir)
-        with run_directory.held(run_dir, shared=True):
+        with run_directory.lock(run_dir, shared=True):
             return _by_several_processes(config, run_dir)
-    with run_directory.held(run_dir, shared=distributed.is_launched()):
+    with run_directory.lock(run_dir, shared=distributed.is_launched()):
         if not distributed.is_launched():
             distributed.run_on_rank_zero(lambda: run_directory.check_free(run_dir, config, resumes=resumes))
             _announce(said)
@@ -83,9 +90,9 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
         except (OSError, CheckpointError) as error:
             by_disk = isinstance(error, OSError) or error.__cause__ is not None
             if by_disk and not run_dir.is_dir():  # a run that cannot begin removes its directory itself
-                raise run_directory.gone(run_dir) from error
+                raise run_directory.make_missing_dir_error(run_dir) from error
             if isinstance(error, BrokenPipeError) and not (run_dir / run_directory.RESULT).exists():
-                how = run_directory.how_to_continue(run_dir)
+                how = run_directory.make_resume_hint(run_dir)
                 raise InterruptedRunError(f"stopped, because what reads {error.filename} has ended{how}") from error
             if not isinstance(error, OSError) or error.errno not in _FULL:
                 raise
@@ -105,7 +112,7 @@ def _announce(said: str | None) -> None:
 def _by_several_processes(config: dict[str, Any], run_dir: Path) -> dict[str, Any]:
     """Starts processes that each call `train` with this configuration."""
     try:
-        return launch.start(config, run_dir)
+        return launch.launch_workers(config, run_dir)
     except ZooError:
         if not any(path.name != "config.yaml" for path in run_dir.iterdir()):  # the run did not begin
             (run_dir / "config.yaml").unlink()
@@ -120,10 +127,10 @@ def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None
         run_directory.remove_empty(config, run_dir)
         raise
     _write_config(config, run_dir)
-    for lack in empty_splits(data) if distributed.is_rank_zero() else ():
+    for lack in describe_empty_splits(data) if distributed.is_rank_zero() else ():
         warnings.warn(lack, UserWarning, stacklevel=2)
 
-    with loggers.writer_errors_raised(), _saying_how_to_continue(run_dir):
+    with loggers.raise_writer_errors(), _saying_how_to_continue(run_dir):
         try:
             trainer.fit(module, data, ckpt_path=config["resume"], weights_only=True)
         finally:
@@ -131,7 +138,7 @@ def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None
                 if loader is not None:
                     loader.close()
     with _saying_that_all_is_kept(run_dir):
-        if any(isinstance(each, Interruption) and each.request.by for each in trainer.callbacks):  # type: ignore[attr-defined]
+        if any(isinstance(each, GracefulShutdown) and each.request.received for each in trainer.callbacks):  # type: ignore[attr-defined]
             raise InterruptedRunError
         return _conclude(config, run_dir, trainer, module, data)
 
@@ -140,7 +147,7 @@ def _conclude(config: dict[str, Any], run_dir: Path, trainer: pl.Trainer, module
     """Evaluates the best weights, writes metrics.json, and prints the result."""
     seconds, waited = (
         next(each for each in trainer.callbacks if isinstance(each, kind)).seconds  # type: ignore[attr-defined]
-        for kind in (Keeper, Waiting)
+        for kind in (CheckpointAndStop, DataWaitTimer)
     )
     best = run_dir / "checkpoints" / "best.ckpt"
     content = checkpoint.read(best)
@@ -154,7 +161,7 @@ def _conclude(config: dict[str, Any], run_dir: Path, trainer: pl.Trainer, module
         metrics |= evaluate(trainer, module, sample if split == "train" else data.loader(split), split)
     result = {
         **metrics,
-        **protocol(module, data, sampled),
+        **make_protocol(module, data, sampled),
         "parameters": sum(p.numel() for p in module.parameters()),
         "seconds": round(seconds, 3),
         "data_wait": round(waited / seconds, 4),
@@ -170,7 +177,7 @@ def _conclude(config: dict[str, Any], run_dir: Path, trainer: pl.Trainer, module
     if not distributed.is_rank_zero():
         return result
     if not run_dir.is_dir():  # writing would make a new one with a part of the run
-        raise run_directory.gone(run_dir)
+        raise run_directory.make_missing_dir_error(run_dir)
     compared = list(baselines.measure(module, data, only_cheap=True))
     if compared:
         result["baselines"] = {each["name"]: each["metrics"] for each in compared}
@@ -186,7 +193,7 @@ def _conclude(config: dict[str, Any], run_dir: Path, trainer: pl.Trainer, module
 
 @contextmanager
 def _saying_how_to_continue(run_dir: Path) -> Iterator[None]:
-    """Adds the command that continues the run to an error that ends training. Keeper saves where that is possible."""
+    """Adds the command that continues the run to an error that ends training. What can be saved has been saved."""
     try:
         with explain_worker_death():
             yield
@@ -194,9 +201,9 @@ def _saying_how_to_continue(run_dir: Path) -> Iterator[None]:
         last = shlex.quote(str(run_dir / run_directory.LAST))
         raise TrainingError(f"{error}\nContinue with: python train.py init={last} optimizer.lr=...") from error
     except (InterruptedRunError, WorkerError) as error:
-        raise type(error)(f"{error}{run_directory.how_to_continue(run_dir)}") from error
+        raise type(error)(f"{error}{run_directory.make_resume_hint(run_dir)}") from error
     except SystemExit as error:  # Lightning raises it at Ctrl-C before the first step, and at a repeated one
-        how = run_directory.how_to_continue(run_dir)
+        how = run_directory.make_resume_hint(run_dir)
         raise InterruptedRunError(f"stopped at once, without saving{how}") from error
     except MisconfigurationException as error:  # such as a monitor of the schedule that is not measured
         raise ConfigError(str(error)) from error
@@ -206,7 +213,7 @@ def _saying_how_to_continue(run_dir: Path) -> Iterator[None]:
 def _saying_that_all_is_kept(run_dir: Path) -> Iterator[None]:
     """Adds the commands that evaluate the weights to an error that ends the evaluation."""
     try:
-        with explain_worker_death(), stopping_at_once():
+        with explain_worker_death(), raise_on_signals():
             yield
     except (InterruptedRunError, KeyboardInterrupt, WorkerError) as error:
         kind = WorkerError if isinstance(error, WorkerError) else InterruptedRunError
@@ -214,7 +221,7 @@ def _saying_that_all_is_kept(run_dir: Path) -> Iterator[None]:
         best = shlex.quote(str(run_dir / run_directory.BEST))
         raise kind(
             f"{said}Training is over and its weights are kept; their evaluation is not."
-            f"{run_directory.how_to_continue(run_dir)}   # evaluates, and trains no more\n"
+            f"{run_directory.make_resume_hint(run_dir)}   # evaluates, and trains no more\n"
             f"or look at the weights: zoo evaluate {best}"
         ) from error
 
@@ -228,7 +235,7 @@ def _prepared(config: dict[str, Any], run_dir: Path, resumed: Mapping[str, Any] 
     pl.seed_everything(seed, workers=True, verbose=False)
     data = build(config["data"], "data")
     data.order_seed = seed
-    keep(data, config["init"], resumed)
+    reuse_data_state(data, config["init"], resumed)
     distributed.run_on_rank_zero(data.prepare_data)  # one process downloads and writes derived files
     data.setup()
     check_trainable(data)
@@ -236,25 +243,25 @@ def _prepared(config: dict[str, Any], run_dir: Path, resumed: Mapping[str, Any] 
     torch.set_num_threads(config["threads"])
     module = _module(config, data)
     if resumed is not None:
-        checkpoint.compare(module, resumed["state_dict"], config["resume"])
+        checkpoint.check_state_dict(module, resumed["state_dict"], config["resume"])
     if resumed is None:
-        report = set_starting_weights(module, data, config["init"])
+        report = initialize_weights(module, data, config["init"])
         if report is not None and distributed.is_rank_zero():
             summary.show_fine_tuning(report, config["init"])
     if not distributed.is_rank_zero():  # ranks have the same weights, and other dropout
         torch.manual_seed(seed + 1_000_003 * distributed.rank())
-    about = checkpoint.describe(config, data.state(), data.sizes())
-    resume.put_back(config, run_dir, resumed)
-    return run_trainer(config, run_dir, data.max_epochs, about), module, data
+    metadata = checkpoint.make_metadata(config, data.state(), data.sizes())
+    resume.restore_run_files(config, run_dir, resumed)
+    return run_trainer(config, run_dir, data.max_epochs, metadata), module, data
 
 
 def _module(config: Mapping[str, Any], data: Any) -> Task:
     module: Task = build(config["model"], "model", **data.sizes())
     module.check_rewards()
-    penalise(module, config.get("penalty", {}))
+    add_attention_penalties(module, config.get("penalty", {}))
     return module
 
 
 def _write_config(config: Mapping[str, Any], run_dir: Path) -> None:
     if distributed.is_rank_zero():
-        write_text(run_dir / "config.yaml", written_yaml(config))
+        write_text(run_dir / "config.yaml", dump_yaml(config))

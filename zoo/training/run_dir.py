@@ -14,9 +14,9 @@ import yaml
 from zoo.checkpoints import legacy_names
 from zoo.errors import CheckpointError, ConfigError
 from zoo.io import locks
-from zoo.io.atomic import new_directory
+from zoo.io.atomic import make_timestamped_dir
 from zoo.io.config_files import read_yaml
-from zoo.validation import MalformedError
+from zoo.validation import ValidationError
 
 LAST, BEST, RESULT, CONFIG = "checkpoints/last.ckpt", "checkpoints/best.ckpt", "metrics.json", "config.yaml"
 _MARKS = (CONFIG, RESULT, "metrics.csv", "checkpoints/*")
@@ -28,7 +28,7 @@ _FREE = (
 """Options in which two starts of the same run may differ."""
 
 
-def chosen(config: Mapping[str, Any]) -> Path:
+def resolve_run_dir(config: Mapping[str, Any]) -> Path:
     """The directory that the options name, that of the checkpoint to continue, or a new one; it exists on return."""
     if config["run_dir"] is not None:
         path = Path(config["run_dir"]).absolute()
@@ -41,10 +41,10 @@ def chosen(config: Mapping[str, Any]) -> Path:
                 f"{config['resume']} is in no run's folder checkpoints/; say where the run goes on: run_dir=PATH"
             )
         return folder.parent
-    return new_directory(of_kind(config))
+    return make_timestamped_dir(get_runs_folder(config))
 
 
-def of_kind(config: Mapping[str, Any]) -> Path:
+def get_runs_folder(config: Mapping[str, Any]) -> Path:
     """The folder of all runs of this model on this data."""
     return Path(config["paths"]["runs"]).absolute() / f"{config['names']['model']}-{config['names']['data']}"
 
@@ -88,7 +88,7 @@ def remove_empty(config: Mapping[str, Any], run_dir: Path) -> None:
             folder.rmdir()
 
 
-def gone(run_dir: Path) -> CheckpointError:
+def make_missing_dir_error(run_dir: Path) -> CheckpointError:
     """The error for a directory that was removed while its run worked."""
     return CheckpointError(
         f"{run_dir} is gone: it was removed or renamed while the run worked. If it was renamed, continue with "
@@ -96,14 +96,14 @@ def gone(run_dir: Path) -> CheckpointError:
     )
 
 
-def how_to_continue(run_dir: Path) -> str:
+def make_resume_hint(run_dir: Path) -> str:
     """The command that continues a run, as the last line of a message; empty if there is no last.ckpt."""
     last = run_dir / LAST
     return f"\nContinue with: python train.py resume={shlex.quote(str(last))}" if last.exists() else ""
 
 
 @contextmanager
-def held(run_dir: Path, *, shared: bool = False) -> Iterator[None]:
+def lock(run_dir: Path, *, shared: bool = False) -> Iterator[None]:
     """Locks the directory of a run as long as it works; the lock ends with the process, however that ends.
 
     Args:
@@ -126,7 +126,7 @@ def held(run_dir: Path, *, shared: bool = False) -> Iterator[None]:
         locks.release(handle)
 
 
-def is_held(run_dir: Path) -> bool:
+def is_locked(run_dir: Path) -> bool:
     """Whether a run is at work in a directory."""
     handle = os.open(run_dir, os.O_RDONLY)
     try:
@@ -139,7 +139,7 @@ def is_same(config: Mapping[str, Any], path: Path) -> bool:
     """Whether a config.yaml is that of the same run, also if it was written before an option was added."""
     try:
         other = legacy_names.upgrade_targets(read_yaml(path))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError, MalformedError):
+    except (OSError, yaml.YAMLError, UnicodeDecodeError, ValidationError):
         return False
     if not isinstance(other, dict) or not isinstance(other.get("overrides"), list):
         return False

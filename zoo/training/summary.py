@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from zoo import console as terminal
-from zoo.checkpoints.finetune import Report
-from zoo.config.overrides import quoted
-from zoo.errors import visible_cell
+from zoo.checkpoints.finetune import TransferReport
+from zoo.config.overrides import quote
+from zoo.errors import escape_cell
 from zoo.plurals import count_noun
 
 SPLITS = ("train", "val", "test")
@@ -43,7 +43,7 @@ def show_result(
         table.add_row(metric, *("" if value is None else f"{value:.4f}" for value in values), gap)
     for key in filter(_is_truth, result):
         table.add_row(key, "", "", f"{result[key]:.4f}", "")
-    console = terminal.console()
+    console = terminal.make_console()
     console.print()
     console.print(table)
     speed = (
@@ -69,7 +69,7 @@ def show_metrics(metrics: Mapping[str, float], title: str, headline: Sequence[st
     table = Table(title=title, title_justify="left", show_header=False)
     for name in shown:
         table.add_row(name, f"{metrics[name]:.4f}")
-    console = terminal.console()
+    console = terminal.make_console()
     console.print(table)
     others = len(metrics) - len(shown)
     if others:
@@ -88,37 +88,37 @@ def show_rows(rows: Sequence[Mapping[str, Any]], title: str) -> None:
     for name in rows[0] if rows else ():
         table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else visible_cell(cell) for cell in row.values()))
-    terminal.console().print(table)
+        table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else escape_cell(cell) for cell in row.values()))
+    terminal.make_console().print(table)
 
 
-def show_fine_tuning(report: Report, origin: str) -> None:
+def show_fine_tuning(report: TransferReport, origin: str) -> None:
     """Prints which names were kept, are new, and were dropped, and how many weights were copied."""
     table = Table(title=f"fine-tuning {origin}", title_justify="left")
     for column in ("", "kept", "new", "dropped"):
         table.add_column(column)
     for each in report.vocabularies:
-        table.add_row(each.vocabulary, *(_listed(names) for names in (each.kept, each.new, each.dropped)))
+        table.add_row(each.vocabulary, *(_format_names(names) for names in (each.kept, each.new, each.dropped)))
     for name, is_kept in report.tokenisers.items():
         table.add_row(name, *(("yes", "", "") if is_kept else ("", "yes", "")))
-    console = terminal.console()
+    console = terminal.make_console()
     console.print(table)
     said = f"{report.copied} weights copied"
     console.print(f"{said}, newly initialised: {', '.join(report.initialised) or 'none'}")
 
 
 def _show_next(console: Console, config: Mapping[str, Any], run_dir: Path) -> None:
-    best = shlex.quote(str(_short(run_dir / "checkpoints" / "best.ckpt")))
-    maps = shlex.quote(str(_short(run_dir / "maps")))
+    best = shlex.quote(str(_shorten(run_dir / "checkpoints" / "best.ckpt")))
+    maps = shlex.quote(str(_shorten(run_dir / "maps")))
     tables = "".join(f", {path.name}" for path in sorted(run_dir.glob("test_*.csv")))
-    console.print(f"\nIn {_short(run_dir)}: config.yaml, metrics.json, metrics.csv{tables}, checkpoints/")
+    console.print(f"\nIn {_shorten(run_dir)}: config.yaml, metrics.json, metrics.csv{tables}, checkpoints/")
     console.print("Next:")
     console.print(f"  zoo evaluate {best} --worst 20", soft_wrap=True)
     console.print(f"  zoo maps {best} --out {maps}", soft_wrap=True)
     console.print(f"  zoo predict {best} --out predictions.csv", soft_wrap=True)
     overrides = list(config["overrides"])
     if config["init"] is not None and not any(each.startswith("init=") for each in overrides):  # the run was continued
-        overrides.append(f"init={quoted(config['init'])}")
+        overrides.append(f"init={quote(config['init'])}")
     for group, control in CONTROLS.items():
         if config["names"].get(group) not in (None, control):
             kept = [each for each in overrides if not _is_left_out(each.partition("=")[0], group)]
@@ -132,12 +132,12 @@ def _is_left_out(key: str, group: str) -> bool:
     return key in ("run_dir", "resume", group) or own
 
 
-def _short(path: Path) -> Path:
+def _shorten(path: Path) -> Path:
     """The path, relative if it is below the current directory."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
 
-def _listed(names: tuple[str, ...]) -> str:
-    shown = ", ".join(map(visible_cell, names[:6])) + (", ..." if len(names) > 6 else "")
+def _format_names(names: tuple[str, ...]) -> str:
+    shown = ", ".join(map(escape_cell, names[:6])) + (", ..." if len(names) > 6 else "")
     return f"{len(names)}" + (f" ({shown})" if names else "")

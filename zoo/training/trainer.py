@@ -16,20 +16,20 @@ from zoo import distributed
 from zoo.checkpoints import checkpoint
 from zoo.config.instantiate import build
 from zoo.errors import ConfigError
-from zoo.training.callbacks.data_wait import Waiting
-from zoo.training.callbacks.guards import Interruption, NanGuard
+from zoo.training.callbacks.data_wait import DataWaitTimer
+from zoo.training.callbacks.guards import GracefulShutdown, NanGuard
 from zoo.training.callbacks.progress import Progress
-from zoo.training.callbacks.pruning import reporters
-from zoo.training.callbacks.unfreezing import Thaw
-from zoo.training.callbacks.unused_parameters import Unused
-from zoo.training.cpu_memory import keep_freed_memory
+from zoo.training.callbacks.pruning import make_pruning_callbacks
+from zoo.training.callbacks.unfreezing import GradualUnfreezing
+from zoo.training.callbacks.unused_parameters import UnusedParameterCheck
+from zoo.training.cpu_memory import disable_malloc_trim
 
 T = TypeVar("T")
 
 
-def run_trainer(config: Mapping[str, Any], run_dir: Path, max_epochs: int, about: Mapping[str, Any]) -> pl.Trainer:
+def run_trainer(config: Mapping[str, Any], run_dir: Path, max_epochs: int, metadata: Mapping[str, Any]) -> pl.Trainer:
     callbacks = [
-        build(node, f"callbacks.{name}", **({"run_dir": run_dir, "about": about} if _keeps(node) else {}))
+        build(node, f"callbacks.{name}", **({"run_dir": run_dir, "metadata": metadata} if _keeps(node) else {}))
         for name, node in config["callbacks"].items()
     ]
     logged = config["logger"].items() if distributed.is_rank_zero() else ()
@@ -38,8 +38,17 @@ def run_trainer(config: Mapping[str, Any], run_dir: Path, max_epochs: int, about
     return make_trainer(
         config,
         max_epochs=max_epochs,
-        # Keeper is the last to be told of an exception: the others have then done their part
-        callbacks=[NanGuard(), Interruption(), Thaw(), Unused(), Waiting(), *shown, *reporters(), *callbacks],
+        # CheckpointAndStop is the last to be told of an exception: the others have then done their part
+        callbacks=[
+            NanGuard(),
+            GracefulShutdown(),
+            GradualUnfreezing(),
+            UnusedParameterCheck(),
+            DataWaitTimer(),
+            *shown,
+            *make_pruning_callbacks(),
+            *callbacks,
+        ],
         logger=loggers,
         plugins=[checkpoint.AtomicCheckpointIO(), *distributed.environment_plugins()],
         default_root_dir=run_dir,
@@ -65,7 +74,7 @@ def make_trainer(config: Mapping[str, Any], **options: Any) -> pl.Trainer:
 
 
 def _keeps(node: Mapping[str, Any]) -> bool:
-    return bool(node["_target_"] == "zoo.training.Keeper")
+    return bool(node["_target_"] == "zoo.training.CheckpointAndStop")
 
 
 def trainer_options(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -80,7 +89,7 @@ def for_evaluation(trainer: pl.Trainer, config: Mapping[str, Any], module: T, ag
     evaluating = pl.Trainer(
         **{**trainer_options(config), "strategy": "ddp", "max_time": None},
         plugins=distributed.environment_plugins(),
-        callbacks=[each for each in trainer.callbacks if isinstance(each, Interruption)],  # type: ignore[attr-defined]
+        callbacks=[each for each in trainer.callbacks if isinstance(each, GracefulShutdown)],  # type: ignore[attr-defined]
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -91,8 +100,8 @@ def for_evaluation(trainer: pl.Trainer, config: Mapping[str, Any], module: T, ag
 
 def evaluation_trainer(*callbacks: pl.Callback) -> pl.Trainer:
     """A trainer that only evaluates, on a GPU if there is one."""
-    quiet()
-    keep_freed_memory()
+    silence_lightning()
+    disable_malloc_trim()
     return pl.Trainer(
         accelerator="auto",
         devices=1,
@@ -104,7 +113,7 @@ def evaluation_trainer(*callbacks: pl.Callback) -> pl.Trainer:
     )
 
 
-def quiet() -> None:
+def silence_lightning() -> None:
     """Silences remarks of Lightning that do not apply here."""
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
     torch.set_float32_matmul_precision("high")

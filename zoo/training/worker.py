@@ -20,13 +20,13 @@ def main(path: str, launcher: int) -> int:
     try:
         run.train(config)
     except ZooError as error:
-        worker_errors.leave(error)
+        worker_errors.write_error(error)
         return 130 if isinstance(error, InterruptedRunError) else 2
     except Exception as error:
-        if out_of_memory.is_shortage(error):
-            worker_errors.leave(out_of_memory.explain(error, out_of_memory.advise(config["data"])))
+        if out_of_memory.is_out_of_memory(error):
+            worker_errors.write_error(out_of_memory.explain(error, out_of_memory.advise(config["data"])))
             return 2
-        worker_errors.leave(error)
+        worker_errors.write_error(error)
         return 1
     return 0
 

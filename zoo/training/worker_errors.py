@@ -12,20 +12,20 @@ from typing import Any
 
 from zoo.distributed import LAUNCHED
 from zoo.errors import TrainingError, ZooError, make_error
-from zoo.training.run_dir import how_to_continue
+from zoo.training.run_dir import make_resume_hint
 
 
-def leave(error: Exception) -> None:
+def write_error(error: Exception) -> None:
     """Writes the error of this process for the one that started it."""
     if isinstance(error, ZooError):
-        _own_file("json").write_text(
+        _get_own_file("json").write_text(
             json.dumps({"kind": type(error).__name__, "message": str(error)}), encoding="utf-8"
         )
     else:  # a process fails too when another has died; the launcher finds the one that was first
-        _own_file("traceback").write_text(traceback.format_exc(), encoding="utf-8")
+        _get_own_file("traceback").write_text(traceback.format_exc(), encoding="utf-8")
 
 
-def read(folder: Path) -> ZooError | None:
+def read_error(folder: Path) -> ZooError | None:
     """The ZooError of the first process that has written one, if any."""
     for path in sorted(folder.glob("*.json"), key=lambda each: int(each.stem)):
         said = json.loads(path.read_text(encoding="utf-8"))
@@ -33,9 +33,9 @@ def read(folder: Path) -> ZooError | None:
     return None
 
 
-def explained(folder: Path, failed: Any, run_dir: Path) -> ZooError:
+def to_training_error(folder: Path, failed: Any, run_dir: Path) -> ZooError:
     """The error that ended a run, from the files of its processes and their exit codes."""
-    said = read(folder)
+    said = read_error(folder)
     if said is not None:
         return said
     # when one process is killed the others fail with errors of their own
@@ -46,8 +46,8 @@ def explained(folder: Path, failed: Any, run_dir: Path) -> ZooError:
     traces = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.traceback"))]
     if code > 0 and traces:  # the others report a lost connection
         print(min(traces, key=lambda each: "Connection" in each.splitlines()[-1]), file=sys.stderr)
-    return TrainingError(f"process {number} of this run {how}, and the run with it{how_to_continue(run_dir)}")
+    return TrainingError(f"process {number} of this run {how}, and the run with it{make_resume_hint(run_dir)}")
 
 
-def _own_file(ending: str) -> Path:
+def _get_own_file(ending: str) -> Path:
     return Path(os.environ[LAUNCHED]) / f"{os.environ['RANK']}.{ending}"

@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from zoo.attention.ranges import Count, Seed
 from zoo.data.tables import OnBadRow, Row, read_table
-from zoo.errors import nearest
+from zoo.errors import did_you_mean
 from zoo.tasks.batches import Examples, moved
 from zoo.tasks.contract import TaskData
 from zoo.tasks.datasets import dataset
@@ -110,7 +110,7 @@ def _read(path: Path, on_bad_row: OnBadRow) -> list[Question]:
         facts = [pair.partition("=")[::2] for pair in row.text("facts").split()]
         known, asked = dict(facts), row.text("question")
         if asked not in known:
-            raise row.error("question", f"no fact is about {asked!r}", nearest(asked, known))
+            raise row.error("question", f"no fact is about {asked!r}", did_you_mean(asked, known))
         return Question(row.text("id"), row.choice("split", ("train", "val", "test")), facts, asked, known[asked])
 
     return list(read_table(path, required=("id", "split", "facts", "question"), on_bad_row=on_bad_row).parse(question))

@@ -13,7 +13,7 @@ from zoo.attention import AttentionMap, record
 from zoo.attention.ranges import Count
 from zoo.maps.score import pointing
 from zoo.maps.source import MapOptions
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.tasks.contract import Task
 from zoo_recall.data import Facts
 from zoo_recall.maps import RecallMaps
@@ -29,7 +29,7 @@ class Recall(Task):
 
     primary, primary_mode, headline = "val/accuracy", "max", ("accuracy", "loss")
 
-    def __init__(self, *, net: Callable[..., RecallNet], optimisation: Optimisation, words: Count) -> None:
+    def __init__(self, *, net: Callable[..., RecallNet], optimisation: OptimizerConfig, words: Count) -> None:
         super().__init__(optimisation=optimisation)
         self.net = net(words=words)
         self.loss, self.accuracy, self.pointing = (distributed.GlobalMean() for _ in range(3))

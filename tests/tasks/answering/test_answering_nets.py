@@ -238,7 +238,7 @@ OF_ONE_QUERY = ("linear", "linformer", "performer")
 
 
 @every_net
-@pytest.mark.parametrize("path", plugins.choices("attention").values(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", plugins.find_choices("attention").values(), ids=lambda path: path.stem)
 def test_every_mechanism_serves_or_is_refused_when_the_net_is_built(name: str, path: Path) -> None:
     attend = instantiate(OmegaConf.load(path), _convert_="all")
     reason = REFUSED.get(path.stem)

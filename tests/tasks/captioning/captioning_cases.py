@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from zoo.attention import Additive, AttendFactory, Softmax
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.tasks.captioning import Captioner, ShowAttendTell, TransformerCaptioner
 from zoo.tasks.captioning.batch import Captioned, Pictures, Written
 from zoo.tasks.generation import Bahdanau
@@ -71,7 +71,7 @@ def transformer(**options: Any) -> TransformerCaptioner:
 
 def captioner(net: Any = recurrent, **options: Any) -> Captioner:
     sizes = {"tokens": len(language()), "height": SIDE, "width": SIDE}
-    optimisation = Optimisation(optimizer=torch.optim.Adam)
+    optimisation = OptimizerConfig(optimizer=torch.optim.Adam)
     return Captioner(net=lambda **_: net(), optimisation=optimisation, **sizes, **options).double()
 
 

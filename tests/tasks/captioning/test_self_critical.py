@@ -18,7 +18,7 @@ from zoo.tasks.captioning.batch import Pictures
 from zoo.tasks.captioning.self_critical import SelfCritical, log_probability
 from zoo.tasks.generation.language import BEGIN, END, PAD
 from zoo.tasks.generation.writing import Longest, Writing
-from zoo.training.attention_penalties import penalise
+from zoo.training.attention_penalties import add_attention_penalties
 
 LONGEST = 2
 
@@ -108,6 +108,6 @@ def test_what_self_critical_training_needs_is_said() -> None:
     task: Any = captioner(recurrent, self_critical=True)
     with pytest.raises(ConfigError, match=r"data.references=true"):
         task.training_step(replace(doubled(pictures()), written=None), 0)
-    penalise(task, {"doubly_stochastic": 1.0})
+    add_attention_penalties(task, {"doubly_stochastic": 1.0})
     with pytest.raises(ConfigError, match=r"penalty.doubly_stochastic=0"):
         task.training_step(doubled(pictures()), 0)

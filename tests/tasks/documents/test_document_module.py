@@ -15,7 +15,7 @@ from document_cases import DOT, made, texts
 from torch.nn import functional as F
 
 from zoo.errors import CheckpointError, ConfigError, DataError
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.tasks.batches import Batching
 from zoo.tasks.documents import HAN, Augmentation, DocumentClassifier, DocumentData, planted_reviews
 from zoo.tasks.documents.batch import Document, Documents
@@ -26,13 +26,13 @@ from zoo.tasks.documents.labels import LabelSet
 from zoo.tasks.documents.maps.scored import distance, points, predicted
 from zoo.tasks.documents.weights import looked_at, sentence_weights
 from zoo.text import Vocabulary, Words
-from zoo.validation import expect
+from zoo.validation import validate
 
 
 def task(**options: Any) -> DocumentClassifier:
     torch.default_generator.manual_seed(0)
     net = lambda words, classes: HAN(words=words, classes=classes, attend=DOT, dim=6, hidden=4, context=5)  # noqa: E731
-    optimisation = Optimisation(optimizer=torch.optim.Adam)
+    optimisation = OptimizerConfig(optimizer=torch.optim.Adam)
     return DocumentClassifier(net=net, optimisation=optimisation, words=30, classes=3, **options).double()
 
 
@@ -261,6 +261,6 @@ def test_augmentation(tmp_path: Path) -> None:
 def test_a_damaged_state_is_refused(change: dict[str, Any], message: str) -> None:
     made_of = data({})
     state = made_of.state()
-    expect(state, DocumentData.form, "zoo.data")
+    validate(state, DocumentData.form, "zoo.data")
     with pytest.raises(CheckpointError, match=message):
         made_of.restore({**state, **change})

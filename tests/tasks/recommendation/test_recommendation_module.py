@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from zoo.attention import AttendFactory, ScaledDot, Softmax
 from zoo.errors import ConfigError
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.tasks.recommendation.batch import Catalogue, Histories
 from zoo.tasks.recommendation.losses import BCE, FullSoftmax
 from zoo.tasks.recommendation.nets.sasrec import SASRec
@@ -29,7 +29,7 @@ def module(**options: Any) -> NextItem:
     attend = AttendFactory(score=ScaledDot, normalise=Softmax)
     made = NextItem(
         net=partial(SASRec, attend=attend, dim=16, dropout=0.0),
-        optimisation=Optimisation(optimizer=partial(torch.optim.Adam, lr=0.01)),
+        optimisation=OptimizerConfig(optimizer=partial(torch.optim.Adam, lr=0.01)),
         items=ITEMS,
         length=LENGTH,
         **{"loss": FullSoftmax(), "protocol": Protocol(ks=(1, 10)), **options},

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from zoo.attention import AttendFactory, LocationAware, Softmax
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.tasks.generation import Bahdanau
 from zoo.tasks.generation.language import END, Language
 from zoo.tasks.speech import ListenAttendSpell, PyramidalListener, Recogniser
@@ -78,7 +78,7 @@ def recogniser(net: Any = ListenAttendSpell, *, attend: Any = None, **options: A
     listener = partial(PyramidalListener, hidden=4, joined=(1, STRIDE))
     decoder = partial(Bahdanau, dim=4, hidden=6, compared=5)
     made = partial(net, attend=attend, listener=listener, decoder=decoder)
-    optimisation = Optimisation(optimizer=torch.optim.Adam)
+    optimisation = OptimizerConfig(optimizer=torch.optim.Adam)
     module = Recogniser(net=made, optimisation=optimisation, features=FEATURES, tokens=len(language()), **options)
     return module.double()
 

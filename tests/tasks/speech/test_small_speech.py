@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from recogniser_cases import language, recogniser
 
-from zoo.checkpoints.finetune import transplant
+from zoo.checkpoints.finetune import load_matching_weights
 from zoo.config import compose
 from zoo.config.instantiate import build
 from zoo.tasks.speech.small_data import FEW_RECORDINGS, choose_ctc, choose_tokeniser
@@ -55,6 +55,6 @@ def test_fine_tuning_adds_a_branch_or_leaves_it_out(before: float, after: float)
     old, new = recogniser(ctc=before), recogniser(ctc=after)
     state = {"target_tokens": [str(number) for number in range(len(language()))]}
     content = {"state_dict": old.state_dict(), "zoo": {"data": state}}
-    report = transplant(new, state, content, "some.ckpt")
+    report = load_matching_weights(new, state, content, "some.ckpt")
     assert all(name.startswith("net.ctc.") for name in report.initialised)
     assert bool(report.initialised) == (after > 0.0)

@@ -11,7 +11,7 @@ from recogniser_cases import batch, recogniser
 from torch import Tensor
 
 from zoo.attention import record
-from zoo.training.attention_penalties import penalise
+from zoo.training.attention_penalties import add_attention_penalties
 
 
 def penalised(**weights: float) -> tuple[float, Tensor, Any]:
@@ -21,7 +21,7 @@ def penalised(**weights: float) -> tuple[float, Tensor, Any]:
     with torch.no_grad(), record(module) as maps:
         module(made)
     found: dict[str, Any] = {}
-    penalise(module, weights)
+    add_attention_penalties(module, weights)
     module.log = lambda name, value, **_: found.update({name: value})  # type: ignore[method-assign, assignment]
     loss = module.training_step(made, 0)
     loss.backward()

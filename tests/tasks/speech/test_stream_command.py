@@ -23,7 +23,7 @@ from torch import nn
 from zoo.cli import commands
 from zoo.decoding import BeamSearch, Constraints
 from zoo.errors import CheckpointError, ConfigError, DataError
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.tasks.generation import Bahdanau
 from zoo.tasks.generation.language import Language
 from zoo.tasks.generation.writing import Longest
@@ -54,7 +54,7 @@ def module(normalise: Any = "global", **options: Any) -> Recogniser:
         torch.manual_seed(0)
         made = Recogniser(
             net=net,
-            optimisation=Optimisation(optimizer=torch.optim.Adam),
+            optimisation=OptimizerConfig(optimizer=torch.optim.Adam),
             features=MELS,
             tokens=len(of),
             search=BeamSearch(width=1, constraints=Constraints(shortest=6)),

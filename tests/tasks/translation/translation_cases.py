@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from zoo.attention import Additive, AttendFactory, Memory, MultiHead, Softmax
 from zoo.attention.state import of_beams
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.tasks.generation.language import END, Language
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.source import Source
@@ -130,6 +130,6 @@ class Knowing(Small):
 def translator(net: Any = Small, **options: Any) -> Translator:
     torch.default_generator.manual_seed(0)
     of = languages()
-    optimisation = Optimisation(optimizer=torch.optim.Adam)
+    optimisation = OptimizerConfig(optimizer=torch.optim.Adam)
     sizes = {"source_words": len(of.source), "target_words": len(of.target)}
     return Translator(net=net, optimisation=optimisation, **sizes, **options).double()

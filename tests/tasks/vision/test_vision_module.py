@@ -209,7 +209,7 @@ def test_other_classes_are_matched_by_name() -> None:
     old, new = vit(), vit(classes=3)
     names = ["cup", "knife", "apple"]
     content = {"state_dict": old.state_dict(), "zoo": {"data": {"labels": list(NAMES)}}}
-    report = finetune.transplant(new, {"labels": names}, content, "old.ckpt")
+    report = finetune.load_matching_weights(new, {"labels": names}, content, "old.ckpt")
     (matched,) = report.vocabularies
     assert (matched.kept, matched.new) == (("cup", "apple"), ("knife",))
     torch.testing.assert_close(new.net.head.weight[[0, 2]], old.net.head.weight[[2, 0]])
@@ -221,7 +221,7 @@ def test_classes_without_a_name_in_common_get_a_new_head() -> None:
     old, new = vit(), vit(classes=2)
     torch.nn.init.normal_(old.net.tokens.class_token)
     content = {"state_dict": old.state_dict(), "zoo": {"data": {"labels": list(NAMES)}}}
-    report = finetune.transplant(new, {"labels": ["knife", "spoon"]}, content, "old.ckpt")
+    report = finetune.load_matching_weights(new, {"labels": ["knife", "spoon"]}, content, "old.ckpt")
     assert report.vocabularies[0].kept == ()
     assert report.initialised == ("net.head.weight", "net.head.bias")
     torch.testing.assert_close(new.net.features(pictures().pixels), old.net.features(pictures().pixels))
@@ -232,11 +232,11 @@ def test_positions_are_interpolated_for_another_resolution(position: str) -> Non
     option = f"model.net.position._target_=zoo.attention.{position}"
     old, new = vit(option), vit(option, side=32)
     content = {"state_dict": old.state_dict(), "zoo": {"data": {"labels": list(NAMES)}}}
-    finetune.transplant(new, {"labels": list(NAMES)}, content, "old.ckpt")
+    finetune.load_matching_weights(new, {"labels": list(NAMES)}, content, "old.ckpt")
     batch = pictures(side=32)
     torch.testing.assert_close(new(batch), old(batch))  # which interpolates as it goes
     same = vit(option)
-    finetune.transplant(same, {"labels": list(NAMES)}, content, "old.ckpt")
+    finetune.load_matching_weights(same, {"labels": list(NAMES)}, content, "old.ckpt")
     torch.testing.assert_close(same(pictures()), old(pictures()))
 
 
@@ -258,7 +258,7 @@ def test_rates_fall_from_the_head_to_the_input() -> None:
 
 def test_a_frozen_batch_norm_keeps_its_statistics() -> None:
     module = classifier("model=se_resnet", "model.net.depth=8", "optimisation.freeze=[net.bn1,net.layer1]")
-    module.optimisation.thaw(module, epoch=0)
+    module.optimisation.apply_freezing(module, epoch=0)
     module.train()
     frozen, thawed = module.net.bn1, module.net.layer2[0].bn1
     before = frozen.running_mean.clone(), thawed.running_mean.clone()

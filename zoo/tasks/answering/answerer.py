@@ -18,7 +18,7 @@ from zoo import distributed
 from zoo.attention import AttentionMap
 from zoo.attention.ranges import Count, Positive, Rate
 from zoo.maps.source import MapOptions
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.tasks.answering.batch import Questions
 from zoo.tasks.answering.data.answer_set import COLUMNS
 from zoo.tasks.answering.looking import MapLevel, explained, gold_of, level_of, looked, pointed
@@ -56,7 +56,7 @@ class Answerer(Task):
         *,
         net: nn.Module,
         about: About,
-        optimisation: Optimisation,
+        optimisation: OptimizerConfig,
         measures: tuple[str, ...],
         vectors: str | None = None,
         spread: float | None = None,
@@ -266,7 +266,7 @@ class Chooser(Answerer):
         *,
         net: nn.Module,
         about: About,
-        optimisation: Optimisation,
+        optimisation: OptimizerConfig,
         smoothing: Rate,
         vectors: str | None = None,
         spread: float | None = None,
@@ -314,7 +314,7 @@ class PictureAnswerer(Chooser):
         self,
         *,
         net: Callable[..., nn.Module],
-        optimisation: Optimisation,
+        optimisation: OptimizerConfig,
         words: Count,
         answers: Count,
         height: Count,
@@ -344,7 +344,7 @@ class HypothesisJudge(Chooser):
         self,
         *,
         net: Callable[..., nn.Module],
-        optimisation: Optimisation,
+        optimisation: OptimizerConfig,
         words: Count,
         answers: Count,
         smoothing: Rate = 0.0,
@@ -370,7 +370,12 @@ class SpanReader(Answerer):
     headline: ClassVar[tuple[str, ...]] = ("f1", "exact_match", "loss")
 
     def __init__(
-        self, *, net: Callable[..., nn.Module], optimisation: Optimisation, words: Count, longest: Count | None = None
+        self,
+        *,
+        net: Callable[..., nn.Module],
+        optimisation: OptimizerConfig,
+        words: Count,
+        longest: Count | None = None,
     ) -> None:
         measures = ("exact_match", "f1")
         super().__init__(net=net(words=words), about="passage", optimisation=optimisation, measures=measures)

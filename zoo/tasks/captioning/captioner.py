@@ -17,7 +17,7 @@ from zoo.attention.ranges import Count, Rate
 from zoo.decoding.beam import BeamSearch
 from zoo.errors import ConfigError
 from zoo.maps.source import MapOptions
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.tasks.captioning.answers import Captions
 from zoo.tasks.captioning.figures import Figures
 from zoo.tasks.captioning.maps.map_source import CaptionMaps
@@ -70,7 +70,7 @@ class Captioner(WritingTask):
         self,
         *,
         net: Callable[..., GeneratingNet],
-        optimisation: Optimisation,
+        optimisation: OptimizerConfig,
         tokens: Count,
         height: Count,
         width: Count,

@@ -23,9 +23,9 @@ from zoo import distributed
 from zoo.attention import AttentionMap
 from zoo.attention.factories import sized
 from zoo.attention.ranges import Count, Natural, Positive, Rate
-from zoo.errors import ConfigError, nearest
+from zoo.errors import ConfigError, did_you_mean
 from zoo.maps.source import MapOptions
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.tasks.baselines import Baseline
 from zoo.tasks.calibration import CalibrationError
 from zoo.tasks.command_options import CommandOption
@@ -84,7 +84,7 @@ class DocumentClassifier(Task):
         self,
         *,
         net: Callable[..., nn.Module],
-        optimisation: Optimisation,
+        optimisation: OptimizerConfig,
         words: Count,
         classes: Count,
         vectors: str | None = None,
@@ -293,7 +293,7 @@ class DocumentClassifier(Task):
         for name in self.class_weights:
             if str(name) not in labels.names:
                 raise ConfigError(
-                    f"model.class_weights: there is no label {name!r}. {nearest(str(name), labels.names)}"
+                    f"model.class_weights: there is no label {name!r}. {did_you_mean(str(name), labels.names)}"
                 )
         given = {str(name): value for name, value in self.class_weights.items()}
         return torch.tensor([float(given.get(name, 1.0)) for name in labels.names])

@@ -16,8 +16,8 @@ from zoo.attention.observing.record import Recording
 from zoo.attention.ranges import Rate
 from zoo.decoding.beam import BeamSearch
 from zoo.decoding.hypothesis import Hypothesis
-from zoo.errors import ConfigError, bounded, visible
-from zoo.optim import Optimisation
+from zoo.errors import ConfigError, escape_control, truncate
+from zoo.optim import OptimizerConfig
 from zoo.tasks.baselines import Baseline, compare_with_texts
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import Invariance, Task
@@ -67,7 +67,7 @@ class WritingTask(Task):
         self,
         *,
         net: GeneratingNet,
-        optimisation: Optimisation,
+        optimisation: OptimizerConfig,
         validated: Mapping[str, Score],
         figures: TextFigures,
         smoothing: Rate = 0.1,
@@ -157,7 +157,7 @@ class WritingTask(Task):
             return ()
         return (
             f"The model writes the same {self.text_noun} for every {self.source_noun} of the test split, "
-            f"'{bounded(visible(text))}'. It has not learned to read its "
+            f"'{truncate(escape_control(text))}'. It has not learned to read its "
             f"{self.source_noun}s; train for more epochs (data.max_epochs), or on more examples",
         )
 

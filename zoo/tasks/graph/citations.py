@@ -21,7 +21,7 @@ from scipy import sparse
 
 from zoo.data.download import find_published, verify_published
 from zoo.data.restricted_pickle import SavedArray, unpickle
-from zoo.errors import ConfigError, DataError, nearest
+from zoo.errors import ConfigError, DataError, did_you_mean
 from zoo.tasks.graph.graph import NONE, TEST, TRAIN, VAL, Graph, row_normalised, sparse_features, undirected
 
 _SOURCE = "https://github.com/kimiyoung/planetoid/raw/master/data"
@@ -81,7 +81,7 @@ def read_planetoid(root: Path | str, name: str, *, cache: Path | str | None = No
         DataError: A file is damaged, is not the published one, or is a pickle of other types.
     """
     if name not in _SETS:
-        raise ConfigError(f"There is no Planetoid set {name!r}. {nearest(name, _SETS)}")
+        raise ConfigError(f"There is no Planetoid set {name!r}. {did_you_mean(name, _SETS)}")
     published = _SETS[name]
     names = {part: f"ind.{name}.{part}" for part in _PARTS}
     folders = [Path(base) / "planetoid" / published.folder / "raw" for base in (root, cache) if base is not None]

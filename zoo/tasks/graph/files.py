@@ -19,7 +19,7 @@ from zoo.data.labels import count_label_uses, find_untrained, warn_of_similar
 from zoo.data.splits import split_stratified
 from zoo.data.tables import OnBadRow, Row, Table, collect_error, message, parse_number, read_table
 from zoo.data.unknown_labels import UnknownLabels, read_label
-from zoo.errors import DataError, some_of
+from zoo.errors import DataError, join_names
 from zoo.tasks.graph.graph import NONE, SPLITS, Graph, sparse_features, undirected
 
 _RESERVED = ("id", "label", "split")
@@ -127,7 +127,7 @@ def _feature_columns(table: Table, feature_names: Sequence[str] | None) -> list[
     known = set(feature_names)
     unused = [name for name in others if name not in known]
     if unused:
-        _warn(f"{table.path}: {some_of(unused)} not among the model's features, not used.")
+        _warn(f"{table.path}: {join_names(unused)} not among the model's features, not used.")
     return list(feature_names)
 
 
@@ -189,7 +189,7 @@ def _word_features(
     unknown = {word for row in rows for word in row.words if word not in index}
     if unknown:
         left_out = sum(len(row.words) for row in rows) - sum(len(pairs) for pairs in known)
-        named = some_of(sorted(unknown))
+        named = join_names(sorted(unknown))
         _warn(f"{table.path}: left out {left_out} word:count pairs, {named} not among the model's words.")
     flat = list(chain.from_iterable(known))
     column = np.array([i for i, _ in flat], dtype=np.int64)
@@ -204,7 +204,7 @@ def _read_edges(
     table = read_table(path, required=["source", "target"], on_bad_row=on_bad_row, encoding=nodes.encoding)
     unused = [name for name in table.columns if name not in ("source", "target")]
     if unused:
-        _warn(f"{table.path}: {some_of(unused)} not used; an edge has a source and a target.")
+        _warn(f"{table.path}: {join_names(unused)} not used; an edge has a source and a target.")
     index = {name: i for i, name in enumerate(ids)}
 
     def read(row: Row) -> tuple[int, int]:

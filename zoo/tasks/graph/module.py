@@ -20,7 +20,7 @@ from zoo.attention.observing.record import Recording
 from zoo.attention.ranges import AnyInt, Count
 from zoo.maps.score import edge_auc
 from zoo.maps.source import MapOptions
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.tasks.baselines import Baseline, fit_logistic_regression, predict_majority, to_array
 from zoo.tasks.contract import Invariance, Task
 from zoo.tasks.graph.batch import Data
@@ -52,7 +52,7 @@ class NodeClassifier(Task):
         self,
         *,
         net: Callable[..., GraphAttentionNet],
-        optimisation: Optimisation,
+        optimisation: OptimizerConfig,
         features: Count,
         classes: Count,
         explain_layer: AnyInt = 0,

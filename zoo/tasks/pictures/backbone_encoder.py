@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from zoo.attention.factories import sized
 from zoo.attention.ranges import Count
-from zoo.errors import nearest
+from zoo.errors import did_you_mean
 from zoo.tasks.pictures.encoder import PictureEncoder
 from zoo.tasks.pictures.seen import Seen
 from zoo.tasks.vision.nets.picture_net import PictureNet
@@ -46,7 +46,9 @@ class BackboneEncoder(PictureEncoder):
         super().__init__(width=features if dim is None else dim, grid=(rows, columns))
         stages = [name for name in made.stages() if name != "head"]
         if tuned_from is not None and tuned_from not in stages:
-            raise ValueError(f"tuned_from={tuned_from!r} is no stage of this backbone. {nearest(tuned_from, stages)}")
+            raise ValueError(
+                f"tuned_from={tuned_from!r} is no stage of this backbone. {did_you_mean(tuned_from, stages)}"
+            )
         self.backbone = made
         self.is_frozen = tuned_from is None
         tuned = [] if tuned_from is None else stages[stages.index(tuned_from) :]

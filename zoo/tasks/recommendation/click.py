@@ -20,7 +20,7 @@ from zoo.attention import record
 from zoo.attention.observing.record import Recording
 from zoo.attention.ranges import Count
 from zoo.errors import ConfigError
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.tasks.contract import Invariance
 from zoo.tasks.recommendation.answers import recommended
 from zoo.tasks.recommendation.batch import Histories
@@ -59,7 +59,7 @@ class CandidateRanker(Recommender):
         self,
         *,
         net: Callable[..., DIN],
-        optimisation: Optimisation,
+        optimisation: OptimizerConfig,
         items: Count,
         length: Count,
         protocol: Protocol,

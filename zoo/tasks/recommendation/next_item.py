@@ -15,7 +15,7 @@ from zoo.attention import record
 from zoo.attention.observing.record import Recording
 from zoo.attention.ranges import Count
 from zoo.errors import ConfigError
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.tasks.contract import Invariance
 from zoo.tasks.packing import Packing
 from zoo.tasks.recommendation.answers import recommended
@@ -44,7 +44,7 @@ class NextItem(Recommender):
         self,
         *,
         net: Callable[..., SASRec],
-        optimisation: Optimisation,
+        optimisation: OptimizerConfig,
         items: Count,
         length: Count,
         loss: nn.Module,

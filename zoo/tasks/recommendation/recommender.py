@@ -19,7 +19,7 @@ from zoo.attention.observing.record import Recording
 from zoo.errors import ConfigError
 from zoo.maps.score import pointing
 from zoo.maps.source import MapOptions
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.tasks.baselines import Baseline
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.contract import Task
@@ -55,7 +55,7 @@ class Recommender(Task):
     net: Any
     """The net; its attribute `items` is the embedding of items."""
 
-    def __init__(self, *, optimisation: Optimisation, items: int, protocol: Protocol, explain: How | None) -> None:
+    def __init__(self, *, optimisation: OptimizerConfig, items: int, protocol: Protocol, explain: How | None) -> None:
         super().__init__(optimisation=optimisation)
         self.item_count = items
         if 10 not in protocol.ks:

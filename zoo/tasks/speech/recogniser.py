@@ -21,7 +21,7 @@ from zoo.decoding.hypothesis import Hypothesis
 from zoo.decoding.sampling import Sampling
 from zoo.errors import ConfigError, DataError
 from zoo.maps.source import MapOptions
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.plurals import count_noun
 from zoo.tasks.generation.collapse import Collapse
 from zoo.tasks.generation.language import END
@@ -84,7 +84,7 @@ class Recogniser(WritingTask):
         self,
         *,
         net: Callable[..., GeneratingNet],
-        optimisation: Optimisation,
+        optimisation: OptimizerConfig,
         features: Count,
         tokens: Count,
         recordings: Annotated[int, ">= 0"] | None = None,

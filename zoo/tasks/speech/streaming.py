@@ -27,7 +27,7 @@ from zoo.tasks.generation.writing import Writing
 from zoo.tasks.speech.arriving import Framing, Resampling, arriving, refusal
 from zoo.tasks.speech.data.features import Normalised
 from zoo.tasks.speech.data.speech_data import SpeechData
-from zoo.validation import MalformedError, expect
+from zoo.validation import ValidationError, validate
 
 _AT_ONCE = 64
 """Places that a query looks at before it looks at later ones, so that a token takes as long in a long recording."""
@@ -211,7 +211,7 @@ def _known(about: Mapping[str, Any]) -> tuple[Language, Normalised]:
     """Returns the language and the features of a checkpoint."""
     state = about["data"]
     try:
-        expect(state, SpeechData.form, "zoo.data")
-    except MalformedError as error:
+        validate(state, SpeechData.form, "zoo.data")
+    except ValidationError as error:
         raise CheckpointError(f"{about['path']} is not a sound checkpoint: {error}") from error
     return Language.from_state(state["tokeniser"], state["target_tokens"]), Normalised.from_state(state["features"])

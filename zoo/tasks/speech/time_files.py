@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from zoo.errors import ConfigError
-from zoo.io.atomic import whole_file, write_text
+from zoo.io.atomic import open_atomic, write_text
 from zoo.maps.source import picture_name
 from zoo.tasks.speech.times import Timed, Times
 
@@ -72,7 +72,7 @@ def _opened(path: Path, stack: ExitStack) -> Write:
     ending = path.suffix.lower()
     if ending in (".ctm", ".csv"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = stack.enter_context(whole_file(path))
+        file = stack.enter_context(open_atomic(path))
         return _csv_rows(file) if ending == ".csv" else lambda id, times: _write(file, ctm(id, times.words))
     if ending or path.is_file():
         raise ConfigError(

@@ -9,7 +9,7 @@ from zoo.attention.ranges import Count, Rate
 from zoo.decoding.beam import BeamSearch
 from zoo.errors import ConfigError
 from zoo.maps.source import MapOptions
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.options import WRITING_OPTIONS
@@ -48,7 +48,7 @@ class Translator(WritingTask):
         self,
         *,
         net: Callable[..., GeneratingNet],
-        optimisation: Optimisation,
+        optimisation: OptimizerConfig,
         source_words: Count,
         target_words: Count,
         smoothing: Rate = 0.1,

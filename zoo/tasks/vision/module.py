@@ -20,7 +20,7 @@ from zoo.attention.ranges import Count, NotNegative, Rate
 from zoo.errors import ConfigError
 from zoo.maps.score import pointing
 from zoo.maps.source import MapOptions
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.tasks.baselines import Baseline, predict_majority
 from zoo.tasks.calibration import CalibrationError
 from zoo.tasks.contract import Invariance, Published, Task
@@ -60,7 +60,7 @@ class ImageClassifier(Task):
         self,
         *,
         net: Callable[..., PictureNet],
-        optimisation: Optimisation,
+        optimisation: OptimizerConfig,
         channels: Count,
         height: Count,
         width: Count,

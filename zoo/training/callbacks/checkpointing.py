@@ -16,18 +16,18 @@ from torch import Tensor
 from zoo.attention.ranges import Count, NotNegative
 from zoo.checkpoints import checkpoint
 from zoo.data.loader import Loader
-from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError, nearest
+from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError, did_you_mean
 from zoo.tasks.contract import Mode, Task
 from zoo.training import resume_state
 from zoo.training import run_dir as run_directory
-from zoo.training.callbacks.ema import averaged
-from zoo.training.callbacks.logged import logged
-from zoo.training.resume_state import EpochMetrics
+from zoo.training.callbacks.ema import get_averaged_weights
+from zoo.training.callbacks.logged import get_logged_metrics
+from zoo.training.resume_state import PartialEpochMetrics
 
 _LOSS = "val/loss"
 
 
-class Keeper(pl.Callback):
+class CheckpointAndStop(pl.Callback):
     """Writes `best.ckpt` and `last.ckpt`, and stops when no metric improves.
 
     The best weights stay in memory until `last.ckpt` is written, so that the two files always belong together and a
@@ -45,7 +45,7 @@ class Keeper(pl.Callback):
         ties: Whether a value equal to the best counts as an improvement for patience.
         every_seconds: The time between two writings of `last.ckpt`.
         run_dir: The directory of the run, in which `checkpoints/` is.
-        about: The section `zoo` of the checkpoints.
+        metadata: The section `zoo` of the checkpoints.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Keeper(pl.Callback):
         ties: bool = False,
         every_seconds: NotNegative = 60.0,
         run_dir: Path,
-        about: Mapping[str, Any],
+        metadata: Mapping[str, Any],
     ) -> None:
         self.monitors = dict(monitors or {})
         self.patience = patience
@@ -67,17 +67,17 @@ class Keeper(pl.Callback):
         self._run_dir = run_dir
         self._folder: tuple[int, int] | None = None
         """The identity of the run directory at the start; another may get its name."""
-        self.about = dict(about)
+        self.metadata = dict(metadata)
         self.best_scores: dict[str, float] = {}
         self._worst: dict[str, float] = {}
         """Monitor -> value of a model that has learned nothing."""
-        self.waited = 0
+        self.epochs_without_improvement = 0
         self.seconds = 0.0
         """The time of training, in all sessions."""
         self._best_step: int | None = None
         self._best: dict[str, Any] | None = None
         self._saved_at = self._counted_at = time.monotonic()
-        self._epoch_metrics = EpochMetrics()
+        self._epoch_metrics = PartialEpochMetrics()
         self._restored: dict[str, Any] = {}
         self._continued: dict[str, Any] = {}
 
@@ -86,9 +86,9 @@ class Keeper(pl.Callback):
         self._continued = content
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._folder = _identity(self._run_dir)
+        self._folder = _get_identity(self._run_dir)
         if self._continued:  # the optimisers exist, and Lightning has not restored their states yet
-            with resume_state.sound(trainer.ckpt_path):
+            with resume_state.translate_validation_errors(trainer.ckpt_path):
                 resume_state.check(self._continued, trainer)
             self._continued = {}
         if not self.monitors:
@@ -99,7 +99,7 @@ class Keeper(pl.Callback):
         self._saved_at = self._counted_at = time.monotonic()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.patience is not None and self.waited >= self.patience:  # the run had stopped early
+        if self.patience is not None and self.epochs_without_improvement >= self.patience:  # the run had stopped early
             trainer.should_stop = True
         # Lightning does this itself, unless a schedule has asked for the number of batches
         loader = trainer.train_dataloader
@@ -115,13 +115,13 @@ class Keeper(pl.Callback):
         if self._restored:  # Lightning's own start-up has drawn random numbers until here
             states = self._restored["generators"]
             if trainer.global_rank < len(states):
-                resume_state.set_generators(states[trainer.global_rank])
+                resume_state.set_rng_state(states[trainer.global_rank])
                 self._epoch_metrics.load(self._restored["epoch_metrics"][trainer.global_rank], pl_module)
             self._restored = {}
             trainer.fit_loop._restarting = False  # else ReduceLROnPlateau skips the end of this epoch
-        if resume_state.at_boundary(trainer):
+        if resume_state.is_step_boundary(trainer):
             is_due = time.monotonic() - self._saved_at >= self.every_seconds
-            if resume_state.agreed(trainer, is_due):
+            if resume_state.any_rank(trainer, is_due):
                 self.save(trainer)
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
@@ -130,26 +130,26 @@ class Keeper(pl.Callback):
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.sanity_checking or trainer.state.fn != "fit":
             return
-        metrics = logged(trainer)
+        metrics = get_logged_metrics(trainer)
         for name in self.monitors:
             if name not in metrics:
-                raise ConfigError(f"callbacks.keeper.monitors: {name!r} is not measured. {nearest(name, metrics)}")
+                raise ConfigError(f"callbacks.keeper.monitors: {name!r} is not measured. {did_you_mean(name, metrics)}")
         values = {**metrics, **{name: self._limit(name, metrics[name]) for name in self.monitors}}
         as_good = [self._is_gain(name, values, or_tie=True) for name in self.monitors]
         if all(as_good):
-            self._best = self._content(averaged(trainer, pl_module), metrics, trainer)
+            self._best = self._content(get_averaged_weights(trainer, pl_module), metrics, trainer)
         gains = as_good if self.ties else [self._is_gain(name, values, or_tie=False) for name in self.monitors]
-        self.waited = 0 if any(gains) else self.waited + 1
-        for name, mode in self._compared().items():
+        self.epochs_without_improvement = 0 if any(gains) else self.epochs_without_improvement + 1
+        for name, mode in self._get_directions().items():
             best = max if mode == "max" else min
             if name in values and not math.isnan(values[name]):  # no value is better than NaN
                 self.best_scores[name] = best(self.best_scores.get(name, values[name]), values[name])
-        if self.patience is not None and self.waited >= self.patience:
+        if self.patience is not None and self.epochs_without_improvement >= self.patience:
             trainer.should_stop = True
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self._best is None and not self.best_path.exists():
-            last = self._content(averaged(trainer, pl_module), logged(trainer), trainer)
+            last = self._content(get_averaged_weights(trainer, pl_module), get_logged_metrics(trainer), trainer)
             self._best = {**last, "epoch": max(0, trainer.current_epoch - 1)}  # it has counted that epoch already
         self.save(trainer)
 
@@ -159,52 +159,54 @@ class Keeper(pl.Callback):
             self.save(trainer)
 
     def on_save_checkpoint(self, trainer: pl.Trainer, pl_module: pl.LightningModule, content: dict[str, Any]) -> None:
-        content["zoo"] = {**self.about, "metrics": logged(trainer)}
+        content["zoo"] = {**self.metadata, "metrics": get_logged_metrics(trainer)}
         content["exactly"] = {
-            "generators": resume_state.of_all_processes(trainer, resume_state.generators()),
-            "epoch_metrics": resume_state.of_all_processes(trainer, EpochMetrics.state(trainer, pl_module)),
+            "generators": resume_state.gather_states(trainer, resume_state.get_rng_state()),
+            "epoch_metrics": resume_state.gather_states(trainer, PartialEpochMetrics.state(trainer, pl_module)),
         }
-        content["exactly"]["place"] = resume_state.settled(content["loops"], trainer.accumulate_grad_batches)
+        content["exactly"]["place"] = resume_state.rewind_progress(content["loops"], trainer.accumulate_grad_batches)
 
     def state_dict(self) -> dict[str, Any]:
         now = time.monotonic()
         self.seconds, self._counted_at = self.seconds + now - self._counted_at, now
-        names = ("best_scores", "waited", "seconds")
+        names = ("best_scores", "epochs_without_improvement", "seconds")
         return {**{name: getattr(self, name) for name in names}, "best_step": self._best_step}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.best_scores = dict(state_dict["best_scores"])
-        self.waited = state_dict["waited"]
+        self.epochs_without_improvement = state_dict["epochs_without_improvement"]
         self.seconds = state_dict["seconds"]
         self._best_step = state_dict["best_step"]
 
     def save(self, trainer: pl.Trainer) -> None:
         """Writes both files, the best first: the best.ckpt that last.ckpt refers to always exists."""
         previous = self.best_path.with_name("best.previous.ckpt")
-        if trainer.is_global_zero and self._folder is not None and self._folder != _identity(self._run_dir):
-            raise run_directory.gone(self._run_dir)  # the run is not written to another directory of that name
+        if trainer.is_global_zero and self._folder is not None and self._folder != _get_identity(self._run_dir):
+            raise run_directory.make_missing_dir_error(
+                self._run_dir
+            )  # the run is not written to another directory of that name
         try:
             for logger in trainer.loggers if trainer.is_global_zero else ():
                 logger.save()
             if self._best is not None:
                 self._best_step = self._best["global_step"]
                 if trainer.is_global_zero:
-                    _link(self.best_path, previous)
+                    _link_or_copy(self.best_path, previous)
                     checkpoint.write(self.best_path, self._best)
             trainer.save_checkpoint(self.last_path)
             if trainer.is_global_zero:
                 previous.unlink(missing_ok=True)
         except (OSError, RuntimeError) as error:  # torch.save turns some failures to write into RuntimeError
-            if not trainer.is_global_zero or not _is_of_the_disk(error):
+            if not trainer.is_global_zero or not _is_disk_error(error):
                 raise
             raise CheckpointError(
-                f"{self.last_path} cannot be written: {_reason(error)}. Those that were there are whole. "
+                f"{self.last_path} cannot be written: {_find_reason(error)}. Those that were there are whole. "
                 "Make room, then continue with resume=auto and the same options"
             ) from error
         self._best = None
         self._saved_at = time.monotonic()
 
-    def _compared(self) -> dict[str, Mode]:
+    def _get_directions(self) -> dict[str, Mode]:
         """The metrics whose best values are kept, with their better directions."""
         return {**({_LOSS: "min"} if self._worst else {}), **self.monitors}
 
@@ -228,11 +230,11 @@ class Keeper(pl.Callback):
 
     def _content(self, weights: Mapping[str, Tensor], metrics: dict[str, float], trainer: pl.Trainer) -> dict[str, Any]:
         kept = {name: value.detach().cpu().clone() for name, value in weights.items()}
-        about = {**self.about, "metrics": metrics}
-        return {"zoo": about, "state_dict": kept, "epoch": trainer.current_epoch, "global_step": trainer.global_step}
+        metadata = {**self.metadata, "metrics": metrics}
+        return {"zoo": metadata, "state_dict": kept, "epoch": trainer.current_epoch, "global_step": trainer.global_step}
 
 
-def _identity(folder: Path) -> tuple[int, int] | None:
+def _get_identity(folder: Path) -> tuple[int, int] | None:
     try:
         found = folder.stat()
     except OSError:
@@ -240,7 +242,7 @@ def _identity(folder: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _link(path: Path, name: Path) -> None:
+def _link_or_copy(path: Path, name: Path) -> None:
     """Gives a file a second name, under which it stays when it is replaced; copies it where there are no links."""
     name.unlink(missing_ok=True)
     if path.exists():
@@ -250,7 +252,7 @@ def _link(path: Path, name: Path) -> None:
             shutil.copyfile(path, name)
 
 
-def _is_of_the_disk(error: BaseException | None) -> bool:
+def _is_disk_error(error: BaseException | None) -> bool:
     seen = 0
     while error is not None and seen < 10:
         if isinstance(error, OSError) or "PytorchStreamWriter" in str(error) or "unexpected pos" in str(error):
@@ -259,7 +261,7 @@ def _is_of_the_disk(error: BaseException | None) -> bool:
     return False
 
 
-def _reason(error: BaseException) -> str:
+def _find_reason(error: BaseException) -> str:
     each: BaseException | None = error
     while each is not None:
         if isinstance(each, OSError) and each.strerror:

@@ -9,7 +9,7 @@ import pytorch_lightning as pl
 from zoo.data.loader import Loader
 
 
-class Waiting(pl.Callback):
+class DataWaitTimer(pl.Callback):
     """Adds up for how many seconds training and validation wait for batches, in all sessions of a run."""
 
     def __init__(self) -> None:

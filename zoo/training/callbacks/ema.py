@@ -12,7 +12,7 @@ from zoo.attention.ranges import Rate
 from zoo.errors import ConfigError
 
 
-class Average(pl.Callback):
+class EMA(pl.Callback):
     """Averages the weights after each step: average <- d average + (1 - d) weights.
 
     Validation uses the average, and the `state_dict` of every checkpoint holds it; `last.ckpt` also holds the trained
@@ -85,17 +85,17 @@ class Average(pl.Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.updates = state_dict["updates"]
 
-    def of(self, module: pl.LightningModule) -> dict[str, Tensor]:
+    def averaged_state_dict(self, module: pl.LightningModule) -> dict[str, Tensor]:
         """The module's `state_dict` with the averaged weights."""
         own = module.state_dict()
         return {**own, **{name: value for name, value in self._weights.items() if name in own}}
 
 
-def averaged(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Tensor]:
+def get_averaged_weights(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Tensor]:
     """The weights to keep and evaluate: the average if there is one, else the module's own."""
-    averages = [each for each in getattr(trainer, "callbacks", ()) if isinstance(each, Average)]
+    averages = [each for each in getattr(trainer, "callbacks", ()) if isinstance(each, EMA)]
     if averages:
-        return averages[0].of(module)
+        return averages[0].averaged_state_dict(module)
     if "FSDP" in type(trainer.strategy).__name__:  # each process has a part, which Lightning gathers
         gathered: dict[str, Tensor] = trainer.strategy.lightning_module_state_dict()
         return gathered

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from zoo import distributed, processes
 from zoo.errors import InterruptedRunError, TrainingError
-from zoo.training.resume_state import agreed, at_boundary
+from zoo.training.resume_state import any_rank, is_step_boundary
 
 _ASKED = b"\nzoo: stopping after this step, to save. Ctrl-C again, after two seconds, stops at once without saving\n"
 
@@ -40,20 +40,21 @@ class NanGuard(pl.Callback):
             return  # the scaler skips such steps itself
         gradients = [p.grad for p in pl_module.parameters() if p.grad is not None]
         is_bad = bool(gradients) and not bool(torch.isfinite(torch.nn.utils.get_total_norm(gradients)))
-        if agreed(trainer, is_bad):
+        if any_rank(trainer, is_bad):
             self._stop(trainer, "a gradient is not finite")
 
     def _stop(self, trainer: pl.Trainer, what: str) -> None:
         where = f"epoch {trainer.current_epoch}, step {trainer.global_step}, batch {self._number}"
-        bad = ", ".join(_not_finite(self._batch))
+        bad = ", ".join(_find_not_finite(self._batch))
         inputs = f"Not finite in that batch: {bad}." if bad else "All of that batch's inputs are finite."
+        ids = _describe_ids(self._batch)
         raise TrainingError(
-            f"{what} at {where} ({_named(self._batch)}). {inputs} The weights before this step are kept in last.ckpt. "
+            f"{what} at {where} ({ids}). {inputs} The weights before this step are kept in last.ckpt. "
             "Try a lower optimizer.lr, trainer.gradient_clip_val=1.0, or trainer.precision=32-true."
         )
 
 
-def _named(batch: Any) -> str:
+def _describe_ids(batch: Any) -> str:
     ids = getattr(batch, "ids", None)
     if ids is None or not len(ids):
         return "a batch without ids"
@@ -61,7 +62,7 @@ def _named(batch: Any) -> str:
     return f"ids {shown}" + (f" and {len(ids) - 5:,} more" if len(ids) > 5 else "")
 
 
-def _not_finite(batch: Any) -> Iterator[str]:
+def _find_not_finite(batch: Any) -> Iterator[str]:
     fields = batch.to_dict() if hasattr(batch, "to_dict") else vars(batch) if hasattr(batch, "__dict__") else {}
     for name, value in fields.items():
         value = value if isinstance(value, Tensor) else getattr(value, "values", value)  # of sparse features
@@ -69,7 +70,7 @@ def _not_finite(batch: Any) -> Iterator[str]:
             yield name
 
 
-class Interruption(pl.Callback):
+class GracefulShutdown(pl.Callback):
     """Stops at Ctrl-C and SIGTERM before the next step, and after a validation that is due, so that nothing is lost.
 
     A repeated signal within two seconds is the same request; a later one stops the run at once without saving, unless
@@ -78,7 +79,7 @@ class Interruption(pl.Callback):
     """
 
     def __init__(self) -> None:
-        self.request = processes.Request()
+        self.request = processes.StopRequest()
         self._is_saving = False
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -87,8 +88,8 @@ class Interruption(pl.Callback):
             signal.signal(number, self._ask)
 
     def on_train_batch_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        if at_boundary(trainer) and agreed(trainer, self.request.by is not None):
-            by = self.request.by.name if self.request.by is not None else "another process"
+        if is_step_boundary(trainer) and any_rank(trainer, self.request.received is not None):
+            by = self.request.received.name if self.request.received is not None else "another process"
             raise InterruptedRunError(f"stopped by {by} after step {trainer.global_step}")
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -99,11 +100,11 @@ class Interruption(pl.Callback):
 
     def on_test_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         for number in processes.STOPPING:  # Lightning's handler of SIGTERM would wait for the other processes
-            signal.signal(number, processes.stop_at_once)
+            signal.signal(number, processes.raise_interrupted)
 
     def _ask(self, number: int, _: Any) -> None:
-        is_first = self.request.by is None
-        if self.request.insists(number) and not self._is_saving:
+        is_first = self.request.received is None
+        if self.request.record(number) and not self._is_saving:
             raise KeyboardInterrupt
         if is_first and number == signal.SIGINT and distributed.is_rank_zero():
             os.write(2, _ASKED)  # print is not safe in a signal handler

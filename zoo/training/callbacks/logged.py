@@ -5,6 +5,6 @@ from __future__ import annotations
 import pytorch_lightning as pl
 
 
-def logged(trainer: pl.Trainer) -> dict[str, float]:
+def get_logged_metrics(trainer: pl.Trainer) -> dict[str, float]:
     """The metrics that the module has logged, as floats."""
     return {name: float(value) for name, value in trainer.callback_metrics.items()}

@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from zoo.training.callbacks.logged import logged
+from zoo.training.callbacks.logged import get_logged_metrics
 
 _WIDE = 60
 """The width in columns from which the speed is shown."""
@@ -85,17 +85,17 @@ class Progress(pl.Callback):
         elapsed = before - self._started
         total = int((trainer.max_epochs or 0) * trainer.num_training_batches)
         if is_over:
-            when = f"in {_clock(elapsed)}"
+            when = f"in {_format_seconds(elapsed)}"
         else:
             left = elapsed / max(1, self._batches) * (total - done)
-            when = _left(trainer, left)
+            when = _format_time_left(trainer, left)
         line = Table.grid(padding=(0, 1), expand=True)
         line.add_column(no_wrap=True, overflow="ellipsis")
         line.add_column(ratio=1)
         line.add_column(no_wrap=True, overflow="ellipsis", justify="right")
         speed = f"{self._rate(trainer, elapsed):.1f} steps/s, " if self._console.width >= _WIDE else ""
         line.add_row(f"epoch {epoch}/{trainer.max_epochs}", ProgressBar(total=total, completed=done), f"{speed}{when}")
-        metrics = Text("  ".join(_measured(trainer)), no_wrap=True, overflow="ellipsis")
+        metrics = Text("  ".join(_format_metrics(trainer)), no_wrap=True, overflow="ellipsis")
         self._live.update(Group(line, metrics), refresh=True)
         after = time.monotonic()
         self._due = after + max(_SHORTEST, _SPARING * (after - before))
@@ -104,28 +104,28 @@ class Progress(pl.Callback):
         self._said_of = epochs
         rate = self._rate(trainer, time.monotonic() - self._started)
         said = f"epoch {epochs:>4}/{trainer.max_epochs}  step {trainer.global_step:>6}  {rate:6.1f} steps/s"
-        print("  ".join([said, *_measured(trainer)]), file=self._console.file, flush=True)
+        print("  ".join([said, *_format_metrics(trainer)]), file=self._console.file, flush=True)
 
     def _rate(self, trainer: pl.Trainer, elapsed: float) -> float:
         return (trainer.global_step - self._steps) / max(1e-9, elapsed)
 
 
-def _left(trainer: pl.Trainer, seconds: float) -> str:
+def _format_time_left(trainer: pl.Trainer, seconds: float) -> str:
     """The time left, as text: at most so long if patience may end the run earlier."""
     callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
     given = [each.time_remaining() for each in callbacks if isinstance(each, Timer)]
     seconds = min([seconds, *(each for each in given if each is not None)])
     may_stop = any(getattr(each, "patience", None) is not None for each in callbacks)
-    return f"{'at most ' * may_stop}{_clock(seconds)} left"
+    return f"{'at most ' * may_stop}{_format_seconds(seconds)} left"
 
 
-def _clock(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     return str(timedelta(seconds=max(0, round(seconds))))
 
 
-def _measured(trainer: pl.Trainer) -> list[str]:
+def _format_metrics(trainer: pl.Trainer) -> list[str]:
     """The last training loss, then the metrics of the last validation."""
-    metrics = logged(trainer)
+    metrics = get_logged_metrics(trainer)
     loss = {"train/loss": metrics["train/loss"]} if "train/loss" in metrics else {}  # not in the first batch
     others = {name: value for name, value in metrics.items() if "train/" not in name}
     return [f"{name} {value:.4f}" for name, value in {**loss, **others}.items()]

@@ -10,13 +10,13 @@ from typing import Any
 import pytorch_lightning as pl
 
 from zoo import distributed
-from zoo.training.callbacks.logged import logged
+from zoo.training.callbacks.logged import get_logged_metrics
 
 TRIAL = "ZOO_TRIAL"
 """The environment variable with the search's port, key and metric, as JSON."""
 
 
-class Reporter(pl.Callback):
+class PruningCallback(pl.Callback):
     """Reports the metric after every validation; the search answers whether to stop."""
 
     def __init__(self, told: dict[str, Any]) -> None:
@@ -31,7 +31,7 @@ class Reporter(pl.Callback):
             trainer.should_stop = True
 
     def _is_hopeless(self, trainer: pl.Trainer) -> bool:
-        value = logged(trainer).get(self._told["metric"])
+        value = get_logged_metrics(trainer).get(self._told["metric"])
         if value is None or self._is_alone:
             return False
         try:
@@ -47,6 +47,6 @@ class Reporter(pl.Callback):
             return False
 
 
-def reporters() -> list[Reporter]:
+def make_pruning_callbacks() -> list[PruningCallback]:
     """A Reporter if a search started this run."""
-    return [Reporter(json.loads(os.environ[TRIAL]))] if TRIAL in os.environ else []
+    return [PruningCallback(json.loads(os.environ[TRIAL]))] if TRIAL in os.environ else []

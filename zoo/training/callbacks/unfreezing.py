@@ -7,10 +7,10 @@ import pytorch_lightning as pl
 from zoo.tasks.contract import Task
 
 
-class Thaw(pl.Callback):
+class GradualUnfreezing(pl.Callback):
     """Unfreezes layers at the start of the epoch that `optimisation.unfreeze` gives them."""
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, Task)
         if pl_module.optimisation.unfreeze:
-            pl_module.optimisation.thaw(pl_module, trainer.current_epoch)
+            pl_module.optimisation.apply_freezing(pl_module, trainer.current_epoch)

@@ -7,7 +7,7 @@ import pytorch_lightning as pl
 from zoo.errors import ConfigError
 
 
-class Unused(pl.Callback):
+class UnusedParameterCheck(pl.Callback):
     """With several processes, refuses parameters that the loss does not depend on, before the first step.
 
     DDP waits for the gradient of every parameter, and would report the missing ones a step later, by number.

@@ -13,7 +13,7 @@ from answering_cases import CNN, DOT
 from zoo.attention import AttendFactory, Constant, Uniform
 from zoo.maps import labelled
 from zoo.maps.source import MapOptions
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.tasks.answering import (
     ESIM,
     BiDAF,
@@ -47,7 +47,7 @@ def maps_of(about: str, attend: Any = DOT, **net: Any) -> AnswerMaps:
     torch.default_generator.manual_seed(0)
     task, factory, generate = MADE[about]
     data = generate()
-    optimisation = Optimisation(optimizer=torch.optim.Adam)
+    optimisation = OptimizerConfig(optimizer=torch.optim.Adam)
     module = task(net=partial(factory, attend=attend, **net), optimisation=optimisation, **data.sizes()).double()
     return AnswerMaps(_doubled(module.eval(), about), data, MapOptions(pictures=2))
 

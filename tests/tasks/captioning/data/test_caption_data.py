@@ -19,7 +19,7 @@ from zoo.tasks.captioning.data.caption_set import CaptionSet
 from zoo.tasks.generation.language import UNKNOWN
 from zoo.tasks.vision.batch import Picture
 from zoo.tasks.vision.data.transforms import Preprocessing
-from zoo.validation import expect
+from zoo.validation import validate
 
 CAPTIONS = [["A dog runs", "one dog"], ["a cat", "the cat sleeps here"], ["a bird"], ["a dog and a fish", "fish"]]
 
@@ -108,7 +108,7 @@ def test_shares_of_what_is_seen_are_where_preprocessing_puts_a_box(resize: Any) 
 def test_a_checkpoint_has_language_and_preprocessing() -> None:
     data = caption_data(mean=[0.1, 0.2, 0.3])
     state = data.state()
-    expect(state, data.form, "data")
+    validate(state, data.form, "data")
     other = caption_data()
     other.restore(state)
     assert other.language.vocabulary.names == data.language.vocabulary.names

@@ -23,7 +23,7 @@ from zoo.attention import (
 from zoo.attention.factories import SiteFactory
 from zoo.errors import ConfigError
 from zoo.maps.score import pointing_accuracy
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.tasks.recommendation.batch import Catalogue, Histories
 from zoo.tasks.recommendation.click import CandidateRanker, ClickMetrics, sample_candidates
 from zoo.tasks.recommendation.maps.scored import by_user
@@ -215,7 +215,7 @@ def ranker(items=ITEMS, protocol=None, net=None, **options):
     torch.manual_seed(0)
     made = CandidateRanker(
         net=partial(DIN, attend=attention(Dice), dim=DIM, hidden=(8, 4)) if net is None else net,
-        optimisation=Optimisation(optimizer=partial(torch.optim.Adam, lr=0.01)),
+        optimisation=OptimizerConfig(optimizer=partial(torch.optim.Adam, lr=0.01)),
         items=items,
         length=8,
         protocol=Protocol(ks=(1, 10)) if protocol is None else protocol,

@@ -21,7 +21,7 @@ from zoo.tasks.packing import Packing
 from zoo.tasks.recommendation.batch import Catalogue, Histories
 from zoo.tasks.recommendation.nets.sasrec import SASRec
 
-ATTENTION = list(plugins.choices("attention").values())
+ATTENTION = list(plugins.find_choices("attention").values())
 SOFTMAX = AttendFactory(score=ScaledDot, normalise=Softmax)
 ITEMS, LENGTH = 11, 12
 LENGTHS = [3, 12, 1, 7, 5]
@@ -304,7 +304,7 @@ def test_initialised_as_the_authors_do() -> None:
 
 
 def test_a_mixer_keeps_its_own_initialisation() -> None:
-    made = sasrec(attend=mechanism(plugins.choices("attention")["recurrent"]), dim=64, heads=1)
+    made = sasrec(attend=mechanism(plugins.find_choices("attention")["recurrent"]), dim=64, heads=1)
     assert made.layers[0].mixer.out_ahead.weight.abs().max() <= 1 / 8  # torch's, where Glorot's bound is larger
 
 

@@ -11,7 +11,7 @@ import torch
 from zoo.tasks.speech import Augmentation, Features, SpeechData, planted_tones
 from zoo.tasks.speech.data.speech_data import times_of_tokens
 from zoo.text import Characters, Words
-from zoo.validation import expect
+from zoo.validation import validate
 
 SMALL = {"utterances": 12, "held_out": 4, "longest": 6, "max_epochs": 1, "batch_size": 4}
 
@@ -138,7 +138,7 @@ def test_validation_is_not_augmented() -> None:
 def test_a_checkpoint_restores_features_and_vocabulary(normalise: Any) -> None:
     trained = small(features=Features(normalise=normalise, mels=20))
     state = trained.state()
-    expect(state, SpeechData.form, "data")
+    validate(state, SpeechData.form, "data")
     other = small(seed=5)
     other.restore(state)
     assert other.sizes() == trained.sizes()

@@ -13,7 +13,7 @@ import torchaudio
 from zoo.errors import CheckpointError, ConfigError
 from zoo.tasks.speech import Features
 from zoo.tasks.speech.data.features import FEATURES, Normalised, Scale
-from zoo.validation import MalformedError, expect
+from zoo.validation import ValidationError, validate
 
 
 def sound(samples: int = 1234, seed: int = 0) -> np.ndarray:
@@ -141,7 +141,7 @@ def test_the_state_is_plain_and_restores_the_same_features() -> None:
     rows = [Features().of(sound(2000))]
     made = Normalised(Features(normalise="global", deltas=0), 40, Scale.over(rows))
     state = made.state()
-    expect(state, FEATURES, "features")
+    validate(state, FEATURES, "features")
     restored = Normalised.from_state(state)
     assert restored.features == made.features
     assert (restored(rows[0]) == made(rows[0])).all()
@@ -156,8 +156,8 @@ def damaged(**changes: Any) -> dict[str, Any]:
     [{"rate": 10**9}, {"kind": "wave"}, {"window": 1e9}, {"hop": 0.0}, {"width": 0}, {"mels": True}, {"std": [0.0]}],
 )
 def test_a_state_of_another_form_is_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(MalformedError):
-        expect(damaged(**changes), FEATURES, "features")
+    with pytest.raises(ValidationError):
+        validate(damaged(**changes), FEATURES, "features")
 
 
 @pytest.mark.parametrize("changes", [{"width": 41}, {"mean": [0.0]}, {"normalise": "global"}, {"hop": 0.5}])

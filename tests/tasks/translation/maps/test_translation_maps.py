@@ -18,7 +18,7 @@ import zoo.maps
 from zoo.decoding.teacher_forcing import force_decode
 from zoo.maps.export import export
 from zoo.maps.source import MapOptions
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.tasks.generation.alignment import read_again
 from zoo.tasks.generation.language import BEGIN, END
 from zoo.tasks.generation.maps.gradients import Reached, gradient_norms, reach_figure
@@ -32,7 +32,7 @@ DATA = planted_translation(pairs=20, held_out=6, longest=8, max_epochs=1, batch_
 
 def module_of(data: PairData, net: Any = Small) -> Translator:
     torch.default_generator.manual_seed(0)
-    found = Translator(net=net, optimisation=Optimisation(optimizer=torch.optim.Adam), **data.sizes()).eval()
+    found = Translator(net=net, optimisation=OptimizerConfig(optimizer=torch.optim.Adam), **data.sizes()).eval()
     found.about = {"model": "small", "path": "small.ckpt", "config": {"names": {"data": "planted", "attention": "a"}}}
     return found
 

@@ -37,7 +37,7 @@ SOFTMAX = AttendFactory(score=ScaledDot, normalise=Softmax)
 SIZES: dict[str, Any] = {"source_words": 11, "target_words": 13, "dim": 12, "layers": 2, "heads": 2, "hidden": 16}
 LENGTHS = [7, 4, 1]
 STEPS = 6
-FILES = {path.stem: path for path in plugins.choices("attention").values()}
+FILES = {path.stem: path for path in plugins.find_choices("attention").values()}
 PLACES = ("attend", "encoder_attend", "decoder_attend")
 ACROSS = (
     "attends from one sequence to another|replaces self-attention|a decoder's attention to its source needs another"

@@ -18,7 +18,7 @@ from zoo.errors import ConfigError, DataError
 from zoo.maps.export import export
 from zoo.maps.score import pointing_accuracy
 from zoo.maps.source import MapOptions
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.tasks.batches import Batching
 from zoo.tasks.vision.data.dataset import PictureSet
 from zoo.tasks.vision.data.image_data import ImageData, PictureSource
@@ -60,7 +60,7 @@ def own(tmp_path: Path) -> ImageData:
 
 def classifier(net: Any, data: ImageData, explain: str) -> ImageClassifier:
     torch.manual_seed(0)
-    optimisation = Optimisation(optimizer=partial(torch.optim.SGD, lr=0.1))
+    optimisation = OptimizerConfig(optimizer=partial(torch.optim.SGD, lr=0.1))
     module = ImageClassifier(net=net, optimisation=optimisation, **data.sizes(), explain=explain).eval()  # type: ignore[arg-type]
     for name, parameter in module.named_parameters():
         if ".query.weight" in name or ".key.weight" in name:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from zoo.attention import AttendFactory, ScaledDot, Softmax
-from zoo.optim import Optimisation
+from zoo.optim import OptimizerConfig
 from zoo.tasks.vision.batch import Images
 from zoo.tasks.vision.maps import occlusion
 from zoo.tasks.vision.maps.occlusion import OccludablePicture
@@ -33,7 +33,7 @@ NETS: dict[str, Any] = {
 @pytest.fixture(params=NETS)
 def module(request: pytest.FixtureRequest) -> ImageClassifier:
     torch.manual_seed(0)
-    optimisation = Optimisation(optimizer=partial(torch.optim.SGD, lr=0.1))
+    optimisation = OptimizerConfig(optimizer=partial(torch.optim.SGD, lr=0.1))
     made = ImageClassifier(net=NETS[request.param], optimisation=optimisation, **SIZE)  # type: ignore[arg-type]
     for parameter in made.net.head.parameters():
         nn.init.normal_(parameter)

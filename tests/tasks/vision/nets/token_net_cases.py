@@ -19,7 +19,7 @@ SOFTMAX = AttendFactory(score=ScaledDot, normalise=Softmax)
 Net = TypeVar("Net", bound=nn.Module)
 CLOSE = {"rtol": 0.0, "atol": 1e-12}
 MIXERS = ("convolution", "fourier", "recurrent", "state_space")
-ATTENTION = list(plugins.choices("attention").values())
+ATTENTION = list(plugins.find_choices("attention").values())
 
 
 def vit(**options: Any) -> ViT:

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int
 
 from zoo.attention.ranges import Count, Positive, PositiveShare, Share
 from zoo.data.splits import NONE, TRAIN
-from zoo.errors import CheckpointError, ConfigError, some_of, warn
+from zoo.errors import CheckpointError, ConfigError, join_names, warn
 from zoo.plurals import count_noun
 from zoo.tasks.answering.batch import UNKNOWN, Asked, Questions
 from zoo.tasks.answering.data.answer_set import COLUMNS, About, AnswerSet
@@ -321,7 +321,7 @@ def _warn_of_unknown(asked: AnswerSet, answers: Int[np.ndarray, " n"]) -> None:
     strange = [answer for answer, number in zip(asked.answers, answers, strict=True) if answer and number == UNKNOWN]
     if strange:
         counts = count_noun(len(strange), "question counts", "questions count")
-        warn(f"{counts} as wrong, because {some_of(sorted(set(strange)))} no answer that the model gives.")
+        warn(f"{counts} as wrong, because {join_names(sorted(set(strange)))} no answer that the model gives.")
 
 
 def _tokens_in(tokens: Tokens, start: int, end: int) -> tuple[int, int]:

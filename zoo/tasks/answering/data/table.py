@@ -14,7 +14,7 @@ from zoo.data.json_lines import open_table
 from zoo.data.labels import LabelUse, count_label_uses, find_untrained, warn_of_similar, warn_of_unscored
 from zoo.data.splits import NONE, SPLITS, TEST, TRAIN, VAL, split_stratified
 from zoo.data.tables import Row, Table, collect_error, message
-from zoo.errors import DataError, some_of, warn
+from zoo.errors import DataError, join_names, warn
 from zoo.plurals import count_noun
 from zoo.tasks.answering.data.answer_set import COLUMNS, About, AnswerSet
 from zoo.tasks.vision.data.listing import Decoded, Reading, verified, warn_of_animated
@@ -47,7 +47,7 @@ def read_answer_table(
     table = open_table(path, required=required, on_bad_row=reading.on_bad_row, encoding=reading.encoding)
     known = (*names, KIND, SPLIT, ID, *([START] if about == "passage" else []))
     if unused := [name for name in table.columns if name not in known]:
-        warn(f"{path}: {some_of(unused)} not used; the columns of such a table are {', '.join(known)}.")
+        warn(f"{path}: {join_names(unused)} not used; the columns of such a table are {', '.join(known)}.")
     found = _Found(table, about, reading, (folder or path.parent).resolve(), is_input=split_seed is None)
     for _ in table.parse(found.add):
         pass
@@ -178,7 +178,7 @@ class _Found:
         if lost.any():
             names = [use.name for use in find_untrained(uses) if use.splits != {NONE}]
             counts = count_noun(int(lost.sum()), "question counts", "questions count")
-            warn(f"{self.table.path}: {counts} as wrong, because in train {some_of(names)} no answer.")
+            warn(f"{self.table.path}: {counts} as wrong, because in train {join_names(names)} no answer.")
 
     def _subject(self, row: Row, column: str) -> tuple[str, Path | None]:
         """Returns the text that is asked about, or the name and the path of a picture that can be read."""

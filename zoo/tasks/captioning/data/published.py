@@ -19,7 +19,7 @@ from zoo.errors import DataError
 from zoo.io.config_files import read_json
 from zoo.tasks.captioning.data.caption_set import CaptionSet
 from zoo.tasks.vision.data.listing import Decoded, Reading
-from zoo.validation import MalformedError, expect
+from zoo.validation import ValidationError, validate
 
 _TOKENS = "Flickr8k.token.txt"
 _LISTS = {
@@ -159,8 +159,8 @@ def _official(home: Path, validation: int) -> list[Named]:
 def _content(path: Path, form: Mapping[str, Any]) -> Any:
     try:
         content = read_json(path)
-        expect(content, form, "it")
-    except (OSError, ValueError, MalformedError) as error:
+        validate(content, form, "it")
+    except (OSError, ValueError, ValidationError) as error:
         _malformed(path, str(error))
     return content
 

@@ -11,7 +11,7 @@ import numpy as np
 from zoo.data.json_lines import open_table
 from zoo.data.splits import NONE, SPLITS, TEST, split_stratified
 from zoo.data.tables import Required, Row, Table, message
-from zoo.errors import DataError, some_of, warn
+from zoo.errors import DataError, join_names, warn
 from zoo.plurals import count_noun
 from zoo.tasks.captioning.data.caption_set import CaptionSet
 from zoo.tasks.vision.data.listing import Decoded, Reading, verified, warn_of_animated
@@ -65,7 +65,7 @@ def read_caption_table(
     table = open_table(path, required=required, on_bad_row=reading.on_bad_row, encoding=reading.encoding)
     unused = [name for name in table.columns if name not in (columns.image, columns.caption, columns.split)]
     if unused:
-        warn(f"{path}: {some_of(unused)} not used; a caption has a picture, its text and perhaps a split.")
+        warn(f"{path}: {join_names(unused)} not used; a caption has a picture, its text and perhaps a split.")
     found = _Found(table, reading, columns, (folder or path.parent).resolve(), is_input=split_seed is None)
     for _ in table.parse(found.add):
         pass

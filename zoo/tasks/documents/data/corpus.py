@@ -19,7 +19,7 @@ from zoo.data.option_hints import format_option
 from zoo.data.splits import NONE, SPLITS, TEST, TRAIN, VAL, split_stratified
 from zoo.data.tables import collect_error, message, parse_number
 from zoo.data.unknown_labels import UnknownLabels
-from zoo.errors import DataError, nearest, some_of, warn
+from zoo.errors import DataError, did_you_mean, join_names, warn
 from zoo.tasks.documents.labels import Targets
 
 
@@ -173,7 +173,7 @@ class Gathered:
         strange = [name for name in names if self.known is not None and name not in self.known]
         if self.known is not None and strange:
             what = f"{strange[0]!r} is not one of the {len(self.known)} labels that the model was trained on"
-            raise refuse(what, nearest(strange[0], self.known))
+            raise refuse(what, did_you_mean(strange[0], self.known))
         return names
 
     @staticmethod
@@ -199,7 +199,7 @@ class Gathered:
         uses = count_label_uses(names, corpus.labels, corpus.splits)
         rare = find_untrained(uses)
         if self.targets == "multi" and rare:
-            named = some_of([use.name for use in rare])
+            named = join_names([use.name for use in rare])
             warn(f"{self.source}: {named} never in train, where no model can learn it. Put texts with it there.")
         for use in rare if self.targets != "multi" else ():
             what = f"the label {use.name!r} is seen in {use.where}, and never in train"

@@ -35,13 +35,15 @@ from zoo.tasks.summary import Vocabulary as Known
 from zoo.text import TOKENISER, VOCABULARY, Vocabulary, new_tokenizer
 from zoo.text.tokenizer_factory import Kind
 from zoo.text.vocabulary import Policy
-from zoo.validation import Where
+from zoo.validation import Predicate
 
 _MOST_TEXTS = 2000
 """Number of texts of a split that are looked at for unknown tokens."""
-_LIMIT = Where("a whole number from 1, or nothing", lambda value: value is None or (type(value) is int and value > 0))
-_TARGETS = Where("single, multi or ordinal", lambda value: value in ("single", "multi", "ordinal"))
-_OWN = Where("0 or 1", lambda value: type(value) is int and value in (0, 1))
+_LIMIT = Predicate(
+    "a whole number from 1, or nothing", lambda value: value is None or (type(value) is int and value > 0)
+)
+_TARGETS = Predicate("single, multi or ordinal", lambda value: value in ("single", "multi", "ordinal"))
+_OWN = Predicate("0 or 1", lambda value: type(value) is int and value in (0, 1))
 _UNKNOWN = Vocabulary([], specials=("unknown",)).names[0]
 _PLANTED = "shortcut-{}"
 """Name of the planted word of each label; no tokeniser produces it from a text."""

@@ -23,7 +23,7 @@ from zoo.data.splits import NONE, SPLITS
 from zoo.data.stdin import original_path
 from zoo.data.tables import OnBadRow, Required, Row, RowError, Table, collect_error, message
 from zoo.data.unknown_labels import UnknownLabels
-from zoo.errors import DataError, some_of, warn
+from zoo.errors import DataError, join_names, warn
 from zoo.plurals import count_noun
 from zoo.tasks.documents.data.corpus import Corpus, Gathered
 from zoo.tasks.documents.labels import Targets
@@ -237,7 +237,7 @@ def _table(path: Path, reading: Reading, gathered: Gathered, *, needs_label: boo
         warn(table.report())
     unused = [name for name in table.columns if name not in (*named, reading.label, reading.split)]
     if unused:
-        warn(f"{path}: {some_of(unused)} not used; a text has a label, and perhaps an id and a split.")
+        warn(f"{path}: {join_names(unused)} not used; a text has a label, and perhaps an id and a split.")
     if lines is not None:
         assert isinstance(table, JSONTable)
         return LazyColumn(table, lines, numbers, reading.text)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from zoo.data.encodings import UTF8, Encoding
 from zoo.data.tables import OnBadRow, Required, Row, Table, read_table
-from zoo.errors import ConfigError, DataError, some_of
+from zoo.errors import ConfigError, DataError, join_names
 from zoo.tasks.recommendation.data.columns import add_columns
 from zoo.tasks.recommendation.data.interactions import Clock, InteractionCollector, Interactions, IrregularError
 from zoo.tasks.recommendation.data.parquet import ParquetTable
@@ -120,7 +120,7 @@ def say_unused(table: Table, columns: Sequence[str | None], has: str) -> None:
         _warn(table.report())
     unused = [name for name in table.columns if name not in columns]
     if unused:
-        _warn(f"{table.path}: {some_of(unused)} not used; {has}.")
+        _warn(f"{table.path}: {join_names(unused)} not used; {has}.")
 
 
 def _row_reader(clock: Clock, columns: Columns) -> Callable[[Row], tuple[str, str, float | None, float | None]]:

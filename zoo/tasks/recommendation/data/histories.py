@@ -11,7 +11,7 @@ import numpy as np
 
 from zoo.data.option_hints import format_option
 from zoo.data.tables import Row, Table, collect_errors, message
-from zoo.errors import DataError, nearest
+from zoo.errors import DataError, did_you_mean
 from zoo.plurals import count_noun
 from zoo.tasks.recommendation.data.files import Reading, interactions_of, is_parquet, open_table, say_unused
 from zoo.tasks.recommendation.data.interactions import InteractionCollector, Interactions, Vocabulary
@@ -136,7 +136,7 @@ def _check_known(path: Path, reading: Reading, names: Sequence[str], known: Coll
     column = HISTORY if HISTORY in table.columns else reading.item
     more = f" (and {count_noun(len(strange) - 1, 'other')})" if len(strange) > 1 else ""
     what = f"{strange[0]!r} is not among the {len(known):,} items that the model knows{more}"
-    remedy = f"{nearest(strange[0], known)} {format_option('unknown', 'skip')} leaves such items out."
+    remedy = f"{did_you_mean(strange[0], known)} {format_option('unknown', 'skip')} leaves such items out."
     raise DataError(message(path, _line_of(strange[0], table, column), column, what, remedy))
 
 

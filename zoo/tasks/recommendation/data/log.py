@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Int, Int32, Int64, Integer, Num
 
 from zoo.data.option_hints import format_option
-from zoo.errors import ConfigError, DataError, nearest, some_of
+from zoo.errors import ConfigError, DataError, did_you_mean, join_names
 from zoo.plurals import count_noun
 from zoo.tasks.recommendation.batch import UNKNOWN
 
@@ -142,9 +142,11 @@ def renumbered(
     number = np.array([known.get(name, -1) for name in histories.item_names], dtype=np.int32)
     strange = [histories.item_names[item] for item in np.flatnonzero(number < 0).tolist()]
     if strange and unknown == "error":
-        offer = nearest(strange[0], [*vocabulary, *filter(None, titles or ())]) if len(vocabulary) <= _COMPARED else ""
+        offer = (
+            did_you_mean(strange[0], [*vocabulary, *filter(None, titles or ())]) if len(vocabulary) <= _COMPARED else ""
+        )
         raise DataError(
-            f"{some_of(strange)} not among the {len(vocabulary):,} items that the model knows. {offer} "
+            f"{join_names(strange)} not among the {len(vocabulary):,} items that the model knows. {offer} "
             f"{format_option('unknown', 'skip')} leaves such items out; {format_option('unknown', 'row')} maps "
             "them to the row of unknown items, if the model was trained with data.rare=unknown."
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from zoo.data.tables import OnBadRow, Required, Row, RowError, Table, column_remedy
-from zoo.errors import DataError, ZooError, nearest
+from zoo.errors import DataError, ZooError, did_you_mean
 from zoo.tasks.recommendation.data.interactions import Coded, Column, InteractionCollector, IrregularError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class ParquetTable(Table):
         for name in required:
             if name not in self.columns:
                 missing = [each for each in required if each not in self.columns]
-                offer = f"{nearest(name, self.columns)} {column_remedy(missing, self.columns, required)}"
+                offer = f"{did_you_mean(name, self.columns)} {column_remedy(missing, self.columns, required)}"
                 raise DataError(f"{path}, column {name!r}: the table does not have it. {offer}")
             if self.columns.count(name) > 1:
                 raise DataError(f"{path}, column {name!r}: the table has it more than once. Rename or remove one.")

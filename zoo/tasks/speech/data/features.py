@@ -16,7 +16,7 @@ from jaxtyping import Float, Float32, Float64, Int
 from torch import Tensor
 
 from zoo.errors import CheckpointError, ConfigError
-from zoo.validation import Where
+from zoo.validation import Predicate
 
 GIVEN = "given"
 """The kind of features that stand in files of the user's own."""
@@ -30,16 +30,18 @@ _SMALLEST = 1e-5
 _DELTA_WINDOW = 5
 
 
-def _one_of(*names: str) -> Where:
-    return Where(f"one of {', '.join(names)}", lambda value: type(value) is str and value in names)
+def _one_of(*names: str) -> Predicate:
+    return Predicate(f"one of {', '.join(names)}", lambda value: type(value) is str and value in names)
 
 
-def _between(least: int, most: int) -> Where:
-    return Where(f"a whole number from {least} to {most}", lambda value: type(value) is int and least <= value <= most)
+def _between(least: int, most: int) -> Predicate:
+    return Predicate(
+        f"a whole number from {least} to {most}", lambda value: type(value) is int and least <= value <= most
+    )
 
 
-_SECONDS = Where("a number of seconds up to 1", lambda value: type(value) in (int, float) and 0 < value <= 1)
-_FINITE = Where("a finite number", lambda value: type(value) is float and math.isfinite(value))
+_SECONDS = Predicate("a number of seconds up to 1", lambda value: type(value) in (int, float) and 0 < value <= 1)
+_FINITE = Predicate("a finite number", lambda value: type(value) is float and math.isfinite(value))
 
 FEATURES = {
     "kind": _one_of("log_mel", "mfcc", GIVEN),
@@ -52,7 +54,7 @@ FEATURES = {
     "normalise": _one_of("utterance", "global", "none"),
     "width": _between(1, 1 << 16),
     "mean": [_FINITE],
-    "std": [Where("a positive number", lambda value: type(value) is float and 0 < value < math.inf)],
+    "std": [Predicate("a positive number", lambda value: type(value) is float and 0 < value < math.inf)],
 }
 """Form of the state of features, in a checkpoint."""
 

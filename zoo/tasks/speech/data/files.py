@@ -28,7 +28,7 @@ from zoo.data.tables import (
     parse_number,
 )
 from zoo.data.unknown_labels import UnknownLabels
-from zoo.errors import DataError, some_of, warn
+from zoo.errors import DataError, join_names, warn
 from zoo.tasks.speech.data.audio import DEFAULT_LIMITS, ENDINGS, Clip, Limits, split_of
 from zoo.tasks.speech.data.corpus import Corpus
 from zoo.tasks.speech.data.features import Features
@@ -243,7 +243,9 @@ def _of_table(path: Path, folder: Path, reading: Reading, alphabet: Alphabet, *,
     own = [getattr(reading, name) for name in ("path", "text", "start", "end", "speaker", "split", "id")]
     unused = [name for name in table.columns if name not in own]
     if unused:
-        warn(f"{path}: {some_of(unused)} not used; a recording has a path and a text, perhaps start, end and speaker.")
+        warn(
+            f"{path}: {join_names(unused)} not used; a recording has a path and a text, perhaps start, end and speaker."
+        )
     return found
 
 

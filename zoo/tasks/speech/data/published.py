@@ -15,7 +15,7 @@ from zoo.data.download import find_published, verify_published
 from zoo.data.size_limits import check_numbers
 from zoo.data.splits import NONE, SPLITS, TEST, TRAIN, VAL
 from zoo.data.tarballs import extract_folder
-from zoo.errors import ConfigError, DataError, nearest, warn
+from zoo.errors import ConfigError, DataError, did_you_mean, warn
 from zoo.tasks.speech.data.audio import Clip, Limits, SoundError, read_sound
 from zoo.tasks.speech.data.corpus import Corpus, GeneratedSounds
 from zoo.tasks.speech.data.features import Features
@@ -230,7 +230,7 @@ def read_librispeech(
         for name in names.split("+"):
             if name not in LIBRISPEECH_PARTS:
                 raise ConfigError(
-                    f"data.{SPLITS[number]}={names}: no part is {name!r}. {nearest(name, LIBRISPEECH_PARTS)}"
+                    f"data.{SPLITS[number]}={names}: no part is {name!r}. {did_you_mean(name, LIBRISPEECH_PARTS)}"
                 )
             place = _part_of_librispeech(folders, name)
             before = len(clips)
@@ -321,7 +321,7 @@ def _without(takes: Sequence[Take], left_out: str | None) -> list[Take]:
         return list(takes)
     speakers = {take.speaker for take in takes}
     if left_out not in speakers:
-        raise ConfigError(f"data.left_out={left_out}: {nearest(left_out, speakers)}")
+        raise ConfigError(f"data.left_out={left_out}: {did_you_mean(left_out, speakers)}")
     return [take for take in takes if (take.speaker == left_out) == (take.split == TEST)]
 
 

@@ -19,7 +19,7 @@ from zoo.data.option_hints import skip_hint
 from zoo.data.splits import NONE, SPLITS, TRAIN
 from zoo.data.stdin import original_path
 from zoo.data.tables import Required, Row, RowError, Table, check_is_file, collect_error, message
-from zoo.errors import DataError, some_of, warn
+from zoo.errors import DataError, join_names, warn
 from zoo.tasks.translation.data.corpus import Corpus
 from zoo.tasks.translation.data.found import MOST_CHARACTERS, Found, Reading, problem_of
 
@@ -68,7 +68,8 @@ def read_pair_table(
         warn(table.report())
     unused = [name for name in table.columns if name not in (*named, *_columns(reading).values(), reading.split)]
     if unused:
-        warn(f"{path}: {some_of(unused)} not used; a pair has a source and a target, perhaps an alignment and a split.")
+        said = f"{path}: {join_names(unused)} not used"
+        warn(f"{said}; a pair has a source and a target, perhaps an alignment and a split.")
     sources: Sequence[str] = found.sources
     targets: Sequence[str] = found.targets
     if lines is not None:

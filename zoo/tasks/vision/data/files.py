@@ -13,7 +13,7 @@ from zoo.data.splits import SPLITS
 from zoo.data.stdin import original_path
 from zoo.data.tables import Row, Table, message, read_table
 from zoo.data.unknown_labels import UnknownLabels, read_label
-from zoo.errors import DataError, some_of, warn
+from zoo.errors import DataError, join_names, warn
 from zoo.tasks.vision.data.dataset import PictureSet
 from zoo.tasks.vision.data.folders import by_folder_names, check_folder, class_folders, picture_walk
 from zoo.tasks.vision.data.listing import (
@@ -143,7 +143,7 @@ def _rows(
     )
     unused = [name for name in table.columns if name not in ("path", "label", "split")]
     if unused:
-        warn(f"{table.path}: {some_of(unused)} not used; a picture has a path, a label and a split.")
+        warn(f"{table.path}: {join_names(unused)} not used; a picture has a path, a label and a split.")
     animated: list[str] = []
     read = _row_reader(table, reading, labels, animated, folder or table.path.parent, unknown)
     entries = list(table.parse(read))

@@ -32,7 +32,7 @@ from zoo.tasks.vision.data.picture_options import (
     preprocessing_state,
 )
 from zoo.tasks.vision.data.transforms import Augmentation, Preprocessing, Resize
-from zoo.validation import COUNT, Where
+from zoo.validation import COUNT, Predicate
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class ImageData(TaskData):
 
     form: ClassVar[Mapping[str, Any]] = {
         "labels": [str],
-        "channels": Where("1 or 3", lambda value: type(value) is int and value in (1, 3)),
+        "channels": Predicate("1 or 3", lambda value: type(value) is int and value in (1, 3)),
         **PREPROCESSING,
         "at_least": (COUNT, None),
     }

@@ -17,7 +17,7 @@ from zoo.data.labels import count_label_uses, find_untrained, warn_of_similar, w
 from zoo.data.option_hints import skip_hint
 from zoo.data.splits import NONE, SPLITS, split_stratified
 from zoo.data.tables import OnBadRow, collect_error, is_collecting, message
-from zoo.errors import ConfigError, DataError, nearest, warn
+from zoo.errors import ConfigError, DataError, did_you_mean, warn
 from zoo.plurals import count_noun
 from zoo.tasks.vision.data.dataset import PictureSet
 from zoo.tasks.vision.data.picture import MOST_PIXELS, Channels, PictureError, picture_error, read_header, read_picture
@@ -155,7 +155,7 @@ def picture_set(
     for each in entries:
         if each.label and each.label not in index:
             what = f"class {each.label!r} is not one of the {len(names)} that the model knows"
-            raise DataError(message(source, each.line, None, what, nearest(each.label, names)))
+            raise DataError(message(source, each.line, None, what, did_you_mean(each.label, names)))
     if labels is None and checked:
         with collect_error():
             _check_labels(entries, source, names)

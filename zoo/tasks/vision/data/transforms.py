@@ -21,7 +21,7 @@ from torchvision.transforms.v2 import functional as tv
 
 from zoo.attention.ranges import Count, Natural, NotNegative, Positive, PositiveShare, Share
 from zoo.data.option_hints import format_option
-from zoo.errors import ConfigError, DataError, nearest
+from zoo.errors import ConfigError, DataError, did_you_mean
 from zoo.tasks.vision.batch import Picture
 
 Resize = Literal["crop", "squash", "pad"]
@@ -60,7 +60,7 @@ class Preprocessing:
                 f"data.height={self.height} and data.width={self.width} are more than {_MOST_PIXELS:,} pixels"
             )
         if self.resize not in get_args(Resize):
-            raise ConfigError(f"data.resize={self.resize!r}: {nearest(str(self.resize), get_args(Resize))}")
+            raise ConfigError(f"data.resize={self.resize!r}: {did_you_mean(str(self.resize), get_args(Resize))}")
         for name, numbers in (("mean", self.mean), ("std", self.std)):
             if len(numbers) != self.channels:
                 raise ConfigError(f"data.{name} has {len(numbers)} numbers, and the pictures {self.channels} channels")

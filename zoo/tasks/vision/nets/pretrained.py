@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torchvision.models import WeightsEnum, get_model, get_model_weights
 
 from zoo.data.download import fetch
-from zoo.errors import ConfigError, DataError, nearest
+from zoo.errors import ConfigError, DataError, did_you_mean
 from zoo.tasks.vision.nets.resnet import ResNet
 from zoo.tasks.vision.nets.swin import Swin
 from zoo.tasks.vision.nets.torchvision_cnn import TorchvisionCNN, backbones
@@ -49,7 +49,7 @@ def published(name: str, net: nn.Module) -> tuple[dict[str, Tensor], tuple[str, 
     model, weights = _weights(name)
     family = _family(net)
     if model not in family.models:
-        raise ConfigError(f"init={name}: this net is a {type(net).__name__}. {nearest(model, family.models)}")
+        raise ConfigError(f"init={name}: this net is a {type(net).__name__}. {did_you_mean(model, family.models)}")
     file = _file(weights)
     state = _checked(_read(file), model, weights, file)
     renamed = net.renamed(state) if isinstance(net, TorchvisionCNN) else family.rename(state)
@@ -169,10 +169,12 @@ def _weights(name: str) -> tuple[str, WeightsEnum]:
         raise ConfigError(f"init={name}: published weights are torchvision's, write torchvision:resnet50, say")
     known = [each for family in _FAMILIES.values() for each in family.models]
     if model not in known:
-        raise ConfigError(f"init={name}: there is no model {model!r}. {nearest(model, known)}")
+        raise ConfigError(f"init={name}: there is no model {model!r}. {did_you_mean(model, known)}")
     versions = get_model_weights(model)
     if version and version not in versions.__members__:
-        raise ConfigError(f"init={name}: {model} has no weights {version!r}. {nearest(version, versions.__members__)}")
+        raise ConfigError(
+            f"init={name}: {model} has no weights {version!r}. {did_you_mean(version, versions.__members__)}"
+        )
     return model, versions[version or "DEFAULT"]
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torchvision.models import get_model, list_models
 
 from zoo.attention.ranges import Count
-from zoo.errors import nearest
+from zoo.errors import did_you_mean
 from zoo.tasks.vision.nets.picture_net import PictureNet
 
 
@@ -150,7 +150,7 @@ def _family(backbone: str) -> _Family:
     known = backbones()
     if backbone not in known:
         raise ValueError(
-            f"backbone={backbone!r} is none of torchvision's convolutional nets. {nearest(backbone, known)}"
+            f"backbone={backbone!r} is none of torchvision's convolutional nets. {did_you_mean(backbone, known)}"
         )
     prefixes = [prefix for prefix in _FAMILIES if backbone.startswith(prefix)]
     return _FAMILIES[max(prefixes, key=len)]
@@ -200,7 +200,7 @@ def _matching(backbone: nn.Module, called: str, patterns: Sequence[str]) -> list
     names = [name for name, _ in backbone.named_modules() if name]
     for pattern in patterns:
         if not any(_fits(name, pattern) for name in names):
-            raise ValueError(f"at: no module of {called} is called {pattern!r}. {nearest(pattern, names)}")
+            raise ValueError(f"at: no module of {called} is called {pattern!r}. {did_you_mean(pattern, names)}")
     return [name for name in names if any(_fits(name, pattern) for pattern in patterns)]
 
 
