@@ -54,6 +54,14 @@ def test_two_way_attention_starts_with_the_products_of_both_inputs() -> None:
     torch.testing.assert_close(reverse, rows.flip(1))
 
 
+def test_attention_flow_starts_with_the_products_of_both_inputs() -> None:
+    """Seo et al. 2017, eq. 1: where w_m is the same everywhere, positions attend to those that resemble them."""
+    net, rows = AttentionFlow(dim=4, product=2.0), torch.eye(4).unsqueeze(0) * 20
+    read = net(rows, rows.flip(1))[..., 4:8]
+    torch.testing.assert_close(read, rows)
+    torch.testing.assert_close(net.of_pair[2], torch.full((4,), 2.0))
+
+
 def softmax(scores: Tensor) -> Tensor:
     return scores.exp() / scores.exp().sum()
 

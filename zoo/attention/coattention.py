@@ -168,9 +168,11 @@ class AttentionFlow(nn.Module):
         dim: Width of both inputs; G has four times this width.
         attend: `(dim, heads) -> Attend`, called with one head and the width of those products, `dim` + 1, for S, and
             with width 1 for the maxima of S. The formula above has `Dot` and `Softmax`.
+        product: What all numbers of w_m are before training: positions then attend to those that resemble them, the
+            more sharply the greater it is. Default: they are drawn at random.
     """
 
-    def __init__(self, *, dim: int, attend: Callable[[int, int], Attend] = _DOT) -> None:
+    def __init__(self, *, dim: int, attend: Callable[[int, int], Attend] = _DOT, product: float | None = None) -> None:
         super().__init__()
         self.first = _site(attend, dim + 1, "AttentionFlow", by_query=True)
         self.second = _site(attend, 1, "AttentionFlow")
@@ -178,6 +180,8 @@ class AttentionFlow(nn.Module):
         if _compares(self.first):
             self.of_pair = nn.Parameter(torch.empty(3, dim))
             nn.init.uniform_(self.of_pair, -((3 * dim) ** -0.5), (3 * dim) ** -0.5)
+            if product is not None:
+                nn.init.constant_(self.of_pair.data[2], product)
 
     def forward(
         self,

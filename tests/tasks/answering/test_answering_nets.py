@@ -215,6 +215,15 @@ def test_forget_gates_start_open(layers: int) -> None:
     torch.testing.assert_close(gru, Recurrent(dim=3, hidden=25, kind="gru").state_dict())
 
 
+def test_bidaf_starts_with_open_gates_and_with_products() -> None:
+    net = NETS["bidaf"](hidden=25, layers=2, forget=1.0, product=4.0)
+    recurrent = [part for part in net.modules() if isinstance(part, PaddedRecurrent)]
+    biases = [bias for part in recurrent for name, bias in part.named_parameters() if ".bias_hh_" in name]
+    assert len(biases) == 8  # four layers, both ways
+    assert all((bias[25:50] == 1).all() for bias in biases)
+    assert (net.flow.of_pair[2] == 4).all()
+
+
 REFUSED = {
     "bigbird": "BigBird depends on the positions",
     "convolution": "replaces self-attention over a whole sequence",

@@ -17,6 +17,7 @@ from zoo.tasks.pictures.scenes import COLOURS as PAINTS
 from zoo.tasks.pictures.scenes import SHAPES, Kinds, draw_scenes
 
 FURTHEST = {"leftmost": (1, min), "rightmost": (1, max), "highest": (0, min), "lowest": (0, max)}
+ASKED, FOUND = r"(where|when) did (\w+) find the (\w+)", r"(\w+) found the (\w+)"
 MODULES = {"passages": passages, "inference": premises}
 
 
@@ -29,30 +30,44 @@ def test_equal_arguments_give_equal_texts(name: str) -> None:
     assert Counter(one.splits.tolist()) == {TRAIN: 30, VAL: 5, TEST: 5}
 
 
-def test_the_answer_is_where_somebody_found_what_he_wants() -> None:
-    made = passages.plant(passages=200, held_out=1)
+@pytest.mark.parametrize("size", [{}, {"wanted": 4, "others": 4}, {"others": 0}])
+def test_the_passage_tells_what_one_question_asks_for(size: dict[str, int]) -> None:
+    made = passages.plant(passages=200, held_out=1, **size)
     for passage, question, answer, span, links in zip(
         made.passages, made.questions, made.answers, made.spans, made.links, strict=True
     ):
         words, asked = passage.split(), question.split()
-        wants = dict(re.findall(r"(\w+) wants the (\w+)", question))
-        finds = {
-            person: (thing, place) for person, thing, place in re.findall(r"(\w+) found the (\w+) ([^.]+) \.", passage)
+        wanted = {(person, thing): way for way, person, thing in re.findall(ASKED, question)}
+        told = {
+            (person, thing): {"where": place, "when": time}
+            for person, thing, place, time in re.findall(rf"{FOUND} (.+?) ((?:at|before|after) \w+) \.", passage)
         }
-        found = [place for person, (thing, place) in finds.items() if wants.get(person) == thing]
-        assert found == [answer]
+        ((person, thing),) = wanted.keys() & told.keys()
+        assert answer == told[person, thing][wanted[person, thing]]
         assert " ".join(words[span[0] : span[1] + 1]) == answer
-        # no smaller part decides: all persons and all things of the question are in the passage
-        assert len(wants) == 4
-        assert set(wants) <= set(finds)
-        assert set(wants.values()) == {finds[person][0] for person in wants}
-        assert [(asked[one], words[other]) for one, other in links] == [
-            (w, w) for w in (asked[links[0][0]], asked[links[1][0]])
-        ]
-        assert wants[asked[links[0][0]]] == asked[links[1][0]]
-        assert links[1][1] < span[0]  # the cue is not in the answer
-    orders = Counter(made.passages[number][: made.passages[number].index(" found")] for number in range(200))
-    assert len(orders) > 20
+        ((key, query),) = links
+        assert asked[key - 2 : key + 4] == [wanted[person, thing], "did", person, "find", "the", thing]
+        assert words[query : query + 4] == [person, "found", "the", thing]
+        # all that questions name stands in the passage, once
+        assert all(words.count(name) == 1 for pair in wanted for name in pair)
+        assert len(told) == 2 * size.get("wanted", 2) - 1 + size.get("others", 1)
+
+
+def test_no_single_word_of_the_questions_decides() -> None:
+    made = passages.plant(passages=400, held_out=1)
+    counts, ways, doubled = Counter[int](), Counter[str](), 0
+    for question, links in zip(made.questions, made.links, strict=True):
+        asked = re.findall(ASKED, question)
+        counts[len(asked)] += 1
+        words, ((key, _),) = question.split(), links
+        ways[words[key - 2]] += 1
+        doubled += words.count(words[key]) == 2
+        for word in (1, 2):  # a person, or a thing, is asked for once with each question word
+            assert len({(each[0], each[word]) for each in asked}) == len(asked)
+    assert sorted(counts) == [1, 2, 3, 4]
+    assert min(counts.values()) > 70
+    assert min(ways.values()) > 160
+    assert doubled > 160  # a word of the passage equals two of the questions
 
 
 def test_every_word_of_a_hypothesis_is_in_its_premise() -> None:
@@ -158,8 +173,6 @@ def test_nothing_can_be_counted() -> None:
 
 
 def test_what_cannot_be_made_is_refused() -> None:
-    with pytest.raises(ConfigError, match="more than 12 persons"):
-        passages.plant(wanted=6, others=7)
     with pytest.raises(ConfigError, match=r"data\.least=4 is more than data\.most=3"):
         scenes.plant(least=4, most=3)
     with pytest.raises(ConfigError, match="2 colours and 2 shapes make 4 things"):

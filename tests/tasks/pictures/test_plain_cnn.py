@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from zoo.composing import config
 from zoo.tasks.pictures import PlainCNN
 from zoo.tasks.pictures.seen import Seen
 
@@ -37,6 +38,12 @@ def test_kernels_are_as_wide_as_is_given() -> None:
     net = PlainCNN(height=8, width=8, channels=[4, 4], strides=[2, 2], dim=8, around=1)
     assert [part.kernel_size for part in net.layers if isinstance(part, torch.nn.Conv2d)] == [(4, 4), (4, 4), (1, 1)]
     assert net.annotations(Seen(torch.randn(2, 3, 8, 8))).shape == (2, 4, 8)
+
+
+@pytest.mark.parametrize("model", ["captioner", "captioner_transformer", "coattention"])
+def test_every_model_has_the_option(model: str) -> None:
+    composed = config.compose([f"model={model}", "model.net.encoder.around=1"])
+    assert composed["model"]["net"]["encoder"]["around"] == 1
 
 
 def test_pictures_of_other_sizes_stand_in_the_middle_of_the_cells() -> None:

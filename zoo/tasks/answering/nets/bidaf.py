@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from zoo.attention import Attend, AttentionFlow
 from zoo.attention.dropout import Dropout
-from zoo.attention.ranges import Count, Rate
+from zoo.attention.ranges import AnyFloat, Count, Rate
 from zoo.tasks.answering.batch import Questions
 from zoo.tasks.answering.nets.padded import PaddedRecurrent
 from zoo.tasks.recurrent import Kind
@@ -32,6 +33,8 @@ class BiDAF(nn.Module):
         hidden: Width of the state of one direction, the paper's d.
         cell: "lstm", as in the paper, or "gru".
         layers: Number of layers over G, two in the paper.
+        forget: Second bias of the forget gates of all LSTMs before training; see `PaddedRecurrent`.
+        product: What w_m starts as; see `AttentionFlow`.
         dropout: Of word vectors, between layers, and of what the last layers read.
     """
 
@@ -44,15 +47,18 @@ class BiDAF(nn.Module):
         hidden: Count = 64,
         cell: Kind = "lstm",
         layers: Count = 2,
+        forget: AnyFloat | None = None,
+        product: AnyFloat | None = None,
         dropout: Rate = 0.0,
     ) -> None:
         super().__init__()
         self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)
-        self.encoder = PaddedRecurrent(dim=dim, hidden=hidden, cell=cell)
+        same: dict[str, Any] = {"hidden": hidden, "cell": cell, "forget": forget}
+        self.encoder = PaddedRecurrent(dim=dim, **same)
         states = self.encoder.width
-        self.flow = AttentionFlow(dim=states, attend=attend)
-        self.model = PaddedRecurrent(dim=4 * states, hidden=hidden, cell=cell, layers=layers, dropout=dropout)
-        self.model_end = PaddedRecurrent(dim=states, hidden=hidden, cell=cell)
+        self.flow = AttentionFlow(dim=states, attend=attend, product=product)
+        self.model = PaddedRecurrent(dim=4 * states, layers=layers, dropout=dropout, **same)
+        self.model_end = PaddedRecurrent(dim=states, **same)
         self.dropout = Dropout(dropout)
         self.start = nn.Linear(5 * states, 1, bias=False)
         self.end = nn.Linear(5 * states, 1, bias=False)
