@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from zoo.composing import config
+from zoo.config.compose import compose
 from zoo.tasks.pictures import PlainCNN
 from zoo.tasks.pictures.seen import Seen
 
@@ -42,7 +42,7 @@ def test_kernels_are_as_wide_as_is_given() -> None:
 
 @pytest.mark.parametrize("model", ["captioner", "captioner_transformer", "coattention"])
 def test_every_model_has_the_option(model: str) -> None:
-    composed = config.compose([f"model={model}", "model.net.encoder.around=1"])
+    composed = compose([f"model={model}", "model.net.encoder.around=1"])
     assert composed["model"]["net"]["encoder"]["around"] == 1
 
 
