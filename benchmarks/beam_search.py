@@ -34,8 +34,8 @@ from filing import command, file  # noqa: E402
 
 from zoo.attention import Additive, AttendFactory, DenseSupport, Dot, MultiHead, Softmax  # noqa: E402
 from zoo.attention.state import of_flat_beams  # noqa: E402
+from zoo.cpu_memory import disable_malloc_trim  # noqa: E402
 from zoo.decoding import BeamSearch, Constraints  # noqa: E402
-from zoo.training.cpu_memory import disable_malloc_trim  # noqa: E402
 from zoo.training.provenance import commit_of_checkout  # noqa: E402
 
 

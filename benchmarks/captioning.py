@@ -37,6 +37,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.attention import Additive, AttendFactory, HardReinforce, Softmax
+from zoo.cpu_memory import disable_malloc_trim
 from zoo.data.splits import TRAIN
 from zoo.decoding import BeamSearch, Constraints
 from zoo.tasks.batches import Batching
@@ -50,7 +51,6 @@ from zoo.tasks.pictures import BackboneEncoder
 from zoo.tasks.pictures.encoder import PictureEncoder
 from zoo.tasks.pictures.seen import Seen
 from zoo.tasks.vision import EfficientNetLite
-from zoo.training.cpu_memory import disable_malloc_trim
 from zoo.training.provenance import commit_of_checkout
 
 OURS, TUTORIAL, ALONE = "ours", "tutorial", "ours, a picture at a time"

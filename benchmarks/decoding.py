@@ -36,7 +36,7 @@ from zoo.attention import (
     SlidingWindow,
     Softmax,
 )
-from zoo.training.cpu_memory import disable_malloc_trim
+from zoo.cpu_memory import disable_malloc_trim
 from zoo.training.provenance import commit_of_checkout
 
 Step = Callable[[], Any]

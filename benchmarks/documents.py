@@ -31,9 +31,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention import AttendFactory, Dot, Softmax
+from zoo.cpu_memory import disable_malloc_trim
 from zoo.tasks.documents import HAN
 from zoo.tasks.documents.batch import Documents
-from zoo.training.cpu_memory import disable_malloc_trim
 from zoo.training.provenance import commit_of_checkout
 
 Name = TypeVar("Name")

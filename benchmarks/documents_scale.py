@@ -38,8 +38,8 @@ from torch.nn import functional as F
 
 from zoo.config import compose
 from zoo.config.instantiate import build
+from zoo.cpu_memory import disable_malloc_trim
 from zoo.tasks.documents.batch import Documents
-from zoo.training.cpu_memory import disable_malloc_trim
 from zoo.training.provenance import commit_of_checkout
 
 CHECKOUT = Path(__file__).resolve().parent.parent

@@ -28,7 +28,7 @@ from zoo.attention.kernels.causal import causal_attention
 from zoo.attention.kernels.fused import _written_out, goes_in_blocks, writes_out
 from zoo.attention.kernels.processor import PROCESSOR
 from zoo.attention.kernels.products import convolves
-from zoo.training.cpu_memory import disable_malloc_trim
+from zoo.cpu_memory import disable_malloc_trim
 from zoo.training.provenance import commit_of_checkout
 
 LINEAR = [(256, 64, 128), (1184, 64, 128), (64, 512, 512), (1576, 192, 768), (4160, 192, 192), (4160, 768, 192)]

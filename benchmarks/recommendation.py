@@ -40,6 +40,7 @@ from padded_sasrec import PaddedSASRec, take_weights
 from recommendation_scale import LOSSES, drawn, sasrec, step
 from torch import Tensor
 
+from zoo.cpu_memory import disable_malloc_trim
 from zoo.tasks.batches import Batching
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.data.history_data import HistoryData, HistorySource
@@ -48,7 +49,6 @@ from zoo.tasks.recommendation.losses import BCE, FullSoftmax, Loss
 from zoo.tasks.recommendation.nets.sasrec import SASRec
 from zoo.tasks.recommendation.ranking.metrics import RankMetrics
 from zoo.tasks.recommendation.ranking.protocol import Protocol
-from zoo.training.cpu_memory import disable_malloc_trim
 from zoo.training.provenance import commit_of_checkout
 
 OURS = "ours"

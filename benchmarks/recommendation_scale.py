@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from zoo.attention import AttendFactory, ScaledDot, Softmax
+from zoo.cpu_memory import disable_malloc_trim
 from zoo.tasks.batches import Batching
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.data.history_data import HistoryData, HistorySource
@@ -30,7 +31,6 @@ from zoo.tasks.recommendation.data.sources import interactions
 from zoo.tasks.recommendation.losses import BCE, FullSoftmax, Loss, SampledSoftmax
 from zoo.tasks.recommendation.nets.sasrec import SASRec
 from zoo.tasks.recommendation.ranking.protocol import Protocol
-from zoo.training.cpu_memory import disable_malloc_trim
 
 _CHUNK = 1_000_000
 

@@ -45,13 +45,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention import AttendFactory, LocationAware, Softmax
+from zoo.cpu_memory import disable_malloc_trim
 from zoo.decoding import BeamSearch, Constraints
 from zoo.tasks.generation import InputFeeding
 from zoo.tasks.generation.language import BEGIN, END, PAD
 from zoo.tasks.generation.targets import Targets
 from zoo.tasks.speech import ListenAttendSpell, PyramidalListener
 from zoo.tasks.speech.batch import Frames
-from zoo.training.cpu_memory import disable_malloc_trim
 from zoo.training.provenance import commit_of_checkout
 
 OURS, PEER = "ours", "SpeechBrain"

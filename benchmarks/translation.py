@@ -46,6 +46,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention import Additive, AttendFactory, General, ScaledDot, Softmax
+from zoo.cpu_memory import disable_malloc_trim
 from zoo.decoding import BeamSearch, Constraints
 from zoo.tasks.generation import Bahdanau, InputFeeding, Luong
 from zoo.tasks.generation.language import BEGIN, END, PAD
@@ -56,7 +57,6 @@ from zoo.tasks.translation import (
     RecurrentTranslator,
     TransformerTranslator,
 )
-from zoo.training.cpu_memory import disable_malloc_trim
 from zoo.training.provenance import commit_of_checkout
 
 OURS = "ours"

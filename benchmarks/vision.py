@@ -36,9 +36,9 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from zoo.attention import CBAM, AttendFactory, ScaledDot, Softmax, SqueezeExcitation
+from zoo.cpu_memory import disable_malloc_trim
 from zoo.tasks.vision.nets.resnet import ResNet
 from zoo.tasks.vision.nets.vit import ViT
-from zoo.training.cpu_memory import disable_malloc_trim
 from zoo.training.provenance import commit_of_checkout
 
 OURS = "ours"

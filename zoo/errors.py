@@ -160,3 +160,10 @@ def warn(text: str) -> None:
 
 class InterruptedRunError(ZooError):
     """Ctrl-C or SIGTERM, honoured between two steps. The command line exits with 130."""
+
+
+def quote_value(value: str) -> str:
+    """Quotes a text as the value of an option; it may contain spaces, commas and equals signs."""
+    if "'" in value or value.endswith("\\"):
+        value = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{value}'"

@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 import yaml
 from omegaconf._utils import get_yaml_loader
 
-from zoo.config.overrides import quote
-from zoo.errors import ConfigError, ProblemsError, warn
+from zoo.errors import ConfigError, ProblemsError, quote_value, warn
 from zoo.io.config_files import make_no_alias_loader, read_text
 
 _SUFFIXES = (".yaml", ".yml")
@@ -276,7 +275,7 @@ def _format_value(value: Any, place: str, depth: int = 0) -> str:
             raise ConfigError(f"{place}: a key here may have letters, digits and / . _ - * in it, and no others")
         return f"{{{','.join(f'{key}:{_format_value(each, place, depth + 1)}' for key, each in value.items())}}}"
     if isinstance(value, str):
-        return quote(value)
+        return quote_value(value)
     raise ConfigError(f"{place}: {value!r} is not a text, a number, a list or a mapping; put it in quotes")
 
 

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zoo.config.groups import GROUPS
-from zoo.config.overrides import quote
-from zoo.errors import ConfigError, did_you_mean
+from zoo.errors import ConfigError, did_you_mean, quote_value
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
@@ -79,7 +78,7 @@ def find_folders() -> tuple[Path, ...]:
 def make_search_path() -> list[str]:
     """The override that tells Hydra of the configurations of installed packages, if there are any."""
     _, *added = find_folders()
-    return [f"hydra.searchpath=[{','.join(quote(f'file://{folder}') for folder in added)}]"] if added else []
+    return [f"hydra.searchpath=[{','.join(quote_value(f'file://{folder}') for folder in added)}]"] if added else []
 
 
 def find_choices(group: str) -> dict[str, Path]:

@@ -30,11 +30,10 @@ from typing import Literal, TypeVar
 import numpy as np
 from jaxtyping import Float32
 
-from zoo.config.overrides import quote
 from zoo.data.csv_recovery import read_records
 from zoo.data.encodings import UTF8, Encoding, Fault
 from zoo.data.option_hints import is_offered, skip_hint
-from zoo.errors import DataError, did_you_mean
+from zoo.errors import DataError, did_you_mean, quote_value
 from zoo.plurals import count_noun
 
 OnBadRow = Literal["error", "skip"]
@@ -324,7 +323,7 @@ def _format_override(option: str, value: str) -> str:
     """Returns an option as it is typed."""
     if value.isidentifier():
         return f"{option}={value}"
-    typed = f"{option}={quote(value)}"
+    typed = f"{option}={quote_value(value)}"
     return shlex.quote(typed) if set(typed) & set('"$`\\!') else f'"{typed}"'
 
 

@@ -17,8 +17,7 @@ import yaml
 from zoo import processes
 from zoo.config import compose
 from zoo.config.groups import GROUPS
-from zoo.config.overrides import quote
-from zoo.errors import ConfigError, InterruptedRunError
+from zoo.errors import ConfigError, InterruptedRunError, quote_value
 from zoo.io.atomic import make_timestamped_dir, write_text
 from zoo.io.config_files import read_json
 from zoo.sweeps.sweep_lock import job_lock
@@ -60,10 +59,10 @@ class Job:
         """The arguments of the command line that start the run, or continue it from its last checkpoint."""
         assert self.run_dir is not None
         last = Path(self.run_dir) / run_directory.LAST
-        started = [f"resume={quote(str(last))}"] if last.exists() else []
+        started = [f"resume={quote_value(str(last))}"] if last.exists() else []
         # a continued run is not initialised again
         given = [each for each in self.overrides if not (started and each.startswith("init="))]
-        return ["train", *given, *started, f"run_dir={quote(self.run_dir)}"]
+        return ["train", *given, *started, f"run_dir={quote_value(self.run_dir)}"]
 
 
 class Sweep:

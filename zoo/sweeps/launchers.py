@@ -11,8 +11,7 @@ from typing import Any
 
 from zoo import processes
 from zoo.config import plugins
-from zoo.config.overrides import quote
-from zoo.errors import ConfigError, InterruptedRunError
+from zoo.errors import ConfigError, InterruptedRunError, quote_value
 from zoo.io.atomic import write_text
 from zoo.sweeps.jobs import INTERRUPTED, Job, Sweep
 from zoo.sweeps.sweep_lock import job_lock
@@ -44,7 +43,7 @@ def launch(sweep: Sweep, options: Sequence[str]) -> None:
                 *waiting[0].overrides,
                 *options,
                 *plugins.make_search_path(),
-                f"hydra.sweep.dir={quote(str(sweep.folder))}",
+                f"hydra.sweep.dir={quote_value(str(sweep.folder))}",
             ],
             run_mode=RunMode.MULTIRUN,
         )

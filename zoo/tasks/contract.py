@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from zoo.attention import AttentionMap
+from zoo.cpu_memory import disable_onednn_cache
 from zoo.data.encodings import UTF8, Encoding
 from zoo.data.lines import TextLines
 from zoo.data.loader import Loader
@@ -28,7 +29,6 @@ from zoo.tasks.baselines import Baseline
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.summary import Summary
-from zoo.training.cpu_memory import disable_onednn_cache
 
 Mode = Literal["min", "max"]
 

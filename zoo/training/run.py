@@ -22,6 +22,7 @@ from zoo.checkpoints import checkpoint
 from zoo.checkpoints.finetune import reuse_data_state
 from zoo.config import compatibility, option_types
 from zoo.config.instantiate import build
+from zoo.cpu_memory import disable_malloc_trim
 from zoo.data.loader import explain_worker_death
 from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError, WorkerError, ZooError
 from zoo.io.atomic import write_text
@@ -34,7 +35,6 @@ from zoo.training.attention_penalties import add_attention_penalties
 from zoo.training.callbacks.checkpointing import CheckpointAndStop
 from zoo.training.callbacks.data_wait import DataWaitTimer
 from zoo.training.callbacks.guards import GracefulShutdown
-from zoo.training.cpu_memory import disable_malloc_trim
 from zoo.training.evaluation import (
     check_trainable,
     describe_empty_splits,
@@ -45,7 +45,7 @@ from zoo.training.evaluation import (
 )
 from zoo.training.initial_weights import initialize_weights
 from zoo.training.provenance import commit_of_checkout, versions
-from zoo.training.trainer import for_evaluation, run_trainer, silence_lightning
+from zoo.training.trainer import replace_sharded, run_trainer, silence_lightning
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 """Errors of a full disk or quota, and of a file system that cannot be written."""
@@ -80,7 +80,7 @@ def train(config: dict[str, Any]) -> dict[str, Any]:
             _announce(said)
             _write_config(config, run_dir)
         with run_directory.lock(run_dir, shared=True):
-            return _by_several_processes(config, run_dir)
+            return _run_workers(config, run_dir)
     with run_directory.lock(run_dir, shared=distributed.is_launched()):
         if not distributed.is_launched():
             distributed.run_on_rank_zero(lambda: run_directory.check_free(run_dir, config, resumes=resumes))
@@ -109,7 +109,7 @@ def _announce(said: str | None) -> None:
         print(f"zoo: resume=auto: {said}", file=sys.stderr)
 
 
-def _by_several_processes(config: dict[str, Any], run_dir: Path) -> dict[str, Any]:
+def _run_workers(config: dict[str, Any], run_dir: Path) -> dict[str, Any]:
     """Starts processes that each call `train` with this configuration."""
     try:
         return launch.launch_workers(config, run_dir)
@@ -122,7 +122,7 @@ def _by_several_processes(config: dict[str, Any], run_dir: Path) -> dict[str, An
 
 def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None) -> dict[str, Any]:
     try:
-        trainer, module, data = _prepared(config, run_dir, resumed)
+        trainer, module, data = _setup_run(config, run_dir, resumed)
     except ZooError:
         run_directory.remove_empty(config, run_dir)
         raise
@@ -152,7 +152,7 @@ def _conclude(config: dict[str, Any], run_dir: Path, trainer: pl.Trainer, module
     best = run_dir / "checkpoints" / "best.ckpt"
     content = checkpoint.read(best)
     epochs = trainer.current_epoch
-    trainer, module = for_evaluation(trainer, config, module, lambda: _module(config, data))
+    trainer, module = replace_sharded(trainer, config, module, lambda: _module(config, data))
     checkpoint.load_weights(module, content["state_dict"], best)
     trainer.loggers = []  # metrics.csv is for training alone
     metrics: dict[str, Any] = {}
@@ -226,7 +226,9 @@ def _saying_that_all_is_kept(run_dir: Path) -> Iterator[None]:
         ) from error
 
 
-def _prepared(config: dict[str, Any], run_dir: Path, resumed: Mapping[str, Any] | None) -> tuple[pl.Trainer, Task, Any]:
+def _setup_run(
+    config: dict[str, Any], run_dir: Path, resumed: Mapping[str, Any] | None
+) -> tuple[pl.Trainer, Task, Any]:
     """The trainer, module and data of a run. Errors in the configuration or the data are raised here.
 
     The number of threads, which may depend on the data, is entered into the configuration.

@@ -12,8 +12,7 @@ from rich.table import Table
 
 from zoo import console as terminal
 from zoo.checkpoints.finetune import TransferReport
-from zoo.config.overrides import quote
-from zoo.errors import escape_cell
+from zoo.errors import escape_cell, quote_value
 from zoo.plurals import count_noun
 
 SPLITS = ("train", "val", "test")
@@ -118,7 +117,7 @@ def _show_next(console: Console, config: Mapping[str, Any], run_dir: Path) -> No
     console.print(f"  zoo predict {best} --out predictions.csv", soft_wrap=True)
     overrides = list(config["overrides"])
     if config["init"] is not None and not any(each.startswith("init=") for each in overrides):  # the run was continued
-        overrides.append(f"init={quote(config['init'])}")
+        overrides.append(f"init={quote_value(config['init'])}")
     for group, control in CONTROLS.items():
         if config["names"].get(group) not in (None, control):
             kept = [each for each in overrides if not _is_left_out(each.partition("=")[0], group)]

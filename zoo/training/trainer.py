@@ -15,6 +15,7 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from zoo import distributed
 from zoo.checkpoints import checkpoint
 from zoo.config.instantiate import build
+from zoo.cpu_memory import disable_malloc_trim
 from zoo.errors import ConfigError
 from zoo.training.callbacks.data_wait import DataWaitTimer
 from zoo.training.callbacks.guards import GracefulShutdown, NanGuard
@@ -22,7 +23,6 @@ from zoo.training.callbacks.progress import Progress
 from zoo.training.callbacks.pruning import make_pruning_callbacks
 from zoo.training.callbacks.unfreezing import GradualUnfreezing
 from zoo.training.callbacks.unused_parameters import UnusedParameterCheck
-from zoo.training.cpu_memory import disable_malloc_trim
 
 T = TypeVar("T")
 
@@ -82,7 +82,7 @@ def trainer_options(config: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in config["trainer"].items() if name != "max_restarts"}
 
 
-def for_evaluation(trainer: pl.Trainer, config: Mapping[str, Any], module: T, again: Callable[[], T]) -> tuple[Any, T]:
+def replace_sharded(trainer: pl.Trainer, config: Mapping[str, Any], module: T, again: Callable[[], T]) -> tuple[Any, T]:
     """The trainer and module that evaluate the best weights: new ones after FSDP, where a process has but a part."""
     if config["trainer"].get("strategy") != "fsdp":
         return trainer, module

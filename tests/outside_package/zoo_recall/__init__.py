@@ -1,6 +1,6 @@
 """Associative recall: the answer to a question is the value of the one fact whose key is asked for."""
 
-from zoo.lazy_exports import exports
+from zoo.extend import exports
 
 __getattr__, __all__ = exports(
     __name__,

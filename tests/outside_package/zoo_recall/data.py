@@ -12,12 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from zoo.attention.ranges import Count, Seed
-from zoo.data.tables import OnBadRow, Row, read_table
-from zoo.errors import did_you_mean
-from zoo.tasks.batches import Examples, moved
-from zoo.tasks.contract import TaskData
-from zoo.tasks.datasets import dataset
+from zoo.extend import Count, Examples, OnBadRow, Row, Seed, TaskData, dataset, did_you_mean, moved, read_table
 
 
 class Question(NamedTuple):

@@ -9,10 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.attention.observing.record import Recording
-from zoo.maps import LabelledMap, draw, labelled, words
-from zoo.maps.occludable import Occludable, gradient_at_rows
-from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, picture_name
+from zoo.extend import (
+    LabelledMap,
+    MapOptions,
+    MappedExample,
+    MapSource,
+    NamedMap,
+    Occludable,
+    Recording,
+    draw,
+    gradient_at_rows,
+    labelled,
+    picture_name,
+    words,
+)
 from zoo_recall.data import Facts, RecallData
 
 

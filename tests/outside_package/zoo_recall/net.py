@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zoo.attention import DenseSupport, MultiHead
-from zoo.attention.ranges import Count
+from zoo.extend import Count, DenseSupport, MultiHead
 
 
 class Distance(nn.Module):

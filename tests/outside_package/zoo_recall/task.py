@@ -8,13 +8,7 @@ from typing import Any
 from torch import Tensor, no_grad
 from torch.nn import functional as F
 
-from zoo import distributed
-from zoo.attention import AttentionMap, record
-from zoo.attention.ranges import Count
-from zoo.maps.score import pointing
-from zoo.maps.source import MapOptions
-from zoo.optim import OptimizerConfig
-from zoo.tasks.contract import Task
+from zoo.extend import AttentionMap, Count, MapOptions, OptimizerConfig, Task, distributed, pointing, record
 from zoo_recall.data import Facts
 from zoo_recall.maps import RecallMaps
 from zoo_recall.net import RecallNet

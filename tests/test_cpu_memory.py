@@ -16,7 +16,7 @@ CAPACITY = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 
 TWICE_THE_SAME = """
 import torch
-from zoo.training.cpu_memory import keep_no_kernels
+from zoo.cpu_memory import keep_no_kernels
 
 KEEP
 layer = torch.nn.Conv2d(64, 64, 3)
