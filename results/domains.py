@@ -124,6 +124,7 @@ def _answering() -> list[str]:
         "esim-planted_inference": "accuracy",
     }
     found = [(_model_of(each), each, metric) for each, metric in metrics.items() if dict(with_runs({each: ""}))]
+    sick = {"esim_sick": "SICK: accuracy", "esim_sick-vectors": "with word vectors"}
     (speed,) = read_runs("benchmark-answering")
     return [
         "[question answering](docs/answering.md)",
@@ -131,7 +132,7 @@ def _answering() -> list[str]:
         ", ".join(_if_measured(f"`{model}` {metric}", each, f"test/{metric}") for model, each, metric in found)
         or "not measured",
         "pointing " + ", ".join(_if_measured(f"`{model}`", each, "truth/pointing") for model, each, _ in found),
-        _if_measured("SICK: accuracy", "esim_sick", "test/accuracy"),
+        ", ".join(_if_measured(name, each, "test/accuracy") for each, name in with_runs(sick)) or "not measured",
         f"{min(speed['ratio'].values()):.1f} (BiDAF, a tensor of pairs)",
     ]
 
