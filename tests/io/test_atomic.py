@@ -225,6 +225,14 @@ def test_pipes_as_input(tmp_path: Path) -> None:
         (b"PAR1\0", ".parquet"),
         (b"\0", ""),
         (b'{"a": 1}\n', ".jsonl"),
+        (b"text\nA line.\n", ".csv"),
+        (b"\xef\xbb\xbfReview text,Stars\ngood,5\n", ".csv"),
+        (b'"id","text"\n1,"a, b"\n', ".csv"),
+        (b"A dog runs.\nA cat, too.\n", ".txt"),
+        (b"Hello, dog!\n", ".txt"),
+        (b"In the morning of that day, nobody came\n", ".txt"),
+        (b"Hello\n", ".txt"),
+        (b"\n", ".txt"),
     ):
         thread = threading.Thread(target=lambda text=content: pipe.write_bytes(text), daemon=True)
         thread.start()

@@ -226,7 +226,7 @@ def test_variants_go_through_the_net_in_blocks(monkeypatch: pytest.MonkeyPatch) 
 
 def test_of_many_inputs_some_are_left_out_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faithfulness_table, "_READ", 2_000)
-    monkeypatch.setattr(faithfulness_table, "_FEWEST", 5)
+    monkeypatch.setattr(faithfulness_table, "_FEWEST_SINGLES", 5)
     words = Words(lambda w: w, inputs=100)
     seen = list[int]()
     for each in words.found:
@@ -234,17 +234,27 @@ def test_of_many_inputs_some_are_left_out_one_at_a_time(monkeypatch: pytest.Monk
         score = each.score
         monkeypatch.setattr(each, "score", lambda keep, score=score: (seen.append(len(keep)), score(keep))[1])
     found, rows = measured(words, 1)
-    assert sum(seen) <= 1 + 20 + 70 + 20 + 1
+    assert sum(seen) <= 1 + 20 + 40 + 20 + 1
     assert (rows[rows.measure == "kendall_tau_leave_one_out"]["value"] == 1).all()
     (said,) = (line for line in found.lines() if "one at a time" in line)
     assert said.strip() == "one at a time were left out 20 of 100 words, drawn at random: all would take too long"
-    assert found.variants == 20 + 1 + 20 + 70
+    assert found.variants == 20 + 1 + 20 + 40
+
+
+def test_the_longest_examples_have_the_fewest_variants() -> None:
+    """Of a node with a million neighbours, the net reads 56 variants."""
+    found = Faithfulness(Words(lambda w: w, inputs=1_000_000), 1)  # type: ignore[arg-type]
+    assert found.variants == 1 + 20 + 2 * 3 * 5 + 5
+    assert found.announcement == (
+        "faithfulness passes about 56 variants of a sentence of 1,000,000 inputs through the net; "
+        "--ids names a shorter one"
+    )
 
 
 def test_few_inputs_of_a_long_example_are_drawn_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a variant costs is the size of the example, not the number of its sentences."""
     monkeypatch.setattr(faithfulness_table, "_READ", 500)
-    monkeypatch.setattr(faithfulness_table, "_FEWEST", 3)
+    monkeypatch.setattr(faithfulness_table, "_FEWEST_SINGLES", 3)
     words, sentences = (Words(lambda w: w, inputs=inputs).found for inputs in (100, 20))
     source = Words(lambda w: w)
     for each in sentences:
@@ -262,7 +272,7 @@ def test_many_variants_are_announced() -> None:
     words = Words(torch.ones_like, inputs=9000)
     said = Faithfulness(words, 5).announcement  # type: ignore[arg-type]
     assert said == (
-        "faithfulness passes about 9,091 variants of each of 5 sentences through the net; --faithfulness=N takes fewer"
+        "faithfulness passes about 646 variants of each of 5 sentences through the net; --faithfulness=N takes fewer"
     )
 
 

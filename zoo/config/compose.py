@@ -109,7 +109,8 @@ def expand_experiments(overrides: Sequence[str]) -> list[str]:
     if path is None:
         return overrides
     others = [each for each in overrides if each not in found]
-    typed = {key: value for key, _, value in map(_partition_override, others) if key in GROUPS and "," not in value}
+    pairs = (each.partition("=")[::2] for each in others)
+    typed = {key: value.strip("'\"") for key, value in pairs if key in GROUPS and "," not in value}
     stands_for = _adapt_recipe(name, path, typed)
     if stands_for is None:  # every option of the recipe has its place
         if not experiment_files.is_user_file(name):
@@ -301,11 +302,6 @@ def _expand_user(override: str) -> str:
     key, separator, value = override.partition("=")
     home = os.path.expanduser("~")
     return f"{key}{separator}" + re.sub(r"(?<![^\[{,:=\s'\"])~(?=/)", lambda _: home, value)
-
-
-def _partition_override(override: str) -> tuple[str, str, str]:
-    key, separator, value = override.partition("=")
-    return key, separator, value.strip("'\"")
 
 
 def _split(override: str) -> tuple[str, str]:

@@ -23,6 +23,15 @@ from zoo.io.atomic import find_descriptor
 
 _ENOUGH = 1 << 16
 """The bytes that are examined to find the kind of a file."""
+_COLUMNS = (
+    *("id", "label", "text", "source", "target", "path", "image", "caption", "user", "item", "timestamp"),
+    *("premise", "hypothesis", "context", "question", "answer"),
+)
+"""Columns of the tables that are described in data/README.md."""
+_WORDS = 3
+"""Maximum number of words of a column's name, in a header without any of these columns."""
+_ENDS = (".", "!", "?", ";", ":")
+"""A column's name does not end like a sentence."""
 
 
 _given: ContextVar[Mapping[Path, Path]] = ContextVar("given", default=MappingProxyType({}))
@@ -121,5 +130,14 @@ def _guess_suffix(start: bytes) -> str:
         return ""  # a picture, say, which is known by its content
     if start.lstrip().startswith(b"{"):
         return ".jsonl"
-    header = start.partition(b"\n")[0]
-    return ".tsv" if header.count(b"\t") > header.count(b",") else ".csv"
+    header = start.partition(b"\n")[0].decode("utf-8-sig", "replace").strip()
+    ending = ".tsv" if header.count("\t") > header.count(",") else ".csv"
+    return ending if _is_header(header, "\t" if ending == ".tsv" else ",") else ".txt"
+
+
+def _is_header(line: str, delimiter: str) -> bool:
+    """Whether a line names columns, and is not the first one of a text."""
+    cells = [cell.strip().strip('"') for cell in line.split(delimiter)]
+    if any(cell.lower() in _COLUMNS for cell in cells):
+        return True
+    return len(cells) > 1 and all(0 < len(cell.split()) <= _WORDS and not cell.endswith(_ENDS) for cell in cells)

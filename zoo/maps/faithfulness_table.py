@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from zoo.errors import DataError
-from zoo.maps.faithfulness import comprehensiveness, first_inputs, kendall_tau, ranked, sufficiency
+from zoo.maps.faithfulness import SHARES, comprehensiveness, first_inputs, kendall_tau, ranked, sufficiency
 from zoo.maps.occludable import Occludable, frozen, has_weights, permuted, uniform
 from zoo.maps.words import number
 from zoo.plurals import count_noun
@@ -36,12 +36,12 @@ _DRAWS = 5
 """Number of random rankings of an example, over which measures are averaged."""
 _PERMUTATIONS = 20
 """Number of permutations of the weights; the median of their changes is reported."""
-_MANY = 20_000
-"""Number of variants at and above which the cost is announced."""
-_READ = 10**8
-"""Number of inputs that the net reads of variants without one input; if it is exceeded, these inputs are drawn."""
-_FEWEST = 50
-"""Number of inputs that are left out one at a time, at least."""
+_MANY, _LONG = 20_000, 10**7
+"""Numbers of variants, and of their inputs together, from which on the cost is announced."""
+_READ = 5 * 10**6
+"""Number of inputs that the net reads of variants of one kind; what is drawn is fewer of examples that have more."""
+_FEWEST_SINGLES, _FEWEST_DRAWS, _FEWEST_PERMUTATIONS = 20, 1, 5
+"""What is drawn of the longest example."""
 _FLAGS = 2**24
 """Number of flags in one block of variants: one for each input of each variant."""
 _AT_ONCE = 256
@@ -95,15 +95,20 @@ class Faithfulness:
         first = next(self._examples(), None)
         if first is None:
             raise DataError(f"--faithfulness: no {source.noun} has two inputs or more, of which one could be left out")
-        self.variants = _PERMUTATIONS + sum(_variants(len(each.attention), _size(first[1])) for each in first[1])
+        self.size = _size(first[1])
+        self.variants = _permutations(self.size) + sum(_variants(len(each.attention), self.size) for each in first[1])
 
     @property
     def announcement(self) -> str | None:
         """A sentence on the number of variants that will be passed through the net; None if they are few."""
-        if self.variants * len(self.chosen) < _MANY:
+        variants = self.variants * len(self.chosen)
+        if variants < _MANY and variants * self.size < _LONG:
             return None
         said = f"about {self.variants:,} variants of each of {count_noun(len(self.chosen), self.source.noun)}"
-        return f"faithfulness passes {said} through the net; --faithfulness=N takes fewer"
+        if len(self.chosen) > 1:
+            return f"faithfulness passes {said} through the net; --faithfulness=N takes fewer"
+        said = f"about {self.variants:,} variants of a {self.source.noun} of {self.size:,} inputs"
+        return f"faithfulness passes {said} through the net; --ids names a shorter one"
 
     def frames(self) -> Iterator[pd.DataFrame]:
         """Yields the table in pieces and collects it in `rows`."""
@@ -206,7 +211,7 @@ class Faithfulness:
                 for row in found:
                     yield Measured(name, example.noun, len(example.attention), *row)
                 if example is kinds[0]:
-                    for row in _whole(self.source.net, example, generator):
+                    for row in _whole(self.source.net, example, generator, _size(kinds)):
                         yield Measured(name, "", len(example.attention), *row)
 
 
@@ -221,7 +226,7 @@ def _measures(example: Occludable, generator: torch.Generator, size: int) -> Ite
     attention, gradient = example.attention.detach().cpu(), example.gradient().cpu()
     inputs = len(attention)
     orders = [(MAP, ranked(attention, generator)), (GRADIENT, ranked(gradient, generator))]
-    orders += [(RANDOM, torch.randperm(inputs, generator=generator)) for _ in range(_DRAWS)]
+    orders += [(RANDOM, torch.randperm(inputs, generator=generator)) for _ in range(_draws(size))]
     tops = [first_inputs(order) for _, order in orders]
     singles = torch.arange(inputs)
     if _singles(inputs, size) < inputs:
@@ -266,12 +271,22 @@ def _size(kinds: Sequence[Occludable]) -> int:
 
 def _singles(inputs: int, size: int) -> int:
     """Returns the number of inputs of a kind that are left out one at a time, of an example of some size."""
-    return min(inputs, max(_FEWEST, _READ // size))
+    return min(inputs, max(_FEWEST_SINGLES, _READ // size))
 
 
-def _whole(net: nn.Module, example: Occludable, generator: torch.Generator) -> Iterator[_Value]:
+def _draws(size: int) -> int:
+    """Returns the number of random rankings of an example of some size."""
+    return min(_DRAWS, max(_FEWEST_DRAWS, _READ // (2 * len(SHARES) * size)))
+
+
+def _permutations(size: int) -> int:
+    """Returns the number of permutations of the weights of an example of some size."""
+    return min(_PERMUTATIONS, max(_FEWEST_PERMUTATIONS, _READ // size))
+
+
+def _whole(net: nn.Module, example: Occludable, generator: torch.Generator, size: int) -> Iterator[_Value]:
     """Yields m of one whole example, and its decrease and change with other attention weights."""
-    whole = torch.ones(_PERMUTATIONS, len(example.attention), dtype=torch.bool)
+    whole = torch.ones(_permutations(size), len(example.attention), dtype=torch.bool)
     before = example.score(whole[:1])
     yield "", _WHOLE, float(before)
     if not has_weights(net):
@@ -284,7 +299,7 @@ def _whole(net: nn.Module, example: Occludable, generator: torch.Generator) -> I
 
 def _variants(inputs: int, size: int) -> int:
     """Returns the maximum number of variants of an example without some of its inputs."""
-    return 1 + _singles(inputs, size) + 2 * (2 + _DRAWS) * len(first_inputs(torch.arange(inputs)))
+    return 1 + _singles(inputs, size) + 2 * (2 + _draws(size)) * len(SHARES)
 
 
 def _mean(values: Sequence[float]) -> dict[str, float | None]:

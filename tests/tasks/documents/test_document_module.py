@@ -203,6 +203,8 @@ def test_longer_texts_are_cut_only_if_asked_and_counted() -> None:
         with pytest.warns(UserWarning, match=f"{said} texts are cut by data.{next(iter(options))}="):
             found.setup()
         assert found.content.lengths.tolist() == lengths
+    with pytest.warns(UserWarning, match=r"1 of 4 texts is cut by data\.max_words=2\."):
+        data({"max_words": 2}, small(["One two three", "One", "x", "y"])).setup()
     one = found.examples("train").entries[0]
     assert [len(sentence) for sentence in one.sentences] == [3, 1]
 

@@ -266,6 +266,44 @@ def test_a_recording_that_a_pipe_wrote_or_that_is_a_part_needs_no_whole_file(fol
         assert len(read_sound(Clip(path), Limits()).samples) == len(tone())
 
 
+def without_count(path: Path) -> bytes:
+    """The frames of an MP3 file without the first one, which says how many there are."""
+    raw = path.read_bytes()
+    return raw[raw.index(raw[:2], 4) :]
+
+
+@pytest.mark.parametrize(("rate", "tag"), [(8000, b""), (16000, b"ID3\4\0\0\0\0\1\2" + bytes(130)), (44100, b"")])
+def test_an_mp3_file_that_was_cut_is_a_bad_one(folder: Path, rate: int, tag: bytes) -> None:
+    path, x = folder / "bad.mp3", np.random.default_rng(0).normal(scale=0.1, size=4 * rate)
+    soundfile.write(path, x, rate)
+    whole, frames = path.read_bytes(), without_count(path)
+    assert len(read_sound(Clip(path), Limits()).samples) == len(x)
+    path.write_bytes(tag + frames[: len(frames) // 2])
+    with pytest.raises(SoundError, match="it is cut short: it ends within a frame"):
+        read_sound(Clip(path), Limits())
+    for share in (0.3, 0.5, 0.9):
+        path.write_bytes(tag + whole[: int(len(whole) * share)])
+        with pytest.raises(
+            SoundError, match=r"it is cut short: its header promises 4\.\d\d s, and [123]\.\d\d are there"
+        ):
+            read_sound(Clip(path), Limits())
+        assert len(read_sound(Clip(path, 0.0, 0.5), Limits()).samples)
+    path.write_bytes(tag + whole + b"TAG" + bytes(125))
+    assert len(read_sound(Clip(path), Limits()).samples) == len(x)
+
+
+def test_an_mp3_file_of_which_a_part_would_be_read_is_a_bad_one(folder: Path) -> None:
+    """Without a count, the decoder guesses the length from the bit rate of the first frame."""
+    path, random = folder / "bad.mp3", np.random.default_rng(0)
+    x = np.concatenate([random.normal(scale=0.3, size=16000), np.zeros(6 * 8000)])
+    soundfile.write(path, x, 8000)
+    path.write_bytes(without_count(path))
+    with soundfile.SoundFile(path) as file:
+        assert file.frames < len(x) - 8000
+    with pytest.raises(SoundError, match=r"does not say how long it is, and \d\.\d\d of 8\.\d\d s would be read"):
+        read_sound(Clip(path), Limits())
+
+
 def test_a_file_that_was_cut_is_a_bad_one(folder: Path) -> None:
     truncated(folder)
     table(folder, "bad.flac,x,train")

@@ -19,6 +19,7 @@ from zoo.data.loader import Loader
 from zoo.data.splits import NONE, SPLITS
 from zoo.data.tables import parse_number
 from zoo.errors import CheckpointError, ConfigError
+from zoo.plurals import count_noun
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.command_options import MOST_CHARACTERS, CommandOption, with_given
 from zoo.tasks.contract import TaskData
@@ -174,7 +175,8 @@ class DocumentData(TaskData):
         if cut:
             most = {"max_sentences": splitting.max_sentences, "max_words": splitting.max_words}
             said = " and ".join(f"data.{name}={value}" for name, value in most.items() if value is not None)
-            warnings.warn(f"{cut:,} of {len(corpus):,} texts are cut by {said}.", UserWarning, stacklevel=2)
+            found = f"{cut:,} of {count_noun(len(corpus), 'text')} {'is' if cut == 1 else 'are'} cut by {said}."
+            warnings.warn(found, UserWarning, stacklevel=2)
         kept = np.flatnonzero(limit.kept(corpus.ids, {"text": lengths}))
         if len(kept) < len(corpus):
             corpus, lengths = corpus.select(kept), lengths[kept]

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float32
 
 from zoo.data.option_hints import format_option
 from zoo.data.splits import SPLITS
+from zoo.tasks.speech.data import mp3
 from zoo.tasks.speech.data.decoder_noise import caught_noise, damage
 
 GIVEN_ENDING = ".npy"
@@ -31,6 +32,7 @@ _UNKNOWN_SIZE = 0x7FFFFF00
 """From this size on, a header was written before the sound was, by a program that did not know its length."""
 _LATE = 0.05
 """Seconds by which an end may be behind that of the recording, from rounding."""
+_COPY = "Copy it anew, or leave it out."
 
 
 class Fault(NamedTuple):
@@ -107,6 +109,8 @@ def read_sound(clip: Clip, limits: Limits) -> Sound:
             limits.check((last - first) / rate)
             if clip.end is None:
                 _check_whole(file.extra_info)
+                if file.format == "MP3":
+                    _check_frames(clip.path, total, rate)
             file.seek(first)
             x = file.read(last - first, dtype="float32", always_2d=True)
     except soundfile.LibsndfileError as error:
@@ -195,7 +199,30 @@ def _check_whole(said: str) -> None:
     promised, there = int(found[1]), int(found[2])
     if there + 1 < promised < _UNKNOWN_SIZE:  # one byte may be padding
         what = f"it is cut short: its header promises {promised:,} bytes of sound, and {there:,} are there"
-        raise SoundError(what, "Copy it anew, or leave it out.")
+        raise SoundError(what, _COPY)
+
+
+def _check_frames(path: Path, total: int, rate: int) -> None:
+    """Refuses an MP3 file that was cut short, or of which the decoder would read a part.
+
+    Args:
+        path: The file.
+        total: The samples that the decoder would read.
+        rate: Samples a second.
+    """
+    found = mp3.walk(path)
+    if found is None:
+        return
+    there = found.there * found.samples
+    if found.promised is not None and found.there < found.promised:
+        promised = found.promised * found.samples / rate
+        what = f"it is cut short: its header promises {promised:.2f} s, and {there / rate:.2f} are there"
+        raise SoundError(what, _COPY)
+    if found.is_cut:
+        raise SoundError("it is cut short: it ends within a frame", _COPY)
+    if total < there - 4 * found.samples:  # what encoders and decoders delay is left out
+        what = f"its header does not say how long it is, and {total / rate:.2f} of {there / rate:.2f} s would be read"
+        raise SoundError(what, "Convert it, for example to WAV or FLAC.")
 
 
 def _part(clip: Clip, total: int, rate: float) -> tuple[int, int]:

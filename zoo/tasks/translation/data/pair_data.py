@@ -16,6 +16,7 @@ from zoo.data.lines import TextLines
 from zoo.data.ragged import RaggedArray, RaggedBuilder
 from zoo.data.splits import NONE, SPLITS, TRAIN
 from zoo.errors import CheckpointError, ConfigError, warn
+from zoo.plurals import count_noun
 from zoo.tasks.baselines import Texts
 from zoo.tasks.batches import Batching, Examples
 from zoo.tasks.command_options import MOST_CHARACTERS, CommandOption, with_given
@@ -179,7 +180,8 @@ class PairData(TaskData):
                 if links is not None and corpus.links is not None:
                     links.append(linked(corpus.links[number], translation, translated, text, tokens))
         if source.cut:
-            warn(f"{source.cut:,} of {len(corpus):,} sources are cut by data.max_source={self.max_source}.")
+            of = f"{source.cut:,} of {count_noun(len(corpus), 'source')} {'is' if source.cut == 1 else 'are'}"
+            warn(f"{of} cut by data.max_source={self.max_source}.")
         encoders = [source] if corpus.targets is None else [source, target]
         kept = self._short_enough(corpus, encoders)
         if not self.is_input:
