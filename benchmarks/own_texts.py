@@ -45,7 +45,9 @@ def main() -> None:
         baseline = _measure_baseline(table, folder)
         for seed in range(options.first, options.first + options.seeds):
             seeded = [*given, f"seed={seed}"]
-            figures = {way: _train(table, folder / f"{way}-{seed}", [*WAYS[way], *seeded]) for way in WAYS}
+            figures = {
+                way: _train(table, folder / f"{way}-{seed}", [*WAYS[way], *seeded]) for way in options.ways or WAYS
+            }
             about = {"size": options.size, "seed": seed, "ways": WAYS, "settings": given, "command": command()}
             found = {**figures, "tfidf": baseline, **about, "commit": commit_of_checkout()}
             file(found, options.out and options.out / f"{seed}.json")
@@ -57,6 +59,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("texts", choices=("imdb", "packages"))
     parser.add_argument("--root", type=Path, required=True, help="folder with imdb/, or with the tables of packages")
     parser.add_argument("--size", type=int, required=True, help="training texts")
+    parser.add_argument("--ways", nargs="+", choices=list(WAYS), help="default: both")
     parser.add_argument("--epochs", type=int, help="default: that of the data")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first", type=int, default=0, help="the first seed")

@@ -101,7 +101,7 @@ def own_texts() -> Iterator[str]:
         cells = [
             name,
             f"{runs[0]['size']:,}",
-            *(spread([run[way]["test/accuracy"] for run in runs]) for way in ("plain", "chosen")),
+            *(spread([run[way]["test/accuracy"] for run in runs if way in run]) for way in ("plain", "chosen")),
             f"{runs[0]['tfidf']['test/accuracy']:.3f}",
             str(runs[0]["chosen"]["epochs"]),
             f"{statistics.mean(run['chosen']['cpu_seconds'] for run in runs):.0f}",

@@ -72,11 +72,11 @@ def test_rare_words_of_five_hundred_texts_are_unknown(tmp_path: Path, monkeypatc
         return data
 
     chosen, given = of(), of("data.min_count=1")
-    assert chosen.chosen == ["data.min_count=2", "data.augmentation.word_dropout=0.3"]
-    assert given.chosen == ["data.augmentation.word_dropout=0.3"]
+    assert chosen.choices == ["data.min_count=2", "data.augmentation.word_dropout=0.3"]
+    assert given.choices == ["data.augmentation.word_dropout=0.3"]
     assert len(given.content.vocabulary) - len(chosen.content.vocabulary) == 500
     continued = of(state=given.state())
-    assert (continued.chosen, len(continued.content.vocabulary)) == ([], len(given.content.vocabulary))
+    assert (continued.choices, len(continued.content.vocabulary)) == ([], len(given.content.vocabulary))
     assert continued.examples("train", training=True).augment is None
     dropped = chosen.examples("train", training=True).augment
     assert dropped is not None

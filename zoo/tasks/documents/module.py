@@ -129,12 +129,12 @@ class DocumentClassifier(Task):
         if isinstance(pairs := getattr(self.net, "pairs", None), WordPairs):
             pairs.name(words)
         table: Any = self.net.vectors
-        source, chosen = self.vectors, data.chosen
+        source, chosen = self.vectors, data.choices
         if source == AUTO:
-            source = choose_vectors(data.chooses, *table.table.weight.shape)
+            source = choose_vectors(data.chooses_for_own, *table.table.weight.shape)
             chosen += [] if source is None else [f"model.vectors={source}"]
-        if data.chooses:
-            chosen += [f"model.net.{each}" for each in getattr(self.net, "chosen", ())]
+        if data.chooses_for_own:
+            chosen += [f"model.net.{each}" for each in getattr(self.net, "choices", ())]
         if chosen and distributed.is_rank_zero():
             print(f"zoo: chosen for texts of your own: {' '.join(chosen)}", file=sys.stderr)
         if source is None:

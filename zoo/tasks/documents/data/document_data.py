@@ -238,12 +238,12 @@ class DocumentData(TaskData):
             self._own_texts = state.get("own_texts", 0)  # a net keeps the shapes of its checkpoint
 
     @property
-    def chooses(self) -> int:
+    def chooses_for_own(self) -> int:
         """1 if options are chosen for texts of the user's own: not where training starts from a checkpoint."""
         return 0 if self._origin is not None or self.trained is not None else self._own_texts
 
     @property
-    def chosen(self) -> list[str]:
+    def choices(self) -> list[str]:
         """Returns the options that were chosen, as overrides."""
         found = []
         if self.min_count is None and (count := self._least_count()) > 1:
@@ -254,10 +254,10 @@ class DocumentData(TaskData):
 
     def _least_count(self, corpus: Corpus | None = None) -> int:
         corpus = self.content.corpus if corpus is None else corpus
-        return self.min_count or choose_min_count(self.chooses, len(corpus.numbers("train")))
+        return self.min_count or choose_min_count(self.chooses_for_own, len(corpus.numbers("train")))
 
     def _word_dropout(self) -> float:
-        return choose_word_dropout(self.chooses, self.splitting.tokeniser.state()["kind"])
+        return choose_word_dropout(self.chooses_for_own, self.splitting.tokeniser.state()["kind"])
 
     def input_source(self, paths: Sequence[Path], state: dict[str, Any]) -> DocumentSource:
         """Returns the source of the user's own texts: tables, text files and folders of text files."""

@@ -79,7 +79,7 @@ class HAN(nn.Module):
             for width in (dim, 2 * hidden)
         )
         self.skip = choose_skip(own_texts) if skip is None else skip
-        self.chosen = ["skip=true"] if self.skip and skip is None else []
+        self.choices = ["skip=true"] if self.skip and skip is None else []
         """The options that were chosen, as overrides."""
         beside = pairs + (dim if self.skip else 0)
         self.words = Level(encoder=of_words, context=context, attend=attend, beside=beside)
