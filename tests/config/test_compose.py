@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -222,3 +223,14 @@ def test_a_group_is_in_the_configuration_only_where_the_model_refers_to_it() -> 
     assert gat["names"]["loss"] is gat["names"]["gate"] is None
     assert "gate" not in sasrec
     assert sasrec["loss"] == sasrec["model"]["loss"]
+
+
+def test_a_replaced_optimizer_with_the_rate_of_another_is_a_warning() -> None:
+    with pytest.warns(
+        UserWarning, match=r"optimizer=sgd has the learning rate 0\.0015 of adamw.* is 0\.1\. Set optimizer\.lr"
+    ):
+        config.compose(["model=resnet", "optimizer=sgd"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        config.compose(["model=resnet", "optimizer=sgd", "optimizer.lr=0.05"])
+        config.compose(["model=resnet", "optimizer=adamw"])

@@ -17,6 +17,7 @@ _Count = Annotated[int, ">= 1"]
 _Natural = Annotated[int, ">= 0"]
 _AnyInt = Annotated[int, "any"]
 _AnyFloat = Annotated[float, "any"]
+_Limit = Annotated[int, ">= 0"] | Annotated[float, ">= 0", "<= 1"]
 _Duration = Annotated[str, TextPattern(r"\d+:\d\d:\d\d:\d\d", "days:hours:minutes:seconds, such as 00:01:30:00,")]
 KEYS: dict[str, Any] = {
     "seed": Annotated[int, ">= 0", "< 4294967296"],
@@ -39,6 +40,11 @@ KEYS: dict[str, Any] = {
     "trainer.log_every_n_steps": _Count,
     "trainer.max_time": _Duration | None,
     "trainer.sync_batchnorm": bool,
+    "trainer.detect_anomaly": bool,
+    "trainer.limit_train_batches": _Limit,
+    "trainer.limit_val_batches": _Limit,
+    "trainer.limit_test_batches": _Limit,
+    "trainer.profiler": Literal["simple", "advanced"] | None,
     "penalty.coverage": _AnyFloat,
     "penalty.doubly_stochastic": _AnyFloat,
     "penalty.locality": _AnyFloat,

@@ -53,7 +53,14 @@ def run_trainer(config: Mapping[str, Any], run_dir: Path, max_epochs: int, metad
         plugins=[checkpoint.AtomicCheckpointIO(), *distributed.environment_plugins()],
         default_root_dir=run_dir,
         num_sanity_val_steps=0,
+        profiler=_make_profiler(config["trainer"].get("profiler"), run_dir),
     )
+
+
+def _make_profiler(name: str | None, run_dir: Path) -> pl.profilers.Profiler | None:
+    """Makes the profiler of `debug=profiler`. Lightning's own choice by name would write to a log that is not shown."""
+    kinds = {"simple": pl.profilers.SimpleProfiler, "advanced": pl.profilers.AdvancedProfiler}
+    return None if name is None else kinds[name](dirpath=run_dir, filename="profile")
 
 
 def make_trainer(config: Mapping[str, Any], **options: Any) -> pl.Trainer:
