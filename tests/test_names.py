@@ -18,8 +18,8 @@ DONE = sorted(
 NOUNS = {"embedding", "padding", "encoding", "mapping", "setting", "seed"}
 """Nouns of the field that end like participles."""
 IRREGULAR = (
-    "held kept sent found made given begun shown said told left seen known drawn written spoken chosen taken built bound "
-    "meant lost met paid thought gone thrown grown worn torn"
+    "held kept sent found made given begun shown said told left seen known drawn written spoken chosen taken built "
+    "bound meant lost met paid thought gone thrown grown worn torn"
 )
 PREPOSITIONS = (
     "of at by on in to from for with beside between within without across along among around behind before after under "
