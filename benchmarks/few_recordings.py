@@ -2,8 +2,8 @@
 
     python benchmarks/few_recordings.py --root $ZOO_DATA --seeds 0 1 2 --out results/few-recordings
 
-Takes of FSDD are joined to strings of words, as a user's recordings would be: 35 strings of 8 words out of two ("yes and
-no", the form of the YesNo corpus), or 35 strings of 3 to 7 of the ten digits ("digits"). A seed draws the training
+Takes of FSDD are joined to strings of words, as a user's recordings would be: 35 strings of 8 words out of two ("yes
+and no", the form of the YesNo corpus), or 35 strings of 3 to 7 of the ten digits ("digits"). A seed draws the training
 strings; 60 strings for validation are of other training takes, and 200 test strings are of FSDD's test takes.
 """
 
