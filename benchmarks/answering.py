@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from zoo.attention import AttendFactory, Dot, Softmax
+from zoo.attention import AttentionFactory, Dot, Softmax
 from zoo.cpu_memory import disable_malloc_trim
 from zoo.tasks.answering import BiDAF
 from zoo.tasks.answering.batch import Asked, Questions
@@ -79,7 +79,7 @@ def main() -> None:
 def _net(sizes: Sizes) -> BiDAF:
     """Makes a network without dropout; the same weights at every call."""
     torch.manual_seed(0)
-    attend = AttendFactory(score=Dot, normalise=Softmax)
+    attend = AttentionFactory(score=Dot, normalise=Softmax)
     return BiDAF(words=sizes.words, attend=attend, dim=sizes.dim, hidden=sizes.hidden)
 
 

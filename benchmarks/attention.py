@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention import (
-    Attend,
+    Attention,
     BigBird,
     DenseSupport,
     Entropy,
@@ -135,7 +135,7 @@ def _backward(context: Tensor, *inputs: Tensor) -> Tensor:
 
 
 def _softmax(n: int) -> Step:
-    return _attend(Attend(ScaledDot(), Softmax()), n)
+    return _attend(Attention(ScaledDot(), Softmax()), n)
 
 
 def _sdpa(n: int) -> Step:
@@ -143,7 +143,7 @@ def _sdpa(n: int) -> Step:
 
 
 def _window(n: int) -> Step:
-    return _attend(Attend(ScaledDot(), Softmax(), restrict=SlidingWindow(radius=WINDOW)), n)
+    return _attend(Attention(ScaledDot(), Softmax(), restrict=SlidingWindow(radius=WINDOW)), n)
 
 
 def _local_attention(n: int) -> Step:
@@ -154,7 +154,7 @@ def _local_attention(n: int) -> Step:
 
 
 def _big_bird(n: int) -> Step:
-    return _attend(Attend(ScaledDot(), Softmax(), restrict=BigBird()), n)
+    return _attend(Attention(ScaledDot(), Softmax(), restrict=BigBird()), n)
 
 
 def _linear(n: int) -> Step:
@@ -261,7 +261,7 @@ def _peak(name: str, side: str, n: int) -> str:
 
 def _map_peak(name: str, n: int) -> str:
     """Returns the MiB and seconds of one view of the map of one head, including the forward pass."""
-    attend = Attend(ScaledDot(), Softmax())
+    attend = Attention(ScaledDot(), Softmax())
     query, key, value = (torch.randn(1, 1, n, WIDTH) for _ in range(3))
     before, started = _start_of_peak(), time.perf_counter()
     with torch.no_grad(), record(attend, view=VIEWS[name]()) as maps:

@@ -32,8 +32,8 @@ sys.path.insert(0, str(CHECKOUT / "tests" / "decoding"))
 from decoder_cases import END, Recurrent, Source, Transformer, begins  # noqa: E402
 from filing import command, file  # noqa: E402
 
-from zoo.attention import Additive, AttendFactory, DenseSupport, Dot, MultiHead, Softmax  # noqa: E402
-from zoo.attention.state import of_flat_beams  # noqa: E402
+from zoo.attention import Additive, AttentionFactory, DenseSupport, Dot, MultiheadAttention, Softmax  # noqa: E402
+from zoo.attention.attention_state import of_flat_beams  # noqa: E402
 from zoo.cpu_memory import disable_malloc_trim  # noqa: E402
 from zoo.decoding import BeamSearch, Constraints  # noqa: E402
 from zoo.training.provenance import commit_of_checkout  # noqa: E402
@@ -118,16 +118,16 @@ def measured(decoder: Any, source: Source, options: argparse.Namespace) -> dict[
 @torch.no_grad()
 def alone(score: Any, source: Source, options: argparse.Namespace) -> dict[str, float]:
     """Returns the CPU time of one step of a site, for the hypotheses of all sentences, in milliseconds."""
-    layer = MultiHead(dim=options.dim, heads=1, attend=AttendFactory(score=score, normalise=Softmax)).eval()
+    layer = MultiheadAttention(dim=options.dim, heads=1, attend=AttentionFactory(score=score, normalise=Softmax)).eval()
     memory = layer.prepare(source.x, DenseSupport.from_key_mask(source.real))
     query = torch.randn(options.sentences, options.width, options.dim)
     rows, beams = query.view(-1, 1, options.dim), torch.randint(options.width, query.shape[:2])
     repeated = memory.reorder(torch.arange(options.sentences).repeat_interleave(options.width))
     flat = of_flat_beams(beams, options.width)
     sides = {
-        "shared": lambda: layer.look(query, memory.of_rows(beams), side_by_side=True)[0],
-        "copied": lambda: layer.look(rows, repeated.reorder(flat))[0],
-        "repeated": lambda: layer.look(rows, repeated)[0],
+        "shared": lambda: layer.attend_step(query, memory.of_rows(beams), parallel_hypotheses=True)[0],
+        "copied": lambda: layer.attend_step(rows, repeated.reorder(flat))[0],
+        "repeated": lambda: layer.attend_step(rows, repeated)[0],
     }
     torch.testing.assert_close(sides["shared"](), sides["repeated"]().view(query.shape))
     return interleaved(sides, 5 * options.repeats)

@@ -36,7 +36,7 @@ from steps import difference, training
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.attention import Additive, AttendFactory, HardReinforce, Softmax
+from zoo.attention import Additive, AttentionFactory, HardReinforce, Softmax
 from zoo.cpu_memory import disable_malloc_trim
 from zoo.data.splits import TRAIN
 from zoo.decoding import BeamSearch, Constraints
@@ -132,7 +132,7 @@ def _net(sizes: Sizes, normalise: Any = Softmax, encoder: Any = None) -> Any:
         tokens=sizes.words,
         height=sizes.side,
         width=sizes.side,
-        attend=AttendFactory(score=Additive, normalise=normalise),
+        attend=AttentionFactory(score=Additive, normalise=normalise),
         encoder=encoder or (lambda height, width: Given(width=sizes.features, grid=(1, sizes.cells))),
         decoder=partial(
             Bahdanau,

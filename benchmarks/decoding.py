@@ -25,14 +25,14 @@ from torch.nn import functional as F
 
 from zoo.attention import (
     Additive,
-    Attend,
-    AttendFactory,
+    Attention,
+    AttentionFactory,
     DenseSupport,
     LinearAttention,
     LocationAware,
-    MultiHead,
+    MechanismFactory,
+    MultiheadAttention,
     ScaledDot,
-    SiteFactory,
     SlidingWindow,
     Softmax,
 )
@@ -67,7 +67,7 @@ def main() -> None:
 
 def additive(batch: int = 64, keys: int = 20, dim: int = 256) -> tuple[Step, Step]:
     """Times v · tanh(q + k), softmax and sum (Bahdanau et al. 2015)."""
-    attend = Attend(Additive(dim=dim, heads=1), Softmax()).eval()
+    attend = Attention(Additive(dim=dim, heads=1), Softmax()).eval()
     query, key, value, real = _inputs(batch, keys, dim)
     support = DenseSupport.from_key_mask(real)
     memory = attend.prepare(key[:, None], value[:, None], support)
@@ -87,7 +87,7 @@ def additive(batch: int = 64, keys: int = 20, dim: int = 256) -> tuple[Step, Ste
 
 def location(batch: int = 8, keys: int = 400, dim: int = 128) -> tuple[Step, Step]:
     """Times v · tanh(q + k + U f + b), with f the filtered previous weights (Chorowski et al. 2015)."""
-    attend = Attend(LocationAware(dim=dim, heads=1, filters=10, kernel_size=31), Softmax()).eval()
+    attend = Attention(LocationAware(dim=dim, heads=1, filters=10, kernel_size=31), Softmax()).eval()
     query, key, value, real = _inputs(batch, keys, dim)
     support = DenseSupport.from_key_mask(real)
     memory = attend.prepare(key[:, None], value[:, None], support)
@@ -112,18 +112,18 @@ def location(batch: int = 8, keys: int = 400, dim: int = 128) -> tuple[Step, Ste
 def own(batch: int = 1, dim: int = 256, heads: int = 4) -> dict[str, Step]:
     """Times the next position of a sequence that attends to itself."""
     kinds = {
-        "dense": AttendFactory(score=ScaledDot, normalise=Softmax),
-        "window": AttendFactory(score=ScaledDot, normalise=Softmax, restrict=partial(SlidingWindow, radius=WINDOW)),
-        "linear": SiteFactory(LinearAttention),
+        "dense": AttentionFactory(score=ScaledDot, normalise=Softmax),
+        "window": AttentionFactory(score=ScaledDot, normalise=Softmax, restrict=partial(SlidingWindow, radius=WINDOW)),
+        "linear": MechanismFactory(LinearAttention),
     }
     x, found = torch.randn(batch, LONG, dim), {}
     for name, attend in kinds.items():
-        layer = MultiHead(dim=dim, heads=heads, attend=attend).eval()
+        layer = MultiheadAttention(dim=dim, heads=heads, attend=attend).eval()
         found[name] = _advancing(layer, x)
     return found
 
 
-def _advancing(layer: MultiHead, x: Tensor) -> Step:
+def _advancing(layer: MultiheadAttention, x: Tensor) -> Step:
     state = layer.step(x[:, -1:], layer.prepare(x[:, :-1]))[1]
 
     def step() -> None:

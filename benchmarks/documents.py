@@ -30,7 +30,7 @@ from padded_han import Form, PaddedHAN, take_weights
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention import AttendFactory, Dot, Softmax
+from zoo.attention import AttentionFactory, Dot, Softmax
 from zoo.cpu_memory import disable_malloc_trim
 from zoo.tasks.documents import HAN
 from zoo.tasks.documents.batch import Documents
@@ -124,7 +124,7 @@ def _drawn(documents: int, seed: int) -> Documents:
 
 def _made(name: str) -> nn.Module:
     torch.manual_seed(0)
-    ours = HAN(words=WORDS, classes=CLASSES, attend=AttendFactory(score=Dot, normalise=Softmax), **SIZES)
+    ours = HAN(words=WORDS, classes=CLASSES, attend=AttentionFactory(score=Dot, normalise=Softmax), **SIZES)
     if name == OURS:
         return ours
     form, by_index = PEERS[name]

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from zoo.attention.kernels.processor import PROCESSOR
+from zoo.attention.kernels.cpu_features import PROCESSOR
 
 
 def command() -> str:

@@ -29,7 +29,7 @@ from measuring import build_available
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention import GAT, AttendFactory, EdgeSupport, Softmax, record
+from zoo.attention import GAT, AttentionFactory, EdgeSupport, Softmax, record
 from zoo.tasks.graph.citations import read_planetoid
 from zoo.tasks.graph.features import SparseFeatures
 from zoo.tasks.graph.graph import Graph
@@ -109,7 +109,7 @@ def _model(name: str, graph: Graph) -> Model:
 
 
 def _ours(graph: Graph, *, sparse: bool) -> tuple[nn.Module, Callable[[], Tensor]]:
-    attend = AttendFactory(score=GAT, normalise=Softmax, dropout=0.6)
+    attend = AttentionFactory(score=GAT, normalise=Softmax, dropout=0.6)
     net = GraphAttentionNet(features=graph.features.shape[1], classes=CLASSES, attend=attend, dropout=0.6)
     x = SparseFeatures.from_csr(graph.features) if sparse else graph.features.to_dense()
     support = EdgeSupport.from_edges(graph.edges, len(graph.ids), self_loops=True)

@@ -23,11 +23,11 @@ from filing import command, file
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.attention.kernels import products
+from zoo.attention.kernels import linear
 from zoo.attention.kernels.causal import causal_attention
+from zoo.attention.kernels.cpu_features import PROCESSOR
 from zoo.attention.kernels.fused import _written_out, goes_in_blocks, writes_out
-from zoo.attention.kernels.processor import PROCESSOR
-from zoo.attention.kernels.products import convolves
+from zoo.attention.kernels.linear import convolves
 from zoo.cpu_memory import disable_malloc_trim
 from zoo.training.provenance import commit_of_checkout
 
@@ -70,11 +70,11 @@ def _products(repeats: int) -> list[dict[str, Any]]:
 
 
 def _as_convolution(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    chosen, products.convolves = products.convolves, lambda *_: True
+    chosen, linear.convolves = linear.convolves, lambda *_: True
     try:
-        return products.linear(x, weight, bias)
+        return linear.linear(x, weight, bias)
     finally:
-        products.convolves = chosen
+        linear.convolves = chosen
 
 
 def _attention(repeats: int) -> list[dict[str, Any]]:

@@ -37,13 +37,13 @@ from torch.nn import functional as F
 
 from zoo.attention import (
     ALiBi,
-    AttendFactory,
+    AttentionFactory,
     DenseSupport,
     EncoderBlock,
     FeedForward,
     Interpolated,
     Learned,
-    MultiHead,
+    MultiheadAttention,
     NTKAware,
     Position,
     Rotary,
@@ -113,13 +113,13 @@ class CharacterModel(nn.Module):
 
     def __init__(self, *, alphabet: int, kind: Kind) -> None:
         super().__init__()
-        attend = AttendFactory(score=ScaledDot, normalise=Softmax)
+        attend = AttentionFactory(score=ScaledDot, normalise=Softmax)
         self.embed = nn.Embedding(alphabet, DIM)
         self.inputs = None if kind.inputs is None else kind.inputs()
         self.blocks = nn.ModuleList(
             EncoderBlock(
                 dim=DIM,
-                mixer=MultiHead(dim=DIM, heads=HEADS, attend=attend, position=kind.position),
+                mixer=MultiheadAttention(dim=DIM, heads=HEADS, attend=attend, position=kind.position),
                 feed_forward=FeedForward(dim=DIM, width=4 * DIM, activation=nn.GELU),
             )
             for _ in range(LAYERS)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from zoo.attention import AttendFactory, ScaledDot, Softmax
+from zoo.attention import AttentionFactory, ScaledDot, Softmax
 from zoo.cpu_memory import disable_malloc_trim
 from zoo.tasks.batches import Batching
 from zoo.tasks.recommendation.batch import Histories
@@ -44,7 +44,7 @@ LOSSES: dict[str, Callable[[], Loss]] = {
 
 def sasrec(data: HistoryData, *, dim: int, layers: int, dropout: float) -> SASRec:
     """Makes SASRec as in the paper, with one head."""
-    attend = AttendFactory(score=ScaledDot, normalise=Softmax, dropout=dropout)
+    attend = AttentionFactory(score=ScaledDot, normalise=Softmax, dropout=dropout)
     return SASRec(**data.sizes(), attend=attend, dim=dim, layers=layers, heads=1, dropout=dropout)
 
 

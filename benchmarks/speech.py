@@ -44,7 +44,7 @@ from steps import training
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention import AttendFactory, LocationAware, Softmax
+from zoo.attention import AttentionFactory, LocationAware, Softmax
 from zoo.cpu_memory import disable_malloc_trim
 from zoo.decoding import BeamSearch, Constraints
 from zoo.tasks.generation import InputFeeding
@@ -111,7 +111,7 @@ def _ours(sizes: Sizes) -> ListenAttendSpell:
     made = ListenAttendSpell(
         features=sizes.features,
         tokens=sizes.tokens,
-        attend=AttendFactory(score=score, normalise=Softmax),
+        attend=AttentionFactory(score=score, normalise=Softmax),
         listener=partial(PyramidalListener, hidden=sizes.listener, joined=(1, 2, 2)),
         decoder=partial(InputFeeding, dim=sizes.dim, hidden=sizes.hidden, compared=sizes.hidden, cell="lstm"),
     )
@@ -235,7 +235,7 @@ def _difference(ours: Any, peer: Peer, source: Frames) -> dict[str, float]:
     peer.decoder.attn.reset()
     count = torch.full((len(source),), theirs.shape[1])
     _, weights = peer.decoder.attn(theirs, count, query)
-    memory = attention.tracked(attention.prepare(encoded.states, encoded.support))
+    memory = attention.with_initial_state(attention.prepare(encoded.states, encoded.support))
     even = torch.full_like(memory.attention.weights, 1 / theirs.shape[1])  # SpeechBrain begins with equal weights
     state = type(memory.attention)(even, memory.attention.total)
     _, after = attention.attend.read(attention.query(query)[:, None, None], memory, None, state)

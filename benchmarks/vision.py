@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from zoo.attention import CBAM, AttendFactory, ScaledDot, Softmax, SqueezeExcitation
+from zoo.attention import CBAM, AttentionFactory, ScaledDot, Softmax, SqueezeExcitation
 from zoo.cpu_memory import disable_malloc_trim
 from zoo.tasks.vision.nets.resnet import ResNet
 from zoo.tasks.vision.nets.vit import ViT
@@ -73,7 +73,7 @@ class Transformer:
             height=self.side,
             width=self.side,
             classes=CLASSES,
-            attend=AttendFactory(score=ScaledDot, normalise=Softmax),
+            attend=AttentionFactory(score=ScaledDot, normalise=Softmax),
             patch=self.patch,
             dim=self.dim,
             layers=self.layers,

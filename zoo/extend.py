@@ -7,7 +7,19 @@ places; what stands here stays.
 """
 
 from zoo import distributed
-from zoo.attention import AttentionMap, DenseSupport, MultiHead, Recording, record
+from zoo.attention import (
+    AttentionMap,
+    DenseSupport,
+    MultiheadAttention,
+    Normalizer,
+    Position,
+    Recording,
+    Restriction,
+    Score,
+    Traits,
+    Use,
+    record,
+)
 from zoo.attention.ranges import Count, Seed
 from zoo.data.tables import OnBadRow, Row, read_table
 from zoo.errors import ConfigError, DataError, did_you_mean
@@ -32,16 +44,22 @@ __all__ = [
     "MapOptions",
     "MapSource",
     "MappedExample",
-    "MultiHead",
+    "MultiheadAttention",
     "NamedMap",
+    "Normalizer",
     "Occludable",
     "OnBadRow",
     "OptimizerConfig",
+    "Position",
     "Recording",
+    "Restriction",
     "Row",
+    "Score",
     "Seed",
     "Task",
     "TaskData",
+    "Traits",
+    "Use",
     "dataset",
     "did_you_mean",
     "distributed",

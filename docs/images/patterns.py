@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from zoo.attention import (
     ALiBi,
-    Attend,
+    Attention,
     AttentionState,
     BigBird,
     Constant,
@@ -55,11 +55,15 @@ def main() -> None:
 
 def uniform(support: DenseSupport | None = None, **options: Any) -> Tensor:
     """Every permitted key weighs the same."""
-    return weights(Attend(Constant(), Uniform(), **options), LENGTH, support)
+    return weights(Attention(Constant(), Uniform(), **options), LENGTH, support)
 
 
 def weights(
-    attend: Attend, length: int, support: DenseSupport | None = None, queries: int | None = None, sharpness: float = 1.5
+    attend: Attention,
+    length: int,
+    support: DenseSupport | None = None,
+    queries: int | None = None,
+    sharpness: float = 1.5,
 ) -> Tensor:
     """What a recorder sees of one head; queries and keys at random, neighbours alike."""
     key = _smooth(torch.randn(1, 1, length, 8))
@@ -84,12 +88,12 @@ def padding() -> Tensor:
 def edges() -> Tensor:
     pairs = torch.randint(0, LENGTH, (2, 3 * LENGTH))
     support = EdgeSupport.from_edges(pairs, LENGTH, self_loops=True)
-    found = Attend(Constant(), Uniform()).weights(*torch.zeros(2, LENGTH, 1, 1), support)
+    found = Attention(Constant(), Uniform()).weights(*torch.zeros(2, LENGTH, 1, 1), support)
     return support.to_dense(found, LENGTH, LENGTH)[0, 0]
 
 
 def windows_of_images() -> Tensor:
-    attend = Attend(Constant(), Uniform(), restrict=ShiftedWindows(window=4, shift=2, height=GRID, width=GRID))
+    attend = Attention(Constant(), Uniform(), restrict=ShiftedWindows(window=4, shift=2, height=GRID, width=GRID))
     return weights(attend, GRID * GRID)
 
 
@@ -110,8 +114,8 @@ def monotonic(normalise: type[nn.Module], **options: Any) -> Tensor:
 
 
 def biased(position: nn.Module, **support: bool) -> Tensor:
-    attend = Attend(Constant(), Softmax())
-    attend.place(position)
+    attend = Attention(Constant(), Softmax())
+    attend.set_position(position)
     return weights(attend, LENGTH, DenseSupport(**support))
 
 
@@ -130,13 +134,13 @@ PATTERNS: dict[str, Callable[[], Tensor]] = {
     "global": lambda: uniform(restrict=SlidingWindow(radius=3, global_tokens=2)),
     "bigbird": lambda: uniform(restrict=BigBird(block=4, global_blocks=1, window_blocks=3, random_blocks=2)),
     "shifted-windows": windows_of_images,
-    "local-m": lambda: weights(Attend(Dot(), Softmax(), restrict=LocalM(radius=5)), LENGTH),
-    "local-p": lambda: weights(Attend(Dot(), Gaussian(), restrict=LocalP(dim=8, heads=1, radius=6)), LENGTH),
+    "local-m": lambda: weights(Attention(Dot(), Softmax(), restrict=LocalM(radius=5)), LENGTH),
+    "local-p": lambda: weights(Attention(Dot(), Gaussian(), restrict=LocalP(dim=8, heads=1, radius=6)), LENGTH),
     "edges": edges,
-    "softmax": lambda: weights(Attend(Dot(), Softmax()), LENGTH),
-    "entmax": lambda: weights(Attend(Dot(), Entmax15()), LENGTH),
-    "sparsemax": lambda: weights(Attend(Dot(), Sparsemax()), LENGTH),
-    "hard": lambda: weights(Attend(Dot(), HardStraightThrough()).eval(), LENGTH),
+    "softmax": lambda: weights(Attention(Dot(), Softmax()), LENGTH),
+    "entmax": lambda: weights(Attention(Dot(), Entmax15()), LENGTH),
+    "sparsemax": lambda: weights(Attention(Dot(), Sparsemax()), LENGTH),
+    "hard": lambda: weights(Attention(Dot(), HardStraightThrough()).eval(), LENGTH),
     "monotonic": lambda: monotonic(Monotonic),
     "mocha": lambda: monotonic(MonotonicChunkwise, chunk=5),
     "alibi": lambda: biased(ALiBi(heads=4), causal=True),

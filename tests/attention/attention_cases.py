@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from zoo.attention import (
     GAT,
     Additive,
-    Attend,
+    Attention,
     Concat,
     Constant,
     Cosine,
@@ -22,7 +22,7 @@ from zoo.attention import (
     Entmax15,
     GATv2,
     General,
-    NormalisedAdditive,
+    NormalizedAdditive,
     PositionAware,
     ScaledDot,
     SmoothedSigmoid,
@@ -40,7 +40,7 @@ SCORES: dict[str, Callable[[int, int], nn.Module]] = {
     "general": lambda dim, heads: General(dim=dim, heads=heads),
     "cosine": lambda dim, heads: Cosine(heads=heads, temperature=0.5),
     "additive": lambda dim, heads: Additive(dim=dim, heads=heads),
-    "normalised additive": lambda dim, heads: NormalisedAdditive(dim=dim, heads=heads),
+    "normalised additive": lambda dim, heads: NormalizedAdditive(dim=dim, heads=heads),
     "concat": lambda dim, heads: Concat(dim=dim, heads=heads),
     "gat": lambda dim, heads: GAT(dim=dim, heads=heads),
     "gatv2": lambda dim, heads: GATv2(dim=dim, heads=heads),
@@ -77,9 +77,9 @@ class Run(NamedTuple):
 
 def site(
     score: str, normaliser: str, shape: Shape, dtype: torch.dtype = torch.float64, *, dropout: float = 0.0
-) -> Attend:
+) -> Attention:
     torch.default_generator.manual_seed(5)  # torch.manual_seed visits every device, a millisecond each time
-    attend = Attend(SEQUENCE_SCORES[score](shape.width, shape.heads), NORMALISERS[normaliser](), dropout=dropout)
+    attend = Attention(SEQUENCE_SCORES[score](shape.width, shape.heads), NORMALISERS[normaliser](), dropout=dropout)
     return attend.to(dtype)
 
 
@@ -137,7 +137,7 @@ def complete(queries: int, keys: int) -> EdgeSupport:
 
 
 def run(
-    attend: Attend,
+    attend: Attention,
     tensors: dict[str, Tensor],
     support: Support,
     *,
@@ -163,7 +163,7 @@ def loss(context: Tensor) -> Tensor:
     return (context + 0.5 * context.square()).sum()
 
 
-def weights_of(attend: Attend, tensors: dict[str, Tensor], support: Support) -> Tensor:
+def weights_of(attend: Attention, tensors: dict[str, Tensor], support: Support) -> Tensor:
     """The weights as a recorder sees them."""
     with record(attend) as maps, torch.no_grad():
         attend(tensors["query"], tensors["key"], tensors["value"], support)

@@ -14,29 +14,30 @@ from torch import Tensor
 from zoo.attention import (
     Additive,
     ALiBi,
-    Attend,
-    AttendFactory,
+    Attention,
+    AttentionFactory,
+    CrossAttention,
     DenseSupport,
     LocationAware,
     Monotonic,
     MonotonicChunkwise,
-    MultiHead,
+    MultiheadAttention,
     ScaledDot,
+    ScorePair,
     Softmax,
-    SourceAttention,
-    TwoScores,
 )
-from zoo.attention.memory import Memory
+from zoo.attention.decoding import is_streaming, is_waiting
+from zoo.attention.kv_cache import KVCache
 
 DIM, SOURCE = 6, 5
 CLOSE = {"rtol": 0.0, "atol": 1e-12}
 
 
-def factory(score: Any, normalise: Any) -> AttendFactory:
-    return AttendFactory(score=score, normalise=normalise)
+def factory(score: Any, normalise: Any) -> AttentionFactory:
+    return AttentionFactory(score=score, normalise=normalise)
 
 
-TWO = partial(TwoScores, monotonic=Additive, chunk=ScaledDot)
+TWO = partial(ScorePair, monotonic=Additive, chunk=ScaledDot)
 SCANS = {
     "monotonic": factory(Additive, partial(Monotonic, offset=0.0)),
     "location, monotonic": factory(partial(LocationAware, filters=2, kernel_size=5), partial(Monotonic, offset=0.0)),
@@ -51,10 +52,10 @@ OTHERS = {
 }
 
 
-def site(attend: AttendFactory, seed: int) -> SourceAttention:
+def site(attend: AttentionFactory, seed: int) -> CrossAttention:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        return SourceAttention(dim=DIM, source_dim=SOURCE, attend=attend, hidden=8).double().eval()
+        return CrossAttention(dim=DIM, source_dim=SOURCE, attend=attend, hidden=8).double().eval()
 
 
 def drawn(seed: int, *shape: int) -> Tensor:
@@ -66,13 +67,13 @@ def parts_of(length: int, cuts: list[int]) -> list[slice]:
     return [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
 
 
-def heard(attention: Any, queries: Tensor, source: Tensor, parts: list[slice]) -> tuple[Tensor, Memory]:
+def heard(attention: Any, queries: Tensor, source: Tensor, parts: list[slice]) -> tuple[Tensor, KVCache]:
     """Lets each query wait until it has found its stop in every head, or the source has ended."""
-    memory, arrived, contexts = attention.tracked(attention.prepare(source[:, :0])), 0, []
+    memory, arrived, contexts = attention.with_initial_state(attention.prepare(source[:, :0])), 0, []
     for number in range(queries.shape[1]):
         while True:
-            context, after = attention.look(queries[:, number : number + 1], memory, number)
-            if arrived == len(parts) or not attention.attend.waits(after.attention).any():
+            context, after = attention.attend_step(queries[:, number : number + 1], memory, number)
+            if arrived == len(parts) or not is_waiting(attention.attend, after).any():
                 break
             memory = attention.extend(memory, source[:, parts[arrived]])
             arrived += 1
@@ -88,7 +89,7 @@ def test_parts_of_the_keys_give_the_scan_over_all_of_them(name: str, seed: int, 
     attention = site(SCANS[name], seed)
     queries, source = drawn(seed, 1, 6, DIM), drawn(seed + 1, 1, length, SOURCE)
     with torch.no_grad():
-        expected, whole = attention.look(queries, attention.tracked(attention.prepare(source)))
+        expected, whole = attention.attend_step(queries, attention.with_initial_state(attention.prepare(source)))
         found, memory = heard(attention, queries, source, parts_of(length, cuts))
     torch.testing.assert_close(found, expected, **CLOSE)
     here, there = memory.attention, whole.attention
@@ -104,10 +105,10 @@ def test_parts_of_the_keys_give_the_scan_over_all_of_them(name: str, seed: int, 
 @given(seed=st.integers(0, 1000), cuts=st.lists(st.integers(0, 9), max_size=4))
 def test_every_head_waits_for_its_own_stop(seed: int, cuts: list[int]) -> None:
     torch.manual_seed(seed)
-    attention = MultiHead(dim=DIM, source_dim=SOURCE, heads=2, attend=SCANS["mocha"]).double().eval()
+    attention = MultiheadAttention(dim=DIM, source_dim=SOURCE, heads=2, attend=SCANS["mocha"]).double().eval()
     queries, source = drawn(seed, 1, 5, DIM), drawn(seed + 1, 1, 9, SOURCE)
     with torch.no_grad():
-        expected, _ = attention.look(queries, attention.tracked(attention.prepare(source)))
+        expected, _ = attention.attend_step(queries, attention.with_initial_state(attention.prepare(source)))
         found, _ = heard(attention, queries, source, parts_of(9, cuts))
     torch.testing.assert_close(found, expected, **CLOSE)
 
@@ -120,12 +121,12 @@ def test_a_query_that_waits_is_asked_again_from_the_state_before_it() -> None:
     first, later = torch.zeros(1, 2, SOURCE).double(), torch.zeros(1, 1, SOURCE).double()
     first[..., 0], later[..., 0] = -1.0, 1.0  # the first two keys are passed, the third is a stop
     query = torch.ones(1, 1, DIM).double()
-    before = attention.tracked(attention.prepare(first))
-    context, after = attention.look(query, before)
-    assert attention.waits(after).all()
+    before = attention.with_initial_state(attention.prepare(first))
+    context, after = attention.attend_step(query, before)
+    assert attention.is_waiting(after).all()
     assert context.abs().sum() == 0
-    context, after = attention.look(query, attention.extend(before, later))
-    assert not attention.waits(after).any()
+    context, after = attention.attend_step(query, attention.extend(before, later))
+    assert not is_waiting(attention.attend, after).any()
     assert torch.equal(context, later)
 
 
@@ -133,17 +134,17 @@ def test_a_query_that_waits_is_asked_again_from_the_state_before_it() -> None:
 def test_a_text_ends_where_a_query_has_passed_all_keys(inference: Literal["hard", "expected"]) -> None:
     attention = site(factory(ScaledDot, partial(Monotonic, offset=0.0, inference=inference)), 0)
     queries, source = drawn(1, 3, 6, DIM), drawn(2, 3, 4, SOURCE)
-    memory = attention.tracked(attention.prepare(source))
-    _, alone = attention.look(queries[:, :1], memory)
-    assert attention.passed(alone) is None  # nothing has trained it so
-    attention.attend.ends_texts = True
-    assert attention.passed(memory) is None  # before the first query
+    memory = attention.with_initial_state(attention.prepare(source))
+    _, alone = attention.attend_step(queries[:, :1], memory)
+    assert attention.is_past_end(alone) is None  # nothing has trained it so
+    attention.attend.stops_at_end = True
+    assert attention.is_past_end(memory) is None  # before the first query
     expected = []
     for number in range(queries.shape[1]):
-        _, memory = attention.look(queries[:, number : number + 1], memory, number)
+        _, memory = attention.attend_step(queries[:, number : number + 1], memory, number)
         assert memory.attention is not None
         expected.append(1 - memory.attention.weights.sum(-1).flatten() > 0.5)
-        assert torch.equal(attention.passed(memory).flatten(), expected[-1])
+        assert torch.equal(attention.is_past_end(memory).flatten(), expected[-1])
     assert torch.stack(expected).any()
     assert not torch.stack(expected).all()
 
@@ -153,14 +154,14 @@ def test_states_of_other_mechanisms_grow_with_the_keys(name: str) -> None:
     """A key that has just arrived has had no weight; the steps before keep theirs."""
     attention = site(OTHERS[name], 3)
     queries, source = drawn(0, 2, 2, DIM), drawn(1, 2, 7, SOURCE)
-    memory = attention.tracked(attention.prepare(source[:, :4]))
-    _, memory = attention.look(queries[:, :1], memory)
+    memory = attention.with_initial_state(attention.prepare(source[:, :4]))
+    _, memory = attention.attend_step(queries[:, :1], memory)
     grown = attention.extend(memory, source[:, 4:])
     assert memory.attention is not None
     assert grown.attention is not None
     torch.testing.assert_close(grown.attention.total[..., :4], memory.attention.total)
     assert grown.attention.total[..., 4:].abs().sum() == 0
-    found, _ = attention.look(queries[:, 1:], grown, 1)
+    found, _ = attention.attend_step(queries[:, 1:], grown, 1)
     whole = attention.prepare(source)
     state = memory.attention.extended(3)
     expected, _ = attention.attend.read(attention.query(queries[:, 1:]).unsqueeze(1), whole, None, state)
@@ -174,25 +175,25 @@ def test_keys_are_appended_with_their_padding() -> None:
     source[1, 4:] = torch.nan
     support = DenseSupport.from_key_mask(mask)
     memory = attention.prepare(source[:, :3], DenseSupport.from_key_mask(mask[:, :3]))
-    found, _ = attention.look(query, attention.extend(memory, source[:, 3:], support))
-    expected, _ = attention.look(query, attention.prepare(source, support))
+    found, _ = attention.attend_step(query, attention.extend(memory, source[:, 3:], support))
+    expected, _ = attention.attend_step(query, attention.prepare(source, support))
     torch.testing.assert_close(found, expected, **CLOSE)
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_reads_all_keys_cannot_stream(name: str) -> None:
     attention = site(OTHERS[name], 5)
-    assert not attention.streams
-    memory = attention.tracked(attention.prepare(drawn(0, 1, 3, SOURCE)))
+    assert not attention.is_streaming
+    memory = attention.with_initial_state(attention.prepare(drawn(0, 1, 3, SOURCE)))
     with pytest.raises(ValueError, match="depend on all keys"):
-        attention.waits(memory)
+        attention.is_waiting(memory)
 
 
 @pytest.mark.parametrize("name", SCANS)
 def test_what_scans_streams_in_evaluation_alone(name: str) -> None:
     attention = site(SCANS[name], 6)
-    assert attention.streams
-    assert not attention.train().streams
-    placed: Attend = SCANS[name](8, 1).eval()
-    placed.place(ALiBi(heads=1))
-    assert not placed.streams
+    assert attention.is_streaming
+    assert not attention.train().is_streaming
+    placed: Attention = SCANS[name](8, 1).eval()
+    placed.set_position(ALiBi(heads=1))
+    assert not is_streaming(placed)

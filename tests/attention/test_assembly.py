@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from zoo.attention import (
     GAT,
     Additive,
-    Attend,
-    AttendFactory,
+    Attention,
+    AttentionFactory,
     AttentionState,
     Degree,
     DenseSupport,
     Dot,
     EdgeSupport,
     GATv2,
-    MultiHead,
+    MultiheadAttention,
     ScaledDot,
     Softmax,
     record,
@@ -34,49 +34,51 @@ every_mechanism = pytest.mark.parametrize(
 
 
 def test_each_site_of_a_factory_has_its_own_parameters() -> None:
-    factory = AttendFactory(score=GAT, normalise=Softmax, dropout=0.1)
+    factory = AttentionFactory(score=GAT, normalise=Softmax, dropout=0.1)
     first, second = factory(4, 2), factory(4, 2)
     assert first is not second
     assert not {id(p) for p in first.parameters()} & {id(p) for p in second.parameters()}
     assert not torch.equal(first.score.to_query, second.score.to_query)
     assert first.dropout.p == second.dropout.p == 0.1
-    assert first.tap is not second.tap
+    assert first.probe is not second.probe
 
 
 def test_a_factory_gives_only_the_sizes_asked_for() -> None:
-    class OnlyHeads(nn.Module):
+    class OnlyHeads(Softmax):
         def __init__(self, *, heads: int) -> None:
             super().__init__()
             self.heads = heads
 
-    class Everything(nn.Module):
+    class Everything(Dot):
         def __init__(self, *, dim: int, heads: int, window: int = 3) -> None:
             super().__init__()
             self.sizes = dim, heads, window
 
-    attend = AttendFactory(score=Everything, normalise=OnlyHeads)(4, 2)
+    attend = AttentionFactory(score=Everything, normalise=OnlyHeads)(4, 2)
     assert (attend.score.sizes, attend.normalise.heads) == ((4, 2, 3), 2)
-    assert isinstance(AttendFactory(score=Dot, normalise=Softmax)(4, 2).score, Dot)
-    sloped = AttendFactory(score=partial(GATv2, slope=0.5), normalise=Softmax)(4, 2)
+    assert isinstance(AttentionFactory(score=Dot, normalise=Softmax)(4, 2).score, Dot)
+    sloped = AttentionFactory(score=partial(GATv2, slope=0.5), normalise=Softmax)(4, 2)
     assert (sloped.score.slope, tuple(sloped.score.vector.shape)) == (0.5, (2, 4))
-    wide = AttendFactory(score=partial(Everything, window=7), normalise=OnlyHeads)(8, 1)
+    wide = AttentionFactory(score=partial(Everything, window=7), normalise=OnlyHeads)(8, 1)
     assert wide.score.sizes == (8, 1, 7)
 
 
 def test_a_factory_and_its_sites_can_be_copied() -> None:
-    factory = copy.deepcopy(AttendFactory(score=partial(GAT, slope=0.1), normalise=Softmax))
+    factory = copy.deepcopy(AttentionFactory(score=partial(GAT, slope=0.1), normalise=Softmax))
     attend = factory(4, 2)
     copied = copy.deepcopy(attend)
     assert torch.equal(copied.score.to_query, attend.score.to_query)
     assert copied.score.to_query is not attend.score.to_query
-    assert copied.tap is not attend.tap
+    assert copied.probe is not attend.probe
 
 
 def test_multi_head_gives_its_sites_the_width_of_a_head() -> None:
-    layer = MultiHead(dim=12, heads=3, attend=AttendFactory(score=Additive, normalise=Softmax))
+    layer = MultiheadAttention(dim=12, heads=3, attend=AttentionFactory(score=Additive, normalise=Softmax))
     assert layer.attend.score.vector.shape == (3, 4)
-    with pytest.raises(ValueError, match="Degree works on EdgeSupport only; MultiHead attends over DenseSupport"):
-        MultiHead(dim=12, heads=3, attend=AttendFactory(score=Dot, normalise=Degree))
+    with pytest.raises(
+        ValueError, match="Degree works on EdgeSupport only; MultiheadAttention attends over DenseSupport"
+    ):
+        MultiheadAttention(dim=12, heads=3, attend=AttentionFactory(score=Dot, normalise=Degree))
 
 
 @every_mechanism
@@ -127,7 +129,7 @@ def test_a_normaliser_says_how_its_memory_begins() -> None:
             return nothing.index_fill(-1, torch.tensor(0), 1.0)
 
     tensors = inputs(SHAPE)
-    state = Attend(Dot(), FirstKey()).start(tensors["query"], tensors["key"], DenseSupport())
+    state = Attention(Dot(), FirstKey()).start(tensors["query"], tensors["key"], DenseSupport())
     assert (state.weights[..., 0] == 1).all()
     assert not state.weights[..., 1:].any()
     assert not state.total.any()
@@ -141,7 +143,7 @@ def test_a_mechanism_sees_the_state() -> None:
             assert state is not None
             return super().forward(query, key, support) - 50 * state.total
 
-    attend = Attend(Fresh(), Softmax())
+    attend = Attention(Fresh(), Softmax())
     query, key = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 3, 2)
     key[0, 0, :, 0] = torch.tensor([0.02, 0.01, 0.0])
     query[..., 0] = 1000.0
@@ -176,7 +178,9 @@ def test_keys_prepared_once_are_keys_prepared_each_step(score: str, normaliser: 
 def test_multi_head_decodes_step_by_step() -> None:
     """State in, state out; the recorder sees the alignments that the state adds up."""
     torch.manual_seed(0)
-    layer = MultiHead(dim=12, heads=3, attend=AttendFactory(score=ScaledDot, normalise=Softmax), source_dim=5).double()
+    layer = MultiheadAttention(
+        dim=12, heads=3, attend=AttentionFactory(score=ScaledDot, normalise=Softmax), source_dim=5
+    ).double()
     query, source = torch.randn(2, 4, 12, dtype=torch.float64), torch.randn(2, 6, 5, dtype=torch.float64)
     support = DenseSupport.from_key_mask(torch.rand(2, 6) < 0.7)
     memory = layer.prepare(source)
@@ -201,6 +205,6 @@ def test_parameters_start_afresh_within_glorots_bounds() -> None:
 
 
 def test_a_mechanism_that_states_no_support_serves_all() -> None:
-    attend = Attend(Dot(), Softmax())
-    attend.require(DenseSupport, "a Transformer")
-    attend.require(EdgeSupport, "a graph layer")
+    attend = Attention(Dot(), Softmax())
+    attend.check_layout(DenseSupport, "a Transformer")
+    attend.check_layout(EdgeSupport, "a graph layer")

@@ -14,7 +14,7 @@ from test_mechanism_laws import LAYERS, MECHANISMS, NOT_CAUSAL, POSITIONS, scale
 
 from zoo.attention import (
     AlternatingCoAttention,
-    Attend,
+    Attention,
     AttentionFlow,
     CoAttention,
     DenseSupport,
@@ -43,9 +43,9 @@ def sites() -> dict[str, Any]:
     return {**MECHANISMS, **placed}
 
 
-def at_position(dim: int, heads: int, make: Any) -> Attend:
+def at_position(dim: int, heads: int, make: Any) -> Attention:
     attend = scaled()
-    attend.place(sized(make, {"dim": dim, "heads": heads}))
+    attend.set_position(sized(make, {"dim": dim, "heads": heads}))
     return attend
 
 
@@ -57,7 +57,7 @@ def mixtures(low: torch.dtype) -> Iterator[dict[str, torch.dtype]]:
 def computed(attend: Any, tensors: dict[str, torch.Tensor], support: DenseSupport) -> Run:
     """As `run`, also for mechanisms that begin with a state."""
     leaves = {name: x.detach().clone().requires_grad_() for name, x in tensors.items()}
-    state = attend.start(leaves["query"], leaves["key"], support) if getattr(attend, "remembers", False) else None
+    state = attend.start(leaves["query"], leaves["key"], support) if attend.is_stateful else None
     context, _ = attend(leaves["query"], leaves["key"], leaves["value"], support, state)
     loss(context.float()).backward()
     return Run(context.detach(), {name: x.grad for name, x in leaves.items() if x.grad is not None})
@@ -89,7 +89,7 @@ def test_any_input_may_be_half(name: str, low: torch.dtype) -> None:
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 def test_any_length(length: int, dropout: float, low: torch.dtype) -> None:
     """Short and long rows, with dropout and without, have kernels of their own."""
-    attend = Attend(SCORES["scaled dot"](8, 2), Softmax(), dropout=dropout)
+    attend = Attention(SCORES["scaled dot"](8, 2), Softmax(), dropout=dropout)
     exact = inputs(Shape(1, 2, length, length, 8), torch.float32)
     for causal, dtypes in itertools.product((False, True), mixtures(low)):
         tensors = {part: x.to(dtypes[part]) for part, x in exact.items()}
@@ -103,7 +103,7 @@ def test_any_length(length: int, dropout: float, low: torch.dtype) -> None:
 def test_two_inputs_under_autocast(between: Any, score: str, low: torch.dtype) -> None:
     """One side is projected, and so in half precision, and the other is not."""
     torch.default_generator.manual_seed(0)
-    module = between(dim=4, attend=lambda dim, heads: Attend(SCORES[score](dim, heads), Softmax()))
+    module = between(dim=4, attend=lambda dim, heads: Attention(SCORES[score](dim, heads), Softmax()))
     first, second = torch.randn(2, 5, 4, requires_grad=True), torch.randn(2, 3, 4, requires_grad=True)
     with torch.autocast("cpu", low):
         found = module(first, second)

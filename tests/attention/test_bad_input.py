@@ -13,13 +13,13 @@ from torch import Tensor
 from zoo.attention import (
     GAT,
     Additive,
-    Attend,
-    AttendFactory,
+    Attention,
+    AttentionFactory,
     DenseSupport,
     Dot,
     EdgeSupport,
     GATv2,
-    MultiHead,
+    MultiheadAttention,
     ScaledDot,
     Softmax,
     Support,
@@ -68,7 +68,7 @@ def zeros(**sizes: tuple[int, ...]) -> dict[str, Tensor]:
 def test_shapes_that_do_not_belong_together(
     sizes: dict[str, tuple[int, ...]], message: str, score: Dot, written_out: bool
 ) -> None:
-    attend = Attend(score, Softmax())
+    attend = Attention(score, Softmax())
     with record(attend, grad=written_out), pytest.raises(ValueError, match=message):
         attend(*zeros(**sizes).values(), DenseSupport())
 
@@ -87,7 +87,7 @@ def test_shapes_that_do_not_belong_together(
 def test_a_mask_of_other_sizes(shape: tuple[int, ...], message: str, causal: bool) -> None:
     support = DenseSupport(torch.ones(shape, dtype=torch.bool), causal=causal)
     with pytest.raises(ValueError, match=message):
-        Attend(ScaledDot(), Softmax())(*zeros().values(), support)
+        Attention(ScaledDot(), Softmax())(*zeros().values(), support)
 
 
 @pytest.mark.usefixtures("own_words")
@@ -113,12 +113,12 @@ def test_nodes_that_are_not_those_of_the_edges(sizes: dict[str, tuple[int, ...]]
     support = EdgeSupport.from_edges(torch.tensor([[0, 1, 3], [0, 4, 2]]), 5, 4)
     shapes = {"query": (5, 2, 6), "key": (4, 2, 6), "value": (4, 2, 7), **sizes}
     with pytest.raises(ValueError, match=message):
-        Attend(score, Softmax())(*(torch.zeros(shape) for shape in shapes.values()), support)
+        Attention(score, Softmax())(*(torch.zeros(shape) for shape in shapes.values()), support)
 
 
 def test_widths_not_divisible_by_heads() -> None:
     with pytest.raises(ValueError, match="dim=10 is not divisible by heads=4"):
-        MultiHead(dim=10, heads=4, attend=AttendFactory(score=ScaledDot, normalise=Softmax))
+        MultiheadAttention(dim=10, heads=4, attend=AttentionFactory(score=ScaledDot, normalise=Softmax))
 
 
 @every_score
@@ -196,7 +196,7 @@ def case(layout: str, dtype: torch.dtype) -> tuple[dict[str, Tensor], Support]:
 def test_nodes_without_edges_do_not_reach_parameters(score: type[GAT]) -> None:
     """0 x NaN is NaN, also in the gradient of a vector that all nodes share."""
     torch.manual_seed(0)
-    attend = Attend(score(dim=6, heads=3), Softmax())
+    attend = Attention(score(dim=6, heads=3), Softmax())
     support = EdgeSupport.from_edges(torch.tensor([[0, 1, 2, 0, 1], [1, 2, 0, 2, 1]]), 5)
     x = torch.randn(5, 3, 6)
     x[3:] = math.nan

@@ -1,4 +1,4 @@
-"""Under torch.compile a closed tap costs nothing and an open one compiles once, not once a call.
+"""Under torch.compile a closed probe costs nothing and an open one compiles once, not once a call.
 
 The checks run in a process of their own: the wrappers with which the other tests check shapes break graphs.
 """
@@ -24,12 +24,12 @@ import zoo
 from zoo.attention import (
     GAT,
     Additive,
-    Attend,
-    AttendFactory,
+    Attention,
+    AttentionFactory,
     DenseSupport,
     EdgeSupport,
     GATv2,
-    MultiHead,
+    MultiheadAttention,
     Recording,
     ScaledDot,
     Softmax,
@@ -49,8 +49,8 @@ class Transformer(nn.Module):
     def __init__(self, score: Any = ScaledDot) -> None:
         super().__init__()
         torch.manual_seed(0)
-        factory = AttendFactory(score=score, normalise=Softmax)
-        self.layers = nn.ModuleList(MultiHead(dim=8, heads=2, attend=factory) for _ in range(2))
+        factory = AttentionFactory(score=score, normalise=Softmax)
+        self.layers = nn.ModuleList(MultiheadAttention(dim=8, heads=2, attend=factory) for _ in range(2))
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         for layer in self.layers:
@@ -62,7 +62,7 @@ class Graph(nn.Module):
     def __init__(self, score: Any, dropout: float = 0.0) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.layers = nn.ModuleList(Attend(score(dim=4, heads=2), Softmax(), dropout=dropout) for _ in range(2))
+        self.layers = nn.ModuleList(Attention(score(dim=4, heads=2), Softmax(), dropout=dropout) for _ in range(2))
 
     def forward(self, x: Tensor, support: EdgeSupport) -> Tensor:
         for layer in self.layers:
@@ -105,7 +105,7 @@ def check_model(model: nn.Module, draw: Callable[[], tuple[Tensor, Any]], *, bac
                 torch.testing.assert_close(one, other)
         assert maps is not None
         assert list(maps) in (["layers.0.attend", "layers.1.attend"], ["layers.0", "layers.1"])
-        if not any(module.dropout.p for module in model.modules() if isinstance(module, Attend)):
+        if not any(module.dropout.p for module in model.modules() if isinstance(module, Attention)):
             with record(model) as eager:
                 torch.testing.assert_close(model(x, extra), observed[0])
             for name in eager:
@@ -155,7 +155,7 @@ def graphs_of_any_size_share_one_compilation() -> None:
     for score in (GAT, GATv2):
         torch._dynamo.reset()
         counter = CompileCounterWithBackend("aot_eager")
-        model = GraphAttentionNet(features=3, classes=2, attend=AttendFactory(score=score, normalise=Softmax))
+        model = GraphAttentionNet(features=3, classes=2, attend=AttentionFactory(score=score, normalise=Softmax))
         compiled, graphs = torch.compile(model, backend=counter, dynamic=True), []
         for nodes, edges in ((5, 9), (7, 20), (11, 40), (50, 300)):
             x, support = torch.randn(nodes, 3), EdgeSupport.from_edges(torch.randint(0, nodes, (2, edges)), nodes)
@@ -204,7 +204,7 @@ def a_decoders_steps_share_a_graph() -> None:
     """State in, state out: no graph for each step."""
     torch._dynamo.reset()
     counter = CompileCounterWithBackend("eager")
-    attend = Attend(Additive(dim=4, heads=2), Softmax())
+    attend = Attention(Additive(dim=4, heads=2), Softmax())
     step = torch.compile(attend.read, backend=counter)
     query, source = torch.randn(3, 2, 1, 4), torch.randn(3, 2, 6, 4)
     memory = attend.prepare(source, source, DenseSupport())

@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from zoo.attention import (
     Additive,
     ALiBi,
-    Attend,
-    AttendFactory,
+    Attention,
+    AttentionFactory,
     AttentionState,
     BigBird,
     Concat,
@@ -40,22 +40,22 @@ from zoo.attention import (
     LocalM,
     LocalP,
     LocationAware,
+    MechanismFactory,
     Monotonic,
     MonotonicChunkwise,
-    MultiHead,
+    MultiheadAttention,
     Performer,
     Pooling,
     PositionAware,
     Rotary,
     ScaledDot,
+    ScorePair,
     Shaw,
-    SiteFactory,
     SlidingWindow,
     Softmax,
     Sparsemax,
     T5Bias,
     TransformerXL,
-    TwoScores,
     record,
 )
 from zoo.config import plugins
@@ -72,7 +72,7 @@ REFUSED = {
     "fourier": "FourierMixer replaces self-attention",
     "global_window": "SlidingWindow depends on the positions of queries and keys",
     "linear": "LinearAttention has no weights over a source",
-    "none": "MultiHead has nothing but attention to read with",
+    "none": "MultiheadAttention has nothing but attention to read with",
     "linformer": "Linformer has no weights",
     "performer": "Performer has no weights",
     "position_aware": "PositionAware depends on the distance between query and key",
@@ -83,11 +83,11 @@ REFUSED = {
 
 
 def two_scores(**options: Any) -> Callable[..., nn.Module]:
-    return partial(TwoScores, monotonic=Additive, chunk=options.get("chunk", ScaledDot))
+    return partial(ScorePair, monotonic=Additive, chunk=options.get("chunk", ScaledDot))
 
 
-def factory(score: Any, normalise: Any = Softmax, **options: Any) -> AttendFactory:
-    return AttendFactory(score=score, normalise=normalise, **options)
+def factory(score: Any, normalise: Any = Softmax, **options: Any) -> AttentionFactory:
+    return AttentionFactory(score=score, normalise=normalise, **options)
 
 
 MECHANISMS: dict[str, Any] = {
@@ -137,8 +137,8 @@ def decoder(cross: Any, **options: Any) -> DecoderBlock:
     torch.manual_seed(0)
     made = DecoderBlock(
         dim=DIM,
-        mixer=MultiHead(dim=DIM, heads=2, attend=factory(ScaledDot), position=Rotary),
-        cross=MultiHead(dim=DIM, heads=2, attend=cross, **options),
+        mixer=MultiheadAttention(dim=DIM, heads=2, attend=factory(ScaledDot), position=Rotary),
+        cross=MultiheadAttention(dim=DIM, heads=2, attend=cross, **options),
         feed_forward=FeedForward(dim=DIM, width=DIM),
     )
     for parameter in made.parameters():
@@ -256,13 +256,13 @@ def test_positions_between_two_sequences_are_refused(position: Any) -> None:
         LatentPooling(dim=DIM, queries=2, heads=2, attend=placed(position))
 
 
-def placed(position: Any) -> Callable[[int, int], Attend]:
-    def make(dim: int, heads: int) -> Attend:
-        attend = Attend(ScaledDot(), Softmax())
+def placed(position: Any) -> Callable[[int, int], Attention]:
+    def make(dim: int, heads: int) -> Attention:
+        attend = Attention(ScaledDot(), Softmax())
         asked = {"dim": dim, "heads": heads}
         target = position.func if isinstance(position, partial) else position
         names = target.__init__.__annotations__
-        attend.place(position(**{name: size for name, size in asked.items() if name in names}))
+        attend.set_position(position(**{name: size for name, size in asked.items() if name in names}))
         return attend
 
     return make
@@ -278,7 +278,7 @@ def test_pooling_in_a_window_is_refused(restrict: Any) -> None:
 # What a mechanism says of itself
 
 
-def site(name: str) -> Attend:
+def site(name: str) -> Attention:
     torch.manual_seed(0)
     made = mechanism(name)(6, 2).double().eval()
     for parameter in made.parameters():
@@ -294,21 +294,21 @@ def tensors() -> tuple[Tensor, Tensor, Tensor]:
 def test_whether_it_remembers(name: str) -> None:
     """The next query depends on what the queries before attended to, or does not."""
     attend, (query, key, value) = site(name), tensors()
-    assert attend.remembers == (name in REMEMBER or name.removeprefix("conf: ") in ("monotonic", "mocha", *DECODERS))
+    assert attend.is_stateful == (name in REMEMBER or name.removeprefix("conf: ") in ("monotonic", "mocha", *DECODERS))
     if attend.restrict is not None:
         return
     state = attend.start(query, key, DenseSupport())
     other = torch.softmax(draw(2, 2, 1, KEYS, seed=5), -1)
     later = AttentionState(other, 2.0 * other, other)
     first, second = (attend(query[:, :, :1], key, value, DenseSupport(), each)[0] for each in (state, later))
-    assert torch.equal(first, second) != attend.remembers
+    assert torch.equal(first, second) != attend.is_stateful
 
 
 @every_mechanism
 def test_several_queries_are_steps(name: str) -> None:
     """In one call or one by one: the same contexts, the last weights, and a total that is their sum."""
     attend, (query, key, value) = site(name), tensors()
-    assert attend.batchable == (name not in ONE_BY_ONE and name.removeprefix("conf: ") not in DECODERS)
+    assert attend.is_parallel == (name not in ONE_BY_ONE and name.removeprefix("conf: ") not in DECODERS)
     support = DenseSupport.from_key_mask(torch.arange(KEYS) < torch.tensor([[KEYS], [4]]))
     context, state = attend(query, key, value, support, attend.start(query, key, support))
     rows, one = [], attend.start(query, key, support)
@@ -375,7 +375,7 @@ def test_a_recorder_changes_nothing_and_sees_all_steps(name: str) -> None:
 @pytest.mark.parametrize("cuts", [[1] * STEPS, [0, 2, 3, 1]])
 def test_memory_of_attention_grows_with_the_keys(name: str, cuts: list[int]) -> None:
     torch.manual_seed(0)
-    layer = MultiHead(dim=DIM, heads=2, attend=mechanism(name)).double().eval()
+    layer = MultiheadAttention(dim=DIM, heads=2, attend=mechanism(name)).double().eval()
     x, memory, rows = draw(2, STEPS, DIM), None, []
     whole, _ = layer(x, None, DenseSupport(causal=True))
     for part in x.split(cuts, 1):
@@ -386,10 +386,12 @@ def test_memory_of_attention_grows_with_the_keys(name: str, cuts: list[int]) -> 
         layer.step(x[:, 3:], layer.prepare(x[:, :3]))
 
 
-@pytest.mark.parametrize("options", [{"attend": factory(ScaledDot)}, {"attend": SiteFactory(LinearAttention)}])
+@pytest.mark.parametrize("options", [{"attend": factory(ScaledDot)}, {"attend": MechanismFactory(LinearAttention)}])
 def test_a_step_does_not_see_ahead(options: dict[str, Any]) -> None:
-    layer, x = MultiHead(dim=DIM, heads=2, **options).double(), draw(2, 3, DIM)
-    with pytest.raises(ValueError, match="the steps of MultiHead are causal: their support must be causal too"):
+    layer, x = MultiheadAttention(dim=DIM, heads=2, **options).double(), draw(2, 3, DIM)
+    with pytest.raises(
+        ValueError, match="the steps of MultiheadAttention are causal: their support must be causal too"
+    ):
         layer.step(x, None, DenseSupport.from_key_mask(torch.ones(2, 3, dtype=torch.bool)))
 
 
@@ -397,13 +399,13 @@ def test_a_step_does_not_see_ahead(options: dict[str, Any]) -> None:
     ("attend", "reason"),
     [
         (factory(ScaledDot, Gaussian, restrict=LocalP), "LocalP predicts a position in the whole source"),
-        (SiteFactory(partial(Linformer, length=9)), "Linformer mixes all positions"),
+        (MechanismFactory(partial(Linformer, length=9)), "Linformer mixes all positions"),
         (factory(ScaledDot, restrict=BigBird), "BigBird needs the whole sequence at once"),
     ],
 )
 def test_what_cannot_go_by_steps_says_so_at_the_first(attend: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
-        MultiHead(dim=DIM, heads=2, attend=attend).double().step(draw(1, 1, DIM))
+        MultiheadAttention(dim=DIM, heads=2, attend=attend).double().step(draw(1, 1, DIM))
 
 
 @pytest.mark.parametrize("kind", [LinearAttention, Performer])
@@ -411,7 +413,7 @@ def test_what_cannot_go_by_steps_says_so_at_the_first(attend: Any, reason: str) 
 def test_linear_attention_keeps_sums(kind: Any, position: Any) -> None:
     """And no keys: also after a first part that was prepared, and with padding."""
     torch.manual_seed(0)
-    layer = MultiHead(dim=DIM, heads=2, attend=SiteFactory(kind), position=position).double()
+    layer = MultiheadAttention(dim=DIM, heads=2, attend=MechanismFactory(kind), position=position).double()
     x, real = draw(3, 6, DIM), torch.arange(6) >= torch.tensor([[0], [2], [4]])
     whole, _ = layer(x, None, DenseSupport.from_key_mask(real, causal=True))
     state: Any = layer.prepare(x[:, :2], DenseSupport.from_key_mask(real[:, :2]))
@@ -426,12 +428,12 @@ def test_linear_attention_keeps_sums(kind: Any, position: Any) -> None:
 @pytest.mark.parametrize("name", ["location", "coverage"])
 def test_a_forgotten_state_is_noticed(name: str) -> None:
     """One query of a source might be any step: it is not taken for the first."""
-    layer = MultiHead(dim=DIM, heads=2, attend=mechanism(name)).double()
+    layer = MultiheadAttention(dim=DIM, heads=2, attend=mechanism(name)).double()
     source, x = draw(2, KEYS, DIM), draw(2, 1, DIM)
     for given in (source, layer.prepare(source)):
         with pytest.raises(ValueError, match="Aware depends on previous weights: pass a state"):
             layer(x, given)
-    _, memory = layer.look(x, layer.prepare(source))
+    _, memory = layer.attend_step(x, layer.prepare(source))
     assert memory.attention is not None
 
 
@@ -445,7 +447,7 @@ def test_nobody_can_forget_to_prepare(score: Any, position: Any) -> None:
     """Tensors are prepared by the call; what `read` takes is another type, which `prepare` alone makes."""
     attend, (query, key, value) = factory(score)(6, 2).double(), tensors()
     if position is not None:
-        attend.place(position(dim=6))
+        attend.set_position(position(dim=6))
     support = DenseSupport.from_key_mask(torch.arange(KEYS) < torch.tensor([[KEYS], [4]]))
     expected, _ = attend(query, key, value, support)
     torch.testing.assert_close(attend.read(query, attend.prepare(key, value, support))[0], expected, **EXACT)
@@ -495,7 +497,7 @@ def test_a_step_copies_no_keys_to_clean_them(name: str, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("masks", [False, True])
 def test_a_step_in_a_window_reads_the_window(restrict: Any, masks: bool) -> None:
     keys = 600
-    layer = MultiHead(dim=DIM, heads=2, attend=factory(ScaledDot, restrict=restrict)).double()
+    layer = MultiheadAttention(dim=DIM, heads=2, attend=factory(ScaledDot, restrict=restrict)).double()
     x, real = draw(2, keys + 1, DIM), torch.arange(keys + 1) >= torch.tensor([[0], [40]])
     support = DenseSupport.from_key_mask(real, causal=True) if masks else DenseSupport(causal=True)
     whole, _ = layer(x, None, support)

@@ -10,15 +10,15 @@ import torch
 from torch import nn
 
 from zoo.attention import (
-    Attend,
-    AttendFactory,
+    Attention,
+    AttentionFactory,
     Constant,
     DenseSupport,
     DropWeights,
     EdgeSupport,
     KeyDropout,
     Monotonic,
-    RenormalisedDropout,
+    RenormalizedDropout,
     ScaledDot,
     Softmax,
     dropout,
@@ -109,7 +109,7 @@ def test_the_backward_pass_drops_the_same() -> None:
 @pytest.mark.parametrize("score", [Constant(), ScaledDot()])
 def test_attend_drops_weights_in_training_only(layout: str, score: nn.Module) -> None:
     """On every path. The context is a mean of ones, and so counts the weights that are left."""
-    attend = Attend(score, Softmax(), dropout=0.25)
+    attend = Attention(score, Softmax(), dropout=0.25)
     x = torch.ones(64, 1, 1) if layout == "edges" else torch.ones(1, 1, 64, 1)
     support = {
         "dense": DenseSupport(),
@@ -138,7 +138,7 @@ def test_worked_example_of_the_two_definitions() -> None:
     )
 
 
-@pytest.mark.parametrize(("kind", "left"), [(DropWeights, 1 / 9), (RenormalisedDropout, 0.5), (KeyDropout, 1 / 9)])
+@pytest.mark.parametrize(("kind", "left"), [(DropWeights, 1 / 9), (RenormalizedDropout, 0.5), (KeyDropout, 1 / 9)])
 def test_worked_example_through_the_modules(
     kind: type[DropWeights], left: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,7 +167,7 @@ def test_renormalised_rows_keep_their_sum() -> None:
     for support, weights, value in layouts():
         for p in (0.3, 0.95):
             torch.manual_seed(0)
-            dropped = support.to_dense(RenormalisedDropout(p)(weights, support, value), 40, 30)
+            dropped = support.to_dense(RenormalizedDropout(p)(weights, support, value), 40, 30)
             before = support.to_dense(weights, 40, 30)
             left = dropped.sum(-1)
             torch.testing.assert_close(left[left > 0], before.sum(-1)[left > 0])
@@ -207,13 +207,13 @@ def test_whole_keys_are_dropped() -> None:
         assert 0.2 < (kept > 0).double().mean() < 0.8
 
 
-@pytest.mark.parametrize("kind", [RenormalisedDropout, KeyDropout])
+@pytest.mark.parametrize("kind", [RenormalizedDropout, KeyDropout])
 def test_other_kinds_in_a_site(kind: type[DropWeights]) -> None:
     """Given as a factory's partial; nothing is dropped in evaluation, and no fused kernel drops otherwise."""
-    attend = AttendFactory(score=ScaledDot, normalise=Softmax, dropout=lambda: kind(0.5))(4, 2)
+    attend = AttentionFactory(score=ScaledDot, normalise=Softmax, dropout=lambda: kind(0.5))(4, 2)
     assert type(attend.dropout) is kind
     x = torch.randn(1, 2, 9, 4, requires_grad=True)
-    whole = Attend(ScaledDot(), Softmax())(x, x, x, DenseSupport(causal=True))[0]
+    whole = Attention(ScaledDot(), Softmax())(x, x, x, DenseSupport(causal=True))[0]
     torch.manual_seed(0)
     context = attend(x, x, x, DenseSupport(causal=True))[0]
     assert (context - whole).abs().max() > 0.01
@@ -222,7 +222,7 @@ def test_other_kinds_in_a_site(kind: type[DropWeights]) -> None:
     torch.testing.assert_close(attend.eval()(x, x, x, DenseSupport(causal=True))[0], whole)
 
 
-@pytest.mark.parametrize("kind", [DropWeights, RenormalisedDropout, KeyDropout])
+@pytest.mark.parametrize("kind", [DropWeights, RenormalizedDropout, KeyDropout])
 @pytest.mark.parametrize("p", [-0.1, 1.0, math.nan])
 def test_a_kind_of_dropout_has_a_probability(kind: type[DropWeights], p: float) -> None:
     with pytest.raises(ValueError, match="probability below 1"):
@@ -261,7 +261,7 @@ def test_the_heaviest_key_is_dropped(dtype: torch.dtype, heaviest: float) -> Non
 def test_rows_whose_weights_fade_are_renormalised(dtype: torch.dtype, n: int) -> None:
     """Monotonic attention's last rows have weights far below the smallest normal number."""
     torch.manual_seed(0)
-    attend = Attend(ScaledDot(), Monotonic(heads=2, inference="expected"), dropout=RenormalisedDropout(0.5)).train()
+    attend = Attention(ScaledDot(), Monotonic(heads=2, inference="expected"), dropout=RenormalizedDropout(0.5)).train()
     x = torch.randn(2, 2, n, 8, dtype=dtype, requires_grad=True)
     attend.to(dtype)
     context, _ = attend(x, x, x, DenseSupport())

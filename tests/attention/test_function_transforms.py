@@ -11,13 +11,13 @@ from test_mechanism_laws import LAYERS, NOT_CAUSAL
 from torch import Tensor
 from torch.func import functional_call, grad, vmap
 
-from zoo.attention import DenseSupport, MultiHead
+from zoo.attention import DenseSupport, MultiheadAttention
 
 REFUSED = ("monotonic",)
 EXACT = {"rtol": 1e-9, "atol": 1e-10}
 
 
-def call_of(name: str, causal: bool) -> tuple[MultiHead, Callable[[dict[str, Any], Tensor], Tensor]]:
+def call_of(name: str, causal: bool) -> tuple[MultiheadAttention, Callable[[dict[str, Any], Tensor], Tensor]]:
     """A layer, and a number that it computes from its parameters and a batch."""
     torch.default_generator.manual_seed(3)
     layer = LAYERS[name](dim=8, heads=2).double().eval()

@@ -1,4 +1,4 @@
-"""Attend over edges against PyTorch Geometric's GATConv and GATv2Conv, with transplanted weights."""
+"""Attention over edges against PyTorch Geometric's GATConv and GATv2Conv, with transplanted weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import GATConv, GATv2Conv, GCNConv
 
-from zoo.attention import GAT, Attend, Constant, Degree, EdgeSupport, GATv2, Softmax, record
+from zoo.attention import GAT, Attention, Constant, Degree, EdgeSupport, GATv2, Softmax, record
 
 NODES, HEADS, WIDTH, FEATURES = 9, 3, 4, 5
 TOLERANCE = {"rtol": 0.0, "atol": 1e-5}
@@ -60,7 +60,7 @@ def test_gat_is_gat_conv(concat: bool, self_loops: bool) -> None:
     torch.manual_seed(1)
     peer = GATConv(FEATURES, WIDTH, HEADS, concat=concat, add_self_loops=self_loops)
     torch.nn.init.normal_(peer.bias)
-    attend = Attend(GAT(dim=WIDTH, heads=HEADS), Softmax())
+    attend = Attention(GAT(dim=WIDTH, heads=HEADS), Softmax())
     with torch.no_grad():
         attend.score.to_query.copy_(peer.att_dst[0])
         attend.score.to_key.copy_(peer.att_src[0])
@@ -81,7 +81,7 @@ def test_gatv2_is_gatv2_conv(concat: bool, self_loops: bool) -> None:
     peer = GATv2Conv(FEATURES, WIDTH, HEADS, concat=concat, add_self_loops=self_loops)
     for bias in (peer.bias, peer.lin_l.bias, peer.lin_r.bias):
         torch.nn.init.normal_(bias)
-    attend = Attend(GATv2(dim=WIDTH, heads=HEADS), Softmax())
+    attend = Attention(GATv2(dim=WIDTH, heads=HEADS), Softmax())
     with torch.no_grad():
         attend.score.vector.copy_(peer.att[0])
     support = EdgeSupport.from_edges(edges(), NODES, self_loops=self_loops)
@@ -100,7 +100,7 @@ def test_isolated_nodes_get_the_bias_alone() -> None:
     peer = GATConv(FEATURES, WIDTH, HEADS, add_self_loops=False)
     torch.nn.init.normal_(peer.bias)
     x = features()
-    attend = Attend(GAT(dim=WIDTH, heads=HEADS), Softmax())
+    attend = Attention(GAT(dim=WIDTH, heads=HEADS), Softmax())
     projected = (x @ peer.lin.weight.T).view(NODES, HEADS, WIDTH)
     context, _ = attend(projected, projected, projected, EdgeSupport.from_edges(edges(), NODES))
     for node in (7, 8):
@@ -116,5 +116,5 @@ def test_degree_is_gcn_conv(undirected: bool) -> None:
     support = EdgeSupport.from_edges(index, NODES, self_loops=True)
     x = features()
     projected = (x @ peer.lin.weight.T).unsqueeze(1)
-    context, _ = Attend(Constant(), Degree())(projected, projected, projected, support)
+    context, _ = Attention(Constant(), Degree())(projected, projected, projected, support)
     torch.testing.assert_close(context[:, 0], peer(x, index), **TOLERANCE)

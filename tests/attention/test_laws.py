@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from jaxtyping import config
 from torch import Tensor
 
-from zoo.attention import Attend, DenseSupport, Dot, ScaledDot, Softmax, Uniform, record
+from zoo.attention import Attention, DenseSupport, Dot, ScaledDot, Softmax, Uniform, record
 
 every_mechanism = pytest.mark.parametrize(
     ("score", "normaliser"), [(score, normaliser) for score in SCORES for normaliser in NORMALISERS]
@@ -38,7 +38,7 @@ scores, normalisers = st.sampled_from(list(SCORES)), st.sampled_from(list(NORMAL
 kinds, dtypes, seeds = st.sampled_from(MASKS), st.sampled_from(DTYPES), st.integers(0, 2**20)
 
 
-def on_path(attend: Attend, tensors: dict[str, Tensor], support: DenseSupport, written_out: bool) -> Run:
+def on_path(attend: Attention, tensors: dict[str, Tensor], support: DenseSupport, written_out: bool) -> Run:
     return run(attend, tensors, support, within=[record(attend, grad=True)] if written_out else [])
 
 
@@ -76,7 +76,7 @@ def check_empty_rows(result: Run, allowed: Tensor) -> None:
 
 def check_unseen(
     before: Run,
-    attend: Attend,
+    attend: Attention,
     tensors: dict[str, Tensor],
     support: DenseSupport,
     allowed: Tensor,
@@ -97,7 +97,7 @@ def check_unseen(
 
 def check_unseen_by_some(
     before: Run,
-    attend: Attend,
+    attend: Attention,
     tensors: dict[str, Tensor],
     support: DenseSupport,
     allowed: Tensor,
@@ -213,7 +213,7 @@ def test_written_out_agrees_with_fused(score: Dot, kind: str) -> None:
     shape = Shape()
     support, _ = masked(kind, shape)
     for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, None)):
-        attend, tensors = Attend(score, Softmax()), inputs(shape, dtype)
+        attend, tensors = Attention(score, Softmax()), inputs(shape, dtype)
         assert_close(on_path(attend, tensors, support, True), on_path(attend, tensors, support, False), tolerance)
 
 
@@ -226,10 +226,10 @@ def test_only_exact_types_are_fused() -> None:
 
     tensors = {"query": torch.ones(1, 1, 1, 1), "key": torch.tensor([[[[0.0], [9.0]]]])}
     tensors["value"] = tensors["key"]
-    assert run(Attend(Negative(), Softmax()), tensors, DenseSupport()).context.item() < 0.1
+    assert run(Attention(Negative(), Softmax()), tensors, DenseSupport()).context.item() < 0.1
 
 
 @pytest.mark.parametrize("probability", [-0.1, 1.0])
 def test_dropout_is_a_probability(probability: float) -> None:
     with pytest.raises(ValueError, match="probability below 1"):
-        Attend(Dot(), Uniform(), dropout=probability)
+        Attention(Dot(), Uniform(), dropout=probability)

@@ -1,4 +1,4 @@
-"""Laws of every mechanism in `MultiHead`: padding, whatever it holds, changes nothing; nor does what comes later."""
+"""Laws of every mechanism: padding, whatever it holds, changes nothing; nor does what comes later."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from zoo.attention import (
     ActivationUnit,
     ALiBi,
-    Attend,
+    Attention,
     BigBird,
     CoverageAware,
     DenseSupport,
@@ -30,7 +30,7 @@ from zoo.attention import (
     LocalP,
     LocationAware,
     Monotonic,
-    MultiHead,
+    MultiheadAttention,
     Performer,
     Position,
     Rotary,
@@ -40,22 +40,22 @@ from zoo.attention import (
     Softmax,
     T5Bias,
     TransformerXL,
-    Unnormalised,
+    Unnormalized,
 )
 from zoo.attention.kernels import fused, fused_blocks
 
 Maker = Callable[[int, int], Any]
 
 
-def scaled(restrict: nn.Module | None = None, normalise: nn.Module | None = None) -> Attend:
-    return Attend(ScaledDot(), Softmax() if normalise is None else normalise, restrict=restrict)
+def scaled(restrict: nn.Module | None = None, normalise: nn.Module | None = None) -> Attention:
+    return Attention(ScaledDot(), Softmax() if normalise is None else normalise, restrict=restrict)
 
 
 MECHANISMS: dict[str, Maker] = {
-    **{score: lambda d, h, make=make: Attend(make(d, h), Softmax()) for score, make in SEQUENCE_SCORES.items()},
+    **{score: lambda d, h, make=make: Attention(make(d, h), Softmax()) for score, make in SEQUENCE_SCORES.items()},
     **{name: lambda d, h, make=make: scaled(normalise=make()) for name, make in NORMALISERS.items()},
     "monotonic": lambda d, h: scaled(normalise=Monotonic(heads=h, inference="expected")),
-    "activation unit": lambda d, h: Attend(ActivationUnit(dim=d, hidden=(5,)), Unnormalised()),
+    "activation unit": lambda d, h: Attention(ActivationUnit(dim=d, hidden=(5,)), Unnormalized()),
     "window": lambda d, h: scaled(SlidingWindow(radius=2, global_tokens=1)),
     "dilated": lambda d, h: scaled(SlidingWindow(radius=2, dilation=2)),
     "bigbird": lambda d, h: scaled(BigBird(block=2, global_blocks=1, random_blocks=1)),
@@ -66,21 +66,26 @@ MECHANISMS: dict[str, Maker] = {
     "linformer": lambda d, h: Linformer(dim=d, heads=h, length=20, slots=4),
 }
 POSITIONS: dict[str, Any] = {"alibi": ALiBi, "t5": T5Bias, "shaw": Shaw, "xl": TransformerXL, "rotary": Rotary}
-LAYERS: dict[str, Callable[..., MultiHead]] = {
-    **{name: partial(MultiHead, attend=make) for name, make in MECHANISMS.items()},
-    **{name: partial(MultiHead, attend=lambda d, h: scaled(), position=make) for name, make in POSITIONS.items()},
+LAYERS: dict[str, Callable[..., MultiheadAttention]] = {
+    **{name: partial(MultiheadAttention, attend=make) for name, make in MECHANISMS.items()},
+    **{
+        name: partial(MultiheadAttention, attend=lambda d, h: scaled(), position=make)
+        for name, make in POSITIONS.items()
+    },
 }
 NOT_CAUSAL = ("linformer", "local-p")
 GARBAGE = (torch.nan, torch.inf, -torch.inf)
 every_layer = pytest.mark.parametrize("name", LAYERS)
 
 
-def layer_of(name: str) -> MultiHead:
+def layer_of(name: str) -> MultiheadAttention:
     torch.default_generator.manual_seed(3)
     return LAYERS[name](dim=8, heads=2).double().eval()  # without the noise of monotonic attention's training
 
 
-def found(layer: MultiHead, query: Tensor, source: Tensor | None, support: DenseSupport, real: int) -> list[Tensor]:
+def found(
+    layer: MultiheadAttention, query: Tensor, source: Tensor | None, support: DenseSupport, real: int
+) -> list[Tensor]:
     """The rows up to `real`, and the gradients of a loss of these for all parameters."""
     layer.zero_grad()
     rows = layer(query, source, support)[0][:, :real]
@@ -156,18 +161,20 @@ def test_who_sees_nothing_reads_nothing(name: str) -> None:
     assert all(each.grad is None or each.grad.isfinite().all() for each in layer.parameters())
 
 
-STEPPED: dict[str, Callable[..., MultiHead]] = {
+STEPPED: dict[str, Callable[..., MultiheadAttention]] = {
     **LAYERS,
     **{
-        f"local-m at {name}": partial(MultiHead, attend=lambda d, h: scaled(LocalM(radius=2)), position=make)
+        f"local-m at {name}": partial(MultiheadAttention, attend=lambda d, h: scaled(LocalM(radius=2)), position=make)
         for name, make in POSITIONS.items()
     },
-    "local-m gaussian": partial(MultiHead, attend=lambda d, h: Attend(ScaledDot(), Gaussian(), restrict=LocalM())),
-    "global dilated": partial(
-        MultiHead, attend=lambda d, h: scaled(SlidingWindow(radius=1, dilation=2, global_tokens=2))
+    "local-m gaussian": partial(
+        MultiheadAttention, attend=lambda d, h: Attention(ScaledDot(), Gaussian(), restrict=LocalM())
     ),
-    "location": partial(MultiHead, attend=lambda d, h: Attend(LocationAware(dim=d, heads=h), Softmax())),
-    "coverage": partial(MultiHead, attend=lambda d, h: Attend(CoverageAware(dim=d, heads=h), Softmax())),
+    "global dilated": partial(
+        MultiheadAttention, attend=lambda d, h: scaled(SlidingWindow(radius=1, dilation=2, global_tokens=2))
+    ),
+    "location": partial(MultiheadAttention, attend=lambda d, h: Attention(LocationAware(dim=d, heads=h), Softmax())),
+    "coverage": partial(MultiheadAttention, attend=lambda d, h: Attention(CoverageAware(dim=d, heads=h), Softmax())),
 }
 NOT_BY_STEPS = (*NOT_CAUSAL, "bigbird")
 
@@ -220,7 +227,7 @@ def test_whom_a_bias_forbids_everything_reads_nothing(
     dtype = torch.float32 if precision == "autocast" else getattr(torch, precision)
     torch.default_generator.manual_seed(3)
     attend = WEIGHTED[name](8, 2).to(dtype)
-    attend.place(Blind())
+    attend.set_position(Blind())
     for length, causal, dropout in ((6, False, 0.0), (6, True, 0.2), (100, False, 0.2), (100, True, 0.0)):
         if causal and name in NOT_CAUSAL:
             continue
@@ -229,7 +236,7 @@ def test_whom_a_bias_forbids_everything_reads_nothing(
         mask = None if dropout else torch.arange(length).view(1, 1, 1, -1) < length - 2
         support = DenseSupport(mask, causal=causal)
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "autocast"):
-            state = attend.start(tensors[0], tensors[1], support) if attend.remembers else None
+            state = attend.start(tensors[0], tensors[1], support) if attend.is_stateful else None
             context = attend(*tensors, support, state)[0]
             weights = attend.weights(tensors[0], tensors[1], support, state)
         assert (context[:, :, 2] == 0).all()

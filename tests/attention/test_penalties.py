@@ -13,7 +13,7 @@ from attention_cases import MASKS, Shape, inputs, masked, site
 from torch import Tensor
 
 from zoo.attention import (
-    Attend,
+    Attention,
     AttentionMap,
     Coverage,
     DenseSupport,
@@ -23,10 +23,10 @@ from zoo.attention import (
     EntropyPenalty,
     GuidanceCrossEntropy,
     GuidanceSquared,
-    HeadDisagreement,
+    HeadSimilarity,
     Locality,
     LocalM,
-    Passing,
+    NoStopPenalty,
     SlidingWindow,
     Softmax,
     record,
@@ -142,7 +142,7 @@ PENALTIES: dict[str, Any] = {
     "doubly stochastic": DoublyStochastic(),
     "locality": Locality(),
     "entropy": EntropyPenalty(),
-    "disagreement": HeadDisagreement(),
+    "disagreement": HeadSimilarity(),
     "guidance squared": GuidanceSquared(),
     "guidance cross-entropy": GuidanceCrossEntropy(),
 }
@@ -209,7 +209,7 @@ def test_padding_and_the_size_of_the_batch_make_no_difference(name: str) -> None
 def test_the_steps_of_a_decoder_are_its_queries(name: str) -> None:
     """One call a step, or one call for all; what a growing memory had not yet is padding."""
     torch.manual_seed(0)
-    attend, x = Attend(Dot(), Softmax()), torch.randn(2, 3, 4, 6, dtype=torch.float64)
+    attend, x = Attention(Dot(), Softmax()), torch.randn(2, 3, 4, 6, dtype=torch.float64)
     gold = torch.rand(2, 4, 4) < 0.6
     with record(attend) as whole:
         attend(x, x, x, DenseSupport(causal=True))
@@ -296,7 +296,7 @@ def test_sparse_patterns_are_penalised_as_the_dense_map_under_their_mask(name: s
     tensors = inputs(shape)
     mask = torch.ones(2, 9, dtype=torch.bool)
     mask[1, 6:] = False
-    attend = Attend(Dot(), Softmax(), restrict=RESTRICTED[pattern]())
+    attend = Attention(Dot(), Softmax(), restrict=RESTRICTED[pattern]())
     with record(attend) as maps:
         attend(tensors["query"], tensors["key"], tensors["value"], DenseSupport.from_key_mask(mask))
     found, gold = maps[""], torch.ones(2, 9, 9, dtype=torch.bool)
@@ -343,7 +343,7 @@ def test_what_cannot_be_penalised_is_said() -> None:
         with pytest.raises(ValueError, match="depends on the order of queries and needs a dense map"):
             penalty(by_edge)
     with pytest.raises(ValueError, match="compares heads, and a has one"):
-        HeadDisagreement()(dense(A[None, None]))
+        HeadSimilarity()(dense(A[None, None]))
     with pytest.raises(ValueError, match=r"a has pairs \(1, 6, 6\), and the gold attention is \(5, 6\)"):
         GuidanceSquared()(dense(A[None, None]), torch.ones(5, 6).bool())
     with pytest.raises(ValueError, match=r"a has 1 x 6 queries, and the mask of real queries is \(1, 5\)"):
@@ -362,7 +362,7 @@ def test_passing_is_the_probability_of_no_stop(kind: str) -> None:
     scores, support, allowed, _ = drawn(kind, shape)
     weights = support.softmax(scores) * torch.rand(shape.batch, shape.heads, shape.queries, 1).double()
     real = torch.tensor([[True, True, False, True, True], [True, False, False, False, False]])
-    found = Passing()(dense(weights, support), real)
+    found = NoStopPenalty()(dense(weights, support), real)
     total, count = 0.0, 0
     for b, h, t in itertools.product(range(shape.batch), range(shape.heads), range(shape.queries)):
         if real[b, t] and allowed[b, h, t].any():
@@ -370,5 +370,5 @@ def test_passing_is_the_probability_of_no_stop(kind: str) -> None:
     assert found.count == count
     assert float(found.total.detach()) == pytest.approx(total)
     whole = torch.eye(6).double().requires_grad_()
-    (gradient,) = torch.autograd.grad(Passing()(dense(whole[None, None])).total, whole)
+    (gradient,) = torch.autograd.grad(NoStopPenalty()(dense(whole[None, None])).total, whole)
     assert gradient.isfinite().all()

@@ -12,15 +12,15 @@ from torch import Tensor
 
 from zoo.attention import (
     Additive,
-    AttendFactory,
+    AttentionFactory,
     Constant,
     DenseSupport,
     EdgeSupport,
     LatentPooling,
     LinearAttention,
+    MechanismFactory,
     Pooling,
     ScaledDot,
-    SiteFactory,
     Softmax,
     Uniform,
     record,
@@ -46,7 +46,7 @@ POOLS = [
     "uniform",
 ]
 """The configurations of attention that pool over edges; the others are refused."""
-FACTORY = AttendFactory(score=ScaledDot, normalise=Softmax)
+FACTORY = AttentionFactory(score=ScaledDot, normalise=Softmax)
 
 
 def drawn(queries: int = 1, hidden: int | None = None) -> tuple[Pooling, Tensor, Tensor]:
@@ -132,7 +132,7 @@ def test_short_inputs(length: int) -> None:
 
 def test_another_score() -> None:
     torch.manual_seed(0)
-    pool = Pooling(dim=4, queries=2, attend=AttendFactory(score=Additive, normalise=Softmax))
+    pool = Pooling(dim=4, queries=2, attend=AttentionFactory(score=Additive, normalise=Softmax))
     assert pool(torch.randn(3, 5, 4)).shape == (3, 2, 4)
 
 
@@ -230,7 +230,7 @@ def test_a_group_does_not_see_another_nor_what_is_not_a_number_there() -> None:
 
 def test_what_cannot_pool_over_edges_is_refused_at_start_up() -> None:
     with pytest.raises(ValueError, match="LinearAttention works on DenseSupport only; Pooling attends over EdgeSup"):
-        Pooling(dim=4, attend=SiteFactory(site=LinearAttention), over=EdgeSupport)
+        Pooling(dim=4, attend=MechanismFactory(site=LinearAttention), over=EdgeSupport)
     pooled = set(POOLS)
     for file in ATTENTION.glob("*.yaml"):
         if file.stem not in pooled:
@@ -239,7 +239,7 @@ def test_what_cannot_pool_over_edges_is_refused_at_start_up() -> None:
 
 
 def test_uniform_pooling_has_no_parameters_that_nothing_reads() -> None:
-    pool = Pooling(dim=4, queries=2, attend=AttendFactory(score=Constant, normalise=Uniform))
+    pool = Pooling(dim=4, queries=2, attend=AttentionFactory(score=Constant, normalise=Uniform))
     assert not list(pool.parameters())
     assert not pool.state_dict()
     x = torch.randn(3, 5, 4)

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from zoo.attention import (
     GAT,
     Additive,
-    Attend,
-    AttendFactory,
+    Attention,
+    AttentionFactory,
     Concat,
     Cosine,
     DenseSupport,
@@ -23,8 +23,8 @@ from zoo.attention import (
     EdgeSupport,
     GATv2,
     General,
-    MultiHead,
-    NormalisedAdditive,
+    MultiheadAttention,
+    NormalizedAdditive,
     ScaledDot,
     Softmax,
 )
@@ -54,7 +54,7 @@ def score_of_pair(score: nn.Module, head: int, query: list[float], key: list[flo
             return sum(v * math.tanh(x) for v, x in zip(vector, rows, strict=True))
         case Dot():  # Luong et al. 2015, section 3.1
             return sum(query[d] * key[d] for d in width)
-        case NormalisedAdditive():  # Raffel et al. 2017, section 2.4
+        case NormalizedAdditive():  # Raffel et al. 2017, section 2.4
             vector, bias = score.vector[head].tolist(), score.bias[head].tolist()
             scale = float(score.gain[head]) / math.sqrt(sum(x * x for x in vector))
             return scale * sum(vector[d] * math.tanh(query[d] + key[d] + bias[d]) for d in width)
@@ -131,14 +131,16 @@ def test_scaled_dot_is_torch_attention(kind: str) -> None:
     torch.testing.assert_close(context, expected, rtol=0.0, atol=1e-12)
 
 
-def transplanted(dim: int, heads: int, source: int | None, bias: bool) -> tuple[MultiHead, nn.MultiheadAttention]:
+def transplanted(
+    dim: int, heads: int, source: int | None, bias: bool
+) -> tuple[MultiheadAttention, nn.MultiheadAttention]:
     torch.manual_seed(1)
-    ours = MultiHead(
+    ours = MultiheadAttention(
         dim=dim,
         heads=heads,
         source_dim=source,
         bias=bias,
-        attend=AttendFactory(score=ScaledDot, normalise=Softmax),
+        attend=AttentionFactory(score=ScaledDot, normalise=Softmax),
     ).double()
     theirs = nn.MultiheadAttention(dim, heads, kdim=source, vdim=source, bias=bias, batch_first=True).double()
     projections = (ours.query, ours.key, ours.value)
@@ -213,12 +215,12 @@ def test_multi_head_takes_batches_in_any_memory_order() -> None:
 
 def test_indivisible_widths_are_refused() -> None:
     with pytest.raises(ValueError, match="dim=10 is not divisible by heads=3"):
-        MultiHead(dim=10, heads=3, attend=AttendFactory(score=ScaledDot, normalise=Softmax))
+        MultiheadAttention(dim=10, heads=3, attend=AttentionFactory(score=ScaledDot, normalise=Softmax))
 
 
 def test_slope_of_the_graph_scores() -> None:
     for score in (partial(GAT, slope=1.0), partial(GATv2, slope=1.0)):
-        attend = Attend(score(dim=6, heads=3).double(), Softmax())
+        attend = Attention(score(dim=6, heads=3).double(), Softmax())
         support = complete(5, 4)
         flat = {name: x[0].transpose(0, 1) for name, x in inputs(SHAPE).items()}
         query, key = flat["query"], flat["key"]

@@ -1,4 +1,4 @@
-"""Self-attention of a block: `MultiHead` or a mixer, the arguments of each, and the combinations that are refused."""
+"""Self-attention of a block: multi-head attention or a mixer, the arguments of each, and what is refused."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from zoo.attention import (
-    Attend,
-    AttendFactory,
+    Attention,
+    AttentionFactory,
     AttentionFree,
     BigBird,
     Constant,
@@ -20,12 +20,12 @@ from zoo.attention import (
     Linformer,
     LocalM,
     LocalP,
+    MechanismFactory,
     MixerFactory,
-    MultiHead,
+    MultiheadAttention,
     Rotary,
     ScaledDot,
     ShiftedWindows,
-    SiteFactory,
     SlidingWindow,
     Softmax,
     StateSpace,
@@ -34,7 +34,7 @@ from zoo.attention import (
     self_attention,
 )
 
-SOFTMAX = AttendFactory(score=ScaledDot, normalise=Softmax)
+SOFTMAX = AttentionFactory(score=ScaledDot, normalise=Softmax)
 
 
 def draw(*shape: int) -> torch.Tensor:
@@ -45,7 +45,7 @@ def test_a_mechanism_comes_with_heads() -> None:
     torch.manual_seed(0)
     made = self_attention(dim=8, heads=2, attend=SOFTMAX, position=Rotary, bias=False, out_bias=True, causal=True)
     torch.manual_seed(0)
-    heads = MultiHead(dim=8, heads=2, attend=SOFTMAX, position=Rotary, bias=False, out_bias=True)
+    heads = MultiheadAttention(dim=8, heads=2, attend=SOFTMAX, position=Rotary, bias=False, out_bias=True)
     assert isinstance(made.attend.position, Rotary)
     assert {*made.state_dict()} == {*heads.state_dict()}
     assert torch.equal(made(draw(2, 5, 8))[0], heads(draw(2, 5, 8))[0])
@@ -66,10 +66,10 @@ def test_a_mixer_is_given_what_it_asks_for_and_does_not_have() -> None:
 
 def test_what_compares_nothing_has_no_queries_and_keys() -> None:
     """And no position whose only part is in their scores; contexts are those of a layer that projects them."""
-    uniform = AttendFactory(score=Constant, normalise=Uniform)
-    constant = AttendFactory(score=Constant, normalise=Softmax)
+    uniform = AttentionFactory(score=Constant, normalise=Uniform)
+    constant = AttentionFactory(score=Constant, normalise=Softmax)
     layers = [
-        MultiHead(dim=8, heads=2, key_heads=1, source_dim=6, attend=attend, position=position)
+        MultiheadAttention(dim=8, heads=2, key_heads=1, source_dim=6, attend=attend, position=position)
         for attend, position in ((uniform, T5Bias), (constant, None))
     ]
     assert {name.split(".")[0] for name, _ in layers[0].named_parameters()} == {"value", "out"}
@@ -78,10 +78,10 @@ def test_what_compares_nothing_has_no_queries_and_keys() -> None:
     x, source, support = draw(2, 5, 8), draw(2, 4, 6), DenseSupport(causal=True)
     assert torch.allclose(layers[0](x, source, support)[0], layers[1](x, source, support)[0])
     windows = (SlidingWindow(radius=1), BigBird(block=2), ShiftedWindows(window=2), LocalM(radius=1))
-    assert not any(Attend(Constant(), Uniform(), restrict=window).compares for window in windows)
-    assert Attend(Constant(), Uniform(), restrict=LocalP(dim=4, heads=2, radius=1)).compares
-    assert not Attend(Constant(), Degree()).compares
-    assert Attend(ScaledDot(), Softmax()).compares
+    assert not any(Attention(Constant(), Uniform(), restrict=window).is_content_based for window in windows)
+    assert Attention(Constant(), Uniform(), restrict=LocalP(dim=4, heads=2, radius=1)).is_content_based
+    assert not Attention(Constant(), Degree()).is_content_based
+    assert Attention(ScaledDot(), Softmax()).is_content_based
 
 
 @pytest.mark.parametrize(
@@ -89,11 +89,11 @@ def test_what_compares_nothing_has_no_queries_and_keys() -> None:
     [
         ({"attend": MixerFactory(FourierMixer)}, "FourierMixer sees the whole sequence at once; to be causal it must"),
         (
-            {"attend": SiteFactory(partial(Linformer, length=9))},
+            {"attend": MechanismFactory(partial(Linformer, length=9))},
             "Linformer mixes all positions before a query sees them, and so cannot be causal",
         ),
         (
-            {"attend": AttendFactory(score=ScaledDot, normalise=Gaussian, restrict=LocalP)},
+            {"attend": AttentionFactory(score=ScaledDot, normalise=Gaussian, restrict=LocalP)},
             "LocalP predicts a position in the whole source, whose length is unknown",
         ),
         (
@@ -111,14 +111,16 @@ def test_a_model_that_attends_otherwise_refuses_a_mixer() -> None:
     with pytest.raises(
         ValueError, match="FourierMixer replaces self-attention over a whole sequence, which this model"
     ):
-        MultiHead(dim=8, heads=2, attend=MixerFactory(FourierMixer), source_dim=4)
+        MultiheadAttention(dim=8, heads=2, attend=MixerFactory(FourierMixer), source_dim=4)
     with pytest.raises(ValueError, match="StateSpace replaces self-attention"):
-        MultiHead(dim=8, heads=2, attend=MixerFactory(partial(StateSpace, states=2)))
+        MultiheadAttention(dim=8, heads=2, attend=MixerFactory(partial(StateSpace, states=2)))
 
 
 def test_without_a_projection_the_heads_stand_side_by_side() -> None:
     torch.manual_seed(0)
-    layer = MultiHead(dim=6, heads=2, attend=lambda dim, heads: Attend(ScaledDot(), Softmax()), project=False).double()
+    layer = MultiheadAttention(
+        dim=6, heads=2, attend=lambda dim, heads: Attention(ScaledDot(), Softmax()), project=False
+    ).double()
     query, source = draw(2, 3, 6).double(), draw(2, 4, 6).double()
     assert {name.partition(".")[0] for name, _ in layer.named_parameters()} == {"query", "key", "value"}
     q, k, v = layer.query(query), layer.key(source), layer.value(source)
@@ -129,13 +131,13 @@ def test_without_a_projection_the_heads_stand_side_by_side() -> None:
                 expected = (weights / weights.sum()) @ v[example, :, head]
                 torch.testing.assert_close(layer(query, source)[0][example, row, head], expected)
     with pytest.raises(ValueError, match="project=False leaves out"):
-        MultiHead(dim=6, heads=2, attend=SOFTMAX, out_bias=True, project=False)
+        MultiheadAttention(dim=6, heads=2, attend=SOFTMAX, out_bias=True, project=False)
 
 
 def test_between_its_projections() -> None:
     """Rows that were projected elsewhere give what `forward` gives, positions included."""
     torch.manual_seed(0)
-    layer = MultiHead(dim=8, heads=4, key_heads=2, attend=SOFTMAX, position=Rotary)
+    layer = MultiheadAttention(dim=8, heads=4, key_heads=2, attend=SOFTMAX, position=Rotary)
     x, support = draw(2, 5, 8), DenseSupport(causal=True)
-    context = layer.between(layer.query(x), layer.key(x), layer.value(x), support)
+    context = layer.attend_projected(layer.query(x), layer.key(x), layer.value(x), support)
     assert torch.equal(layer.out(context), layer(x, support=support)[0])

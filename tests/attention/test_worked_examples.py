@@ -11,20 +11,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from zoo.attention import Attend, DenseSupport, Dot, General, ScaledDot, Softmax, record
-from zoo.attention.scores.pairwise import prepared
+from zoo.attention import Attention, DenseSupport, Dot, General, ScaledDot, Softmax, record
 
 
 def attention(score: Dot, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """Weights and context of one sequence with one head."""
-    attend = Attend(score, Softmax())
+    attend = Attention(score, Softmax())
     with record(attend) as maps:
         context, _ = attend(query[None, None], key[None, None], value[None, None], DenseSupport())
     return maps[""].weights[0, 0], context[0, 0]
 
 
 def scores_of(score: Dot, query: Tensor, key: Tensor) -> Tensor:
-    return score(query[None, None], prepared(score, key[None, None]), DenseSupport())[0, 0]
+    return score(query[None, None], score.prepare(key[None, None]), DenseSupport())[0, 0]
 
 
 def jacobian(weights: Tensor) -> Tensor:
@@ -167,7 +166,7 @@ def test_general_score_is_a_dot_on_projected_keys() -> None:
     score = General(dim=4, heads=1).double()
     with torch.no_grad():
         score.weight.copy_(general)
-    key = prepared(score, states[None, None])
+    key = score.prepare(states[None, None]).tensor
     torch.testing.assert_close(key[0, 0], projected)
     assert_rounded(key[0, 0, :1], [[0.3000, 0.4000, 0.5000, 0.6000]])
     assert_rounded(scores_of(score, decoder, states), [[1.0400, 1.4120, 1.7840]])

@@ -9,10 +9,20 @@ import torch
 from test_worked_examples import assert_rounded, attention, jacobian, matrix, scores_of
 from torch import Tensor
 
-from zoo.attention import Attend, AttentionMap, AttentionState, Constant, DenseSupport, Dot, ScaledDot, Softmax, record
-from zoo.attention.dropout import DropWeights, RenormalisedDropout
+from zoo.attention import (
+    Attention,
+    AttentionMap,
+    AttentionState,
+    Constant,
+    DenseSupport,
+    Dot,
+    ScaledDot,
+    Softmax,
+    record,
+)
+from zoo.attention.dropout import DropWeights, RenormalizedDropout
 from zoo.attention.penalties import Coverage, DoublyStochastic, EntropyPenalty, GuidanceSquared
-from zoo.attention.supports.windows import SlidingWindow
+from zoo.attention.supports.patterns import SlidingWindow
 
 
 def test_saturated_softmax_does_not_overflow() -> None:
@@ -36,11 +46,11 @@ def test_padding_mask(scores: list[float], expected: list[float]) -> None:
     key = matrix([scores]).T[None, None]
     support = DenseSupport.from_key_mask(torch.tensor([[True, True, True, False, False]]))
     one = matrix([[1.0]])[None, None]
-    attend = Attend(Dot(), Softmax())
+    attend = Attention(Dot(), Softmax())
     assert_rounded(attend.weights(one, key, support)[0, 0], [expected])
     nothing = DenseSupport.from_key_mask(torch.zeros(1, 5, dtype=torch.bool))
     for score in (Dot(), Constant()):
-        assert not Attend(score, Softmax()).weights(one, key, nothing).any()
+        assert not Attention(score, Softmax()).weights(one, key, nothing).any()
 
 
 @pytest.mark.parametrize("width", [1, 2, 5])
@@ -57,7 +67,7 @@ def test_shapes() -> None:
     """Document 004, question 7: one query and ten keys of width 64, with an axis for the head here."""
     query, key = torch.randn(1, 1, 1, 64), torch.randn(1, 1, 10, 64)
     scores = ScaledDot()(query, key, DenseSupport())
-    weights = Attend(ScaledDot(), Softmax()).weights(query, key, DenseSupport())
+    weights = Attention(ScaledDot(), Softmax()).weights(query, key, DenseSupport())
     assert scores.shape == weights.shape == (1, 1, 1, 10)
     torch.testing.assert_close(weights.sum(-1), torch.ones(1, 1, 1))
 
@@ -65,7 +75,7 @@ def test_shapes() -> None:
 def window(restrict: SlidingWindow, length: int) -> Tensor:
     """Returns a mask of the pairs that attend."""
     x = torch.zeros(1, 1, length, 1)
-    attend = Attend(Constant(), Softmax(), restrict=restrict)
+    attend = Attention(Constant(), Softmax(), restrict=restrict)
     weights = attend.weights(x, x, DenseSupport())
     return restrict(x, x, DenseSupport()).to_dense(weights, length, length)[0, 0] > 0
 
@@ -108,7 +118,7 @@ def test_padding_that_is_multiplied_away_keeps_weight(scores: list[float], expec
     assert_rounded(multiplied.softmax(-1), [expected])
     left = multiplied[0, :3].exp().sum() + 2
     torch.testing.assert_close(multiplied.softmax(-1)[0, 3:], (1 / left).expand(2))
-    weights = Attend(Dot(), Softmax()).weights(
+    weights = Attention(Dot(), Softmax()).weights(
         matrix([[1.0]])[None, None], matrix([scores]).T[None, None], DenseSupport.from_key_mask(mask.bool())
     )
     assert not weights[..., 3:].any()
@@ -124,7 +134,7 @@ def test_large_negative_numbers_are_not_masks() -> None:
     support = DenseSupport.from_key_mask(torch.zeros(1, 5, dtype=torch.bool))
     for dtype in (torch.float16, torch.float64):
         x = torch.ones(1, 1, 5, 1, dtype=dtype)
-        assert not Attend(Dot(), Softmax()).weights(x, x, support).any()
+        assert not Attention(Dot(), Softmax()).weights(x, x, support).any()
 
 
 def test_causal_mask() -> None:
@@ -133,14 +143,14 @@ def test_causal_mask() -> None:
     expected = [[1, 0, 0, 0], [1 / 2, 1 / 2, 0, 0], [1 / 3, 1 / 3, 1 / 3, 0], [1 / 4] * 4]
     hidden = torch.ones(4, 4).triu(1).bool()
     for support in (DenseSupport(causal=True), DenseSupport(~hidden[None, None])):
-        assert_rounded(Attend(Dot(), Softmax()).weights(x, x, support)[0, 0], expected)
+        assert_rounded(Attention(Dot(), Softmax()).weights(x, x, support)[0, 0], expected)
 
 
 def test_memory_of_a_map() -> None:
     """Document 004, questions 18 and 37. Slip: 16,777,216 entries are stated as 16.7 million and round to 16.8."""
     for length in (8, 64):
         x = torch.randn(2, 3, length, 4)
-        attend = Attend(ScaledDot(), Softmax())
+        attend = Attention(ScaledDot(), Softmax())
         with record(attend) as maps:
             attend(x, x, x, DenseSupport())
         assert maps[""].nbytes == 2 * 3 * length * length * 4
@@ -182,7 +192,7 @@ def test_heatmap() -> None:
 
 def heatmap() -> AttentionMap:
     """As a recorder gives it: the softmax of its own logarithm."""
-    attend, queries = Attend(Dot(), Softmax()), torch.eye(6, dtype=torch.float64)[None, None]
+    attend, queries = Attention(Dot(), Softmax()), torch.eye(6, dtype=torch.float64)[None, None]
     with record(attend) as maps:
         attend(queries, matrix(HEATMAP).clamp(min=1e-300).log().T[None, None], queries, DenseSupport())
     torch.testing.assert_close(maps[""].weights[0, 0], matrix(HEATMAP), rtol=0.0, atol=1e-12)
@@ -219,7 +229,7 @@ def test_guidance_of_the_heatmap() -> None:
     ("dropout", "expected"),
     [
         (DropWeights(0.1), [0.0, 0.1111, 0.0, 0.0, 0.1111, 0.0]),
-        (RenormalisedDropout(0.1), [0.0, 0.5000, 0.0, 0.0, 0.5000, 0.0]),
+        (RenormalizedDropout(0.1), [0.0, 0.5000, 0.0, 0.0, 0.5000, 0.0]),
     ],
 )
 def test_dropout_of_the_first_weight(dropout: DropWeights, expected: list[float]) -> None:

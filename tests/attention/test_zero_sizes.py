@@ -11,7 +11,7 @@ from test_mechanism_laws import MECHANISMS, NOT_CAUSAL, STEPPED, scaled
 
 from zoo.attention import (
     Additive,
-    Attend,
+    Attention,
     CoverageAware,
     DenseSupport,
     Gaussian,
@@ -19,11 +19,11 @@ from zoo.attention import (
     LocalP,
     LocationAware,
     MonotonicChunkwise,
-    MultiHead,
+    MultiheadAttention,
+    ScorePair,
     ShiftedWindows,
     SlidingWindow,
     Softmax,
-    TwoScores,
     record,
 )
 
@@ -31,12 +31,12 @@ SITES: dict[str, Any] = {
     **MECHANISMS,
     "global window": lambda d, h: scaled(SlidingWindow(radius=2, global_tokens=2)),
     "shifted windows": lambda d, h: scaled(ShiftedWindows(window=2)),
-    "gaussian": lambda d, h: Attend(Additive(dim=d, heads=h), Gaussian(), restrict=LocalP(dim=d, heads=h, radius=2)),
+    "gaussian": lambda d, h: Attention(Additive(dim=d, heads=h), Gaussian(), restrict=LocalP(dim=d, heads=h, radius=2)),
     "hard": lambda d, h: scaled(normalise=HardStraightThrough()),
-    "location": lambda d, h: Attend(LocationAware(dim=d, heads=h), Softmax()),
-    "coverage": lambda d, h: Attend(CoverageAware(dim=d, heads=h), Softmax()),
-    "chunkwise": lambda d, h: Attend(
-        TwoScores(monotonic=Additive, chunk=Additive, dim=d, heads=h), MonotonicChunkwise(heads=h)
+    "location": lambda d, h: Attention(LocationAware(dim=d, heads=h), Softmax()),
+    "coverage": lambda d, h: Attention(CoverageAware(dim=d, heads=h), Softmax()),
+    "chunkwise": lambda d, h: Attention(
+        ScorePair(monotonic=Additive, chunk=Additive, dim=d, heads=h), MonotonicChunkwise(heads=h)
     ),
 }
 CAUSAL = (False, True)
@@ -55,7 +55,7 @@ def test_sites(name: str) -> None:
         query, key, value = (torch.randn(batch, 2, n, 8, requires_grad=True) for n in (queries, keys, keys))
         permitted = torch.ones(batch, 1, 1, keys, dtype=torch.bool) if is_masked else None
         support = DenseSupport(permitted, causal=causal)
-        state = attend.start(query, key, support) if attend.remembers else None
+        state = attend.start(query, key, support) if attend.is_stateful else None
         context = attend(query, key, value, support, state)[0]
         assert context.shape == (batch, 2, queries, 8)
         assert (context == 0).all()
@@ -91,6 +91,6 @@ def test_layers(name: str, length: int) -> None:
 def test_key_heads_of_no_example() -> None:
     """A mask by head is reduced to key heads."""
     attend = MECHANISMS["window"](8, 2)
-    layer = MultiHead(dim=8, heads=2, key_heads=1, attend=lambda d, h: attend)
+    layer = MultiheadAttention(dim=8, heads=2, key_heads=1, attend=lambda d, h: attend)
     support = DenseSupport(torch.ones(0, 2, 5, 5, dtype=torch.bool))
     assert layer(torch.randn(0, 5, 8), None, support)[0].shape == (0, 5, 8)

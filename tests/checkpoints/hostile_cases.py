@@ -111,7 +111,7 @@ def corpus(best: Path, folder: Path, trap: Path) -> dict[str, Path]:
         "target_train": {"_target_": "zoo.training.run.train", "config": {}},
         "target_cli": {"_target_": "zoo.cli.main.main", "arguments": ["list"]},
         "target_private": {"_target_": "zoo.tasks.graph.citations._unpickle", "path": str(best)},
-        "target_dunder": {"_target_": "zoo.attention.AttendFactory.__init__.__globals__"},
+        "target_dunder": {"_target_": "zoo.attention.AttentionFactory.__init__.__globals__"},
         "target_data_as_model": {"_target_": "zoo.tasks.graph.planted_graph", "max_epochs": 1},
         "target_callback": {"_target_": "zoo.training.CheckpointAndStop", "run_dir": str(trap), "metadata": {}},
         "target_logger": {"_target_": "zoo.training.wandb", "run_dir": str(trap), "project": "theirs"},

@@ -18,6 +18,14 @@ NAMES = {
     "zoo.optimisation.Schedule": "zoo.optim.LRSchedule",
     "zoo.training.Schedule": "zoo.optim.LRSchedule",
     "zoo.attention.positions.Learned": "zoo.attention.Learned",
+    "zoo.attention.AttentionFactory": "zoo.attention.AttentionFactory",
+    "zoo.attention.factories.MechanismFactory": "zoo.attention.MechanismFactory",
+    "zoo.attention.ScorePair": "zoo.attention.ScorePair",
+    "zoo.attention.NormalizedAdditive": "zoo.attention.NormalizedAdditive",
+    "zoo.attention.Unnormalized": "zoo.attention.Unnormalized",
+    "zoo.attention.RenormalizedDropout": "zoo.attention.RenormalizedDropout",
+    "zoo.attention.HeadSimilarity": "zoo.attention.HeadSimilarity",
+    "zoo.attention.MultiheadAttention": "zoo.attention.MultiheadAttention",
 }
 
 

@@ -14,7 +14,8 @@ import zoo.attention
 from zoo.cli import mechanism_catalog
 
 BLOCKS = {"DecoderBlock", "EncoderBlock", "FeedForward", "PostNorm", "PreNorm"}
-PLUMBING = {"Attend", "MultiHead", "Position", "Tap", *BLOCKS}
+BASES = {"AttentionSite", "Mixer", "Normalizer", "Position", "Restriction", "Score"}
+PLUMBING = {"Attention", "AttentionProbe", "MultiheadAttention", *BASES, *BLOCKS}
 """Classes that combine mechanisms and are none themselves."""
 FOUND = {each.name: each for each in mechanism_catalog.mechanisms()}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from zoo.attention import GAT, AttendFactory, Softmax
+from zoo.attention import GAT, AttentionFactory, Softmax
 from zoo.config.instantiate import ALLOWED, build, check, resolve_target
 from zoo.errors import ConfigError, DataError
 from zoo.optim import LRSchedule, OptimizerConfig
@@ -63,9 +63,9 @@ FORBIDDEN = [
     "torch.optim.optimizer.torch.load",
     # ways around it
     "zoo.training.callbacks.__builtins__",
-    "zoo.attention.AttendFactory.__init__",
+    "zoo.attention.AttentionFactory.__init__",
     "zoo.attention.__import__",
-    "zoo.attention.__init__.AttendFactory",
+    "zoo.attention.__init__.AttentionFactory",
     "zoo.attention..Softmax",
     " zoo.attention.Softmax",
     "zoo.attention.Nothing",
@@ -133,7 +133,7 @@ def test_what_does_not_belong_there(place: str, target: str, is_root: bool) -> N
         ("model", "zoo.tasks.graph.NodeClassifier", True),
         ("model.net", "zoo.tasks.graph.GraphAttentionNet", False),
         ("model.net.act", "torch.nn.ReLU", False),
-        ("model.net.attend", "zoo.attention.AttendFactory", False),
+        ("model.net.attend", "zoo.attention.AttentionFactory", False),
         ("model.optimisation", "zoo.optim.OptimizerConfig", False),
         ("model.optimisation.optimizer", "torch.optim.AdamW", False),
         ("model.net.stem", "torchvision.models.resnet18", False),
@@ -202,7 +202,7 @@ def test_an_option_that_may_be_null() -> None:
 
 
 def test_values_that_the_constructor_refuses_are_said_with_their_place(tmp_path: Path) -> None:
-    node = {"_target_": "zoo.attention.Attend", "dropout": 2.0}
+    node = {"_target_": "zoo.attention.Attention", "dropout": 2.0}
     with pytest.raises(ConfigError, match=r"^model\.attend: dropout is a probability below 1, got 2"):
         build(node, "model.attend", score=GAT(dim=2, heads=2), normalise=Softmax())
     keeper = {"_target_": "zoo.training.CheckpointAndStop", "monitors": {"val/loss": "mux"}}
@@ -261,13 +261,20 @@ def test_what_is_given_is_passed_on_untouched(tmp_path: Path) -> None:
 
 def test_each_site_has_parameters_of_its_own() -> None:
     node = {
-        "_target_": "zoo.attention.AttendFactory",
+        "_target_": "zoo.attention.AttentionFactory",
         "score": {"_target_": "zoo.attention.GAT", "_partial_": True, "slope": 0.5},
         "normalise": {"_target_": "zoo.attention.Softmax", "_partial_": True},
     }
     factory = build(node, "attention")
-    assert isinstance(factory, AttendFactory)
+    assert isinstance(factory, AttentionFactory)
     one, other = factory(4, 2), factory(4, 2)
     assert one.score.slope == 0.5
     assert one.score.to_key.shape == (2, 4)
     assert one.score.to_key is not other.score.to_key
+
+
+def test_an_old_name_is_answered_by_that_of_today() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^attention: zoo\.attention\.AttentionFactory is now zoo\.attention\.Attention"
+    ):
+        resolve_target("zoo.attention.AttentionFactory", "attention")

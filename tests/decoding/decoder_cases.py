@@ -11,19 +11,19 @@ from torch import Tensor, nn
 
 from zoo.attention import (
     Additive,
-    AttendFactory,
+    AttentionFactory,
     DecoderBlock,
     DecoderState,
     DenseSupport,
     FeedForward,
+    KVCache,
     LocalM,
     LocationAware,
-    Memory,
-    MultiHead,
+    MultiheadAttention,
     ScaledDot,
     Softmax,
 )
-from zoo.attention.state import of_beams
+from zoo.attention.attention_state import of_beams
 
 END, BEGIN, WORDS = 0, 1, 12
 KINDS = ("recurrent", "location", "transformer", "local")
@@ -71,7 +71,7 @@ class Source:
 class RecurrentState(NamedTuple):
     hidden: Tensor
     context: Tensor
-    memory: Memory
+    memory: KVCache
 
 
 class Recurrent(nn.Module):
@@ -82,7 +82,7 @@ class Recurrent(nn.Module):
         self.tracks = tracks
         self.words = nn.Embedding(words, dim)
         self.cell = nn.GRUCell(2 * dim, dim)
-        self.attention = MultiHead(dim=dim, heads=1, attend=AttendFactory(score=score, normalise=Softmax))
+        self.attention = MultiheadAttention(dim=dim, heads=1, attend=AttentionFactory(score=score, normalise=Softmax))
         self.out = nn.Linear(2 * dim, words)
 
     def start(self, source: Source) -> RecurrentState:
@@ -96,7 +96,7 @@ class Recurrent(nn.Module):
     def step(self, tokens: Tensor, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         read = torch.cat([self.words(tokens), state.context], -1)
         hidden = self.cell(read.flatten(0, 1), state.hidden.flatten(0, 1)).view(state.hidden.shape)
-        context, memory = self.attention.look(hidden, state.memory, side_by_side=True)
+        context, memory = self.attention.attend_step(hidden, state.memory, parallel_hypotheses=True)
         return self.out(torch.cat([hidden, context], -1)), RecurrentState(hidden, context, memory)
 
     def reorder(self, state: RecurrentState, beams: Tensor) -> RecurrentState:
@@ -119,12 +119,12 @@ class Transformer(nn.Module):
     def __init__(self, restrict: Any = None, dim: int = 8, words: int = WORDS, layers: int = 2) -> None:
         super().__init__()
         self.words = nn.Embedding(words, dim)
-        attend = AttendFactory(score=ScaledDot, normalise=Softmax)
+        attend = AttentionFactory(score=ScaledDot, normalise=Softmax)
         self.blocks = nn.ModuleList(
             DecoderBlock(
                 dim=dim,
-                mixer=MultiHead(dim=dim, heads=2, attend=attend),
-                cross=MultiHead(dim=dim, heads=2, attend=replace(attend, restrict=restrict)),
+                mixer=MultiheadAttention(dim=dim, heads=2, attend=attend),
+                cross=MultiheadAttention(dim=dim, heads=2, attend=replace(attend, restrict=restrict)),
                 feed_forward=FeedForward(dim=dim, width=2 * dim),
             )
             for _ in range(layers)

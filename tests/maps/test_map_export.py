@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 import zoo.maps
-from zoo.attention import Attend, AttentionMap, DenseSupport, ScaledDot, Softmax, record
-from zoo.attention.observing.record import Recording
+from zoo.attention import Attention, AttentionMap, DenseSupport, ScaledDot, Softmax, record
+from zoo.attention.recording.recorder import Recording
 from zoo.cli import commands
 from zoo.data.loader import Loader
 from zoo.maps import LabelledMap, draw
@@ -36,7 +36,7 @@ class Silent(Task):
     def __init__(self) -> None:
         super().__init__(optimisation=None)  # type: ignore[arg-type]
         torch.manual_seed(0)
-        self.net = Attend(ScaledDot(), Softmax())
+        self.net = Attention(ScaledDot(), Softmax())
         self.about = {"model": "toy", "path": "toy.ckpt", "config": {"names": {"data": "sentences"}}}
 
     def forward(self, words: list[str]) -> Tensor:

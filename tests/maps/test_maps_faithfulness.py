@@ -13,8 +13,17 @@ from largest import Largest
 from scipy.stats import kendalltau
 from torch import Tensor, nn
 
-from zoo.attention import Attend, DenseSupport, EdgeSupport, MultiHead, ScaledDot, SlidingWindow, Softmax, record
-from zoo.attention.normalisers.hard import HardReinforce
+from zoo.attention import (
+    Attention,
+    DenseSupport,
+    EdgeSupport,
+    MultiheadAttention,
+    ScaledDot,
+    SlidingWindow,
+    Softmax,
+    record,
+)
+from zoo.attention.normalizers.hard import HardReinforce
 from zoo.errors import DataError
 from zoo.maps import faithfulness_table
 from zoo.maps.faithfulness import SHARES, comprehensiveness, first_inputs, kendall_tau, ranked, sufficiency
@@ -276,9 +285,9 @@ def test_many_variants_are_announced() -> None:
     )
 
 
-def attending() -> tuple[MultiHead, Tensor]:
+def attending() -> tuple[MultiheadAttention, Tensor]:
     torch.manual_seed(0)
-    net = MultiHead(dim=4, heads=2, attend=lambda dim, heads: Attend(ScaledDot(), Softmax())).double()
+    net = MultiheadAttention(dim=4, heads=2, attend=lambda dim, heads: Attention(ScaledDot(), Softmax())).double()
     for parameter in net.parameters():
         nn.init.normal_(parameter)
     return net, torch.randn(1, 5, 4, dtype=torch.float64)
@@ -317,7 +326,7 @@ def test_frozen_weights_are_constants_to_the_gradient() -> None:
 def test_permuted_weights_stay_with_their_query(kind: str) -> None:
     """In every layout each query keeps its weights, at keys that it may see, and heads differ."""
     torch.manual_seed(0)
-    site = Attend(ScaledDot(), Softmax(), restrict=SlidingWindow(radius=2) if kind == "window" else None)
+    site = Attention(ScaledDot(), Softmax(), restrict=SlidingWindow(radius=2) if kind == "window" else None)
     x = torch.randn(1, 2, 9, 4, dtype=torch.float64)
     support: Any = DenseSupport(torch.rand(1, 1, 9, 9) < 0.6) if kind == "masked" else DenseSupport()
     if kind == "edges":
@@ -345,7 +354,7 @@ def test_permuted_weights_stay_with_their_query(kind: str) -> None:
 
 
 def test_hard_attention_stays_hard_when_it_is_frozen() -> None:
-    site = Attend(ScaledDot(), HardReinforce()).eval()
+    site = Attention(ScaledDot(), HardReinforce()).eval()
     x = torch.randn(1, 1, 4, 3, generator=torch.Generator().manual_seed(0))
     expected, _ = site(x, x, x, DenseSupport())
     with frozen(site):

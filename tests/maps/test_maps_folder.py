@@ -16,7 +16,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import zoo.maps
-from zoo.attention import Attend, DenseSupport, Dot, EdgeSupport, Recording, Softmax, record
+from zoo.attention import Attention, DenseSupport, Dot, EdgeSupport, Recording, Softmax, record
 from zoo.errors import DataError
 from zoo.maps import LabelledMap, Writer, load
 from zoo.maps.tensors import TensorFile
@@ -111,7 +111,7 @@ def test_edge_maps_are_read_back(
 
 
 def test_several_sites_of_one_example(tmp_path: Path) -> None:
-    net = torch.nn.ModuleList([Attend(Dot(), Softmax()) for _ in range(3)])
+    net = torch.nn.ModuleList([Attention(Dot(), Softmax()) for _ in range(3)])
     x = torch.randn(2, 2, 4, 6)
     with record(net) as recorded:
         for layer in net:
@@ -138,7 +138,7 @@ def test_several_sites_of_one_example(tmp_path: Path) -> None:
 
 
 def test_the_budget_s_cut_is_said(tmp_path: Path) -> None:
-    net = torch.nn.ModuleList([Attend(Dot(), Softmax()) for _ in range(2)])
+    net = torch.nn.ModuleList([Attention(Dot(), Softmax()) for _ in range(2)])
     x = torch.randn(1, 2, 4, 6)
     with pytest.warns(UserWarning, match="left out"):
         recorded = _recorded(net, x)

@@ -9,7 +9,7 @@ from map_cases import by_hand, dense_map, edge_map, random_edges, star
 from torch import nn
 
 from zoo.attention import (
-    Attend,
+    Attention,
     AttentionMap,
     BlockSupport,
     DenseSupport,
@@ -141,7 +141,7 @@ def test_the_mean_of_heads() -> None:
 class _Decoder(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.attend = Attend(Dot(), Softmax())
+        self.attend = Attention(Dot(), Softmax())
 
     def forward(self, query: torch.Tensor, key: torch.Tensor, mask: torch.Tensor | None) -> None:
         for step in range(query.shape[2]):
@@ -204,7 +204,7 @@ def test_a_label_that_is_not_there_gets_an_offer() -> None:
 
 def test_a_key_without_weight_is_there_all_the_same() -> None:
     """The number of keys of a step is known, even if the last of them has weight 0."""
-    attend, x = Attend(Dot(), Softmax()), torch.tensor([0.0, 1.0, -2000.0]).view(1, 1, 3, 1)
+    attend, x = Attention(Dot(), Softmax()), torch.tensor([0.0, 1.0, -2000.0]).view(1, 1, 3, 1)
     with record(attend) as maps:
         for step in range(3):
             there = x[:, :, : step + 1]
@@ -227,7 +227,7 @@ def windowed(
 ) -> tuple[AttentionMap, torch.Tensor]:
     """Returns the recorded map of a sliding window, and the same weights as a matrix."""
     torch.manual_seed(0)
-    attend = Attend(Dot(), Softmax(), restrict=SlidingWindow(radius=1, global_tokens=1))
+    attend = Attention(Dot(), Softmax(), restrict=SlidingWindow(radius=1, global_tokens=1))
     query, key, value = torch.randn(3, 2, heads, length, 4)
     support = DenseSupport(None if mask is None else mask[:, None, None, :], causal)
     with record(attend) as maps:
@@ -301,7 +301,7 @@ def test_some_heads_of_blocks_and_their_average() -> None:
 
 def test_keys_around_a_position_of_each_head() -> None:
     torch.manual_seed(0)
-    attend = Attend(Dot(), Gaussian(), restrict=LocalP(dim=4, heads=3, radius=1))
+    attend = Attention(Dot(), Gaussian(), restrict=LocalP(dim=4, heads=3, radius=1))
     query, key, value = torch.randn(2, 3, 1, 4), torch.randn(2, 3, 9, 4), torch.randn(2, 3, 9, 4)
     with record(attend) as maps:
         attend(query, key, value, DenseSupport())
@@ -322,7 +322,7 @@ def test_keys_around_a_position_of_each_head() -> None:
 
 def test_a_decoder_that_looks_around_a_position() -> None:
     torch.manual_seed(0)
-    attend = Attend(Dot(), Softmax(), restrict=LocalM(radius=1))
+    attend = Attention(Dot(), Softmax(), restrict=LocalM(radius=1))
     query, key = torch.randn(2, 2, 4, 6), torch.randn(2, 2, 5, 6)
     with record(attend) as maps:
         for step in range(4):

@@ -14,15 +14,16 @@ from torch import Tensor, nn
 from zoo.attention import (
     Additive,
     ALiBi,
-    Attend,
-    AttendFactory,
+    Attention,
+    AttentionFactory,
     Coverage,
     DenseSupport,
     EntropyPenalty,
     GuidanceCrossEntropy,
     HardReinforce,
-    MultiHead,
+    MultiheadAttention,
     RelativeBias2D,
+    Restriction,
     Rotary,
     ScaledDot,
     Shaw,
@@ -31,6 +32,7 @@ from zoo.attention import (
     Sparsemax,
     Support,
     T5Bias,
+    Traits,
     TransformerXL,
     log_probability,
     record,
@@ -125,12 +127,10 @@ class Links(Support):
         return x.new_zeros(*x.shape[:2], count, *x.shape[3:]).index_add(2, index, x)
 
 
-class Near(nn.Module):
+class Near(Restriction):
     """Limits attention to keys at most two positions away, as links; the first position sees all."""
 
-    gives = Links
-    supports = (DenseSupport,)
-    reads_queries = False
+    traits = Traits(layouts=(DenseSupport,), output_layout=Links, content_based=False)
 
     def forward(self, query: Tensor, key: Tensor, support: DenseSupport) -> Links:
         queries, keys = query.shape[2], key.shape[2]
@@ -173,11 +173,11 @@ def test_attention(score: str, position: str | None) -> None:
     (query, key, value), given, dense = inputs()
     torch.manual_seed(1)
     scored = ScaledDot() if score == "dot" else Additive(dim=4, heads=2)
-    own, whole = Attend(scored, Sparsemax(), restrict=Near()), Attend(scored, Sparsemax())
+    own, whole = Attention(scored, Sparsemax(), restrict=Near()), Attention(scored, Sparsemax())
     if position is not None:
         placed = POSITIONS[position]()
-        own.place(placed)
-        whole.place(placed)
+        own.set_position(placed)
+        whole.set_position(placed)
     with record(own) as found, record(whole) as expected:
         contexts = own(query, key, value, given)[0], whole(query, key, value, dense)[0]
     torch.testing.assert_close(*contexts)
@@ -194,7 +194,7 @@ def test_written_read_scored_drawn_and_said(tmp_path: Path) -> None:
     for each in ("each", "mean"):
         made = {}
         for name, support, restrict in (("own", given, Near()), ("whole", dense, None)):
-            attend = Attend(ScaledDot(), Softmax(), restrict=restrict)
+            attend = Attention(ScaledDot(), Softmax(), restrict=restrict)
             with record(attend) as found:
                 attend(query, key, value, support)
             folder = tmp_path / f"{name} {each}"
@@ -220,7 +220,7 @@ def test_written_read_scored_drawn_and_said(tmp_path: Path) -> None:
 
 def test_steps_of_a_decoder() -> None:
     query, key, value = inputs()[0]
-    attend = Attend(ScaledDot(), Softmax(), restrict=Near())
+    attend = Attention(ScaledDot(), Softmax(), restrict=Near())
     with record(attend) as found:
         for length in (4, 6, 5):
             attend(query[:, :, :1], key[:, :, :length], value[:, :, :length], DenseSupport())
@@ -233,8 +233,8 @@ def test_steps_of_a_decoder() -> None:
 
 def test_penalties_and_draws() -> None:
     (query, key, value), given, dense = inputs()
-    site = Attend(ScaledDot(), HardReinforce(), restrict=Near()).eval()
-    whole = Attend(ScaledDot(), HardReinforce()).eval()
+    site = Attention(ScaledDot(), HardReinforce(), restrict=Near()).eval()
+    whole = Attention(ScaledDot(), HardReinforce()).eval()
     with record(site, grad=True) as found, record(whole, grad=True) as expected:
         site(query, key, value, given)
         whole(query, key, value, dense)
@@ -253,10 +253,10 @@ def test_penalties_and_draws() -> None:
 def test_rollout_and_heat_over_a_picture() -> None:
     """A ViT of 8 patches and a class token."""
 
-    class Masked(nn.Module):
+    class Masked(Restriction):
         """The same pairs as a matrix."""
 
-        gives, supports, reads_queries = DenseSupport, (DenseSupport,), False
+        traits = Traits(layouts=(DenseSupport,), output_layout=DenseSupport, content_based=False)
 
         def forward(self, query: Tensor, key: Tensor, support: DenseSupport) -> DenseSupport:
             return DenseSupport(near(query.shape[2], key.shape[2])[None, None])
@@ -264,7 +264,7 @@ def test_rollout_and_heat_over_a_picture() -> None:
     nets = []
     for restrict in (Near, Masked):
         torch.manual_seed(0)
-        attend = AttendFactory(score=ScaledDot, normalise=Softmax, restrict=restrict)
+        attend = AttentionFactory(score=ScaledDot, normalise=Softmax, restrict=restrict)
         nets.append(
             ViT(
                 attend=attend, channels=1, height=8, width=16, classes=3, patch=4, dim=8, heads=2, hidden=8, layers=3
@@ -286,7 +286,7 @@ def test_rollout_and_heat_over_a_picture() -> None:
 def test_rollout_of_what_was_recorded() -> None:
     torch.manual_seed(0)
     sites = nn.ModuleList(
-        MultiHead(dim=8, heads=2, attend=AttendFactory(score=ScaledDot, normalise=Softmax, restrict=Near))
+        MultiheadAttention(dim=8, heads=2, attend=AttentionFactory(score=ScaledDot, normalise=Softmax, restrict=Near))
         for _ in range(2)
     )
     x = torch.randn(1, N, 8)
@@ -304,7 +304,7 @@ def test_a_recorded_head_has_its_own_mask(restrict: nn.Module | None) -> None:
     (query, key, value), _, _ = inputs()
     mask = torch.ones(2, 2, N, N).bool()
     mask[:, 1, :, -3:] = False
-    attend = Attend(ScaledDot(), Softmax(), restrict=restrict)
+    attend = Attention(ScaledDot(), Softmax(), restrict=restrict)
     with record(attend, heads=[1]) as found:
         attend(query, key, value, DenseSupport(mask))
     permitted = found[""].permitted()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from zoo.attention import AttendFactory, DenseSupport, GatedRecurrent, MultiHead, ScaledDot, Softmax
+from zoo.attention import AttentionFactory, DenseSupport, GatedRecurrent, MultiheadAttention, ScaledDot, Softmax
 from zoo.tasks import packing as module
 from zoo.tasks.packing import Packing, groups, mix_sequences
 
@@ -100,8 +100,8 @@ def test_a_sequence_without_rows() -> None:
 @pytest.mark.parametrize("kind", ["attention", "recurrent"])
 def test_rows_are_mixed_within_their_sequence_alone(kind: str, causal: bool) -> None:
     torch.default_generator.manual_seed(0)
-    attend = AttendFactory(score=ScaledDot, normalise=Softmax)
-    mixer = MultiHead(dim=4, heads=2, attend=attend) if kind == "attention" else GatedRecurrent(dim=4)
+    attend = AttentionFactory(score=ScaledDot, normalise=Softmax)
+    mixer = MultiheadAttention(dim=4, heads=2, attend=attend) if kind == "attention" else GatedRecurrent(dim=4)
     mixer, x = mixer.double(), torch.randn(47, 4, dtype=torch.float64)
     packing = Packing(LENGTHS, causal=causal)
     found = mix_sequences(mixer, x, x, packing)

@@ -1,46 +1,58 @@
-"""The attention core: every mechanism, `Attend` and `MultiHead` to combine them, and `record` to observe them."""
+"""The attention core: every mechanism, `Attention` to combine them, and `record` to observe them."""
 
-from zoo.attention.attend import Attend, Normaliser, Score
+from zoo.attention.attention import Attention
+from zoo.attention.attention_state import AttentionState, LinearState, NormalizerOutput
 from zoo.attention.coattention import Affinity, AlternatingCoAttention, AttentionFlow, CoAttention, TwoWayAttention
-from zoo.attention.dropout import DropWeights, KeyDropout, RenormalisedDropout, dropout
-from zoo.attention.factories import AttendFactory, SiteFactory
+from zoo.attention.cross_attention import CrossAttention, NoAttention
+from zoo.attention.dropout import DropWeights, KeyDropout, RenormalizedDropout, dropout
+from zoo.attention.factories import AttentionFactory, MechanismFactory
 from zoo.attention.gates import CBAM, ChannelGate, EfficientChannel, SpatialGate, SqueezeExcitation, efficient_kernel
-from zoo.attention.heads import MultiHead
 from zoo.attention.kernels import fused_blocks as fused_blocks  # registers its kernel
 from zoo.attention.kernels.scan import linear_recurrence
 from zoo.attention.kernels.sparse import SparsePattern
-from zoo.attention.layers import DecoderBlock, DecoderState, EncoderBlock, FeedForward, PostNorm, PreNorm
-from zoo.attention.memory import Memory
+from zoo.attention.kv_cache import KVCache
+from zoo.attention.linear.kernel_attention import LinearAttention
+from zoo.attention.linear.linformer import Linformer
+from zoo.attention.linear.performer import Performer
+from zoo.attention.mechanism import (
+    Normalizer,
+    Position,
+    PreparedKeys,
+    Restriction,
+    Score,
+    Traits,
+    Use,
+    check,
+)
 from zoo.attention.mixers.attention_free import AttentionFree, AttentionFreeSimple
 from zoo.attention.mixers.sequence import DilatedConvolution, FourierMixer, GatedRecurrent, Mixer, MixerState
 from zoo.attention.mixers.state_space import SelectiveStateSpace, StateSpace
-from zoo.attention.normalisers.gaussian import Gaussian
-from zoo.attention.normalisers.hard import HardReinforce, HardStraightThrough, log_probability
-from zoo.attention.normalisers.monotonic import Monotonic, MonotonicChunkwise
-from zoo.attention.normalisers.soft import Degree, SmoothedSigmoid, Softmax, Uniform
-from zoo.attention.normalisers.sparsemax import Entmax15, Sparsemax
-from zoo.attention.normalisers.unnormalised import Unnormalised
-from zoo.attention.observing.attention_map import AttentionMap
-from zoo.attention.observing.blockwise import Attended, blockwise, weights_between
-from zoo.attention.observing.record import Recording, Tap, record, sites
-from zoo.attention.observing.views import Entropy, Pooled, Rows, TopK
+from zoo.attention.multihead import MultiheadAttention
+from zoo.attention.normalizers.gaussian import Gaussian
+from zoo.attention.normalizers.hard import HardReinforce, HardStraightThrough, log_probability
+from zoo.attention.normalizers.identity import Unnormalized
+from zoo.attention.normalizers.monotonic import Monotonic, MonotonicChunkwise
+from zoo.attention.normalizers.soft import Degree, SmoothedSigmoid, Softmax, Uniform
+from zoo.attention.normalizers.sparsemax import Entmax15, Sparsemax
 from zoo.attention.penalties import (
-    Amount,
     Coverage,
     DoublyStochastic,
     EntropyPenalty,
     GuidanceCrossEntropy,
     GuidanceSquared,
-    HeadDisagreement,
+    HeadSimilarity,
     Locality,
-    Passing,
+    NoStopPenalty,
+    PenaltySum,
 )
 from zoo.attention.pooling import LatentPooling, Pooling
 from zoo.attention.positions.embeddings import Learned, Learned2D, Sinusoidal, Sinusoidal2D
-from zoo.attention.positions.relative import ALiBi, Position, RelativeBias2D, Shaw, T5Bias, TransformerXL
+from zoo.attention.positions.relative import ALiBi, RelativeBias2D, Shaw, T5Bias, TransformerXL
 from zoo.attention.positions.rotary import Interpolated, NTKAware, Rotary, YaRN
+from zoo.attention.recording.attention_map import AttentionMap
+from zoo.attention.recording.recorder import AttentionProbe, Recording, record, sites
+from zoo.attention.recording.reductions import Entropy, Pooled, Rows, TopK
 from zoo.attention.scores.activation_unit import ActivationUnit, Dice
-from zoo.attention.scores.decoding import CoverageAware, LocationAware, TwoScores
 from zoo.attention.scores.pairwise import (
     GAT,
     Additive,
@@ -50,23 +62,21 @@ from zoo.attention.scores.pairwise import (
     Dot,
     GATv2,
     General,
-    NormalisedAdditive,
+    NormalizedAdditive,
     PositionAware,
     ScaledDot,
 )
+from zoo.attention.scores.stateful import CoverageAware, LocationAware, ScorePair
 from zoo.attention.self_attention import MixerFactory, self_attention
-from zoo.attention.source import NoAttention, SourceAttention
-from zoo.attention.state import Aligned, AttentionState, LinearState
+from zoo.attention.site import AttentionSite
 from zoo.attention.supports.blocks import BlockSupport
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.edges import EdgeSupport
 from zoo.attention.supports.local import LocalM, LocalP, LocalSupport
+from zoo.attention.supports.patterns import BigBird, ShiftedWindows, SlidingWindow
 from zoo.attention.supports.support import Support
-from zoo.attention.supports.windows import BigBird, ShiftedWindows, SlidingWindow
-from zoo.attention.target import TargetAttention
-from zoo.attention.weightless.linear import LinearAttention
-from zoo.attention.weightless.linformer import Linformer
-from zoo.attention.weightless.performer import Performer
+from zoo.attention.target_attention import TargetAttention
+from zoo.attention.transformer import DecoderBlock, DecoderState, EncoderBlock, FeedForward, PostNorm, PreNorm
 
 __all__ = [
     "CBAM",
@@ -75,16 +85,15 @@ __all__ = [
     "ActivationUnit",
     "Additive",
     "Affinity",
-    "Aligned",
     "AlternatingCoAttention",
-    "Amount",
-    "Attend",
-    "AttendFactory",
-    "Attended",
+    "Attention",
+    "AttentionFactory",
     "AttentionFlow",
     "AttentionFree",
     "AttentionFreeSimple",
     "AttentionMap",
+    "AttentionProbe",
+    "AttentionSite",
     "AttentionState",
     "BigBird",
     "BlockSupport",
@@ -95,6 +104,7 @@ __all__ = [
     "Cosine",
     "Coverage",
     "CoverageAware",
+    "CrossAttention",
     "DecoderBlock",
     "DecoderState",
     "Degree",
@@ -120,8 +130,9 @@ __all__ = [
     "GuidanceSquared",
     "HardReinforce",
     "HardStraightThrough",
-    "HeadDisagreement",
+    "HeadSimilarity",
     "Interpolated",
+    "KVCache",
     "KeyDropout",
     "LatentPooling",
     "Learned",
@@ -134,18 +145,20 @@ __all__ = [
     "LocalSupport",
     "Locality",
     "LocationAware",
-    "Memory",
+    "MechanismFactory",
     "Mixer",
     "MixerFactory",
     "MixerState",
     "Monotonic",
     "MonotonicChunkwise",
-    "MultiHead",
+    "MultiheadAttention",
     "NTKAware",
     "NoAttention",
-    "NormalisedAdditive",
-    "Normaliser",
-    "Passing",
+    "NoStopPenalty",
+    "NormalizedAdditive",
+    "Normalizer",
+    "NormalizerOutput",
+    "PenaltySum",
     "Performer",
     "Pooled",
     "Pooling",
@@ -153,23 +166,24 @@ __all__ = [
     "PositionAware",
     "PostNorm",
     "PreNorm",
+    "PreparedKeys",
     "Recording",
     "RelativeBias2D",
-    "RenormalisedDropout",
+    "RenormalizedDropout",
+    "Restriction",
     "Rotary",
     "Rows",
     "ScaledDot",
     "Score",
+    "ScorePair",
     "SelectiveStateSpace",
     "Shaw",
     "ShiftedWindows",
     "Sinusoidal",
     "Sinusoidal2D",
-    "SiteFactory",
     "SlidingWindow",
     "SmoothedSigmoid",
     "Softmax",
-    "SourceAttention",
     "SparsePattern",
     "Sparsemax",
     "SpatialGate",
@@ -177,16 +191,16 @@ __all__ = [
     "StateSpace",
     "Support",
     "T5Bias",
-    "Tap",
     "TargetAttention",
     "TopK",
+    "Traits",
     "TransformerXL",
-    "TwoScores",
     "TwoWayAttention",
     "Uniform",
-    "Unnormalised",
+    "Unnormalized",
+    "Use",
     "YaRN",
-    "blockwise",
+    "check",
     "dropout",
     "efficient_kernel",
     "linear_recurrence",
@@ -194,5 +208,4 @@ __all__ = [
     "record",
     "self_attention",
     "sites",
-    "weights_between",
 ]

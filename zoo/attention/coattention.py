@@ -13,15 +13,15 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from zoo.attention.attend import Attend
-from zoo.attention.checks import check_at_once
-from zoo.attention.factories import AttendFactory
-from zoo.attention.normalisers.soft import Softmax
-from zoo.attention.observing.record import Tap
+from zoo.attention.factories import AttentionFactory
+from zoo.attention.mechanism import Use, check
+from zoo.attention.normalizers.soft import Softmax
+from zoo.attention.recording.recorder import AttentionProbe
 from zoo.attention.scores.pairwise import Dot
+from zoo.attention.site import AttentionSite
 from zoo.attention.supports.dense import DenseSupport
 
-_DOT = AttendFactory(score=Dot, normalise=Softmax)
+_DOT = AttentionFactory(score=Dot, normalise=Softmax)
 
 
 class CoAttention(nn.Module):
@@ -36,15 +36,17 @@ class CoAttention(nn.Module):
     Args:
         dim: Width of both inputs.
         hidden: Width of H_v and H_q, the paper's k. Default: `dim`.
-        attend: `(dim, heads) -> Attend`, called with `hidden` and one head.
+        attend: `(dim, heads) -> AttentionSite`, called with `hidden` and one head.
     """
 
-    def __init__(self, *, dim: int, hidden: int | None = None, attend: Callable[[int, int], Attend] = _DOT) -> None:
+    def __init__(
+        self, *, dim: int, hidden: int | None = None, attend: Callable[[int, int], AttentionSite] = _DOT
+    ) -> None:
         super().__init__()
         hidden = dim if hidden is None else hidden
         self.first, self.second = (_site(attend, hidden, "CoAttention") for _ in range(2))
         self.affinity: Affinity | None = None
-        if _compares(self.first):
+        if self.first.is_content_based:
             self.affinity = Affinity(dim=dim)
             self.of_first = nn.Linear(dim, hidden, bias=False)
             self.of_second = nn.Linear(dim, hidden, bias=False)
@@ -85,15 +87,17 @@ class AlternatingCoAttention(nn.Module):
     Args:
         dim: Width of both inputs.
         hidden: Width of H, the paper's k. Default: `dim`.
-        attend: `(dim, heads) -> Attend`, called with `hidden` and one head.
+        attend: `(dim, heads) -> AttentionSite`, called with `hidden` and one head.
     """
 
-    def __init__(self, *, dim: int, hidden: int | None = None, attend: Callable[[int, int], Attend] = _DOT) -> None:
+    def __init__(
+        self, *, dim: int, hidden: int | None = None, attend: Callable[[int, int], AttentionSite] = _DOT
+    ) -> None:
         super().__init__()
         hidden = dim if hidden is None else hidden
         self.alone, self.first, self.second = (_site(attend, hidden, "AlternatingCoAttention") for _ in range(3))
         self.light: nn.ModuleDict | None = None
-        if _compares(self.first):
+        if self.first.is_content_based:
             steps = ("alone", "first", "second")
             self.light = nn.ModuleDict({step: _Light(dim, hidden, guided=step != "alone") for step in steps})
 
@@ -125,16 +129,16 @@ class TwoWayAttention(nn.Module):
 
     Args:
         dim: Width of both inputs.
-        attend: `(dim, heads) -> Attend`, called with `dim` and one head.
+        attend: `(dim, heads) -> AttentionSite`, called with `dim` and one head.
         identity: Whether W starts as the identity: before training, positions then attend to those that resemble them,
             as where there is no W (Chen et al. 2017, eq. 11). Default: it is drawn at random.
     """
 
-    def __init__(self, *, dim: int, attend: Callable[[int, int], Attend] = _DOT, identity: bool = False) -> None:
+    def __init__(self, *, dim: int, attend: Callable[[int, int], AttentionSite] = _DOT, identity: bool = False) -> None:
         super().__init__()
-        self.first, self.second = (_site(attend, dim, "TwoWayAttention", by_query=True) for _ in range(2))
+        self.first, self.second = (_site(attend, dim, "TwoWayAttention", masks_queries=True) for _ in range(2))
         self.affinity: nn.Module = nn.Identity()
-        if _compares(self.first):
+        if self.first.is_content_based:
             self.affinity = nn.Linear(dim, dim, bias=False)
             if identity:
                 nn.init.eye_(self.affinity.weight)
@@ -166,18 +170,20 @@ class AttentionFlow(nn.Module):
 
     Args:
         dim: Width of both inputs; G has four times this width.
-        attend: `(dim, heads) -> Attend`, called with one head and the width of those products, `dim` + 1, for S, and
-            with width 1 for the maxima of S. The formula above has `Dot` and `Softmax`.
+        attend: `(dim, heads) -> AttentionSite`, called with one head and the width of those products, `dim` + 1, for S,
+            and with width 1 for the maxima of S. The formula above has `Dot` and `Softmax`.
         product: What all numbers of w_m are before training: positions then attend to those that resemble them, the
             more sharply the greater it is. Default: they are drawn at random.
     """
 
-    def __init__(self, *, dim: int, attend: Callable[[int, int], Attend] = _DOT, product: float | None = None) -> None:
+    def __init__(
+        self, *, dim: int, attend: Callable[[int, int], AttentionSite] = _DOT, product: float | None = None
+    ) -> None:
         super().__init__()
-        self.first = _site(attend, dim + 1, "AttentionFlow", by_query=True)
+        self.first = _site(attend, dim + 1, "AttentionFlow", masks_queries=True)
         self.second = _site(attend, 1, "AttentionFlow")
         self.of_pair: nn.Parameter | None = None
-        if _compares(self.first):
+        if self.first.is_content_based:
             self.of_pair = nn.Parameter(torch.empty(3, dim))
             nn.init.uniform_(self.of_pair, -((3 * dim) ** -0.5), (3 * dim) ** -0.5)
             if product is not None:
@@ -225,7 +231,7 @@ class Affinity(nn.Module):
     W is `weight` / `dim`. An entry of C depends on all `dim`^2 entries of W, which a step of Adam changes by about the
     same amount: without the division, C was -1 or 1 for every pair after a few steps, and passed no gradient.
 
-    Its tap passes C, which is read by rows and by columns. C is signed and does not sum to one.
+    Its probe passes C, which is read by rows and by columns. C is signed and does not sum to one.
 
     Cost: O(n m d)
 
@@ -236,7 +242,7 @@ class Affinity(nn.Module):
     def __init__(self, *, dim: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(dim, dim))
-        self.tap = Tap()
+        self.probe = AttentionProbe()
 
     @property
     def matrix(self) -> Float[Tensor, "d d"]:
@@ -245,8 +251,8 @@ class Affinity(nn.Module):
 
     def forward(self, first: Float[Tensor, "b n d"], second: Float[Tensor, "b m d"]) -> Float[Tensor, "b m n"]:
         affinity = torch.tanh(second @ self.matrix.mT @ first.mT)
-        if self.tap.is_open:
-            self.tap.emit(affinity, None, ("batch", "second", "first"))
+        if self.probe.is_open:
+            self.probe.emit(affinity, None, ("batch", "second", "first"))
         return affinity
 
 
@@ -272,15 +278,13 @@ class _Light(nn.Module):
         return _read(site, self.query, torch.tanh(hidden), x, mask)
 
 
-def _site(attend: Callable[[int, int], Attend], width: int, user: str, *, by_query: bool = False) -> Any:
-    site: Any = attend(width, 1)  # or a mechanism without weights, which has its interface
-    site.require(DenseSupport, user)
-    check_at_once(site, user, by_query=by_query)
+def _site(
+    attend: Callable[[int, int], AttentionSite], width: int, user: str, *, masks_queries: bool = False
+) -> AttentionSite:
+    site = attend(width, 1)
+    site.check_layout(DenseSupport, user)
+    check(site, Use.CROSS | Use.SIMULTANEOUS | (Use.MASKED_QUERIES if masks_queries else Use(0)), user)
     return site
-
-
-def _compares(site: Any) -> bool:
-    return bool(getattr(site, "compares", True))
 
 
 def _cleaned(x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None) -> Float[Tensor, "b n d"]:

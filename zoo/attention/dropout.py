@@ -1,6 +1,6 @@
 """Dropout: three kinds for attention weights, and one for features; what is kept is scaled up.
 
-Goes: Attend(dropout=...).
+Goes: Attention(dropout=...).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class DropWeights(nn.Module):
         return f"{self.p}"
 
 
-class RenormalisedDropout(DropWeights):
+class RenormalizedDropout(DropWeights):
     """Drops weights independently and scales the others so that each row keeps its sum (Zehui et al. 2019, section 3).
 
     A row that lost all its weights is zero. If the kept weights are so small that the derivative of the scale would

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from zoo.attention.attend import Attend
+from zoo.attention.attention import Attention
 from zoo.attention.dropout import DropWeights
 from zoo.attention.ranges import Rate
 
 
 @dataclass(frozen=True)
-class AttendFactory:
-    """Makes an `Attend` for each site of a network: `(dim, heads) -> Attend`.
+class AttentionFactory:
+    """Makes an `Attention` for each site of a network: `(dim, heads) -> Attention`.
 
     Args:
         score, normalise, restrict: Classes or partials; called with `dim` and `heads`, if their signature has them.
@@ -26,9 +26,9 @@ class AttendFactory:
     restrict: Callable[..., Any] | None = None
     dropout: Rate | Callable[..., DropWeights] = 0.0
 
-    def __call__(self, dim: int, heads: int) -> Attend:
+    def __call__(self, dim: int, heads: int) -> Attention:
         sizes = {"dim": dim, "heads": heads}
-        return Attend(
+        return Attention(
             sized(self.score, sizes),
             sized(self.normalise, sizes),
             restrict=None if self.restrict is None else sized(self.restrict, sizes),
@@ -37,8 +37,8 @@ class AttendFactory:
 
 
 @dataclass(frozen=True)
-class SiteFactory:
-    """Makes a mechanism that replaces `Attend` as a whole for each site: `(dim, heads) -> site`.
+class MechanismFactory:
+    """Makes a mechanism that replaces `Attention` as a whole for each site: `(dim, heads) -> site`.
 
     Args:
         site: Class or partial; called with `dim` and `heads`, if its signature has them.

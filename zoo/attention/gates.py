@@ -1,7 +1,7 @@
 """Gates: channel and spatial attention, which multiply feature maps by gates computed from the same features.
 
-A gate compares no query with keys, so it has neither a score nor a support. Its values are observed through a Tap, as
-attention weights are.
+A gate compares no query with keys, so it has neither a score nor a support. Its values are observed through a probe,
+as attention weights are.
 
 Goes: after a convolution.
 """
@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention.kernels.precision import wide
-from zoo.attention.observing.record import Tap
+from zoo.attention.kernels.dtypes import wide
 from zoo.attention.ranges import Count
+from zoo.attention.recording.recorder import AttentionProbe
 
 Pooling = Literal["avg", "max", "both"]
 Order = Literal["channel", "spatial"]
@@ -37,11 +37,11 @@ class SqueezeExcitation(nn.Module):
     def __init__(self, *, channels: Count, reduction: Count = 16) -> None:
         super().__init__()
         self.squeeze, self.excite = _bottleneck(channels, reduction)
-        self.tap = Tap()
+        self.probe = AttentionProbe()
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
         gates = self.excite(self.squeeze(_mean(x)).relu()).sigmoid()
-        return _gated_channels(x, gates, self.tap)
+        return _gated_channels(x, gates, self.probe)
 
 
 class EfficientChannel(nn.Module):
@@ -60,11 +60,11 @@ class EfficientChannel(nn.Module):
             raise ValueError(f"a gate has at least 1 channel, got {channels}")
         self.kernel = efficient_kernel(channels) if kernel is None else _odd(kernel)
         self.conv = nn.Conv1d(1, 1, self.kernel, padding=self.kernel // 2, bias=False)
-        self.tap = Tap()
+        self.probe = AttentionProbe()
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
         gates = self.conv(_mean(x).unsqueeze(1)).squeeze(1).sigmoid()
-        return _gated_channels(x, gates, self.tap)
+        return _gated_channels(x, gates, self.probe)
 
 
 def efficient_kernel(channels: int, gamma: float = 2.0, b: float = 1.0) -> int:
@@ -91,11 +91,11 @@ class ChannelGate(nn.Module):
         super().__init__()
         self.pools = _pools(pooling)
         self.squeeze, self.excite = _bottleneck(channels, reduction)
-        self.tap = Tap()
+        self.probe = AttentionProbe()
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
         pooled = [self.excite(self.squeeze(pool(x)).relu()) for pool in self.pools]
-        return _gated_channels(x, torch.stack(pooled).sum(0).sigmoid(), self.tap)
+        return _gated_channels(x, torch.stack(pooled).sum(0).sigmoid(), self.probe)
 
 
 class SpatialGate(nn.Module):
@@ -114,14 +114,14 @@ class SpatialGate(nn.Module):
         super().__init__()
         self.pools = _pools(pooling, over_channels=True)
         self.conv = nn.Conv2d(len(self.pools), 1, _odd(kernel), padding=kernel // 2, bias=False)
-        self.tap = Tap()
+        self.probe = AttentionProbe()
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
         # In channels_last a convolution of one or two channels takes a third of the time.
         pooled = torch.stack([pool(x) for pool in self.pools], dim=-1).permute(0, 3, 1, 2)
         gates = self.conv(pooled).sigmoid()
-        if self.tap.is_open:
-            self.tap.emit(gates.squeeze(1), None, ("batch", "height", "width"))
+        if self.probe.is_open:
+            self.probe.emit(gates.squeeze(1), None, ("batch", "height", "width"))
         gated: Tensor = x * gates
         return gated
 
@@ -160,9 +160,11 @@ class CBAM(nn.Module):
         return gated
 
 
-def _gated_channels(x: Float[Tensor, "b c h w"], gates: Float[Tensor, "b c"], tap: Tap) -> Float[Tensor, "b c h w"]:
-    if tap.is_open:
-        tap.emit(gates, None, ("batch", "channel"))
+def _gated_channels(
+    x: Float[Tensor, "b c h w"], gates: Float[Tensor, "b c"], probe: AttentionProbe
+) -> Float[Tensor, "b c h w"]:
+    if probe.is_open:
+        probe.emit(gates, None, ("batch", "channel"))
     return x * gates[:, :, None, None]
 
 

@@ -15,15 +15,15 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from zoo.attention.observing.attention_map import AttentionMap
-from zoo.attention.observing.pairs import Dense, pairs_of
+from zoo.attention.recording.attention_map import AttentionMap
+from zoo.attention.recording.pair_weights import DensePairs, pairs_of
 
 Real = Bool[Tensor, "b q"] | None
 """True at queries that are not padding. If None, the support of the map decides which queries are real."""
 
 
 @dataclass(frozen=True, eq=False)
-class Amount:
+class PenaltySum:
     """A penalty summed over `count` queries. A query counts once for each head unless the penalty says otherwise."""
 
     total: Float[Tensor, ""]
@@ -43,11 +43,11 @@ class Coverage:
     Cost: O(pairs)
     """
 
-    def __call__(self, found: AttentionMap, real: Real = None) -> Amount:
+    def __call__(self, found: AttentionMap, real: Real = None) -> PenaltySum:
         pairs = _in_order(found, real, self)
         weights = pairs.weights * pairs.is_real
         before = weights.cumsum(2) - weights
-        return Amount(torch.minimum(weights, before).sum(), int(pairs.real.sum()))
+        return PenaltySum(torch.minimum(weights, before).sum(), int(pairs.real.sum()))
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class DoublyStochastic:
     Cost: O(pairs)
     """
 
-    def __call__(self, found: AttentionMap, real: Real = None) -> Amount:
+    def __call__(self, found: AttentionMap, real: Real = None) -> PenaltySum:
         parts = []
         for pairs in pairs_of(found, real):
             is_real = pairs.is_real
             given = pairs.by_key(pairs.weights * is_real)
             seen = pairs.by_key((pairs.permitted & is_real).expand(pairs.weights.shape).to(given.dtype)) > 0
-            parts.append(Amount(((1 - given).square() * seen).sum(), int(pairs.real.sum())))
+            parts.append(PenaltySum(((1 - given).square() * seen).sum(), int(pairs.real.sum())))
         return _added(parts)
 
 
@@ -88,13 +88,13 @@ class Locality:
         if not self.width > 0.0:
             raise ValueError(f"the width of the diagonal must be above 0, got {self.width}")
 
-    def __call__(self, found: AttentionMap, real: Real = None) -> Amount:
+    def __call__(self, found: AttentionMap, real: Real = None) -> PenaltySum:
         pairs = _in_order(found, real, self)
         is_real = pairs.is_real
         at_query = _share(pairs.real, pairs.weights.dtype).unsqueeze(-1)
         at_key = _share((pairs.permitted & is_real).any(2), pairs.weights.dtype).unsqueeze(-2)
         costs = 1 - (-(at_query - at_key).square() / (2 * self.width**2)).exp()
-        return Amount((pairs.weights * costs * is_real).sum(), int(pairs.real.sum()))
+        return PenaltySum((pairs.weights * costs * is_real).sum(), int(pairs.real.sum()))
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class GuidanceSquared:
     Cost: O(pairs)
     """
 
-    def __call__(self, found: AttentionMap, gold: Tensor, real: Real = None) -> Amount:
+    def __call__(self, found: AttentionMap, gold: Tensor, real: Real = None) -> PenaltySum:
         return _guided(found, gold, real, lambda weights, given: (weights - given).square())
 
 
@@ -119,12 +119,12 @@ class GuidanceCrossEntropy:
     Cost: O(pairs)
     """
 
-    def __call__(self, found: AttentionMap, gold: Tensor, real: Real = None) -> Amount:
+    def __call__(self, found: AttentionMap, gold: Tensor, real: Real = None) -> PenaltySum:
         return _guided(found, gold, real, lambda weights, given: -given * _log(weights))
 
 
 @dataclass(frozen=True)
-class Passing:
+class NoStopPenalty:
     """- log(1 - sum_j a_tj) of queries that are to pass all keys, where weights may add up to less than one.
 
     Monotonic attention stops nowhere with that probability. With `GuidanceCrossEntropy` of the queries that are to stop
@@ -133,12 +133,12 @@ class Passing:
     Cost: O(pairs)
     """
 
-    def __call__(self, found: AttentionMap, real: Real = None) -> Amount:
+    def __call__(self, found: AttentionMap, real: Real = None) -> PenaltySum:
         parts = []
         for pairs in pairs_of(found, real):
             left = 1 - pairs.by_query(pairs.weights)
             costs = -left.clamp(min=torch.finfo(left.dtype).eps).log()
-            parts.append(Amount((costs * pairs.real).sum(), int(pairs.real.sum())))
+            parts.append(PenaltySum((costs * pairs.real).sum(), int(pairs.real.sum())))
         return _added(parts)
 
 
@@ -149,16 +149,16 @@ class EntropyPenalty:
     Cost: O(pairs)
     """
 
-    def __call__(self, found: AttentionMap, real: Real = None) -> Amount:
+    def __call__(self, found: AttentionMap, real: Real = None) -> PenaltySum:
         parts = []
         for pairs in pairs_of(found, real):
             costs = -pairs.weights * _log(pairs.weights) * pairs.is_real
-            parts.append(Amount(costs.sum(), int(pairs.real.sum())))
+            parts.append(PenaltySum(costs.sum(), int(pairs.real.sum())))
         return _added(parts)
 
 
 @dataclass(frozen=True)
-class HeadDisagreement:
+class HeadSimilarity:
     """The mean over pairs of heads of sum_j a^g_tj a^h_tj (Li et al. 2018, section 3.2): penalises similar heads.
 
     The paper's sum also pairs each head with itself. Those terms measure sharpness, not agreement, and are left out. A
@@ -167,37 +167,37 @@ class HeadDisagreement:
     Cost: O(pairs)
     """
 
-    def __call__(self, found: AttentionMap, real: Real = None) -> Amount:
+    def __call__(self, found: AttentionMap, real: Real = None) -> PenaltySum:
         parts = []
         for pairs in pairs_of(found, real):
             heads = pairs.weights.shape[1]
             if heads < 2:
-                raise ValueError(f"HeadDisagreement compares heads, and {found.site} has one")
+                raise ValueError(f"HeadSimilarity compares heads, and {found.site} has one")
             weights = pairs.weights * pairs.is_real
             products = weights.sum(1).square() - weights.square().sum(1)
-            parts.append(Amount(products.sum() / (heads * (heads - 1)), int(pairs.real.any(1).sum())))
+            parts.append(PenaltySum(products.sum() / (heads * (heads - 1)), int(pairs.real.any(1).sum())))
         return _added(parts)
 
 
-Penalty = Coverage | DoublyStochastic | Locality | EntropyPenalty | HeadDisagreement
+Penalty = Coverage | DoublyStochastic | Locality | EntropyPenalty | HeadSimilarity
 Guidance = GuidanceSquared | GuidanceCrossEntropy
 
 
-def _in_order(found: AttentionMap, real: Real, penalty: object) -> Dense:
+def _in_order(found: AttentionMap, real: Real, penalty: object) -> DensePairs:
     """Returns the dense pairs that a penalty on ordered queries needs, and refuses maps of other layouts."""
     (pairs, *others) = pairs_of(found, real)
-    if others or not isinstance(pairs, Dense):
+    if others or not isinstance(pairs, DensePairs):
         name, axes = type(penalty).__name__, ", ".join(found.axes)
         raise ValueError(f"{name} depends on the order of queries and needs a dense map; {found.site} has {axes}")
     return pairs
 
 
-def _guided(found: AttentionMap, gold: Tensor, real: Real, cost: Callable[[Tensor, Tensor], Tensor]) -> Amount:
+def _guided(found: AttentionMap, gold: Tensor, real: Real, cost: Callable[[Tensor, Tensor], Tensor]) -> PenaltySum:
     parts = []
     for pairs in pairs_of(found, real):
         given = pairs.shared(gold)
         guided = pairs.real & (pairs.by_query(given) > 0)
-        parts.append(Amount((cost(pairs.weights, given) * pairs.at_query(guided)).sum(), int(guided.sum())))
+        parts.append(PenaltySum((cost(pairs.weights, given) * pairs.at_query(guided)).sum(), int(guided.sum())))
     return _added(parts)
 
 
@@ -212,5 +212,5 @@ def _share(real: Bool[Tensor, "b h n"], dtype: torch.dtype) -> Float[Tensor, "b 
     return (counted.cumsum(-1) - 1).clamp(min=0) / counted.sum(-1, keepdim=True).clamp(min=1)
 
 
-def _added(parts: list[Amount]) -> Amount:
-    return Amount(torch.stack([each.total for each in parts]).sum(), sum(each.count for each in parts))
+def _added(parts: list[PenaltySum]) -> PenaltySum:
+    return PenaltySum(torch.stack([each.total for each in parts]).sum(), sum(each.count for each in parts))

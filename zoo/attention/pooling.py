@@ -14,17 +14,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention.attend import Attend
-from zoo.attention.checks import check_across
-from zoo.attention.factories import AttendFactory
-from zoo.attention.heads import MultiHead
-from zoo.attention.normalisers.soft import Softmax
+from zoo.attention.cross_attention import ZeroProjection
+from zoo.attention.factories import AttentionFactory
+from zoo.attention.mechanism import Use, check
+from zoo.attention.multihead import MultiheadAttention
+from zoo.attention.normalizers.soft import Softmax
 from zoo.attention.scores.pairwise import Dot
-from zoo.attention.source import Unread
+from zoo.attention.site import AttentionSite
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.edges import EdgeSupport
 
-_DOT = AttendFactory(score=Dot, normalise=Softmax)
+_DOT = AttentionFactory(score=Dot, normalise=Softmax)
 
 
 class Pooling(nn.Module):
@@ -41,7 +41,7 @@ class Pooling(nn.Module):
         queries: Number of learned queries, m.
         hidden: Width of u. Default: `dim`.
         project: If False, u_t = h_t, without W, b and tanh.
-        attend: `(dim, heads) -> Attend`, called with the width of u and one head.
+        attend: `(dim, heads) -> AttentionSite`, called with the width of u and one head.
         over: Kind of support: `DenseSupport`, or `EdgeSupport` for pooling along edges.
     """
 
@@ -55,7 +55,7 @@ class Pooling(nn.Module):
         queries: int = 1,
         hidden: int | None = None,
         project: bool = True,
-        attend: Callable[[int, int], Attend] = _DOT,
+        attend: Callable[[int, int], AttentionSite] = _DOT,
         over: type[DenseSupport] | type[EdgeSupport] = DenseSupport,
     ) -> None:
         super().__init__()
@@ -65,11 +65,11 @@ class Pooling(nn.Module):
         self.project: nn.Module | None = nn.Linear(dim, hidden) if project else None
         self.query: Tensor = _learned(queries, hidden)
         self.attend = attend(hidden, 1)
-        self.attend.require(over, "Pooling")
-        check_across(self.attend, "Pooling")
-        if not getattr(self.attend, "compares", True):
+        self.attend.check_layout(over, "Pooling")
+        check(self.attend, Use.CROSS, "Pooling")
+        if not self.attend.is_content_based:
             del self.query
-            self.project = Unread(hidden) if project else None
+            self.project = ZeroProjection(hidden) if project else None
             self.register_buffer("query", torch.zeros(queries, hidden), persistent=False)
 
     def forward(
@@ -94,7 +94,7 @@ class Pooling(nn.Module):
 
 
 class LatentPooling(nn.Module):
-    """MultiHead(learned queries, x, x): Perceiver's cross-attention (Jaegle et al. 2021, section 3.1).
+    """MultiheadAttention(learned queries, x, x): Perceiver's cross-attention (Jaegle et al. 2021, section 3.1).
 
     The Set Transformer's pooling (Lee et al. 2019, eq. 11) is the same attention inside a residual connection and
     feed-forward layers.
@@ -105,7 +105,7 @@ class LatentPooling(nn.Module):
         dim: Width of the queries and of the output.
         queries: Number of learned queries, m.
         heads: Number of heads; must divide `dim`.
-        attend: `(dim, heads) -> Attend`, called with the width of one head.
+        attend: `(dim, heads) -> AttentionSite`, called with the width of one head.
         source_dim: Width of the input. Default: `dim`.
     """
 
@@ -115,13 +115,13 @@ class LatentPooling(nn.Module):
         dim: int,
         queries: int,
         heads: int,
-        attend: Callable[[int, int], Attend],
+        attend: Callable[[int, int], AttentionSite],
         source_dim: int | None = None,
     ) -> None:
         super().__init__()
         self.query = _learned(queries, dim)
-        self.heads = MultiHead(dim=dim, heads=heads, attend=attend, source_dim=source_dim)
-        check_across(self.heads, "LatentPooling")
+        self.heads = MultiheadAttention(dim=dim, heads=heads, attend=attend, source_dim=source_dim)
+        check(self.heads, Use.CROSS, "LatentPooling")
 
     def forward(self, x: Float[Tensor, "b n s"], support: DenseSupport | None = None) -> Float[Tensor, "b m d"]:
         return self.heads(self.query.expand(len(x), -1, -1), x, support)[0]  # type: ignore[no-any-return]

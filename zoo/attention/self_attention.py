@@ -1,23 +1,23 @@
-"""Self-attention of a block: `MultiHead` around a mechanism, or a mixer in its place."""
+"""Self-attention of a block: `MultiheadAttention` around a mechanism, or a mixer in its place."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 from torch import nn
 
-from zoo.attention.attend import Attend
-from zoo.attention.checks import check_causal
 from zoo.attention.factories import sized
-from zoo.attention.heads import MultiHead
-from zoo.attention.positions.relative import Position
+from zoo.attention.mechanism import Position, Use, check
+from zoo.attention.multihead import MultiheadAttention
+from zoo.attention.site import AttentionSite
 
 
 @dataclass(frozen=True)
 class MixerFactory:
-    """Makes a mixer without attention for each block of a net, in place of an `AttendFactory`.
+    """Makes a mixer without attention for each block of a net, in place of an `AttentionFactory`.
 
     Args:
         mixer: Class or partial of a `Mixer`; called with `dim`, `length` and `causal`, if its signature has them and
@@ -29,7 +29,8 @@ class MixerFactory:
     @property
     def name(self) -> str:
         """Name of the mixer's class."""
-        return str(getattr(self.mixer, "func", self.mixer).__name__)
+        made = self.mixer.func if isinstance(self.mixer, partial) else self.mixer
+        return made.__name__
 
     def make(self, *, dim: int, length: int | None, causal: bool = False) -> Any:
         """Makes the mixer of one block.
@@ -38,7 +39,8 @@ class MixerFactory:
             length: Length of the longest sequence, if the net knows it.
             causal: If True, all supports are causal, and the mixer leaves out parameters that read backwards.
         """
-        has = {name for name, value in getattr(self.mixer, "keywords", {}).items() if value is not None}
+        options = self.mixer.keywords if isinstance(self.mixer, partial) else {}
+        has = {name for name, value in options.items() if value is not None}
         known = {"dim": dim, "causal": causal} if length is None else {"dim": dim, "causal": causal, "length": length}
         return sized(self.mixer, {name: each for name, each in known.items() if name not in has})
 
@@ -53,7 +55,7 @@ def self_attention(
     *,
     dim: int,
     heads: int,
-    attend: Callable[[int, int], Attend] | MixerFactory,
+    attend: Callable[[int, int], AttentionSite] | MixerFactory,
     position: Callable[..., Position] | None = None,
     length: int | None = None,
     causal: bool = False,
@@ -61,15 +63,15 @@ def self_attention(
     out_bias: bool | None = None,
     project: bool = True,
 ) -> nn.Module:
-    """Makes the `Mixer` of a block: `MultiHead`, or the mixer of a `MixerFactory`.
+    """Makes the `Mixer` of a block: `MultiheadAttention`, or the mixer of a `MixerFactory`.
 
     Args:
-        dim, heads, attend, position, bias, out_bias, project: See `MultiHead`.
+        dim, heads, attend, position, bias, out_bias, project: See `MultiheadAttention`.
         length: Length of the longest sequence, for mixers that need it.
         causal: If True, refuses mechanisms that cannot be causal, and mixers leave out parameters that read backwards.
     """
     if not isinstance(attend, MixerFactory):
-        made: nn.Module = MultiHead(
+        made: nn.Module = MultiheadAttention(
             dim=dim, heads=heads, attend=attend, position=position, bias=bias, out_bias=out_bias, project=project
         )
     elif position is None:
@@ -77,5 +79,5 @@ def self_attention(
     else:
         raise ValueError(f"{attend.name} has no queries and keys, so it cannot use relative positions: leave them out")
     if causal:
-        check_causal(made)
+        check(made, Use.CAUSAL)
     return made

@@ -29,9 +29,26 @@ _NAMES = {
     "zoo.training.Keeper": "zoo.training.CheckpointAndStop",
     "zoo.training.Optimisation": "zoo.optim.OptimizerConfig",
     "zoo.training.Schedule": "zoo.optim.LRSchedule",
+    "zoo.attention.Attention": "zoo.attention.Attention",
+    "zoo.attention.AttentionFactory": "zoo.attention.AttentionFactory",
+    "zoo.attention.MechanismFactory": "zoo.attention.MechanismFactory",
+    "zoo.attention.MultiheadAttention": "zoo.attention.MultiheadAttention",
+    "zoo.attention.CrossAttention": "zoo.attention.CrossAttention",
+    "zoo.attention.ScorePair": "zoo.attention.ScorePair",
+    "zoo.attention.NormalizedAdditive": "zoo.attention.NormalizedAdditive",
+    "zoo.attention.Unnormalized": "zoo.attention.Unnormalized",
+    "zoo.attention.RenormalizedDropout": "zoo.attention.RenormalizedDropout",
+    "zoo.attention.HeadSimilarity": "zoo.attention.HeadSimilarity",
+    "zoo.attention.NoStopPenalty": "zoo.attention.NoStopPenalty",
+    "zoo.attention.KVCache": "zoo.attention.KVCache",
 }
 """Public name of format 3 or before -> public name today."""
 _OLD_NAME = re.compile(rf"(?<![\w.])(?:{'|'.join(map(re.escape, _NAMES))})(?![\w.])")
+
+
+def find_successor(target: str) -> str | None:
+    """Returns the public name that took the place of an older one."""
+    return _NAMES.get(target)
 
 
 def upgrade_targets(node: Any, depth: int = 0) -> Any:

@@ -105,10 +105,16 @@ def _paper(said: str) -> str:
 
 
 def _works_on(node: ast.ClassDef) -> tuple[str, ...]:
+    """The `layouts` of the traits of a class."""
     for each in node.body:
-        if isinstance(each, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "supports" for t in each.targets):
-            return tuple(name.id for name in ast.walk(each.value) if isinstance(name, ast.Name))
+        if isinstance(each, ast.Assign) and isinstance(each.value, ast.Call) and _is_name(each.targets[0], "traits"):
+            layouts = [option.value for option in each.value.keywords if option.arg == "layouts"]
+            return tuple(name.id for layout in layouts for name in ast.walk(layout) if isinstance(name, ast.Name))
     return ()
+
+
+def _is_name(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
 
 
 def _read_exports() -> set[str]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from zoo.attention.ranges import NotNegative, Positive, Rate, Share
+from zoo.checkpoints.legacy_names import find_successor
 from zoo.config import plugins
 from zoo.config.groups import GROUPS, GROUPS_BY_NODE, Group
 from zoo.config.typecheck import explain_mismatch, get_hints
@@ -128,6 +129,8 @@ def resolve_target(target: Any, where: str, *, is_root: bool = False) -> Any:
         raise _make_refusal(target, where, group)
     if added is None and not target.startswith(group.allowed_prefixes):
         raise _make_refusal(target, where, group)
+    if (successor := find_successor(target)) is not None:
+        raise ConfigError(f"{where}: {target} is now {successor}")
     module, _, name = target.rpartition(".")
     if module == "torchvision.models" and name not in _BACKBONES:
         raise ConfigError(f"{where}: {target!r} may not be built; of torchvision, {', '.join(_BACKBONES)} may be")

@@ -17,7 +17,7 @@ class Decoder(Protocol[Source, State]):
 
     A state is a value that is never stored on a module: an operation returns a new one, and the old one stays valid.
     It holds b sentences with w hypotheses each. Tensors of the source are best stored once for each sentence, because
-    all its hypotheses can attend to them together: see `DecoderState` and `MultiHead.look` of the core.
+    all its hypotheses can attend to them together: see `DecoderState` and `MultiheadAttention.attend_step` of the core.
 
     Where the attribute `is_scored` is True, `step` returns scores of the next tokens, which are at most 0 and are added
     up as they are; otherwise it returns logits, and their log-probabilities are added up.

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from zoo.attention.state import of_beams
+from zoo.attention.attention_state import of_beams
 from zoo.decoding.constraints import Constraints
 from zoo.decoding.decoder import Decoder, get_coverage, next_scores
 from zoo.decoding.hypothesis import Hypothesis

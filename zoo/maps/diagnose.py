@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from zoo.attention.observing.attention_map import MEAN
+from zoo.attention.recording.attention_map import MEAN
 from zoo.maps.labelled import LabelledMap
 
 if TYPE_CHECKING:

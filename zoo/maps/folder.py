@@ -25,8 +25,8 @@ from typing import Any
 from jaxtyping import Bool, Shaped
 from torch import Tensor
 
-from zoo.attention.observing.attention_map import AttentionMap
-from zoo.attention.observing.record import Recording
+from zoo.attention.recording.attention_map import AttentionMap
+from zoo.attention.recording.recorder import Recording
 from zoo.errors import DataError, did_you_mean
 from zoo.io.atomic import sync_folder
 from zoo.io.config_files import read_json

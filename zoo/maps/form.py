@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.attention.observing.attention_map import MEAN
+from zoo.attention.recording.attention_map import MEAN
 from zoo.maps.labelled import LabelledMap
 from zoo.validation import COUNT, Predicate, ValidationError
 

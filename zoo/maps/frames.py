@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from zoo.attention.observing.attention_map import MEAN
+from zoo.attention.recording.attention_map import MEAN
 from zoo.errors import DataError, ZooError
 from zoo.io.atomic import open_atomic_bytes
 from zoo.maps.labelled import LabelledMap, Pairs

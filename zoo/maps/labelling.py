@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.attention.observing.attention_map import MEAN, AttentionMap
+from zoo.attention.recording.attention_map import MEAN, AttentionMap
 from zoo.attention.supports.edges import EdgeSupport
 from zoo.attention.supports.support import Support
 from zoo.errors import did_you_mean

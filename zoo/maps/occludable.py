@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from zoo.attention import Attend, Uniform
-from zoo.attention.state import Aligned, AttentionState
+from zoo.attention import Attention, Normalizer, Traits, Uniform
+from zoo.attention.attention_state import AttentionState, NormalizerOutput
 from zoo.attention.supports.support import Support
 
 
@@ -78,7 +79,7 @@ def gradient_at_rows(
 
 def has_weights(net: nn.Module) -> bool:
     """Returns True if the net has attention that `uniform`, `frozen` and `permuted` can change."""
-    return any(isinstance(module, Attend) for module in net.modules())
+    return any(isinstance(module, Attention) for module in net.modules())
 
 
 def uniform(net: nn.Module) -> AbstractContextManager[None]:
@@ -113,27 +114,35 @@ def permuted(net: nn.Module, generator: torch.Generator) -> AbstractContextManag
     )
 
 
-class _Changed(nn.Module):
+class _Changed(Normalizer):
     """A normaliser whose weights are changed by a function."""
 
-    def __init__(self, normalise: nn.Module, change: Callable[[Tensor, Support], Tensor]) -> None:
+    traits = Traits(hard=True)
+
+    def __init__(self, normalise: Normalizer, change: Callable[[Tensor, Support], Tensor]) -> None:
         super().__init__()
         self.normalise, self.change = normalise, change
-        for name in ("draw", "start"):
-            if hasattr(normalise, name):
-                setattr(self, name, getattr(normalise, name))
+        self.traits = replace(normalise.traits, streaming=False)
 
-    def forward(self, scores: Tensor, support: Support, state: AttentionState | None = None) -> Tensor | Aligned:
+    def start(self, nothing: Tensor) -> Tensor:
+        return self.normalise.start(nothing)
+
+    def draw(self, probabilities: Tensor, support: Support) -> Tensor:
+        return self.normalise.draw(probabilities, support)
+
+    def forward(
+        self, scores: Tensor, support: Support, state: AttentionState | None = None
+    ) -> Tensor | NormalizerOutput:
         found = self.normalise(scores, support, state)
-        if isinstance(found, Aligned):
-            return Aligned(*(self.change(weights, support) for weights in found))
+        if isinstance(found, NormalizerOutput):
+            return NormalizerOutput(*(self.change(weights, support) for weights in found))
         return self.change(found, support)
 
 
 @contextmanager
-def _normalised(net: nn.Module, changed: Callable[[nn.Module], nn.Module]) -> Iterator[None]:
+def _normalised(net: nn.Module, changed: Callable[[Normalizer], Normalizer]) -> Iterator[None]:
     """Replaces the normalisers of all sites within the context."""
-    found = [(module, module.normalise) for module in net.modules() if isinstance(module, Attend)]
+    found = [(module, module.normalise) for module in net.modules() if isinstance(module, Attention)]
     try:
         for site, normalise in found:
             site.normalise = changed(normalise).train(normalise.training)

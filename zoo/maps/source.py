@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from zoo.attention import AttentionMap, DenseSupport, record
-from zoo.attention.observing.record import Recording
+from zoo.attention.recording.recorder import Recording
 from zoo.errors import ConfigError, DataError, did_you_mean
 from zoo.maps.frames import Format
 from zoo.maps.labelled import LabelledMap

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from zoo.attention import AttentionMap
+from zoo.attention import Attention, AttentionMap
 from zoo.cpu_memory import disable_onednn_cache
 from zoo.data.encodings import UTF8, Encoding
 from zoo.data.lines import TextLines
@@ -126,8 +126,8 @@ class Task(pl.LightningModule, ABC):
 
     def needing_reward(self) -> list[str]:
         """Returns the names of the attention sites that pass no gradient and learn from a reward alone."""
-        parts = self.named_modules()
-        return [name for name, part in parts if getattr(getattr(part, "normalise", None), "needs_reward", False)]
+        sites = [(name, part) for name, part in self.named_modules() if isinstance(part, Attention)]
+        return [name for name, site in sites if site.normalise.traits.needs_reward]
 
     def check_rewards(self) -> None:
         """Refuses, at start-up, attention that this training step would never teach."""

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from zoo.attention import DenseSupport, MultiHead
+from zoo.attention import DenseSupport, MultiheadAttention
 from zoo.tasks.ranges import array_ranges
 
 _CALL, _ROW = 16384, 24
@@ -113,13 +113,13 @@ class Packing:
 def mix_sequences(
     mixer: nn.Module, query: Float[Tensor, "n d"], source: Float[Tensor, "n d"], packing: Packing
 ) -> Float[Tensor, "n d"]:
-    """Applies a mixer to each sequence. `MultiHead` attends from `query` to `source`; others ignore `source`."""
+    """Applies a mixer to each sequence. Attention goes from `query` to `source`; other mixers ignore `source`."""
     supports = packing.supports
-    if not isinstance(mixer, MultiHead):
+    if not isinstance(mixer, MultiheadAttention):
         parts = zip(packing.to_groups(query), supports, strict=True)
         return packing.back([mixer(x, support=support)[0] for x, support in parts])
     projected = (packing.to_groups(x) for x in (mixer.query(query), mixer.key(source), mixer.value(source)))
-    context = [mixer.between(*each) for each in zip(*projected, supports, strict=True)]
+    context = [mixer.attend_projected(*each) for each in zip(*projected, supports, strict=True)]
     return cast("Tensor", mixer.out(packing.back(context)))
 
 

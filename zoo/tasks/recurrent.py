@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from zoo.attention.dropout import Dropout
-from zoo.attention.kernels.precision import at_least_single
+from zoo.attention.kernels.dtypes import at_least_single
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.recurrences import GRU, LSTM, Cell, Steps, recurrence
 

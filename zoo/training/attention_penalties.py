@@ -12,14 +12,14 @@ from torch import Tensor
 
 from zoo import distributed
 from zoo.attention import (
-    Amount,
     Coverage,
     DoublyStochastic,
     EntropyPenalty,
     GuidanceCrossEntropy,
     GuidanceSquared,
-    HeadDisagreement,
+    HeadSimilarity,
     Locality,
+    PenaltySum,
     Recording,
     record,
     sites,
@@ -34,7 +34,7 @@ PENALTIES: dict[str, Any] = {
     "guidance_squared": GuidanceSquared(),
     "guidance_cross_entropy": GuidanceCrossEntropy(),
     "entropy": EntropyPenalty(),
-    "head_disagreement": HeadDisagreement(),
+    "head_disagreement": HeadSimilarity(),
 }
 _GUIDANCE = ("guidance_squared", "guidance_cross_entropy")
 
@@ -113,7 +113,7 @@ def _sum_penalties(module: Task, batch: Any, maps: Recording, factors: Mapping[s
 
 def _compute_penalty(
     name: str, maps: Recording, gold: Mapping[str, Tensor], real: Mapping[str, Tensor]
-) -> list[Amount]:
+) -> list[PenaltySum]:
     penalty = PENALTIES[name]
     if name in _GUIDANCE:
         return [penalty(maps[site], gold[site], real.get(site)) for site in maps if site in gold]

@@ -17,7 +17,7 @@ import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from zoo import distributed
-from zoo.attention.kernels.processor import PROCESSOR
+from zoo.attention.kernels.cpu_features import PROCESSOR
 from zoo.checkpoints import checkpoint
 from zoo.checkpoints.finetune import reuse_data_state
 from zoo.config import compatibility, option_types

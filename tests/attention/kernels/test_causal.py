@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from zoo.attention import Attend, DenseSupport, ScaledDot, Softmax
+from zoo.attention import Attention, DenseSupport, ScaledDot, Softmax
 from zoo.attention.kernels import causal, fused
 from zoo.attention.kernels.causal import causal_attention
 
@@ -114,7 +114,7 @@ def test_a_site_takes_it_in_training(length: int, scale: float | None, monkeypat
     """With the scale and temperature of the site; without dropout only from the length on at which it pays."""
     calls = []
     monkeypatch.setattr(fused, "causal_attention", lambda *x: calls.append(x) or causal_attention(*x))
-    attend = Attend(ScaledDot(), Softmax(temperature=2.0), dropout=0.5 if scale is None else 0.0)
+    attend = Attention(ScaledDot(), Softmax(temperature=2.0), dropout=0.5 if scale is None else 0.0)
     inputs = tensors(2, 2, length, 4, 4, torch.float32)
     attend(*inputs, DenseSupport(causal=True))
     assert len(calls) == (scale is None or length > 96)
@@ -125,7 +125,7 @@ def test_a_site_takes_it_in_training(length: int, scale: float | None, monkeypat
 def test_what_it_does_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other precisions, autocast of float32, compiled graphs, shared keys and other supports stay with PyTorch's."""
     monkeypatch.setattr(fused, "causal_attention", lambda *x: pytest.fail("taken"))
-    attend, support = Attend(ScaledDot(), Softmax(), dropout=0.5), DenseSupport(causal=True)
+    attend, support = Attention(ScaledDot(), Softmax(), dropout=0.5), DenseSupport(causal=True)
     inputs = tensors(2, 2, 100, 4, 4, torch.float32)
     attend(*(x.half() for x in inputs), support)
     attend(*(x.double() for x in inputs), support)

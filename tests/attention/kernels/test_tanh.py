@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from zoo.attention.kernels import tanh as module
-from zoo.attention.kernels.processor import Processor
+from zoo.attention.kernels.cpu_features import Processor
 from zoo.attention.kernels.tanh import by_sigmoid, tanh, tanh_
 
 ZEN = Processor("", "AuthenticAMD", has_avx512=True, has_bf16=True, has_amx=False)

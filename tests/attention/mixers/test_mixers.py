@@ -432,7 +432,7 @@ def test_mixers_say_that_they_have_no_weights(name: str) -> None:
         assert torch.equal(block(x), plain)
     assert not list(maps)
     assert list(maps.silent) == ["mixer"]
-    assert not block.mixer.tap.is_open
+    assert not block.mixer.probe.is_open
 
 
 @every_mixer

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from zoo.attention import (
     Additive,
-    Attend,
-    AttendFactory,
+    Attention,
+    AttentionFactory,
     BigBird,
     DenseSupport,
     EdgeSupport,
     LocalM,
-    MultiHead,
+    MultiheadAttention,
     RelativeBias2D,
     Rows,
     ScaledDot,
@@ -33,10 +33,10 @@ SHAPE = Shape(batch=2, heads=2, queries=6, keys=6, width=4)
 
 def placed(
     grid: tuple[int, int] = GRID, dtype: torch.dtype = torch.float64, heads: int = 2, score: nn.Module | None = None
-) -> Attend:
+) -> Attention:
     torch.default_generator.manual_seed(3)
-    attend = Attend(ScaledDot() if score is None else score, Softmax())
-    attend.place(RelativeBias2D(heads=heads, grid=grid))
+    attend = Attention(ScaledDot() if score is None else score, Softmax())
+    attend.set_position(RelativeBias2D(heads=heads, grid=grid))
     for parameter in attend.parameters():
         nn.init.normal_(parameter)
     return attend.to(dtype)
@@ -47,7 +47,7 @@ def tensors_of(shape: Shape = SHAPE, dtype: torch.dtype = torch.float64) -> dict
     return {**tensors, "value": tensors["value"][..., : shape.width].contiguous()}
 
 
-def reference(attend: Attend, tensors: dict[str, Tensor], allowed: Tensor) -> Run:
+def reference(attend: Attention, tensors: dict[str, Tensor], allowed: Tensor) -> Run:
     """Liu et al. 2021, eq. 4, by a loop over pairs; a single query stands at the last place."""
     position = attend.position
     assert isinstance(position, RelativeBias2D)
@@ -171,10 +171,10 @@ def test_equal_offsets_have_equal_biases_and_others_do_not() -> None:
 
 
 def test_heads_and_sizes_come_from_multi_head() -> None:
-    heads = MultiHead(
+    heads = MultiheadAttention(
         dim=8,
         heads=4,
-        attend=AttendFactory(ScaledDot, Softmax),
+        attend=AttentionFactory(ScaledDot, Softmax),
         position=lambda heads: RelativeBias2D(heads=heads, grid=GRID),
     )
     assert heads.attend.position.table.shape == (4, 3, 5)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from zoo.attention import (
     ALiBi,
-    Attend,
+    Attention,
     BigBird,
     DenseSupport,
     Gaussian,
@@ -47,14 +47,14 @@ every_position = pytest.mark.parametrize("position", POSITIONS)
 every_pattern = pytest.mark.parametrize("pattern", PATTERNS)
 
 
-def placed(position: str, pattern: str | None, side: int) -> Attend:
+def placed(position: str, pattern: str | None, side: int) -> Attention:
     torch.manual_seed(0)
     restrict = None if pattern is None else PATTERNS[pattern]()
-    attend = Attend(ScaledDot(), Gaussian() if isinstance(restrict, LocalP) else Softmax(), restrict=restrict)
+    attend = Attention(ScaledDot(), Gaussian() if isinstance(restrict, LocalP) else Softmax(), restrict=restrict)
     made = POSITIONS[position](side)
     for parameter in made.parameters():
         nn.init.normal_(parameter)
-    attend.place(made)
+    attend.set_position(made)
     return attend
 
 

@@ -30,14 +30,14 @@ from torch import Tensor, nn
 from zoo.attention import (
     Additive,
     ALiBi,
-    Attend,
-    AttendFactory,
+    Attention,
+    AttentionFactory,
     Cosine,
     DenseSupport,
     EdgeSupport,
     Interpolated,
     LocalM,
-    MultiHead,
+    MultiheadAttention,
     NTKAware,
     Position,
     Rotary,
@@ -71,10 +71,10 @@ SHAPE = Shape(queries=5, keys=7)
 
 def placed(
     kind: str, shape: Shape, dtype: torch.dtype = torch.float64, score: nn.Module | None = None, dropout: float = 0.0
-) -> Attend:
+) -> Attention:
     torch.default_generator.manual_seed(3)
-    attend = Attend(ScaledDot() if score is None else score, Softmax(), dropout=dropout)
-    attend.place(KINDS[kind](shape.width, shape.heads))
+    attend = Attention(ScaledDot() if score is None else score, Softmax(), dropout=dropout)
+    attend.set_position(KINDS[kind](shape.width, shape.heads))
     for parameter in attend.parameters():
         nn.init.normal_(parameter)
     return attend.to(dtype)
@@ -156,7 +156,7 @@ def score_of(position: Position, q: Tensor, k: Tensor, i: int, j: int, head: int
     return total / root
 
 
-def reference(attend: Attend, tensors: dict[str, Tensor], allowed: Tensor) -> Run:
+def reference(attend: Attention, tensors: dict[str, Tensor], allowed: Tensor) -> Run:
     """Context and gradients by a loop over pairs in float64."""
     position = attend.position
     assert position is not None
@@ -371,9 +371,9 @@ def test_windows(kind: str, causal: bool, mask: bool) -> None:
         LocalM(radius=2): nearby,
     }
     for restrict, pattern in patterns.items():
-        narrow = Attend(attend.score, attend.normalise, restrict=restrict)
+        narrow = Attention(attend.score, attend.normalise, restrict=restrict)
         assert attend.position is not None
-        narrow.place(attend.position)
+        narrow.set_position(attend.position)
         seen = pattern[None, None] if permitted is None else pattern & permitted
         dense = run(attend, tensors, DenseSupport(seen, causal=causal))
         for within in ((), (record(narrow, grad=True),)):
@@ -392,7 +392,7 @@ def test_any_score_takes_a_position(kind: str) -> None:
         score = Cosine(heads=3)
     attend = placed(kind, SHAPE, score=score)
     result = run(attend, tensors_of(SHAPE), DenseSupport(causal=True))
-    plain = Attend(attend.score, Softmax())
+    plain = Attention(attend.score, Softmax())
     assert result.context.isfinite().all()
     assert not torch.allclose(result.context, run(plain, tensors_of(SHAPE), DenseSupport(causal=True)).context)
     assert all(gradient.isfinite().all() for gradient in result.gradients.values())
@@ -431,7 +431,7 @@ def test_large_products_in_half_precision(kind: str) -> None:
 @every_kind
 def test_multi_head(kind: str) -> None:
     """Given as a class or partial, it gets the width of one head and their number; each site has its own."""
-    factory = AttendFactory(score=ScaledDot, normalise=Softmax)
+    factory = AttentionFactory(score=ScaledDot, normalise=Softmax)
     makers: dict[str, Callable[..., Position]] = {
         "alibi": ALiBi,
         "shaw": partial(Shaw, distance=3),
@@ -442,11 +442,11 @@ def test_multi_head(kind: str) -> None:
     maker = makers.get(kind)
     if maker is None:
         pytest.skip("a variant")
-    heads = MultiHead(dim=12, heads=3, attend=factory, position=maker).double()
+    heads = MultiheadAttention(dim=12, heads=3, attend=factory, position=maker).double()
     assert type(heads.attend.position) is (maker.func if isinstance(maker, partial) else maker)
     x = torch.randn(2, 7, 12, dtype=torch.float64)
     whole, _ = heads(x, None, DenseSupport(causal=True))
-    plain = MultiHead(dim=12, heads=3, attend=factory).double()
+    plain = MultiheadAttention(dim=12, heads=3, attend=factory).double()
     plain.load_state_dict(heads.state_dict(), strict=False)
     assert not torch.allclose(whole, plain(x, None, DenseSupport(causal=True))[0])
     # a step at a time

@@ -17,17 +17,18 @@ from torch import Tensor, nn
 
 from zoo.attention import (
     Additive,
-    Attend,
-    AttendFactory,
+    Attention,
+    AttentionFactory,
     AttentionState,
     CoverageAware,
     DenseSupport,
     EdgeSupport,
     LocationAware,
-    MultiHead,
+    MultiheadAttention,
     Softmax,
     record,
 )
+from zoo.attention.decoding import sees_last_key
 
 SCORES: dict[str, Callable[[int, int], nn.Module]] = {
     "location": lambda dim, heads: LocationAware(dim=dim, heads=heads, filters=2, kernel_size=3),
@@ -48,9 +49,9 @@ class Decoding(NamedTuple):
     gradients: dict[str, Tensor]
 
 
-def site(score: str, shape: Shape = SHAPE, dtype: torch.dtype = torch.float64) -> Attend:
+def site(score: str, shape: Shape = SHAPE, dtype: torch.dtype = torch.float64) -> Attention:
     torch.manual_seed(5)
-    attend = Attend(SCORES[score](shape.width, shape.heads), Softmax())
+    attend = Attention(SCORES[score](shape.width, shape.heads), Softmax())
     for parameter in attend.parameters():  # also the bias, which begins at zero
         nn.init.normal_(parameter)
     return attend.to(dtype)
@@ -70,7 +71,7 @@ def inputs(shape: Shape = SHAPE, dtype: torch.dtype = torch.float64, seed: int =
     }
 
 
-def decode(attend: Attend, tensors: dict[str, Tensor], support: DenseSupport) -> Decoding:
+def decode(attend: Attention, tensors: dict[str, Tensor], support: DenseSupport) -> Decoding:
     leaves = {name: x.detach().clone().requires_grad_() for name, x in tensors.items()}
     attend.zero_grad()
     memory = attend.prepare(leaves["key"], leaves["value"], support)
@@ -287,7 +288,7 @@ def test_many_steps_in_half_precision(score: str, dtype: torch.dtype) -> None:
 @every_score
 def test_the_first_step_is_additive_attention(score: str) -> None:
     attend, tensors = site(score), inputs(SHAPE._replace(queries=1))
-    additive = Attend(Additive(dim=3, heads=2), Softmax()).double()
+    additive = Attention(Additive(dim=3, heads=2), Softmax()).double()
     with torch.no_grad():
         additive.score.vector.copy_(attend.score.vector)
         if isinstance(attend.score, LocationAware):
@@ -310,7 +311,7 @@ def test_a_window_follows_the_median(behind: int | None, ahead: int | None, leng
     score = LocationAware(dim=3, heads=2, filters=2, kernel_size=3, behind=behind, ahead=ahead)
     whole = LocationAware(dim=3, heads=2, filters=2, kernel_size=3)
     whole.load_state_dict(score.state_dict())
-    attend, plain = Attend(score, Softmax()).double(), Attend(whole, Softmax()).double()
+    attend, plain = Attention(score, Softmax()).double(), Attention(whole, Softmax()).double()
     torch.testing.assert_close(decode(attend, tensors, support).contexts, decode(plain, tensors, support).contexts)
     memory = attend.eval().prepare(tensors["key"], tensors["value"], support)
     state = attend.start(tensors["query"], tensors["key"], support)
@@ -319,7 +320,7 @@ def test_a_window_follows_the_median(behind: int | None, ahead: int | None, leng
         scores = plain.eval().score(query, memory.key, support, state)
         before = state.weights
         _, state = attend.read(query, memory, None, state)
-        reached = attend.reaches_last(replace(memory, attention=state))
+        reached = sees_last_key(attend, replace(memory, attention=state))
         for n, m in itertools.product(range(2), range(2)):
             middle = median(before[n, m, 0].tolist())
             first = 0 if behind is None else max(0, middle - behind)
@@ -330,7 +331,7 @@ def test_a_window_follows_the_median(behind: int | None, ahead: int | None, leng
         for n in range(2):
             now = [median(state.weights[n, m, 0].tolist()) for m in range(2)]
             assert ahead is None or reached[n, 0] == any(each + ahead >= limits[n] - 1 for each in now)
-    assert reached is None if ahead is None else not attend.train().reaches_last(replace(memory, attention=state))
+    assert reached is None if ahead is None else not sees_last_key(attend.train(), replace(memory, attention=state))
 
 
 def median(weights: list[float]) -> int:
@@ -399,7 +400,7 @@ def test_the_map_of_a_decoding_has_its_steps(score: str) -> None:
 @every_score
 def test_without_a_state(score: str) -> None:
     tensors = inputs()
-    with pytest.raises(ValueError, match=r"Aware depends on previous weights: pass a state, .* Attend\.start"):
+    with pytest.raises(ValueError, match=r"Aware depends on previous weights: pass a state, .* Attention\.start"):
         site(score)(*tensors.values(), DenseSupport())
 
 
@@ -414,12 +415,12 @@ def test_a_state_of_other_keys(score: str) -> None:
 @every_score
 def test_a_graph_is_not_decoded(score: str) -> None:
     with pytest.raises(ValueError, match="Aware works on DenseSupport only"):
-        site(score).require(EdgeSupport, "a graph layer")
+        site(score).check_layout(EdgeSupport, "a graph layer")
 
 
 def test_multi_head_carries_the_state() -> None:
     torch.manual_seed(0)
-    layer = MultiHead(dim=6, heads=2, attend=AttendFactory(score=CoverageAware, normalise=Softmax))
+    layer = MultiheadAttention(dim=6, heads=2, attend=AttentionFactory(score=CoverageAware, normalise=Softmax))
     memory = layer.prepare(torch.randn(2, 4, 6))
     state = layer.attend.start(torch.zeros(2, 2, 1, 3), memory.key, DenseSupport())
     for _ in range(3):
@@ -437,7 +438,7 @@ def test_location_can_walk_along_the_keys() -> None:
         score.filters.copy_(torch.tensor([[[1.0, 0.0, 0.0]]]))
         score.from_filters.fill_(5.0)
         score.vector.fill_(60.0)
-    attend = Attend(score, Softmax())
+    attend = Attention(score, Softmax())
     query, key = torch.zeros(1, 1, 1, 1), torch.zeros(1, 1, 6, 1)
     weights = torch.eye(6)[0].view(1, 1, 1, 6)
     state = AttentionState(weights=weights, total=weights)
@@ -453,7 +454,7 @@ def test_coverage_can_turn_away_from_what_was_attended_to() -> None:
     with torch.no_grad():
         score.from_coverage.fill_(-5.0)
         score.vector.fill_(60.0)
-    attend = Attend(score, Softmax())
+    attend = Attention(score, Softmax())
     query, key = torch.zeros(1, 1, 1, 1), torch.tensor([0.3, 0.2, 0.1, 0.0]).view(1, 1, 4, 1)
     state = attend.start(query, key, DenseSupport())
     for _ in range(4):

@@ -34,8 +34,8 @@ from torch import Tensor, nn
 
 from zoo.attention import (
     Additive,
-    Attend,
-    AttendFactory,
+    Attention,
+    AttentionFactory,
     Concat,
     Constant,
     Cosine,
@@ -43,15 +43,14 @@ from zoo.attention import (
     Dot,
     EdgeSupport,
     General,
-    MultiHead,
-    NormalisedAdditive,
+    MultiheadAttention,
+    NormalizedAdditive,
     PositionAware,
     ScaledDot,
     Softmax,
     record,
 )
-from zoo.attention.scores.pairwise import prepared
-from zoo.attention.supports.windows import SlidingWindow
+from zoo.attention.supports.patterns import SlidingWindow
 
 SHAPE = Shape()
 CONFIGS = Path(__file__).parents[3] / "conf" / "attention"
@@ -69,7 +68,7 @@ def score_of_pair(score: nn.Module, head: int, query: Tensor, key: Tensor, dista
         case Cosine():
             lengths = sum(x * x for x in query).sqrt() * sum(x * x for x in key).sqrt()
             return sum(query[d] * key[d] for d in width) / lengths * score.log_scale[head].exp()
-        case NormalisedAdditive():
+        case NormalizedAdditive():
             length = sum(x * x for x in score.vector[head]).sqrt()
             rows = [torch.tanh(query[d] + key[d] + score.bias[head, d]) for d in width]
             return score.gain[head] * sum(score.vector[head, d] * rows[d] for d in width) / length
@@ -180,14 +179,14 @@ def test_queries_and_keys_of_two_widths(monkeypatch: pytest.MonkeyPatch) -> None
     query, key = torch.zeros(1, 3, 4, 6), torch.zeros(1, 3, 4, 5)
     for score in (PositionAware(dim=6, heads=3), Cosine(heads=3)):
         with pytest.raises(ValueError, match="d=6 and keys d=5"):
-            score(query, key, DenseSupport())
+            score(query, score.prepare(key), DenseSupport())
 
 
 def test_scores_that_need_no_preparation_take_the_keys_as_they_are() -> None:
     key = inputs(SHAPE)["key"]
     for score in (Constant(), Dot(), Additive(dim=6, heads=3), PositionAware(dim=6, heads=3)):
-        assert not hasattr(score, "prepare")
-        assert Attend(score, Softmax()).prepare(key, key, DenseSupport()).key is key
+        assert not score.prepares_keys
+        assert Attention(score, Softmax()).prepare(key, key, DenseSupport()).key is key
 
 
 # Variance and the gradient of the softmax
@@ -198,7 +197,7 @@ def largest_jacobian_entry(score: nn.Module, width: int) -> float:
     generator = torch.Generator().manual_seed(0)
     query = torch.randn(1, 1, 400, width, generator=generator, dtype=torch.float64)
     key = torch.randn(1, 1, 10, width, generator=generator, dtype=torch.float64)
-    weights = Attend(score, Softmax()).weights(query, key, DenseSupport())[0, 0]
+    weights = Attention(score, Softmax()).weights(query, key, DenseSupport())[0, 0]
     jacobian = torch.diag_embed(weights) - weights.unsqueeze(-1) * weights.unsqueeze(-2)
     return jacobian.abs().amax((-1, -2)).mean().item()
 
@@ -239,7 +238,7 @@ def test_products_beyond_half_precision(dtype: torch.dtype) -> None:
     shape = Shape(1, 2, 3, 4, 64)
     tensors = large(inputs(shape, dtype))
     tensors["key"][:, :, 0] = tensors["query"][:, :, 0]
-    attend = Attend(Dot(), Softmax())
+    attend = Attention(Dot(), Softmax())
     scores = attend.score(tensors["query"], tensors["key"], DenseSupport())
     assert scores.isfinite().all()
     assert scores.abs().max() > 65504
@@ -255,7 +254,7 @@ def test_products_beyond_half_precision(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_products_beyond_half_precision_under_autocast(dtype: torch.dtype) -> None:
     tensors = large(inputs(Shape(1, 2, 3, 4, 64), torch.float32))
-    attend = Attend(Dot(), Softmax())
+    attend = Attention(Dot(), Softmax())
     written = run(attend, tensors, DenseSupport(), within=[record(attend, grad=True), torch.autocast("cpu", dtype)])
     fused = run(attend, tensors, DenseSupport(), within=[torch.autocast("cpu", dtype)])
     assert written.context.isfinite().all()
@@ -288,7 +287,7 @@ def test_cosine_of_a_zero_vector(dtype: torch.dtype, written_out: bool) -> None:
     assert all(x.isfinite().all() for x in (result.context, *result.gradients.values()))
     weights = weights_of(attend, tensors, DenseSupport())
     torch.testing.assert_close(weights[0, 0, 0], torch.full_like(weights[0, 0, 0], 0.25))
-    scores = attend.score(tensors["query"], prepared(attend.score, tensors["key"]), DenseSupport())
+    scores = attend.score(tensors["query"], attend.score.prepare(tensors["key"]), DenseSupport())
     assert not scores[0, 1, :, 2].any()
     assert (scores.abs() <= 2.02).all()  # 1 / T
 
@@ -311,7 +310,7 @@ def test_a_fixed_temperature_is_no_parameter() -> None:
     assert not list(fixed.parameters())
     assert fixed.state_dict().keys() == {"log_scale"}
     learned = site("cosine", "softmax", SHAPE)
-    attend, tensors = Attend(fixed, Softmax()).double(), inputs(SHAPE)
+    attend, tensors = Attention(fixed, Softmax()).double(), inputs(SHAPE)
     expected = run(learned, tensors, DenseSupport()).context
     torch.testing.assert_close(run(attend, tensors, DenseSupport()).context, expected, rtol=0.0, atol=1e-7)
 
@@ -369,9 +368,9 @@ def test_a_window_is_dense_attention_under_its_mask(score: str, causal: bool) ->
 
 
 def test_a_graph_has_no_positions() -> None:
-    attend = Attend(PositionAware(dim=6, heads=3), Softmax())
+    attend = Attention(PositionAware(dim=6, heads=3), Softmax())
     with pytest.raises(ValueError, match="PositionAware works on DenseSupport or BlockSupport only"):
-        attend.require(EdgeSupport, "a graph layer")
+        attend.check_layout(EdgeSupport, "a graph layer")
     node = torch.zeros(2, 3, 6)
     with pytest.raises(ValueError, match="no order"):
         attend(node, node, node, EdgeSupport.from_edges(torch.tensor([[0], [1]]), 2))
@@ -398,8 +397,8 @@ def test_recording_does_not_change_the_position_aware_score() -> None:
 def test_configuration(name: str, kind: Callable[..., nn.Module]) -> None:
     torch.manual_seed(0)
     factory = instantiate(OmegaConf.load(CONFIGS / f"{name}.yaml"))
-    assert isinstance(factory, AttendFactory)
-    layer = MultiHead(dim=12, heads=3, attend=factory)
+    assert isinstance(factory, AttentionFactory)
+    layer = MultiheadAttention(dim=12, heads=3, attend=factory)
     assert type(layer.attend.score) is kind
     assert layer(torch.randn(2, 5, 12))[0].shape == (2, 5, 12)
 
@@ -413,8 +412,8 @@ def test_bounded_scores_may_begin_large() -> None:
     """Raffel et al. 2017, section 2.4: g begins at 1/sqrt(d), and bounds the scores by g sqrt(d)."""
     query, key = (20 * torch.randn(2, 2, 5, 16, generator=torch.Generator().manual_seed(n)) for n in (0, 1))
     for gain, bound in ((None, 1.0), (3.0, 12.0)):
-        score = NormalisedAdditive(dim=16, heads=2, gain=gain)
+        score = NormalizedAdditive(dim=16, heads=2, gain=gain)
         found = score(query, key, DenseSupport(), None)
         assert bound / 4 < found.abs().max() <= bound
     with pytest.raises(ValueError, match="gain must be above 0"):
-        NormalisedAdditive(dim=16, heads=2, gain=0.0)
+        NormalizedAdditive(dim=16, heads=2, gain=0.0)

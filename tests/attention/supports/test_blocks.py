@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from zoo.attention import (
     Additive,
-    Attend,
+    Attention,
     BigBird,
     BlockSupport,
     DenseSupport,
@@ -25,7 +25,7 @@ from zoo.attention import (
     Support,
     record,
 )
-from zoo.attention.supports import cuts, windows
+from zoo.attention.supports import partition, patterns
 
 MODULES: dict[str, nn.Module] = {
     "window": SlidingWindow(radius=2),
@@ -39,11 +39,11 @@ every_module = pytest.mark.parametrize("name", MODULES)
 
 def largest(module: nn.Module, n: int, score: nn.Module, written_out: bool, masked: bool) -> int:
     """Returns the size of the largest tensor in construction, forward and backward."""
-    for make in (windows._sliding, windows._big_bird, windows._windows):
+    for make in (patterns._sliding, patterns._big_bird, patterns._windows):
         make.cache_clear()
     x = torch.randn(3, 1, 1, n, 2)
     support = DenseSupport.from_key_mask(torch.rand(1, n) < 0.9) if masked else DenseSupport()
-    attend = Attend(score, Softmax(), restrict=module)
+    attend = Attention(score, Softmax(), restrict=module)
     with record(attend, grad=True) if written_out else torch.enable_grad(), Largest() as seen:
         query, key, value = (each.requires_grad_() for each in x)
         attend(query, key, value, support)[0].square().sum().backward()
@@ -116,7 +116,7 @@ def test_operations_are_those_of_a_dense_map(name: str) -> None:
 @pytest.mark.parametrize("written_out", [False, True])
 def test_gradients(name: str, written_out: bool) -> None:
     """Second derivatives are correct too, which penalties on gradients need."""
-    attend = Attend(
+    attend = Attention(
         Additive(dim=1, heads=1) if written_out else ScaledDot(), Softmax(), restrict=MODULES[name]
     ).double()
     x = tuple(torch.randn(1, 1, N, 1, dtype=torch.float64, requires_grad=True) for _ in range(3))
@@ -138,7 +138,7 @@ def test_layouts_are_shared() -> None:
 
 @every_module
 def test_a_recorder_changes_nothing_and_gives_the_pairs(name: str) -> None:
-    attend, x = Attend(ScaledDot(), Softmax(), restrict=MODULES[name]), inputs(Shape(2, 3, N, N, 4), torch.float32)
+    attend, x = Attention(ScaledDot(), Softmax(), restrict=MODULES[name]), inputs(Shape(2, 3, N, N, 4), torch.float32)
     found = []
     for manager in (torch.enable_grad(), record(attend)):
         leaves = [each.clone().requires_grad_() for each in x.values()]
@@ -157,7 +157,7 @@ def test_a_recorder_changes_nothing_and_gives_the_pairs(name: str) -> None:
 def test_dropout_drops_weights() -> None:
     """On both paths; the context is a mean of ones, and so counts the weights that are left."""
     for score in (ScaledDot(), Additive(dim=1, heads=1)):
-        attend = Attend(score, Softmax(), restrict=SlidingWindow(radius=8), dropout=0.25)
+        attend = Attention(score, Softmax(), restrict=SlidingWindow(radius=8), dropout=0.25)
         x = torch.ones(1, 1, 400, 1)
         kept = attend(x, x, x, DenseSupport())[0][0, 0, 8:-8, 0] * 17 * 0.75
         torch.testing.assert_close(kept, kept.round(), rtol=0.0, atol=1e-3)
@@ -169,7 +169,7 @@ def test_moving_sums_add_up() -> None:
     """A run is read and its gradient added back, for runs that begin before, within and after the sequence."""
     for count, size, before, span in ((3, 4, 2, 9), (4, 3, -2, 5), (2, 5, 0, 5), (3, 2, 7, 16)):
         x = torch.randn(1, 1, 11, 2, dtype=torch.float64, requires_grad=True)
-        runs = cuts._Runs.apply(x, count, size, before, span)
+        runs = partition._Runs.apply(x, count, size, before, span)
         for block in range(count):
             for slot in range(span):
                 at = block * size - before + slot
@@ -190,7 +190,7 @@ COMPILED = """
 import torch
 from zoo.attention import *
 for module in SlidingWindow(radius=3, global_tokens=2), ShiftedWindows(window=4, shift=2, height=7, width=10):
-    attend = Attend(ScaledDot(), Softmax(), restrict=module)
+    attend = Attention(ScaledDot(), Softmax(), restrict=module)
     compiled = torch.compile(attend, backend="eager", fullgraph=True)
     query, key, value = (torch.randn(2, 3, 70, 4, requires_grad=True) for _ in range(3))
     support = DenseSupport.from_key_mask(torch.rand(2, 70) < 0.8)
@@ -211,4 +211,4 @@ def test_compiled() -> None:
 def test_restrictions_narrow_dense_supports_alone() -> None:
     for module in MODULES.values():
         with pytest.raises(ValueError, match="works on DenseSupport only"):
-            Attend(ScaledDot(), Softmax(), restrict=module).require(EdgeSupport, "a graph")
+            Attention(ScaledDot(), Softmax(), restrict=module).check_layout(EdgeSupport, "a graph")

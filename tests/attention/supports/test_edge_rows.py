@@ -12,17 +12,17 @@ from memory_cases import growth, peak
 from torch import Tensor, nn
 
 from zoo.attention import (
-    Attend,
+    Attention,
     EdgeSupport,
     Entmax15,
     GATv2,
     HardStraightThrough,
-    RenormalisedDropout,
+    RenormalizedDropout,
     Softmax,
     Sparsemax,
-    Unnormalised,
+    Unnormalized,
 )
-from zoo.attention.normalisers.sparsemax import entmax15, sparsemax
+from zoo.attention.normalizers.sparsemax import entmax15, sparsemax
 
 ROWS: dict[str, Callable[..., Tensor]] = {"sparsemax": sparsemax, "entmax": entmax15}
 LENGTHS = [0, 1, 9, 3, 1, 0, 4, 5, 16, 2, 7, 8, 33, 0]
@@ -31,8 +31,8 @@ SITES: dict[str, Callable[[], tuple[nn.Module, Any]]] = {
     "sparsemax": lambda: (Sparsemax(), 0.0),
     "entmax": lambda: (Entmax15(), 0.0),
     "hard": lambda: (HardStraightThrough(), 0.0),
-    "not normalised": lambda: (Unnormalised(), 0.0),
-    "renormalised dropout": lambda: (Softmax(), RenormalisedDropout(0.3)),
+    "not normalised": lambda: (Unnormalized(), 0.0),
+    "renormalised dropout": lambda: (Softmax(), RenormalizedDropout(0.3)),
 }
 
 
@@ -86,7 +86,7 @@ def test_without_edges() -> None:
 def test_memory_of_a_star(name: str) -> None:
     """One node that sees all others: its row must not be everybody's length."""
     normalise, dropout = SITES[name]()
-    attend = Attend(GATv2(dim=4, heads=2), normalise, dropout=dropout)
+    attend = Attention(GATv2(dim=4, heads=2), normalise, dropout=dropout)
 
     def of(nodes: int) -> Callable[[], Tensor]:
         others = torch.arange(1, nodes)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from zoo.attention import GAT, Attend, Constant, Degree, DenseSupport, EdgeSupport, Softmax, Uniform
+from zoo.attention import GAT, Attention, Constant, Degree, DenseSupport, EdgeSupport, Softmax, Uniform
 from zoo.attention.kernels import sparse
 
 every_score = pytest.mark.parametrize("score", SCORES)
@@ -165,7 +165,7 @@ def test_degree_is_gcns_propagation() -> None:
     adjacency[pairs[0], pairs[1]] = adjacency[pairs[1], pairs[0]] = 1.0
     scale = torch.diag(adjacency.sum(1) ** -0.5)
     propagation = scale @ adjacency @ scale
-    tensors, attend = nodes(5), Attend(Constant(), Degree())
+    tensors, attend = nodes(5), Attention(Constant(), Degree())
     expected = torch.einsum("ij,jhd->ihd", propagation, tensors["value"])
     torch.testing.assert_close(run(attend, tensors, support).context, expected, rtol=0.0, atol=1e-12)
     half = weights_of(attend, {name: x.bfloat16() for name, x in tensors.items()}, support)
@@ -173,12 +173,14 @@ def test_degree_is_gcns_propagation() -> None:
 
 
 def test_degree_is_refused_where_there_are_no_edges() -> None:
-    attend = Attend(Constant(), Degree())
-    attend.require(EdgeSupport, "a graph layer", of_one_graph=True)
-    with pytest.raises(ValueError, match="Degree works on EdgeSupport only; MultiHead attends over DenseSupport"):
-        attend.require(DenseSupport, "MultiHead")
+    attend = Attention(Constant(), Degree())
+    attend.check_layout(EdgeSupport, "a graph layer")
+    with pytest.raises(
+        ValueError, match="Degree works on EdgeSupport only; MultiheadAttention attends over DenseSupport"
+    ):
+        attend.check_layout(DenseSupport, "MultiheadAttention")
     for normaliser in (Softmax(), Uniform()):
-        Attend(GAT(dim=2, heads=1), normaliser).require(DenseSupport, "MultiHead")
+        Attention(GAT(dim=2, heads=1), normaliser).check_layout(DenseSupport, "MultiheadAttention")
 
 
 def test_edges_move_between_devices() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from zoo.attention import (
     ActivationUnit,
     ALiBi,
-    Attend,
+    Attention,
     DenseSupport,
     EdgeSupport,
     Gaussian,
@@ -31,9 +31,9 @@ from zoo.attention import (
 SHAPE = Shape(2, 3, 9, 14, 4)
 
 
-def site(score: str, restrict: nn.Module, normalise: nn.Module, dtype: torch.dtype = torch.float64) -> Attend:
+def site(score: str, restrict: nn.Module, normalise: nn.Module, dtype: torch.dtype = torch.float64) -> Attention:
     torch.default_generator.manual_seed(5)
-    return Attend(SCORES[score](4, 3), normalise, restrict=restrict).to(dtype)
+    return Attention(SCORES[score](4, 3), normalise, restrict=restrict).to(dtype)
 
 
 def local_p(radius: int = 2) -> LocalP:
@@ -47,7 +47,7 @@ def key_mask() -> Tensor:
 
 
 def reference(
-    attend: Attend, x: dict[str, Tensor], lengths: list[int], first: int = 0
+    attend: Attention, x: dict[str, Tensor], lengths: list[int], first: int = 0
 ) -> tuple[Tensor, list[list[list[list[float]]]]]:
     """Equations 7, 9 and 10 with a dot product, one query at a time."""
     module, gaussian = attend.restrict, isinstance(attend.normalise, Gaussian)
@@ -161,7 +161,7 @@ def test_positions(make: Callable[[], nn.Module], causal: bool) -> None:
     for restrict, support in ((LocalM(radius=3), DenseSupport(causal=causal)), (None, DenseSupport(near[None, None]))):
         attend = site("dot", restrict, Softmax())
         torch.default_generator.manual_seed(1)
-        attend.place(make())
+        attend.set_position(make())
         runs.append(run(attend.double(), x, support))
     assert_close(*runs, 1e-12)
 
@@ -205,7 +205,7 @@ def test_the_prediction_learns_through_the_gaussian() -> None:
     query, key = torch.randn(16, 1, 1, 4), torch.zeros(16, 1, 20, 4)
     value = torch.zeros(16, 1, 20, 1)
     value[:, :, 12] = 1.0
-    attend = Attend(SCORES["dot"](4, 1), Gaussian(), restrict=LocalP(dim=4, heads=1, radius=8))
+    attend = Attention(SCORES["dot"](4, 1), Gaussian(), restrict=LocalP(dim=4, heads=1, radius=8))
     optimiser = torch.optim.Adam(attend.parameters(), lr=0.1)
     for _ in range(100):
         loss = -attend(query, key, value, DenseSupport())[0].mean()
@@ -214,7 +214,7 @@ def test_the_prediction_learns_through_the_gaussian() -> None:
         optimiser.step()
     centre = attend.restrict(query, key, DenseSupport()).centre
     assert (centre - 12).abs().mean() < 1
-    flat = Attend(SCORES["dot"](4, 1), Softmax(), restrict=LocalP(dim=4, heads=1, radius=8))
+    flat = Attention(SCORES["dot"](4, 1), Softmax(), restrict=LocalP(dim=4, heads=1, radius=8))
     with torch.no_grad():
         flat.restrict.vector.copy_(attend.restrict.vector)
     context = flat(query, key, value, DenseSupport())[0]
@@ -255,10 +255,13 @@ def test_gaussian_is_half_as_wide_as_the_window() -> None:
     [
         (lambda: LocalM(radius=-1), "radius"),
         (lambda: LocalP(dim=2, heads=1, radius=0), "radius"),
-        (lambda: Attend(SCORES["dot"](4, 1), Gaussian()).require(DenseSupport, "a decoder"), "LocalSupport only"),
-        (lambda: site("dot", LocalM(), Softmax()).require(EdgeSupport, "a graph"), "LocalM works on DenseSupport"),
         (
-            lambda: Attend(LocationAware(dim=4, heads=1), Softmax(), restrict=LocalM()).require(
+            lambda: Attention(SCORES["dot"](4, 1), Gaussian()).check_layout(DenseSupport, "a decoder"),
+            "LocalSupport only",
+        ),
+        (lambda: site("dot", LocalM(), Softmax()).check_layout(EdgeSupport, "a graph"), "LocalM works on DenseSupport"),
+        (
+            lambda: Attention(LocationAware(dim=4, heads=1), Softmax(), restrict=LocalM()).check_layout(
                 DenseSupport, "a decoder"
             ),
             "LocationAware works on DenseSupport",
@@ -288,10 +291,10 @@ def test_what_no_query_reads_may_be_anything(score: str, restrict: str) -> None:
 
 def test_a_network_as_a_score_does_not_see_what_is_not_read() -> None:
     torch.manual_seed(0)
-    attend = Attend(ActivationUnit(dim=4, hidden=(6, 5)), Softmax(), restrict=LocalM(radius=2)).double()
+    attend = Attention(ActivationUnit(dim=4, hidden=(6, 5)), Softmax(), restrict=LocalM(radius=2)).double()
     tensors = inputs(SHAPE)
     plain = run(attend, tensors, DenseSupport())
-    dense = run(Attend(attend.score, Softmax()), tensors, DenseSupport(near_the_diagonal(9, 14, 2)))
+    dense = run(Attention(attend.score, Softmax()), tensors, DenseSupport(near_the_diagonal(9, 14, 2)))
     assert_close(plain, dense, 1e-12)
     for name in ("key", "value"):
         tensors[name][:, :, 11:] = torch.nan

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zoo.extend import Count, DenseSupport, MultiHead
+from zoo.extend import Count, DenseSupport, MultiheadAttention, Score
 
 
-class Distance(nn.Module):
+class Distance(Score):
     """-sum_i w_i^2 (q_i - k_i)^2, w of each head its own.
 
     Cost: O(pairs d)
@@ -32,7 +32,7 @@ class RecallNet(nn.Module):
     def __init__(self, *, words: Count, attend: Callable[..., Any], dim: Count = 32, heads: Count = 1) -> None:
         super().__init__()
         self.words = nn.Embedding(words, dim)
-        self.look = MultiHead(dim=dim, heads=heads, attend=attend, source_dim=2 * dim)
+        self.look = MultiheadAttention(dim=dim, heads=heads, attend=attend, source_dim=2 * dim)
         self.out = nn.Linear(dim, words)
 
     def forward(self, facts: Tensor, question: Tensor, is_fact: Tensor) -> Tensor:

@@ -6,13 +6,13 @@ from functools import partial
 
 import torch
 
-from zoo.attention import AttendFactory, Dot, Softmax
+from zoo.attention import AttentionFactory, Dot, Softmax
 from zoo.tasks.answering import ESIM, BiDAF, CoAttentionAnswerer
 from zoo.tasks.answering.batch import Asked
 from zoo.tasks.pictures.plain_cnn import PlainCNN
 
 WORDS, ANSWERS = 12, 3
-DOT = AttendFactory(score=Dot, normalise=Softmax)
+DOT = AttentionFactory(score=Dot, normalise=Softmax)
 CNN = partial(PlainCNN, channels=(4,), strides=(4,), dim=8)
 NETS = {
     "coattention": lambda **how: CoAttentionAnswerer(

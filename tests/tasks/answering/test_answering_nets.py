@@ -12,7 +12,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from zoo.attention import AttendFactory, Constant, Uniform, record
+from zoo.attention import AttentionFactory, Constant, Uniform, record
 from zoo.config import plugins
 from zoo.errors import ConfigError
 from zoo.tasks.answering.batch import Asked, Questions
@@ -20,7 +20,7 @@ from zoo.tasks.answering.looking import explained, level_of, looked
 from zoo.tasks.answering.nets.padded import PaddedRecurrent
 from zoo.tasks.recurrent import Recurrent
 
-UNIFORM = AttendFactory(score=Constant, normalise=Uniform)
+UNIFORM = AttentionFactory(score=Constant, normalise=Uniform)
 every_net = pytest.mark.parametrize("name", NETS)
 
 
@@ -142,7 +142,7 @@ def test_formula(name: str) -> None:
 
 @every_net
 @pytest.mark.parametrize("attend", [DOT, UNIFORM], ids=["dot", "uniform"])
-def test_every_parameter_learns(name: str, attend: AttendFactory) -> None:
+def test_every_parameter_learns(name: str, attend: AttentionFactory) -> None:
     net = made(name, attend=attend)
     sum(x[x.isfinite()].square().sum() for x in outputs(net, batch_of(asked_of(name)))).backward()
     assert not [

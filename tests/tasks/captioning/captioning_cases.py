@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zoo.attention import Additive, AttendFactory, Softmax
+from zoo.attention import Additive, AttentionFactory, Softmax
 from zoo.optim import OptimizerConfig
 from zoo.tasks.captioning import Captioner, ShowAttendTell, TransformerCaptioner
 from zoo.tasks.captioning.batch import Captioned, Pictures, Written
@@ -26,7 +26,7 @@ CAPTIONS = [
     ["a red cross left of a ring"],
 ]
 SIDE = 12
-ADDITIVE = AttendFactory(score=Additive, normalise=Softmax)
+ADDITIVE = AttentionFactory(score=Additive, normalise=Softmax)
 ENCODER = partial(PlainCNN, channels=[6], strides=[3], dim=8)
 DECODER = partial(Bahdanau, dim=6, hidden=8, compared=5, cell="lstm", readout="tanh", selector=True)
 

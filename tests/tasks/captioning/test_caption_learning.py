@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from zoo.attention import Additive, AttendFactory, Constant, Softmax, Uniform
+from zoo.attention import Additive, AttentionFactory, Constant, Softmax, Uniform
 from zoo.tasks.captioning import CaptionData, ShowAttendTell, planted_scenes
 from zoo.tasks.captioning.batch import Pictures
 from zoo.tasks.generation import Bahdanau
@@ -19,7 +19,7 @@ from zoo.tasks.generation.language import END
 from zoo.tasks.pictures import PlainCNN
 
 
-def trained(data: CaptionData, attend: AttendFactory, epochs: int) -> ShowAttendTell:
+def trained(data: CaptionData, attend: AttentionFactory, epochs: int) -> ShowAttendTell:
     torch.default_generator.manual_seed(0)
     net = ShowAttendTell(
         **data.sizes(),
@@ -60,8 +60,8 @@ def test_attention_finds_what_words_speak_of_and_a_mean_does_not() -> None:
         pictures=3000, held_out=200, least=2, most=3, max_epochs=1, batch_size=32, eval_batch_size=400
     )
     (test,) = data.loader("test")
-    right, pointing = content_words(trained(data, AttendFactory(score=Additive, normalise=Softmax), epochs=10), test)
-    control, _ = content_words(trained(data, AttendFactory(score=Constant, normalise=Uniform), epochs=10), test)
+    right, pointing = content_words(trained(data, AttentionFactory(score=Additive, normalise=Softmax), epochs=10), test)
+    control, _ = content_words(trained(data, AttentionFactory(score=Constant, normalise=Uniform), epochs=10), test)
     assert right >= 0.8
     assert pointing >= 0.8
     assert control <= right - 0.2

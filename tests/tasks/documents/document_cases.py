@@ -7,16 +7,18 @@ from functools import partial
 import torch
 from torch import nn
 
-from zoo.attention import AttendFactory, Dot, ScaledDot, SlidingWindow, Softmax
+from zoo.attention import AttentionFactory, Dot, ScaledDot, SlidingWindow, Softmax
 from zoo.tasks.documents.batch import Document, Documents
 from zoo.tasks.documents.nets.flat import FlatAttention
 from zoo.tasks.documents.nets.han import HAN, HANTransformer
 from zoo.tasks.documents.nets.long import LongDocument
 
 WORDS, CLASSES = 30, 3
-DOT = AttendFactory(score=Dot, normalise=Softmax)
-SCALED = AttendFactory(score=ScaledDot, normalise=Softmax)
-WINDOW = AttendFactory(score=ScaledDot, normalise=Softmax, restrict=partial(SlidingWindow, radius=2, global_tokens=1))
+DOT = AttentionFactory(score=Dot, normalise=Softmax)
+SCALED = AttentionFactory(score=ScaledDot, normalise=Softmax)
+WINDOW = AttentionFactory(
+    score=ScaledDot, normalise=Softmax, restrict=partial(SlidingWindow, radius=2, global_tokens=1)
+)
 SMALL = {"words": WORDS, "classes": CLASSES}
 HIERARCHIES = {
     "HAN": lambda **options: HAN(**SMALL, **{"attend": DOT, "dim": 6, "hidden": 4, "context": 5} | options),

@@ -10,7 +10,7 @@ from scipy.stats import chi2_contingency
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.attention import AttendFactory, Constant, Uniform, record
+from zoo.attention import AttentionFactory, Constant, Uniform, record
 from zoo.config import instantiate
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import ConfigError
@@ -138,7 +138,7 @@ def documents(reviews: Reviews) -> list[Document]:
     ]
 
 
-def trained(parts: list[list[Document]], attend: AttendFactory, epochs: int) -> tuple[HAN, Documents, float]:
+def trained(parts: list[list[Document]], attend: AttentionFactory, epochs: int) -> tuple[HAN, Documents, float]:
     """The net, what is held out, and the accuracy there."""
     torch.default_generator.manual_seed(0)
     net = HAN(words=200, classes=4, attend=attend, dim=32, hidden=16, context=32, dropout=0.3)
@@ -168,7 +168,7 @@ def test_attention_finds_the_phrase_and_means_do_not() -> None:
     every = documents(reviews)
     parts = [[each for each, part in zip(every, reviews.splits, strict=True) if part == of] for of in (0, 1, 2)]
     net, held_out, reached = trained(parts, DOT, epochs=12)
-    control = trained(parts, AttendFactory(score=Constant, normalise=Uniform), epochs=12)[2]
+    control = trained(parts, AttentionFactory(score=Constant, normalise=Uniform), epochs=12)[2]
     assert reached >= 0.97
     assert control <= reached - 0.3
     with record(net) as maps, torch.no_grad():

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from zoo.attention import Additive, Attend, DenseSupport, Dot, LocalM, LocationAware, Softmax
+from zoo.attention import Additive, Attention, DenseSupport, Dot, LocalM, LocationAware, Softmax
 from zoo.tasks.generation.decoders.bahdanau import Bahdanau
 from zoo.tasks.generation.decoders.luong import InputFeeding, Luong
 from zoo.tasks.generation.decoders.state import Encoded
 
 ATTENDS: dict[str, Any] = {
-    "additive": lambda d, h: Attend(Additive(dim=d, heads=h), Softmax()),
-    "location": lambda d, h: Attend(LocationAware(dim=d, heads=h), Softmax()),
-    "local-m": lambda d, h: Attend(Dot(), Softmax(), restrict=LocalM(radius=2)),
+    "additive": lambda d, h: Attention(Additive(dim=d, heads=h), Softmax()),
+    "location": lambda d, h: Attention(LocationAware(dim=d, heads=h), Softmax()),
+    "local-m": lambda d, h: Attention(Dot(), Softmax(), restrict=LocalM(radius=2)),
 }
 
 

@@ -6,17 +6,17 @@ from typing import Any
 
 from torch import nn
 
-from zoo.attention import GAT, Additive, AttendFactory, Constant, Degree, GATv2, ScaledDot, Softmax, Uniform
+from zoo.attention import GAT, Additive, AttentionFactory, Constant, Degree, GATv2, ScaledDot, Softmax, Uniform
 from zoo.tasks.graph.net import GraphAttention, GraphAttentionNet
 
 NODES, FEATURES, DIM, HEADS, CLASSES = 11, 7, 4, 3, 5
 MECHANISMS = {
-    "gat": AttendFactory(score=GAT, normalise=Softmax),
-    "gatv2": AttendFactory(score=GATv2, normalise=Softmax),
-    "additive": AttendFactory(score=Additive, normalise=Softmax),
-    "softmax": AttendFactory(score=ScaledDot, normalise=Softmax),
-    "uniform": AttendFactory(score=Constant, normalise=Uniform),
-    "degree": AttendFactory(score=Constant, normalise=Degree),
+    "gat": AttentionFactory(score=GAT, normalise=Softmax),
+    "gatv2": AttentionFactory(score=GATv2, normalise=Softmax),
+    "additive": AttentionFactory(score=Additive, normalise=Softmax),
+    "softmax": AttentionFactory(score=ScaledDot, normalise=Softmax),
+    "uniform": AttentionFactory(score=Constant, normalise=Uniform),
+    "degree": AttentionFactory(score=Constant, normalise=Degree),
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from matplotlib.image import imread
 
-from zoo.attention import GAT, Attend, AttentionMap, EdgeSupport, Softmax, record
+from zoo.attention import GAT, Attention, AttentionMap, EdgeSupport, Softmax, record
 from zoo.errors import ZooError
 from zoo.maps import LabelledMap, Writer, draw, edge_gold, frames, labelled, load
 from zoo.tasks.graph.figures import neighbourhood
@@ -23,7 +23,7 @@ EDGES = torch.tensor([[0, 1, 2, 3, 0, 2], [1, 0, 1, 1, 4, 2]])
 class Net(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.layers = torch.nn.ModuleList([Attend(GAT(dim=4, heads=2), Softmax()) for _ in range(2)])
+        self.layers = torch.nn.ModuleList([Attention(GAT(dim=4, heads=2), Softmax()) for _ in range(2)])
 
     def forward(self, x: torch.Tensor, support: EdgeSupport) -> None:
         for layer in self.layers:

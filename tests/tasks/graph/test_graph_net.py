@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from torch_geometric.nn import GATConv, GATv2Conv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-from zoo.attention import GAT, Attend, AttendFactory, EdgeSupport, Softmax, record
+from zoo.attention import GAT, Attention, AttentionFactory, DenseSupport, EdgeSupport, Softmax, Traits, record
 from zoo.tasks.graph.features import SparseFeatures
 from zoo.tasks.graph.field import Hop
 from zoo.tasks.graph.net import GraphAttention, elu
@@ -250,16 +250,16 @@ def test_a_net_without_layers_is_refused(layers: int) -> None:
 
 
 def test_a_mechanism_that_serves_no_edges_is_refused_at_once() -> None:
-    class DenseAlone(nn.Module):
-        supports = (dict,)
+    class DenseAlone(Softmax):
+        traits = Traits(layouts=(DenseSupport,))
 
-    with pytest.raises(ValueError, match="DenseAlone works on dict only; a graph attends over EdgeSupport"):
-        layer(attend=lambda dim, heads: Attend(GAT(dim=dim, heads=heads), DenseAlone()))
+    with pytest.raises(ValueError, match="DenseAlone works on DenseSupport only; a graph attends over EdgeSupport"):
+        layer(attend=lambda dim, heads: Attention(GAT(dim=dim, heads=heads), DenseAlone()))
 
 
 def test_slope_reaches_the_score(edges: Tensor) -> None:
     """A slope of 1 makes the score linear: what is peculiar to each node cancels in GAT's softmax."""
-    linear = AttendFactory(score=partial(GAT, slope=1.0), normalise=Softmax)
+    linear = AttentionFactory(score=partial(GAT, slope=1.0), normalise=Softmax)
     ours, x = layer(attend=linear), torch.randn(NODES, FEATURES)
     hop = Hop(EdgeSupport.from_edges(edges, NODES, self_loops=True))
     before = ours(x, hop)

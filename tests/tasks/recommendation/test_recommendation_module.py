@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.attention import AttendFactory, ScaledDot, Softmax
+from zoo.attention import AttentionFactory, ScaledDot, Softmax
 from zoo.errors import ConfigError
 from zoo.optim import OptimizerConfig
 from zoo.tasks.recommendation.batch import Catalogue, Histories
@@ -26,7 +26,7 @@ ITEMS, LENGTH = 30, 8
 
 def module(**options: Any) -> NextItem:
     torch.manual_seed(0)
-    attend = AttendFactory(score=ScaledDot, normalise=Softmax)
+    attend = AttentionFactory(score=ScaledDot, normalise=Softmax)
     made = NextItem(
         net=partial(SASRec, attend=attend, dim=16, dropout=0.0),
         optimisation=OptimizerConfig(optimizer=partial(torch.optim.Adam, lr=0.01)),

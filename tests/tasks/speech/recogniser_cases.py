@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zoo.attention import AttendFactory, LocationAware, Softmax
+from zoo.attention import AttentionFactory, LocationAware, Softmax
 from zoo.optim import OptimizerConfig
 from zoo.tasks.generation import Bahdanau
 from zoo.tasks.generation.language import END, Language
@@ -74,7 +74,7 @@ class Knowing(ListenAttendSpell):
 
 def recogniser(net: Any = ListenAttendSpell, *, attend: Any = None, **options: Any) -> Recogniser:
     torch.default_generator.manual_seed(0)
-    attend = attend or AttendFactory(score=partial(LocationAware, filters=2, kernel_size=3), normalise=Softmax)
+    attend = attend or AttentionFactory(score=partial(LocationAware, filters=2, kernel_size=3), normalise=Softmax)
     listener = partial(PyramidalListener, hidden=4, joined=(1, STRIDE))
     decoder = partial(Bahdanau, dim=4, hidden=6, compared=5)
     made = partial(net, attend=attend, listener=listener, decoder=decoder)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from zoo.attention import AttendFactory, Monotonic, MonotonicChunkwise, ScaledDot, TwoScores
+from zoo.attention import AttentionFactory, Monotonic, MonotonicChunkwise, ScaledDot, Score, ScorePair
 
 
-class Waves(nn.Module):
+class Waves(Score):
     """A score that changes its sign with every query and key, so that queries without training stop here and there."""
 
     def forward(self, query: Tensor, key: Tensor, support: Any, state: Any = None) -> Tensor:
         return 4 * (9 * (query.sum(-1).unsqueeze(-1) + key.sum(-1).unsqueeze(-2))).sin()
 
 
-MONOTONIC = AttendFactory(score=Waves, normalise=Monotonic)
-MOCHA = AttendFactory(
-    score=partial(TwoScores, monotonic=Waves, chunk=ScaledDot), normalise=partial(MonotonicChunkwise, chunk=3)
+MONOTONIC = AttentionFactory(score=Waves, normalise=Monotonic)
+MOCHA = AttentionFactory(
+    score=partial(ScorePair, monotonic=Waves, chunk=ScaledDot), normalise=partial(MonotonicChunkwise, chunk=3)
 )

@@ -9,7 +9,7 @@ import pytest
 import torch
 from recogniser_cases import batch, language, recogniser, utterance
 
-from zoo.attention import Additive, AttendFactory, Monotonic, MonotonicChunkwise, Softmax, TwoScores, record
+from zoo.attention import Additive, AttentionFactory, Monotonic, MonotonicChunkwise, ScorePair, Softmax, record
 from zoo.decoding import force_decode
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.generation.language import BEGIN, END
@@ -19,10 +19,10 @@ from zoo.tasks.speech.nets.ctc import JointDecoder
 
 EXPECTED = {"offset": 0.0, "noise": 0.0, "inference": "expected"}
 GUIDED = {
-    "softmax": AttendFactory(score=Additive, normalise=Softmax),
-    "monotonic": AttendFactory(score=Additive, normalise=partial(Monotonic, advance=1, **EXPECTED)),
-    "mocha": AttendFactory(
-        score=partial(TwoScores, monotonic=Additive, chunk=Additive),
+    "softmax": AttentionFactory(score=Additive, normalise=Softmax),
+    "monotonic": AttentionFactory(score=Additive, normalise=partial(Monotonic, advance=1, **EXPECTED)),
+    "mocha": AttentionFactory(
+        score=partial(ScorePair, monotonic=Additive, chunk=Additive),
         normalise=partial(MonotonicChunkwise, chunk=3, **EXPECTED),
     ),
 }
@@ -92,7 +92,7 @@ def test_the_search_asks_both() -> None:
 
 def test_texts_end_where_guided_attention_passes_all_places() -> None:
     """And only there, in every search; without guidance the end is a token like others."""
-    hard = AttendFactory(score=Additive, normalise=partial(Monotonic, advance=1, offset=0.5))
+    hard = AttentionFactory(score=Additive, normalise=partial(Monotonic, advance=1, offset=0.5))
     guided, made = recogniser(attend=hard, ctc=0.3, guidance=0.5).eval(), batch()
     free = recogniser(attend=hard, ctc=0.3).eval()
     free.load_state_dict(guided.state_dict())

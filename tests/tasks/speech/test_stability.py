@@ -10,17 +10,17 @@ from recogniser_cases import batch, recogniser
 
 from zoo.attention import (
     Additive,
-    AttendFactory,
+    AttentionFactory,
     Monotonic,
     MonotonicChunkwise,
-    NormalisedAdditive,
-    TwoScores,
+    NormalizedAdditive,
+    ScorePair,
 )
 
 ATTENTION = {
-    "monotonic": AttendFactory(score=NormalisedAdditive, normalise=partial(Monotonic, noise=2.0)),
-    "mocha": AttendFactory(
-        score=partial(TwoScores, monotonic=NormalisedAdditive, chunk=Additive),
+    "monotonic": AttentionFactory(score=NormalizedAdditive, normalise=partial(Monotonic, noise=2.0)),
+    "mocha": AttentionFactory(
+        score=partial(ScorePair, monotonic=NormalizedAdditive, chunk=Additive),
         normalise=partial(MonotonicChunkwise, chunk=3, noise=2.0),
     ),
 }

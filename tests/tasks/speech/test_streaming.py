@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from streaming_cases import MOCHA, MONOTONIC
 from torch import nn
 
-from zoo.attention import Additive, AttendFactory, Monotonic, Softmax
+from zoo.attention import Additive, AttentionFactory, Monotonic, Softmax
 from zoo.decoding import BeamSearch, Constraints
 from zoo.errors import ConfigError
 from zoo.tasks.generation import Bahdanau, InputFeeding
@@ -24,7 +24,7 @@ from zoo.tasks.speech.streaming import Streaming
 
 FEATURES, TOKENS = 3, 9
 WRITING = Writing(BeamSearch(width=1, constraints=Constraints(shortest=2)), Longest(0.2, 4))
-SOFTMAX = AttendFactory(score=Additive, normalise=Softmax)
+SOFTMAX = AttentionFactory(score=Additive, normalise=Softmax)
 LISTENERS: dict[str, Any] = {
     "pyramidal": partial(PyramidalListener, hidden=5, joined=(2, 2)),
     "convolutional": partial(ConvolutionalListener, channels=(4,), hidden=5),
@@ -68,7 +68,7 @@ def test_text_of_parts_is_text_of_the_whole(
     attend: Any, listener: str, seed: int, length: int, cuts: list[int], ends: bool
 ) -> None:
     made, x = net(attend, listener, seed=seed % 7), recording(seed, length)
-    made.decoder.attention.attend.ends_texts = ends
+    made.decoder.attention.attend.stops_at_end = ends
     source = Frames(torch.from_numpy(x).unsqueeze(0), torch.tensor([length]))
     [[expected]] = WRITING(made, source, ["x"])
     streaming, tokens = Streaming(made, WRITING), []
@@ -100,7 +100,7 @@ def test_a_token_is_written_as_soon_as_its_place_is_there() -> None:
         ({"bidirectional": True}, r"from both ends: train with model\.net\.listener\.bidirectional=false"),
         ({"attend": SOFTMAX}, "weighs all of a recording: train with attention=monotonic"),
         (
-            {"attend": AttendFactory(score=Additive, normalise=partial(Monotonic, inference="expected"))},
+            {"attend": AttentionFactory(score=Additive, normalise=partial(Monotonic, inference="expected"))},
             "weighs all of a recording",
         ),
     ],

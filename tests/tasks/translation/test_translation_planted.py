@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from zoo.attention import Additive, AttendFactory, Constant, Softmax, Uniform
+from zoo.attention import Additive, AttentionFactory, Constant, Softmax, Uniform
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import ConfigError
 from zoo.tasks.generation import Bahdanau
@@ -152,7 +152,7 @@ def test_the_longest_sentences_that_can_be() -> None:
     np.testing.assert_array_equal(found.splits, [*[TRAIN] * 500, VAL, TEST])
 
 
-def trained(data: PairData, attend: AttendFactory, epochs: int) -> RecurrentTranslator:
+def trained(data: PairData, attend: AttentionFactory, epochs: int) -> RecurrentTranslator:
     torch.default_generator.manual_seed(0)
     net = RecurrentTranslator(
         **data.sizes(),
@@ -187,8 +187,8 @@ def test_attention_finds_the_origins_and_means_do_not() -> None:
     """Short sentences, so that it takes seconds."""
     data = planted_translation(pairs=1500, held_out=200, longest=6, max_epochs=1, batch_size=32, eval_batch_size=400)
     (test,) = data.loader("test")
-    right, pointing = content_words(trained(data, AttendFactory(score=Additive, normalise=Softmax), epochs=4), test)
-    control, _ = content_words(trained(data, AttendFactory(score=Constant, normalise=Uniform), epochs=4), test)
+    right, pointing = content_words(trained(data, AttentionFactory(score=Additive, normalise=Softmax), epochs=4), test)
+    control, _ = content_words(trained(data, AttentionFactory(score=Constant, normalise=Uniform), epochs=4), test)
     assert right >= 0.8
     assert pointing >= 0.8
     assert control <= right - 0.3

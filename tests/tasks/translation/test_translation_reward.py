@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from translation_cases import languages, translator
 
-from zoo.attention import AttendFactory, HardReinforce, ScaledDot, Softmax, Support
+from zoo.attention import AttentionFactory, HardReinforce, ScaledDot, Softmax, Support
 from zoo.checkpoints.finetune import load_matching_weights
 from zoo.errors import ZooError
 from zoo.tasks.generation import Bahdanau, InputFeeding, Luong, Reward, ScheduledSampling
@@ -33,8 +33,8 @@ Slot = tuple[str, int, int, int]
 """Site, example, query, and the number of keys that it may choose from."""
 
 
-def hard(mixing: float) -> AttendFactory:
-    return AttendFactory(score=ScaledDot, normalise=partial(HardReinforce, mixing=mixing))
+def hard(mixing: float) -> AttentionFactory:
+    return AttentionFactory(score=ScaledDot, normalise=partial(HardReinforce, mixing=mixing))
 
 
 def batch(*texts: tuple[str, str]) -> Pairs:
@@ -202,7 +202,7 @@ def test_a_scheduled_decoder_is_rewarded_step_by_step(monkeypatch: pytest.Monkey
 
 
 def test_other_attention_has_no_reward() -> None:
-    net = partial(TransformerTranslator, attend=AttendFactory(score=ScaledDot, normalise=Softmax), dim=4, heads=1)
+    net = partial(TransformerTranslator, attend=AttentionFactory(score=ScaledDot, normalise=Softmax), dim=4, heads=1)
     module = task(net)
     assert module.reward is None
     assert not any("reward" in name for name in module.state_dict())
@@ -222,7 +222,7 @@ def test_fine_tuning_keeps_the_baseline_and_may_change_the_mechanism() -> None:
     soft = task(
         partial(
             RecurrentTranslator,
-            attend=AttendFactory(score=ScaledDot, normalise=Softmax),
+            attend=AttentionFactory(score=ScaledDot, normalise=Softmax),
             encoder=partial(RecurrentEncoder, dim=3, hidden=2),
             decoder=partial(Luong, dim=3, hidden=4, compared=3),
         )

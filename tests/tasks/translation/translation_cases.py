@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from zoo.attention import Additive, AttendFactory, Memory, MultiHead, Softmax
-from zoo.attention.state import of_beams
+from zoo.attention import Additive, AttentionFactory, KVCache, MultiheadAttention, Softmax
+from zoo.attention.attention_state import of_beams
 from zoo.optim import OptimizerConfig
 from zoo.tasks.generation.language import END, Language
 from zoo.tasks.generation.net import GeneratingNet
@@ -45,7 +45,7 @@ def pairs(which: Sequence[int] = range(4), **options: Any) -> Pairs:
 
 class State(NamedTuple):
     hidden: Tensor
-    memory: Memory
+    memory: KVCache
 
 
 class Small(GeneratingNet):
@@ -57,7 +57,7 @@ class Small(GeneratingNet):
         super().__init__()
         self.encoder = nn.Embedding(source_words, dim)
         self.embed = nn.Embedding(target_words, dim)
-        self.attend = MultiHead(dim=dim, heads=1, attend=AttendFactory(score=Additive, normalise=Softmax))
+        self.attend = MultiheadAttention(dim=dim, heads=1, attend=AttentionFactory(score=Additive, normalise=Softmax))
         self.cell = nn.GRUCell(2 * dim, dim)
         self.dropout = nn.Dropout(0.1)
         self.head = nn.Linear(2 * dim, target_words)
@@ -99,7 +99,7 @@ class Small(GeneratingNet):
         return state.memory.attention.total[:, 0].masked_fill(~state.memory.support.permitted[:, 0], 1.0)
 
     def _step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        context, memory = self.attend.look(state.hidden, state.memory, side_by_side=True)
+        context, memory = self.attend.attend_step(state.hidden, state.memory, parallel_hypotheses=True)
         x = torch.cat([self.embed(tokens), context], -1)
         hidden = self.cell(x.flatten(0, 1), state.hidden.flatten(0, 1)).view_as(state.hidden)
         return torch.cat([hidden, context], -1), State(hidden, memory)

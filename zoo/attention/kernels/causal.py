@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from zoo.attention.dropout import drop_mask
-from zoo.attention.kernels.precision import wide
+from zoo.attention.kernels.dtypes import wide
 
 _ROWS = 48
 """Queries in a block: smaller blocks make matrix products slower, larger ones compute more forbidden pairs."""

@@ -14,18 +14,18 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.attention.checks import check_widths
 from zoo.attention.dropout import DropWeights, dropout
 from zoo.attention.kernels.causal import causal_attention
-from zoo.attention.kernels.precision import unify_dtypes
-from zoo.attention.kernels.processor import PROCESSOR, Processor, is_transformed
-from zoo.attention.normalisers.soft import Softmax
+from zoo.attention.kernels.cpu_features import PROCESSOR, Processor, is_transformed
+from zoo.attention.kernels.dtypes import unify_dtypes
+from zoo.attention.mechanism import check_widths
+from zoo.attention.normalizers.soft import Softmax
 from zoo.attention.scores.pairwise import Cosine, Dot, General, ScaledDot
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.support import Support
 
 if TYPE_CHECKING:
-    from zoo.attention.attend import Attend
+    from zoo.attention.attention import Attention
 
 Kernel = Callable[..., Tensor]
 _KERNELS: dict[tuple[type, type, type], Kernel] = {}
@@ -41,9 +41,11 @@ def fuses(score: type, normalise: type, support: type) -> Callable[[Kernel], Ker
     return register
 
 
-def find(attend: Attend, support: Support) -> Kernel | None:
+def find(attend: Attention, support: Support) -> Kernel | None:
     """Returns the kernel for a site's mechanisms; None if there is none or the site needs the weights themselves."""
-    if type(attend.dropout) is not DropWeights or (attend.position is not None and attend.position.needs_weights):
+    if type(attend.dropout) is not DropWeights or (
+        attend.position is not None and attend.position.traits.needs_weights
+    ):
         return None
     return _KERNELS.get((type(attend.score), type(attend.normalise), type(support)))
 
@@ -53,16 +55,17 @@ def find(attend: Attend, support: Support) -> Kernel | None:
 @fuses(General, Softmax, DenseSupport)
 @fuses(Cosine, Softmax, DenseSupport)
 def dot_softmax(
-    attend: Attend,
+    attend: Attention,
     query: Float[Tensor, "b h q d"],
     key: Float[Tensor, "b g k d"],
     value: Float[Tensor, "b g k v"],
     support: DenseSupport,
     bias: Float[Tensor, "#b #h #q #k"] | None,
 ) -> Float[Tensor, "b h q v"]:
-    temperature, options = attend.normalise.temperature, kernel_options(attend, query)
+    score: Any = attend.score
+    temperature, options = temperature_of(attend), kernel_options(attend, query)
     options["enable_gqa"] = key.shape[1] != query.shape[1]  # else each decoding step would copy all keys
-    query, key, value = unify_dtypes(attend.score.of_query(query), key, value)
+    query, key, value = unify_dtypes(score.of_query(query), key, value)
     check_widths(query, key)
     is_plain = bias is None and support.is_plain(query.shape[2], key.shape[2])
     if is_plain and support.causal:
@@ -88,12 +91,18 @@ def dot_softmax(
     return context if sees is None else torch.where(sees, context, context.new_zeros(()))
 
 
-def kernel_options(attend: Attend, query: Float[Tensor, "b h q d"]) -> dict[str, Any]:
+def kernel_options(attend: Attention, query: Float[Tensor, "b h q d"]) -> dict[str, Any]:
     """Returns the options of `scaled_dot_product_attention` for a site; `query` is as yet unchanged by the score."""
     return {
         "dropout_p": attend.dropout.p if attend.dropout.training else 0.0,
-        "scale": attend.score.scale(query.shape[-1]) / attend.normalise.temperature,
+        "scale": attend.score.scale(query.shape[-1]) / temperature_of(attend),
     }
+
+
+def temperature_of(attend: Attention) -> float:
+    """Returns the temperature of a site with `Softmax`."""
+    softmax: Any = attend.normalise
+    return softmax.temperature  # type: ignore[no-any-return]
 
 
 def goes_in_blocks(

@@ -10,16 +10,16 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from zoo.attention.kernels.fused import fuses, kernel_options
-from zoo.attention.kernels.precision import unify_dtypes
-from zoo.attention.kernels.processor import is_transformed
-from zoo.attention.normalisers.soft import Softmax
+from zoo.attention.kernels.cpu_features import is_transformed
+from zoo.attention.kernels.dtypes import unify_dtypes
+from zoo.attention.kernels.fused import fuses, kernel_options, temperature_of
+from zoo.attention.normalizers.soft import Softmax
 from zoo.attention.scores.pairwise import Cosine, Dot, General, ScaledDot
 from zoo.attention.supports.blocks import BlockSupport
-from zoo.attention.supports.cuts import Cut
+from zoo.attention.supports.partition import Partition
 
 if TYPE_CHECKING:
-    from zoo.attention.attend import Attend
+    from zoo.attention.attention import Attention
 
 # Bytes. Freed memory of more than 32 MiB returns to the system, and every step has to allocate it again.
 _LARGEST, _PART = 1 << 26, 1 << 23
@@ -30,15 +30,16 @@ _LARGEST, _PART = 1 << 26, 1 << 23
 @fuses(General, Softmax, BlockSupport)
 @fuses(Cosine, Softmax, BlockSupport)
 def dot_softmax_in_blocks(
-    attend: Attend,
+    attend: Attention,
     query: Float[Tensor, "b h q d"],
     key: Float[Tensor, "b h k d"],
     value: Float[Tensor, "b h k v"],
     support: BlockSupport,
     bias: Float[Tensor, "#b #h e"] | None,
 ) -> Float[Tensor, "b h q v"]:
-    temperature, options = attend.normalise.temperature, kernel_options(attend, query)
-    query, key, value = unify_dtypes(attend.score.of_query(query), key, value)
+    score: Any = attend.score
+    temperature, options = temperature_of(attend), kernel_options(attend, query)
+    query, key, value = unify_dtypes(score.of_query(query), key, value)
     parts = support.layout.parts
     added = [None] * len(parts) if bias is None else support.layout.split(bias.to(query.dtype) / temperature)
     contexts = []
@@ -52,7 +53,7 @@ def dot_softmax_in_blocks(
     return support.clean_queries(support.layout.to_queries(contexts), key)
 
 
-def _is_for_parts(cut: Cut, key: Float[Tensor, "b h k d"]) -> bool:
+def _is_for_parts(cut: Partition, key: Float[Tensor, "b h k d"]) -> bool:
     """Returns True if the copied keys of linked blocks are so large that a CPU should copy a few blocks at a time."""
     if cut.links is None or cut.order is not None or cut.before % cut.size or cut.span % cut.size:
         return False
@@ -66,7 +67,13 @@ class _InParts(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, cut: Cut, options: dict[str, Any]
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        cut: Partition,
+        options: dict[str, Any],
     ) -> Tensor:
         ctx.save_for_backward(query, key, value)
         ctx.rest = mask, cut, options
@@ -100,7 +107,7 @@ class _InParts(torch.autograd.Function):
         return to_query, to_key[:, :, of_keys], to_value[:, :, of_keys], None, None, None
 
 
-def _parts(cut: Cut, key: Float[Tensor, "b h k d"]) -> list[slice]:
+def _parts(cut: Partition, key: Float[Tensor, "b h k d"]) -> list[slice]:
     """Returns ranges of blocks whose copied keys take about `_PART` bytes."""
     each = key.shape[:2].numel() * cut.slots * key.shape[-1] * key.element_size()
     count = max(1, _PART // max(1, each))

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.attention.kernels.precision import at_least_single
+from zoo.attention.kernels.dtypes import at_least_single
 
 # This many gathered numbers fit into the cache of a core: 2 to 3 times faster than gathering all at once.
 _CACHED = 1 << 17

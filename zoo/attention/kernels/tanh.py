@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from zoo.attention.kernels.processor import PROCESSOR, Processor, is_transformed
+from zoo.attention.kernels.cpu_features import PROCESSOR, Processor, is_transformed
 
 _MANY = 2**14
 _MINUS_ONE = torch.tensor(-1.0)

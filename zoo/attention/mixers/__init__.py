@@ -1,4 +1,4 @@
 """Mixers: layers that mix positions without attention, for comparison.
 
-Goes: in place of MultiHead.
+Goes: in place of MultiheadAttention.
 """

@@ -8,17 +8,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention.kernels.precision import at_least_single
-from zoo.attention.mixers.sequence import MixerState, Sequences, sequences
+from zoo.attention.kernels.dtypes import at_least_single
+from zoo.attention.mixers.sequence import Mixer, MixerState, Sequences, sequences
 from zoo.attention.mixers.state_space import carried_on
-from zoo.attention.observing.record import Tap
 from zoo.attention.supports.dense import DenseSupport
 
 _ROWS = 32
 _REASON = "its weights differ by channel and do not depend on the query, which only gates the result"
 
 
-class AttentionFree(nn.Module):
+class AttentionFree(Mixer):
     """y_t = sigmoid(q_t) sum_s exp(k_s + w_ts) v_s / sum_s exp(k_s + w_ts), per channel (Zhai et al. 2021, eq. 2).
 
     Without a window this is AFT-full. With one it is AFT-local: w_ts = 0 if |t - s| >= `window`, and s still counts.
@@ -45,7 +44,6 @@ class AttentionFree(nn.Module):
         self.query, self.key, self.value, self.out = (nn.Linear(dim, dim) for _ in range(4))
         self.at_query = nn.Parameter(torch.randn(length, rank) * 0.01)
         self.at_key = nn.Parameter(torch.randn(length, rank) * 0.01)
-        self.tap = Tap()
 
     def forward(
         self, x: Float[Tensor, "b n d"], support: DenseSupport | None = None
@@ -66,8 +64,8 @@ class AttentionFree(nn.Module):
     def _gated(
         self, x: Float[Tensor, "b q d"], key: Float[Tensor, "b k d"], value: Float[Tensor, "b k d"], of: Sequences
     ) -> Float[Tensor, "b q d"]:
-        if self.tap.is_open:
-            self.tap.silent(_REASON)
+        if self.probe.is_open:
+            self.probe.silent(_REASON)
         if not x.numel():
             return x
         with torch.autocast(x.device.type, enabled=False):
@@ -84,7 +82,7 @@ class AttentionFree(nn.Module):
         return biases.masked_fill((at[keys - queries :, None] - at).abs() >= self.window, 0.0)
 
 
-class AttentionFreeSimple(nn.Module):
+class AttentionFreeSimple(Mixer):
     """y_t = sigmoid(q_t) sum_s exp(k_s) v_s / sum_s exp(k_s), per channel (Zhai et al. 2021, eq. 5: AFT-simple).
 
     Cost: O(n d) time and memory, causal O(n log n d); a step O(d).
@@ -97,7 +95,6 @@ class AttentionFreeSimple(nn.Module):
     def __init__(self, *, dim: int) -> None:
         super().__init__()
         self.query, self.key, self.value, self.out = (nn.Linear(dim, dim) for _ in range(4))
-        self.tap = Tap()
 
     def forward(
         self, x: Float[Tensor, "b n d"], support: DenseSupport | None = None
@@ -136,8 +133,8 @@ class AttentionFreeSimple(nn.Module):
         return self._gated(x, mean, of), MixerState((tops[:, -1], sums[:, -1]))
 
     def _gated(self, x: Float[Tensor, "b n d"], mean: Float[Tensor, "b #n d"], of: Sequences) -> Float[Tensor, "b n d"]:
-        if self.tap.is_open:
-            self.tap.silent(_REASON)
+        if self.probe.is_open:
+            self.probe.silent(_REASON)
         return of.clean(self.out(self.query(of.clean(x)).sigmoid() * mean.to(x.dtype)))
 
 

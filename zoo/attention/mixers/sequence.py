@@ -11,32 +11,48 @@ refuse it if they were made with `causal=True` and have no parameters for the ba
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention.kernels.precision import at_least_single
-from zoo.attention.observing.record import Tap
+from zoo.attention.kernels.dtypes import at_least_single
+from zoo.attention.mechanism import Mechanism, Traits, Use
 from zoo.attention.ranges import Count
+from zoo.attention.recording.recorder import AttentionProbe
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.support import Support
 
+_WHOLE = "sees the whole sequence at once; to be causal it must be given a length"
 
-class Mixer(Protocol):
-    """The interface of self-attention in `EncoderBlock` and `DecoderBlock`, and of layers in its place."""
 
-    def __call__(self, x: Tensor, *, support: DenseSupport | None = None) -> tuple[Tensor, Any]:
+class Mixer(Mechanism):
+    """A layer in the place of self-attention in `EncoderBlock` and `DecoderBlock`."""
+
+    arguments = ("x", "support")
+
+    causal: bool = False
+    """Whether the layer was made without the parameters that read from the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.probe = AttentionProbe()
+
+    @abstractmethod
+    def forward(
+        self, x: Float[Tensor, "b n d"], support: DenseSupport | None = None
+    ) -> tuple[Float[Tensor, "b n d"], Any]:
         """Mixes x (b,n,d) over the positions that the support permits. Default for `support`: all positions.
 
         Returns:
             The mixed positions, (b,n,d), and None or a state.
         """
-        ...
 
+    @abstractmethod
     def step(
         self, x: Float[Tensor, "b n d"], state: Any = None, support: DenseSupport | None = None
     ) -> tuple[Float[Tensor, "b n d"], Any]:
@@ -49,7 +65,6 @@ class Mixer(Protocol):
         Returns:
             The output at these positions, and the state after them.
         """
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,21 +91,21 @@ class Sequences(NamedTuple):
         return torch.where(self.real.view(*x.shape[:2], *[1] * (x.dim() - 2)), x, x.new_zeros(()))
 
 
-def sequences(mixer: nn.Module, support: Support | None, x: Float[Tensor, "b n d"], step: bool = False) -> Sequences:
+def sequences(mixer: Mixer, support: Support | None, x: Float[Tensor, "b n d"], step: bool = False) -> Sequences:
     """Converts the support of a mixer, and refuses supports that a mixer cannot follow.
 
     Args:
         step: If True, the mask of the support may also cover earlier positions than those of x.
     """
     name = type(mixer).__name__
-    is_causal = step if support is None else getattr(support, "causal", True)
-    if not is_causal and getattr(mixer, "causal", False):
+    if support is not None and not isinstance(support, DenseSupport):
+        given = type(support).__name__
+        raise ValueError(f"{name} mixes one sequence with itself: it takes a DenseSupport and no source, not {given}")
+    is_causal = step if support is None else support.causal
+    if mixer.causal and not is_causal:
         raise ValueError(f"{name} was made with causal=True and reads in one direction: its support must be causal too")
     if support is None:
         return Sequences(None, step)
-    if not isinstance(support, DenseSupport):
-        given = type(support).__name__
-        raise ValueError(f"{name} mixes one sequence with itself: it takes a DenseSupport and no source, not {given}")
     if step and not support.causal:
         raise ValueError(f"the steps of {name} are causal: their support must be causal too")
     mask = support.permitted
@@ -106,7 +121,7 @@ def sequences(mixer: nn.Module, support: Support | None, x: Float[Tensor, "b n d
     return Sequences(real.expand(x.shape[:2]).unsqueeze(-1), support.causal)
 
 
-class FourierMixer(nn.Module):
+class FourierMixer(Mixer):
     """Re(F_seq F_hidden x): Fourier transforms along the sequence and the width (Lee-Thorp et al. 2022, eq. 3).
 
     The layer has no parameters, and every position contributes to every other. The transform covers the padded length
@@ -123,19 +138,19 @@ class FourierMixer(nn.Module):
         length: Length of the longest sequence under a causal support. Default: causal supports are refused.
     """
 
-    not_padded = "transforms the padded length, so that the result of a sequence would change with its batch"
+    traits = Traits(
+        unsupported={
+            Use.PADDED: "transforms the padded length, so that the result of a sequence would change with its batch",
+        }
+    )
 
     def __init__(self, *, length: Count | None = None) -> None:
         super().__init__()
         if length is not None and length < 1:
             raise ValueError(f"length must be 1 or more, got {length}")
         self.length = length
-        self.tap = Tap()
-
-    @property
-    def not_causal(self) -> str | None:
-        """The reason why a layer without a length cannot be causal."""
-        return None if self.length else "sees the whole sequence at once; to be causal it must be given a length"
+        if length is None:
+            self.narrow(unsupported={**self.traits.unsupported, Use.CAUSAL: _WHOLE})
 
     def forward(
         self, x: Float[Tensor, "b n d"], support: DenseSupport | None = None
@@ -161,7 +176,7 @@ class FourierMixer(nn.Module):
         start = 0 if state is None else state.parts[0].shape[1]
         stop = start + x.shape[1]
         if self.length is None:
-            raise ValueError(f"FourierMixer {self.not_causal}")
+            raise ValueError(f"FourierMixer {_WHOLE}")
         if stop > self.length:
             raise ValueError(f"FourierMixer was made for {self.length} positions, got {stop}")
         self._be_silent()
@@ -177,11 +192,11 @@ class FourierMixer(nn.Module):
         return of.clean(mixed.to(x.dtype)), MixerState((spectrum,))
 
     def _be_silent(self) -> None:
-        if self.tap.is_open:
-            self.tap.silent("the Fourier transform mixes positions with fixed complex waves, not with weights")
+        if self.probe.is_open:
+            self.probe.silent("the Fourier transform mixes positions with fixed complex waves, not with weights")
 
 
-class GatedRecurrent(nn.Module):
+class GatedRecurrent(Mixer):
     """y = W_f h_f + W_b h_b + b, where h_f and h_b are GRU states from the two ends (Cho et al. 2014).
 
     r = sigmoid(W_r x_t + U_r h + b_r), z = sigmoid(W_z x_t + U_z h + b_z), c = tanh(W x_t + b + r (U h + b_u)),
@@ -204,7 +219,6 @@ class GatedRecurrent(nn.Module):
         if not causal:
             self.back = nn.GRU(dim, dim, batch_first=True)
             self.out_back = nn.Linear(dim, dim, bias=False)
-        self.tap = Tap()
 
     def forward(
         self, x: Float[Tensor, "b n d"], support: DenseSupport | None = None
@@ -226,8 +240,8 @@ class GatedRecurrent(nn.Module):
         return of.clean(self.out_ahead(states)), MixerState((last,))
 
     def _be_silent(self) -> None:
-        if self.tap.is_open:
-            self.tap.silent("a recurrent layer passes on a state and has no weights over positions")
+        if self.probe.is_open:
+            self.probe.silent("a recurrent layer passes on a state and has no weights over positions")
 
 
 def _states(
@@ -254,7 +268,7 @@ def _states(
     return torch.zeros_like(states).scatter(1, order.expand_as(states), states), last
 
 
-class DilatedConvolution(nn.Module):
+class DilatedConvolution(Mixer):
     """y = sum_l u_l, u_l = W_l (tanh(F_l * x_l) sigmoid(G_l * x_l)), x_l = x + sum_(i<l) u_i (Oord et al. 2016, eq. 2).
 
     The filters F_l and G_l have `kernel` taps, 2^(l-1) positions apart; under a causal support they cover past
@@ -278,7 +292,6 @@ class DilatedConvolution(nn.Module):
         self.filters = nn.ModuleList(nn.Conv1d(dim, 2 * dim, kernel, dilation=2**layer) for layer in range(layers))
         self.outs = nn.ModuleList(nn.Linear(dim, dim) for _ in range(layers))
         self.spans = [(kernel - 1) * 2**layer for layer in range(layers)]
-        self.tap = Tap()
 
     def forward(
         self, x: Float[Tensor, "b n d"], support: DenseSupport | None = None
@@ -305,8 +318,8 @@ class DilatedConvolution(nn.Module):
             before: Input of each layer at the positions before x.
             ahead: Number of zeros after x, for each layer.
         """
-        if self.tap.is_open:
-            self.tap.silent("a convolution's weights are its filters, the same for every input")
+        if self.probe.is_open:
+            self.probe.silent("a convolution's weights are its filters, the same for every input")
         x = of.clean(x)
         total, after = torch.zeros_like(x), []
         for convolve, out, earlier, zeros in zip(self.filters, self.outs, before, ahead, strict=True):

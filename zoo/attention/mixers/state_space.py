@@ -9,17 +9,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention.kernels.precision import at_least_single
+from zoo.attention.kernels.dtypes import at_least_single
 from zoo.attention.kernels.scan import linear_recurrence
-from zoo.attention.mixers.sequence import MixerState, sequences
-from zoo.attention.observing.record import Tap
+from zoo.attention.mixers.sequence import Mixer, MixerState, sequences
 from zoo.attention.ranges import Count
 from zoo.attention.supports.dense import DenseSupport
 
 _REASON = "a state-space layer passes on a state and has no weights over positions"
 
 
-class StateSpace(nn.Module):
+class StateSpace(Mixer):
     """y = GLU(W gelu(K * x + D x)), K_l = 2 Re sum_n C_n B_n exp(l delta A_n) per channel (Gu et al. 2022, S4D).
 
     B_n = (exp(delta A_n) - 1) / A_n (zero-order hold); A_n is initialised to -1/2 + i pi n (S4D-Lin). The convolution
@@ -49,14 +48,13 @@ class StateSpace(nn.Module):
             self.back = nn.Parameter(torch.randn(dim, pairs, 2) * math.sqrt(0.5))
         self.skip = nn.Parameter(torch.ones(dim))
         self.out = nn.Linear(dim, 2 * dim)
-        self.tap = Tap()
 
     def forward(
         self, x: Float[Tensor, "b n d"], support: DenseSupport | None = None
     ) -> tuple[Float[Tensor, "b n d"], None]:
         of = sequences(self, support, x)
-        if self.tap.is_open:
-            self.tap.silent(_REASON)
+        if self.probe.is_open:
+            self.probe.silent(_REASON)
         if not x.numel():
             return x, None
         with torch.autocast(x.device.type, enabled=False):
@@ -68,8 +66,8 @@ class StateSpace(nn.Module):
         self, x: Float[Tensor, "b n d"], state: MixerState | None = None, support: DenseSupport | None = None
     ) -> tuple[Float[Tensor, "b n d"], MixerState]:
         of = sequences(self, support, x, step=True)
-        if self.tap.is_open:
-            self.tap.silent(_REASON)
+        if self.probe.is_open:
+            self.probe.silent(_REASON)
         with torch.autocast(x.device.type, enabled=False):
             signal = at_least_single(of.clean(x))
             powers = self._powers(x.shape[1] + 1)
@@ -123,7 +121,7 @@ class StateSpace(nn.Module):
         return torch.view_as_complex(at_least_single(pairs))
 
 
-class SelectiveStateSpace(nn.Module):
+class SelectiveStateSpace(Mixer):
     """y = W (S(u) silu(z)), (u, z) = V x, with S a recurrence whose coefficients depend on u (Gu & Dao 2023, alg. 2).
 
     h_t = exp(delta_t A) h_(t-1) + delta_t B_t u_t, S(u)_t = C_t · h_t + D u_t for each channel, with delta, B and C
@@ -151,14 +149,13 @@ class SelectiveStateSpace(nn.Module):
         if not causal:
             self.back = _Selection(dim, states, rank)
         self.out = nn.Linear(dim, dim)
-        self.tap = Tap()
 
     def forward(
         self, x: Float[Tensor, "b n d"], support: DenseSupport | None = None
     ) -> tuple[Float[Tensor, "b n d"], None]:
         of = sequences(self, support, x)
-        if self.tap.is_open:
-            self.tap.silent(_REASON)
+        if self.probe.is_open:
+            self.probe.silent(_REASON)
         if not x.numel():
             return x, None
         u, z = self.into(of.clean(x)).chunk(2, -1)
@@ -172,8 +169,8 @@ class SelectiveStateSpace(nn.Module):
         self, x: Float[Tensor, "b n d"], state: MixerState | None = None, support: DenseSupport | None = None
     ) -> tuple[Float[Tensor, "b n d"], MixerState]:
         of = sequences(self, support, x, step=True)
-        if self.tap.is_open:
-            self.tap.silent(_REASON)
+        if self.probe.is_open:
+            self.probe.silent(_REASON)
         u, z = self.into(of.clean(x)).chunk(2, -1)
         mixed, last = self.ahead(u, of.real, None if state is None else state.parts[0])
         return of.clean(self.out(mixed.to(x.dtype) * F.silu(z))), MixerState((last,))

@@ -1,4 +1,4 @@
 """Positions: encodings of the positions of queries and keys, and of inputs.
 
-Goes: MultiHead(position=...); those of `embeddings` are added to inputs.
+Goes: MultiheadAttention(position=...); those of `embeddings` are added to inputs.
 """

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention.kernels.precision import wide
+from zoo.attention.kernels.dtypes import wide
 from zoo.attention.ranges import Count, Positive
 
 

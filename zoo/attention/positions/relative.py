@@ -1,8 +1,8 @@
 """Relative positions, which change attention by the distance between query and key.
 
-A position belongs to a site (`Attend.place`, `MultiHead(position=...)`). All positions here depend on the offset of a
-key from its query only, so shifting both changes nothing. Rotary positions are in `rotary.py`, embeddings that are
-added to inputs in `embeddings.py`.
+A position belongs to a site (`Attention.set_position`, `MultiheadAttention(position=...)`). All positions here depend
+on the offset of a key from its query only, so shifting both changes nothing. Rotary positions are in `rotary.py`,
+embeddings that are added to inputs in `embeddings.py`.
 """
 
 from __future__ import annotations
@@ -13,57 +13,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from zoo.attention.kernels.precision import at_least_single, wide
+from zoo.attention.kernels.dtypes import at_least_single, wide
+from zoo.attention.mechanism import Position, Traits
 from zoo.attention.positions.embeddings import sinusoid
 from zoo.attention.ranges import Count
 from zoo.attention.supports.support import Support
-
-
-class Position(nn.Module):
-    """Base class of relative positions. Each method leaves attention unchanged unless a subclass overrides it.
-
-    Positions count from zero. The last query stands at the last key, so a decoder's new query stands after all earlier
-    positions.
-    """
-
-    not_across = "depends on the distance between query and key, which exists only within one sequence"
-    needs_weights = False
-    """True if the context depends on the weights themselves, which fused kernels do not return."""
-    turns = False
-    """True if queries and keys are rotated, which is relative only for scores that depend on the angle between them."""
-
-    def turn(self, key: Float[Tensor, "..."], start: int = 0) -> Float[Tensor, "..."]:
-        """Returns the keys as changed by their positions `start`, `start + 1`, ..."""
-        return key
-
-    def turn_query(
-        self, query: Float[Tensor, "..."], key: Float[Tensor, "..."], support: Support
-    ) -> Float[Tensor, "..."]:
-        """Returns the queries as changed by their positions."""
-        return query
-
-    def bias(
-        self, query: Float[Tensor, "..."], key: Float[Tensor, "..."], support: Support, scale: float
-    ) -> Float[Tensor, "..."] | None:
-        """Returns the bias that is added to the score of each pair, or None.
-
-        Args:
-            query: Queries returned by `turn_query`.
-            key: Keys, of which only the number is read; they may have fewer heads than the queries.
-            scale: Factor by which the score multiplies products of queries and keys.
-        """
-        return None
-
-    def add_context(
-        self,
-        context: Float[Tensor, "..."],
-        weights: Float[Tensor, "..."],
-        query: Float[Tensor, "..."],
-        key: Float[Tensor, "..."],
-        support: Support,
-    ) -> Float[Tensor, "..."]:
-        """Returns the context of each query with the contribution of positions added."""
-        return context
 
 
 class ALiBi(Position):
@@ -202,7 +156,7 @@ class Shaw(Position):
         distance: Largest distance with a vector of its own, k.
     """
 
-    needs_weights = True
+    traits = Traits(needs_weights=True)
 
     def __init__(self, *, dim: Count, distance: Count = 16) -> None:
         super().__init__()

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from zoo.attention.kernels.precision import wide
+from zoo.attention.kernels.dtypes import wide
+from zoo.attention.mechanism import Position, Traits
 from zoo.attention.positions.embeddings import frequencies
-from zoo.attention.positions.relative import Position
 from zoo.attention.ranges import Count, Positive, PositiveShare
 from zoo.attention.supports.support import Support
 
@@ -47,7 +47,7 @@ class Rotary(Position):
         scaling: Scaling for inputs longer than in training: `Interpolated`, `NTKAware` or `YaRN`. Default: none.
     """
 
-    turns = True
+    traits = Traits(rotates=True)
 
     def __init__(
         self, *, dim: Count, base: Positive = 10_000.0, fraction: PositiveShare = 1.0, scaling: Scaling | None = None

@@ -1,4 +1,4 @@
 """Scores: functions that give one number for each pair of query and key.
 
-Goes: Attend(score=...).
+Goes: Attention(score=...).
 """

@@ -10,12 +10,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from zoo.attention.attention_state import AttentionState
+from zoo.attention.mechanism import Score
 from zoo.attention.ranges import Count, Positive
-from zoo.attention.state import AttentionState
 from zoo.attention.supports.support import Support
 
 
-class ActivationUnit(nn.Module):
+class ActivationUnit(Score):
     """MLP([q, k, q - k, q * k]) (Zhou et al. 2018, figure 2 and eq. 3).
 
     The inputs are those of the authors' code; the paper's figure has the outer product in place of the last two. All

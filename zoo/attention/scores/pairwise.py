@@ -15,9 +15,9 @@
 
 A score is a module `(query, key, support, state) -> s`, one number per pair and head: `support.dot(q, k)` is q_i · k_j
 for every pair of the support, `support.at_query(q)` and `support.at_key(k)` are q_i and k_j for every pair. Queries and
-keys are projected once per sequence by the caller (`MultiHead`, a graph layer); a score has only the parameters of its
-formula. Computations that depend on keys alone are in `prepare`: `Attend.prepare` calls it on the projected keys, and
-`forward` takes the result as `key`. Heads are the second axis of queries and keys in every layout.
+keys are projected once per sequence by the caller (`MultiheadAttention`, a graph layer); a score has only the
+parameters of its formula. Computations that depend on keys alone are in `prepare`: `Attention.prepare` calls it on the
+projected keys, and `forward` takes the result as `key`. Heads are the second axis of queries and keys in every layout.
 
 In the costs d is the width of a head, n the number of queries and keys together, and pairs are those of the support.
 """
@@ -32,13 +32,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention.checks import check_widths
-from zoo.attention.initialisation import glorot_
-from zoo.attention.kernels.precision import at_least_single
-from zoo.attention.kernels.products import linear
+from zoo.attention.attention_state import AttentionState
+from zoo.attention.initialization import glorot_
+from zoo.attention.kernels.dtypes import at_least_single
+from zoo.attention.kernels.linear import linear
 from zoo.attention.kernels.tanh import tanh_
+from zoo.attention.mechanism import PreparedKeys, Score, Traits, Use, check_widths
 from zoo.attention.ranges import Count, NotNegative, Positive
-from zoo.attention.state import AttentionState
 from zoo.attention.supports.blocks import BlockSupport
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.support import Support
@@ -47,7 +47,7 @@ _LARGEST_SCALE = 100.0
 _SHORTEST = 1e-6
 
 
-class Dot(nn.Module):
+class Dot(Score):
     """q · k (Luong et al. 2015, section 3.1, dot).
 
     Subclasses are dot products of transformed queries and keys. They override `of_query`, `prepare` and `scale`, and
@@ -56,22 +56,19 @@ class Dot(nn.Module):
     Cost: O(pairs d)
     """
 
-    by_angle = True
+    traits = Traits(rotation_invariant=True)
 
     def of_query(self, query: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         return query
 
-    def scale(self, width: int) -> float:
-        return 1.0
-
     def forward(
         self,
         query: Float[Tensor, "*queries d"],
-        key: Float[Tensor, "*keys dk"],
+        key: Float[Tensor, "*keys dk"] | PreparedKeys,
         support: Support,
         state: AttentionState | None = None,
     ) -> Float[Tensor, "..."]:
-        query = self.of_query(query)
+        query, key = self.of_query(query), self.unwrap(key)
         check_widths(query, key)
         # s_ij = scale q_i · k_j
         return support.dot(query * self.scale(query.shape[-1]), key)
@@ -88,7 +85,7 @@ class ScaledDot(Dot):
         return 1.0 / math.sqrt(width)
 
 
-class Additive(nn.Module):
+class Additive(Score):
     """v · tanh(q + k) (Bahdanau et al. 2015, appendix A.1.2; q = W s and k = U h are the caller's projections).
 
     Cost: O(pairs d)
@@ -119,7 +116,7 @@ class Additive(nn.Module):
         return support.project(hidden, self.vector)
 
 
-class NormalisedAdditive(Additive):
+class NormalizedAdditive(Additive):
     """g v/|v| · tanh(q + k + b): additive scores between -g sqrt(d) and g sqrt(d) (Raffel et al. 2017, section 2.4).
 
     Monotonic attention takes a sigmoid of its scores, so that their size matters, not only their differences.
@@ -162,7 +159,7 @@ class General(Dot):
         heads: Number of heads.
     """
 
-    by_angle = False  # W stands between the two rotations
+    traits = Traits(rotation_invariant=False)  # W stands between the two rotations
 
     def __init__(self, *, dim: Count, heads: Count) -> None:
         super().__init__()
@@ -173,12 +170,12 @@ class General(Dot):
         """Initialises W so that scores of unit-variance queries and keys have variance 1, as with `ScaledDot`."""
         nn.init.normal_(self.weight, std=1.0 / self.weight.shape[-1])
 
-    def prepare(self, key: Float[Tensor, "x g *k d"]) -> Float[Tensor, "x h *k d"]:
+    def prepare(self, key: Float[Tensor, "x g *k d"]) -> PreparedKeys:
         # W k_j; then s_ij = q_i · (W k_j), computed by Dot.forward
-        return _of_numbers(lambda each: _mapped(each, self.weight), key)
+        return PreparedKeys(_of_numbers(lambda each: _mapped(each, self.weight), key))
 
 
-class Concat(nn.Module):
+class Concat(Score):
     """v · tanh(W [q; k]) (Luong et al. 2015, section 3.1, concat), as W_q q + W_k k, with W_k k once per sequence.
 
     Cost: O(n d^2 + pairs d)
@@ -198,20 +195,20 @@ class Concat(nn.Module):
         glorot_(self.weight)
         glorot_(self.vector)
 
-    def prepare(self, key: Float[Tensor, "x g *k d"]) -> Float[Tensor, "x h *k d"]:
+    def prepare(self, key: Float[Tensor, "x g *k d"]) -> PreparedKeys:
         _, of_key = self.weight.chunk(2, -1)
-        return _of_numbers(lambda each: _mapped(each, of_key), key)
+        return PreparedKeys(_of_numbers(lambda each: _mapped(each, of_key), key))
 
     def forward(
         self,
         query: Float[Tensor, "*queries d"],
-        key: Float[Tensor, "*keys dk"],
+        key: Float[Tensor, "..."] | PreparedKeys,
         support: Support,
         state: AttentionState | None = None,
     ) -> Float[Tensor, "..."]:
         of_query, _ = self.weight.chunk(2, -1)
-        # s_ij = v · tanh(W_q q_i + W_k k_j); the key is W_k k_j already
-        hidden = tanh_(support.at_query(_mapped(query, of_query)) + support.at_key(key))
+        # s_ij = v · tanh(W_q q_i + W_k k_j); the prepared key is W_k k_j
+        hidden = tanh_(support.at_query(_mapped(query, of_query)) + support.at_key(self.unwrap(key)))
         return support.project(hidden, self.vector)
 
 
@@ -240,15 +237,15 @@ class Cosine(Dot):
         else:
             self.register_buffer("log_scale", log_scale)
 
-    def prepare(self, key: Float[Tensor, "x h *k d"]) -> Float[Tensor, "x h *k d"]:
-        return _of_numbers(_direction, key).to(key.dtype)
+    def prepare(self, key: Float[Tensor, "x h *k d"]) -> PreparedKeys:
+        return PreparedKeys(_of_numbers(_direction, key).to(key.dtype))
 
     def of_query(self, query: Float[Tensor, "x h *q d"]) -> Float[Tensor, "x h *q d"]:
         scale = self.log_scale.clamp(max=math.log(_LARGEST_SCALE)).exp()
         return (_direction(query) * scale.view(-1, *[1] * (query.dim() - 2))).to(query.dtype)
 
 
-class PositionAware(nn.Module):
+class PositionAware(Score):
     """v · tanh(q + k + p), where p is learned for each distance from the query to the key.
 
     The position is inside the tanh, where it interacts with query and key, and is not a bias of the score. Positions in
@@ -263,8 +260,12 @@ class PositionAware(nn.Module):
         reach: Largest distance, to either side, that has a vector of its own.
     """
 
-    supports = (DenseSupport, BlockSupport)
-    not_across = "depends on the distance between query and key, which exists only within one sequence"
+    traits = Traits(
+        layouts=(DenseSupport, BlockSupport),
+        unsupported={
+            Use.CROSS: "depends on the distance between query and key, which exists only within one sequence",
+        },
+    )
 
     def __init__(self, *, dim: Count, heads: Count, reach: Count = 32) -> None:
         super().__init__()
@@ -294,7 +295,7 @@ class PositionAware(nn.Module):
         return support.project(hidden, self.vector)
 
 
-class GAT(nn.Module):
+class GAT(Score):
     """LeakyReLU(a_q · q + a_k · k) (Velickovic et al. 2018, eq. 3, with a split into its two halves).
 
     This is static attention: the ranking of the keys does not depend on the query (Brody et al. 2022, theorem 1).
@@ -331,7 +332,7 @@ class GAT(nn.Module):
         return F.leaky_relu(support.at_query(from_query) + from_key, self.slope)
 
 
-class GATv2(nn.Module):
+class GATv2(Score):
     """a · LeakyReLU(q + k) (Brody et al. 2022, eq. 7): the ranking of the keys may depend on the query.
 
     Cost: O(pairs d)
@@ -364,13 +365,13 @@ class GATv2(nn.Module):
         return support.project(hidden, self.vector)
 
 
-class Constant(nn.Module):
+class Constant(Score):
     """The same score, zero, for every key: for models without attention.
 
     Cost: O(pairs)
     """
 
-    by_angle = True
+    traits = Traits(rotation_invariant=True)
 
     def forward(
         self,
@@ -380,12 +381,6 @@ class Constant(nn.Module):
         state: AttentionState | None = None,
     ) -> Float[Tensor, "..."]:
         return support.zeros(query, key)
-
-
-def prepared(score: nn.Module, key: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Calls the `prepare` of a score on keys; returns them unchanged if the score has none."""
-    prepare: Callable[[Tensor], Tensor] | None = getattr(score, "prepare", None)
-    return key if prepare is None else prepare(key)
 
 
 def _mapped(x: Float[Tensor, "x g *n d"], weight: Float[Tensor, "h e d"]) -> Float[Tensor, "x h *n e"]:

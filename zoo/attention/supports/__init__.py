@@ -1,4 +1,4 @@
 """Supports: which queries may attend to which keys, and how these pairs are laid out in memory.
 
-Goes: Attend(restrict=...).
+Goes: Attention(restrict=...).
 """

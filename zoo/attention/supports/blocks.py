@@ -1,8 +1,8 @@
 """Sparse attention within a sequence: blocks of queries, each with the keys that its queries may attend to.
 
-`Blocks` is one regular set of blocks, a `Layout` has one or two of them, and a `BlockSupport` is a layout with the mask
-of a batch. A layout is made from a rule about positions, once for a length, and is shared. Time and memory are
-O(queries x keys of one query), also for making it.
+`BlockSet` is one regular set of blocks, a `BlockStructure` has one or two of them, and a `BlockSupport` is a structure
+with the mask of a batch. A structure is made from a rule about positions, once for a length, and is shared. Time and
+memory are O(queries x keys of one query), also for making it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from zoo.attention.kernels.kept import once
-from zoo.attention.kernels.precision import at_least_single, wide
-from zoo.attention.supports.cuts import Cut
+from zoo.attention.kernels.cache import once
+from zoo.attention.kernels.dtypes import at_least_single, wide
 from zoo.attention.supports.dense import DenseSupport
+from zoo.attention.supports.partition import Partition
 from zoo.attention.supports.support import (
     RowFunction,
     Support,
@@ -31,7 +31,7 @@ Rule = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks:
+class BlockSet:
     """Blocks of queries and their keys.
 
     Args:
@@ -41,7 +41,7 @@ class Blocks:
         lengths: Lengths of the shortest and the longest sequence that has each slot; None: all sequences have it.
     """
 
-    cut: Cut
+    cut: Partition
     queries: Int[Tensor, "c r"]
     keys: Int[Tensor, "c s"]
     permitted: Bool[Tensor, "c r s"] | None
@@ -50,14 +50,14 @@ class Blocks:
     @classmethod
     def of(
         cls,
-        cut: Cut,
+        cut: Partition,
         queries: int,
         keys: int,
         device: torch.device,
         start: int,
         rule: Rule | None,
         lengths: tuple[Int[Tensor, "c s"], Int[Tensor, "c s"]] | None = None,
-    ) -> Blocks:
+    ) -> BlockSet:
         """Makes the blocks of a sequence.
 
         Args:
@@ -73,25 +73,25 @@ class Blocks:
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class BlockStructure:
     """The pairs of a sequence.
 
     Args:
-        rest: Blocks of all queries, or of those that are not in `first`.
+        rest: BlockSet of all queries, or of those that are not in `first`.
         queries: Number of queries.
         keys: Number of keys.
         first: One block of the first queries, if they attend to other keys than the rest.
         start: Position of the first query; the first key has position 0.
     """
 
-    rest: Blocks
+    rest: BlockSet
     queries: int
     keys: int
-    first: Blocks | None = None
+    first: BlockSet | None = None
     start: int = 0
 
     @property
-    def parts(self) -> tuple[Blocks, ...]:
+    def parts(self) -> tuple[BlockSet, ...]:
         return (self.rest,) if self.first is None else (self.first, self.rest)
 
     def split(self, pairs: Shaped[Tensor, "*bh e"]) -> list[Shaped[Tensor, "*bh _c _r _s"]]:
@@ -122,7 +122,7 @@ class BlockSupport(Support):
 
     axes: ClassVar[tuple[str, ...]] = ("batch", "head", "pair")
 
-    layout: Layout
+    layout: BlockStructure
     masks: tuple[Bool[Tensor, "*#bh _c _r _s"] | None, ...]
     """Mask of the pairs of each part of the layout; None: all exist."""
     seen_queries: Bool[Tensor, "#b #h q"] | None = None
@@ -134,7 +134,7 @@ class BlockSupport(Support):
     _known: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
-    def of(cls, layout: Layout, support: DenseSupport) -> BlockSupport:
+    def of(cls, layout: BlockStructure, support: DenseSupport) -> BlockSupport:
         """Makes the support of the pairs of a layout that a mask permits; the layout already includes causality."""
         given = support.permitted
         if given is None and layout.queries == layout.keys and not layout.start:
@@ -259,7 +259,7 @@ class BlockSupport(Support):
         return once(self._known, "keys", (), lambda: _keys_seen(self.layout, self.masks, self.given))
 
 
-def _met(part: Blocks, given: Tensor | None, layout: Layout) -> Bool[Tensor, "*#bh c r s"] | None:
+def _met(part: BlockSet, given: Tensor | None, layout: BlockStructure) -> Bool[Tensor, "*#bh c r s"] | None:
     """Returns the pairs of the layout that both the layout and a mask (b,h,q,k) permit."""
     if given is None:
         return part.permitted
@@ -286,12 +286,14 @@ def own_lengths(permitted: Bool[Tensor, "#b #h #q #k"], keys: int) -> Int[Tensor
     return torch.where(seen, places, 0).amax(-1) if keys else places.new_zeros(len(seen))
 
 
-def _queries_seen(layout: Layout, masks: Iterable[Tensor | None]) -> Bool[Tensor, "#b #h q"] | None:
+def _queries_seen(layout: BlockStructure, masks: Iterable[Tensor | None]) -> Bool[Tensor, "#b #h q"] | None:
     rows = [_whole(part, mask).any(-1) for part, mask in zip(layout.parts, masks, strict=True)]
     return layout.to_queries(each if each.dim() == 4 else each[None, None] for each in rows)
 
 
-def _keys_seen(layout: Layout, masks: Iterable[Tensor | None], given: Tensor | None) -> Bool[Tensor, "#b #h k"] | None:
+def _keys_seen(
+    layout: BlockStructure, masks: Iterable[Tensor | None], given: Tensor | None
+) -> Bool[Tensor, "#b #h k"] | None:
     if given is not None and given.shape[2] == 1 and layout.queries == layout.keys and not layout.start:
         return given[:, :, 0].expand(-1, -1, layout.keys)  # every position may attend to itself
     seen = None
@@ -305,7 +307,7 @@ def _keys_seen(layout: Layout, masks: Iterable[Tensor | None], given: Tensor | N
     return seen
 
 
-def _whole(part: Blocks, mask: Tensor | None) -> Bool[Tensor, "*#bh c r s"]:
+def _whole(part: BlockSet, mask: Tensor | None) -> Bool[Tensor, "*#bh c r s"]:
     if mask is not None:
         return mask
     return torch.ones((), dtype=torch.bool, device=part.keys.device).expand(

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from zoo.attention.kernels.kept import can_be_read, once, unless_all
-from zoo.attention.kernels.precision import at_least_single, wide
+from zoo.attention.kernels.cache import can_be_read, once, unless_all
+from zoo.attention.kernels.dtypes import at_least_single, wide
 from zoo.attention.supports.support import RowFunction, Support, mask_of_example, mask_of_heads
 
 

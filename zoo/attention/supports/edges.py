@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from zoo.attention.kernels import sparse
-from zoo.attention.kernels.kept import once, unless_all
-from zoo.attention.kernels.precision import at_least_single, wide
+from zoo.attention.kernels.cache import once, unless_all
+from zoo.attention.kernels.dtypes import at_least_single, wide
 from zoo.attention.kernels.sparse import SparsePattern
 from zoo.attention.supports.support import RowFunction, Support
 

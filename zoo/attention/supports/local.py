@@ -10,8 +10,9 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
-from zoo.attention.initialisation import glorot_
-from zoo.attention.kernels.precision import at_least_single, wide
+from zoo.attention.initialization import glorot_
+from zoo.attention.kernels.dtypes import at_least_single, wide
+from zoo.attention.mechanism import Restriction, Traits, Use
 from zoo.attention.ranges import Count, Natural
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.support import (
@@ -150,7 +151,7 @@ class LocalSupport(Support):
         return replace(self, centre=change(self.centre), key_at=change(self.key_at), permitted=change(self.permitted))
 
 
-class LocalM(nn.Module):
+class LocalM(Restriction):
     """Attends to the keys around p_t = t: assumes a monotonic alignment (Luong et al. 2015, section 3.2, local-m).
 
     A decoder that computes step by step gives the number of earlier steps, `DenseSupport(first=t)`.
@@ -161,9 +162,7 @@ class LocalM(nn.Module):
         radius: Number of keys on each side, D (10 in the paper).
     """
 
-    gives = LocalSupport
-    supports = (DenseSupport,)
-    reads_queries = False
+    traits = Traits(layouts=(DenseSupport,), output_layout=LocalSupport, content_based=False)
 
     def __init__(self, *, radius: Natural = 10) -> None:
         super().__init__()
@@ -181,7 +180,7 @@ class LocalM(nn.Module):
         return f"radius={self.radius}"
 
 
-class LocalP(nn.Module):
+class LocalP(Restriction):
     """Attends to the keys around p_t = S sigmoid(v · tanh(W q_t)), S the source length (Luong et al. 2015, local-p).
 
     See eq. 9. Use it with the normaliser `Gaussian`: W and v get their gradient only through it. S is the number of
@@ -195,9 +194,13 @@ class LocalP(nn.Module):
         radius: Number of keys on each side, D (10 in the paper).
     """
 
-    gives = LocalSupport
-    supports = (DenseSupport,)
-    not_causal = "predicts a position in the whole source, whose length is unknown in causal attention"
+    traits = Traits(
+        layouts=(DenseSupport,),
+        output_layout=LocalSupport,
+        unsupported={
+            Use.CAUSAL: "predicts a position in the whole source, whose length is unknown in causal attention",
+        },
+    )
 
     def __init__(self, *, dim: Count, heads: Count, radius: Natural = 10) -> None:
         super().__init__()

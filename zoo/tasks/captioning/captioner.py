@@ -104,7 +104,7 @@ class Captioner(WritingTask):
             return super().training_step(batch, batch_idx)
         if batch.written is None or batch.frequencies is None:
             raise ConfigError("model.self_critical=true compares with all captions of a picture: data.references=true")
-        if any(tap.wants_gradient for tap in sites(self).values()):
+        if any(probe.wants_gradient for probe in sites(self).values()):
             raise ConfigError(
                 "model.self_critical=true learns from texts that the model draws, and penalties need given ones; write "
                 "0 for each, as in penalty.doubly_stochastic=0"

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
-from zoo.attention.kernels.kept import for_later
+from zoo.attention.kernels.cache import for_later
 from zoo.tasks.documents.labels import LabelSet
 from zoo.tasks.ranges import owners, ranges
 

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention import Attend, AttentionMap, EdgeSupport, Rows, record
-from zoo.attention.observing.views import View
+from zoo.attention import Attention, AttentionMap, EdgeSupport, Rows, record
+from zoo.attention.recording.reductions import Reduction
 from zoo.tasks.documents.batch import Documents
 from zoo.tasks.packing import Packing
 
@@ -97,12 +97,12 @@ def sentence_weights(weights: Float[Tensor, " w"], batch: Documents) -> Float[Te
     return weights.new_zeros(len(batch.documents)).index_add(0, batch.sentences, weights)
 
 
-def _view(net: nn.Module) -> View | None:
+def _view(net: nn.Module) -> Reduction | None:
     """Returns the view of the row of the class token, if its attention has n x n weights; None: maps are small."""
     if hasattr(net, "SITES"):
         return None
     site = net.get_submodule(str(net.class_site))
-    return Rows(0, 1) if isinstance(site, Attend) and site.restrict is None else None
+    return Rows(0, 1) if isinstance(site, Attention) and site.restrict is None else None
 
 
 def _edges(found: AttentionMap) -> EdgeSupport:

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from zoo.attention import record
-from zoo.attention.observing.record import Recording
+from zoo.attention.recording.recorder import Recording
 from zoo.decoding.teacher_forcing import force_decode
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.writing import begins

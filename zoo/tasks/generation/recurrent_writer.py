@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from zoo.attention import Attend
-from zoo.attention.kernels.products import Linear
+from zoo.attention import Attention
+from zoo.attention.kernels.linear import Linear
 from zoo.attention.ranges import Count
 from zoo.tasks.generation.decoders.state import Encoded, RecurrentState
 from zoo.tasks.generation.net import GeneratingNet
@@ -22,7 +22,7 @@ class RecurrentWriter(GeneratingNet):
     Args:
         encoder: `source -> Encoded`, with `width`, `summary_width` and `key_width`.
         tokens: Size of the vocabulary that is written.
-        attend: `(dim, heads) -> Attend`, for the decoder.
+        attend: `(dim, heads) -> Attention`, for the decoder.
         decoder: `Bahdanau`, `Luong` or `InputFeeding`, or a partial of one of them.
     """
 
@@ -31,7 +31,7 @@ class RecurrentWriter(GeneratingNet):
         *,
         encoder: nn.Module,
         tokens: Count,
-        attend: Callable[[int, int], Attend],
+        attend: Callable[[int, int], Attention],
         decoder: Callable[..., Any],
     ) -> None:
         super().__init__()
@@ -73,10 +73,10 @@ class RecurrentWriter(GeneratingNet):
 
     def may_end(self, state: RecurrentState) -> Bool[Tensor, "b w"] | None:
         passed = self.must_end(state)
-        return self.decoder.attention.reaches_last(state.memory) if passed is None else passed
+        return self.decoder.attention.sees_last_key(state.memory) if passed is None else passed
 
     def must_end(self, state: RecurrentState) -> Bool[Tensor, "b w"] | None:
-        return self.decoder.attention.passed(state.memory)  # type: ignore[no-any-return]
+        return self.decoder.attention.is_past_end(state.memory)  # type: ignore[no-any-return]
 
     def coverage(self, state: RecurrentState) -> Float[Tensor, "b w k"]:
         return state.coverage

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from zoo.attention import DenseSupport
-from zoo.attention.kernels.kept import for_later
+from zoo.attention.kernels.cache import for_later
 from zoo.tasks.batches import moved
 from zoo.tasks.generation.targets import padded, real, some_rows
 

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
-from zoo.attention.kernels.kept import for_later
+from zoo.attention.kernels.cache import for_later
 from zoo.tasks.batches import moved
 from zoo.tasks.generation.language import BEGIN, END, PAD
 

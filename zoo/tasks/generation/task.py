@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from zoo import distributed
 from zoo.attention import AttentionMap, DenseSupport, Monotonic, record, sites
-from zoo.attention.observing.record import Recording
 from zoo.attention.ranges import Rate
+from zoo.attention.recording.recorder import Recording
 from zoo.decoding.beam import BeamSearch
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.errors import ConfigError, escape_control, truncate

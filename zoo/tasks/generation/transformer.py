@@ -14,25 +14,25 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention import (
-    Attend,
+    Attention,
     DecoderBlock,
     DecoderState,
     DenseSupport,
     EncoderBlock,
     FeedForward,
-    Memory,
+    KVCache,
     MixerFactory,
-    MultiHead,
+    MultiheadAttention,
     Position,
     PostNorm,
     PreNorm,
     self_attention,
 )
-from zoo.attention.checks import check_padding, check_steps
+from zoo.attention.mechanism import Use, check
 from zoo.attention.ranges import Count, Rate
 
 Norm = Literal["pre", "post"]
-SelfAttend = Callable[[int, int], Attend] | MixerFactory
+SelfAttend = Callable[[int, int], Attention] | MixerFactory
 _RESIDUALS: dict[str, type[PreNorm] | type[PostNorm]] = {"pre": PreNorm, "post": PostNorm}
 
 
@@ -44,7 +44,7 @@ class TransformerEncoder(nn.Module):
         layers: Number of blocks.
         heads: Heads of each; must divide `dim`.
         hidden: Hidden units of the feed-forward networks.
-        attend: `(dim, heads) -> Attend`, or a `MixerFactory`.
+        attend: `(dim, heads) -> Attention`, or a `MixerFactory`.
         relative: Class or partial of a `Position` inside the attention; a mixer has none.
         norm: "pre" (Xiong et al. 2020) or "post" (Vaswani et al. 2017).
         dropout: Dropout of hidden units and of what blocks add; `attend` has that of the weights.
@@ -74,7 +74,7 @@ class TransformerEncoder(nn.Module):
             )
             for _ in range(layers)
         )
-        check_padding(self.blocks)
+        check(self.blocks, Use.PADDED)
         self.norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
         start_evenly(self)
 
@@ -110,7 +110,7 @@ class TransformerDecoder(nn.Module):
         layers: Number of blocks.
         heads: Heads of each site; must divide `dim`.
         hidden: Hidden units of the feed-forward networks.
-        attend: `(dim, heads) -> Attend` of the attention to the source.
+        attend: `(dim, heads) -> Attention` of the attention to the source.
         self_attend: The same for the causal self-attention, or a `MixerFactory`.
         relative: Class or partial of a `Position` inside the self-attention; a mixer has none. If its signature has
             `causal`, it is called with True.
@@ -127,7 +127,7 @@ class TransformerDecoder(nn.Module):
         layers: Count,
         heads: Count,
         hidden: Count,
-        attend: Callable[[int, int], Attend],
+        attend: Callable[[int, int], Attention],
         self_attend: SelfAttend,
         relative: Callable[..., Position] | None = None,
         norm: Norm = "pre",
@@ -149,14 +149,14 @@ class TransformerDecoder(nn.Module):
                     position=_placed(relative, self_attend, causal=True),
                     causal=True,
                 ),
-                cross=MultiHead(dim=dim, heads=heads, attend=attend),
+                cross=MultiheadAttention(dim=dim, heads=heads, attend=attend),
                 feed_forward=FeedForward(dim=dim, width=hidden, dropout=dropout),
                 residual=_RESIDUALS[norm],
                 dropout=dropout,
             )
             for _ in range(layers)
         )
-        check_steps(nn.ModuleList(block.mixer for block in self.blocks))
+        check(nn.ModuleList(block.mixer for block in self.blocks), Use.CAUSAL | Use.STEPWISE)
         self.norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
         self.aligned = aligned - 1
         start_evenly(self)
@@ -182,7 +182,7 @@ class TransformerDecoder(nn.Module):
         """Returns the state before the first position; the weights of the alignment are summed up from there on."""
         states = [block.start(source, support) for block in self.blocks]
         aligned = states[self.aligned]
-        states[self.aligned] = replace(aligned, cross=self.blocks[self.aligned].cross.tracked(aligned.cross))
+        states[self.aligned] = replace(aligned, cross=self.blocks[self.aligned].cross.with_initial_state(aligned.cross))
         return Written(tuple(states))
 
     def step(self, x: Float[Tensor, "b w d"], state: Written) -> tuple[Float[Tensor, "b w d"], Written]:
@@ -195,7 +195,7 @@ class TransformerDecoder(nn.Module):
 
     def coverage(self, state: Written) -> Float[Tensor, "b w k"]:
         """Returns the weight that each place of the source has had so far, averaged over heads; 1 at padding."""
-        memory: Memory = state.blocks[self.aligned].cross
+        memory: KVCache = state.blocks[self.aligned].cross
         assert memory.attention is not None
         total, permitted = memory.attention.total.mean(1), memory.support.permitted
         return total if permitted is None else total.masked_fill(~permitted[:, 0], 1.0)
@@ -212,7 +212,7 @@ def scaled_embeddings(
 def start_evenly(module: nn.Module) -> None:
     """Draws matrices of attention and feed-forward networks uniformly (Glorot & Bengio 2010); biases are zero."""
     for part in module.modules():
-        for linear in part.children() if isinstance(part, MultiHead | FeedForward) else ():
+        for linear in part.children() if isinstance(part, MultiheadAttention | FeedForward) else ():
             if isinstance(linear, nn.Linear):
                 nn.init.xavier_uniform_(linear.weight)
                 nn.init.zeros_(linear.bias)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from zoo.attention import AttentionMap
-from zoo.attention.observing.record import Recording
+from zoo.attention.recording.recorder import Recording
 from zoo.errors import DataError
 from zoo.maps import LabelledMap, labelled, words
 from zoo.maps.export import sized

@@ -16,8 +16,8 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 from zoo import distributed
 from zoo.attention import AttentionMap, record, sites
-from zoo.attention.observing.record import Recording
 from zoo.attention.ranges import AnyInt, Count
+from zoo.attention.recording.recorder import Recording
 from zoo.maps.score import edge_auc
 from zoo.maps.source import MapOptions
 from zoo.optim import OptimizerConfig

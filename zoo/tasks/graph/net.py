@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention import Attend, EdgeSupport, dropout
-from zoo.attention.initialisation import glorot_
+from zoo.attention import Attention, EdgeSupport, dropout
+from zoo.attention.initialization import glorot_
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.graph.features import SparseFeatures
 from zoo.tasks.graph.field import Field, Hop, full_field
@@ -69,7 +69,7 @@ class GraphAttention(nn.Module):
         features: Width of the input.
         dim: Width of one head.
         heads: Number of heads.
-        attend: `(dim, heads) -> Attend`.
+        attend: `(dim, heads) -> Attention`.
         shared: If True, both ends of an edge share a projection (GAT); if False, each has its own (GATv2), except that
             mechanisms that compare nothing (`Uniform`) have none for the target.
         merge: Whether heads are concatenated or averaged.
@@ -88,7 +88,7 @@ class GraphAttention(nn.Module):
         features: Count,
         dim: Count,
         heads: Count,
-        attend: Callable[[int, int], Attend],
+        attend: Callable[[int, int], Attention],
         shared: bool = True,
         merge: Literal["concat", "mean"] = "concat",
         skip: bool = False,
@@ -100,8 +100,8 @@ class GraphAttention(nn.Module):
         self.target = None if shared else Projection(features, heads, dim, bias=True)
         self.skip = Projection(features, heads, dim) if skip else None
         self.attend = attend(dim, heads)
-        self.attend.require(EdgeSupport, "a graph", of_one_graph=True)
-        if not self.attend.compares:
+        self.attend.check_layout(EdgeSupport, "a graph")
+        if not self.attend.is_content_based:
             self.target = None
         self.bias = nn.Parameter(torch.zeros(heads * dim if merge == "concat" else dim))
         self.merge = merge
@@ -149,7 +149,7 @@ class GraphAttentionNet(nn.Module):
         *,
         features: Count,
         classes: Count,
-        attend: Callable[[int, int], Attend],
+        attend: Callable[[int, int], Attention],
         dim: Count = 8,
         heads: Count = 8,
         out_heads: Count = 1,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from jaxtyping import Int
 from torch import Tensor
 
-from zoo.attention.observing.attention_map import AttentionMap
+from zoo.attention.recording.attention_map import AttentionMap
 from zoo.maps import diagnose, frames
 from zoo.maps.labelled import LabelledMap
 from zoo.maps.labelling import Heads, labelled, mean_of_heads

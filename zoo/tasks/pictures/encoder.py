@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.attention import DenseSupport
-from zoo.attention.kernels.precision import wide
+from zoo.attention.kernels.dtypes import wide
 from zoo.tasks.generation.decoders.state import Encoded
 from zoo.tasks.pictures.seen import Seen
 

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 from torchvision.transforms.v2 import functional as tv
 
-from zoo.attention.kernels.kept import for_later
+from zoo.attention.kernels.cache import for_later
 from zoo.tasks.batches import moved
 
 _MOST_DRAWN = 1 << 22

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from zoo.attention.kernels.kept import for_later
+from zoo.attention.kernels.cache import for_later
 from zoo.tasks.batches import moved
 from zoo.tasks.ranges import owners
 

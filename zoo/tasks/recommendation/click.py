@@ -17,8 +17,8 @@ from torchmetrics.classification import BinaryAUROC
 
 from zoo import distributed
 from zoo.attention import record
-from zoo.attention.observing.record import Recording
 from zoo.attention.ranges import Count
+from zoo.attention.recording.recorder import Recording
 from zoo.errors import ConfigError
 from zoo.optim import OptimizerConfig
 from zoo.tasks.contract import Invariance

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from zoo import distributed
 from zoo.attention import record
-from zoo.attention.observing.record import Recording
 from zoo.attention.ranges import Count
+from zoo.attention.recording.recorder import Recording
 from zoo.errors import ConfigError
 from zoo.optim import OptimizerConfig
 from zoo.tasks.contract import Invariance

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from zoo import distributed
 from zoo.attention import AttentionMap
-from zoo.attention.observing.record import Recording
+from zoo.attention.recording.recorder import Recording
 from zoo.errors import ConfigError
 from zoo.maps.score import pointing
 from zoo.maps.source import MapOptions

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from zoo import distributed
-from zoo.attention import AttentionMap, GuidanceCrossEntropy, Passing, record
+from zoo.attention import AttentionMap, GuidanceCrossEntropy, NoStopPenalty, record
 from zoo.attention.ranges import Count, NotNegative, Rate
 from zoo.decoding.beam import BeamSearch
 from zoo.decoding.hypothesis import Hypothesis
@@ -121,9 +121,9 @@ class Recogniser(WritingTask):
         self.collapse = None
         if made.align is not None:
             site = made.get_submodule(made.align)
-            self.collapse = Collapse(f"net.{made.align}", compares=getattr(site, "compares", True))
+            self.collapse = Collapse(f"net.{made.align}", compares=site.is_content_based)
             # guidance trains queries of ends to pass all places
-            site.ends_texts = bool(guidance) and hasattr(site.normalise, "waits")
+            site.stops_at_end = bool(guidance) and type(site.normalise).traits.streaming
 
     def begin(self, data: SpeechData) -> None:
         if self._chooses_ctc and self.ctc and distributed.is_rank_zero():
@@ -172,8 +172,8 @@ class Recogniser(WritingTask):
             found = replace(found, weights=found.alignment, alignment=None)
         of_tokens = GuidanceCrossEntropy()(found, stops > 0, targets.is_real)
         mean = distributed.mean_loss(of_tokens.total, of_tokens.count)
-        if self.get_submodule(found.site).ends_texts:
-            of_ends = Passing()(found, targets.tokens == END)
+        if self.get_submodule(found.site).stops_at_end:
+            of_ends = NoStopPenalty()(found, targets.tokens == END)
             mean = mean + distributed.mean_loss(of_ends.total, of_ends.count)
         mean = mean * distributed.mean_loss(stops.sum(), of_tokens.count)
         how: dict[str, Any] = {"on_step": True, "on_epoch": False, "sync_dist": distributed.world_size() > 1}

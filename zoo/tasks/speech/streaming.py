@@ -121,7 +121,7 @@ class Streaming:
             return None
         read = torch.tensor([[self.written[-1] if self.written else BEGIN]], device=memory.key.device)
         logits, after = self.net.step(read, self.state)
-        if not last and bool(attention.waits(after.memory)):
+        if not last and bool(attention.is_waiting(after.memory)):
             self.state = replace(self.state, memory=attention.skip(memory))
             return None
         scores = next_scores(self.net, logits, after, END)
@@ -150,7 +150,7 @@ def check_streams(net: Any) -> None:
     reason = None
     if net.encoder.bidirectional:
         reason = "its listener reads recordings from both ends: train with model.net.listener.bidirectional=false"
-    elif not net.decoder.attention.streams:
+    elif not net.decoder.attention.is_streaming:
         reason = "its attention weighs all of a recording: train with attention=monotonic or attention=mocha"
     if reason is not None:
         raise ConfigError(f"--stream: this model cannot write while it listens, because {reason}")

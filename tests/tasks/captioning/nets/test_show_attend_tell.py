@@ -9,7 +9,7 @@ import torch
 from captioning_cases import ADDITIVE, DECODER, doubled, gradients, pictures, recurrent
 from torch import Tensor
 
-from zoo.attention import AttendFactory, Constant, NoAttention, SiteFactory, Uniform, record
+from zoo.attention import AttentionFactory, Constant, MechanismFactory, NoAttention, Uniform, record
 from zoo.decoding.teacher_forcing import force_decode
 from zoo.tasks.generation.language import BEGIN, END
 from zoo.tasks.pictures import PlainCNN
@@ -110,14 +110,14 @@ def test_a_closed_gate_hides_the_picture_from_each_step() -> None:
 
 
 def test_without_attention_there_is_no_gate() -> None:
-    net = recurrent(SiteFactory(site=NoAttention))
+    net = recurrent(MechanismFactory(site=NoAttention))
     assert net.align is None
     assert net.decoder.selector is None
     assert recurrent(decoder=lambda **sizes: DECODER(**{**sizes, "selector": False})).decoder.selector is None
 
 
 def test_uniform_attention_reads_the_mean() -> None:
-    net, batch = recurrent(AttendFactory(score=Constant, normalise=Uniform)).eval(), doubled(pictures())
+    net, batch = recurrent(AttentionFactory(score=Constant, normalise=Uniform)).eval(), doubled(pictures())
     with record(net) as maps:
         net.whole(batch.source, torch.full((4, 1), BEGIN))
     (found,) = maps.values()

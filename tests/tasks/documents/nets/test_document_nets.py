@@ -12,15 +12,15 @@ from largest import Largest
 from torch import Tensor, nn
 
 from zoo.attention import (
-    Attend,
-    AttendFactory,
+    Attention,
+    AttentionFactory,
     Constant,
     DilatedConvolution,
     GatedRecurrent,
     LinearAttention,
+    MechanismFactory,
     MixerFactory,
     Rotary,
-    SiteFactory,
     Uniform,
     record,
 )
@@ -236,7 +236,7 @@ def test_a_long_document_wastes_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("attend", [WINDOW, SCALED])
-def test_where_a_long_document_looks_is_found_without_a_matrix(attend: AttendFactory) -> None:
+def test_where_a_long_document_looks_is_found_without_a_matrix(attend: AttentionFactory) -> None:
     net = LongDocument(**SMALL, attend=attend, dim=8, layers=2, heads=2, hidden=12).eval()
     one = Documents.of([Document([[1] * 20] * 25, 0, "long")])
     with Largest() as largest:
@@ -250,7 +250,7 @@ def test_where_a_long_document_looks_is_found_without_a_matrix(attend: AttendFac
 @pytest.mark.parametrize("name", HIERARCHIES)
 def test_control_without_attention(name: str) -> None:
     """Uniform weights: means of means, and nothing that no one reads."""
-    net = HIERARCHIES[name](attend=AttendFactory(score=Constant, normalise=Uniform))
+    net = HIERARCHIES[name](attend=AttentionFactory(score=Constant, normalise=Uniform))
     assert not [each for each, _ in net.named_parameters() if "pool" in each]
     one = batch()
     with record(net) as maps:
@@ -271,7 +271,7 @@ def test_weights_of_words_and_sentences_are_asked_for() -> None:
 @pytest.mark.parametrize("make", [HAN, HANTransformer, FlatAttention])
 def test_what_has_no_weights_is_refused(make: type[nn.Module]) -> None:
     with pytest.raises(ValueError, match="LinearAttention works on DenseSupport only; Pooling attends over EdgeSup"):
-        make(**SMALL, attend=SiteFactory(site=LinearAttention))
+        make(**SMALL, attend=MechanismFactory(site=LinearAttention))
 
 
 @pytest.mark.parametrize(
@@ -279,12 +279,12 @@ def test_what_has_no_weights_is_refused(make: type[nn.Module]) -> None:
     [
         SCALED,
         WINDOW,
-        SiteFactory(site=LinearAttention),
+        MechanismFactory(site=LinearAttention),
         MixerFactory(mixer=GatedRecurrent),
         MixerFactory(mixer=partial(DilatedConvolution, layers=2)),
     ],
 )
-def test_self_attention_of_any_kind(mixer: AttendFactory | SiteFactory | MixerFactory) -> None:
+def test_self_attention_of_any_kind(mixer: AttentionFactory | MechanismFactory | MixerFactory) -> None:
     hierarchy = HANTransformer(**SMALL, attend=DOT, self_attend=mixer, dim=8, heads=2, hidden=12).double()
     long = LongDocument(**SMALL, attend=mixer, dim=8, heads=2, hidden=12).double()
     one, alone = batch(), texts()[2]
@@ -340,7 +340,7 @@ def test_bad_options(make: type[nn.Module], options: dict[str, object], message:
 def test_factories_make_a_site_of_its_own_each() -> None:
     made_for: list[tuple[int, int]] = []
 
-    def attend(dim: int, heads: int) -> Attend:
+    def attend(dim: int, heads: int) -> Attention:
         made_for.append((dim, heads))
         return SCALED(dim, heads)
 

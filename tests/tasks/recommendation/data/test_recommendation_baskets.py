@@ -7,7 +7,7 @@ from recommendation_cases import data_of
 from torch.nn import functional as F
 from torchmetrics.functional.classification import binary_auroc
 
-from zoo.attention import ActivationUnit, AttendFactory, Constant, Uniform, Unnormalised
+from zoo.attention import ActivationUnit, AttentionFactory, Constant, Uniform, Unnormalized
 from zoo.errors import ConfigError
 from zoo.tasks.recommendation.click import sample_candidates
 from zoo.tasks.recommendation.data.baskets import fill
@@ -103,7 +103,7 @@ def test_what_cannot_be_made_is_refused(options: dict, words: str) -> None:
         fill(**options)
 
 
-def auc(attend: AttendFactory, log: Log, epochs: int) -> float:
+def auc(attend: AttentionFactory, log: Log, epochs: int) -> float:
     """Trains a small DIN and returns its AUC on validation."""
     torch.manual_seed(0)
     data = data_of(log, max_epochs=epochs, batch_size=32, length=int(log.lengths.max()))
@@ -130,7 +130,7 @@ def auc(attend: AttendFactory, log: Log, epochs: int) -> float:
 
 def test_attention_of_each_candidate_finds_the_item_and_a_mean_does_not() -> None:
     log = fill(users=1000, items=60, first=6, size=16, noise=0.1)
-    target = AttendFactory(score=ActivationUnit, normalise=Unnormalised)
-    uniform = AttendFactory(score=Constant, normalise=Uniform)
+    target = AttentionFactory(score=ActivationUnit, normalise=Unnormalized)
+    uniform = AttentionFactory(score=Constant, normalise=Uniform)
     found, guessed = (auc(attend, log, epochs=5) for attend in (target, uniform))
     assert found > guessed + 0.1

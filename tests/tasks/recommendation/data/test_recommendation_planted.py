@@ -9,7 +9,7 @@ from recommendation_cases import data_of
 from scipy.stats import chi2_contingency
 from torch.nn import functional as F
 
-from zoo.attention import AttendFactory, Constant, Rotary, ScaledDot, Softmax, Uniform
+from zoo.attention import AttentionFactory, Constant, Rotary, ScaledDot, Softmax, Uniform
 from zoo.errors import ConfigError
 from zoo.tasks.recommendation.data.log import Log
 from zoo.tasks.recommendation.data.planted import limit, plant
@@ -171,7 +171,7 @@ def test_what_cannot_be_made_is_refused(options: dict, words: str) -> None:
         plant(**options)
 
 
-def hit_rate(attend: AttendFactory, log: Log, epochs: int) -> float:
+def hit_rate(attend: AttentionFactory, log: Log, epochs: int) -> float:
     """Trains a small SASRec and returns its HR@1 on validation."""
     torch.manual_seed(0)
     data = data_of(log, max_epochs=epochs, batch_size=64, length=int(log.lengths.max()))
@@ -191,7 +191,7 @@ def hit_rate(attend: AttendFactory, log: Log, epochs: int) -> float:
 
 def test_attention_finds_the_item_and_a_mean_does_not() -> None:
     log = plant(users=1000, items=30, reach=4, shortest=10, longest=14, noise=0.1)
-    softmax = AttendFactory(score=ScaledDot, normalise=Softmax)
-    uniform = AttendFactory(score=Constant, normalise=Uniform)
+    softmax = AttentionFactory(score=ScaledDot, normalise=Softmax)
+    uniform = AttentionFactory(score=Constant, normalise=Uniform)
     found, guessed = (hit_rate(attend, log, epochs=3) for attend in (softmax, uniform))
     assert found > guessed + 0.1

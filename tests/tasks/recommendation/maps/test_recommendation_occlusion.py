@@ -12,7 +12,7 @@ import torch
 from recommendation_cases import users
 from torch import Tensor, nn
 
-from zoo.attention import ActivationUnit, AttendFactory, ScaledDot, Softmax, Unnormalised
+from zoo.attention import ActivationUnit, AttentionFactory, ScaledDot, Softmax, Unnormalized
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.click import CandidateRanker
 from zoo.tasks.recommendation.maps import occlusion
@@ -26,8 +26,8 @@ from zoo.tasks.recommendation.recommender import Recommender
 
 FILES = Path(__file__).parents[3] / "checkpoints" / "files"
 ITEMS, LENGTH = 12, 8
-SOFTMAX = AttendFactory(score=ScaledDot, normalise=Softmax)
-UNIT = AttendFactory(score=partial(ActivationUnit, hidden=[4]), normalise=Unnormalised)
+SOFTMAX = AttentionFactory(score=ScaledDot, normalise=Softmax)
+UNIT = AttentionFactory(score=partial(ActivationUnit, hidden=[4]), normalise=Unnormalized)
 
 
 @pytest.fixture(params=["next_item", "click"])

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from zoo.attention import (
-    AttendFactory,
+    AttentionFactory,
     GatedRecurrent,
     LinearAttention,
+    MechanismFactory,
     MixerFactory,
     ScaledDot,
-    SiteFactory,
     Softmax,
     record,
     sites,
@@ -36,7 +36,7 @@ from zoo.tasks.recommendation.nets.sasrec import SASRec
 
 ITEMS, LENGTH = 20, 12
 LENGTHS = (5, 1, 12, 3, 12, 7)
-attention = AttendFactory(score=ScaledDot, normalise=Softmax)
+attention = AttentionFactory(score=ScaledDot, normalise=Softmax)
 
 
 @pytest.fixture(scope="module")
@@ -189,7 +189,7 @@ def test_refusals() -> None:
 
 
 def test_linear_attention_has_the_map_that_it_amounts_to(batch: Histories) -> None:
-    net = net_of(SiteFactory(LinearAttention))
+    net = net_of(MechanismFactory(LinearAttention))
     found = influence(net, batch, 1)
     assert refusal(net, 1) is None
     sums = torch.zeros(len(LENGTHS)).index_add(0, batch.users, found)

@@ -11,16 +11,16 @@ from torch import nn
 
 from zoo.attention import (
     ActivationUnit,
-    AttendFactory,
+    AttentionFactory,
     Constant,
     Degree,
     Dice,
     LinearAttention,
     ScaledDot,
     Softmax,
-    Unnormalised,
+    Unnormalized,
 )
-from zoo.attention.factories import SiteFactory
+from zoo.attention.factories import MechanismFactory
 from zoo.errors import ConfigError
 from zoo.maps.score import pointing_accuracy
 from zoo.optim import OptimizerConfig
@@ -34,7 +34,7 @@ ITEMS, DIM = 12, 6
 
 
 def attention(activation=nn.PReLU, hidden=(7, 5)):
-    return AttendFactory(partial(ActivationUnit, hidden=hidden, activation=activation), Unnormalised)
+    return AttentionFactory(partial(ActivationUnit, hidden=hidden, activation=activation), Unnormalized)
 
 
 def din(activation=nn.PReLU, attend=None, **options):
@@ -176,9 +176,9 @@ def test_what_comes_after_a_history_is_not_seen():
     assert torch.equal((found == changed), torch.tensor([True, True, False, True, True, False]))
 
 
-@pytest.mark.parametrize("normalise", [Softmax, Unnormalised])
+@pytest.mark.parametrize("normalise", [Softmax, Unnormalized])
 def test_other_scores_of_the_core_stand_in(normalise):
-    net = din(attend=AttendFactory(ScaledDot, normalise))
+    net = din(attend=AttentionFactory(ScaledDot, normalise))
     found = net.scores(histories([[3, 1]]), torch.tensor([[7]]))
     v, history = net.items.weight[7], net.items.weight[[3, 1]]
     scores = history @ v / math.sqrt(DIM)
@@ -194,12 +194,12 @@ def test_other_scores_of_the_core_stand_in(normalise):
 
 def test_a_mechanism_without_pairs_is_refused():
     with pytest.raises(ValueError, match="DIN attends over EdgeSupport"):
-        DIN(items=3, attend=SiteFactory(LinearAttention), dim=4)
+        DIN(items=3, attend=MechanismFactory(LinearAttention), dim=4)
 
 
 def test_weights_by_degree_are_of_graphs():
-    with pytest.raises(ValueError, match="edges of one graph; DIN has different queries and keys"):
-        DIN(items=3, attend=AttendFactory(Constant, Degree), dim=4)
+    with pytest.raises(ValueError, match=r"edges of one graph, .*; DIN attends from one sequence to another"):
+        DIN(items=3, attend=AttentionFactory(Constant, Degree), dim=4)
 
 
 @pytest.mark.parametrize("wrong", [{"items": 0}, {"dim": 0}, {"hidden": ()}, {"hidden": (4, 0)}])

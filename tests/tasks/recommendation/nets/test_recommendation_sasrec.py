@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention import ALiBi, AttendFactory, Learned, Rotary, ScaledDot, Shaw, Sinusoidal, Softmax, T5Bias, record
+from zoo.attention import ALiBi, AttentionFactory, Learned, Rotary, ScaledDot, Shaw, Sinusoidal, Softmax, T5Bias, record
 from zoo.config import plugins
 from zoo.tasks import packing
 from zoo.tasks.packing import Packing
@@ -22,14 +22,14 @@ from zoo.tasks.recommendation.batch import Catalogue, Histories
 from zoo.tasks.recommendation.nets.sasrec import SASRec
 
 ATTENTION = list(plugins.find_choices("attention").values())
-SOFTMAX = AttendFactory(score=ScaledDot, normalise=Softmax)
+SOFTMAX = AttentionFactory(score=ScaledDot, normalise=Softmax)
 ITEMS, LENGTH = 11, 12
 LENGTHS = [3, 12, 1, 7, 5]
 EXACT = {"rtol": 0.0, "atol": 1e-12}
 REFUSED = {
-    "degree": "Degree works on EdgeSupport only; MultiHead attends over DenseSupport",
+    "degree": "Degree works on EdgeSupport only; MultiheadAttention attends over DenseSupport",
     "linformer": "Linformer mixes all positions before a query sees them, and so cannot be causal",
-    "none": "MultiHead has nothing but attention to read with",
+    "none": "MultiheadAttention has nothing but attention to read with",
     "local_p": "LocalP predicts a position in the whole source, whose length is unknown in causal attention",
 }
 

@@ -12,7 +12,7 @@ import torch
 from listener_cases import FEATURES, LENGTHS, frames
 from torch import Tensor
 
-from zoo.attention import Additive, AttendFactory, Softmax
+from zoo.attention import Additive, AttentionFactory, Softmax
 from zoo.decoding import BeamSearch, Ensemble, WeightedSum, force_decode
 from zoo.tasks.generation import Bahdanau
 from zoo.tasks.generation.language import BEGIN, END, PAD
@@ -54,7 +54,7 @@ def net(**options: Any) -> Any:
     made = ListenAttendSpell(
         features=FEATURES,
         tokens=SYMBOLS,
-        attend=AttendFactory(score=Additive, normalise=Softmax),
+        attend=AttentionFactory(score=Additive, normalise=Softmax),
         listener=partial(PyramidalListener, hidden=4, joined=(1, 2)),
         decoder=partial(Bahdanau, dim=4, hidden=6, compared=5),
         ctc=True,

@@ -10,15 +10,15 @@ import torch
 from listener_cases import EXACT, FEATURES, LENGTHS, frames
 from torch import nn
 
-from zoo.attention import Additive, AttendFactory, LocationAware, Monotonic, Softmax, record
+from zoo.attention import Additive, AttentionFactory, LocationAware, Monotonic, Softmax, record
 from zoo.tasks.generation import Bahdanau, InputFeeding, Luong
 from zoo.tasks.generation.targets import Targets
 from zoo.tasks.speech import ConvolutionalListener, ListenAttendSpell, PyramidalListener, TransformerListener
 
 ATTEND: dict[str, Any] = {
-    "additive": AttendFactory(score=Additive, normalise=Softmax),
-    "location": AttendFactory(score=partial(LocationAware, filters=3, kernel_size=3), normalise=Softmax),
-    "monotonic": AttendFactory(score=Additive, normalise=Monotonic),
+    "additive": AttentionFactory(score=Additive, normalise=Softmax),
+    "location": AttentionFactory(score=partial(LocationAware, filters=3, kernel_size=3), normalise=Softmax),
+    "monotonic": AttentionFactory(score=Additive, normalise=Monotonic),
 }
 LISTENERS: dict[str, Any] = {
     "pyramidal": partial(PyramidalListener, hidden=4, joined=(1, 2)),

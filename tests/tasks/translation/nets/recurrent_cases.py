@@ -11,7 +11,7 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from zoo.attention import Additive, AttendFactory, Softmax
+from zoo.attention import Additive, AttentionFactory, Softmax
 from zoo.config import plugins
 from zoo.tasks.generation import Bahdanau, InputFeeding, Luong
 from zoo.tasks.generation.source import Source
@@ -19,7 +19,7 @@ from zoo.tasks.generation.targets import Targets
 from zoo.tasks.translation import RecurrentEncoder, RecurrentTranslator
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
-ADDITIVE = AttendFactory(score=Additive, normalise=Softmax)
+ADDITIVE = AttentionFactory(score=Additive, normalise=Softmax)
 ATTENTION = list(plugins.find_choices("attention").values())
 DECODERS: dict[str, Any] = {"bahdanau": Bahdanau, "luong": Luong, "input_feeding": InputFeeding}
 SOURCES = [[5, 6, 7, 8, 9], [4, 5], [9, 8, 7, 6]]

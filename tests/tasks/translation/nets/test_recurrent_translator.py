@@ -25,8 +25,8 @@ from recurrent_cases import (
 )
 
 from zoo.attention import record
-from zoo.attention.kernels import products
-from zoo.attention.kernels.processor import Processor
+from zoo.attention.kernels import linear
+from zoo.attention.kernels.cpu_features import Processor
 from zoo.tasks.generation.source import Source
 from zoo.tasks.generation.targets import Targets
 
@@ -138,14 +138,14 @@ def test_bad_options_are_refused(decoder: str, options: dict[str, Any], message:
 @pytest.mark.parametrize("decoder", DECODERS)
 def test_laid_out_weights_change_nothing(decoder: str, cell: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In fp32 and in sizes that are faster with them: outputs, gradients and steps are those in fp64."""
-    monkeypatch.setattr(products, "PROCESSOR", Processor("", "AuthenticAMD", True, True, False))
+    monkeypatch.setattr(linear, "PROCESSOR", Processor("", "AuthenticAMD", True, True, False))
     made = translator(decoder, cell=cell, dim=400, hidden=600, compared=600)
     for parameter in made.parameters():
         torch.nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5)
     single = copy.deepcopy(made).float()
     laid_out: list[int] = []
-    original = products.Packed._packed
-    monkeypatch.setattr(products.Packed, "_packed", lambda *given: (laid_out.append(1), original(*given))[1])
+    original = linear.PrepackedLinear._packed
+    monkeypatch.setattr(linear.PrepackedLinear, "_packed", lambda *given: (laid_out.append(1), original(*given))[1])
     expected, found = (net.whole(SOURCE, TARGET.read) for net in (made, single))
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
     for one, other in zip(gradients(single, found), gradients(made, expected), strict=True):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention import Additive, AttendFactory, General, ScaledDot, Softmax
+from zoo.attention import Additive, AttentionFactory, General, ScaledDot, Softmax
 from zoo.decoding import BeamSearch, Constraints
 from zoo.tasks.generation import InputFeeding, Luong
 from zoo.tasks.generation.language import BEGIN, END, PAD
@@ -41,7 +41,7 @@ def recurrent(peers: Any, score: Any, decoder: Any, compared: int | None) -> Any
     net = RecurrentTranslator(
         source_words=WORDS,
         target_words=WORDS,
-        attend=AttendFactory(score=score, normalise=Softmax),
+        attend=AttentionFactory(score=score, normalise=Softmax),
         encoder=partial(RecurrentEncoder, dim=6, hidden=4),
         decoder=partial(decoder, dim=6, hidden=8, compared=compared, cell="gru"),
     )
@@ -49,7 +49,7 @@ def recurrent(peers: Any, score: Any, decoder: Any, compared: int | None) -> Any
 
 
 def transformer(peers: Any) -> Any:
-    attend = AttendFactory(score=ScaledDot, normalise=Softmax)
+    attend = AttentionFactory(score=ScaledDot, normalise=Softmax)
     net = TransformerTranslator(
         source_words=WORDS,
         target_words=WORDS,

@@ -9,7 +9,7 @@ from scipy.stats import chi2_contingency, chisquare
 from sklearn.datasets import load_digits
 from torch.nn import functional as F
 
-from zoo.attention import AttendFactory, Constant, ScaledDot, Softmax, Uniform
+from zoo.attention import AttentionFactory, Constant, ScaledDot, Softmax, Uniform
 from zoo.errors import ConfigError
 from zoo.tasks.vision.batch import normalised
 from zoo.tasks.vision.data.dataset import PictureSet
@@ -182,7 +182,7 @@ def test_what_cannot_be_made_is_refused(options: dict, words: str) -> None:
         plant(**options)
 
 
-def accuracy(attend: AttendFactory, pictures: PictureSet, steps: int, batch: int = 64) -> float:
+def accuracy(attend: AttentionFactory, pictures: PictureSet, steps: int, batch: int = 64) -> float:
     """The validation accuracy of a small ViT after some steps."""
     torch.manual_seed(0)
     height, width = pictures.size or (0, 0)
@@ -204,8 +204,8 @@ def accuracy(attend: AttendFactory, pictures: PictureSet, steps: int, batch: int
 
 def test_attention_finds_the_digit_and_a_mean_does_not() -> None:
     pictures = plant(train=2000, val=300, test=1, rows=2, columns=2, colours=8, noise=0)
-    softmax = AttendFactory(score=ScaledDot, normalise=Softmax)
-    uniform = AttendFactory(score=Constant, normalise=Uniform)
+    softmax = AttentionFactory(score=ScaledDot, normalise=Softmax)
+    uniform = AttentionFactory(score=Constant, normalise=Uniform)
     found, guessed = (accuracy(attend, pictures, steps=200) for attend in (softmax, uniform))
     assert found > guessed + 0.1
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import zoo.maps
-from zoo.attention import CBAM, AttendFactory, ScaledDot, Softmax, sites
+from zoo.attention import CBAM, AttentionFactory, ScaledDot, Softmax, sites
 from zoo.errors import ConfigError, DataError
 from zoo.maps.export import export
 from zoo.maps.score import pointing_accuracy
@@ -28,7 +28,7 @@ from zoo.tasks.vision.module import ImageClassifier
 from zoo.tasks.vision.nets.resnet import ResNet
 from zoo.tasks.vision.nets.vit import ViT
 
-SOFTMAX = AttendFactory(score=ScaledDot, normalise=Softmax)
+SOFTMAX = AttentionFactory(score=ScaledDot, normalise=Softmax)
 VIT = partial(ViT, attend=SOFTMAX, patch=8, dim=8, layers=2, heads=2, hidden=8, registers=1)
 SCALE = {"mean": [0.5] * 3, "std": [0.3] * 3}
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from zoo.attention import AttendFactory, ScaledDot, Softmax
+from zoo.attention import AttentionFactory, ScaledDot, Softmax
 from zoo.optim import OptimizerConfig
 from zoo.tasks.vision.batch import Images
 from zoo.tasks.vision.maps import occlusion
@@ -24,7 +24,7 @@ FILES = Path(__file__).parents[3] / "checkpoints" / "files"
 SIZE = {"channels": 3, "height": 16, "width": 24, "classes": 5}
 NETS: dict[str, Any] = {
     "vit": partial(
-        ViT, attend=AttendFactory(score=ScaledDot, normalise=Softmax), patch=8, dim=8, layers=2, heads=2, hidden=8
+        ViT, attend=AttentionFactory(score=ScaledDot, normalise=Softmax), patch=8, dim=8, layers=2, heads=2, hidden=8
     ),
     "resnet": partial(ResNet, dim=4),
 }

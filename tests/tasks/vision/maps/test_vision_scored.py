@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from zoo.attention import (
     CBAM,
-    AttendFactory,
+    AttentionFactory,
     LinearAttention,
     Linformer,
+    MechanismFactory,
     ScaledDot,
-    SiteFactory,
     SlidingWindow,
     Softmax,
     SqueezeExcitation,
@@ -31,8 +31,8 @@ from zoo.tasks.vision.nets.vit import ViT
 
 SIZES = {"channels": 2, "height": 12, "width": 16, "classes": 5}
 SMALL = {"dim": 12, "layers": 3, "heads": 2, "hidden": 16}
-SOFTMAX = AttendFactory(score=ScaledDot, normalise=Softmax)
-NEAR = AttendFactory(score=ScaledDot, normalise=Softmax, restrict=partial(SlidingWindow, radius=2))
+SOFTMAX = AttentionFactory(score=ScaledDot, normalise=Softmax)
+NEAR = AttentionFactory(score=ScaledDot, normalise=Softmax, restrict=partial(SlidingWindow, radius=2))
 
 
 def vit(attend: Any = SOFTMAX, **options: Any) -> ViT:
@@ -248,7 +248,7 @@ def test_many_pictures_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_heat_of_what_has_implied_weights() -> None:
-    net = vit(attend=SiteFactory(site=LinearAttention))
+    net = vit(attend=MechanismFactory(site=LinearAttention))
     found = heat(net, pictures(), "rollout")
     torch.testing.assert_close(found.sum((1, 2)), torch.ones(3), rtol=0, atol=1e-5)
     assert found.std() > 1e-4
@@ -262,9 +262,13 @@ def test_heat_of_what_has_implied_weights() -> None:
         (vit, "pooling", "the net has no sequence pooling"),
         (vit, "roll_out", "there is no such map, write one of rollout, gradient_rollout, class_attention, pooling, sp"),
         (cct, "cam", "the head does not read the mean of the features; write rollout or gradient_rollout or pooling"),
-        (partial(vit, attend=SiteFactory(site=LinearAttention)), "gradient_rollout", "is LinearAttention, which has"),
         (
-            partial(vit, attend=SiteFactory(site=partial(Linformer, length=13, slots=4))),
+            partial(vit, attend=MechanismFactory(site=LinearAttention)),
+            "gradient_rollout",
+            "is LinearAttention, which has",
+        ),
+        (
+            partial(vit, attend=MechanismFactory(site=partial(Linformer, length=13, slots=4))),
             "rollout",
             "layers.0.mixer.attend is Linformer, which has no weights that this map could be made of",
         ),

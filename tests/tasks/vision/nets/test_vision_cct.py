@@ -158,11 +158,13 @@ def test_every_mechanism(path: Path) -> None:
     torch.manual_seed(0)
     attend = mechanism(path)
     if path.stem == "degree":
-        with pytest.raises(ValueError, match="Degree works on EdgeSupport only; MultiHead attends over DenseSupport"):
+        with pytest.raises(
+            ValueError, match="Degree works on EdgeSupport only; MultiheadAttention attends over DenseSupport"
+        ):
             cct(attend=attend)
         return
     if path.stem == "none":
-        with pytest.raises(ValueError, match="MultiHead has nothing but attention to read with"):
+        with pytest.raises(ValueError, match="MultiheadAttention has nothing but attention to read with"):
             cct(attend=attend)
         return
     net, pixels = cct(attend=attend), pictures(16, 12)

@@ -16,14 +16,14 @@ from torchvision.ops import StochasticDepth
 
 from zoo.attention import (
     ALiBi,
-    AttendFactory,
+    AttentionFactory,
     Learned,
     Learned2D,
     Linformer,
+    MechanismFactory,
     Rotary,
     Sinusoidal,
     Sinusoidal2D,
-    SiteFactory,
     T5Bias,
     record,
     sites,
@@ -230,7 +230,7 @@ def test_patches_that_follow_from_the_picture(height: int, width: int, patch: in
         ({"heads": 5}, "dim=12 is not divisible by heads=5"),
         ({"stochastic_depth": 1.0}, "stochastic_depth is a probability below 1, got 1.0"),
         (
-            {"attend": SiteFactory(partial(Linformer, length=6))},
+            {"attend": MechanismFactory(partial(Linformer, length=6))},
             "Linformer takes 6 tokens at most, and these .* have 7",
         ),
     ],
@@ -262,11 +262,13 @@ def test_every_mechanism(path: Path) -> None:
     torch.manual_seed(0)
     attend = mechanism(path)
     if path.stem == "degree":
-        with pytest.raises(ValueError, match="Degree works on EdgeSupport only; MultiHead attends over DenseSupport"):
+        with pytest.raises(
+            ValueError, match="Degree works on EdgeSupport only; MultiheadAttention attends over DenseSupport"
+        ):
             vit(attend=attend)
         return
     if path.stem == "none":
-        with pytest.raises(ValueError, match="MultiHead has nothing but attention to read with"):
+        with pytest.raises(ValueError, match="MultiheadAttention has nothing but attention to read with"):
             vit(attend=attend)
         return
     net, pixels = vit(attend=attend, registers=1), pictures(12, 8)
@@ -393,7 +395,7 @@ def test_weights_begin_as_the_authors_have_them() -> None:
         assert 0.99 * bound < linear.weight.abs().max() <= bound
         assert not linear.bias.any()
     assert 0.018 < net.tokens.position.embedding.vectors.std() < 0.022
-    factory = AttendFactory(score=SOFTMAX.score, normalise=SOFTMAX.normalise)
+    factory = AttentionFactory(score=SOFTMAX.score, normalise=SOFTMAX.normalise)
     torch.manual_seed(0)
     again = ViT(channels=3, height=32, width=32, classes=10, attend=factory, size="mini")
     assert all(torch.equal(a, b) for a, b in zip(net.parameters(), again.parameters(), strict=True))

@@ -10,12 +10,12 @@ from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from torch import Tensor, nn
 
-from zoo.attention import AttendFactory, ScaledDot, Softmax
+from zoo.attention import AttentionFactory, ScaledDot, Softmax
 from zoo.config import plugins
 from zoo.tasks.vision.nets.cct import CCT
 from zoo.tasks.vision.nets.vit import ViT
 
-SOFTMAX = AttendFactory(score=ScaledDot, normalise=Softmax)
+SOFTMAX = AttentionFactory(score=ScaledDot, normalise=Softmax)
 Net = TypeVar("Net", bound=nn.Module)
 CLOSE = {"rtol": 0.0, "atol": 1e-12}
 MIXERS = ("convolution", "fourier", "recurrent", "state_space")

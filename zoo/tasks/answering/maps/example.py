@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from zoo.attention import AttentionMap
-from zoo.attention.observing.record import Recording
+from zoo.attention.recording.recorder import Recording
 from zoo.maps import LabelledMap
 from zoo.maps.draw import short
 from zoo.maps.source import MappedExample, NamedMap, Table, picture_name

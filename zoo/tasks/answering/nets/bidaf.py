@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention import Attend, AttentionFlow
+from zoo.attention import Attention, AttentionFlow
 from zoo.attention.dropout import Dropout
 from zoo.attention.ranges import AnyFloat, Count, Rate
 from zoo.tasks.answering.batch import Questions
@@ -28,7 +28,7 @@ class BiDAF(nn.Module):
 
     Args:
         words: Size of the vocabulary, which the data provides.
-        attend: `(dim, heads) -> Attend` for both directions; the paper's is `Dot` and `Softmax`.
+        attend: `(dim, heads) -> Attention` for both directions; the paper's is `Dot` and `Softmax`.
         dim: Width of a word vector.
         hidden: Width of the state of one direction, the paper's d.
         cell: "lstm", as in the paper, or "gru".
@@ -42,7 +42,7 @@ class BiDAF(nn.Module):
         self,
         *,
         words: Count,
-        attend: Callable[[int, int], Attend],
+        attend: Callable[[int, int], Attention],
         dim: Count = 64,
         hidden: Count = 64,
         cell: Kind = "lstm",

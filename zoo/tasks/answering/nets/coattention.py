@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention import AlternatingCoAttention, Attend, CoAttention
+from zoo.attention import AlternatingCoAttention, Attention, CoAttention
 from zoo.attention.dropout import Dropout
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.answering.batch import Questions
@@ -47,7 +47,7 @@ class CoAttentionAnswerer(nn.Module):
     Args:
         words, answers: Sizes of the vocabulary and of the set of answers, which the data provides.
         height, width: Size of the pictures, likewise.
-        attend: `(dim, heads) -> Attend` for all sites; the paper's is a dot product and softmax.
+        attend: `(dim, heads) -> Attention` for all sites; the paper's is a dot product and softmax.
         encoder: `(height, width) -> PictureEncoder`, such as `PlainCNN`, or a partial of it.
         levels: Those at which they attend, from words on; the paper has all three.
         order: Whether both attend at once, or one after another.
@@ -66,7 +66,7 @@ class CoAttentionAnswerer(nn.Module):
         answers: Count,
         height: Count,
         width: Count,
-        attend: Callable[[int, int], Attend],
+        attend: Callable[[int, int], Attention],
         encoder: Callable[..., PictureEncoder],
         levels: Sequence[Level] = LEVELS,
         order: Order = "parallel",

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention import Attend, TwoWayAttention
+from zoo.attention import Attention, TwoWayAttention
 from zoo.attention.dropout import Dropout
 from zoo.attention.ranges import AnyFloat, Count, Rate
 from zoo.tasks.answering.batch import Questions
@@ -29,7 +29,7 @@ class ESIM(nn.Module):
 
     Args:
         words, answers: Sizes of the vocabulary and of the label set, which the data provides.
-        attend: `(dim, heads) -> Attend` for both directions; the paper's is a dot product and softmax.
+        attend: `(dim, heads) -> Attention` for both directions; the paper's is a dot product and softmax.
         dim: Width of a word vector.
         hidden: Width of the state of one direction.
         cell: "lstm", as in the paper, or "gru".
@@ -43,7 +43,7 @@ class ESIM(nn.Module):
         *,
         words: Count,
         answers: Count,
-        attend: Callable[[int, int], Attend],
+        attend: Callable[[int, int], Attention],
         dim: Count = 64,
         hidden: Count = 64,
         cell: Kind = "lstm",

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from torch import nn
 
-from zoo.attention import Attend
+from zoo.attention import Attention
 from zoo.attention.ranges import Count
 from zoo.tasks.generation.recurrent_writer import RecurrentWriter
 
@@ -20,7 +20,7 @@ class ShowAttendTell(RecurrentWriter):
     Args:
         tokens: From the data: size of the vocabulary.
         height, width: From the data: size of the pictures.
-        attend: `(dim, heads) -> Attend`, for the decoder.
+        attend: `(dim, heads) -> Attention`, for the decoder.
         encoder: `PlainCNN` or another `PictureEncoder`, or a partial of it.
         decoder: `Bahdanau`, `Luong` or `InputFeeding`, or a partial of one of them.
     """
@@ -31,7 +31,7 @@ class ShowAttendTell(RecurrentWriter):
         tokens: Count,
         height: Count,
         width: Count,
-        attend: Callable[[int, int], Attend],
+        attend: Callable[[int, int], Attention],
         encoder: Callable[..., Any],
         decoder: Callable[..., Any],
     ) -> None:

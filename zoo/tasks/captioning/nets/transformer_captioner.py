@@ -8,16 +8,16 @@ from typing import Any, cast
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from zoo.attention import Attend, AttendFactory, DenseSupport, ScaledDot, Sinusoidal, Softmax
+from zoo.attention import Attention, AttentionFactory, DenseSupport, ScaledDot, Sinusoidal, Softmax
 from zoo.attention.dropout import Dropout
 from zoo.attention.factories import sized
-from zoo.attention.kernels.products import Linear
+from zoo.attention.kernels.linear import Linear
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.transformer import SelfAttend, TransformerDecoder, Written, scaled_embeddings
 from zoo.tasks.pictures.seen import Seen
 
-_SOFTMAX = AttendFactory(score=ScaledDot, normalise=Softmax)
+_SOFTMAX = AttentionFactory(score=ScaledDot, normalise=Softmax)
 
 
 class TransformerCaptioner(GeneratingNet):
@@ -28,9 +28,9 @@ class TransformerCaptioner(GeneratingNet):
     Args:
         tokens: From the data: size of the vocabulary.
         height, width: From the data: size of the pictures.
-        attend: `(dim, heads) -> Attend` of the attention to the picture.
+        attend: `(dim, heads) -> Attention` of the attention to the picture.
         encoder: `PlainCNN` or another `PictureEncoder`, or a partial of it.
-        decoder_attend: `(dim, heads) -> Attend` of the self-attention, or a `MixerFactory`.
+        decoder_attend: `(dim, heads) -> Attention` of the self-attention, or a `MixerFactory`.
         dim: Width of an embedding, and of all other rows.
         layers: Number of blocks.
         heads: Heads of each site; must divide `dim`.
@@ -50,7 +50,7 @@ class TransformerCaptioner(GeneratingNet):
         tokens: Count,
         height: Count,
         width: Count,
-        attend: Callable[[int, int], Attend],
+        attend: Callable[[int, int], Attention],
         encoder: Callable[..., Any],
         decoder_attend: SelfAttend = _SOFTMAX,
         dim: Count = 128,

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from zoo.attention import AttentionMap, EdgeSupport
-from zoo.attention.observing.record import Recording
+from zoo.attention.recording.recorder import Recording
 from zoo.data.loader import Loader
 from zoo.maps import LabelledMap
 from zoo.maps.source import MapOptions, MappedExample, NamedMap, Table, one_a_label, picture_name

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention import Attend, EncoderBlock, FeedForward, MixerFactory, Position, self_attention
+from zoo.attention import Attention, EncoderBlock, FeedForward, MixerFactory, Position, self_attention
 from zoo.attention.dropout import Dropout
 from zoo.attention.factories import sized
 from zoo.attention.ranges import Count, Rate
@@ -24,7 +24,7 @@ class Encoder(nn.Module):
         layers: Number of blocks.
         heads: Number of heads per block; divides `dim`.
         hidden: Number of hidden units of the feed-forward networks.
-        attend: `(dim, heads) -> Attend`, or a `MixerFactory`.
+        attend: `(dim, heads) -> Attention`, or a `MixerFactory`.
         position: Encoding that is added to rows: a class or partial of `zoo.attention.positions`, or None.
         relative: Position in the attention itself: a class or partial of a `Position`, or None.
         dropout: Dropout of the input, of hidden units and of the output of each sublayer. `attend` has that of weights.
@@ -37,7 +37,7 @@ class Encoder(nn.Module):
         layers: Count,
         heads: Count,
         hidden: Count,
-        attend: Callable[[int, int], Attend] | MixerFactory,
+        attend: Callable[[int, int], Attention] | MixerFactory,
         position: Callable[..., nn.Module] | None,
         relative: Callable[..., Position] | None,
         dropout: Rate = 0.0,

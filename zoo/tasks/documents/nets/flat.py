@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from zoo.attention import Attend
+from zoo.attention import Attention
 from zoo.attention.dropout import Dropout
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.documents.batch import Documents
@@ -24,7 +24,7 @@ class FlatAttention(nn.Module):
 
     Args:
         words, classes: Sizes of the vocabulary and of the label set, which the data provides.
-        attend: `(dim, heads) -> Attend`; the paper's are additive (a dot product of u and v, with softmax) and scaled.
+        attend: `(dim, heads) -> Attention`; the paper's are additive (a product of u and v, with softmax) and scaled.
         encoder: "lstm", "gru", or "average", which encodes each word by itself.
         dim: Width of a word vector.
         hidden: Width of the state of one direction; "average" has twice as many units.
@@ -41,7 +41,7 @@ class FlatAttention(nn.Module):
         *,
         words: Count,
         classes: Count,
-        attend: Callable[[int, int], Attend],
+        attend: Callable[[int, int], Attention],
         encoder: Literal["lstm", "gru", "average"] = "lstm",
         dim: Count = 300,
         hidden: Count = 128,

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention import Attend, AttendFactory, MixerFactory, Position, ScaledDot, Sinusoidal, Softmax
+from zoo.attention import Attention, AttentionFactory, MixerFactory, Position, ScaledDot, Sinusoidal, Softmax
 from zoo.attention.dropout import Dropout
 from zoo.attention.ranges import Count, Natural, Rate
 from zoo.tasks.documents.batch import Documents
@@ -20,7 +20,7 @@ from zoo.tasks.documents.own_texts import choose_skip
 from zoo.tasks.recurrent import Recurrent
 from zoo.tasks.vectors import WordVectors
 
-_SOFTMAX = AttendFactory(score=ScaledDot, normalise=Softmax)
+_SOFTMAX = AttentionFactory(score=ScaledDot, normalise=Softmax)
 _SITES = {"words": "words.pool.attend", "sentences": "sentences.pool.attend"}
 
 
@@ -32,7 +32,7 @@ class HAN(nn.Module):
 
     Args:
         words, classes: Sizes of the vocabulary and of the label set, which the data provides.
-        attend: `(dim, heads) -> Attend` for both attentions; the paper's is a dot product and softmax.
+        attend: `(dim, heads) -> Attention` for both attentions; the paper's is a dot product and softmax.
         dim: Width of a word vector.
         hidden: Width of the state of one direction, in both encoders.
         context: Width of the hidden representation u, and of the context vectors u_w and u_s.
@@ -58,7 +58,7 @@ class HAN(nn.Module):
         *,
         words: Count,
         classes: Count,
-        attend: Callable[[int, int], Attend],
+        attend: Callable[[int, int], Attention],
         dim: Count = 200,
         hidden: Count = 50,
         context: Count = 100,
@@ -105,8 +105,8 @@ class HANTransformer(nn.Module):
 
     Args:
         words, classes: Sizes of the vocabulary and of the label set, which the data provides.
-        attend: `(dim, heads) -> Attend` for the attention that reads sentences and documents.
-        self_attend: `(dim, heads) -> Attend` for the self-attention of the encoders, or a `MixerFactory`.
+        attend: `(dim, heads) -> Attention` for the attention that reads sentences and documents.
+        self_attend: `(dim, heads) -> Attention` for the self-attention of the encoders, or a `MixerFactory`.
         dim: Width of a word vector, and of all other rows.
         layers: Number of blocks of each encoder.
         heads: Number of heads per block; divides `dim`.
@@ -126,8 +126,8 @@ class HANTransformer(nn.Module):
         *,
         words: Count,
         classes: Count,
-        attend: Callable[[int, int], Attend],
-        self_attend: Callable[[int, int], Attend] | MixerFactory = _SOFTMAX,
+        attend: Callable[[int, int], Attention],
+        self_attend: Callable[[int, int], Attention] | MixerFactory = _SOFTMAX,
         dim: Count = 128,
         layers: Count = 1,
         heads: Count = 4,

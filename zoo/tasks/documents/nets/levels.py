@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from zoo.attention import Attend, EdgeSupport, Pooling
+from zoo.attention import Attention, EdgeSupport, Pooling
 from zoo.attention.ranges import Count, Natural
 
 
@@ -19,14 +19,14 @@ class Level(nn.Module):
     Args:
         encoder: `(rows, sequences, lengths) -> rows` of width `encoder.width`: `Recurrent` or `Encoder`.
         context: Width of the hidden representation u, which is compared with the context vector.
-        attend: `(dim, heads) -> Attend`, called with the width of u and one head.
+        attend: `(dim, heads) -> Attention`, called with the width of u and one head.
         beside: Width of additional rows that attention reads and the encoder does not.
     """
 
     encoder: Any
 
     def __init__(
-        self, *, encoder: nn.Module, context: Count, attend: Callable[[int, int], Attend], beside: Natural = 0
+        self, *, encoder: nn.Module, context: Count, attend: Callable[[int, int], Attention], beside: Natural = 0
     ) -> None:
         super().__init__()
         self.encoder = encoder

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention import Attend, MixerFactory, Position, Sinusoidal
+from zoo.attention import Attention, MixerFactory, Position, Sinusoidal
 from zoo.attention.dropout import Dropout
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.documents.batch import Documents
@@ -26,7 +26,7 @@ class LongDocument(nn.Module):
 
     Args:
         words, classes: Sizes of the vocabulary and of the label set, which the data provides.
-        attend: `(dim, heads) -> Attend`, or a `MixerFactory`.
+        attend: `(dim, heads) -> Attention`, or a `MixerFactory`.
         dim: Width of a word vector, and of all other rows.
         layers: Number of blocks.
         heads: Number of heads per block; divides `dim`.
@@ -42,7 +42,7 @@ class LongDocument(nn.Module):
         *,
         words: Count,
         classes: Count,
-        attend: Callable[[int, int], Attend] | MixerFactory,
+        attend: Callable[[int, int], Attention] | MixerFactory,
         dim: Count = 128,
         layers: Count = 2,
         heads: Count = 4,

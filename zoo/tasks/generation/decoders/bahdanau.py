@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from zoo.attention import Attend, SourceAttention
+from zoo.attention import Attention, CrossAttention
 from zoo.attention.dropout import Dropout
-from zoo.attention.kernels.products import Linear
+from zoo.attention.kernels.linear import Linear
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.decoders.cells import Kind
 from zoo.tasks.generation.decoders.first import FirstState
@@ -32,7 +32,7 @@ class Bahdanau(nn.Module):
     Args:
         words: Size of the vocabulary.
         source_dim, summary_dim, key_dim: Widths of the states, the summary and the keys of the source.
-        attend: `(dim, heads) -> Attend`.
+        attend: `(dim, heads) -> Attention`.
         dim: Width of a word vector (620 in the paper).
         hidden: Width of the state (1000 in the paper).
         compared: Width in which states and keys are compared; None: as they are, and of one width.
@@ -54,7 +54,7 @@ class Bahdanau(nn.Module):
         source_dim: Count,
         summary_dim: Count,
         key_dim: Count,
-        attend: Callable[[int, int], Attend],
+        attend: Callable[[int, int], Attention],
         dim: Count = 256,
         hidden: Count = 512,
         compared: Count | None = 512,
@@ -71,7 +71,7 @@ class Bahdanau(nn.Module):
             raise ValueError(f"readout is 'maxout' or 'tanh', got {readout!r}")
         self.width = hidden if out is None else out
         self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)
-        self.attention = SourceAttention(
+        self.attention = CrossAttention(
             dim=hidden, source_dim=source_dim, attend=attend, hidden=compared, key_dim=key_dim
         )
         context = self.attention.width
@@ -84,7 +84,7 @@ class Bahdanau(nn.Module):
 
     def start(self, source: Encoded) -> RecurrentState:
         """Returns the state before the first step."""
-        memory = self.attention.tracked(self.attention.prepare(source.states, source.support, source.keys))
+        memory = self.attention.with_initial_state(self.attention.prepare(source.states, source.support, source.keys))
         return RecurrentState(self.first(source.summary), memory)
 
     def features(self, source: Encoded, read: Int[Tensor, "b n"]) -> Float[Tensor, "b n {self.width}"]:
@@ -113,7 +113,7 @@ class Bahdanau(nn.Module):
         for step in range(steps):
             query = asked(step, states[-1][0])
             query = query.view(*sizes, query.shape[-1])
-            context, memory = self.attention.compare(query, memory, position + step, side_by_side=True)
+            context, memory = self.attention.attend_projected(query, memory, position + step, parallel_hypotheses=True)
             context = context.flatten(0, 1)
             contexts.append(context if self.selector is None else context * self.selector(states[-1][0]).sigmoid())
             states = loop.at(step, contexts[-1], states)

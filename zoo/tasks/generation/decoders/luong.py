@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from zoo.attention import Attend, Memory, SourceAttention
+from zoo.attention import Attention, CrossAttention, KVCache
 from zoo.attention.dropout import Dropout
-from zoo.attention.kernels.products import Linear, linear
+from zoo.attention.kernels.linear import Linear, linear
 from zoo.attention.kernels.tanh import tanh
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.decoders.cells import Kind, advanced
@@ -33,7 +33,7 @@ class Luong(nn.Module):
     Args:
         words: Size of the vocabulary.
         source_dim, summary_dim, key_dim: Widths of the states, the summary and the keys of the source.
-        attend: `(dim, heads) -> Attend`; the paper's are `dot`, `general`, `concat`, `local_m` and `local_p`.
+        attend: `(dim, heads) -> Attention`; the paper's are `dot`, `general`, `concat`, `local_m` and `local_p`.
         dim: Width of a word vector.
         hidden: Width of the state, and of t (1000 in the paper).
         compared: Width to which states and keys are projected before they are compared; None, as in the paper: they
@@ -51,7 +51,7 @@ class Luong(nn.Module):
         source_dim: Count,
         summary_dim: Count,
         key_dim: Count,
-        attend: Callable[[int, int], Attend],
+        attend: Callable[[int, int], Attention],
         dim: Count = 256,
         hidden: Count = 512,
         compared: Count | None = None,
@@ -65,7 +65,7 @@ class Luong(nn.Module):
             raise ValueError(f"cell is 'gru' or 'lstm', got {cell!r}")
         self.width = hidden
         self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)
-        self.attention = SourceAttention(
+        self.attention = CrossAttention(
             dim=hidden, source_dim=source_dim, attend=attend, hidden=compared, key_dim=key_dim
         )
         self.first = FirstState(summary_dim=summary_dim, hidden=hidden, kind=cell, layers=layers)
@@ -77,14 +77,14 @@ class Luong(nn.Module):
 
     def start(self, source: Encoded) -> RecurrentState:
         """Returns the state before the first step."""
-        memory = self.attention.tracked(self.attention.prepare(source.states, source.support, source.keys))
+        memory = self.attention.with_initial_state(self.attention.prepare(source.states, source.support, source.keys))
         return RecurrentState(self.first(source.summary), memory)
 
     def features(self, source: Encoded, read: Int[Tensor, "b n"]) -> Float[Tensor, "b n {self.width}"]:
         """Returns t of all steps."""
         hidden, _ = self._through(read, self.first(source.summary), Weights())
         memory = self.attention.prepare(source.states, source.support, source.keys)
-        context, _ = self.attention.look(hidden, memory)
+        context, _ = self.attention.attend_step(hidden, memory)
         return self._read_out(context, hidden)
 
     def step(
@@ -94,7 +94,7 @@ class Luong(nn.Module):
         rows = tuple(tuple(each.flatten(0, 1).unsqueeze(1) for each in layer) for layer in state.layers)
         hidden, layers = self._through(tokens.view(-1, 1), rows, state.weights)
         hidden = hidden.view(*tokens.shape, self.width)
-        context, memory = self.attention.look(hidden, state.memory, state.position, side_by_side=True)
+        context, memory = self.attention.attend_step(hidden, state.memory, state.position, parallel_hypotheses=True)
         after = tuple(tuple(each.view(hidden.shape) for each in layer) for layer in layers)
         return self._read_out(context, hidden), replace(state, layers=after, memory=memory, position=state.position + 1)
 
@@ -147,7 +147,7 @@ class InputFeeding(nn.Module):
         source_dim: Count,
         summary_dim: Count,
         key_dim: Count,
-        attend: Callable[[int, int], Attend],
+        attend: Callable[[int, int], Attention],
         dim: Count = 256,
         hidden: Count = 512,
         compared: Count | None = None,
@@ -159,7 +159,7 @@ class InputFeeding(nn.Module):
         super().__init__()
         self.width = hidden
         self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)
-        self.attention = SourceAttention(
+        self.attention = CrossAttention(
             dim=hidden, source_dim=source_dim, attend=attend, hidden=compared, key_dim=key_dim
         )
         self.first = FirstState(summary_dim=summary_dim, hidden=hidden, kind=cell, layers=layers)
@@ -169,7 +169,7 @@ class InputFeeding(nn.Module):
 
     def start(self, source: Encoded) -> RecurrentState:
         """Returns the state before the first step."""
-        memory = self.attention.tracked(self.attention.prepare(source.states, source.support, source.keys))
+        memory = self.attention.with_initial_state(self.attention.prepare(source.states, source.support, source.keys))
         return self._begun(source, memory)
 
     def features(self, source: Encoded, read: Int[Tensor, "b n"]) -> Float[Tensor, "b n {self.width}"]:
@@ -185,7 +185,7 @@ class InputFeeding(nn.Module):
         found, state = self._advanced(tokens.view(1, -1), state)
         return found.view(*tokens.shape, self.width), state
 
-    def _begun(self, source: Encoded, memory: Memory) -> RecurrentState:
+    def _begun(self, source: Encoded, memory: KVCache) -> RecurrentState:
         layers = self.first(source.summary)
         return RecurrentState(layers, memory, torch.zeros_like(layers[0][0]))
 
@@ -206,7 +206,7 @@ class InputFeeding(nn.Module):
             top = states[-1][0]
             query = asked(step, top)
             query = query.view(*sizes, query.shape[-1])
-            context, memory = self.attention.compare(query, memory, position + step, side_by_side=True)
+            context, memory = self.attention.attend_projected(query, memory, position + step, parallel_hypotheses=True)
             fed = readout(step, torch.cat([context.flatten(0, 1), top], -1)).tanh()
             found.append(fed)
         layers = tuple(tuple(each.view(*sizes, each.shape[-1]) for each in layer) for layer in states)

@@ -14,8 +14,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from zoo.attention import SourceAttention
-from zoo.attention.kernels.products import Packed, linear
+from zoo.attention import CrossAttention
+from zoo.attention.kernels.linear import PrepackedLinear, linear
 
 Product = Callable[[int, Float[Tensor, "b d"]], Float[Tensor, "b g"]]
 """Computes the product of a step; steps are computed in their order."""
@@ -25,13 +25,13 @@ class Weights:
     """The weights of a decoding, each prepared once for all its steps."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[int, torch.Size], Packed] = {}
+        self._found: dict[tuple[int, torch.Size], PrepackedLinear] = {}
 
-    def of(self, weight: Float[Tensor, "g d"]) -> Packed:
+    def of(self, weight: Float[Tensor, "g d"]) -> PrepackedLinear:
         """Returns a weight, or a part of one, that stays as it is while this object exists."""
         key = weight.data_ptr(), weight.shape
         if key not in self._found:
-            self._found[key] = Packed(weight)
+            self._found[key] = PrepackedLinear(weight)
         return self._found[key]
 
 
@@ -47,9 +47,9 @@ class Products:
     def __init__(self, base: Float[Tensor, "n b g"], weight: Float[Tensor, "g d"], weights: Weights) -> None:
         self.inputs: list[Tensor] = []
         self.weight = weights.of(weight)
-        self.turned: Packed | None = None
+        self.turned: PrepackedLinear | None = None
         if torch.is_grad_enabled() and weight.requires_grad:
-            self.turned = Packed(self.weight.weight.t().contiguous())
+            self.turned = PrepackedLinear(self.weight.weight.t().contiguous())
             base = _Later.apply(base, weight, self.inputs)
         self.base = base.unbind(0)
 
@@ -90,7 +90,7 @@ def of_words(
     return found.view(*words.shape[:2], found.shape[-1])
 
 
-def asking(attention: SourceAttention, steps: int, rows: int, weights: Weights) -> Product:
+def asking(attention: CrossAttention, steps: int, rows: int, weights: Weights) -> Product:
     """Returns the function that makes the queries of a step of a state."""
     weight = getattr(attention.query, "weight", None)
     if weight is None:
@@ -117,7 +117,7 @@ class _Step(torch.autograd.Function):
     """base + x W^T, whose weight `_Later` gives its gradient."""
 
     @staticmethod
-    def forward(ctx: Any, base: Tensor, x: Tensor, weight: Packed, turned: Packed) -> Tensor:
+    def forward(ctx: Any, base: Tensor, x: Tensor, weight: PrepackedLinear, turned: PrepackedLinear) -> Tensor:
         ctx.turned = turned
         return weight.added(base, x)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from zoo.attention import DenseSupport, Memory
-from zoo.attention.state import of_beams
+from zoo.attention import DenseSupport, KVCache
+from zoo.attention.attention_state import of_beams
 from zoo.tasks.generation.decoders.products import Weights
 
 
@@ -42,7 +42,7 @@ class RecurrentState:
     """
 
     layers: tuple[tuple[Float[Tensor, "b w d"], ...], ...]
-    memory: Memory
+    memory: KVCache
     fed: Float[Tensor, "b w d"] | None = None
     position: int = 0
     weights: Weights = field(default_factory=Weights)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from zoo.attention.observing.record import Recording
+from zoo.attention.recording.recorder import Recording
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.maps.source import MapOptions, MappedExample
 from zoo.tasks.generation.alignment import Forced

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from zoo.attention import AttentionMap, EdgeSupport
-from zoo.attention.observing.record import Recording
+from zoo.attention.recording.recorder import Recording
 from zoo.maps.source import NamedMap
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.maps.scored import How, attended, last_rows

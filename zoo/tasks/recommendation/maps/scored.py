@@ -22,9 +22,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from zoo.attention import Attend, AttentionMap, DenseSupport, record, sites
+from zoo.attention import Attention, AttentionMap, DenseSupport, record, sites
+from zoo.attention.linear.kernel_attention import KernelAttention
 from zoo.attention.ranges import AnyInt
-from zoo.attention.weightless.linear import KernelAttention
 from zoo.maps.rollout import rollout
 from zoo.tasks.packing import Packing
 from zoo.tasks.ranges import ranges
@@ -138,7 +138,7 @@ def refusal(net: nn.Module, how: How) -> str | None:
         names = [names[how]]
     for name in names:
         site = net.get_submodule(name)
-        if not isinstance(site, (Attend, KernelAttention)):
+        if not isinstance(site, (Attention, KernelAttention)):
             return f"{name} is {type(site).__name__}, which has no weights; write occlusion"
     return None
 

@@ -10,9 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from zoo.attention import Attend, DenseSupport, Dice, EdgeSupport
+from zoo.attention import Attention, DenseSupport, Dice, EdgeSupport, Use, check
 from zoo.attention.ranges import Count, Rate
-from zoo.attention.scores.pairwise import prepared
 from zoo.tasks.ranges import owners, ranges
 from zoo.tasks.recommendation.batch import Histories
 
@@ -46,7 +45,7 @@ class DIN(nn.Module):
 
     Args:
         items: Number of items, from the data.
-        attend: `(dim, heads) -> Attend`, for a(e, v); the paper has `ActivationUnit` with `Unnormalised`.
+        attend: `(dim, heads) -> Attention`, for a(e, v); the paper has `ActivationUnit` with `Unnormalized`.
         dim: Width of the embedding of an item, which candidates and histories share.
         hidden: Widths of the MLP's hidden layers.
         activation: Class or function that is called with the width of a hidden layer, such as `Dice` or
@@ -58,7 +57,7 @@ class DIN(nn.Module):
         self,
         *,
         items: Count,
-        attend: Callable[[int, int], Attend],
+        attend: Callable[[int, int], Attention],
         dim: Count = 64,
         hidden: Sequence[Count] = (200, 80),
         activation: Callable[[int], nn.Module] = Dice,
@@ -70,7 +69,8 @@ class DIN(nn.Module):
         self.items = nn.Embedding(items, dim)
         self.bias = nn.Embedding(items, 1)
         self.attend = attend(dim, 1)
-        self.attend.require(EdgeSupport, "DIN")
+        self.attend.check_layout(EdgeSupport, "DIN")
+        check(self.attend, Use.CROSS, "DIN")
         layers: list[nn.Module] = [nn.BatchNorm1d(3 * dim)]
         for width, following in pairwise((3 * dim, *hidden)):
             layers += [nn.Linear(width, following), activation(following), nn.Dropout(dropout)]
@@ -107,7 +107,7 @@ class DIN(nn.Module):
 
     def _of_shared(self, batch: Histories, items: Int[Tensor, " i"]) -> Float[Tensor, "b i"]:
         past, index = torch.unique(batch.items, return_inverse=True)
-        key = prepared(self.attend.score, self.items(past)[None, None])
+        key = self.attend.score.prepare(self.items(past)[None, None])
         found = self.items.weight.new_empty(len(batch), len(items))
         for start in range(0, len(items), _TABLE // len(past) + 1):
             some = items[start : start + _TABLE // len(past) + 1]
@@ -125,7 +125,7 @@ class DIN(nn.Module):
     def _is_plain(self) -> bool:
         """Returns whether a score depends on one pair only, and the weights are not recorded."""
         has_more = self.attend.restrict is not None or self.attend.position is not None
-        return not (has_more or hasattr(self.attend.normalise, "draw") or self.attend.tap.is_open)
+        return not (has_more or self.attend.normalise.traits.hard or self.attend.probe.is_open)
 
     def _logits(
         self, context: Float[Tensor, "q d"], query: Float[Tensor, "q d"], items: Int[Tensor, " q"]

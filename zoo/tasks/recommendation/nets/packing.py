@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention import MultiHead
+from zoo.attention import MultiheadAttention
 from zoo.tasks.packing import Packing, mix_sequences
 
 
@@ -19,11 +19,11 @@ def mix_last(
 
     Padding is then at the start, so that each query is at the last key. All rows are computed for attention that
     restricts its support, which may count keys from the first one, for attention that depends on that of earlier
-    queries, and for mixers other than `MultiHead`.
+    queries, and for mixers other than `MultiheadAttention`.
     """
     if (
-        not isinstance(mixer, MultiHead)
-        or mixer.attend.remembers
+        not isinstance(mixer, MultiheadAttention)
+        or mixer.attend.is_stateful
         or getattr(mixer.attend, "restrict", None) is not None
     ):
         return mix_sequences(mixer, query, source, packing)[packing.last]
@@ -31,7 +31,7 @@ def mix_last(
     parts = (packing.to_groups(x, front=True) for x in (mixer.key(source), mixer.value(source)))
     users = [torch.tensor(group.sequences, device=packing.device) for group in packing.groups]
     context = [
-        mixer.between(queries[of].unsqueeze(1), key, value, packing.last_support(group)).squeeze(1)
+        mixer.attend_projected(queries[of].unsqueeze(1), key, value, packing.last_support(group)).squeeze(1)
         for of, group, key, value in zip(users, packing.groups, *parts, strict=True)
     ]
     return cast("Tensor", mixer.out(torch.cat(context)[torch.cat(users).argsort()]))

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention import Attend, FeedForward, Learned, MixerFactory, MultiHead, Position, self_attention
+from zoo.attention import Attention, FeedForward, Learned, MixerFactory, MultiheadAttention, Position, self_attention
 from zoo.attention.dropout import Dropout
 from zoo.attention.factories import sized
 from zoo.attention.ranges import Count, Natural, Rate
@@ -28,7 +28,7 @@ class SASRec(nn.Module):
 
     Args:
         items, length: Number of items and length of a window, from the data.
-        attend: `(dim, heads) -> Attend`, or a `MixerFactory`.
+        attend: `(dim, heads) -> Attention`, or a `MixerFactory`.
         dim: Width of the embedding of an item.
         layers: Number of blocks.
         heads: Number of heads, which must divide `dim`.
@@ -48,7 +48,7 @@ class SASRec(nn.Module):
         *,
         items: Count,
         length: Count,
-        attend: Callable[[int, int], Attend] | MixerFactory,
+        attend: Callable[[int, int], Attention] | MixerFactory,
         dim: Count = 50,
         layers: Count = 2,
         heads: Count = 1,
@@ -102,7 +102,9 @@ class SASRec(nn.Module):
         for table in tables:
             nn.init.xavier_uniform_(table)
         parts = [part for layer in self.layers for part in layer.children()]
-        for linear in (each for part in parts if isinstance(part, MultiHead | FeedForward) for each in part.children()):
+        for linear in (
+            each for part in parts if isinstance(part, MultiheadAttention | FeedForward) for each in part.children()
+        ):
             if isinstance(linear, nn.Linear):
                 nn.init.xavier_uniform_(linear.weight)
                 nn.init.zeros_(linear.bias)
@@ -157,7 +159,7 @@ class Block(nn.Module):
 
     Args:
         dim: Width of a row.
-        mixer: `MultiHead`, or another `Mixer`.
+        mixer: `MultiheadAttention`, or another `Mixer`.
         feed_forward: Module applied to each row on its own.
         norm: "paper" or "pre".
         dropout: Dropout of the branch that a residual connection adds.

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchaudio.functional import forced_align
 
-from zoo.attention.kernels.products import Linear
+from zoo.attention.kernels.linear import Linear
 from zoo.attention.ranges import Count
 from zoo.decoding.decoder import get_coverage
 from zoo.decoding.ensemble import Ensemble, WeightedSum

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.attention.state import of_beams
+from zoo.attention.attention_state import of_beams
 
 
 class Heard(NamedTuple):

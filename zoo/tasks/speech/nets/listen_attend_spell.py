@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from torch import nn
 
-from zoo.attention import Attend
+from zoo.attention import Attention
 from zoo.attention.ranges import Count
 from zoo.tasks.generation.recurrent_writer import RecurrentWriter
 from zoo.tasks.speech.nets.ctc import CTC
@@ -22,7 +22,7 @@ class ListenAttendSpell(RecurrentWriter):
     Args:
         features: From the data: width of a frame.
         tokens: From the data: size of the vocabulary.
-        attend: `(dim, heads) -> Attend`, for the speller.
+        attend: `(dim, heads) -> Attention`, for the speller.
         listener: `PyramidalListener`, `ConvolutionalListener` or `TransformerListener`, or a partial of one of them.
         decoder: The speller: `Bahdanau`, `Luong` or `InputFeeding`, or a partial of one of them.
         ctc: Whether the listener has a CTC branch, whose loss and whose weight in a search are the task's.
@@ -33,7 +33,7 @@ class ListenAttendSpell(RecurrentWriter):
         *,
         features: Count,
         tokens: Count,
-        attend: Callable[[int, int], Attend],
+        attend: Callable[[int, int], Attention],
         listener: Callable[..., Any],
         decoder: Callable[..., Any],
         ctc: bool = False,

@@ -14,11 +14,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention import AttendFactory, Position, ScaledDot, Sinusoidal, Softmax
+from zoo.attention import AttentionFactory, Position, ScaledDot, Sinusoidal, Softmax
 from zoo.attention.dropout import Dropout
 from zoo.attention.factories import sized
-from zoo.attention.kernels.precision import at_least_single
-from zoo.attention.kernels.products import Linear
+from zoo.attention.kernels.dtypes import at_least_single
+from zoo.attention.kernels.linear import Linear
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.decoders.state import Encoded
 from zoo.tasks.generation.transformer import Norm, SelfAttend, TransformerEncoder
@@ -26,7 +26,7 @@ from zoo.tasks.recurrent import Kind
 from zoo.tasks.speech.batch import Frames
 from zoo.tasks.speech.nets.rows import Convolved, Joined, Layers, Rows
 
-_SOFTMAX = AttendFactory(score=ScaledDot, normalise=Softmax)
+_SOFTMAX = AttentionFactory(score=ScaledDot, normalise=Softmax)
 Heard = tuple[Any, ...]
 """What each stage of a listener keeps of a recording so far."""
 
@@ -183,7 +183,7 @@ class TransformerListener(nn.Module):
         layers: Blocks.
         heads: Heads of each; must divide `dim`.
         hidden: Hidden units of the feed-forward networks.
-        attend: `(dim, heads) -> Attend` of the self-attention, or a `MixerFactory`.
+        attend: `(dim, heads) -> Attention` of the self-attention, or a `MixerFactory`.
         position: Class or partial of `zoo.attention.positions` that makes what is added to the rows, or None.
         relative: Class or partial of a `Position` inside self-attention; with a `MixerFactory` it is not used.
         norm: "pre" or "post".

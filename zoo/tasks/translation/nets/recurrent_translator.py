@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from torch import nn
 
-from zoo.attention import Attend
+from zoo.attention import Attention
 from zoo.attention.ranges import Count
 from zoo.tasks.generation.recurrent_writer import RecurrentWriter
 
@@ -17,7 +17,7 @@ class RecurrentTranslator(RecurrentWriter):
 
     Args:
         source_words, target_words: From the data: sizes of the vocabularies.
-        attend: `(dim, heads) -> Attend`, for the decoder.
+        attend: `(dim, heads) -> Attention`, for the decoder.
         encoder: `RecurrentEncoder`, or a partial of it.
         decoder: `Bahdanau`, `Luong` or `InputFeeding`, or a partial of one of them.
     """
@@ -27,7 +27,7 @@ class RecurrentTranslator(RecurrentWriter):
         *,
         source_words: Count,
         target_words: Count,
-        attend: Callable[[int, int], Attend],
+        attend: Callable[[int, int], Attention],
         encoder: Callable[..., Any],
         decoder: Callable[..., Any],
     ) -> None:

@@ -8,10 +8,10 @@ from typing import Literal
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from zoo.attention import Attend, AttendFactory, Learned, Position, ScaledDot, Sinusoidal, Softmax
+from zoo.attention import Attention, AttentionFactory, Learned, Position, ScaledDot, Sinusoidal, Softmax
 from zoo.attention.dropout import Dropout
 from zoo.attention.factories import sized
-from zoo.attention.kernels.products import Linear
+from zoo.attention.kernels.linear import Linear
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.source import Source
@@ -24,7 +24,7 @@ from zoo.tasks.generation.transformer import (
     scaled_embeddings,
 )
 
-_SOFTMAX = AttendFactory(score=ScaledDot, normalise=Softmax)
+_SOFTMAX = AttentionFactory(score=ScaledDot, normalise=Softmax)
 
 
 class TransformerTranslator(GeneratingNet):
@@ -34,7 +34,7 @@ class TransformerTranslator(GeneratingNet):
 
     Args:
         source_words, target_words: From the data: sizes of the vocabularies.
-        attend: `(dim, heads) -> Attend` of the decoder's attention to the source.
+        attend: `(dim, heads) -> Attention` of the decoder's attention to the source.
         encoder_attend, decoder_attend: The same for the self-attention of both, or a `MixerFactory`.
         dim: Width of an embedding, and of all other rows.
         layers: Blocks of the encoder.
@@ -59,7 +59,7 @@ class TransformerTranslator(GeneratingNet):
         *,
         source_words: Count,
         target_words: Count,
-        attend: Callable[[int, int], Attend],
+        attend: Callable[[int, int], Attention],
         encoder_attend: SelfAttend = _SOFTMAX,
         decoder_attend: SelfAttend = _SOFTMAX,
         dim: Count = 256,

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from zoo.attention import AttentionMap, DenseSupport, sites
-from zoo.attention.observing.record import Recording
+from zoo.attention.recording.recorder import Recording
 from zoo.maps import LabelledMap
 from zoo.maps.source import MapOptions, MappedExample, MapSource, NamedMap, Table, one_a_label, picture_name
 from zoo.maps.words import number

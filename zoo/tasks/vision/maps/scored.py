@@ -24,8 +24,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.attention import Attend, MultiHead, SpatialGate, record, sites
-from zoo.attention.weightless.linear import KernelAttention
+from zoo.attention import Attention, MultiheadAttention, SpatialGate, record, sites
+from zoo.attention.linear.kernel_attention import KernelAttention
 from zoo.maps.rollout import gradient_rollout, rollout
 from zoo.tasks.vision.nets.picture_net import GridNet, PictureNet, TokenNet
 
@@ -87,7 +87,7 @@ def pictures_at_once(net: PictureNet, pixels: Float[Tensor, "b ch h w"]) -> int:
     if not isinstance(net, TokenNet):
         return max(1, len(pixels))
     rows, columns = net.grid(pixels.shape[2], pixels.shape[3])
-    heads = sum(module.heads for module in net.modules() if isinstance(module, MultiHead))
+    heads = sum(module.heads for module in net.modules() if isinstance(module, MultiheadAttention))
     return max(1, _NUMBERS // int(max(1, heads) * (net.extra + rows * columns) ** 2))
 
 
@@ -213,8 +213,8 @@ def _saliency(net: GridNet, pixels: Tensor, classes: Tensor | None) -> Explanati
 
 
 _METHODS: dict[str, _Method] = {
-    "rollout": _Method(_rollout, lambda net: _refused_product(net, (Attend, KernelAttention))),
-    "gradient_rollout": _Method(_gradient_rollout, lambda net: _refused_product(net, (Attend,))),
+    "rollout": _Method(_rollout, lambda net: _refused_product(net, (Attention, KernelAttention))),
+    "gradient_rollout": _Method(_gradient_rollout, lambda net: _refused_product(net, (Attention,))),
     "class_attention": _Method(_class_attention, lambda net: _refused_class_token(net)),
     "pooling": _Method(
         _pooling_weights,
@@ -249,7 +249,7 @@ def _refused_product(net: PictureNet, kinds: tuple[type, ...]) -> str | None:
 def _refused_class_token(net: PictureNet) -> str | None:
     if not isinstance(net, TokenNet) or net.class_site is None:
         return "the net has no class token"
-    return _refused_sites(net, _layers(net)[-1:], (Attend, KernelAttention))
+    return _refused_sites(net, _layers(net)[-1:], (Attention, KernelAttention))
 
 
 def _refused_sites(net: PictureNet, names: Sequence[str], kinds: tuple[type, ...]) -> str | None:

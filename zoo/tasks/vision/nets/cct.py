@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.attention import (
-    Attend,
+    Attention,
     EncoderBlock,
     FeedForward,
     Learned,
@@ -37,7 +37,7 @@ class CCT(TokenNet):
 
     Args:
         channels, height, width, classes: Shape of the pictures, and number of classes.
-        attend: `(dim, heads) -> Attend` of the blocks, or a `MixerFactory`.
+        attend: `(dim, heads) -> Attention` of the blocks, or a `MixerFactory`.
         size: Name in `SIZES` that gives the defaults of `dim`, `layers`, `heads`, `hidden`, `kernel` and
             `convolutions`; `cct_7_3x1` has 7 blocks, kernels of side 3, and 1 convolution.
         dim: Width of a token.
@@ -73,7 +73,7 @@ class CCT(TokenNet):
         height: Count,
         width: Count,
         classes: Count,
-        attend: Callable[[int, int], Attend] | MixerFactory,
+        attend: Callable[[int, int], Attention] | MixerFactory,
         size: Literal["mini", "cct_2_3x2", "cct_4_3x2", "cct_6_3x1", "cct_7_3x1", "cct_7_7x2", "cct_14_7x2"]
         | None = None,
         dim: Count | None = None,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision.ops import Permute
 
-from zoo.attention import Attend, FeedForward, MultiHead, PreNorm, RelativeBias2D
+from zoo.attention import Attention, FeedForward, MultiheadAttention, PreNorm, RelativeBias2D
 from zoo.attention.positions.embeddings import resized_grid
 from zoo.attention.ranges import Count, Natural, Rate
 from zoo.tasks.vision.nets.picture_net import GridNet
@@ -29,7 +29,7 @@ class Swin(GridNet):
     Args:
         channels, height, width, classes: Shape of the pictures, and number of classes. The net also takes pictures of
             other sizes that are divisible by `patch`.
-        attend: `(dim, heads) -> Attend`, called within each window.
+        attend: `(dim, heads) -> Attention`, called within each window.
         size: Name in `SIZES` that gives the defaults of `dim`, `layers`, `heads` and `window`.
         dim: Width of the first stage; each stage after it is twice as wide.
         layers: Number of blocks in each stage.
@@ -57,7 +57,7 @@ class Swin(GridNet):
         height: Count,
         width: Count,
         classes: Count,
-        attend: Callable[[int, int], Attend],
+        attend: Callable[[int, int], Attention],
         size: Literal["mini", "tiny", "small", "base"] | None = None,
         dim: Count | None = None,
         layers: Sequence[Count] | None = None,
@@ -162,7 +162,7 @@ class SwinBlock(nn.Module):
         *,
         dim: Count,
         heads: Count,
-        attend: Callable[[int, int], Attend],
+        attend: Callable[[int, int], Attention],
         window: Count,
         shift: Natural,
         ratio: Count,
@@ -172,7 +172,7 @@ class SwinBlock(nn.Module):
         super().__init__()
         self.window, self.shift = window, shift
         position = partial(RelativeBias2D, grid=(window, window))
-        self.mixer = MultiHead(dim=dim, heads=heads, attend=attend, position=position)
+        self.mixer = MultiheadAttention(dim=dim, heads=heads, attend=attend, position=position)
         self.mixed = PreNorm(dim=dim, dropout=dropout, branch=branch)
         self.feed_forward = FeedForward(dim=dim, width=ratio * dim, activation=nn.GELU, dropout=dropout)
         self.fed = PreNorm(dim=dim, dropout=dropout, branch=branch)

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torchvision.ops import StochasticDepth
 
 from zoo.attention import (
-    Attend,
+    Attention,
     EncoderBlock,
     FeedForward,
     Learned,
     MixerFactory,
-    MultiHead,
+    MultiheadAttention,
     Position,
     PreNorm,
     self_attention,
@@ -39,7 +39,7 @@ class ViT(TokenNet):
 
     Args:
         channels, height, width, classes: Shape of the pictures, and number of classes.
-        attend: `(dim, heads) -> Attend`, or a `MixerFactory`.
+        attend: `(dim, heads) -> Attention`, or a `MixerFactory`.
         size: Name in `SIZES` that gives the defaults of `dim`, `layers`, `heads` and `hidden`.
         patch: Side of a patch. Default: 16 if the shorter side of a picture has at least 128 pixels, 8 from 48, else 4.
         dim: Width of a token.
@@ -75,7 +75,7 @@ class ViT(TokenNet):
         height: Count,
         width: Count,
         classes: Count,
-        attend: Callable[[int, int], Attend] | MixerFactory,
+        attend: Callable[[int, int], Attention] | MixerFactory,
         size: Literal["mini", "lite_6", "lite_7", "tiny", "small", "base", "large"] | None = None,
         patch: Count | None = None,
         dim: Count | None = None,
@@ -265,7 +265,7 @@ def check_length(layers: nn.Module, length: int) -> None:
 
 def linears(layers: nn.ModuleList) -> list[nn.Linear]:
     """Returns the linear layers of attention and feed-forward networks, without those within mechanisms or mixers."""
-    parts = [part for part in layers.modules() if isinstance(part, MultiHead | FeedForward)]
+    parts = [part for part in layers.modules() if isinstance(part, MultiheadAttention | FeedForward)]
     return [each for part in parts for each in part.children() if isinstance(each, nn.Linear)]
 
 

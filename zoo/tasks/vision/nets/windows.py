@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.attention import DenseSupport
-from zoo.attention.kernels.kept import kept
+from zoo.attention.kernels.cache import kept
 
 _SUPPORTS = 16
 

@@ -1,0 +1,331 @@
+"""Attention is four choices: score a pair, limit its support, normalise, combine.
+
+    s_ij = score(q_i, k_j) + b_ij     for every pair (i, j) of the support; b is the bias of a position, if there is one
+    w_i  = normalise(s_i)             over the keys that query i may see
+    c_i  = sum_j w_ij v_j             the context of query i
+
+With `ScaledDot` and `Softmax` this is softmax(Q K^T / sqrt(d)) V (Vaswani et al. 2017, eq. 1); with `Additive` and
+`Softmax` it is the attention of Bahdanau et al. 2015 (appendix A.1.2). `Attention` puts injected mechanisms together
+and owns what they share: dropout of weights, the probe through which maps are observed, and the choice of a fused
+kernel where one computes exactly this combination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from zoo.attention.attention_state import AttentionState, NormalizerOutput
+from zoo.attention.dropout import DropWeights
+from zoo.attention.kernels import fused
+from zoo.attention.kv_cache import KVCache, of_numbers, per_query_head
+from zoo.attention.mechanism import Normalizer, Position, PreparedKeys, Restriction, Score, check_layout
+from zoo.attention.site import AttentionSite
+from zoo.attention.supports.dense import DenseSupport
+from zoo.attention.supports.support import Support
+
+
+class Attention(AttentionSite):
+    """c_i = sum_j w_ij v_j, w_i = normalise(score(q_i, k_j) + b_ij): one attention site.
+
+    Args:
+        score: Computes s_ij.
+        normalise: Computes w_i from s_i.
+        restrict: Narrows the support that the site is given, to a window for example. Default: None.
+        dropout: Probability that a weight is dropped in training, after normalisation; or a `DropWeights`.
+    """
+
+    score: Score
+    normalise: Normalizer
+    restrict: Restriction | None
+    dropout: DropWeights
+
+    def __init__(
+        self,
+        score: Score,
+        normalise: Normalizer,
+        *,
+        restrict: Restriction | None = None,
+        dropout: float | DropWeights = 0.0,
+    ) -> None:
+        super().__init__()
+        _check_kind(score, Score)
+        _check_kind(normalise, Normalizer)
+        if restrict is not None:
+            _check_kind(restrict, Restriction)
+        self.score = score
+        self.normalise = normalise
+        self.restrict = restrict
+        self.dropout = dropout if isinstance(dropout, DropWeights) else DropWeights(dropout)
+        self.stops_at_end = False
+        """Whether a text ends where a query passes all keys, and nowhere else; for a task that trains this."""
+
+    def forward(
+        self,
+        query: Float[Tensor, "*queries d"],
+        key: Float[Tensor, "*keys dk"],
+        value: Float[Tensor, "*values v"],
+        support: Support,
+        state: AttentionState | None = None,
+    ) -> tuple[Float[Tensor, "..."], AttentionState | None]:
+        """Attends from queries to keys. The support defines the shapes: see `zoo.attention.supports.support`.
+
+        Keys and values may have fewer heads than queries: each then serves a group of neighbouring query heads.
+
+        Args:
+            state: The result of `start` or of the previous call. The queries are then consecutive steps of a decoder.
+
+        Returns:
+            The context of each query, and the state after these queries (None if none was given).
+        """
+        support.check(query, key, value)
+        support = self._narrow(query, key, support)
+        return self._attend(query, self.prepare(key, value, support), support, state)
+
+    def weights(
+        self,
+        query: Float[Tensor, "*queries d"],
+        key: Float[Tensor, "*keys dk"],
+        support: Support,
+        state: AttentionState | None = None,
+    ) -> Float[Tensor, "..."]:
+        """Returns the weights before dropout; for hard attention the probabilities that they are drawn from."""
+        support = self._narrow(query, key, support)
+        key = per_query_head(self._prepare_keys(key, 0), query.shape[1])
+        return self._normalise(self._turn(query, key, support), key, support, state)[0]
+
+    def prepare(
+        self, key: Float[Tensor, "*keys dk"], value: Float[Tensor, "*values v"], support: Support, start: int = 0
+    ) -> KVCache:
+        return KVCache(self._prepare_keys(support.clean(key), start), support.clean(value), support)
+
+    def read(
+        self,
+        query: Float[Tensor, "*queries d"],
+        memory: KVCache,
+        support: Support | None = None,
+        state: AttentionState | None = None,
+    ) -> tuple[Float[Tensor, "..."], AttentionState | None]:
+        support = memory.support if support is None else support
+        support.check(query, memory.key, memory.value)
+        memory = memory.cleaned(support)
+        return self._attend(query, memory, self._narrow(query, memory.key, support), state)
+
+    def start(
+        self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support
+    ) -> AttentionState:
+        if not support.is_ordered:
+            raise ValueError("the nodes of a graph have no order: steps are of sequences")
+        nothing = query.new_zeros(*query.shape[:2], 1, key.shape[2])
+        return AttentionState(weights=self.normalise.start(nothing), total=nothing, of_score=self.score.start(key))
+
+    def follow(
+        self,
+        query: Float[Tensor, "b h n d"],
+        key: Float[Tensor, "b g n dk"],
+        value: Float[Tensor, "b g n v"],
+        support: DenseSupport,
+        memory: KVCache | None = None,
+    ) -> tuple[Float[Tensor, "b h n v"], KVCache]:
+        here = support.of_last_keys(key.shape[2])
+        here.check(query, key, value)
+        start = 0 if memory is None else memory.length
+        support = support.at_step(start)  # these queries follow as many others as there are keys
+        later = self.prepare(of_numbers(key, here), of_numbers(value, here), DenseSupport(), start)
+        memory = replace(later, support=support) if memory is None else memory.append(later, support)
+        state = memory.attention
+        if self.is_stateful and not start:
+            state = self.start(query, memory.key, support)
+        elif self.is_stateful and state is None:
+            raise ValueError(
+                "the weights depend on those of earlier positions, which this memory does not have: begin with the "
+                "first position and no memory"
+            )
+        context, state = self._attend(query, memory, self._narrow(query, memory.key, support), state)
+        return context, replace(memory, attention=state)
+
+    def set_position(self, position: Position) -> None:
+        if position.traits.rotates and not self.score.traits.rotation_invariant:
+            raise ValueError(
+                f"{type(position).__name__} rotates queries and keys, and {type(self.score).__name__} depends on more "
+                "than the angle between them: it would depend on absolute positions. Use a position that adds to "
+                "scores (ALiBi, T5Bias, Shaw, TransformerXL), none, or a score of products (dot, scaled dot, cosine)"
+            )
+        self.position = position
+
+    def check_layout(self, layout: type, user: str) -> None:
+        if self.restrict is not None:
+            check_layout(self.restrict, layout, user)
+            user = type(self.restrict).__name__
+            layout = self.restrict.traits.output_layout or layout
+        for part in (self.score, self.normalise, self.position):
+            if part is not None:
+                check_layout(part, layout, user)
+
+    @property
+    def is_content_based(self) -> bool:
+        narrows = self.restrict is not None and self.restrict.traits.content_based
+        return narrows or self.normalise.traits.content_based
+
+    @property
+    def is_stateful(self) -> bool:
+        return self.score.traits.stateful or self.normalise.traits.stateful
+
+    @property
+    def is_position_dependent(self) -> bool:
+        return self.position is not None or self.restrict is not None
+
+    @property
+    def is_parallel(self) -> bool:
+        """True if several queries can be computed at once, False if they are computed one after another."""
+        return self.score.traits.parallel and self.normalise.traits.parallel
+
+    def _attend(
+        self, query: Tensor, memory: KVCache, support: Support, state: AttentionState | None
+    ) -> tuple[Tensor, AttentionState | None]:
+        """Computes c_i = sum_j w_ij v_j: with a fused kernel if there is one, otherwise with stored weights.
+
+        The shapes beside the lines are those of a `DenseSupport`; other layouts keep their pairs in other forms.
+
+        Args:
+            support: The support, narrowed by `restrict`.
+        """
+        key, value = memory.key, memory.value  # (b,g,k,d) (b,g,k,v)
+        query = self._turn(support.clean_queries(query, key), key, support)  # (b,h,q,d)
+        kernel = None if state is not None or self.probe.wants_gradient else fused.find(self, support)
+        if kernel is not None:
+            return self._run_kernel(kernel, query, key, value, support), None
+        heads = query.shape[1]
+        key, value = per_query_head(key, heads), per_query_head(value, heads)  # (b,h,k,d) (b,h,k,v)
+        if state is not None:
+            state.check(query.shape[2])
+        if state is None or self.is_parallel or state.rows == query.shape[2]:
+            weights, state = self._weigh(query, key, support, state)  # (b,h,q,k)
+        else:
+            weights, state = self._weigh_stepwise(query, key, support, state)
+        if self.probe.is_open:
+            self.probe.emit(weights.weights, support, **weights.beside())
+        dropped = self.dropout(weights.weights, support, value)  # (b,h,q,k)
+        context = support.combine(dropped, value)  # (b,h,q,v)
+        if self.position is not None:
+            context = self.position.add_context(context, dropped, query, key, support)
+        return context, state
+
+    def _weigh(
+        self, query: Tensor, key: Tensor, support: Support, state: AttentionState | None
+    ) -> tuple[_Weights, AttentionState | None]:
+        """Computes the weights, drawn ones for hard attention, and the state after these queries."""
+        weights, alignment = self._normalise(query, key, support, state)
+        probabilities = None
+        if self.normalise.traits.hard:
+            weights, probabilities = self.normalise.draw(weights, support), weights
+        if state is not None:
+            state = state.step(support.to_dense(weights, query.shape[2], key.shape[2]), alignment)
+        return _Weights(weights, alignment, probabilities), state
+
+    def _normalise(
+        self, query: Tensor, key: Tensor, support: Support, state: AttentionState | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Returns w_i = normalise(s_i), and the alignment for the next step if it differs from the weights."""
+        # s_ij = score(q_i, k_j) + b_ij
+        scores = self.score(query, self.score.wrap(key), support, state)  # (b,h,q,k)
+        bias = self._bias(query, key, support)
+        scores = scores if bias is None else scores + bias
+        # w_i = normalise(s_i)
+        weights = self.normalise(scores, support, state)  # (b,h,q,k)
+        return weights if isinstance(weights, NormalizerOutput) else (weights, None)
+
+    def _weigh_stepwise(
+        self, query: Tensor, key: Tensor, support: Support, state: AttentionState
+    ) -> tuple[_Weights, AttentionState | None]:
+        """Computes `_weigh` one query after another, each with the state after the one before it."""
+        queries = query.shape[2]
+        if not queries:
+            return _Weights(support.zeros(query, key)), state
+        if not isinstance(support, DenseSupport):  # in other layouts the pairs of one query are not a row
+            kind = type(support).__name__
+            raise ValueError(
+                f"{type(self.score).__name__} computes one query at a time, which {kind} cannot: call it for each query"
+            )
+        steps: list[_Weights] = []
+        after: AttentionState | None = state
+        for number in range(queries):
+            one = slice(number, number + 1)
+            weights, after = self._weigh(query[:, :, one], key, support.of_queries(one, queries), after)
+            steps.append(weights)
+        return _Weights.concatenate(steps), after
+
+    def _run_kernel(self, kernel: fused.Kernel, query: Tensor, key: Tensor, value: Tensor, support: Support) -> Tensor:
+        """Computes the context with a fused kernel, which has no weights; a recorder's are computed beside it."""
+        heads = query.shape[1]
+        if kernel is not fused.dot_softmax or key.shape[1] != value.shape[1]:
+            key, value = per_query_head(key, heads), per_query_head(value, heads)
+        if self.probe.is_open:
+            self._emit_weights(query, per_query_head(key, heads), support)
+        return kernel(self, query, key, value, support, self._bias(query, key, support))
+
+    @torch.no_grad()
+    def _emit_weights(self, query: Tensor, key: Tensor, support: Support) -> None:
+        """Computes the weights for a recorder; the fused kernel does not store them.
+
+        Weights of all pairs of a dense support are not computed if no recorder has room for them.
+        """
+        pairs = query.shape[:3].numel() * key.shape[2] if isinstance(support, DenseSupport) else 0
+        if self.probe.wants_all and self.probe.affords(pairs * query.element_size(), query.shape[1]):
+            self.probe.emit(self._normalise(query, key, support, None)[0], support)
+        elif self.probe.wants_rows:
+            self.probe.emit_rows(
+                lambda of, part: self._normalise(query[:, :, of], key, part, None)[0], query, key, support
+            )
+
+    def _bias(self, query: Tensor, key: Tensor, support: Support) -> Tensor | None:
+        """Returns the b_ij of the position."""
+        if self.position is None:
+            return None
+        return self.position.bias(query, key, support, self.score.scale(query.shape[-1]))
+
+    def _prepare_keys(self, key: Float[Tensor, "..."], start: int) -> Float[Tensor, "..."]:
+        """Returns the keys as the score takes them, without their type, so that a memory can append and select."""
+        key = key if self.position is None else self.position.turn(key, start)
+        if not self.score.prepares_keys:
+            return key
+        prepared = self.score.prepare(key)
+        if not isinstance(prepared, PreparedKeys):
+            raise TypeError(f"{type(self.score).__name__}.prepare must return PreparedKeys(...), which forward takes")
+        return prepared.tensor
+
+    def _narrow(self, query: Tensor, key: Tensor, support: Support) -> Support:
+        return support if self.restrict is None else self.restrict(query, key, support)
+
+    def _turn(self, query: Tensor, key: Tensor, support: Support) -> Tensor:
+        return query if self.position is None else self.position.turn_query(query, key, support)
+
+
+class _Weights(NamedTuple):
+    """The weights of some queries, and what a map has beside them."""
+
+    weights: Tensor
+    alignment: Tensor | None = None
+    probabilities: Tensor | None = None
+
+    @classmethod
+    def concatenate(cls, steps: Sequence[_Weights]) -> _Weights:
+        """Returns the weights of consecutive queries as those of one call."""
+        weights, *others = (None if column[0] is None else torch.cat(column, 2) for column in zip(*steps, strict=True))
+        assert weights is not None
+        return cls(weights, *others)
+
+    def beside(self) -> dict[str, Tensor]:
+        others = {"alignment": self.alignment, "probabilities": self.probabilities}
+        return {name: each for name, each in others.items() if each is not None}
+
+
+def _check_kind(part: object, kind: type) -> None:
+    if not isinstance(part, kind):
+        name = type(part).__name__
+        raise TypeError(f"{name} is no {kind.__name__}: derive it from zoo.attention.{kind.__name__}")

@@ -1,4 +1,0 @@
-"""Normalisers: functions that turn the scores of a query into weights.
-
-Goes: Attend(normalise=...).
-"""

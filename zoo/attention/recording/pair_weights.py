@@ -1,0 +1,141 @@
+"""Recorded weights in the form that penalties use: dense maps and lists of pairs, with the same operations."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+from torch.nn import functional as F
+
+from zoo.attention.kernels.dtypes import at_least_single
+from zoo.attention.recording.attention_map import AttentionMap
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs(ABC):
+    """The weights of one map.
+
+    Args:
+        site: Qualified name of the module that attends.
+        weights: Weights in fp32 or wider, zero where there is no pair: (b,h,q,k) or (b,h,p).
+        permitted: Mask of the pairs that exist; broadcasts to the weights.
+        counted: Mask of the queries that are not padding. Default: all queries.
+    """
+
+    site: str
+    weights: Float[Tensor, "b h *pairs"]
+    permitted: Bool[Tensor, "#b #h *#pairs"]
+    counted: Bool[Tensor, "b q"] | None
+
+    @property
+    def real(self) -> Bool[Tensor, "b h q"]:
+        """Mask of the queries that are not padding and see a key."""
+        seeing = self.by_query(self.permitted.expand(self.weights.shape).to(self.weights.dtype)) > 0
+        if self.counted is None:
+            return seeing
+        batch, _, queries = seeing.shape
+        if self.counted.shape != (batch, queries):
+            raise ValueError(
+                f"{self.site} has {batch} x {queries} queries, and the mask of real queries is "
+                f"{tuple(self.counted.shape)}"
+            )
+        return seeing & self.counted.unsqueeze(1)
+
+    @property
+    def is_real(self) -> Bool[Tensor, "b h *pairs"]:
+        """Mask of the pairs of real queries."""
+        return self.at_query(self.real)
+
+    def shared(self, gold: Float[Tensor, "..."] | Bool[Tensor, "..."]) -> Float[Tensor, "b h *pairs"]:
+        """Normalises a gold alignment (without heads) to sum to one for each query; zero for queries without keys."""
+        batch, _, *pairs = self.weights.shape
+        if gold.shape not in ((batch, *pairs), tuple(pairs)):
+            raise ValueError(f"{self.site} has pairs {(batch, *pairs)}, and the gold attention is {tuple(gold.shape)}")
+        every = gold.to(self.weights.dtype).expand(batch, *pairs).unsqueeze(1).expand(self.weights.shape)
+        every = torch.where(self.permitted, every, 0.0)
+        total = self.by_query(every)
+        return every / self.at_query(total.masked_fill(total == 0, 1.0))
+
+    @abstractmethod
+    def by_query(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
+        """Returns the sum over the pairs of each query: (b,h,q)."""
+
+    @abstractmethod
+    def by_key(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
+        """Returns the sum over the pairs of each key: (b,h,k)."""
+
+    @abstractmethod
+    def at_query(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
+        """Returns for each pair the entry of its query; broadcasts to the pairs."""
+
+
+@dataclass(frozen=True, eq=False)
+class DensePairs(Pairs):
+    """Pairs (b,h,q,k); the steps of a decoder are queries."""
+
+    def by_query(self, x: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q"]:
+        return x.sum(-1)
+
+    def by_key(self, x: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h k"]:
+        return x.sum(-2)
+
+    def at_query(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
+        return x.unsqueeze(-1)
+
+
+@dataclass(frozen=True, eq=False)
+class SparsePairs(Pairs):
+    """Pairs (b,h,p): edges of graphs, and the pairs of sparse patterns."""
+
+    query: Int[Tensor, " p"]
+    key: Int[Tensor, " p"]
+    sizes: tuple[int, int]
+
+    def by_query(self, x: Float[Tensor, "b h p"]) -> Float[Tensor, "b h q"]:
+        return x.new_zeros(*x.shape[:2], self.sizes[0]).index_add(2, self.query, x)
+
+    def by_key(self, x: Float[Tensor, "b h p"]) -> Float[Tensor, "b h k"]:
+        return x.new_zeros(*x.shape[:2], self.sizes[1]).index_add(2, self.key, x)
+
+    def at_query(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
+        return x.index_select(2, self.query)
+
+
+def pairs_of(found: AttentionMap, counted: Bool[Tensor, "b q"] | None = None) -> list[Pairs]:
+    """Converts a map to the pairs of its calls.
+
+    The calls of a dense map are joined along the queries; those of lists of pairs stay separate. For weights that were
+    drawn, the probabilities are used in their place.
+    """
+    steps = (found if found.probabilities is None else replace(found, weights=found.probabilities)).steps()
+    if found.view is not None or not all(each.has_pairs for each in steps):
+        raise ValueError(
+            f"penalties need weights of queries and keys; {found.site} has the axes {', '.join(found.axes)}"
+        )
+    lists = [each.layout.pairs() for each in steps]
+    if any(each is None for each in lists):
+        return [_dense(found.site, steps, counted)]
+    return [_listed(one, pairs, counted) for one, pairs in zip(steps, lists, strict=True) if pairs is not None]
+
+
+def _dense(site: str, steps: list[AttentionMap], counted: Tensor | None) -> DensePairs:
+    weights = [at_least_single(each.dense()) for each in steps]
+    masks = [each.permitted().expand(dense.shape) for each, dense in zip(steps, weights, strict=True)]
+    keys = max(each.shape[-1] for each in weights)
+    every, permitted = (
+        torch.cat([F.pad(x, (0, keys - x.shape[-1]), value=0) for x in each], 2) for each in (weights, masks)
+    )
+    return DensePairs(site, torch.where(permitted, every, 0.0), permitted, counted)
+
+
+def _listed(one: AttentionMap, pairs: Int[Tensor, "2 p"], counted: Tensor | None) -> SparsePairs:
+    layout = one.layout
+    exists, rows = layout.exists(one.weights), one.weights if "batch" in one.axes else one.weights.t().unsqueeze(0)
+    weights = torch.where(exists, at_least_single(rows), 0.0)
+    at_query, at_key = pairs.long().clamp(min=0)
+    return SparsePairs(
+        one.site, weights, exists.expand(weights.shape), counted, at_query, at_key, layout.sizes(one.weights)
+    )
