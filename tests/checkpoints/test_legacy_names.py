@@ -18,14 +18,14 @@ NAMES = {
     "zoo.optimisation.Schedule": "zoo.optim.LRSchedule",
     "zoo.training.Schedule": "zoo.optim.LRSchedule",
     "zoo.attention.positions.Learned": "zoo.attention.Learned",
-    "zoo.attention.AttentionFactory": "zoo.attention.AttentionFactory",
-    "zoo.attention.factories.MechanismFactory": "zoo.attention.MechanismFactory",
-    "zoo.attention.ScorePair": "zoo.attention.ScorePair",
-    "zoo.attention.NormalizedAdditive": "zoo.attention.NormalizedAdditive",
-    "zoo.attention.Unnormalized": "zoo.attention.Unnormalized",
-    "zoo.attention.RenormalizedDropout": "zoo.attention.RenormalizedDropout",
-    "zoo.attention.HeadSimilarity": "zoo.attention.HeadSimilarity",
-    "zoo.attention.MultiheadAttention": "zoo.attention.MultiheadAttention",
+    "zoo.attention.AttendFactory": "zoo.attention.AttentionFactory",
+    "zoo.attention.factories.SiteFactory": "zoo.attention.MechanismFactory",
+    "zoo.attention.TwoScores": "zoo.attention.ScorePair",
+    "zoo.attention.NormalisedAdditive": "zoo.attention.NormalizedAdditive",
+    "zoo.attention.Unnormalised": "zoo.attention.Unnormalized",
+    "zoo.attention.RenormalisedDropout": "zoo.attention.RenormalizedDropout",
+    "zoo.attention.HeadDisagreement": "zoo.attention.HeadSimilarity",
+    "zoo.attention.MultiHead": "zoo.attention.MultiheadAttention",
 }
 
 

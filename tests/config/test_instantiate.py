@@ -275,6 +275,6 @@ def test_each_site_has_parameters_of_its_own() -> None:
 
 def test_an_old_name_is_answered_by_that_of_today() -> None:
     with pytest.raises(
-        ConfigError, match=r"^attention: zoo\.attention\.AttentionFactory is now zoo\.attention\.Attention"
+        ConfigError, match=r"^attention: zoo\.attention\.AttendFactory is now zoo\.attention\.Attention"
     ):
-        resolve_target("zoo.attention.AttentionFactory", "attention")
+        resolve_target("zoo.attention.AttendFactory", "attention")
