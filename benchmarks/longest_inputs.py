@@ -109,8 +109,12 @@ def texts(model: str, data: str, row: Callable[[int, int], dict[str, Any]], *opt
     yield Case(f"{model}: predict", ["predict", checkpoint, *given], files, before)
     maps = ("maps", checkpoint, *given, "--out", f"{{folder}}/maps_{model}")
     yield Case(f"{model}: maps", maps, files, before)
-    of_one = (*maps[:-1], f"{{folder}}/faithfulness_{model}", "--faithfulness", "1", "--pictures", "0")
-    yield Case(f"{model}: faithfulness", of_one, files, before)
+    yield Case(f"{model}: faithfulness", faithfulness(maps), files, before)
+
+
+def faithfulness(maps: Sequence[str]) -> list[str]:
+    """Returns a command `zoo maps`, whose last word is its folder, that measures faithfulness into another one."""
+    return [*maps[:-1], f"{maps[-1]}_faithfulness", "--faithfulness", "1", "--pictures", "0"]
 
 
 def pairs(number: int, count: int) -> dict[str, Any]:
@@ -170,7 +174,7 @@ def of_pictures() -> Iterator[Case]:
         yield Case(f"{model}: predict", ["predict", checkpoint, given], files, before)
         maps = ("maps", checkpoint, given, "--out", f"{{folder}}/maps_{model}")
         yield Case(f"{model}: maps", maps, files, before)
-        yield Case(f"{model}: faithfulness", [*maps, "--faithfulness", "1", "--pictures", "0"], files, before)
+        yield Case(f"{model}: faithfulness", faithfulness(maps), files, before)
 
 
 def of_graphs() -> Iterator[Case]:
@@ -198,7 +202,7 @@ def of_graphs() -> Iterator[Case]:
     yield Case(f"gat: training, {hub}", training, files, before)
     yield Case(f"gat: predict, {hub}", ["predict", *given, "--out", "{folder}/hub.csv"], files, before)
     yield Case(f"gat: maps, {hub}", maps, files, before)
-    yield Case(f"gat: faithfulness, {hub}", [*maps, "--faithfulness", "1", "--pictures", "0"], files, before)
+    yield Case(f"gat: faithfulness, {hub}", faithfulness(maps), files, before)
 
 
 def of_histories() -> Iterator[Case]:
@@ -221,7 +225,7 @@ def of_histories() -> Iterator[Case]:
         yield Case(f"{model}: maps, a history of a million", maps, files, before)
         yield Case(
             f"{model}: faithfulness, a history of a million",
-            [*maps, "--faithfulness", "1", "--pictures", "0"],
+            faithfulness(maps),
             files,
             before,
         )

@@ -1,5 +1,7 @@
 """The estimate of a step's memory before it is allocated: against steps whose memory is known."""
 
+import json
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,8 +15,7 @@ from zoo.config import compose, instantiate
 from zoo.data.loader import Loader
 from zoo.errors import ProblemsError
 from zoo.tasks.batches import Examples
-from zoo.training import memory
-from zoo.training.preflight import check
+from zoo.training import memory, preflight
 
 MB = 2**20
 
@@ -38,7 +39,8 @@ class Texts:
         return torch.zeros(len(texts), max(each.length for each in texts))
 
     def train_dataloader(self) -> Loader:
-        return Loader(range(10), collate=list, batch_size=4, lengths=self.lengths, shuffle=True)
+        entries = self.examples("train", training=True).entries
+        return Loader(entries, collate=list, batch_size=4, lengths=self.lengths, shuffle=True)
 
 
 def quadratic(batch: Tensor) -> Tensor:
@@ -53,16 +55,16 @@ def linear(batch: Tensor) -> Tensor:
 @pytest.mark.parametrize(("step", "numbers"), [(quadratic, 700 * 700), (linear, 700 * 1000)])
 def test_an_estimate_is_what_the_step_holds(step: Callable[[Tensor], Tensor], numbers: int, monkeypatch: Any) -> None:
     monkeypatch.setattr(memory, "_ENOUGH", MB // 4)
-    found = memory.estimate_step(Texts(), step)  # type: ignore[arg-type]
+    found = memory.estimate_step(SimpleNamespace(), Texts(), step)  # type: ignore[arg-type]
     assert found is not None
-    assert (found.example, found.tokens) == ("'t1' of texts.csv", 700)
+    assert found.example == "'t1' of texts.csv (700 tokens)"
     whole = memory.measure_step(lambda: step(torch.zeros(found.examples, 700)))
     assert whole >= 2 * found.examples * numbers * 4
     assert found.bytes == pytest.approx(whole, rel=0.02)
 
 
 def test_a_step_that_takes_little_has_no_estimate() -> None:
-    assert memory.estimate_step(Texts(), lambda batch: batch.requires_grad_().sum()) is None  # type: ignore[arg-type]
+    assert memory.estimate_step(SimpleNamespace(), Texts(), lambda batch: batch.requires_grad_().sum()) is None  # type: ignore[arg-type]
 
 
 def test_what_is_held_counts_until_it_is_freed() -> None:
@@ -110,13 +112,65 @@ def test_a_check_names_the_example_that_does_not_fit(tmp_path: Path, monkeypatch
     (tmp_path / "pairs.tsv").write_text("\n".join(["source\ttarget\tsplit", *rows]) + "\n")
     options = ["model=nmt", "data=text_pairs", f"data.table={tmp_path}/pairs.tsv", f"paths.cache={tmp_path}"]
     monkeypatch.setattr(memory, "_ENOUGH", MB // 64)
-    assert any("no problem" in line or "one batch" in line for line in check(options))
+    assert any("no problem" in line or "one batch" in line for line in preflight.check(options))
     monkeypatch.setattr(memory, "find_available", lambda device: MB)
     with pytest.raises(
         ProblemsError, match=r"step with '6' of .*pairs.tsv \(300 tokens\), in a batch of 8, would"
     ) as error:
-        check(options)
+        preflight.check(options)
     assert "and 0.0 GB are available; lower data.max_length, data.max_tokens or data.batch_size" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["model=vit", "data.batch_size=32"], "a batch of 32 examples"),
+        (["model=las", "data.utterances=40", "data.batch_size=32"], r"'.*' \(\d+ frames\), in a batch of 32"),
+        (["model=gat", "data.nodes=2000"], r"'.*' \(9 incoming edges\), alone"),
+        (["model=sasrec", "data.users=80", "data.batch_size=64"], "a batch of 64 examples"),
+    ],
+)
+def test_an_estimate_of_other_examples_is_what_a_step_holds(options: list[str], said: str, monkeypatch: Any) -> None:
+    """Pictures and histories are counted, sounds are cut, a graph is shrunk."""
+    monkeypatch.setattr(memory, "_ENOUGH", MB)
+    composed = compose.compose_unchecked(options)
+    data = instantiate.build(composed["data"], "data")
+    data.setup()
+    module = instantiate.build(composed["model"], "model", **data.sizes()).train()
+    monkeypatch.setattr(module, "log", lambda *_, **__: None)
+    loader = data.train_dataloader()
+    whole = loader.collate(loader.fetch(loader.largest()))
+    found = memory.estimate_step(module, data, lambda batch: module.training_step(batch, 0))
+    assert found is not None
+    assert re.fullmatch(said, str(found)), str(found)
+    measured = memory.measure_step(lambda: module.training_step(whole, 0))
+    assert found.bytes == pytest.approx(measured, rel=0.25)
+
+
+def test_a_training_that_does_not_fit_does_not_begin(tmp_path: Path, monkeypatch: Any, cli: Any) -> None:
+    """The estimate is made once, of files alone, and changes nothing of a run."""
+    rows = [
+        f"{'a b ' * (150 if at == 4 else 2)}\tx\t{split}" for at, split in enumerate(["train"] * 8 + ["val", "test"])
+    ]
+    (tmp_path / "pairs.tsv").write_text("\n".join(["source\ttarget\tsplit", *rows]) + "\n")
+    run = ["train", "model=nmt", "data=text_pairs", f"data.table={tmp_path}/pairs.tsv", "data.max_epochs=1"]
+    run += ["data.num_workers=0", f"paths.cache={tmp_path}", "trainer=cpu"]
+    monkeypatch.setattr(memory, "_ENOUGH", MB // 64)
+    estimates: list[memory.StepEstimate | None] = []
+    whole = preflight.try_estimate
+    monkeypatch.setattr(preflight, "try_estimate", lambda *given: (estimates.append(whole(*given)), estimates[-1])[1])
+    assert cli(*run, "run_dir=first").code == 0
+    assert [str(each) for each in estimates] == [f"'6' of {tmp_path}/pairs.tsv (300 tokens), in a batch of 8"]
+    monkeypatch.setattr(preflight, "try_estimate", lambda *given: None)
+    assert cli(*run, "run_dir=second").code == 0
+    first, second = (json.loads(Path(name, "metrics.json").read_text()) for name in ("first", "second"))
+    assert first["val/loss"] == second["val/loss"]
+    monkeypatch.setattr(preflight, "try_estimate", whole)
+    monkeypatch.setattr(memory, "find_available", lambda device: MB)
+    done = cli(*run, "run_dir=third")
+    assert done.code == 2
+    assert "a training step with '6' of" in done.err
+    assert not Path("third").exists()
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,15 @@ class Loader:
 
     def largest(self) -> list[int]:
         """The numbers of the examples of the batch of this epoch with the most tokens, when padded."""
-        return max(self._batches(self.epoch), key=lambda batch: len(batch) * max(map(self._tokens, batch)), default=[])
+
+        def padded(batch: list[int]) -> int:
+            return len(batch) * (1 if self.lengths is None else max(map(self._tokens, batch)))
+
+        return max(self._batches(self.epoch), key=padded, default=[])
+
+    def fetch(self, numbers: list[int]) -> list[Any]:
+        """The examples with these numbers as this epoch has them, augmented, before they become a batch."""
+        return _Maker(self.examples, self.collate, self.augment, self.seed).fetch(self.epoch, numbers)
 
     def order(self, epoch: int) -> list[int]:
         """The numbers of the examples in the order of this epoch, over all processes."""
@@ -301,14 +309,17 @@ class _Maker(Dataset[Any]):
             return error  # raised in a worker it would return wrapped in a traceback
 
     def _batch(self, epoch: int, numbers: list[int]) -> Any:
+        return self.collate(self.fetch(epoch, numbers))
+
+    def fetch(self, epoch: int, numbers: list[int]) -> list[Any]:
         if self.augment is None:
-            return self.collate([self.examples[number] for number in numbers])
+            return [self.examples[number] for number in numbers]
         found = []
-        with _preserve_rng():
+        with preserve_rng():
             for number in numbers:
                 seed_all(hash_seed(self.seed, "example", epoch, number))
                 found.append(self.augment(self.examples[number]))
-        return self.collate(found)
+        return found
 
 
 class _Jobs:
@@ -353,7 +364,7 @@ def seed_all(seed: int) -> None:
 
 
 @contextmanager
-def _preserve_rng() -> Iterator[None]:
+def preserve_rng() -> Iterator[None]:
     states = torch.get_rng_state(), np.random.get_state(), random.getstate()
     try:
         yield

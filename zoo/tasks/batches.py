@@ -55,6 +55,7 @@ class Examples:
         shared: If True, each process gets its part of a batch; if False, the whole batch.
         shorten: `(entry, length) -> entry` cuts an entry to a length, by which the preflight estimates memory. Default:
             entries cannot be cut.
+        unit: What lengths count, in the singular.
     """
 
     entries: Sequence[Any]
@@ -64,6 +65,7 @@ class Examples:
     augment: Callable[[Any], Any] | None = None
     shared: bool = True
     shorten: Callable[[Any, int], Any] | None = None
+    unit: str = "token"
 
 
 def moved(batch: Batch, device: torch.device | str) -> Batch:

@@ -152,6 +152,14 @@ class Task(pl.LightningModule, ABC):
         """Returns changes that must not affect the output: of padding, of later positions of a causal model."""
         return ()
 
+    def shrink_batch(self, batch: Any, share: float) -> Any | None:
+        """Returns a batch whose training step takes about that share of this one's memory.
+
+        The estimate of memory needs it where the number and length of examples do not say how large a step is. Default:
+        they do, and there is None.
+        """
+        return None
+
     def costs(self, batch: Any) -> Sequence[str]:
         """Returns lines on the cost of parts of the model, for the report of the preflight."""
         return ()
@@ -271,6 +279,8 @@ class TaskData(pl.LightningDataModule, ABC):
     """Where labels go that `for_input` reads and the trained model does not have. None: they are errors."""
     is_input = False
     """True if these are the user's own examples for a trained model, rather than its training data."""
+    is_generated = False
+    """True if the examples are not read from files but generated."""
     on_bad_row: OnBadRow = "error"
     """Policy for bad rows of the files that `for_input` reads."""
     encoding: Encoding = UTF8

@@ -46,7 +46,10 @@ def dataset(
             if strange:
                 raise TypeError(f"{source.__qualname__} has no option {', '.join(sorted(strange))}")
             found = source(**given) if generator is None else source(functools.partial(generator, **given))
-            return data(found, Batching(**batching), **own)
+            made = data(found, Batching(**batching), **own)
+            if generator is not None:
+                made.is_generated = True  # type: ignore[attr-defined]
+            return made
 
         signature = inspect.Signature([each for part in parts for each in part.values()], return_annotation=data)
         make.kind = kind  # type: ignore[attr-defined]

@@ -16,12 +16,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from zoo.errors import ZooError
-from zoo.tasks.contract import TaskData
+from zoo.plurals import count_noun
+from zoo.tasks.contract import Task, TaskData
 
 _GROUP = Path("/sys/fs/cgroup")
 """Where Linux tells a process of its control group."""
-_FIRST = 32
-"""Tokens of the shortest examples that are tried; they double from step to step."""
+_FIRST, _FEWEST = 32, 2
+"""Tokens of the shortest examples that are tried, and the fewest examples; they double from step to step."""
+_PARTS = 4096
+"""Parts of a batch of which a task makes smaller ones."""
 _POINTS = 3
 _ENOUGH = 2**26
 """Bytes of a step from which those of longer examples are extrapolated."""
@@ -29,71 +32,109 @@ _ENOUGH = 2**26
 
 @dataclass(frozen=True)
 class StepEstimate:
-    """The memory of the training step with the most tokens.
+    """The memory of the largest training step.
 
     Args:
-        bytes: Memory that it would take.
-        example: Name of the longest example of its batch, and its file.
-        tokens: Tokens of that example.
+        bytes: Memory that it would take, of tensors.
+        example: Name of the longest example of its batch, with its file and size; "" if all are of one size.
         examples: Number of examples of the batch.
+        remedy: What makes the step smaller.
     """
 
     bytes: int
     example: str
-    tokens: int
     examples: int
+    remedy: str
+
+    def __str__(self) -> str:
+        if not self.example:
+            return f"a batch of {count_noun(self.examples, 'example')}"
+        return f"{self.example}, {'alone' if self.examples == 1 else f'in a batch of {self.examples}'}"
 
 
-def find_excess(data: TaskData, step: Callable[[Any], Tensor], device: torch.device) -> str | None:
-    """Returns a sentence if the training step with the most tokens would take more memory than there is.
-
-    A step that cannot be computed at all is left to the caller, who tries it.
-    """
-    try:
-        found = estimate_step(data, step)
-    except (ZooError, RuntimeError, ValueError, IndexError, TypeError):
-        return None
+def find_excess(estimate: StepEstimate | None, device: torch.device) -> str | None:
+    """Returns a sentence if a training step would take more memory than there is."""
     available = find_available(device)
-    if found is None or found.bytes <= available:
+    if estimate is None or estimate.bytes <= available:
         return None
-    of = "alone" if found.examples == 1 else f"in a batch of {found.examples}"
     return (
-        f"a training step with {found.example} ({found.tokens:,} tokens), {of}, would take about "
-        f"{found.bytes / 2**30:,.1f} GB of memory, and {available / 2**30:,.1f} GB are available; lower "
-        "data.max_length, data.max_tokens or data.batch_size"
+        f"a training step with {estimate}, would take about {estimate.bytes / 2**30:,.1f} GB of memory, and "
+        f"{available / 2**30:,.1f} GB are available; {estimate.remedy}"
     )
 
 
-def estimate_step(data: TaskData, step: Callable[[Any], Tensor]) -> StepEstimate | None:
+def try_estimate(task: Task, data: TaskData, step: Callable[[Any], Tensor]) -> StepEstimate | None:
+    """Returns `estimate_step`, or None if a step cannot be computed at all: the caller, who tries it, will see why."""
+    try:
+        return estimate_step(task, data, step)
+    except (ZooError, RuntimeError, ValueError, IndexError, TypeError, AssertionError):
+        return None
+
+
+def estimate_step(task: Task, data: TaskData, step: Callable[[Any], Tensor]) -> StepEstimate | None:
     """Estimates the memory of the training step with the most tokens, when padded.
 
-    The examples of its batch are cut to 32 tokens, to 64, and so on, until a step takes 64 MiB. Memory is a polynomial
-    of the second degree in the length, as long as no kernel changes: it is drawn through the last three lengths.
-    Tensors count; an allocator that leaves gaps between them takes more.
+    Smaller steps are computed until one takes 64 MiB: texts and sounds are cut to 32 tokens, to 64, and so on; of
+    examples that cannot be cut there are 2, 4, 8; a graph is shrunk by the task. Memory is a polynomial of the second
+    degree in a length, and of the first in a number of examples, as long as no kernel changes: it is drawn through the
+    last sizes. Tensors count; an
+    allocator that keeps what is freed, or leaves gaps between them, takes up to twice that.
 
     Args:
+        task: The model.
         data: The data set.
         step: Computes the loss of a batch.
 
     Returns:
-        The estimate, or None if no step takes that much, or the examples cannot be cut (`Examples.shorten`).
+        The estimate, or None if no smaller step takes that much.
     """
-    examples = data.examples("train", training=True)
-    if examples.shorten is None or examples.lengths is None or not len(examples.entries):
+    examples, loader = data.examples("train", training=True), data.train_dataloader()
+    numbers = loader.largest()
+    if not numbers:
         return None
-    numbers = data.train_dataloader().largest()
-    longest = max(numbers, key=examples.lengths.__getitem__)
-    tokens = int(examples.lengths[longest])
+    remedy, name, draw = "lower data.batch_size", "", extrapolate_line
+    first, total = _FEWEST, len(numbers)
+
+    def make(size: int) -> Any:
+        return examples.collate(loader.fetch(numbers[:size]))
+
+    if examples.lengths is not None:
+        numbers = sorted(numbers, key=examples.lengths.__getitem__, reverse=True)
+        tokens, place = int(examples.lengths[numbers[0]]), getattr(data.source, "place", None)
+        (longest,) = loader.fetch(numbers[:1])
+        if hasattr(longest, "id"):
+            said = count_noun(tokens, examples.unit)
+            name = f"{longest.id!r}{'' if place is None else f' of {place}'} ({said})"
+        if (shorten := examples.shorten) is not None:
+            first, total, draw = _FIRST, tokens, extrapolate
+            remedy = "lower data.max_length, data.max_tokens or data.batch_size"
+
+            def make(size: int) -> Any:
+                return examples.collate([shorten(each, size) for each in loader.fetch(numbers)])
+
+    elif task.shrink_batch(whole := examples.collate(loader.fetch(numbers)), 1.0) is not None:
+        first, total = 1, _PARTS
+        if (summary := data.summary().longest) is not None:
+            (longest_id, count), *_ = summary.examples
+            name = f"{longest_id!r} ({count_noun(int(count), summary.unit)})"
+
+        def make(size: int) -> Any:
+            return task.shrink_batch(whole, size / _PARTS)
+
+    found = _extrapolate_steps(lambda size: step(make(size)), first, total, draw)
+    return None if found is None else StepEstimate(found, name, len(numbers), remedy)
+
+
+def _extrapolate_steps(
+    step: Callable[[int], Tensor], size: int, total: int, draw: Callable[[list[tuple[int, int]], int], int]
+) -> int | None:
+    """Returns the bytes of a step of size `total`, from those of smaller ones; None if they take little."""
     points: list[tuple[int, int]] = []
-    length = _FIRST
-    while length < tokens:
-        batch = examples.collate([examples.shorten(examples.entries[number], length) for number in numbers])
-        points.append((length, measure_step(lambda batch=batch: step(batch))))  # type: ignore[misc]
+    while size < total:
+        points.append((size, measure_step(lambda: step(size))))  # noqa: B023
         if len(points) >= _POINTS and points[-1][1] > _ENOUGH:
-            of, place = examples.entries[longest], getattr(data.source, "place", None)
-            name = f"{of.id!r}" if place is None else f"{of.id!r} of {place}"
-            return StepEstimate(extrapolate(points[-_POINTS:], tokens), name, tokens, len(numbers))
-        length *= 2
+            return draw(points[-_POINTS:], total)
+        size *= 2
     return None
 
 
@@ -155,6 +196,12 @@ def extrapolate(points: list[tuple[int, int]], length: int) -> int:
     first, last = (at_b - at_a) / (b - a), (at_c - at_b) / (c - b)
     curvature = max(0.0, (last - first) / (c - a))
     return round(at_c + (length - c) * (last + curvature * (length - b)))
+
+
+def extrapolate_line(points: list[tuple[int, int]], length: int) -> int:
+    """Returns p(length) of the line p through the last two points."""
+    (b, at_b), (c, at_c) = points[-2:]
+    return round(at_c + (length - c) * (at_c - at_b) / (c - b))
 
 
 def find_group_limit() -> int | None:

@@ -13,7 +13,7 @@ import resource
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from torch import Tensor
 from zoo.checkpoints import checkpoint
 from zoo.checkpoints.finetune import reuse_data_state
 from zoo.config import compatibility, compose, instantiate, option_types
+from zoo.data.loader import preserve_rng
 from zoo.data.tables import collect_errors
 from zoo.errors import ConfigError, ProblemsError, ZooError, escape_control, truncate
 from zoo.out_of_memory import is_out_of_memory
@@ -34,7 +35,7 @@ from zoo.training import run_dir as run_directory
 from zoo.training.attention_penalties import add_attention_penalties
 from zoo.training.evaluation import check_trainable, describe_empty_splits
 from zoo.training.initial_weights import initialize_weights
-from zoo.training.memory import find_excess
+from zoo.training.memory import find_excess, try_estimate
 from zoo.training.trainer import make_trainer, silence_lightning
 
 _MOST_LISTED = 200
@@ -151,16 +152,26 @@ def _build_model(composed: Mapping[str, Any], data: TaskData) -> tuple[Task | No
     return module, []
 
 
-def try_batch(composed: Mapping[str, Any], module: Task, data: TaskData, report: list[str]) -> list[str]:
-    """Computes one batch forward and backward, and checks what its outputs must not depend on."""
+def check_memory(composed: Mapping[str, Any], module: Task, data: TaskData) -> None:
+    """Refuses a training whose largest step would take more memory than there is.
+
+    Neither the model nor generators of random numbers change.
+    """
     trainer = _trainer(composed)
+    with preserve_rng():
+        tried = copy.deepcopy(module)
+        estimate = try_estimate(tried, data, _make_step(trainer, tried, data))
+    if (problem := find_excess(estimate, trainer.strategy.root_device)) is not None:
+        raise ConfigError(problem)
+
+
+def _make_step(trainer: pl.Trainer, module: Task, data: TaskData) -> Callable[[Any], Tensor]:
+    """Returns a training step of a model that is not in a running loop, and moves the model to the trainer's device."""
     device = trainer.strategy.root_device
     module.trainer = trainer
     for name in ("log", "log_dict"):
         setattr(module, name, _not_logged)
-    module.to(device)
-    parameters = sum(p.numel() for p in module.parameters())
-    report.append(f"model      {composed['names']['model']}, {parameters:,} parameters")
+    module.to(device).train()
 
     def step(batch: Any) -> Tensor:
         with trainer.precision_plugin.train_step_context():
@@ -169,8 +180,19 @@ def try_batch(composed: Mapping[str, Any], module: Task, data: TaskData, report:
         assert isinstance(value, Tensor)
         return value
 
-    module.train()
-    if problem := find_excess(data, step, device):
+    return step
+
+
+def try_batch(composed: Mapping[str, Any], module: Task, data: TaskData, report: list[str]) -> list[str]:
+    """Computes one batch forward and backward, and checks what its outputs must not depend on."""
+    trainer = _trainer(composed)
+    device = trainer.strategy.root_device
+    step = _make_step(trainer, module, data)
+    parameters = sum(p.numel() for p in module.parameters())
+    report.append(f"model      {composed['names']['model']}, {parameters:,} parameters")
+
+    estimate = try_estimate(module, data, step)
+    if problem := find_excess(estimate, device):
         return [problem]
     module.zero_grad()
     batch, count = largest_batch(data.train_dataloader())
@@ -193,6 +215,8 @@ def try_batch(composed: Mapping[str, Any], module: Task, data: TaskData, report:
     problems = list(_iter_gradient_errors(module, float(value.detach())))
     said = f"{_bytes(peak)} at the largest batch" + (f", of which {_bytes(before)} were in use" if before else "")
     report += [f"one batch  loss {float(value.detach()):.4f}", f"memory     {said}"]
+    if estimate is not None:
+        report.append(f"estimate   {_bytes(estimate.bytes)} of tensors in a step with {estimate}")
     invariants = module.invariants(batch)
     problems += _dependent(module, batch, invariants)
     report += [f"outputs    do not depend on {each.part}" for each in invariants if not problems]

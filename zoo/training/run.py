@@ -29,7 +29,7 @@ from zoo.io.atomic import write_text
 from zoo.io.config_files import dump_yaml
 from zoo.processes import raise_on_signals
 from zoo.tasks.contract import Task
-from zoo.training import baselines, launch, loggers, resume, summary
+from zoo.training import baselines, launch, loggers, preflight, resume, summary
 from zoo.training import run_dir as run_directory
 from zoo.training.attention_penalties import add_attention_penalties
 from zoo.training.callbacks.checkpointing import CheckpointAndStop
@@ -126,6 +126,12 @@ def _train(config: dict[str, Any], run_dir: Path, resumed: dict[str, Any] | None
     except ZooError:
         run_directory.remove_empty(config, run_dir)
         raise
+    if resumed is None and not data.is_generated and not distributed.is_launched():
+        try:
+            preflight.check_memory(config, module, data)
+        except ConfigError:
+            run_directory.remove_empty(config, run_dir)
+            raise
     _write_config(config, run_dir)
     for lack in describe_empty_splits(data) if distributed.is_rank_zero() else ():
         warnings.warn(lack, UserWarning, stacklevel=2)

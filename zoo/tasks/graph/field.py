@@ -46,8 +46,28 @@ class Field:
     x: Float[Tensor, "inputs f"] | SparseFeatures
     hops: tuple[Hop, ...]
 
+    def shrink(self, share: float) -> Field:
+        """Returns a field with a share of the nodes and edges of each layer, which are others: it measures memory."""
+        counts = [hop.support.pattern.shape for hop in self.hops]
+        nodes = torch.arange(_share(share, counts[0][1]))
+        x = self.x.rows(nodes) if isinstance(self.x, SparseFeatures) else self.x[: len(nodes)]
+        return Field(x, tuple(_shrink_hop(hop.support, share) for hop in self.hops))
+
     def to(self, device: torch.device | str, **options: Any) -> Field:
         return Field(self.x.to(device=device, **options), tuple(hop.to(device, **options) for hop in self.hops))
+
+
+def _shrink_hop(support: EdgeSupport, share: float) -> Hop:
+    outputs, inputs = (_share(share, count) for count in support.pattern.shape)
+    edges = _share(share, len(support.pattern))
+    ends = torch.stack([support.source[:edges].long() % inputs, torch.arange(edges) % outputs])
+    found = EdgeSupport.from_edges(ends, outputs, inputs)
+    degrees = None if support.key_degrees is None else support.key_degrees[:inputs]
+    return Hop(replace(found, key_degrees=degrees), torch.arange(outputs) % inputs)
+
+
+def _share(share: float, count: int) -> int:
+    return max(1, round(share * count))
 
 
 def full_field(x: Float[Tensor, "n f"] | SparseFeatures, support: EdgeSupport, layers: int) -> Field:

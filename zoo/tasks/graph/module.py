@@ -25,7 +25,7 @@ from zoo.tasks.baselines import Baseline, fit_logistic_regression, predict_major
 from zoo.tasks.contract import Invariance, Task
 from zoo.tasks.graph.batch import Data
 from zoo.tasks.graph.features import negated
-from zoo.tasks.graph.field import receptive_field
+from zoo.tasks.graph.field import Field, receptive_field
 from zoo.tasks.graph.graph import SPLITS
 from zoo.tasks.graph.map_source import GraphMaps
 from zoo.tasks.graph.net import GraphAttentionNet
@@ -178,6 +178,13 @@ class NodeClassifier(Task):
         )
         return [predict_majority(*about), regression]
 
+    def shrink_batch(self, batch: Data, share: float) -> Data:
+        """Shrinks the receptive field: memory grows with its nodes and edges."""
+        found = copy.copy(batch)
+        found.field = self._field(batch, batch.nodes).shrink(share)
+        found.nodes = batch.nodes[: found.field.hops[-1].support.pattern.shape[0]]
+        return found
+
     def invariants(self, batch: Data) -> Sequence[Invariance]:
         """Returns a change of features outside a node's receptive field, which must not change its output."""
         node = batch.nodes[:1]
@@ -209,6 +216,10 @@ class NodeClassifier(Task):
         return F.cross_entropy(logits, labels, reduction="none"), logits, labels
 
     def _logits(self, batch: Data, nodes: Int[Tensor, " n"]) -> Float[Tensor, "n classes"]:
+        return self.net.on_field(self._field(batch, nodes))
+
+    def _field(self, batch: Data, nodes: Int[Tensor, " n"]) -> Field:
         if "field" not in batch:  # kept with the batch, which is the same in every epoch
             batch.field = receptive_field(batch.x, batch.support, nodes, len(self.net.layers))
-        return self.net.on_field(batch.field)
+        found: Field = batch.field
+        return found

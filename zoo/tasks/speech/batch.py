@@ -52,6 +52,12 @@ class Utterance:
     spans: Int[np.ndarray, "n 2"] | None = None
     written: Written | None = None
 
+    def shortened(self, length: int) -> Utterance:
+        """Returns the first frames, and as much of the text, for the net."""
+        share = min(1.0, length / len(self.features))
+        target = None if self.target is None else self.target[: round(share * len(self.target))]
+        return Utterance(self.features[:length], target, self.id, self.split)
+
 
 class Frames(Padded):
     """Recordings as rows of features, one for each frame."""

@@ -254,6 +254,8 @@ class SpeechData(TaskData):
             lengths=encoded.lengths(),
             max_tokens=self.max_frames,
             augment=_Augmented(encoded, self.augmentation) if is_augmented and self.augmentation else None,
+            shorten=Utterance.shortened,
+            unit="frame",
         )
 
     def _spelled(self, corpus: Corpus) -> Corpus:
