@@ -22,7 +22,7 @@ from zoo.decoding import GNMTLength
 from zoo.io.atomic import write_text
 from zoo.training import evaluation
 from zoo.training.provenance import commit_of_checkout
-from zoo.training.trainer import evaluation_trainer
+from zoo.training.trainer import make_command_trainer
 
 _LIMITS = (("fewest", "most"), ("shortest", "longest"))
 """Options of data sets for the least and the greatest number of parts of a recording."""
@@ -45,7 +45,7 @@ def main() -> None:
     found = []
     for count in options.digits:
         data = _data(module.about, count, options.held_out, options.root)
-        metrics = evaluation.evaluate(evaluation_trainer(), module, data.loader(options.split), options.split)
+        metrics = evaluation.evaluate(make_command_trainer(), module, data.loader(options.split), options.split)
         found.append({"digits": count, **metrics})
         shown = (f"{name} {metrics[f'{options.split}/{name}']:.4f}" for name in _SHOWN)
         print(f"{count:4d}  " + "  ".join(shown), flush=True)

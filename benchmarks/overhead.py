@@ -36,7 +36,8 @@ from zoo.data.loader import Loader
 from zoo.optim import OptimizerConfig
 from zoo.tasks.contract import Task
 from zoo.training.provenance import commit_of_checkout
-from zoo.training.trainer import run_trainer
+from zoo.training.run_config import RunConfig
+from zoo.training.trainer import make_run_trainer
 
 EXAMPLES, WIDTH, CLASSES, BATCH = 20_000, 512, 10, 256
 
@@ -142,7 +143,7 @@ def _ours(data: TensorDataset, limit: str) -> float:
     resolved["trainer"]["max_time"] = limit
     about = {"format": 1, "version": "0", "model": "dense", "config": {}, "data": {}, "sizes": {}}
     with tempfile.TemporaryDirectory() as folder, redirect_stderr(io.StringIO()):
-        trainer = run_trainer(resolved, Path(folder), -1, about)
+        trainer = make_run_trainer(RunConfig(resolved), Path(folder), -1, about)
         trainer.callbacks.append(clock)  # type: ignore[attr-defined]
         torch.manual_seed(0)
         collate = torch.utils.data.default_collate

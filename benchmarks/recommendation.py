@@ -353,7 +353,7 @@ class _RecBole:
         sizes = {"length": 200, "dim": DIM, "layers": LAYERS, "dropout": 0.2, "seed": 0, "threads": options.threads}
         rest |= sizes | {"pairs": str(Path(options.root).resolve() / "movielens" / "ml-1m.txt"), "folder": folder}
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        if options.allocator == "keeping":  # what `keep_freed_memory` sets
+        if options.allocator == "keeping":  # what `disable_malloc_trim` sets
             environment |= {"MALLOC_TRIM_THRESHOLD_": str(2**31 - 1), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
         self.process = subprocess.Popen(
             [options.recbole, str(_HERE / "recbole_worker.py"), json.dumps(rest)],

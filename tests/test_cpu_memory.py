@@ -16,7 +16,7 @@ CAPACITY = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 
 TWICE_THE_SAME = """
 import torch
-from zoo.cpu_memory import keep_no_kernels
+from zoo.cpu_memory import disable_onednn_cache
 
 KEEP
 layer = torch.nn.Conv2d(64, 64, 3)
@@ -25,7 +25,7 @@ for _ in range(2):
 """
 
 
-def test_batches_by_length_keep_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_by_length_disable_onednn_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(CAPACITY, raising=False)
     planted_reviews(max_epochs=1, reviews=60, batch_size=8).train_dataloader()
     assert os.environ[CAPACITY] == "0"
@@ -47,7 +47,7 @@ def test_it_is_in_time_after_torch_is_imported(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv(CAPACITY, raising=False)
     monkeypatch.setenv("ONEDNN_VERBOSE", "profile_create")
     assert "cache_hit" in _said("")
-    assert "cache_hit" not in _said("keep_no_kernels()")
+    assert "cache_hit" not in _said("disable_onednn_cache()")
 
 
 def _said(keep: str) -> str:

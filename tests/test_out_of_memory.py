@@ -74,7 +74,7 @@ def test_the_line_that_asked_is_named(num_workers: int) -> None:
 def test_commands_end_with_a_sentence(
     cli: Any, tiny: list[str], tiny_run: Path, monkeypatch: pytest.MonkeyPatch, ask: Any
 ) -> None:
-    monkeypatch.setattr(run, "_prepared", ask)
+    monkeypatch.setattr(run, "setup_data", ask)
     monkeypatch.setattr("zoo.training.preflight.try_batch", ask)
     for name in ("evaluate", "predict", "maps"):
         monkeypatch.setattr(commands, name, ask)

@@ -34,7 +34,7 @@ def explain(error: BaseException, remedy: str) -> OutOfMemoryError:
     """The error for the user.
 
     Args:
-        error: One of which `is_shortage` is true.
+        error: One of which `is_out_of_memory` is true.
         remedy: What to lower.
     """
     said = str(error)

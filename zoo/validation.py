@@ -49,7 +49,7 @@ def validate(value: Any, schema: Any, where: str) -> None:
         where: The name of the content, for the message.
 
     Raises:
-        MalformedError: The value differs; the message says where first, and what belongs there.
+        ValidationError: The value differs; the message says where first, and what belongs there.
     """
     if not _is_kind(value, schema):
         raise ValidationError(f"{where} is {abbreviate(value)}, not {_describe(schema)}")

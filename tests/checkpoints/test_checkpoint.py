@@ -106,11 +106,11 @@ def test_round_trip(tmp_path: Path, content: dict[str, Any]) -> None:
 
 
 def test_load_gives_the_trained_module(cli: Any, tiny: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from zoo.training import run
+    from zoo.training import results
 
     trained: list[Any] = []
-    evaluate = run.evaluate
-    monkeypatch.setattr(run, "evaluate", lambda *given: trained.append(given) or evaluate(*given))
+    evaluate = results.evaluate
+    monkeypatch.setattr(results, "evaluate", lambda *given: trained.append(given) or evaluate(*given))
     assert cli("train", *tiny, "run_dir=run").code == 0
     _, module, loader, _ = trained[0]
     (batch,) = loader

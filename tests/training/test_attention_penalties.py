@@ -161,7 +161,7 @@ def test_every_penalty_of_the_configuration_exists_and_is_off() -> None:
 def entropy_of(run_dir: Path) -> float:
     """Of the trained model's first layer, on its own data."""
     module = checkpoint.load(run_dir / "checkpoints" / "last.ckpt")
-    data = zoo.configstantiate.build(compose.compose(["model=gat", *DATA])["data"], "data")
+    data = zoo.config.instantiate.build(compose.compose(["model=gat", *DATA])["data"], "data")
     data.setup()
     (each,) = data.loader("all")
     with torch.no_grad(), record(module) as maps:
@@ -201,9 +201,9 @@ def test_guidance_uses_the_gold_of_the_data(cli: Any, tiny: list[str]) -> None:
 
 def test_minibatches_are_guided_by_their_own_edges() -> None:
     """Gold follows the edges of a receptive field."""
-    data = zoo.configstantiate.build({**compose.compose(["model=gat", *DATA, "data.batch_size=20"])["data"]}, "data")
+    data = zoo.config.instantiate.build({**compose.compose(["model=gat", *DATA, "data.batch_size=20"])["data"]}, "data")
     data.setup()
-    module = zoo.configstantiate.build(compose.compose(["model=gat", *DATA])["model"], "model", **data.sizes())
+    module = zoo.config.instantiate.build(compose.compose(["model=gat", *DATA])["model"], "model", **data.sizes())
     each = next(iter(data.train_dataloader()))
     module.log = lambda *_, **__: None
     module.training_step(each, 0)

@@ -27,6 +27,7 @@ from zoo.training import CheckpointAndStop, run
 from zoo.training import run_dir as run_directory
 from zoo.training.callbacks.progress import Progress
 from zoo.training.loggers import MetricsFile
+from zoo.training.run_config import RunConfig
 
 EPOCHS, BATCHES = 3, 4
 CASES: dict[str, dict[str, Any]] = {
@@ -77,7 +78,7 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dense: Any) -> Callab
             group, name = key.split(".")
             made[group][name] = value
         made |= {"run_dir": run_dir, "resume": resume}
-        return run.train(made)
+        return run.train(RunConfig(made))
 
     return start
 

@@ -26,6 +26,7 @@ from zoo.tasks.contract import Task
 from zoo.training import run
 from zoo.training.callbacks.progress import Progress
 from zoo.training.loggers import raise_writer_errors
+from zoo.training.run_config import RunConfig
 
 LONG = ["data.max_epochs=8", "callbacks.keeper.patience=null"]
 
@@ -157,7 +158,7 @@ def dense_run(run_dir: str, *, workers: int, every: int) -> dict[str, Any]:
     made["model"] = {"_target_": "zoo.tasks.dense_cases.DenseTask", "optimisation": made["optimisation"]}
     made["data"] = {"_target_": "zoo.tasks.dense_cases.sequences", "max_epochs": 4, "batch_size": 8}
     made["data"]["num_workers"] = workers
-    return run.train({**made, "run_dir": run_dir})
+    return run.train(RunConfig({**made, "run_dir": run_dir}))
 
 
 @pytest.mark.parametrize("every", [0, 1000])
@@ -241,5 +242,5 @@ def test_a_directory_that_is_there_is_not_gone(cli: Any, tiny: list[str], monkey
     def fails(*_: Any) -> None:
         raise CheckpointError("something else")
 
-    monkeypatch.setattr(run, "_conclude", fails)
+    monkeypatch.setattr(run, "evaluate_and_report", fails)
     assert cli("train", *tiny, "run_dir=run").err.endswith("zoo: something else\n")

@@ -24,6 +24,7 @@ from zoo.config import compose
 from zoo.errors import ConfigError
 from zoo.training import launch
 from zoo.training.callbacks.unused_parameters import UnusedParameterCheck
+from zoo.training.run_config import RunConfig
 
 TRAIN_PY = Path(__file__).resolve().parents[2] / "train.py"
 TWO = ["trainer=ddp_cpu", "trainer.devices=2"]
@@ -291,11 +292,11 @@ def test_a_batch_script_of_slurm_is_no_rank(monkeypatch: pytest.MonkeyPatch, tin
     for name, value in {"SLURM_NTASKS": "8", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7"}.items():
         monkeypatch.setenv(name, value)
     assert not distributed.is_worker()
-    assert launch.should_launch(compose.compose([*tiny, *TWO]))
+    assert launch.should_launch(RunConfig(compose.compose([*tiny, *TWO])))
     monkeypatch.setenv("SLURM_STEP_ID", "0")
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "8")
     assert distributed.is_worker()
-    assert not launch.should_launch(compose.compose([*tiny, *TWO]))
+    assert not launch.should_launch(RunConfig(compose.compose([*tiny, *TWO])))
 
 
 def test_alone() -> None:
@@ -331,6 +332,6 @@ def test_more_processes_than_cores(cli: Any, tiny: list[str], tmp_path: Path, mo
     assert done.code == 2
     assert "trainer.devices=50: this machine has 2 cores for 50 processes, and 8 are the most" in done.err
     assert list(tmp_path.iterdir()) == []
-    monkeypatch.setattr(launch, "launch_workers", lambda *_: {})
+    monkeypatch.setattr(launch, "run_workers", lambda *_: {})
     with pytest.warns(UserWarning, match="trainer.devices=3: this machine has 2 cores for 3 processes: more than 2"):
         cli("train", *tiny, "trainer=ddp_cpu", "trainer.devices=3", "run_dir=run")

@@ -45,7 +45,7 @@ def train(chosen: dict[str, Any]) -> dict[str, float]:
     torch.manual_seed(0)
     module = instantiate.build(chosen["model"], "model", **data.sizes())
     once = {"max_steps": 1, "limit_train_batches": 1, "limit_val_batches": 1, "num_sanity_val_steps": 0}
-    trainer = make_trainer(chosen, callbacks=[NanGuard()], logger=False, **once)
+    trainer = make_trainer(chosen["trainer"], callbacks=[NanGuard()], logger=False, **once)
     trainer.fit(module, data)
     assert {each.dtype for each in module.parameters()} == {torch.float32}
     return {name: float(value) for name, value in trainer.callback_metrics.items()}
@@ -70,7 +70,7 @@ def test_losses_of_bfloat16_are_those_of_single_precision(model: str) -> None:
 
 def test_sixteen_bits_are_refused_on_a_processor() -> None:
     with pytest.raises(ConfigError, match=r"16-mixed needs a GPU.*bf16-mixed"):
-        make_trainer(composed("vit", "16-mixed"), logger=False)
+        make_trainer(composed("vit", "16-mixed")["trainer"], logger=False)
 
 
 @pytest.mark.parametrize("precision", ["bf16-true", "16-true", "64-true", "64"])

@@ -44,7 +44,7 @@ def members(file: BinaryIO, length: int) -> dict[str, Member]:
     """The members of an archive of this length by name, found without reading them.
 
     Raises:
-        RefusedError: The file is not a zip archive in the form that torch writes.
+        UnsafeFileError: The file is not a zip archive in the form that torch writes.
     """
     count, start, stop = _directory(file, length)
     if count > MOST_MEMBERS or stop - start > _LARGEST_DIRECTORY:

@@ -36,7 +36,7 @@ from zoo.tasks.command_options import BATCH_OPTIONS, FOLDER, given
 from zoo.tasks.contract import Task, TaskData
 from zoo.tasks.rows import by_example
 from zoo.training import evaluation, summary
-from zoo.training.trainer import evaluation_trainer
+from zoo.training.trainer import make_command_trainer
 
 _STANDARD_INPUT = Path("-")
 Answer = Callable[[Any], dict[str, list[Any]]]
@@ -54,7 +54,7 @@ def evaluate(options: argparse.Namespace) -> None:
     with nullcontext() if options.out is None else open_output(options.out) as file:
         loader = data.loader(split)
         with bar("evaluating", len(loader)) as tick:
-            metrics = evaluation.evaluate(evaluation_trainer(EvaluationBar(tick)), module, loader, split)
+            metrics = evaluation.evaluate(make_command_trainer(EvaluationBar(tick)), module, loader, split)
         summary.show_metrics(metrics, f"{module.about['model']}, {split}", module.headline, options.out)
         if file is not None:
             file.write(json.dumps({**metrics, **evaluation.make_protocol(module, data)}, indent=2) + "\n")

@@ -168,8 +168,9 @@ def train(overrides: list[str]) -> int:
     if not flags:
         composed = compose.compose(overrides)  # mistyped options are reported before slow imports
         from zoo.training import run
+        from zoo.training.run_config import RunConfig
 
-        run.train(composed)
+        run.train(RunConfig(composed))
         return 0
     compose.check_overrides([each for each in overrides if not each.startswith("hydra")])
     import hydra
@@ -184,8 +185,9 @@ def train(overrides: list[str]) -> int:
         tasks = list(HydraConfig.get().overrides.task)
         try:
             from zoo.training import run
+            from zoo.training.run_config import RunConfig
 
-            run.train(compose.to_plain_dict(composed, chosen, tasks))
+            run.train(RunConfig(compose.to_plain_dict(composed, chosen, tasks)))
         except ZooError as error:
             failure.append(error)
 

@@ -16,6 +16,12 @@ _DEFAULT = re.compile(r"^  - override /data: ([\w-]+)$", re.MULTILINE)
 _TARGET = re.compile(r"^_target_: ([\w.]+)$", re.MULTILINE)
 
 
+def check(composed: Mapping[str, Any]) -> None:
+    """Refuses data that have no examples of the kind that the model takes."""
+    for error in iter_errors(composed):
+        raise error
+
+
 def iter_errors(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
     """Yields an error if the chosen data have no examples of the kind that the model takes.
 

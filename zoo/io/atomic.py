@@ -1,6 +1,6 @@
 """Writes files at once or not at all, and makes directories that no other process uses.
 
-Every file that this project writes under a name that a user may have given goes through `whole_file` or `whole_bytes`.
+Every file that this project writes under a name that a user may have given goes through `open_atomic` or `open_atomic_bytes`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def open_atomic_bytes(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def open_atomic(path: Path) -> Iterator[TextIO]:
-    """Opens a text file in UTF-8 as `whole_bytes` does."""
+    """Opens a text file in UTF-8 as `open_atomic_bytes` does."""
     with open_atomic_bytes(path) as file:
         text = io.TextIOWrapper(file, newline="", encoding="utf-8")
         yield text
@@ -53,7 +53,7 @@ def open_atomic(path: Path) -> Iterator[TextIO]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text file as `whole_bytes` does."""
+    """Writes a text file as `open_atomic_bytes` does."""
     with open_atomic(path) as file:
         file.write(text)
 

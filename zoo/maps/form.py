@@ -40,7 +40,7 @@ def check(found: LabelledMap) -> None:
     """Checks that the arrays and labels of a map fit each other.
 
     Raises:
-        MalformedError: They do not; the message says which.
+        ValidationError: They do not; the message says which.
     """
     axes, shape = found.axes, tuple(found.weights.shape)
     if len(axes) != len(shape) or len(set(axes)) != len(axes) or not found.weights.is_floating_point():

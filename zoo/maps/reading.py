@@ -162,7 +162,7 @@ class Maps(Mapping[str, Example]):
 
     @contextmanager
     def _damage(self, what: str) -> Iterator[None]:
-        """Turns a MalformedError into a DataError that names this part of the folder."""
+        """Turns a ValidationError into a DataError that names this part of the folder."""
         try:
             yield
         except ValidationError as error:

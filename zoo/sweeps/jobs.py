@@ -21,7 +21,8 @@ from zoo.errors import ConfigError, InterruptedRunError, quote_value
 from zoo.io.atomic import make_timestamped_dir, write_text
 from zoo.io.config_files import read_json
 from zoo.sweeps.sweep_lock import job_lock
-from zoo.training import run_dir as run_directory
+from zoo.training.run_config import LAST, RESULT
+from zoo.training.run_dir import get_runs_folder
 
 FILE, JOURNAL = "sweep.yaml", "sweep.jsonl"
 INTERRUPTED = 130
@@ -46,7 +47,7 @@ class Job:
 
     def metrics(self) -> dict[str, Any] | None:
         """The content of the run's metrics.json; None if it is not finished."""
-        path = None if self.run_dir is None else Path(self.run_dir) / run_directory.RESULT
+        path = None if self.run_dir is None else Path(self.run_dir) / RESULT
         if path is None or not path.exists():
             return None
         try:
@@ -58,7 +59,7 @@ class Job:
     def arguments(self) -> list[str]:
         """The arguments of the command line that start the run, or continue it from its last checkpoint."""
         assert self.run_dir is not None
-        last = Path(self.run_dir) / run_directory.LAST
+        last = Path(self.run_dir) / LAST
         started = [f"resume={quote_value(str(last))}"] if last.exists() else []
         # a continued run is not initialised again
         given = [each for each in self.overrides if not (started and each.startswith("init="))]
@@ -98,7 +99,7 @@ class Sweep:
     def prepare(self, number: int) -> None:
         """Gives a job a new run directory, unless there is a checkpoint to continue."""
         job = self.jobs[number]
-        if job.run_dir is None or not (Path(job.run_dir) / run_directory.LAST).exists():
+        if job.run_dir is None or not (Path(job.run_dir) / LAST).exists():
             given = compose.get_value(job.overrides, "run_dir")
             if given is not None:
                 raise ConfigError("a sweep gives each of its runs a run_dir; choose paths.runs=PATH instead")
@@ -132,7 +133,7 @@ class Sweep:
 def _new_run_dir(overrides: Sequence[str]) -> Path:
     needed = [each for each in overrides if each.partition("=")[0] in GROUPS or each.startswith("paths.")]
     whole = any("$" in each for each in needed)
-    return make_timestamped_dir(run_directory.get_runs_folder(_kind_of_run(tuple(overrides if whole else needed))))
+    return make_timestamped_dir(get_runs_folder(_kind_of_run(tuple(overrides if whole else needed))))
 
 
 @functools.lru_cache(maxsize=1024)

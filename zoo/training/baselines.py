@@ -8,16 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytorch_lightning as pl
-
-from zoo.config import compatibility, option_types
-from zoo.config import compose as config
-from zoo.config.instantiate import build
+from zoo.config import compatibility, compose, option_types
 from zoo.errors import ConfigError
 from zoo.io.atomic import write_text
 from zoo.tasks.contract import Task, TaskData
 from zoo.training import summary
-from zoo.training.evaluation import check_trainable
+from zoo.training.run_config import RunConfig
+from zoo.training.setup import build_task, setup_data
 from zoo.training.trainer import silence_lightning
 
 Result = Mapping[str, Any]
@@ -28,14 +25,14 @@ def compose_with_model(overrides: Sequence[str]) -> dict[str, Any]:
     """Returns the configuration of a command, with a model that fits if it names none."""
     keys = {each.partition("=")[0] for each in overrides}
     if keys & {"model", "experiment"}:
-        return config.compose(overrides)
-    data = config.get_value(overrides, "data")
+        return compose.compose(overrides)
+    data = compose.get_value(overrides, "data")
     if data is None:
         raise ConfigError("say which data: zoo baseline data=NAME ..., with the options of zoo train")
     models = compatibility.find_models(data)
     if not models:
         raise ConfigError(f"data={data}: no model is trained on such data; say which: model=NAME")
-    return config.compose([f"model={models[0]}", *overrides])
+    return compose.compose([f"model={models[0]}", *overrides])
 
 
 def run(overrides: Sequence[str]) -> Path:
@@ -43,14 +40,10 @@ def run(overrides: Sequence[str]) -> Path:
     silence_lightning()
     composed = compose_with_model(overrides)
     option_types.check(composed)
-    for problem in compatibility.iter_errors(composed):
-        raise problem
-    pl.seed_everything(composed["seed"], workers=True, verbose=False)
-    data: TaskData = build(composed["data"], "data")
-    data.prepare_data()
-    data.setup()
-    check_trainable(data)
-    module: Task = build(composed["model"], "model", **data.sizes())
+    compatibility.check(composed)
+    config = RunConfig(composed)
+    data = setup_data(config)
+    module = build_task(config, data)
     name = composed["names"]["data"]
     found = list(measure(module, data))
     if not found:

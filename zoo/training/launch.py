@@ -1,6 +1,6 @@
 """Starting the processes of one run.
 
-`run.train` chooses the run directory and writes config.yaml; torchrun's launcher then starts the ranks from that file,
+`run.train` chooses the run directory and writes config.yaml; torchrun's launcher then starts workers from that file,
 each as `python -m zoo.training.worker config.yaml`.
 """
 
@@ -11,17 +11,19 @@ import logging
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from zoo import distributed, processes
-from zoo.errors import ConfigError, InterruptedRunError, warn
+from zoo.errors import ConfigError, InterruptedRunError, ZooError, warn
 from zoo.plurals import count_noun
 from zoo.training import worker_errors
-from zoo.training.run_dir import make_resume_hint
+from zoo.training.run_config import CONFIG, LAST, RunConfig
+from zoo.training.run_dir import RunDir
+from zoo.training.run_errors import make_resume_hint
 
 _MOST_PER_CORE = 4
 """Processes for each core of the processor, for trials; each takes some hundred megabytes."""
@@ -29,43 +31,35 @@ _PATIENCE = 120
 """Seconds that ranks have to save when they are stopped, and to end when one of them has died."""
 
 
-def connect(config: dict[str, Any]) -> dict[str, Any]:
+def connect(config: RunConfig) -> RunConfig:
     """Connects a process that is one of several with the others, and enters their number into the configuration."""
     if not distributed.is_worker():
         return config
-    use_gpu = config["trainer"]["accelerator"] in ("gpu", "cuda", "auto") and torch.cuda.is_available()
+    use_gpu = config.trainer["accelerator"] in ("gpu", "cuda", "auto") and torch.cuda.is_available()
     distributed.init_process_group(use_gpu=use_gpu)
     here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    trainer = {**config["trainer"], "devices": here, "num_nodes": int(os.environ["WORLD_SIZE"]) // here}
+    trainer = {**config.trainer, "devices": here, "num_nodes": int(os.environ["WORLD_SIZE"]) // here}
     if trainer.get("strategy", "auto") == "auto":
         trainer["strategy"] = "ddp"
-    connected = {**config, "trainer": trainer}
-    check_shared(connected)
-    last = Path(str(config["run_dir"])) / "checkpoints" / "last.ckpt"
-    if distributed.is_restart() and config["run_dir"] and last.exists():
-        connected |= {"resume": str(last), "init": None}
-    return connected
+    config = config.replace(trainer=trainer)
+    check_shared(config)
+    if distributed.is_restart() and config.run_dir and (last := Path(config.run_dir) / LAST).exists():
+        return config.replace(resume=str(last), init=None)
+    return config
 
 
-def check_shared(config: Mapping[str, Any]) -> None:
+def check_shared(config: RunConfig) -> None:
     """Refuses what several processes cannot do."""
-    if config["optimisation"].get("unfreeze"):
+    if config.tree["optimisation"].get("unfreeze"):
         raise ConfigError(
             "optimisation.unfreeze: with several processes gradients are shared only for the parameters that change "
             "from the start; train in two runs, the second with init=, or with trainer.devices=1"
         )
 
 
-def broadcast_run_dir(config: Mapping[str, Any], choose: Callable[[], Path]) -> Path:
-    """Returns the directory that the first process, or the launcher, chooses; its error is raised in all."""
-    if distributed.is_worker() and (distributed.is_launched() or (distributed.is_restart() and config["run_dir"])):
-        return Path(config["run_dir"])
-    return distributed.run_on_rank_zero(choose)
-
-
-def should_launch(config: Mapping[str, Any]) -> bool:
-    """Whether this process has to start ranks: the options ask for several, and it is not one itself."""
-    trainer = config["trainer"]
+def should_launch(config: RunConfig) -> bool:
+    """Whether this process has to start workers: the options ask for several processes, and it is not one itself."""
+    trainer = config.trainer
     if distributed.is_worker() or count_devices(trainer) * count_nodes(trainer) == 1:
         return False
     check_shared(config)
@@ -77,6 +71,18 @@ def should_launch(config: Mapping[str, Any]) -> bool:
             "--rdzv-endpoint=FIRST_NODE:29500 train.py ...; see docs/scaling.md"
         )
     return True
+
+
+def run_workers(config: RunConfig, run_dir: RunDir) -> dict[str, Any]:
+    """Starts workers, each of which trains with this configuration; waits for them, and returns their metrics.json."""
+    run_dir.write_config(config)
+    run_dir.share_lock()
+    try:
+        return _launch_workers(config, run_dir.path)
+    except ZooError:
+        if not any(path.name != CONFIG for path in run_dir.path.iterdir()):  # the run did not begin
+            (run_dir.path / CONFIG).unlink()
+        raise
 
 
 def _check_cores(trainer: Mapping[str, Any]) -> None:
@@ -110,9 +116,8 @@ def count_nodes(trainer: Mapping[str, Any]) -> int:
     return int(trainer.get("num_nodes", 1))
 
 
-def launch_workers(config: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
-    """Starts the ranks of this node from the run's config.yaml, waits for them, and returns their metrics.json."""
-    trainer = config["trainer"]
+def _launch_workers(config: RunConfig, run_dir: Path) -> dict[str, Any]:
+    trainer = config.trainer
     from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch

@@ -23,7 +23,6 @@ import torch
 from torch import Tensor
 
 from zoo.checkpoints import checkpoint
-from zoo.checkpoints.finetune import reuse_data_state
 from zoo.config import compatibility, compose, instantiate, option_types
 from zoo.data.loader import preserve_rng
 from zoo.data.tables import collect_errors
@@ -32,10 +31,10 @@ from zoo.out_of_memory import is_out_of_memory
 from zoo.plurals import count_noun
 from zoo.tasks.contract import Invariance, Task, TaskData
 from zoo.training import run_dir as run_directory
-from zoo.training.attention_penalties import add_attention_penalties
 from zoo.training.evaluation import check_trainable, describe_empty_splits
-from zoo.training.initial_weights import initialize_weights
 from zoo.training.memory import find_excess, try_estimate
+from zoo.training.run_config import RunConfig
+from zoo.training.setup import read_data, setup_module
 from zoo.training.trainer import make_trainer, silence_lightning
 
 _MOST_LISTED = 200
@@ -90,14 +89,14 @@ def _iter_option_errors(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         yield ConfigError(f"{existing} cannot be written, where the run would go; give another run_dir or paths.runs")
     try:
-        _trainer(composed)
+        _make_trainer(RunConfig(composed))
     except ConfigError as error:
         yield error
 
 
-def _trainer(composed: Mapping[str, Any]) -> pl.Trainer:
-    """A trainer for one process. It prepares a batch and never trains."""
-    return make_trainer(composed, devices=1, num_nodes=1, strategy="auto", max_epochs=1, logger=False)
+def _make_trainer(config: RunConfig) -> pl.Trainer:
+    """Makes a trainer for one process. It prepares a batch and never trains."""
+    return make_trainer(config.trainer, devices=1, num_nodes=1, strategy="auto", max_epochs=1, logger=False)
 
 
 def _read(composed: Mapping[str, Any]) -> tuple[TaskData | None, list[str]]:
@@ -105,11 +104,8 @@ def _read(composed: Mapping[str, Any]) -> tuple[TaskData | None, list[str]]:
     with collect_errors() as found, warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
-            data: TaskData | None = instantiate.build(composed["data"], "data")
+            data: TaskData | None = read_data(RunConfig(composed))
             assert data is not None
-            reuse_data_state(data, composed["init"])
-            data.prepare_data()
-            data.setup("fit")
             if not found:
                 check_trainable(data)
         except ConfigError:  # listed with the options already, unless the constructor alone finds it
@@ -136,12 +132,8 @@ def _unless_listed(composed: Mapping[str, Any]) -> list[Any]:
 
 def _build_model(composed: Mapping[str, Any], data: TaskData) -> tuple[Task | None, list[str]]:
     """Builds the model with the weights that it would start from; None if that fails."""
-    pl.seed_everything(composed["seed"], workers=True, verbose=False)
     try:
-        module: Task = instantiate.build(composed["model"], "model", **data.sizes())
-        module.check_rewards()
-        add_attention_penalties(module, composed["penalty"])
-        initialize_weights(module, data, composed["init"])
+        module, _ = setup_module(RunConfig(composed), data)
         if composed["resume"] not in (None, "auto"):
             checkpoint.read(composed["resume"])
         optimisation = copy.copy(module.optimisation)
@@ -152,12 +144,12 @@ def _build_model(composed: Mapping[str, Any], data: TaskData) -> tuple[Task | No
     return module, []
 
 
-def check_memory(composed: Mapping[str, Any], module: Task, data: TaskData) -> None:
+def check_memory(config: RunConfig, module: Task, data: TaskData) -> None:
     """Refuses a training whose largest step would take more memory than there is.
 
     Neither the model nor generators of random numbers change.
     """
-    trainer = _trainer(composed)
+    trainer = _make_trainer(config)
     with preserve_rng():
         tried = copy.deepcopy(module)
         estimate = try_estimate(tried, data, _make_step(trainer, tried, data))
@@ -185,7 +177,7 @@ def _make_step(trainer: pl.Trainer, module: Task, data: TaskData) -> Callable[[A
 
 def try_batch(composed: Mapping[str, Any], module: Task, data: TaskData, report: list[str]) -> list[str]:
     """Computes one batch forward and backward, and checks what its outputs must not depend on."""
-    trainer = _trainer(composed)
+    trainer = _make_trainer(RunConfig(composed))
     device = trainer.strategy.root_device
     step = _make_step(trainer, module, data)
     parameters = sum(p.numel() for p in module.parameters())

@@ -10,16 +10,46 @@ import shlex
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from zoo import distributed
 from zoo.checkpoints import checkpoint, migrations
 from zoo.errors import CheckpointError, ConfigError
 from zoo.io.atomic import remove_partial
 from zoo.training import loggers, resume_state
 from zoo.training import run_dir as run_directory
 from zoo.training.attention_penalties import get_active
-from zoo.training.run_dir import CONFIG, LAST, RESULT
+from zoo.training.run_config import CONFIG, LAST, RESULT, RunConfig
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What a run continues.
+
+    Args:
+        content: The content of the checkpoint; None for a new run.
+        note: What `resume=auto` has found, for the user.
+        is_asked: Whether the command asks to continue a run.
+    """
+
+    content: dict[str, Any] | None = None
+    note: str | None = None
+    is_asked: bool = False
+
+
+def load(config: RunConfig) -> tuple[RunConfig, Origin]:
+    """Reads the checkpoint that a run continues; returns the configuration with its path, and with its `init`."""
+    is_auto, note = config.resume == "auto", None
+    is_asked = config.resume is not None or distributed.is_restart()
+    if is_auto:
+        path, note = distributed.run_on_rank_zero(lambda: find_latest(config.tree))
+        config = config.replace(resume=path)
+    content = load_resume_state(config.tree, may_have_origin=is_auto)
+    if content is not None:  # a run that was fine-tuned keeps its origin
+        config = config.replace(init=content["zoo"]["config"]["init"])
+    return config, Origin(content, note, is_asked)
 
 
 def find_latest(config: Mapping[str, Any]) -> tuple[str | None, str]:

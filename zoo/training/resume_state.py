@@ -143,7 +143,7 @@ def gather_states(trainer: pl.Trainer, states: Any) -> list[Any]:
 
 @contextmanager
 def translate_validation_errors(path: Any) -> Iterator[None]:
-    """Turns a MalformedError into a CheckpointError that names the checkpoint."""
+    """Turns a ValidationError into a CheckpointError that names the checkpoint."""
     try:
         yield
     except ValidationError as error:
@@ -156,7 +156,7 @@ def check(content: Mapping[str, Any], trainer: pl.Trainer) -> None:
     """Checks that the states of optimisers, schedules and generators fit this run.
 
     Raises:
-        MalformedError: They do not; the message says which.
+        ValidationError: They do not; the message says which.
     """
     module = trainer.lightning_module
     assert isinstance(module, Task)
@@ -255,7 +255,7 @@ class PartialEpochMetrics:
         """Checks that sums and states of metrics fit the module.
 
         Raises:
-            MalformedError: They do not; the message says which.
+            ValidationError: They do not; the message says which.
         """
         for key, each in state["sums"].items():
             if each["value"].dim() or (each["count"] is not None and each["count"].dim()):

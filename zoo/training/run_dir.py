@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import os
-import shlex
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 
+from zoo import distributed
 from zoo.checkpoints import legacy_names
-from zoo.errors import CheckpointError, ConfigError
+from zoo.errors import ConfigError, ZooError
 from zoo.io import locks
-from zoo.io.atomic import make_timestamped_dir
-from zoo.io.config_files import read_yaml
+from zoo.io.atomic import make_timestamped_dir, write_text
+from zoo.io.config_files import dump_yaml, read_yaml
+from zoo.training.run_config import BEST, CONFIG, LAST, RESULT, RunConfig
+from zoo.training.run_errors import Phase, translate_error
 from zoo.validation import ValidationError
 
-LAST, BEST, RESULT, CONFIG = "checkpoints/last.ckpt", "checkpoints/best.ckpt", "metrics.json", "config.yaml"
+if TYPE_CHECKING:
+    from zoo.training.resume import Origin
+
 _MARKS = (CONFIG, RESULT, "metrics.csv", "checkpoints/*")
 """The files that make a directory that of a run."""
 _FREE = (
@@ -26,6 +31,80 @@ _FREE = (
     *("trainer.devices", "trainer.num_nodes", "trainer.strategy"),  # the processes of a run enter their number here
 )
 """Options in which two starts of the same run may differ."""
+
+
+class RunDir:
+    """The directory of a run that is at work.
+
+    Args:
+        path: The directory.
+        lock: The descriptor of its lock; None in a worker other than the first.
+    """
+
+    def __init__(self, path: Path, lock: int | None) -> None:
+        self.path = path
+        self.phase = Phase.SETUP
+        self._lock = lock
+
+    @classmethod
+    @contextmanager
+    def open(cls, config: RunConfig, origin: Origin) -> Iterator[Self]:
+        """Chooses, makes and locks the directory of a run, and translates errors where it is left.
+
+        The directory of a run that could not begin is removed.
+
+        Args:
+            config: The run.
+            origin: What it continues, if anything.
+        """
+        try:
+            path = broadcast_run_dir(config.tree)
+        except OSError as error:
+            remedy = "give another run_dir or paths.runs"
+            raise ConfigError(
+                f"{error.filename}: a run cannot be written there ({error.strerror}); {remedy}"
+            ) from error
+        is_launched = distributed.is_launched()
+        with lock(path, shared=is_launched) as handle:
+            if not is_launched:
+                distributed.run_on_rank_zero(lambda: check_free(path, config.tree, resumes=origin.is_asked))
+                if origin.note is not None and distributed.is_rank_zero():
+                    print(f"zoo: resume=auto: {origin.note}", file=sys.stderr)
+            run_dir = cls(path, handle)
+            try:
+                yield run_dir
+            except BaseException as error:
+                if isinstance(error, ZooError) and run_dir.phase is Phase.SETUP:
+                    remove_empty(config.tree, path)
+                translated = translate_error(error, path, run_dir.phase)
+                if translated is error:
+                    raise
+                raise translated from error
+
+    @property
+    def best(self) -> Path:
+        return self.path / BEST
+
+    @property
+    def result(self) -> Path:
+        return self.path / RESULT
+
+    def write_config(self, config: RunConfig) -> None:
+        """Writes config.yaml, from which workers start too."""
+        if distributed.is_rank_zero():
+            write_text(self.path / CONFIG, dump_yaml(config.tree))
+
+    def share_lock(self) -> None:
+        """Lets the first worker, which this process is about to start, have the lock too."""
+        if self._lock is not None:
+            locks.acquire(self._lock, shared=True)
+
+
+def broadcast_run_dir(config: Mapping[str, Any]) -> Path:
+    """Returns the directory that the first process, or the launcher, chooses; its error is raised in all."""
+    if distributed.is_worker() and (distributed.is_launched() or (distributed.is_restart() and config["run_dir"])):
+        return Path(config["run_dir"])
+    return distributed.run_on_rank_zero(lambda: resolve_run_dir(config))
 
 
 def resolve_run_dir(config: Mapping[str, Any]) -> Path:
@@ -88,31 +167,20 @@ def remove_empty(config: Mapping[str, Any], run_dir: Path) -> None:
             folder.rmdir()
 
 
-def make_missing_dir_error(run_dir: Path) -> CheckpointError:
-    """The error for a directory that was removed while its run worked."""
-    return CheckpointError(
-        f"{run_dir} is gone: it was removed or renamed while the run worked. If it was renamed, continue with "
-        f"resume=NEW_NAME/{LAST}; else start again with the same command"
-    )
-
-
-def make_resume_hint(run_dir: Path) -> str:
-    """The command that continues a run, as the last line of a message; empty if there is no last.ckpt."""
-    last = run_dir / LAST
-    return f"\nContinue with: python train.py resume={shlex.quote(str(last))}" if last.exists() else ""
-
-
 @contextmanager
-def lock(run_dir: Path, *, shared: bool = False) -> Iterator[None]:
+def lock(run_dir: Path, *, shared: bool = False) -> Iterator[int | None]:
     """Locks the directory of a run as long as it works; the lock ends with the process, however that ends.
 
     Args:
         run_dir: The directory.
-        shared: Whether others may hold the lock too: the process that starts ranks shares it with the first rank.
+        shared: Whether others may hold the lock too: the process that starts workers shares it with the first one.
+
+    Yields:
+        The descriptor of the lock; None in a worker other than the first.
     """
     locks.adopt_inherited()
     if os.environ.get("RANK", "0") != "0":  # of several processes the first one has the lock
-        yield
+        yield None
         return
     handle = os.open(run_dir, os.O_RDONLY)
     try:
@@ -121,7 +189,7 @@ def lock(run_dir: Path, *, shared: bool = False) -> Iterator[None]:
                 f"{run_dir}: another process is at work on this run ({locks.describe_holders(handle)}); wait for it, "
                 "stop it with kill, or give another run_dir"
             )
-        yield
+        yield handle
     finally:
         locks.release(handle)
 

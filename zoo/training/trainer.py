@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -23,38 +23,85 @@ from zoo.training.callbacks.progress import Progress
 from zoo.training.callbacks.pruning import make_pruning_callbacks
 from zoo.training.callbacks.unfreezing import GradualUnfreezing
 from zoo.training.callbacks.unused_parameters import UnusedParameterCheck
+from zoo.training.run_config import RunConfig
 
-T = TypeVar("T")
 
+def make_run_trainer(config: RunConfig, run_dir: Path, max_epochs: int, metadata: Mapping[str, Any]) -> pl.Trainer:
+    """Makes the trainer of a run, with its callbacks and loggers.
 
-def run_trainer(config: Mapping[str, Any], run_dir: Path, max_epochs: int, metadata: Mapping[str, Any]) -> pl.Trainer:
+    Args:
+        config: The run.
+        run_dir: Its directory.
+        max_epochs: How long it trains.
+        metadata: The section `zoo` of its checkpoints.
+    """
     callbacks = [
         build(node, f"callbacks.{name}", **({"run_dir": run_dir, "metadata": metadata} if _keeps(node) else {}))
-        for name, node in config["callbacks"].items()
+        for name, node in config.callbacks.items()
     ]
-    logged = config["logger"].items() if distributed.is_rank_zero() else ()
-    loggers = [build(node, f"logger.{name}", run_dir=run_dir) for name, node in logged]
-    shown = [Progress()] if distributed.is_rank_zero() else []
+    is_first = distributed.is_rank_zero()
+    nodes = config.loggers.items() if is_first else ()
     return make_trainer(
-        config,
+        config.trainer,
         max_epochs=max_epochs,
         # CheckpointAndStop is the last to be told of an exception: the others have then done their part
         callbacks=[
             NanGuard(),
             GracefulShutdown(),
-            GradualUnfreezing(),
-            UnusedParameterCheck(),
+            *([GradualUnfreezing()] if config.tree["optimisation"].get("unfreeze") else []),
+            *([UnusedParameterCheck()] if distributed.world_size() > 1 else []),
             DataWaitTimer(),
-            *shown,
+            *([Progress()] if is_first else []),
             *make_pruning_callbacks(),
             *callbacks,
         ],
-        logger=loggers,
+        logger=[build(node, f"logger.{name}", run_dir=run_dir) for name, node in nodes],
         plugins=[checkpoint.AtomicCheckpointIO(), *distributed.environment_plugins()],
         default_root_dir=run_dir,
         num_sanity_val_steps=0,
-        profiler=_make_profiler(config["trainer"].get("profiler"), run_dir),
+        profiler=_make_profiler(config.trainer.get("profiler"), run_dir),
     )
+
+
+def make_evaluation_trainer(config: RunConfig, trainer: pl.Trainer) -> pl.Trainer:
+    """Makes the trainer that evaluates the best weights of a run whose own trainer has sharded its module."""
+    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
+    return make_trainer(
+        {**config.trainer, "strategy": "ddp", "max_time": None},
+        plugins=distributed.environment_plugins(),
+        callbacks=[each for each in callbacks if isinstance(each, GracefulShutdown)],
+        logger=False,
+    )
+
+
+def make_command_trainer(*callbacks: pl.Callback) -> pl.Trainer:
+    """Makes the trainer of a command that only evaluates, on a GPU if there is one."""
+    silence_lightning()
+    disable_malloc_trim()
+    return make_trainer({"accelerator": "auto", "devices": 1}, callbacks=list(callbacks), logger=False)
+
+
+def make_trainer(options: Mapping[str, Any], **more: Any) -> pl.Trainer:
+    """Makes a trainer; refuses a precision that Lightning would replace.
+
+    Args:
+        options: Those of the group `trainer`.
+        more: Other arguments of Lightning's trainer.
+    """
+    options = {name: value for name, value in options.items() if name != "max_restarts"}
+    silent = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*AMP with fp16 is not supported on CPU.*")
+            trainer = pl.Trainer(**{**options, **silent, **more})
+    except (TypeError, ValueError, MisconfigurationException) as error:
+        raise ConfigError(f"trainer: {error}") from error
+    if str(options.get("precision")) in ("16", "16-mixed") and trainer.precision != "16-mixed":
+        raise ConfigError(
+            "trainer.precision=16-mixed needs a GPU, and this run is on the CPU: give trainer.precision=bf16-mixed, or "
+            "32-true"
+        )
+    return trainer
 
 
 def _make_profiler(name: str | None, run_dir: Path) -> pl.profilers.Profiler | None:
@@ -63,61 +110,8 @@ def _make_profiler(name: str | None, run_dir: Path) -> pl.profilers.Profiler | N
     return None if name is None else kinds[name](dirpath=run_dir, filename="profile")
 
 
-def make_trainer(config: Mapping[str, Any], **options: Any) -> pl.Trainer:
-    """Makes a trainer of the group `trainer` and further options; refuses a precision that Lightning would replace."""
-    quietly = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".*AMP with fp16 is not supported on CPU.*")
-            trainer = pl.Trainer(**{**trainer_options(config), **quietly, **options})
-    except (TypeError, ValueError, MisconfigurationException) as error:
-        raise ConfigError(f"trainer: {error}") from error
-    if str(config["trainer"]["precision"]) in ("16", "16-mixed") and trainer.precision != "16-mixed":
-        raise ConfigError(
-            "trainer.precision=16-mixed needs a GPU, and this run is on the CPU: give trainer.precision=bf16-mixed, or "
-            "32-true"
-        )
-    return trainer
-
-
 def _keeps(node: Mapping[str, Any]) -> bool:
     return bool(node["_target_"] == "zoo.training.CheckpointAndStop")
-
-
-def trainer_options(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the group `trainer` that Lightning takes."""
-    return {name: value for name, value in config["trainer"].items() if name != "max_restarts"}
-
-
-def replace_sharded(trainer: pl.Trainer, config: Mapping[str, Any], module: T, again: Callable[[], T]) -> tuple[Any, T]:
-    """The trainer and module that evaluate the best weights: new ones after FSDP, where a process has but a part."""
-    if config["trainer"].get("strategy") != "fsdp":
-        return trainer, module
-    evaluating = pl.Trainer(
-        **{**trainer_options(config), "strategy": "ddp", "max_time": None},
-        plugins=distributed.environment_plugins(),
-        callbacks=[each for each in trainer.callbacks if isinstance(each, GracefulShutdown)],  # type: ignore[attr-defined]
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        enable_checkpointing=False,
-    )
-    return evaluating, again()
-
-
-def evaluation_trainer(*callbacks: pl.Callback) -> pl.Trainer:
-    """A trainer that only evaluates, on a GPU if there is one."""
-    silence_lightning()
-    disable_malloc_trim()
-    return pl.Trainer(
-        accelerator="auto",
-        devices=1,
-        logger=False,
-        callbacks=list(callbacks),
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        enable_checkpointing=False,
-    )
 
 
 def silence_lightning() -> None:

@@ -11,12 +11,13 @@ from zoo.errors import InterruptedRunError, ZooError
 from zoo.io.config_files import read_yaml
 from zoo.processes import end_with_parent, wait_for_parent
 from zoo.training import run, worker_errors
+from zoo.training.run_config import RunConfig
 
 
 def main(path: str, launcher: int) -> int:
     """Trains as one rank of the run with this config.yaml, while its launcher lives; returns the exit code."""
     end_with_parent(lambda: wait_for_parent(launcher), signal.SIGTERM)
-    config = read_yaml(Path(path))
+    config = RunConfig(read_yaml(Path(path)))
     try:
         run.train(config)
     except ZooError as error:
@@ -24,7 +25,7 @@ def main(path: str, launcher: int) -> int:
         return 130 if isinstance(error, InterruptedRunError) else 2
     except Exception as error:
         if out_of_memory.is_out_of_memory(error):
-            worker_errors.write_error(out_of_memory.explain(error, out_of_memory.advise(config["data"])))
+            worker_errors.write_error(out_of_memory.explain(error, out_of_memory.advise(config.data)))
             return 2
         worker_errors.write_error(error)
         return 1

@@ -12,7 +12,7 @@ from typing import Any
 
 from zoo.distributed import LAUNCHED
 from zoo.errors import TrainingError, ZooError, make_error
-from zoo.training.run_dir import make_resume_hint
+from zoo.training.run_errors import make_resume_hint
 
 
 def write_error(error: Exception) -> None:

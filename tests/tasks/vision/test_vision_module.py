@@ -21,7 +21,7 @@ from zoo.tasks.vision.batch import Images
 from zoo.tasks.vision.data.sources import planted_glimpse
 from zoo.tasks.vision.module import ImageClassifier
 from zoo.training.preflight import try_batch
-from zoo.training.trainer import evaluation_trainer
+from zoo.training.trainer import make_command_trainer
 
 NAMES = ("apple", "bread", "cup", "dish", "egg", "fork", "glass")
 SMALL = ("model.net.dim=16", "model.net.layers=2", "model.net.heads=2", "model.net.hidden=16", "model.net.patch=8")
@@ -113,7 +113,7 @@ def test_metrics_are_those_of_the_predictions() -> None:
     module = vit()
     batch = pictures(60)
     parts = [_part(batch, slice(0, 25)), _part(batch, slice(25, 60))]
-    (found,) = evaluation_trainer().test(module, dataloaders=_Batches(parts), verbose=False)
+    (found,) = make_command_trainer().test(module, dataloaders=_Batches(parts), verbose=False)
     with torch.no_grad():
         logits = module(batch)
     ranked = logits.argsort(dim=-1, descending=True)
@@ -132,7 +132,7 @@ def test_metrics_are_those_of_the_predictions() -> None:
 def test_tables_are_of_the_last_evaluation_alone() -> None:
     module, batch = vit(), pictures(14)
     for count in (14, 7):
-        evaluation_trainer().test(module, dataloaders=_Batches([_part(batch, slice(0, count))]), verbose=False)
+        make_command_trainer().test(module, dataloaders=_Batches([_part(batch, slice(0, count))]), verbose=False)
         rows = module.tables()["confusion"]
         assert sum(row[name] for row in rows for name in NAMES) == count
 
@@ -169,7 +169,7 @@ def test_predictions_have_a_label_its_probability_and_the_next_best() -> None:
 def test_pointing_counts_pictures_whose_heaviest_place_is_gold() -> None:
     data = planted_glimpse(train=8, val=8, test=40, max_epochs=1, batch_size=8, mean=[0.5] * 3, std=[0.3] * 3)
     module = vit(side=data.sizes()["height"], classes=10)
-    (found,) = evaluation_trainer().test(module, dataloaders=data.loader("test"), verbose=False)
+    (found,) = make_command_trainer().test(module, dataloaders=data.loader("test"), verbose=False)
     right = 0
     for batch in data.loader("test"):
         for heat, gold in zip(module.heat(batch), batch.gold, strict=True):

@@ -19,10 +19,11 @@ from zoo.data.loader import Loader
 from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError, did_you_mean
 from zoo.tasks.contract import Mode, Task
 from zoo.training import resume_state
-from zoo.training import run_dir as run_directory
 from zoo.training.callbacks.ema import get_averaged_weights
 from zoo.training.callbacks.logged import get_logged_metrics
 from zoo.training.resume_state import PartialEpochMetrics
+from zoo.training.run_config import BEST, LAST
+from zoo.training.run_errors import make_missing_dir_error
 
 _LOSS = "val/loss"
 
@@ -62,8 +63,8 @@ class CheckpointAndStop(pl.Callback):
         self.patience = patience
         self.ties = ties
         self.every_seconds = every_seconds
-        self.best_path = run_dir / run_directory.BEST
-        self.last_path = run_dir / run_directory.LAST
+        self.best_path = run_dir / BEST
+        self.last_path = run_dir / LAST
         self._run_dir = run_dir
         self._folder: tuple[int, int] | None = None
         """The identity of the run directory at the start; another may get its name."""
@@ -182,9 +183,7 @@ class CheckpointAndStop(pl.Callback):
         """Writes both files, the best first: the best.ckpt that last.ckpt refers to always exists."""
         previous = self.best_path.with_name("best.previous.ckpt")
         if trainer.is_global_zero and self._folder is not None and self._folder != _get_identity(self._run_dir):
-            raise run_directory.make_missing_dir_error(
-                self._run_dir
-            )  # the run is not written to another directory of that name
+            raise make_missing_dir_error(self._run_dir)  # the run is not written to another directory of that name
         try:
             for logger in trainer.loggers if trainer.is_global_zero else ():
                 logger.save()

@@ -48,5 +48,5 @@ class PruningCallback(pl.Callback):
 
 
 def make_pruning_callbacks() -> list[PruningCallback]:
-    """A Reporter if a search started this run."""
+    """Returns a PruningCallback if a search started this run."""
     return [PruningCallback(json.loads(os.environ[TRIAL]))] if TRIAL in os.environ else []

@@ -1,0 +1,76 @@
+"""Evaluates the best weights of a run on all splits, writes the results, and prints them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+
+from zoo import distributed
+from zoo.attention.kernels.cpu_features import PROCESSOR
+from zoo.checkpoints import checkpoint
+from zoo.io.atomic import write_text
+from zoo.tasks.contract import Task, TaskData
+from zoo.training import baselines, summary
+from zoo.training.callbacks.checkpointing import CheckpointAndStop
+from zoo.training.callbacks.data_wait import DataWaitTimer
+from zoo.training.evaluation import evaluate, has_examples, make_protocol, write_rows
+from zoo.training.provenance import commit_of_checkout, versions
+from zoo.training.run_config import RunConfig
+from zoo.training.run_dir import RunDir
+from zoo.training.run_errors import make_missing_dir_error
+from zoo.training.setup import build_task
+from zoo.training.trainer import make_evaluation_trainer
+
+
+def evaluate_and_report(
+    config: RunConfig, run_dir: RunDir, trainer: pl.Trainer, module: Task, data: TaskData
+) -> dict[str, Any]:
+    """Returns the content of metrics.json. The first process writes it, with tables of the test split."""
+    seconds, waited = (
+        next(each for each in trainer.callbacks if isinstance(each, kind)).seconds  # type: ignore[attr-defined]
+        for kind in (CheckpointAndStop, DataWaitTimer)
+    )
+    content = checkpoint.read(run_dir.best)
+    epochs = trainer.current_epoch
+    if config.trainer.get("strategy") == "fsdp":  # each process has but a part of the module
+        trainer, module = make_evaluation_trainer(config, trainer), build_task(config, data)
+    checkpoint.load_weights(module, content["state_dict"], run_dir.best)
+    trainer.loggers = []  # metrics.csv is for training alone
+    metrics: dict[str, Any] = {}
+    sample, sampled = data.train_evaluation()
+    for split in summary.SPLITS:  # test comes last: `module.tables()` are those of the last evaluation
+        metrics |= evaluate(trainer, module, sample if split == "train" else data.loader(split), split)
+    result = {
+        **metrics,
+        **make_protocol(module, data, sampled),
+        "parameters": sum(p.numel() for p in module.parameters()),
+        "seconds": round(seconds, 3),
+        "data_wait": round(waited / seconds, 4),
+        "epochs": epochs,
+        "best_epoch": content["epoch"],
+        "samples_per_second": round(epochs * data.train_size() / seconds, 1),
+        "seed": config.seed,
+        "command": shlex.join(["python", "train.py", *config.overrides]),
+        "versions": versions(),
+        "processor": {"name": PROCESSOR.name, "flags": PROCESSOR.flags, "threads": torch.get_num_threads()},
+        "commit": commit_of_checkout(),
+    }
+    if not distributed.is_rank_zero():
+        return result
+    if not run_dir.path.is_dir():  # writing would make a new one with a part of the run
+        raise make_missing_dir_error(run_dir.path)
+    compared = list(baselines.measure(module, data, only_cheap=True))
+    if compared:
+        result["baselines"] = {each["name"]: each["metrics"] for each in compared}
+    checkpoint.write(run_dir.best, {**content, "zoo": {**content["zoo"], "metrics": metrics}})
+    write_text(run_dir.result, json.dumps(result, indent=2) + "\n")
+    for name, rows in module.tables().items() if has_examples(data, "test") else ():
+        write_rows(run_dir.path / f"test_{name}.csv", rows)
+    verdicts = module.verdicts({**content["zoo"]["metrics"], **metrics}, data.train_size())
+    verdicts = [*verdicts, *baselines.describe(module, result, compared)]
+    summary.show_result(config.tree, result, run_dir.path, module.headline, verdicts)
+    return result

@@ -1,0 +1,91 @@
+"""Translates errors that end a run into one sentence, with the command that goes on from what was saved."""
+
+from __future__ import annotations
+
+import errno
+import shlex
+from enum import Enum
+from pathlib import Path
+
+from lightning_fabric.utilities.exceptions import MisconfigurationException
+
+from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError, WorkerError
+from zoo.training.run_config import BEST, LAST, RESULT
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+"""Errors of a full disk or quota, and of a file system that cannot be written."""
+
+
+class Phase(Enum):
+    """What a run is doing."""
+
+    SETUP = "setup"
+    TRAINING = "training"
+    EVALUATION = "evaluation"
+
+
+def translate_error(error: BaseException, run_dir: Path, phase: Phase) -> BaseException:
+    """Returns the error for the user; the same one if there is nothing to add."""
+    if phase is Phase.TRAINING:
+        error = _translate_of_training(error, run_dir)
+    elif phase is Phase.EVALUATION:
+        error = _translate_of_evaluation(error, run_dir)
+    return _translate_of_files(error, run_dir) if isinstance(error, OSError | CheckpointError) else error
+
+
+def make_resume_hint(run_dir: Path) -> str:
+    """Returns the command that continues a run, as the last line of a message; empty if there is no last.ckpt."""
+    last = run_dir / LAST
+    return f"\nContinue with: python train.py resume={shlex.quote(str(last))}" if last.exists() else ""
+
+
+def make_missing_dir_error(run_dir: Path) -> CheckpointError:
+    """Returns the error for a directory that was removed while its run worked."""
+    return CheckpointError(
+        f"{run_dir} is gone: it was removed or renamed while the run worked. If it was renamed, continue with "
+        f"resume=NEW_NAME/{LAST}; else start again with the same command"
+    )
+
+
+def _translate_of_training(error: BaseException, run_dir: Path) -> BaseException:
+    """Adds the command that continues the run. What could be saved has been saved."""
+    if isinstance(error, TrainingError):  # it would recur: the weights can start a run with other options
+        last = shlex.quote(str(run_dir / LAST))
+        return TrainingError(f"{error}\nContinue with: python train.py init={last} optimizer.lr=...")
+    if isinstance(error, InterruptedRunError | WorkerError):
+        return type(error)(f"{error}{make_resume_hint(run_dir)}")
+    if isinstance(error, SystemExit):  # Lightning raises it at Ctrl-C before the first step, and at a repeated one
+        return InterruptedRunError(f"stopped at once, without saving{make_resume_hint(run_dir)}")
+    if isinstance(error, MisconfigurationException):  # such as a monitor of the schedule that is not measured
+        return ConfigError(str(error))
+    return error
+
+
+def _translate_of_evaluation(error: BaseException, run_dir: Path) -> BaseException:
+    """Adds the commands that evaluate the weights."""
+    if not isinstance(error, InterruptedRunError | KeyboardInterrupt | WorkerError):
+        return error
+    kind = WorkerError if isinstance(error, WorkerError) else InterruptedRunError
+    said = f"{error}. " if str(error) else ""
+    best = shlex.quote(str(run_dir / BEST))
+    return kind(
+        f"{said}Training is over and its weights are kept; their evaluation is not."
+        f"{make_resume_hint(run_dir)}   # evaluates, and trains no more\n"
+        f"or look at the weights: zoo evaluate {best}"
+    )
+
+
+def _translate_of_files(error: OSError | CheckpointError, run_dir: Path) -> BaseException:
+    is_of_disk = isinstance(error, OSError) or error.__cause__ is not None
+    if is_of_disk and not run_dir.is_dir():
+        return make_missing_dir_error(run_dir)
+    if isinstance(error, BrokenPipeError) and not (run_dir / RESULT).exists():
+        hint = make_resume_hint(run_dir)
+        return InterruptedRunError(f"stopped, because what reads {error.filename} has ended{hint}")
+    if isinstance(error, OSError) and error.errno in _FULL:
+        again = f"python train.py resume=auto run_dir={shlex.quote(str(run_dir))}"
+        return CheckpointError(
+            f"{error.filename or run_dir} cannot be written: {error.strerror}. The checkpoints that were there are "
+            f"whole. Make room, then continue with: {again}"
+        )
+    return error

@@ -1,0 +1,80 @@
+"""Sets up the data and the module of a run, from its configuration; the preflight sets up the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+
+from zoo import distributed
+from zoo.checkpoints import checkpoint
+from zoo.checkpoints.finetune import TransferReport, reuse_data_state
+from zoo.config.instantiate import build
+from zoo.tasks.contract import Task, TaskData
+from zoo.training.attention_penalties import add_attention_penalties
+from zoo.training.evaluation import check_trainable
+from zoo.training.initial_weights import initialize_weights
+from zoo.training.run_config import RunConfig
+
+
+def setup_data(config: RunConfig, resumed: Mapping[str, Any] | None = None) -> TaskData:
+    """Reads the data of a run, and refuses data without a training example.
+
+    Args:
+        config: The run.
+        resumed: The content of the checkpoint that it continues.
+    """
+    data = read_data(config, resumed)
+    check_trainable(data)
+    return data
+
+
+def read_data(config: RunConfig, resumed: Mapping[str, Any] | None = None) -> TaskData:
+    """Reads the data of a run, with the vocabularies of the checkpoint that it starts from. It seeds all generators."""
+    pl.seed_everything(config.seed, workers=True, verbose=False)
+    data: TaskData = build(config.data, "data")
+    data.order_seed = config.seed
+    reuse_data_state(data, config.init, resumed)
+    distributed.run_on_rank_zero(data.prepare_data)  # one process downloads and writes derived files
+    data.setup()
+    return data
+
+
+def set_threads(config: RunConfig, data: TaskData) -> RunConfig:
+    """Sets the number of threads, which may depend on the data, and enters it into the configuration."""
+    threads = config.threads or data.threads() or torch.get_num_threads()
+    torch.set_num_threads(threads)
+    return config.replace(threads=threads)
+
+
+def build_task(config: RunConfig, data: TaskData) -> Task:
+    """Builds the module of a run, with random weights."""
+    module: Task = build(config.model, "model", **data.sizes())
+    module.check_rewards()
+    add_attention_penalties(module, config.penalty)
+    return module
+
+
+def setup_module(
+    config: RunConfig, data: TaskData, resumed: Mapping[str, Any] | None = None
+) -> tuple[Task, TransferReport | None]:
+    """Builds the module of a run, with the weights that a new run starts from.
+
+    Args:
+        config: The run.
+        data: Its data.
+        resumed: The content of the checkpoint that it continues, whose weights Lightning loads.
+
+    Returns:
+        The module, and what was kept of `init`.
+    """
+    module, report = build_task(config, data), None
+    if resumed is not None:
+        checkpoint.check_state_dict(module, resumed["state_dict"], config.resume or "")
+    else:
+        report = initialize_weights(module, data, config.init)
+    if not distributed.is_rank_zero():  # processes have the same weights, and other dropout
+        torch.manual_seed(config.seed + 1_000_003 * distributed.rank())
+    return module, report
