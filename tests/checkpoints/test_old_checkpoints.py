@@ -25,7 +25,7 @@ def test_an_old_checkpoint_evaluates_to_the_same_metrics(measured: Path, cli: An
         assert found[name] == pytest.approx(then[name], rel=1e-5, abs=1e-6), name
 
 
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_run_of_an_earlier_format_is_continued(number: int, cli: Any) -> None:
     folder = FILES[0].parents[1] / f"format{number}"
     Path("old/checkpoints").mkdir(parents=True)

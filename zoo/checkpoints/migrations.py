@@ -47,7 +47,7 @@ def _from_0(content: dict[str, Any]) -> dict[str, Any]:
 def _from_1(content: dict[str, Any]) -> dict[str, Any]:
     """Format 1 had weights that no output depended on, and sizes whose names have another meaning today.
 
-    Models no longer have these weights: `drop_unused_weights` leaves them out. The options behind a name are written out.
+    Models no longer have these weights: `drop_unused_weights` leaves them out. Options behind a name are written out.
     """
     unread = [name for name in content["state_dict"] if isinstance(name, str) and _UNREAD_IN_1.search(name)]
     about = {**content["zoo"], "format": 2, "unread": unread}
@@ -80,7 +80,8 @@ def _from_2(content: dict[str, Any]) -> dict[str, Any]:
 def _from_3(content: dict[str, Any]) -> dict[str, Any]:
     """Format 3 had other public names, under some of which callbacks keep their states."""
     about = {**content["zoo"], "format": 4}
-    about["config"] = legacy_names.upgrade_targets(about.get("config"))
+    if "config" in about:
+        about["config"] = legacy_names.upgrade_targets(about["config"])
     states = content.get("callbacks")
     if isinstance(states, dict):
         states = {_CALLBACKS_OF_3.get(name, name): state for name, state in states.items()}

@@ -1,6 +1,6 @@
 """Writes files at once or not at all, and makes directories that no other process uses.
 
-Every file that this project writes under a name that a user may have given goes through `open_atomic` or `open_atomic_bytes`.
+Files under names that a user may have given are written through `open_atomic` or `open_atomic_bytes`.
 """
 
 from __future__ import annotations
