@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, strided
 
-from zoo.checkpoints import legacy_names
+from zoo.config import legacy_names
 from zoo.validation import ANY, COUNT, Predicate, ValidationError, abbreviate, validate
 
 FORMAT = 4

@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from zoo.attention.ranges import NotNegative, Positive, Rate, Share
-from zoo.checkpoints.legacy_names import find_successor
 from zoo.config import plugins
 from zoo.config.groups import GROUPS, GROUPS_BY_NODE, Group
+from zoo.config.legacy_names import find_successor
 from zoo.config.typecheck import explain_mismatch, get_hints
 from zoo.errors import ConfigError, MissingPackageError, ZooError, did_you_mean
 

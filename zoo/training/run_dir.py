@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import yaml
 
 from zoo import distributed
-from zoo.checkpoints import legacy_names
+from zoo.config import legacy_names
 from zoo.errors import ConfigError, ZooError
 from zoo.io import locks
 from zoo.io.atomic import make_timestamped_dir, write_text

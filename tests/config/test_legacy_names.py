@@ -6,7 +6,7 @@ import importlib
 
 import pytest
 
-from zoo.checkpoints.legacy_names import upgrade_targets
+from zoo.config.legacy_names import upgrade_targets
 from zoo.validation import ValidationError
 
 NAMES = {
