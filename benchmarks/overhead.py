@@ -139,7 +139,7 @@ def _plain(data: TensorDataset, limit: str) -> float:
 
 def _ours(data: TensorDataset, limit: str) -> float:
     clock = Clock()
-    resolved = compose.compose(["model=gat", "logger=csv", "trainer=cpu", "callbacks.keeper.patience=null"])
+    resolved = compose.compose(["model=gat", "logger=csv", "trainer=cpu", "callbacks.checkpoint.patience=null"])
     resolved["trainer"]["max_time"] = limit
     about = {"format": 1, "version": "0", "model": "dense", "config": {}, "data": {}, "sizes": {}}
     with tempfile.TemporaryDirectory() as folder, redirect_stderr(io.StringIO()):

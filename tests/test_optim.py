@@ -54,7 +54,7 @@ def rates_of(schedule: LRSchedule, steps: int = TOTAL, lr: float = 0.5) -> list[
 
 def test_steps_multiply_at_their_milestones() -> None:
     expected = [0.5] * 20 + [0.05] * 10 + [0.005] * 10
-    assert rates_of(LRSchedule("steps", milestones=[0.5, 0.75], factor=0.1)) == pytest.approx(expected)
+    assert rates_of(LRSchedule("steps", milestones=[0.5, 0.75], gamma=0.1)) == pytest.approx(expected)
 
 
 def test_a_warm_up_may_be_a_share_of_all_steps() -> None:
@@ -71,12 +71,12 @@ def test_warm_up_and_cosine(warmup: int, floor: float) -> None:
         else:
             angle = math.pi * (step - warmup) / (TOTAL - warmup)
             expected.append(0.5 * (floor + (1 - floor) * (1 + math.cos(angle)) / 2))
-    assert rates_of(LRSchedule("cosine", warmup=warmup, floor=floor)) == pytest.approx(expected)
+    assert rates_of(LRSchedule("cosine", warmup=warmup, min_lr_ratio=floor)) == pytest.approx(expected)
     assert max(expected) == expected[max(warmup - 1, 0)] == 0.5
 
 
 def test_cosine_stays_at_its_floor() -> None:
-    assert rates_of(LRSchedule("cosine", floor=0.2), steps=TOTAL + 20)[TOTAL:] == pytest.approx([0.1] * 20)
+    assert rates_of(LRSchedule("cosine", min_lr_ratio=0.2), steps=TOTAL + 20)[TOTAL:] == pytest.approx([0.1] * 20)
 
 
 def test_inverse_square_root_is_that_of_the_paper() -> None:
@@ -101,7 +101,7 @@ def test_a_constant_rate(warmup: int) -> None:
 def test_plateau_waits_and_then_shrinks_the_rate(monitor: str, better: int) -> None:
     module = Module()
     optimizer = torch.optim.SGD(module.parameters(), lr=0.8)
-    made = LRSchedule("plateau", factor=0.25, patience=2, monitor=monitor).configure(optimizer, module)
+    made = LRSchedule("plateau", gamma=0.25, patience=2, monitor=monitor).configure(optimizer, module)
     assert (made["interval"], made["monitor"]) == ("epoch", monitor)
     found = []
     for gain in [1, 2, 3, 3, 3, 3, 3, 4, 3, 3, 3]:
@@ -130,7 +130,7 @@ def configured(**options: Any) -> tuple[Module, torch.optim.Optimizer]:
 
 def test_rates_by_layer() -> None:
     """The last pattern that fits counts; every parameter is in one group."""
-    module, optimizer = configured(rates={"net.*": 0.5, "net.stem": 0.1, "*.bias": 0.01})
+    module, optimizer = configured(lr_multipliers={"net.*": 0.5, "net.stem": 0.1, "*.bias": 0.01})
     rate = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
     found = {name: rate.pop(id(parameter)) for name, parameter in module.named_parameters()}
     assert rate == {}
@@ -150,7 +150,7 @@ def test_a_schedule_keeps_the_ratios_of_rates() -> None:
     module = Module()
     schedule = LRSchedule("cosine", warmup=4)
     made = OptimizerConfig(
-        optimizer=partial(torch.optim.SGD, lr=0.8), scheduler=schedule, rates={"net.stem": 0.1}
+        optimizer=partial(torch.optim.SGD, lr=0.8), scheduler=schedule, lr_multipliers={"net.stem": 0.1}
     ).configure(module)
     optimizer, scheduler = made["optimizer"], made["lr_scheduler"]["scheduler"]
     assert isinstance(scheduler, LambdaLR)
@@ -172,7 +172,7 @@ def test_rates_fall_with_depth_and_patterns_count_on_top() -> None:
     optimisation = OptimizerConfig(
         optimizer=partial(torch.optim.AdamW, lr=0.4, weight_decay=0.1),
         layer_decay=0.5,
-        rates={"net.body.bias": 0.1},
+        lr_multipliers={"net.body.bias": 0.1},
         no_weight_decay=["*.bias"],
     )
     names = {id(parameter): name for name, parameter in module.named_parameters()}

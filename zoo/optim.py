@@ -29,7 +29,7 @@ class OptimizerConfig:
         scheduler: The schedule of the learning rate; None keeps it constant.
         freeze: Patterns of the names of parameters that are not trained ("net.layers.0.*"; a prefix is enough).
         unfreeze: Epoch -> patterns of the parameters that are trained from then on.
-        rates: Pattern -> factor on the learning rate; the last pattern that matches a parameter counts.
+        lr_multipliers: Pattern -> factor on the learning rate; the last pattern that matches a parameter counts.
         layer_decay: Factor on the learning rate from one stage of the model to the one before it, for models that
             have stages; the last stage keeps the rate (Clark et al. 2020, section 3.1: layer-wise learning rates).
         no_weight_decay: Patterns of the names of parameters without weight decay, such as "*.bias".
@@ -42,7 +42,7 @@ class OptimizerConfig:
         scheduler: LRSchedule | None = None,
         freeze: Sequence[str] = (),
         unfreeze: Mapping[int, Sequence[str]] | None = None,
-        rates: Mapping[str, NotNegative] | None = None,
+        lr_multipliers: Mapping[str, NotNegative] | None = None,
         layer_decay: PositiveShare = 1.0,
         no_weight_decay: Sequence[str] = (),
     ) -> None:
@@ -52,7 +52,7 @@ class OptimizerConfig:
         self.scheduler = scheduler
         self.freeze = tuple(freeze)
         self.unfreeze = {int(epoch): tuple(patterns) for epoch, patterns in (unfreeze or {}).items()}
-        self.rates = dict(rates or {})
+        self.lr_multipliers = dict(lr_multipliers or {})
         self.layer_decay = layer_decay
         self.no_weight_decay = tuple(no_weight_decay)
         self._never: set[str] | None = None
@@ -60,8 +60,8 @@ class OptimizerConfig:
     def configure(self, module: pl.LightningModule) -> Any:
         """The optimiser of all parameters, also of frozen ones, which get no gradient until they are unfrozen."""
         self.apply_freezing(module, epoch=0)
-        for pattern in self.rates:
-            _match_names(module, pattern, "optimisation.rates")
+        for pattern in self.lr_multipliers:
+            _match_names(module, pattern, "optimisation.lr_multipliers")
         undecayed: set[str] = set()
         for pattern in self.no_weight_decay:
             undecayed |= _match_names(module, pattern, "optimisation.no_weight_decay")
@@ -100,7 +100,7 @@ class OptimizerConfig:
         return frozen | self._never
 
     def _find_factor(self, name: str) -> float:
-        return next((f for pattern, f in reversed(self.rates.items()) if _matches(name, pattern)), 1.0)
+        return next((f for pattern, f in reversed(self.lr_multipliers.items()) if _matches(name, pattern)), 1.0)
 
     def _make_depth_factor(self, module: pl.LightningModule) -> Callable[[str], float]:
         """Parameter name -> factor by `layer_decay`. Parameters of no stage, such as positions, belong to the first."""
@@ -108,7 +108,7 @@ class OptimizerConfig:
             return lambda name: 1.0
         stages = list(getattr(module, "stages", tuple)())
         if not stages:
-            raise ConfigError("optimisation.layer_decay: this model has no stages; use optimisation.rates")
+            raise ConfigError("optimisation.layer_decay: this model has no stages; use optimisation.lr_multipliers")
 
         def factor(name: str) -> float:
             depth = next((number for number, stage in enumerate(stages) if _matches(name, stage)), 0)
@@ -118,15 +118,15 @@ class OptimizerConfig:
 
 
 class LRSchedule:
-    """A linear warm-up, then a constant rate, cosine decay to `floor`, 1/sqrt(step), or steps at milestones.
+    """A linear warm-up, then a constant rate, cosine decay to `min_lr_ratio`, 1/sqrt(step), or steps at milestones.
 
-    `plateau` multiplies the rate by `factor` after `patience` epochs in which `monitor` did not improve.
+    `plateau` multiplies the rate by `gamma` after `patience` epochs in which `monitor` did not improve.
 
     Args:
         monitor: The metric that `plateau` watches; None for the module's primary metric.
         mode: Whether a higher or lower value of the monitor is better; None for the module's own answer.
         warmup: The number of steps; below 1, a share of all steps.
-        milestones: The shares of all steps at which `steps` multiplies the rate by `factor`.
+        milestones: The shares of all steps at which `steps` multiplies the rate by `gamma`.
     """
 
     def __init__(
@@ -134,8 +134,8 @@ class LRSchedule:
         kind: Literal["constant", "cosine", "inverse_sqrt", "steps", "plateau"] = "constant",
         *,
         warmup: NotNegative = 0,
-        floor: NotNegative = 0.0,
-        factor: Positive = 0.5,
+        min_lr_ratio: NotNegative = 0.0,
+        gamma: Positive = 0.5,
         patience: Natural = 10,
         monitor: str | None = None,
         mode: Literal["min", "max"] | None = None,
@@ -156,8 +156,8 @@ class LRSchedule:
         self.kind = kind
         self.milestones = tuple(milestones)
         self.warmup = warmup
-        self.floor = floor
-        self.factor = factor
+        self.min_lr_ratio = min_lr_ratio
+        self.gamma = gamma
         self.patience = patience
         self.monitor = monitor
         self.mode = mode
@@ -172,7 +172,7 @@ class LRSchedule:
                     f"scheduler.monitor={monitor}: the model does not say whether more or less of it is better; "
                     f"write scheduler.mode=max or min, or take its primary metric, {task.primary}"
                 )
-            plateau = ReduceLROnPlateau(optimizer, mode=mode, factor=self.factor, patience=self.patience)
+            plateau = ReduceLROnPlateau(optimizer, mode=mode, factor=self.gamma, patience=self.patience)
             return {"scheduler": plateau, "interval": "epoch", "monitor": monitor}
         total = int(module.trainer.estimated_stepping_batches)
         return {"scheduler": LambdaLR(optimizer, lambda step: self.rate(step, total)), "interval": "step"}
@@ -184,11 +184,11 @@ class LRSchedule:
             return (step + 1) / warmup
         if self.kind == "cosine":
             progress = (step - warmup) / max(1, total - warmup)
-            return self.floor + (1 - self.floor) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+            return self.min_lr_ratio + (1 - self.min_lr_ratio) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
         if self.kind == "inverse_sqrt":
             return math.sqrt(max(1, warmup) / max(1, step + 1, warmup))
         if self.kind == "steps":
-            return math.prod(self.factor for each in self.milestones if step >= each * total)
+            return math.prod(self.gamma for each in self.milestones if step >= each * total)
         return 1.0
 
 

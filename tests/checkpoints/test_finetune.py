@@ -193,7 +193,10 @@ def test_what_is_frozen_does_not_change(
             "optimisation.freeze=[net.layer.0]",
             "optimisation.freeze: no parameter is called 'net.layer.0'. Did you mean",
         ),
-        ("optimisation.rates={net.layers.7: 0.1}", "optimisation.rates: no parameter is called 'net.layers.7'"),
+        (
+            "optimisation.lr_multipliers={net.layers.7: 0.1}",
+            "optimisation.lr_multipliers: no parameter is called 'net.layers.7'",
+        ),
         ("optimisation.unfreeze={1: [net.head]}", "optimisation.unfreeze: no parameter is called 'net.head'"),
         ("optimisation.freeze=[net]", "optimisation.freeze: in epoch 0 every parameter is frozen"),
         ("optimisation.freeze=net", "optimisation.freeze='net' does not fit"),

@@ -48,7 +48,7 @@ from zoo.errors import ConfigError, did_you_mean
         (["model=gat", "init="], "init is empty"),
         (["model=gat", "resume=''"], "resume is empty"),
         (["model=gat", "paths.runs="], "paths.runs is empty"),
-        (["experiment=gat_cora", "callbacks.keeper.monitors={val/f1: max}"], "callbacks.keeper.monitors"),
+        (["experiment=gat_cora", "callbacks.checkpoint.monitors={val/f1: max}"], "callbacks.checkpoint.monitors"),
     ],
 )
 def test_what_does_not_exist_is_refused(overrides: list[str], said: str) -> None:
@@ -88,16 +88,16 @@ def test_options_win_in_the_same_order() -> None:
     changed = config.compose(["attention.dropout=0.1", "experiment=gat_cora", "optimizer.lr=0.5"])
     assert changed["model"]["net"]["attend"]["dropout"] == 0.1
     assert changed["model"]["optimisation"]["optimizer"]["lr"] == 0.5
-    assert changed["callbacks"]["keeper"]["patience"] == 100
+    assert changed["callbacks"]["checkpoint"]["patience"] == 100
 
 
 @pytest.mark.parametrize(
     ("override", "found"),
     [
-        ("optimisation.rates={net.layers.0: 0.1}", {"net.layers.0": 0.1}),
+        ("optimisation.lr_multipliers={net.layers.0: 0.1}", {"net.layers.0": 0.1}),
         ("optimisation.unfreeze={5: [net.layers.0]}", {5: ["net.layers.0"]}),
         ("optimisation.freeze=[net.layers.0]", ["net.layers.0"]),
-        ("callbacks.keeper.monitors={val/loss: min}", {"val/loss": "min"}),
+        ("callbacks.checkpoint.monitors={val/loss: min}", {"val/loss": "min"}),
     ],
 )
 def test_lists_and_mappings_can_be_given_on_the_command_line(override: str, found: Any) -> None:

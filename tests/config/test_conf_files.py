@@ -295,7 +295,11 @@ def test_an_experiment_names_its_command_and_only_options_that_exist(name: str) 
     before = composed(*parents, *(f"{group}={value}" for group, value in defaults.items()))
     after = composed(f"experiment={name}")
     assert {group: after["names"][group] for group in defaults} == defaults
-    free = ("callbacks.keeper.monitors.", "optimisation.rates.", "optimisation.unfreeze.")  # whose keys are the user's
+    free = (
+        "callbacks.checkpoint.monitors.",
+        "optimisation.lr_multipliers.",
+        "optimisation.unfreeze.",
+    )  # whose keys are the user's
     known = set(leaves(before))
     # a part may be put where there was none, or taken away
     known |= {key for key in leaves(node) if any(each.startswith(f"{key}.") for each in known)}
@@ -304,6 +308,6 @@ def test_an_experiment_names_its_command_and_only_options_that_exist(name: str) 
     module = built(after["model"])
     assert sites(module) or after["names"]["gate"] == "none"
     assert (
-        after["callbacks"]["keeper"].get("monitors") is None
-        or module.primary in after["callbacks"]["keeper"]["monitors"]
+        after["callbacks"]["checkpoint"].get("monitors") is None
+        or module.primary in after["callbacks"]["checkpoint"]["monitors"]
     )

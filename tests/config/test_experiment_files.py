@@ -30,7 +30,7 @@ optimizer.lr: 0.25
 optimizer:
   betas: [0.5, 0.75]
 callbacks:
-  keeper:
+  checkpoint:
     monitors: {val/loss: min, val/accuracy: max}
 run_dir: it's a 'place' with $ and größe
 """
@@ -68,7 +68,7 @@ def test_a_file_of_ones_own(mine: Path) -> None:
     assert (found["data"]["max_epochs"], found["data"]["cue"], found["seed"]) == (3, "dynamic", 5)
     assert found["optimizer"]["lr"] == 0.25
     assert found["optimizer"]["betas"] == [0.5, 0.75]
-    assert found["callbacks"]["keeper"]["monitors"] == {"val/loss": "min", "val/accuracy": "max"}
+    assert found["callbacks"]["checkpoint"]["monitors"] == {"val/loss": "min", "val/accuracy": "max"}
     assert found["run_dir"] == "it's a 'place' with $ and größe"
     assert compose.compose(found["overrides"])["data"] == found["data"]
 

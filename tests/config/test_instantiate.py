@@ -116,7 +116,7 @@ def test_what_may_be_built(target: str) -> None:
         ("data", "zoo.attention.Softmax", False),
         ("data", "torch.optim.Adam", True),
         ("data", "zoo.tasks.graph.graph.Graph", True),
-        ("callbacks.keeper", "zoo.training.wandb", True),
+        ("callbacks.checkpoint", "zoo.training.wandb", True),
         ("logger.csv", "zoo.tasks.graph.planted_graph", True),
         ("optimizer", "zoo.attention.Softmax", True),
         ("scheduler", "torch.nn.Linear", True),
@@ -166,8 +166,8 @@ def test_a_configuration_that_nobody_wrote() -> None:
         ({**SCHEDULE, "warmup": 1.5}, "scheduler.warmup=1.5: write a whole number of steps"),
         ({**SCHEDULE, "patience": 1.5}, "scheduler.patience=1.5 does not fit: it is to be a whole number"),
         ({**SCHEDULE, "warmup": True}, "scheduler.warmup=True does not fit"),
-        ({**SCHEDULE, "floor": "low"}, "scheduler.floor='low' does not fit: it is to be a number"),
-        ({**SCHEDULE, "floor": None}, "scheduler.floor=None does not fit"),
+        ({**SCHEDULE, "min_lr_ratio": "low"}, "scheduler.min_lr_ratio='low' does not fit: it is to be a number"),
+        ({**SCHEDULE, "min_lr_ratio": None}, "scheduler.min_lr_ratio=None does not fit"),
         ({**SCHEDULE, "monitor": 5}, "scheduler.monitor=5 does not fit: it is to be text"),
         ({**SCHEDULE, "kind": "cosin"}, "scheduler.kind='cosin' does not fit: it is to be 'constant' or 'cosine' or"),
         ({**SCHEDULE, "kind": "plateau", "warmup": 5}, "scheduler: scheduler=plateau takes no warm-up"),
@@ -189,16 +189,16 @@ def test_options_that_do_not_fit(node: dict[str, Any], said: str) -> None:
 
 @pytest.mark.parametrize("floor", [0, 0.5, 1e-3])
 def test_numbers_that_fit(floor: float) -> None:
-    made = build({**SCHEDULE, "floor": floor}, "scheduler")
+    made = build({**SCHEDULE, "min_lr_ratio": floor}, "scheduler")
     assert isinstance(made, LRSchedule)
     assert made.floor == floor
 
 
 def test_an_option_that_may_be_null() -> None:
     keeper = {"_target_": "zoo.training.CheckpointAndStop", "patience": None}
-    check(keeper, "callbacks.keeper", given={"run_dir", "metadata"})
-    with pytest.raises(ConfigError, match=r"^callbacks\.keeper needs metadata, run_dir"):
-        check(keeper, "callbacks.keeper")
+    check(keeper, "callbacks.checkpoint", given={"run_dir", "metadata"})
+    with pytest.raises(ConfigError, match=r"^callbacks\.checkpoint needs metadata, run_dir"):
+        check(keeper, "callbacks.checkpoint")
 
 
 def test_values_that_the_constructor_refuses_are_said_with_their_place(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_values_that_the_constructor_refuses_are_said_with_their_place(tmp_path:
         build(node, "model.attend", score=GAT(dim=2, heads=2), normalise=Softmax())
     keeper = {"_target_": "zoo.training.CheckpointAndStop", "monitors": {"val/loss": "mux"}}
     with pytest.raises(ConfigError, match=r"monitors=.*'mux'.* 'min' or 'max'"):
-        build(keeper, "callbacks.keeper", run_dir=tmp_path, metadata={})
+        build(keeper, "callbacks.checkpoint", run_dir=tmp_path, metadata={})
 
 
 def test_errors_of_this_project_come_through_as_they_are(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_what_is_given_is_passed_on_untouched(tmp_path: Path) -> None:
     about = {"config": {"scheduler": SCHEDULE, "hostile": HOSTILE}}
     made = build(
         {"_target_": "zoo.training.CheckpointAndStop", "patience": 3},
-        "callbacks.keeper",
+        "callbacks.checkpoint",
         run_dir=tmp_path,
         metadata=about,
     )

@@ -6,7 +6,9 @@ import importlib
 
 import pytest
 
-from zoo.config.legacy_names import upgrade_targets
+from zoo.config import compose
+from zoo.config.legacy_names import upgrade_config, upgrade_targets
+from zoo.errors import ConfigError
 from zoo.validation import ValidationError
 
 NAMES = {
@@ -45,7 +47,7 @@ def test_a_name_of_a_module_becomes_a_public_one(old: str) -> None:
         *NAMES.values(),
         "torch.optim.Adam",
         "my.zoo.callbacks.Keeper",
-        "zoo.callbacks.keeper.Keeper",
+        "zoo.callbacks.checkpoint.Keeper",
         "zoo.optimisation",
         "runs/zoo.attention.ckpt",
     ],
@@ -64,3 +66,36 @@ def test_a_configuration_without_end_is_refused() -> None:
     nested.append(nested)
     with pytest.raises(ValidationError, match="nested more than 64 levels"):
         upgrade_targets(nested)
+
+
+OPTIONS = {
+    "callbacks.keeper.patience": "callbacks.checkpoint.patience",
+    "callbacks.keeper.every_seconds": "callbacks.checkpoint.save_every_seconds",
+    "optimisation.rates": "optimisation.lr_multipliers",
+    "scheduler.floor": "scheduler.min_lr_ratio",
+}
+
+
+@pytest.mark.parametrize("old", OPTIONS)
+def test_an_old_option_is_answered_by_its_new_name(old: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        compose.check_overrides(["model=gat", "scheduler=cosine", f"{old}=1"])
+    assert str(caught.value) == f"there is no option {old!r}. It is now {OPTIONS[old]!r}."
+    compose.check_overrides(["model=gat", "scheduler=cosine", f"{OPTIONS[old]}=1"])
+
+
+def test_a_stored_configuration_has_the_options_of_today() -> None:
+    schedule = {"_target_": "zoo.training.Schedule", "kind": "steps", "factor": 0.1, "floor": 0.0}
+    optimisation = {"_target_": "zoo.training.Optimisation", "rates": {"net": 0.1}, "scheduler": schedule}
+    keeper = {"_target_": "zoo.training.Keeper", "every_seconds": 3}
+    stored = {
+        "model": {"optimisation": optimisation, "net": {"rates": 1, "factor": 2}},
+        "callbacks": {"keeper": keeper},
+        "overrides": [*(f"{old}=1" for old in OPTIONS), "data.floor=1"],
+    }
+    found = upgrade_config(stored)
+    assert found["model"]["optimisation"]["lr_multipliers"] == {"net": 0.1}
+    assert found["model"]["optimisation"]["scheduler"]["gamma"] == 0.1
+    assert found["model"]["net"] == stored["model"]["net"]
+    assert found["callbacks"]["checkpoint"]["save_every_seconds"] == 3
+    assert found["overrides"] == [*(f"{new}=1" for new in OPTIONS.values()), "data.floor=1"]

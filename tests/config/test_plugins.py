@@ -119,7 +119,7 @@ def test_public_names_alone_may_be_built_and_only_where_they_belong() -> None:
         ("model.net", "planted_facts"),
         ("attention.score", "planted_facts"),
         ("loss", "fact_table"),
-        ("callbacks.keeper", "RecallNet"),
+        ("callbacks.checkpoint", "RecallNet"),
         ("optimizer", "RecallNet"),
         ("logger.csv", "Recall"),
     ):

@@ -269,7 +269,7 @@ def files_of(folder: Path) -> set[str]:
 
 def lasting_sweep(folder: Path, tiny: list[str]) -> tuple[list[str], dict[str, Any]]:
     """The command of two runs that take some seconds, and how it is started as a process."""
-    lasting = [*tiny[:-2], "logger=csv", "data.max_epochs=400", "callbacks.keeper.patience=null", "seed=0,1"]
+    lasting = [*tiny[:-2], "logger=csv", "data.max_epochs=400", "callbacks.checkpoint.patience=null", "seed=0,1"]
     options = {"cwd": folder, "env": processes.make_environment(), "text": True}
     return [sys.executable, str(TRAIN_PY), "-m", *lasting], options
 

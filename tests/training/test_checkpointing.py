@@ -174,7 +174,7 @@ def test_every_so_many_seconds(tmp_path: Path) -> None:
     run, calls = trainer(), []
     run.save_checkpoint = calls.append
     for seconds, expected in ((1000.0, 0), (0.0, 3)):
-        each = CheckpointAndStop(monitors=GAT_RULE, every_seconds=seconds, run_dir=tmp_path, metadata=METADATA)  # type: ignore[arg-type]
+        each = CheckpointAndStop(monitors=GAT_RULE, save_every_seconds=seconds, run_dir=tmp_path, metadata=METADATA)  # type: ignore[arg-type]
         for _ in range(3):
             each.on_train_batch_start(run, module(0))
         assert len(calls) == expected

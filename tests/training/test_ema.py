@@ -13,7 +13,7 @@ from zoo.errors import ConfigError
 from zoo.tasks.graph.module import NodeClassifier
 from zoo.training import EMA
 
-EMA_OPTIONS = ["callbacks=ema", "callbacks.keeper.monitors={val/loss: min}", "optimizer.lr=0.01"]
+EMA_OPTIONS = ["callbacks=ema", "callbacks.checkpoint.monitors={val/loss: min}", "optimizer.lr=0.01"]
 
 
 @pytest.mark.parametrize("accumulated", [1, 2])

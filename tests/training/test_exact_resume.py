@@ -38,7 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
     "ema": {"callbacks": "ema", "callbacks.average.decay": 0.9},
     "workers": {"data.augment": True, "data.num_workers": 1},
     "buckets": {"data.buckets": True, "data.augment": True},
-    "patience": {"callbacks.keeper.patience": 1, "optimizer.lr": 0.0},
+    "patience": {"callbacks.checkpoint.patience": 1, "optimizer.lr": 0.0},
     "all": {
         "model.dropout": 0.3,
         "trainer.accumulate_grad_batches": 3,
@@ -70,7 +70,7 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dense: Any) -> Callab
         overrides += [f"{key}={value}" for key, value in given.items() if key in groups]
         overrides += [f"{key}={value}" for key, value in given.items() if key not in groups and not key.startswith(own)]
         made = copy.deepcopy(composed(*overrides))
-        made["callbacks"]["keeper"]["every_seconds"] = every
+        made["callbacks"]["checkpoint"]["save_every_seconds"] = every
         chosen = {key: value for key, value in given.items() if key.startswith(own)}
         made["model"] = {"_target_": "zoo.tasks.dense_cases.DenseTask", "optimisation": made["optimisation"]}
         made["data"] = {"_target_": "zoo.tasks.dense_cases.sequences", "max_epochs": EPOCHS, "batch_size": 8}
@@ -153,7 +153,7 @@ class KilledError(BaseException):
 @pytest.mark.parametrize("which", [1, 2, 3])
 def test_killed_while_a_file_is_written(name: str, which: int, train: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the two files that belong together one is then of the future."""
-    given = {"callbacks.keeper.monitors": "{val/loss: min}", "model.dropout": 0.2}
+    given = {"callbacks.checkpoint.monitors": "{val/loss: min}", "model.dropout": 0.2}
     train("whole", given)
     write, left = checkpoint.write, [which]
 
@@ -176,7 +176,7 @@ def test_killed_while_a_file_is_written(name: str, which: int, train: Any, monke
 
 def test_a_best_of_steps_that_were_lost(train: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may never come again if the run goes on differently: that of last.ckpt is put back, or asked for."""
-    given = {"callbacks.keeper.monitors": "{val/loss: min}"}
+    given = {"callbacks.checkpoint.monitors": "{val/loss: min}"}
     save, copies = CheckpointAndStop.save, {}
 
     def copying(self: CheckpointAndStop, trainer: pl.Trainer) -> None:
@@ -233,7 +233,13 @@ def test_metrics_csv_cannot_be_written(train: Any, monkeypatch: pytest.MonkeyPat
 def test_auto_finds_the_newest_unfinished_run_of_the_same_options(
     cli: Any, tiny: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    several = [*tiny, "data.batch_size=50", "callbacks.keeper.every_seconds=0", "paths.runs=runs", "resume=auto"]
+    several = [
+        *tiny,
+        "data.batch_size=50",
+        "callbacks.checkpoint.save_every_seconds=0",
+        "paths.runs=runs",
+        "resume=auto",
+    ]
     with monkeypatch.context() as patch:
         patch.setattr(Progress, "on_train_batch_start", stopped_at(5), raising=False)
         done = cli("train", *several)

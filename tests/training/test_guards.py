@@ -28,7 +28,7 @@ from zoo.training.callbacks.progress import Progress
 from zoo.training.loggers import raise_writer_errors
 from zoo.training.run_config import RunConfig
 
-LONG = ["data.max_epochs=8", "callbacks.keeper.patience=null"]
+LONG = ["data.max_epochs=8", "callbacks.checkpoint.patience=null"]
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_insisting_ends_a_step_that_never_does(
     """Nothing is saved that is half done; what was saved before can be continued."""
     monkeypatch.setattr(processes, "PATIENCE", 0.0)
     at(4, lambda: ask(times=2))
-    done = cli("train", *tiny, *LONG, "run_dir=run", "callbacks.keeper.every_seconds=0")
+    done = cli("train", *tiny, *LONG, "run_dir=run", "callbacks.checkpoint.save_every_seconds=0")
     assert done.code == 130
     assert "zoo: stopped at once, without saving\nContinue with: " in done.err
     assert last_of("run")["global_step"] == 3
@@ -154,7 +154,9 @@ def test_ctrl_c_while_a_checkpoint_is_evaluated(cli: Any, tiny_run: Path, monkey
 
 
 def dense_run(run_dir: str, *, workers: int, every: int) -> dict[str, Any]:
-    made = compose.compose(["model=gat", "logger=csv", "trainer=cpu", f"callbacks.keeper.every_seconds={every}"])
+    made = compose.compose(
+        ["model=gat", "logger=csv", "trainer=cpu", f"callbacks.checkpoint.save_every_seconds={every}"]
+    )
     made["model"] = {"_target_": "zoo.tasks.dense_cases.DenseTask", "optimisation": made["optimisation"]}
     made["data"] = {"_target_": "zoo.tasks.dense_cases.sequences", "max_epochs": 4, "batch_size": 8}
     made["data"]["num_workers"] = workers
@@ -195,7 +197,7 @@ def test_a_worker_that_is_killed(
 )
 def test_the_directory_is_taken_away(cli: Any, tiny: list[str], at: Any, tmp_path: Path, step: int, hook: str) -> None:
     at(step, lambda: shutil.rmtree("run"), hook)
-    done = cli("train", *tiny, "callbacks.keeper.every_seconds=0", "run_dir=run")
+    done = cli("train", *tiny, "callbacks.checkpoint.save_every_seconds=0", "run_dir=run")
     assert done.code == 2
     assert done.err.splitlines()[-1].startswith(f"zoo: {tmp_path}/run is gone: it was removed or renamed while the run")
     assert list(Path().rglob("*")) == []
@@ -204,8 +206,8 @@ def test_the_directory_is_taken_away(cli: Any, tiny: list[str], at: Any, tmp_pat
 def test_the_directory_is_taken_from_tensorboard(cli: Any, tiny: list[str], at: Any, tmp_path: Path) -> None:
     """Its thread writes on its own, and prints no traceback."""
     at(2, lambda: shutil.rmtree("run"), "on_train_batch_start")
-    options = ["callbacks.keeper.every_seconds=1000", "trainer.log_every_n_steps=1", "data.max_epochs=200"]
-    done = cli("train", *tiny[:-1], "logger=default", *options, "callbacks.keeper.patience=null", "run_dir=run")
+    options = ["callbacks.checkpoint.save_every_seconds=1000", "trainer.log_every_n_steps=1", "data.max_epochs=200"]
+    done = cli("train", *tiny[:-1], "logger=default", *options, "callbacks.checkpoint.patience=null", "run_dir=run")
     assert done.code == 2
     assert "Traceback" not in done.err
     assert done.err.splitlines()[-1].startswith(f"zoo: {tmp_path}/run is gone: it was removed or renamed while the run")
@@ -231,7 +233,7 @@ def test_a_directory_that_has_its_name_since_is_given_no_checkpoint(
     cli: Any, tiny: list[str], at: Any, tmp_path: Path
 ) -> None:
     at(2, lambda: (shutil.move("run", "renamed"), Path("run").mkdir()))
-    done = cli("train", *tiny, "callbacks.keeper.every_seconds=0", "run_dir=run")
+    done = cli("train", *tiny, "callbacks.checkpoint.save_every_seconds=0", "run_dir=run")
     assert done.code == 2
     assert f"{tmp_path}/run is gone: it was removed or renamed" in done.err
     assert not Path("run/checkpoints").exists()

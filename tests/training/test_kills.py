@@ -27,7 +27,7 @@ GRAPH = [
     *["model.net.dim=4", "model.net.heads=2", "model.net.dropout=0.3", "attention.dropout=0.3"],
     *["data.batch_size=20", "data.max_epochs=6", "trainer=cpu", "trainer.accumulate_grad_batches=3"],
     *["trainer.log_every_n_steps=1", "callbacks=ema", "callbacks.average.decay=0.9", "scheduler=cosine", "logger=csv"],
-    "callbacks.keeper.every_seconds=0",  # a state before every step: many moments in which one is being written
+    "callbacks.checkpoint.save_every_seconds=0",  # a state before every step: many moments of writing
 ]
 TEXTS = [
     "model=han",
@@ -35,7 +35,7 @@ TEXTS = [
     f"data.table={Path(__file__).parents[2] / 'data' / 'samples' / 'documents' / 'reviews.csv'}",
     *["model.net.dim=8", "model.net.dropout=0.3", "attention.dropout=0.3", "threads=1"],
     *["data.batch_size=2", "data.max_epochs=4", "trainer=cpu", "trainer.log_every_n_steps=1", "logger=csv"],
-    *["callbacks=ema", "callbacks.average.decay=0.9", "callbacks.keeper.every_seconds=0"],
+    *["callbacks=ema", "callbacks.average.decay=0.9", "callbacks.checkpoint.save_every_seconds=0"],
 ]
 
 

@@ -28,7 +28,7 @@ from zoo.training.run_config import RunConfig
 
 TRAIN_PY = Path(__file__).resolve().parents[2] / "train.py"
 TWO = ["trainer=ddp_cpu", "trainer.devices=2"]
-LONG = ["data.max_epochs=1000000", "callbacks.keeper.patience=null", "callbacks.keeper.every_seconds=1"]
+LONG = ["data.max_epochs=1000000", "callbacks.checkpoint.patience=null", "callbacks.checkpoint.save_every_seconds=1"]
 
 
 @pytest.fixture(autouse=True)
@@ -183,7 +183,11 @@ def test_a_killed_process_ends_the_run(begun: Any, tiny: list[str], tmp_path: Pa
 
 @pytest.mark.slow
 def test_a_killed_process_restarts_the_run(begun: Any, tiny: list[str], tmp_path: Path) -> None:
-    options = ["data.max_epochs=150", "callbacks.keeper.patience=null", "callbacks.keeper.every_seconds=0.1"]
+    options = [
+        "data.max_epochs=150",
+        "callbacks.checkpoint.patience=null",
+        "callbacks.checkpoint.save_every_seconds=0.1",
+    ]
     options += ["attention.dropout=0.2"]
     assert ended(begun(*tiny, *options, *TWO, "run_dir=whole"))[0] == 0
     process = begun(*tiny, *options, *TWO, "trainer.max_restarts=2", "run_dir=run")
@@ -197,7 +201,11 @@ def test_a_killed_process_restarts_the_run(begun: Any, tiny: list[str], tmp_path
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_run_is_continued(begun: Any, tiny: list[str], tmp_path: Path, number: signal.Signals) -> None:
-    options = ["data.max_epochs=100", "callbacks.keeper.patience=null", "callbacks.keeper.every_seconds=0.1"]
+    options = [
+        "data.max_epochs=100",
+        "callbacks.checkpoint.patience=null",
+        "callbacks.checkpoint.save_every_seconds=0.1",
+    ]
     process = begun(*tiny, *options, *TWO, "run_dir=run")
     wait_for(tmp_path / "run" / "checkpoints" / "last.ckpt")
     process.send_signal(number)

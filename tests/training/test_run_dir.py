@@ -268,7 +268,7 @@ def test_evaluate_gives_the_figures_of_the_run_exactly(cli: Any, tiny_run: Path)
 
 def test_best_is_the_epoch_that_the_monitor_chose_and_last_the_last(cli: Any, tiny: list[str]) -> None:
     """A monitor that prefers a high loss stops at once and keeps the first epoch."""
-    monitor = ["callbacks.keeper.monitors={val/loss: max}", "callbacks.keeper.patience=3"]
+    monitor = ["callbacks.checkpoint.monitors={val/loss: max}", "callbacks.checkpoint.patience=3"]
     assert cli("train", *tiny, "data.max_epochs=50", *monitor, "run_dir=run").code == 0
     found = json.loads(Path("run/metrics.json").read_text())
     assert (found["best_epoch"], found["epochs"]) == (0, 4)
@@ -319,7 +319,7 @@ def test_the_test_set_has_no_say(cli: Any) -> None:
         ["trainer.precision=half"],
         ["trainer.accelerator=abacus"],
         ["optimizer.lr=fast"],
-        ["callbacks.keeper.monitors={val/loss: least}"],
+        ["callbacks.checkpoint.monitors={val/loss: least}"],
     ],
 )
 def test_a_run_that_cannot_begin_leaves_nothing(cli: Any, tiny: list[str], tmp_path: Path, bad: list[str]) -> None:
@@ -330,7 +330,7 @@ def test_a_run_that_cannot_begin_leaves_nothing(cli: Any, tiny: list[str], tmp_p
 
 
 def test_metrics_that_are_not_measured(cli: Any, tiny: list[str]) -> None:
-    done = cli("train", *tiny, "callbacks.keeper.monitors={val/acuracy: max}")
+    done = cli("train", *tiny, "callbacks.checkpoint.monitors={val/acuracy: max}")
     assert done.code == 2
     assert "'val/acuracy' is not measured. Did you mean 'val/accuracy'?" in done.err
     done = cli("train", *tiny, "scheduler=plateau", "scheduler.monitor=val/los", "scheduler.mode=min")
@@ -352,7 +352,7 @@ def test_metrics_that_are_not_measured(cli: Any, tiny: list[str]) -> None:
         ({"data.nodes": None}, False),  # one of the two commands gave it
         ({"data": None, "names.data": None}, False),  # as above
         ({"seed": 1}, False),
-        ({"optimisation.rates": {"net": 0.1}}, False),
+        ({"optimisation.lr_multipliers": {"net": 0.1}}, False),
         ({"data.hidden": 3, "overrides": ["model=gat", "data.hidden=3"]}, False),  # given there, and unknown here
         ({"loss": {"negatives": 2}, "overrides": ["model=gat", "loss=bce", "loss.negatives=2"]}, False),
         ({"overrides": None}, False),

@@ -81,7 +81,7 @@ def _from_3(content: dict[str, Any]) -> dict[str, Any]:
     """Format 3 had other public names, under some of which callbacks keep their states."""
     about = {**content["zoo"], "format": 4}
     if "config" in about:
-        about["config"] = legacy_names.upgrade_targets(about["config"])
+        about["config"] = legacy_names.upgrade_config(about["config"])
     states = content.get("callbacks")
     if isinstance(states, dict):
         states = {_CALLBACKS_OF_3.get(name, name): state for name, state in states.items()}

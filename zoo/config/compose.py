@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from zoo.config import plugins
 from zoo.config.groups import GROUPS, LISTED, MECHANISMS
+from zoo.config.legacy_names import find_option
 from zoo.errors import ConfigError, did_you_mean, warn
 
 if TYPE_CHECKING:
@@ -366,7 +367,9 @@ def _collect_texts(node: Any) -> set[str]:
 
 
 def _suggest_key(key: str, known: Collection[str]) -> str:
-    """A sentence that offers a known key, by the last word of the name or by the whole name."""
+    """A sentence that offers a known key: its successor, or one alike by its last word or by the whole name."""
+    if (successor := find_option(key)) in known:
+        return f"It is now {successor!r}."
     visible = {name for name in known if not name.startswith("hydra") and "_target_" not in name}
     last = key.rsplit(".", 1)[-1]
     for name in sorted(visible):

@@ -51,6 +51,60 @@ def find_successor(target: str) -> str | None:
     return _NAMES.get(target)
 
 
+_OPTIONS = {
+    "callbacks.keeper.every_seconds": "callbacks.checkpoint.save_every_seconds",
+    "callbacks.keeper": "callbacks.checkpoint",
+    "optimisation.rates": "optimisation.lr_multipliers",
+    "scheduler.factor": "scheduler.gamma",
+    "scheduler.floor": "scheduler.min_lr_ratio",
+}
+"""Option of format 3 or before -> option today; so it is with all options below it."""
+_ARGUMENTS = {
+    "zoo.training.CheckpointAndStop": {"every_seconds": "save_every_seconds"},
+    "zoo.optim.OptimizerConfig": {"rates": "lr_multipliers"},
+    "zoo.optim.LRSchedule": {"factor": "gamma", "floor": "min_lr_ratio"},
+}
+"""Part -> its arguments whose names have changed."""
+
+
+def find_option(key: str) -> str | None:
+    """Returns the option that took the place of an older one; None if it has its name still."""
+    for old, new in _OPTIONS.items():
+        if key == old or key.startswith(f"{old}."):
+            return f"{new}{key[len(old) :]}"
+    return None
+
+
+def upgrade_config(config: Any) -> Any:
+    """Returns a stored configuration with the names of today: of its parts, of its options, and of its overrides."""
+    config = _rename_arguments(upgrade_targets(config))
+    if not isinstance(config, Mapping):
+        return config
+    callbacks, overrides = config.get("callbacks"), config.get("overrides")
+    if isinstance(callbacks, Mapping) and "keeper" in callbacks:
+        renamed = {"checkpoint" if name == "keeper" else name: node for name, node in callbacks.items()}
+        config = {**config, "callbacks": renamed}
+    if isinstance(overrides, list):
+        config = {**config, "overrides": [_upgrade_override(each) for each in overrides]}
+    return config
+
+
+def _rename_arguments(node: Any) -> Any:
+    if isinstance(node, Mapping):
+        target = node.get("_target_")
+        names = _ARGUMENTS.get(target, {}) if isinstance(target, str) else {}
+        return {names.get(key, key): _rename_arguments(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_rename_arguments(value) for value in node]
+    return node
+
+
+def _upgrade_override(override: Any) -> Any:
+    key, separator, value = override.partition("=") if isinstance(override, str) else ("", "", "")
+    successor = find_option(key)
+    return override if successor is None else f"{successor}{separator}{value}"
+
+
 def upgrade_targets(node: Any, depth: int = 0) -> Any:
     """Returns a configuration in which every part has its public name of today, also inside overrides."""
     if depth > DEEPEST:

@@ -81,7 +81,7 @@ def iter_key_errors(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
 
 
 def _iter_misplaced(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
-    """Yields an error for each value in place of a mapping, a part or the keeper."""
+    """Yields an error for each value in place of a mapping, a part or the callback that saves."""
     for group in GROUPS_BY_NODE:
         if group in composed and not isinstance(composed[group], Mapping):
             yield ConfigError(f"{group}={composed[group]!r} does not fit: it is to be a mapping")
@@ -89,8 +89,8 @@ def _iter_misplaced(composed: Mapping[str, Any]) -> Iterator[ConfigError]:
         for name, node in _get_entries(composed[group]):
             if not isinstance(node, Mapping) or "_target_" not in node:
                 yield ConfigError(f"{group}.{name}={node!r} does not fit: a part with a _target_ belongs there")
-    if "keeper" not in composed["callbacks"]:
-        yield ConfigError("callbacks: a run needs the keeper, which keeps its weights; take callbacks=default")
+    if "checkpoint" not in composed["callbacks"]:
+        yield ConfigError("callbacks: a run needs `checkpoint`, which keeps its weights; take callbacks=default")
 
 
 def _iter_part_errors(composed: Mapping[str, Any]) -> Iterator[ConfigError]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _MARKS = (CONFIG, RESULT, "metrics.csv", "checkpoints/*")
 """The files that make a directory that of a run."""
 _FREE = (
-    *("run_dir", "resume", "overrides", "threads", "callbacks.keeper.every_seconds"),
+    *("run_dir", "resume", "overrides", "threads", "callbacks.checkpoint.save_every_seconds"),
     *("trainer.devices", "trainer.num_nodes", "trainer.strategy"),  # the processes of a run enter their number here
 )
 """Options in which two starts of the same run may differ."""
@@ -206,7 +206,7 @@ def is_locked(run_dir: Path) -> bool:
 def is_same(config: Mapping[str, Any], path: Path) -> bool:
     """Whether a config.yaml is that of the same run, also if it was written before an option was added."""
     try:
-        other = legacy_names.upgrade_targets(read_yaml(path))
+        other = legacy_names.upgrade_config(read_yaml(path))
     except (OSError, yaml.YAMLError, UnicodeDecodeError, ValidationError):
         return False
     if not isinstance(other, dict) or not isinstance(other.get("overrides"), list):

@@ -44,7 +44,7 @@ class CheckpointAndStop(pl.Callback):
             (`Task.primary_worst`) are equal by the primary metric, and the loss decides between them.
         patience: Epochs without improvement before stopping; None never stops.
         ties: Whether a value equal to the best counts as an improvement for patience.
-        every_seconds: The time between two writings of `last.ckpt`.
+        save_every_seconds: The time between two writings of `last.ckpt`.
         run_dir: The directory of the run, in which `checkpoints/` is.
         metadata: The section `zoo` of the checkpoints.
     """
@@ -55,14 +55,14 @@ class CheckpointAndStop(pl.Callback):
         monitors: Mapping[str, Mode] | None = None,
         patience: Count | None = 20,
         ties: bool = False,
-        every_seconds: NotNegative = 60.0,
+        save_every_seconds: NotNegative = 60.0,
         run_dir: Path,
         metadata: Mapping[str, Any],
     ) -> None:
         self.monitors = dict(monitors or {})
         self.patience = patience
         self.ties = ties
-        self.every_seconds = every_seconds
+        self.save_every_seconds = save_every_seconds
         self.best_path = run_dir / BEST
         self.last_path = run_dir / LAST
         self._run_dir = run_dir
@@ -121,7 +121,7 @@ class CheckpointAndStop(pl.Callback):
             self._restored = {}
             trainer.fit_loop._restarting = False  # else ReduceLROnPlateau skips the end of this epoch
         if resume_state.is_step_boundary(trainer):
-            is_due = time.monotonic() - self._saved_at >= self.every_seconds
+            is_due = time.monotonic() - self._saved_at >= self.save_every_seconds
             if resume_state.any_rank(trainer, is_due):
                 self.save(trainer)
 
@@ -134,7 +134,9 @@ class CheckpointAndStop(pl.Callback):
         metrics = get_logged_metrics(trainer)
         for name in self.monitors:
             if name not in metrics:
-                raise ConfigError(f"callbacks.keeper.monitors: {name!r} is not measured. {did_you_mean(name, metrics)}")
+                raise ConfigError(
+                    f"callbacks.checkpoint.monitors: {name!r} is not measured. {did_you_mean(name, metrics)}"
+                )
         values = {**metrics, **{name: self._limit(name, metrics[name]) for name in self.monitors}}
         as_good = [self._is_gain(name, values, or_tie=True) for name in self.monitors]
         if all(as_good):
