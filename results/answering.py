@@ -10,6 +10,7 @@ from measured import clock_of, of_runs, on_processor, read_runs, with_runs
 PICTURES = {
     "coattention-planted_questions": "`coattention`, `model.explain=mean`",
     "coattention-planted_questions-alternating": "`coattention`, alternating",
+    "coattention-planted_questions-aligned": "`coattention`, cells that see 3 pixels beyond themselves, map of phrases",
     "coattention-planted_questions-uniform": "`coattention`, uniform (control)",
 }
 PLANTED = {
