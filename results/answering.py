@@ -10,11 +10,11 @@ from measured import clock_of, of_runs, on_processor, read_runs, with_runs
 PICTURES = {
     "coattention-planted_questions": "`coattention`, `model.explain=mean`",
     "coattention-planted_questions-alternating": "`coattention`, alternating",
-    "coattention-planted_questions-aligned": "`coattention`, cells that see 3 pixels beyond themselves, map of phrases",
     "coattention-planted_questions-uniform": "`coattention`, uniform (control)",
 }
 PLANTED = {
     **PICTURES,
+    "coattention-planted_questions-aligned": "`coattention`, cells that see 3 pixels beyond themselves, map of phrases",
     "bidaf-planted_passages": "`bidaf`",
     "bidaf-planted_passages-uniform": "`bidaf`, uniform (control)",
     "esim-planted_inference": "`esim`",
