@@ -14,7 +14,6 @@ PICTURES = {
 }
 PLANTED = {
     **PICTURES,
-    "coattention-planted_questions-aligned": "`coattention`, cells that see 3 pixels beyond themselves, map of phrases",
     "bidaf-planted_passages": "`bidaf`",
     "bidaf-planted_passages-uniform": "`bidaf`, uniform (control)",
     "esim-planted_inference": "`esim`",

@@ -182,18 +182,17 @@ def test_the_map_that_is_scored_is_the_mean_of_the_levels() -> None:
     assert (seen.site, seen.dense().shape) == ("both.first", (2, 1, 1, 12))
 
 
-def test_the_map_that_is_scored_is_that_of_phrases_or_of_a_level_that_is_named() -> None:
+def test_the_map_that_is_scored_is_the_mean_of_the_levels_or_that_of_one_that_is_named() -> None:
     net, batch = made("coattention"), batch_of(asked_of("coattention"))
     with record(net) as maps:
         net(batch)
-    assert level_of(net, None) == "phrase"
+    assert level_of(net, None) is None  # the mean
     for level in net.levels:
         assert level_of(net, level) == level
         seen = explained(net, batch, "picture", level)
         assert seen.site == f"both.{level}.first"
         torch.testing.assert_close(seen.dense(), maps[seen.site].dense(), rtol=0.0, atol=0.0)
     assert level_of(net, "mean") is None
-    assert level_of(made("coattention", levels=["word", "question"]), None) is None  # the mean
     assert level_of(made("bidaf"), None) is None
     with pytest.raises(ConfigError, match=r"model\.explain=phrase: .* write word, question, mean or null"):
         level_of(made("coattention", levels=["word", "question"]), "phrase")

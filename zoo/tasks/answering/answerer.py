@@ -306,8 +306,8 @@ class PictureAnswerer(Chooser):
         words, answers: Sizes of the vocabulary and of the set of answers, which the data provides.
         height, width: Size of the pictures, likewise.
         smoothing: Share of the target probability that is spread evenly over all answers in training.
-        explain: The level of the question whose map is scored: "word", "phrase" or "question", or "mean" of all.
-            Default: that of phrases, or the mean where the net has no phrases.
+        explain: The level of the question whose map is scored: "word", "phrase" or "question", or "mean" of all,
+            the default.
     """
 
     def __init__(

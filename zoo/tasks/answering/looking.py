@@ -47,19 +47,18 @@ def scored_site(about: str, level: Level | None) -> str:
 
 
 def level_of(net: nn.Module, explain: MapLevel | None) -> Level | None:
-    """Returns the level of the question whose map is scored; None for the mean over the levels.
+    """Returns the level of the question whose map is scored; None for the mean over the levels, the default.
 
-    By default it is that of phrases, if the net has it: the words of a short question become one phrase, such as "the
-    leftmost thing", and a single word does not say what is looked for. Where all levels read the picture, no loss makes
-    the others point: each may be left unused.
+    All levels read the picture, and no loss makes each of them look at what is asked for: which one does differs from net
+    to net (docs/answering.md), so that the mean is the map that can be relied on.
 
     Args:
         net: The net.
-        explain: The level, or "mean"; None: the default.
+        explain: The level, or "mean"; None: the mean.
     """
     levels: Sequence[Level] = getattr(net, "levels", ())
     if explain is None:
-        return "phrase" if "phrase" in levels else None
+        return None
     if explain == "mean":
         return None
     if explain not in levels:

@@ -77,10 +77,10 @@ def test_a_picture_has_weights_over_cells_and_words_and_a_signed_affinity() -> N
     assert list(made["both.second"].labels["key"]) == words
     assert made["both.first"].gold is not None
     assert all(made[f"both.{level}.first"].gold is not None for level in ("word", "phrase", "question"))
-    phrase = made["both.phrase.first"]
-    assert example.scored == phrase.site
+    mean = made["both.first"]
+    assert example.scored == mean.site
     assert example.weights is not None
-    torch.testing.assert_close(example.weights.float(), phrase.head())
+    torch.testing.assert_close(example.weights.float(), mean.head())
     net: Any = maps_of("picture").net
     batch = example.batch
     cells = net.of_picture(net.picture(batch.picture).states)
