@@ -49,8 +49,8 @@ def scored_site(about: str, level: Level | None) -> str:
 def level_of(net: nn.Module, explain: MapLevel | None) -> Level | None:
     """Returns the level of the question whose map is scored; None for the mean over the levels, the default.
 
-    All levels read the picture, and no loss makes each of them look at what is asked for: which one does differs from net
-    to net (docs/answering.md), so that the mean is the map that can be relied on.
+    All levels read the picture, and no loss makes each of them look at what is asked for: which one does differs from
+    net to net (docs/answering.md), so that the mean is the map that can be relied on.
 
     Args:
         net: The net.
