@@ -245,7 +245,7 @@ def test_a_bad_recording_is_named_with_its_line_or_left_out_and_counted(
     assert "own.csv, line 7" in said
     assert "on_bad_row=skip leaves such rows out and counts them" in said
     data = own(folder, on_bad_row="skip", cache=str(folder / "cache"))
-    with pytest.warns(UserWarning, match=r"skipped 1 bad recordings. The first: .*own.csv, line 7"):
+    with pytest.warns(UserWarning, match=r"skipped 1 bad recording\. The first: .*own.csv, line 7"):
         data.setup()
     assert len(data.content.corpus) == 5
 

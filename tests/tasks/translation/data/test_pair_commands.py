@@ -94,7 +94,7 @@ def test_bad_lines_of_a_trained_models_input(cli: Any) -> None:
     done = cli("predict", str(checkpoint()), "own.txt")
     assert (done.code, "own.txt, line 3: it has NUL" in done.err) == (2, True)
     assert "--on-bad-row=skip leaves such lines out and counts them" in done.err
-    with pytest.warns(UserWarning, match="skipped 1 bad lines"):
+    with pytest.warns(UserWarning, match="skipped 1 bad line"):
         done = cli("predict", str(checkpoint()), "own.txt", "--on-bad-row=skip")
     assert [row["id"] for row in csv.DictReader(io.StringIO(done.out))] == ["1", "4"]
 

@@ -148,7 +148,7 @@ def test_bad_lines_are_named_or_left_out_and_counted(
         read(write, *sides)
     assert message in str(raised.value)
     assert "on_bad_row=skip leaves such lines out and counts them" in str(raised.value)
-    with pytest.warns(UserWarning, match="skipped 1 bad lines. The first: .*line 21"):
+    with pytest.warns(UserWarning, match="skipped 1 bad line. The first: .*line 21"):
         found = read(write, *sides, on_bad_row="skip")
     assert (len(found), found.sources[20], found.targets[20], found.ids[20]) == (21, "last", "last", "22")
 

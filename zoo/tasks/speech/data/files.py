@@ -29,6 +29,7 @@ from zoo.data.tables import (
 )
 from zoo.data.unknown_labels import UnknownLabels
 from zoo.errors import DataError, join_names, warn
+from zoo.plurals import count_noun
 from zoo.tasks.speech.data.audio import DEFAULT_LIMITS, ENDINGS, Clip, Limits, split_of
 from zoo.tasks.speech.data.corpus import Corpus
 from zoo.tasks.speech.data.features import Features
@@ -163,7 +164,7 @@ class _Entries:
             except RowError as error:
                 self.bad(error)
         if self.skipped:
-            warn(f"{self.place}: skipped {self.skipped:,} bad recordings. The first: {self.first_skipped}")
+            warn(f"{self.place}: skipped {count_noun(self.skipped, 'bad recording')}. The first: {self.first_skipped}")
         if not good and not (may_be_none and self.skipped):
             raise DataError(
                 f"{self.place}: no row is usable." if self.entries else f"{self.place}: no recording is there."

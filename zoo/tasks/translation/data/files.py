@@ -20,6 +20,7 @@ from zoo.data.splits import NONE, SPLITS, TRAIN
 from zoo.data.stdin import original_path
 from zoo.data.tables import Required, Row, RowError, Table, check_is_file, collect_error, message
 from zoo.errors import DataError, join_names, warn
+from zoo.plurals import count_noun
 from zoo.tasks.translation.data.corpus import Corpus
 from zoo.tasks.translation.data.found import MOST_CHARACTERS, Found, Reading, problem_of
 
@@ -231,7 +232,7 @@ def _read_lines(aligned: Aligned, found: Found, split: int, prefix: str) -> tupl
             with collect_error():
                 raise
     if skipped:
-        warn(f"{paths[0]}: skipped {len(skipped):,} bad lines. The first: {skipped[0]}")
+        warn(f"{paths[0]}: skipped {count_noun(len(skipped), 'bad line')}. The first: {skipped[0]}")
     if not len(numbers):
         raise DataError(f"{paths[0]}: the file has no text. Write a text on each line.")
     return numbers, count
