@@ -1,4 +1,4 @@
-"""Optimiser, schedule, frozen layers and rates by layer, in one object that serves every domain."""
+"""Optimizer, schedule, frozen layers and rates by layer, in one object that serves every domain."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["LRSchedule", "OptimizerConfig"]
 
 
 class OptimizerConfig:
-    """Builds the optimiser of a module, which calls `configure` in its `configure_optimizers`.
+    """Builds the optimizer of a module, which calls `configure` in its `configure_optimizers`.
 
     Args:
         optimizer: `parameters -> Optimizer`.
@@ -58,7 +58,7 @@ class OptimizerConfig:
         self._never: set[str] | None = None
 
     def configure(self, module: pl.LightningModule) -> Any:
-        """The optimiser of all parameters, also of frozen ones, which get no gradient until they are unfrozen."""
+        """The optimizer of all parameters, also of frozen ones, which get no gradient until they are unfrozen."""
         self.apply_freezing(module, epoch=0)
         for pattern in self.lr_multipliers:
             _match_names(module, pattern, "optimisation.lr_multipliers")

@@ -241,4 +241,4 @@ def test_dense_models_go_from_one_mechanism_to_another(first: str) -> None:
     state = {"labels": ["a", "b"]}
     report = load_matching_weights(new, state, {"state_dict": old.state_dict(), "zoo": {"data": state}}, "old.ckpt")
     assert torch.equal(new.state_dict()["net.head.weight"], old.state_dict()["net.head.weight"])
-    assert all(".query." in name or ".key." in name for name in report.initialised)
+    assert all(".query." in name or ".key." in name for name in report.initialized)

@@ -33,14 +33,14 @@ class TransferReport:
     Args:
         vocabularies: What became of their names.
         copied: The number of copied weights.
-        initialised: The names of new weights.
-        tokenisers: The tokenisers of the data: name -> whether it is that of the checkpoint.
+        initialized: The names of new weights.
+        tokenizers: The tokenizers of the data: name -> whether it is that of the checkpoint.
     """
 
     vocabularies: tuple[VocabularyMatch, ...]
     copied: int
-    initialised: tuple[str, ...]
-    tokenisers: Mapping[str, bool]
+    initialized: tuple[str, ...]
+    tokenizers: Mapping[str, bool]
 
 
 def load_source(module: Task, name: Path | str) -> Mapping[str, Any]:
@@ -88,10 +88,10 @@ def load_matching_weights(
     for vocabulary, parameters in module.vocabularies().items():
         for parameter, axis in parameters.items():
             axes.setdefault(parameter, {})[axis] = vocabulary
-    copied, initialised, own = 0, [], module.state_dict()
+    copied, initialized, own = 0, [], module.state_dict()
     for name, weight in own.items():
         if name not in old_weights:
-            initialised.append(name)
+            initialized.append(name)
             continue
         by_axis = {axis % weight.dim(): vocabulary for axis, vocabulary in axes.get(name, {}).items()}
         old = old_weights[name]
@@ -101,7 +101,7 @@ def load_matching_weights(
         if _copy(name, weight, old, by_axis, old_data, data, path):
             copied += 1
         else:
-            initialised.append(name)
+            initialized.append(name)
     unknown, lacking = [n for n in old_weights if n not in own], [n for n in own if n not in old_weights]
     if content.get("is_part", False):
         lacking = []
@@ -109,8 +109,8 @@ def load_matching_weights(
     matched = tuple(
         _match_vocabulary(vocabulary, old_data[vocabulary], data[vocabulary]) for vocabulary in module.vocabularies()
     )
-    tokenisers = {name: old_data.get(name) == state for name, state in data.items() if name.endswith("tokeniser")}
-    return TransferReport(matched, copied, tuple(initialised), tokenisers)
+    tokenizers = {name: old_data.get(name) == state for name, state in data.items() if name.endswith("tokeniser")}
+    return TransferReport(matched, copied, tuple(initialized), tokenizers)
 
 
 def _check_same_model(module: Task, unknown: Sequence[str], lacking: Sequence[str], path: Path | str) -> None:

@@ -45,7 +45,7 @@ GROUPS = {
     "loss": Group("a loss of models that take several", ("zoo.tasks.",), is_open=True, is_mechanism=True),
     "decoder": Group("a recurrent decoder", ("zoo.tasks.", "torch.nn."), is_open=True, is_mechanism=True),
     "penalty": Group("losses on attention weights"),
-    "optimizer": Group("an optimiser", _OPTIMISATION),
+    "optimizer": Group("an optimizer", _OPTIMISATION),
     "scheduler": Group("how the learning rate changes", _OPTIMISATION),
     "trainer": Group("processors, processes and precision"),
     "callbacks": Group(
@@ -61,4 +61,4 @@ LISTED = tuple(name for name, group in GROUPS.items() if group.is_listed)
 MECHANISMS = tuple(name for name, group in GROUPS.items() if group.is_mechanism)
 INJECTED = {name: set(group.injected) for name, group in GROUPS.items() if group.injected}
 GROUPS_BY_NODE = {**GROUPS, "optimisation": GROUPS["optimizer"]}
-"""The groups, and the part of train.yaml that is made of the optimiser and the schedule."""
+"""The groups, and the part of train.yaml that is made of the optimizer and the schedule."""

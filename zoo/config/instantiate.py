@@ -29,7 +29,7 @@ _OPTIMIZERS = {
     "betas": Sequence[Rate],
     "eps": Positive,
 }
-"""Ranges of options of torch's optimisers."""
+"""Ranges of options of torch's optimizers."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z][A-Za-z0-9_]*)+", re.ASCII)
 _DEEPEST, _MOST_NODES = 32, 100_000
 _RESERVED = {"_target_", "_partial_"}

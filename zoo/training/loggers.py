@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytorch_lightning as pl
 from pytorch_lightning.loggers import Logger, TensorBoardLogger, WandbLogger
 
 from zoo.attention.ranges import Count
@@ -116,6 +117,11 @@ def _format_row(row: dict[str, float]) -> dict[str, str]:
 def tensorboard(*, run_dir: Path) -> TensorBoardLogger:
     """Writes event files to `tensorboard/`; `tensorboard --logdir runs` shows all runs."""
     return TensorBoardLogger(save_dir=str(run_dir), name="", version="tensorboard")
+
+
+def get_logged_metrics(trainer: pl.Trainer) -> dict[str, float]:
+    """Returns the metrics that the module has logged so far."""
+    return {name: float(value) for name, value in trainer.callback_metrics.items()}
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 Lightning alone does not resume in the middle of an epoch. It skips the validation of an epoch that was interrupted
 after its last batch; it forgets the random generators, the metrics of an unfinished epoch and, at the end of an epoch,
 the loader's position; and its count of the batch in which it saves depends on the hook that saves. A state is therefore
-saved at one point alone, before a training batch and between two steps of the optimiser, and `settled` sets the
+saved at one point alone, before a training batch and between two steps of the optimizer, and `settled` sets the
 counters to that point.
 """
 
@@ -27,7 +27,7 @@ from zoo.validation import Predicate, ValidationError, abbreviate, validate, val
 
 
 def is_step_boundary(trainer: pl.Trainer) -> bool:
-    """Whether this batch is the first of a step of the optimiser: no gradients have been accumulated."""
+    """Whether this batch is the first of a step of the optimizer: no gradients have been accumulated."""
     return bool(trainer.fit_loop.epoch_loop.batch_progress.current.completed % trainer.accumulate_grad_batches == 0)
 
 
@@ -153,7 +153,7 @@ def translate_validation_errors(path: Any) -> Iterator[None]:
 
 
 def check(content: Mapping[str, Any], trainer: pl.Trainer) -> None:
-    """Checks that the states of optimisers, schedules and generators fit this run.
+    """Checks that the states of optimizers, schedules and generators fit this run.
 
     Raises:
         ValidationError: They do not; the message says which.
@@ -162,7 +162,7 @@ def check(content: Mapping[str, Any], trainer: pl.Trainer) -> None:
     assert isinstance(module, Task)
     states, schedules = content["optimizer_states"], content["lr_schedulers"]
     if len(states) != len(trainer.optimizers) or len(schedules) != len(trainer.lr_scheduler_configs):
-        raise ValidationError(f"it has the states of {len(states)} optimisers and {len(schedules)} schedules")
+        raise ValidationError(f"it has the states of {len(states)} optimizers and {len(schedules)} schedules")
     has_all = "FSDP" not in type(trainer.strategy).__name__  # there a process has a part of each parameter
     for state, optimizer in zip(states, trainer.optimizers if has_all else (), strict=has_all):
         _check_optimizer(state, getattr(optimizer, "optimizer", optimizer), module.optimisation.optimizer)
@@ -175,7 +175,7 @@ def check(content: Mapping[str, Any], trainer: pl.Trainer) -> None:
 
 
 def _check_optimizer(state: Mapping[str, Any], optimizer: Optimizer, new: Callable[..., Optimizer]) -> None:
-    """Checks an optimiser's state: its entries have the names and shapes that such an optimiser gives them."""
+    """Checks an optimizer's state: its entries have the names and shapes that such an optimizer gives them."""
     validate_like(state["param_groups"], optimizer.state_dict()["param_groups"], "optimizer_states.0.param_groups")
     parameters = dict(enumerate(p for group in optimizer.param_groups for p in group["params"]))
     known: dict[int, Mapping[str, Any]] = {}
@@ -198,7 +198,7 @@ def _check_optimizer(state: Mapping[str, Any], optimizer: Optimizer, new: Callab
 
 
 def _simulate_step(new: Callable[..., Optimizer], dims: int) -> Mapping[str, Any]:
-    """The state that an optimiser of this kind keeps of a parameter with `dims` axes of length two."""
+    """The state that an optimizer of this kind keeps of a parameter with `dims` axes of length two."""
     parameter = torch.nn.Parameter(torch.zeros((2,) * dims))
     parameter.grad = torch.zeros_like(parameter)
     optimizer = new([parameter])

@@ -98,12 +98,12 @@ def show_fine_tuning(report: TransferReport, origin: str) -> None:
         table.add_column(column)
     for each in report.vocabularies:
         table.add_row(each.vocabulary, *(_format_names(names) for names in (each.kept, each.new, each.dropped)))
-    for name, is_kept in report.tokenisers.items():
+    for name, is_kept in report.tokenizers.items():
         table.add_row(name, *(("yes", "", "") if is_kept else ("", "yes", "")))
     console = terminal.make_console()
     console.print(table)
     said = f"{report.copied} weights copied"
-    console.print(f"{said}, newly initialised: {', '.join(report.initialised) or 'none'}")
+    console.print(f"{said}, newly initialised: {', '.join(report.initialized) or 'none'}")
 
 
 def _show_next(console: Console, config: Mapping[str, Any], run_dir: Path) -> None:

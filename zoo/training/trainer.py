@@ -19,10 +19,9 @@ from zoo.cpu_memory import disable_malloc_trim
 from zoo.errors import ConfigError
 from zoo.training.callbacks.data_wait import DataWaitTimer
 from zoo.training.callbacks.guards import GracefulShutdown, NanGuard
+from zoo.training.callbacks.parameters import GradualUnfreezing, UnusedParameterCheck
 from zoo.training.callbacks.progress import Progress
 from zoo.training.callbacks.pruning import make_pruning_callbacks
-from zoo.training.callbacks.unfreezing import GradualUnfreezing
-from zoo.training.callbacks.unused_parameters import UnusedParameterCheck
 from zoo.training.run_config import RunConfig
 
 

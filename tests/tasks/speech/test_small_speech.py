@@ -56,5 +56,5 @@ def test_fine_tuning_adds_a_branch_or_leaves_it_out(before: float, after: float)
     state = {"target_tokens": [str(number) for number in range(len(language()))]}
     content = {"state_dict": old.state_dict(), "zoo": {"data": state}}
     report = load_matching_weights(new, state, content, "some.ckpt")
-    assert all(name.startswith("net.ctc.") for name in report.initialised)
-    assert bool(report.initialised) == (after > 0.0)
+    assert all(name.startswith("net.ctc.") for name in report.initialized)
+    assert bool(report.initialized) == (after > 0.0)

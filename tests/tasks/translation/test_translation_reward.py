@@ -216,7 +216,7 @@ def test_fine_tuning_keeps_the_baseline_and_may_change_the_mechanism() -> None:
     words = {name: list(map(str, range(len(each)))) for name, each in zip(WORDS, (of.source, of.target), strict=True)}
     content = {"state_dict": old.state_dict(), "zoo": {"data": words}}
     again = recurrent("luong", 0.5)
-    assert not load_matching_weights(again, words, content, "old.ckpt").initialised
+    assert not load_matching_weights(again, words, content, "old.ckpt").initialized
     assert again.reward is not None
     assert again.reward.baseline.item() == -0.75
     soft = task(
@@ -227,9 +227,9 @@ def test_fine_tuning_keeps_the_baseline_and_may_change_the_mechanism() -> None:
             decoder=partial(Luong, dim=3, hidden=4, compared=3),
         )
     )
-    assert not load_matching_weights(soft, words, content, "old.ckpt").initialised
+    assert not load_matching_weights(soft, words, content, "old.ckpt").initialized
     back = {"state_dict": soft.state_dict(), "zoo": {"data": words}}
-    assert load_matching_weights(again, words, back, "soft.ckpt").initialised == ("reward.baseline",)
+    assert load_matching_weights(again, words, back, "soft.ckpt").initialized == ("reward.baseline",)
 
 
 def test_a_model_that_gives_no_reward_refuses_it_at_start_up() -> None:

@@ -223,7 +223,7 @@ def test_classes_without_a_name_in_common_get_a_new_head() -> None:
     content = {"state_dict": old.state_dict(), "zoo": {"data": {"labels": list(NAMES)}}}
     report = finetune.load_matching_weights(new, {"labels": ["knife", "spoon"]}, content, "old.ckpt")
     assert report.vocabularies[0].kept == ()
-    assert report.initialised == ("net.head.weight", "net.head.bias")
+    assert report.initialized == ("net.head.weight", "net.head.bias")
     torch.testing.assert_close(new.net.features(pictures().pixels), old.net.features(pictures().pixels))
 
 

@@ -20,7 +20,7 @@ from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, Traini
 from zoo.tasks.contract import Mode, Task
 from zoo.training import resume_state
 from zoo.training.callbacks.ema import get_averaged_weights
-from zoo.training.callbacks.logged import get_logged_metrics
+from zoo.training.loggers import get_logged_metrics
 from zoo.training.resume_state import PartialEpochMetrics
 from zoo.training.run_config import BEST, LAST
 from zoo.training.run_errors import make_missing_dir_error
@@ -34,7 +34,7 @@ class CheckpointAndStop(pl.Callback):
     The best weights stay in memory until `last.ckpt` is written, so that the two files always belong together and a
     short epoch costs no file. The previous best.ckpt is removed once both are written.
 
-    A state is saved before a training batch and between two steps of the optimiser. At that point the last epoch has
+    A state is saved before a training batch and between two steps of the optimizer. At that point the last epoch has
     been validated, and metrics.csv holds every metric that was logged.
 
     Args:
@@ -88,7 +88,7 @@ class CheckpointAndStop(pl.Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._folder = _get_identity(self._run_dir)
-        if self._continued:  # the optimisers exist, and Lightning has not restored their states yet
+        if self._continued:  # the optimizers exist, and Lightning has not restored their states yet
             with resume_state.translate_validation_errors(trainer.ckpt_path):
                 resume_state.check(self._continued, trainer)
             self._continued = {}

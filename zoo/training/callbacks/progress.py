@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from zoo.training.callbacks.logged import get_logged_metrics
+from zoo.training.loggers import get_logged_metrics
 
 _WIDE = 60
 """The width in columns from which the speed is shown."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytorch_lightning as pl
 
 from zoo import distributed
-from zoo.training.callbacks.logged import get_logged_metrics
+from zoo.training.loggers import get_logged_metrics
 
 TRIAL = "ZOO_TRIAL"
 """The environment variable with the search's port, key and metric, as JSON."""
