@@ -14,7 +14,7 @@ from zoo.io.atomic import write_text
 from zoo.tasks.contract import Task, TaskData
 from zoo.training import summary
 from zoo.training.run_config import RunConfig
-from zoo.training.setup import build_task, setup_data
+from zoo.training.setup import build_task, seed_generators, setup_data
 from zoo.training.trainer import silence_lightning
 
 Result = Mapping[str, Any]
@@ -42,6 +42,7 @@ def run(overrides: Sequence[str]) -> Path:
     option_types.check(composed)
     compatibility.check(composed)
     config = RunConfig(composed)
+    seed_generators(config)
     data = setup_data(config)
     module = build_task(config, data)
     name = composed["names"]["data"]

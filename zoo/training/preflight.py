@@ -34,7 +34,7 @@ from zoo.training import run_dir as run_directory
 from zoo.training.evaluation import check_trainable, describe_empty_splits
 from zoo.training.memory import find_excess, try_estimate
 from zoo.training.run_config import RunConfig
-from zoo.training.setup import read_data, setup_module
+from zoo.training.setup import read_data, seed_generators, setup_module
 from zoo.training.trainer import make_trainer, silence_lightning
 
 _MOST_LISTED = 200
@@ -132,6 +132,7 @@ def _unless_listed(composed: Mapping[str, Any]) -> list[Any]:
 
 def _build_model(composed: Mapping[str, Any], data: TaskData) -> tuple[Task | None, list[str]]:
     """Builds the model with the weights that it would start from; None if that fails."""
+    seed_generators(RunConfig(composed))
     try:
         module, _ = setup_module(RunConfig(composed), data)
         if composed["resume"] not in (None, "auto"):

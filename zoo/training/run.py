@@ -21,7 +21,7 @@ from zoo.training.results import evaluate_and_report
 from zoo.training.run_config import RunConfig
 from zoo.training.run_dir import RunDir
 from zoo.training.run_errors import Phase
-from zoo.training.setup import set_threads, setup_data, setup_module
+from zoo.training.setup import seed_generators, set_threads, setup_data, setup_module
 from zoo.training.trainer import make_run_trainer, silence_lightning
 
 
@@ -38,6 +38,7 @@ def train(config: RunConfig) -> dict[str, Any]:
         config = config.replace(run_dir=str(run_dir.path))
         if needs_workers:
             return launch.run_workers(config, run_dir)
+        seed_generators(config)
         data = setup_data(config, origin.content)
         config = set_threads(config, data)
         module, report = setup_module(config, data, origin.content)

@@ -32,14 +32,18 @@ def setup_data(config: RunConfig, resumed: Mapping[str, Any] | None = None) -> T
 
 
 def read_data(config: RunConfig, resumed: Mapping[str, Any] | None = None) -> TaskData:
-    """Reads the data of a run, with the vocabularies of the checkpoint that it starts from. It seeds all generators."""
-    pl.seed_everything(config.seed, workers=True, verbose=False)
+    """Reads the data of a run, with the vocabularies of the checkpoint that it starts from."""
     data: TaskData = build(config.data, "data")
     data.order_seed = config.seed
     reuse_data_state(data, config.init, resumed)
     distributed.run_on_rank_zero(data.prepare_data)  # one process downloads and writes derived files
     data.setup()
     return data
+
+
+def seed_generators(config: RunConfig) -> None:
+    """Seeds all generators of random numbers, also those of worker processes."""
+    pl.seed_everything(config.seed, workers=True, verbose=False)
 
 
 def set_threads(config: RunConfig, data: TaskData) -> RunConfig:
