@@ -35,7 +35,8 @@ def read_data(config: RunConfig, resumed: Mapping[str, Any] | None = None) -> Ta
     """Reads the data of a run, with the vocabularies of the checkpoint that it starts from."""
     data: TaskData = build(config.data, "data")
     data.order_seed = config.seed
-    reuse_data_state(data, config.init, resumed)
+    if config.init is not None or resumed is not None:
+        reuse_data_state(data, config.init, resumed)
     distributed.run_on_rank_zero(data.prepare_data)  # one process downloads and writes derived files
     data.setup()
     return data
