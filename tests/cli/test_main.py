@@ -51,8 +51,8 @@ def test_list(cli: Any) -> None:
     assert one.out == done.out[done.out.index("attention=") : done.out.index("gate=")]
 
 
-def test_every_folder_of_configurations_is_a_group_and_listed_but_for_paths(cli: Any) -> None:
-    assert {path.name for path in plugins.CONF.iterdir() if path.is_dir()} == set(GROUPS) == {*LISTED, "paths"}
+def test_every_folder_of_configurations_is_a_group_and_listed_but_for_paths_and_debug(cli: Any) -> None:
+    assert {path.name for path in plugins.CONF.iterdir() if path.is_dir()} == set(GROUPS) == {*LISTED, "paths", "debug"}
     assert cli("list", "penalty").out.startswith("penalty=\n  default  Losses on attention weights")
 
 
