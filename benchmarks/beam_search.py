@@ -33,7 +33,7 @@ from decoder_cases import END, Recurrent, Source, Transformer, begins  # noqa: E
 from filing import command, file  # noqa: E402
 
 from zoo.attention import Additive, AttentionFactory, DenseSupport, Dot, MultiheadAttention, Softmax  # noqa: E402
-from zoo.attention.attention_state import of_flat_beams  # noqa: E402
+from zoo.attention.attention_state import flatten_beams  # noqa: E402
 from zoo.cpu_memory import disable_malloc_trim  # noqa: E402
 from zoo.decoding import BeamSearch, Constraints  # noqa: E402
 from zoo.training.provenance import commit_of_checkout  # noqa: E402
@@ -53,7 +53,7 @@ class Copied:
         return logits.view(*tokens.shape, -1), (after, state[1])
 
     def reorder(self, state: tuple[Any, int], beams: Tensor) -> tuple[Any, int]:
-        return self.decoder.select(state[0], of_flat_beams(beams, state[1])), beams.shape[1]
+        return self.decoder.select(state[0], flatten_beams(beams, state[1])), beams.shape[1]
 
     def select(self, state: tuple[Any, int], sentences: Tensor) -> tuple[Any, int]:
         rows = sentences.unsqueeze(1) * state[1] + torch.arange(state[1])
@@ -123,9 +123,9 @@ def alone(score: Any, source: Source, options: argparse.Namespace) -> dict[str, 
     query = torch.randn(options.sentences, options.width, options.dim)
     rows, beams = query.view(-1, 1, options.dim), torch.randint(options.width, query.shape[:2])
     repeated = memory.reorder(torch.arange(options.sentences).repeat_interleave(options.width))
-    flat = of_flat_beams(beams, options.width)
+    flat = flatten_beams(beams, options.width)
     sides = {
-        "shared": lambda: layer.attend_step(query, memory.of_rows(beams), parallel_hypotheses=True)[0],
+        "shared": lambda: layer.attend_step(query, memory.select_rows(beams), parallel_hypotheses=True)[0],
         "copied": lambda: layer.attend_step(rows, repeated.reorder(flat))[0],
         "repeated": lambda: layer.attend_step(rows, repeated)[0],
     }

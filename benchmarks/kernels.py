@@ -26,8 +26,8 @@ from torch.nn import functional as F
 from zoo.attention.kernels import linear
 from zoo.attention.kernels.causal import causal_attention
 from zoo.attention.kernels.cpu_features import PROCESSOR
-from zoo.attention.kernels.fused import _written_out, goes_in_blocks, writes_out
-from zoo.attention.kernels.linear import convolves
+from zoo.attention.kernels.fused import _written_out, use_causal_blocks, use_explicit_softmax
+from zoo.attention.kernels.linear import use_conv
 from zoo.cpu_memory import disable_malloc_trim
 from zoo.training.provenance import commit_of_checkout
 
@@ -62,7 +62,7 @@ def _products(repeats: int) -> list[dict[str, Any]]:
     found = []
     for rows, inputs, outputs in LINEAR:
         x, weight, bias = _drawn(rows, inputs), _drawn(outputs, inputs), _drawn(outputs)
-        own, chosen = partial(_as_convolution, x, weight, bias), convolves(x, weight, PROCESSOR)
+        own, chosen = partial(_as_convolution, x, weight, bias), use_conv(x, weight, PROCESSOR)
         times = _interleaved(partial(F.linear, x, weight, bias), own, (x, weight, bias), repeats)
         name = f"convolution for a product, {rows} x {inputs} x {outputs}"
         found.append(_shown(name, "float32", times, chosen))
@@ -70,11 +70,11 @@ def _products(repeats: int) -> list[dict[str, Any]]:
 
 
 def _as_convolution(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    chosen, linear.convolves = linear.convolves, lambda *_: True
+    chosen, linear.use_conv = linear.use_conv, lambda *_: True
     try:
         return linear.linear(x, weight, bias)
     finally:
-        linear.convolves = chosen
+        linear.use_conv = chosen
 
 
 def _attention(repeats: int) -> list[dict[str, Any]]:
@@ -86,13 +86,13 @@ def _attention(repeats: int) -> list[dict[str, Any]]:
             leaves, scale = (query, key, value), width**-0.5
             usual = partial(F.scaled_dot_product_attention, *leaves, scale=scale)
             own = partial(_written_out, *leaves, scale=scale, dropout_p=0.0, enable_gqa=False)
-            chosen = writes_out(*leaves, False, PROCESSOR)
+            chosen = use_explicit_softmax(*leaves, False, PROCESSOR)
             name, said = f"{keys} keys of width {width}", str(dtype).removeprefix("torch.")
             found.append(_shown(f"written out, {name}", said, _interleaved(usual, own, leaves, repeats), chosen))
             for p in (0.0, 0.2):
                 usual = partial(F.scaled_dot_product_attention, *leaves, is_causal=True, dropout_p=p, scale=scale)
                 own = partial(causal_attention, *leaves, scale, p)
-                chosen, times = goes_in_blocks(*leaves, p, PROCESSOR), _interleaved(usual, own, leaves, repeats)
+                chosen, times = use_causal_blocks(*leaves, p, PROCESSOR), _interleaved(usual, own, leaves, repeats)
                 found.append(_shown(f"causal in blocks, {name}, dropout {p}", said, times, chosen))
     return found
 

@@ -235,7 +235,7 @@ def _difference(ours: Any, peer: Peer, source: Frames) -> dict[str, float]:
     peer.decoder.attn.reset()
     count = torch.full((len(source),), theirs.shape[1])
     _, weights = peer.decoder.attn(theirs, count, query)
-    memory = attention.with_initial_state(attention.prepare(encoded.states, encoded.support))
+    memory = attention.add_initial_state(attention.prepare(encoded.states, encoded.support))
     even = torch.full_like(memory.attention.weights, 1 / theirs.shape[1])  # SpeechBrain begins with equal weights
     state = type(memory.attention)(even, memory.attention.total)
     _, after = attention.attend.read(attention.query(query)[:, None, None], memory, None, state)

@@ -69,7 +69,7 @@ def parts_of(length: int, cuts: list[int]) -> list[slice]:
 
 def heard(attention: Any, queries: Tensor, source: Tensor, parts: list[slice]) -> tuple[Tensor, KVCache]:
     """Lets each query wait until it has found its stop in every head, or the source has ended."""
-    memory, arrived, contexts = attention.with_initial_state(attention.prepare(source[:, :0])), 0, []
+    memory, arrived, contexts = attention.add_initial_state(attention.prepare(source[:, :0])), 0, []
     for number in range(queries.shape[1]):
         while True:
             context, after = attention.attend_step(queries[:, number : number + 1], memory, number)
@@ -89,7 +89,7 @@ def test_parts_of_the_keys_give_the_scan_over_all_of_them(name: str, seed: int, 
     attention = site(SCANS[name], seed)
     queries, source = drawn(seed, 1, 6, DIM), drawn(seed + 1, 1, length, SOURCE)
     with torch.no_grad():
-        expected, whole = attention.attend_step(queries, attention.with_initial_state(attention.prepare(source)))
+        expected, whole = attention.attend_step(queries, attention.add_initial_state(attention.prepare(source)))
         found, memory = heard(attention, queries, source, parts_of(length, cuts))
     torch.testing.assert_close(found, expected, **CLOSE)
     here, there = memory.attention, whole.attention
@@ -108,7 +108,7 @@ def test_every_head_waits_for_its_own_stop(seed: int, cuts: list[int]) -> None:
     attention = MultiheadAttention(dim=DIM, source_dim=SOURCE, heads=2, attend=SCANS["mocha"]).double().eval()
     queries, source = drawn(seed, 1, 5, DIM), drawn(seed + 1, 1, 9, SOURCE)
     with torch.no_grad():
-        expected, _ = attention.attend_step(queries, attention.with_initial_state(attention.prepare(source)))
+        expected, _ = attention.attend_step(queries, attention.add_initial_state(attention.prepare(source)))
         found, _ = heard(attention, queries, source, parts_of(9, cuts))
     torch.testing.assert_close(found, expected, **CLOSE)
 
@@ -121,7 +121,7 @@ def test_a_query_that_waits_is_asked_again_from_the_state_before_it() -> None:
     first, later = torch.zeros(1, 2, SOURCE).double(), torch.zeros(1, 1, SOURCE).double()
     first[..., 0], later[..., 0] = -1.0, 1.0  # the first two keys are passed, the third is a stop
     query = torch.ones(1, 1, DIM).double()
-    before = attention.with_initial_state(attention.prepare(first))
+    before = attention.add_initial_state(attention.prepare(first))
     context, after = attention.attend_step(query, before)
     assert attention.is_waiting(after).all()
     assert context.abs().sum() == 0
@@ -134,7 +134,7 @@ def test_a_query_that_waits_is_asked_again_from_the_state_before_it() -> None:
 def test_a_text_ends_where_a_query_has_passed_all_keys(inference: Literal["hard", "expected"]) -> None:
     attention = site(factory(ScaledDot, partial(Monotonic, offset=0.0, inference=inference)), 0)
     queries, source = drawn(1, 3, 6, DIM), drawn(2, 3, 4, SOURCE)
-    memory = attention.with_initial_state(attention.prepare(source))
+    memory = attention.add_initial_state(attention.prepare(source))
     _, alone = attention.attend_step(queries[:, :1], memory)
     assert attention.is_past_end(alone) is None  # nothing has trained it so
     attention.attend.stops_at_end = True
@@ -154,7 +154,7 @@ def test_states_of_other_mechanisms_grow_with_the_keys(name: str) -> None:
     """A key that has just arrived has had no weight; the steps before keep theirs."""
     attention = site(OTHERS[name], 3)
     queries, source = drawn(0, 2, 2, DIM), drawn(1, 2, 7, SOURCE)
-    memory = attention.with_initial_state(attention.prepare(source[:, :4]))
+    memory = attention.add_initial_state(attention.prepare(source[:, :4]))
     _, memory = attention.attend_step(queries[:, :1], memory)
     grown = attention.extend(memory, source[:, 4:])
     assert memory.attention is not None
@@ -163,7 +163,7 @@ def test_states_of_other_mechanisms_grow_with_the_keys(name: str) -> None:
     assert grown.attention.total[..., 4:].abs().sum() == 0
     found, _ = attention.attend_step(queries[:, 1:], grown, 1)
     whole = attention.prepare(source)
-    state = memory.attention.extended(3)
+    state = memory.attention.extend(3)
     expected, _ = attention.attend.read(attention.query(queries[:, 1:]).unsqueeze(1), whole, None, state)
     torch.testing.assert_close(found, expected.squeeze(1), **CLOSE)
 
@@ -184,7 +184,7 @@ def test_keys_are_appended_with_their_padding() -> None:
 def test_what_reads_all_keys_cannot_stream(name: str) -> None:
     attention = site(OTHERS[name], 5)
     assert not attention.is_streaming
-    memory = attention.with_initial_state(attention.prepare(drawn(0, 1, 3, SOURCE)))
+    memory = attention.add_initial_state(attention.prepare(drawn(0, 1, 3, SOURCE)))
     with pytest.raises(ValueError, match="depend on all keys"):
         attention.is_waiting(memory)
 

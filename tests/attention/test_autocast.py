@@ -21,7 +21,7 @@ from zoo.attention import (
     Softmax,
     TwoWayAttention,
 )
-from zoo.attention.factories import sized
+from zoo.attention.factories import make_sized
 from zoo.attention.kernels import fused, fused_blocks
 
 HALF = (torch.bfloat16, torch.float16)
@@ -45,7 +45,7 @@ def sites() -> dict[str, Any]:
 
 def at_position(dim: int, heads: int, make: Any) -> Attention:
     attend = scaled()
-    attend.set_position(sized(make, {"dim": dim, "heads": heads}))
+    attend.set_position(make_sized(make, {"dim": dim, "heads": heads}))
     return attend
 
 

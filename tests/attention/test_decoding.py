@@ -313,7 +313,7 @@ def test_several_queries_are_steps(name: str) -> None:
     context, state = attend(query, key, value, support, attend.start(query, key, support))
     rows, one = [], attend.start(query, key, support)
     for number in range(STEPS):
-        here = support.at_step(number)
+        here = support.advance_to(number)
         row, one = attend(query[:, :, number : number + 1], key, value, here, one)
         rows.append(row)
     torch.testing.assert_close(context, torch.cat(rows, 2), **EXACT)

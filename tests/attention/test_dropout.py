@@ -23,7 +23,7 @@ from zoo.attention import (
     Softmax,
     dropout,
 )
-from zoo.attention.dropout import Dropout, renormalised
+from zoo.attention.dropout import Dropout, renormalize
 
 COUNT = 200_000
 
@@ -134,7 +134,7 @@ def test_worked_example_of_the_two_definitions() -> None:
     scaled = FIRST_ROW * ALL_BUT_THE_FIRST / (1 - 0.1)
     torch.testing.assert_close(scaled[0], torch.tensor([0, 1 / 9, 0, 0, 1 / 9, 0], dtype=torch.float64))
     torch.testing.assert_close(
-        renormalised(FIRST_ROW, ALL_BUT_THE_FIRST)[0], torch.tensor([0, 0.5, 0, 0, 0.5, 0], dtype=torch.float64)
+        renormalize(FIRST_ROW, ALL_BUT_THE_FIRST)[0], torch.tensor([0, 0.5, 0, 0, 0.5, 0], dtype=torch.float64)
     )
 
 
@@ -187,8 +187,8 @@ def test_gradients_of_renormalised_rows() -> None:
     weights = torch.rand(4, 5, dtype=torch.float64, requires_grad=True)
     kept = torch.rand(4, 5, generator=torch.Generator().manual_seed(0)) < 0.6
     kept[1] = False
-    assert torch.autograd.gradcheck(lambda x: renormalised(x, kept), weights)
-    assert not renormalised(weights, kept)[1].any()
+    assert torch.autograd.gradcheck(lambda x: renormalize(x, kept), weights)
+    assert not renormalize(weights, kept)[1].any()
 
 
 def test_whole_keys_are_dropped() -> None:
@@ -245,7 +245,7 @@ def test_the_heaviest_key_is_dropped(dtype: torch.dtype, heaviest: float) -> Non
     """The kept weights are scaled by up to 1e43 and more: the row keeps its sum, or is zero if no weight is left."""
     scores = torch.tensor([[1.0, 2.0, heaviest]], dtype=dtype, requires_grad=True)
     kept = torch.tensor([[True, True, False]])
-    made = renormalised(scores.softmax(-1), kept)
+    made = renormalize(scores.softmax(-1), kept)
     (made * torch.tensor([3.0, -1.0, 5.0], dtype=dtype)).sum().backward()
     is_left = scores.softmax(-1)[0, :2].any()
     wanted = torch.tensor([1.0, 2.0], dtype=dtype).softmax(0) if is_left else torch.zeros(2, dtype=dtype)

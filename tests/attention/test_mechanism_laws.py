@@ -206,7 +206,7 @@ class Blind(Position):
     def bias(self, query: Tensor, key: Tensor, support: Any, scale: float) -> Tensor:
         row = torch.zeros(1, 1, query.shape[2], device=query.device)
         row[:, :, 2] = -torch.inf
-        return support.at_query(row) + support.at_key(torch.zeros(1, 1, key.shape[2], device=query.device))
+        return support.gather_queries(row) + support.gather_keys(torch.zeros(1, 1, key.shape[2], device=query.device))
 
 
 WEIGHTED = {

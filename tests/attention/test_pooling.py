@@ -210,8 +210,8 @@ def test_packed_rows_and_edges_have_the_same_order() -> None:
     support = EdgeSupport.from_groups(torch.tensor([0, 0, 1, 3, 3, 3]), 4)
     assert support.order.tolist() == support.source.tolist() == [0, 1, 2, 3, 4, 5]
     assert support.target.tolist() == [0, 0, 1, 3, 3, 3]
-    assert support.repeated(1) is support
-    assert support.repeated(2) is support.repeated(2)
+    assert support.repeat(1) is support
+    assert support.repeat(2) is support.repeat(2)
 
 
 def test_a_group_does_not_see_another_nor_what_is_not_a_number_there() -> None:

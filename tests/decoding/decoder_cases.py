@@ -23,7 +23,7 @@ from zoo.attention import (
     ScaledDot,
     Softmax,
 )
-from zoo.attention.attention_state import of_beams
+from zoo.attention.attention_state import select_beams
 
 END, BEGIN, WORDS = 0, 1, 12
 KINDS = ("recurrent", "location", "transformer", "local")
@@ -48,7 +48,7 @@ class Table:
         return self.logits[sentences.unsqueeze(1), number, tokens], (sentences, number + 1, total)
 
     def reorder(self, state: Any, beams: Tensor) -> Any:
-        return state[0], state[1], of_beams(state[2], beams)
+        return state[0], state[1], select_beams(state[2], beams)
 
     def select(self, state: Any, sentences: Tensor) -> Any:
         return state[0][sentences], state[1], state[2][sentences]
@@ -101,7 +101,7 @@ class Recurrent(nn.Module):
 
     def reorder(self, state: RecurrentState, beams: Tensor) -> RecurrentState:
         return RecurrentState(
-            of_beams(state.hidden, beams), of_beams(state.context, beams), state.memory.of_rows(beams)
+            select_beams(state.hidden, beams), select_beams(state.context, beams), state.memory.select_rows(beams)
         )
 
     def select(self, state: RecurrentState, sentences: Tensor) -> RecurrentState:

@@ -63,38 +63,38 @@ class Links(Support):
         return query.new_zeros(*query.shape[:2], len(self.query))
 
     def dot(self, query: Tensor, key: Tensor) -> Tensor:
-        return (self.at_query(query) * self.at_key(key)).sum(-1)
+        return (self.gather_queries(query) * self.gather_keys(key)).sum(-1)
 
-    def at_query(self, x: Tensor) -> Tensor:
+    def gather_queries(self, x: Tensor) -> Tensor:
         return x[:, :, self.query]
 
-    def at_key(self, x: Tensor) -> Tensor:
+    def gather_keys(self, x: Tensor) -> Tensor:
         return x[:, :, self.key]
 
-    def project(self, hidden: Tensor, parameter: Tensor) -> Tensor:
+    def dot_parameter(self, hidden: Tensor, parameter: Tensor) -> Tensor:
         return (hidden * parameter.unsqueeze(1)).sum(-1)
 
-    def by_row(self, function: Callable[[Tensor, Tensor | None], Tensor], scores: Tensor) -> Tensor:
+    def apply_per_query(self, function: Callable[[Tensor, Tensor | None], Tensor], scores: Tensor) -> Tensor:
         laid = self._laid(torch.where(self.permitted, scores, 0.0))
         return function(laid, self.dense_mask(scores))[:, :, self.query, self.key]
 
     def combine(self, weights: Tensor, value: Tensor) -> Tensor:
-        return self._sum(weights.unsqueeze(-1) * self.at_key(value), self.query, self.queries)
+        return self._sum(weights.unsqueeze(-1) * self.gather_keys(value), self.query, self.queries)
 
-    def clean(self, x: Tensor) -> Tensor:
+    def zero_masked(self, x: Tensor) -> Tensor:
         seen = self._sum(self.permitted.float(), self.key, self.keys) > 0
         return torch.where(seen.unsqueeze(-1), x, 0.0)
 
-    def clean_queries(self, query: Tensor, key: Tensor) -> Tensor:
-        return torch.where(self.total(self.permitted.float()).unsqueeze(-1) > 0, query, 0.0)
+    def zero_blind_queries(self, query: Tensor, key: Tensor) -> Tensor:
+        return torch.where(self.sum_per_query(self.permitted.float()).unsqueeze(-1) > 0, query, 0.0)
 
-    def offsets(self, query: Tensor, key: Tensor) -> Tensor:
+    def relative_positions(self, query: Tensor, key: Tensor) -> Tensor:
         return (self.key - self.query)[None, None]
 
-    def pick(self, x: Tensor, index: Tensor) -> Tensor:
-        return self.at_query(x).gather(-1, index.expand(*x.shape[:2], -1).unsqueeze(-1)).squeeze(-1)
+    def gather_rows(self, x: Tensor, index: Tensor) -> Tensor:
+        return self.gather_queries(x).gather(-1, index.expand(*x.shape[:2], -1).unsqueeze(-1)).squeeze(-1)
 
-    def bin(self, pairs: Tensor, index: Tensor, bins: int) -> Tensor:
+    def scatter_add(self, pairs: Tensor, index: Tensor, bins: int) -> Tensor:
         return self._sum(pairs.unsqueeze(-1) * nn.functional.one_hot(index, bins), self.query, self.queries)
 
     def sizes(self, pairs: Tensor) -> tuple[int, int]:
@@ -103,7 +103,7 @@ class Links(Support):
     def exists(self, pairs: Tensor) -> Tensor:
         return self.permitted
 
-    def total(self, pairs: Tensor) -> Tensor:
+    def sum_per_query(self, pairs: Tensor) -> Tensor:
         return self._sum(pairs, self.query, self.queries)
 
     def pairs(self) -> Tensor:
@@ -112,10 +112,10 @@ class Links(Support):
     def to_dense(self, pairs: Tensor, queries: int, keys: int) -> Tensor:
         return self._laid(pairs * self.permitted)
 
-    def of_example(self, index: int) -> Links:
+    def select_example(self, index: int) -> Links:
         return replace(self, permitted=self.permitted[index : index + 1])
 
-    def of_heads(self, heads: Sequence[int] | None) -> Links:
+    def select_heads(self, heads: Sequence[int] | None) -> Links:
         return self
 
     def _laid(self, pairs: Tensor) -> Tensor:
@@ -182,7 +182,7 @@ def test_attention(score: str, position: str | None) -> None:
         contexts = own(query, key, value, given)[0], whole(query, key, value, dense)[0]
     torch.testing.assert_close(*contexts)
     torch.testing.assert_close(found[""].dense(), expected[""].weights)
-    assert torch.equal(found[""].permitted(), expected[""].permitted().expand(-1, 2, -1, -1))
+    assert torch.equal(found[""].pair_mask(), expected[""].pair_mask().expand(-1, 2, -1, -1))
 
 
 def test_written_read_scored_drawn_and_said(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ def test_a_recorded_head_has_its_own_mask(restrict: nn.Module | None) -> None:
     attend = Attention(ScaledDot(), Softmax(), restrict=restrict)
     with record(attend, heads=[1]) as found:
         attend(query, key, value, DenseSupport(mask))
-    permitted = found[""].permitted()
+    permitted = found[""].pair_mask()
     assert permitted[..., :-3].any()
     assert not permitted[..., -3:].any()
     assert EntropyPenalty()(found[""]).count == int(permitted.any(-1).sum())

@@ -23,7 +23,7 @@ from torch import Tensor
 from zoo.attention.attention_state import AttentionState, NormalizerOutput
 from zoo.attention.dropout import DropWeights
 from zoo.attention.kernels import fused
-from zoo.attention.kv_cache import KVCache, of_numbers, per_query_head
+from zoo.attention.kv_cache import KVCache, repeat_kv, zero_masked_nonfinite
 from zoo.attention.mechanism import Normalizer, Position, PreparedKeys, Restriction, Score, check_layout
 from zoo.attention.site import AttentionSite
 from zoo.attention.supports.dense import DenseSupport
@@ -96,13 +96,13 @@ class Attention(AttentionSite):
     ) -> Float[Tensor, "..."]:
         """Returns the weights before dropout; for hard attention the probabilities that they are drawn from."""
         support = self._narrow(query, key, support)
-        key = per_query_head(self._prepare_keys(key, 0), query.shape[1])
+        key = repeat_kv(self._prepare_keys(key, 0), query.shape[1])
         return self._normalise(self._turn(query, key, support), key, support, state)[0]
 
     def prepare(
         self, key: Float[Tensor, "*keys dk"], value: Float[Tensor, "*values v"], support: Support, start: int = 0
     ) -> KVCache:
-        return KVCache(self._prepare_keys(support.clean(key), start), support.clean(value), support)
+        return KVCache(self._prepare_keys(support.zero_masked(key), start), support.zero_masked(value), support)
 
     def read(
         self,
@@ -113,7 +113,7 @@ class Attention(AttentionSite):
     ) -> tuple[Float[Tensor, "..."], AttentionState | None]:
         support = memory.support if support is None else support
         support.check(query, memory.key, memory.value)
-        memory = memory.cleaned(support)
+        memory = memory.zero_masked(support)
         return self._attend(query, memory, self._narrow(query, memory.key, support), state)
 
     def start(
@@ -132,11 +132,13 @@ class Attention(AttentionSite):
         support: DenseSupport,
         memory: KVCache | None = None,
     ) -> tuple[Float[Tensor, "b h n v"], KVCache]:
-        here = support.of_last_keys(key.shape[2])
+        here = support.select_last_keys(key.shape[2])
         here.check(query, key, value)
         start = 0 if memory is None else memory.length
-        support = support.at_step(start)  # these queries follow as many others as there are keys
-        later = self.prepare(of_numbers(key, here), of_numbers(value, here), DenseSupport(), start)
+        support = support.advance_to(start)  # these queries follow as many others as there are keys
+        later = self.prepare(
+            zero_masked_nonfinite(key, here), zero_masked_nonfinite(value, here), DenseSupport(), start
+        )
         memory = replace(later, support=support) if memory is None else memory.append(later, support)
         state = memory.attention
         if self.is_stateful and not start:
@@ -190,18 +192,18 @@ class Attention(AttentionSite):
     ) -> tuple[Tensor, AttentionState | None]:
         """Computes c_i = sum_j w_ij v_j: with a fused kernel if there is one, otherwise with stored weights.
 
-        The shapes beside the lines are those of a `DenseSupport`; other layouts keep their pairs in other forms.
+        The shapes extras the lines are those of a `DenseSupport`; other layouts keep their pairs in other forms.
 
         Args:
             support: The support, narrowed by `restrict`.
         """
         key, value = memory.key, memory.value  # (b,g,k,d) (b,g,k,v)
-        query = self._turn(support.clean_queries(query, key), key, support)  # (b,h,q,d)
+        query = self._turn(support.zero_blind_queries(query, key), key, support)  # (b,h,q,d)
         kernel = None if state is not None or self.probe.wants_gradient else fused.find(self, support)
         if kernel is not None:
             return self._run_kernel(kernel, query, key, value, support), None
         heads = query.shape[1]
-        key, value = per_query_head(key, heads), per_query_head(value, heads)  # (b,h,k,d) (b,h,k,v)
+        key, value = repeat_kv(key, heads), repeat_kv(value, heads)  # (b,h,k,d) (b,h,k,v)
         if state is not None:
             state.check(query.shape[2])
         if state is None or self.is_parallel or state.rows == query.shape[2]:
@@ -209,7 +211,7 @@ class Attention(AttentionSite):
         else:
             weights, state = self._weigh_stepwise(query, key, support, state)
         if self.probe.is_open:
-            self.probe.emit(weights.weights, support, **weights.beside())
+            self.probe.emit(weights.weights, support, **weights.extras())
         dropped = self.dropout(weights.weights, support, value)  # (b,h,q,k)
         context = support.combine(dropped, value)  # (b,h,q,v)
         if self.position is not None:
@@ -256,17 +258,17 @@ class Attention(AttentionSite):
         after: AttentionState | None = state
         for number in range(queries):
             one = slice(number, number + 1)
-            weights, after = self._weigh(query[:, :, one], key, support.of_queries(one, queries), after)
+            weights, after = self._weigh(query[:, :, one], key, support.select_queries(one, queries), after)
             steps.append(weights)
         return _Weights.concatenate(steps), after
 
     def _run_kernel(self, kernel: fused.Kernel, query: Tensor, key: Tensor, value: Tensor, support: Support) -> Tensor:
-        """Computes the context with a fused kernel, which has no weights; a recorder's are computed beside it."""
+        """Computes the context with a fused kernel, which has no weights; a recorder's are computed extras it."""
         heads = query.shape[1]
         if kernel is not fused.dot_softmax or key.shape[1] != value.shape[1]:
-            key, value = per_query_head(key, heads), per_query_head(value, heads)
+            key, value = repeat_kv(key, heads), repeat_kv(value, heads)
         if self.probe.is_open:
-            self._emit_weights(query, per_query_head(key, heads), support)
+            self._emit_weights(query, repeat_kv(key, heads), support)
         return kernel(self, query, key, value, support, self._bias(query, key, support))
 
     @torch.no_grad()
@@ -307,7 +309,7 @@ class Attention(AttentionSite):
 
 
 class _Weights(NamedTuple):
-    """The weights of some queries, and what a map has beside them."""
+    """The weights of some queries, and what a map has extras them."""
 
     weights: Tensor
     alignment: Tensor | None = None
@@ -320,7 +322,7 @@ class _Weights(NamedTuple):
         assert weights is not None
         return cls(weights, *others)
 
-    def beside(self) -> dict[str, Tensor]:
+    def extras(self) -> dict[str, Tensor]:
         others = {"alignment": self.alignment, "probabilities": self.probabilities}
         return {name: each for name, each in others.items() if each is not None}
 

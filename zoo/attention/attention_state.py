@@ -63,32 +63,32 @@ class AttentionState:
         if self.rows not in (1, queries):
             raise ValueError(f"the state is of {self.rows} hypotheses, one query each, and there are {queries} queries")
 
-    def extended(self, keys: int) -> AttentionState:
+    def extend(self, keys: int) -> AttentionState:
         """Returns the state with `keys` more keys at the end, whose weights so far are zero.
 
         What the score has computed was for fewer keys, and is left out.
         """
-        return replace(self._changed(lambda x: F.pad(x, (0, keys))), of_score=None)
+        return replace(self._map(lambda x: F.pad(x, (0, keys))), of_score=None)
 
-    def since(self, first: int) -> AttentionState:
+    def drop_first(self, first: int) -> AttentionState:
         """Returns the state without the first keys; what the score has computed was for all, and is left out."""
-        return replace(self._changed(lambda x: x[..., first:]), of_score=None)
+        return replace(self._map(lambda x: x[..., first:]), of_score=None)
 
     def reorder(self, beams: Int[Tensor, " beams"]) -> AttentionState:
         """Returns the state of the selected hypotheses, in the order of their indices `beams`."""
-        return self._changed(lambda x: x.index_select(0, beams))
+        return self._map(lambda x: x.index_select(0, beams))
 
-    def of_rows(self, beams: Int[Tensor, "b w"]) -> AttentionState:
+    def select_rows(self, beams: Int[Tensor, "b w"]) -> AttentionState:
         """Returns the state whose rows are the selected hypotheses of each sentence, which share its keys."""
-        return self._changed(lambda x: of_beams(x.transpose(1, 2), beams).transpose(1, 2))
+        return self._map(lambda x: select_beams(x.transpose(1, 2), beams).transpose(1, 2))
 
-    def _changed(self, change: Callable[[Tensor], Tensor]) -> AttentionState:
+    def _map(self, change: Callable[[Tensor], Tensor]) -> AttentionState:
         """Returns the state with each tensor of hypotheses and keys changed."""
         alignment = None if self.alignment is None else change(self.alignment)
         return replace(self, weights=change(self.weights), total=change(self.total), alignment=alignment)
 
     @classmethod
-    def joined(cls, states: Sequence[AttentionState]) -> AttentionState:
+    def concatenate(cls, states: Sequence[AttentionState]) -> AttentionState:
         """Returns the state with the rows of all these."""
         first = states[0]
         weights = torch.cat([state.weights for state in states], 2)
@@ -99,12 +99,12 @@ class AttentionState:
         return replace(first, weights=weights, total=total, alignment=alignment)
 
 
-def of_beams(x: Shaped[Tensor, "b w *d"], beams: Int[Tensor, "b v"]) -> Shaped[Tensor, "b v *d"]:
+def select_beams(x: Shaped[Tensor, "b w *d"], beams: Int[Tensor, "b v"]) -> Shaped[Tensor, "b v *d"]:
     """Selects hypotheses of each sentence: row j of sentence i becomes `x[i, beams[i, j]]`."""
     return x[torch.arange(len(beams), device=x.device).unsqueeze(1), beams]
 
 
-def of_flat_beams(beams: Int[Tensor, "b v"], hypotheses: int) -> Int[Tensor, " rows"]:
+def flatten_beams(beams: Int[Tensor, "b v"], hypotheses: int) -> Int[Tensor, " rows"]:
     """Returns the same selection as indices of rows, if all hypotheses of all sentences are rows, sentence by sentence.
 
     Args:

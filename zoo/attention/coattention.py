@@ -61,7 +61,7 @@ class CoAttention(nn.Module):
         second_mask: Bool[Tensor, "b m"] | None = None,
     ) -> tuple[Float[Tensor, "b d"], Float[Tensor, "b d"]]:
         """Returns one vector for each input, zeros for an empty one. Masks are True at real positions."""
-        first, second = _cleaned(first, first_mask), _cleaned(second, second_mask)
+        first, second = _zero_padding(first, first_mask), _zero_padding(second, second_mask)
         if self.affinity is None:
             return _mean(self.first, first, first_mask), _mean(self.second, second, second_mask)
         # padding was set to zero and these maps have no bias, so it adds nothing to the sums of the other input
@@ -109,7 +109,7 @@ class AlternatingCoAttention(nn.Module):
         second_mask: Bool[Tensor, "b m"] | None = None,
     ) -> tuple[Float[Tensor, "b d"], Float[Tensor, "b d"]]:
         """Returns one vector for each input, zeros for an empty one. Masks are True at real positions."""
-        first, second = _cleaned(first, first_mask), _cleaned(second, second_mask)
+        first, second = _zero_padding(first, first_mask), _zero_padding(second, second_mask)
         if self.light is None:
             _mean(self.alone, second, second_mask)  # for recorders; the later steps do not read it
             return _mean(self.first, first, first_mask), _mean(self.second, second, second_mask)
@@ -151,10 +151,10 @@ class TwoWayAttention(nn.Module):
         second_mask: Bool[Tensor, "b m"] | None = None,
     ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b m d"]]:
         """Returns the context of each position of `first` in `second`, and the reverse; zeros at padding."""
-        first, second = _cleaned(first, first_mask), _cleaned(second, second_mask)
+        first, second = _zero_padding(first, first_mask), _zero_padding(second, second_mask)
         mapped = self.affinity(first)
-        read_first = _between(self.first, mapped, second, second, first_mask, second_mask)
-        read_second = _between(self.second, second, mapped, first, second_mask, first_mask)
+        read_first = _attend_between_inputs(self.first, mapped, second, second, first_mask, second_mask)
+        read_second = _attend_between_inputs(self.second, second, mapped, first, second_mask, first_mask)
         return read_first, read_second
 
 
@@ -197,15 +197,15 @@ class AttentionFlow(nn.Module):
         second_mask: Bool[Tensor, "b m"] | None = None,
     ) -> Float[Tensor, "b n 4*d"]:
         """Returns G for the paragraph `first` and the question `second`; zeros at padding."""
-        first, second = _cleaned(first, first_mask), _cleaned(second, second_mask)
-        query, key, most = self._compared(first, second, second_mask)
-        read = _between(self.first, query, key, second, first_mask, second_mask)
+        first, second = _zero_padding(first, first_mask), _zero_padding(second, second_mask)
+        query, key, most = self._factor_scores(first, second, second_mask)
+        read = _attend_between_inputs(self.first, query, key, second, first_mask, second_mask)
         support = DenseSupport() if first_mask is None else DenseSupport.from_key_mask(first_mask)
         one = most.new_ones(len(first), 1, 1, 1)
         whole = self.second(one, most[:, None], first[:, None], support)[0].squeeze(1)
         return torch.cat([first, read, first * read, first * whole], -1)
 
-    def _compared(
+    def _factor_scores(
         self, first: Float[Tensor, "b n d"], second: Float[Tensor, "b m d"], second_mask: Bool[Tensor, "b m"] | None
     ) -> tuple[Float[Tensor, "b n e"], Float[Tensor, "b m e"], Float[Tensor, "b n 1"]]:
         """Returns queries and keys whose products are S, and the largest of each row of S; zeros if nothing is read."""
@@ -287,7 +287,7 @@ def _site(
     return site
 
 
-def _cleaned(x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None) -> Float[Tensor, "b n d"]:
+def _zero_padding(x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] | None) -> Float[Tensor, "b n d"]:
     return x if mask is None else torch.where(mask.unsqueeze(-1), x, x.new_zeros(()))
 
 
@@ -308,7 +308,7 @@ def _mean(attend: Any, value: Float[Tensor, "b n d"], mask: Bool[Tensor, "b n"] 
     return _read(attend, value.new_zeros(1), value.new_zeros(()).expand(*value.shape[:2], 1), value, mask)
 
 
-def _between(
+def _attend_between_inputs(
     attend: Any,
     query: Float[Tensor, "b n k"],
     key: Float[Tensor, "b m k"],

@@ -93,13 +93,13 @@ class CrossAttention(nn.Module):
             keys: What keys are made of. Default: `source`.
         """
         support = DenseSupport() if support is None else support
-        value = support.clean(source.unsqueeze(1))
-        key = value if keys is None else support.clean(keys.unsqueeze(1))
+        value = support.zero_masked(source.unsqueeze(1))
+        key = value if keys is None else support.zero_masked(keys.unsqueeze(1))
         return self.attend.prepare(self.key(key), value, support)
 
-    def with_initial_state(self, memory: KVCache) -> KVCache:
+    def add_initial_state(self, memory: KVCache) -> KVCache:
         """Returns the memory with the state before the first query, so that `attend_step` sums up all weights."""
-        return decoding.with_initial_state(self.attend, memory, heads=1) if self.width else memory
+        return decoding.add_initial_state(self.attend, memory, heads=1) if self.width else memory
 
     def extend(
         self,
@@ -115,7 +115,7 @@ class CrossAttention(nn.Module):
             keys: What the later keys are made of. Default: `source`.
         """
         support = DenseSupport() if support is None else support
-        later = self.prepare(source, support.of_last_keys(source.shape[1]), keys)
+        later = self.prepare(source, support.select_last_keys(source.shape[1]), keys)
         return decoding.extend(self.attend, memory, later, support, heads=1)
 
     @property
@@ -134,7 +134,7 @@ class CrossAttention(nn.Module):
     def trim(self, memory: KVCache) -> tuple[KVCache, int]:
         """Returns the memory without the first keys that no later query reads, and their number."""
         count = decoding.count_unread(self.attend, memory)
-        return (memory.since(count) if count else memory), count
+        return (memory.drop_first(count) if count else memory), count
 
     def sees_last_key(self, memory: KVCache) -> Bool[Tensor, "b r"] | None:
         """Returns True where the next query sees the last key: see `decoding.sees_last_key`."""

@@ -34,7 +34,7 @@ def attend_step(
     Returns:
         The context of each query, and the memory with their attention state.
     """
-    memory = memory.at_step(first) if site.is_position_dependent else memory
+    memory = memory.advance_to(first) if site.is_position_dependent else memory
     state = ensure_state(site, query, memory.key, memory.support, memory.attention)
     if parallel_hypotheses:
         context, state = _attend_hypotheses(site, query, memory, state)
@@ -43,7 +43,7 @@ def attend_step(
     return context, replace(memory, attention=state)
 
 
-def with_initial_state(site: AttentionSite, memory: KVCache, heads: int) -> KVCache:
+def add_initial_state(site: AttentionSite, memory: KVCache, heads: int) -> KVCache:
     """Returns the memory with the state before the first query."""
     nothing = memory.key.new_zeros(len(memory.key), heads, 1, 1)
     return replace(memory, attention=site.start(nothing, memory.key, memory.support))
@@ -52,7 +52,7 @@ def with_initial_state(site: AttentionSite, memory: KVCache, heads: int) -> KVCa
 def extend(site: AttentionSite, memory: KVCache, later: KVCache, support: DenseSupport, heads: int) -> KVCache:
     """Returns the memory with later keys; a state of no keys, in which nothing has happened, begins again."""
     if memory.attention is not None and not memory.length:
-        return with_initial_state(site, replace(later, support=support), heads)
+        return add_initial_state(site, replace(later, support=support), heads)
     return memory.append(later, support)
 
 
@@ -137,14 +137,14 @@ def _attend_hypotheses(
     """Reads the memory for one query of each hypothesis: in one call, unless queries are told apart by number."""
     batch, _, hypotheses, _ = query.shape
     if state is not None and state.rows != hypotheses:  # nothing has been attended to: all begin alike
-        state = state.of_rows(torch.zeros(batch, hypotheses, dtype=torch.long, device=query.device))
+        state = state.select_rows(torch.zeros(batch, hypotheses, dtype=torch.long, device=query.device))
     if not site.is_position_dependent:
         return site.read(query, memory, None, state)
     contexts, states = [], []
     for number in range(hypotheses):
         row = torch.full((batch, 1), number, device=query.device)
-        own = None if state is None else state.of_rows(row)
+        own = None if state is None else state.select_rows(row)
         context, own = site.read(query[:, :, number : number + 1], memory, None, own)
         contexts.append(context)
         states += [] if own is None else [own]
-    return torch.cat(contexts, 2), AttentionState.joined(states) if states else None
+    return torch.cat(contexts, 2), AttentionState.concatenate(states) if states else None

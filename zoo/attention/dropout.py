@@ -60,13 +60,13 @@ class RenormalizedDropout(DropWeights):
     ) -> Float[Tensor, "..."]:
         if not self.training or self.p == 0.0:
             return weights
-        return support.by_row(self._of_rows, weights)
+        return support.apply_per_query(self._drop_and_renormalize, weights)
 
-    def _of_rows(
+    def _drop_and_renormalize(
         self, weights: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None
     ) -> Float[Tensor, "... k"]:
         weights = weights if permitted is None else weights.masked_fill(~permitted, 0.0)
-        return renormalised(weights, _kept(weights, self.p))
+        return renormalize(weights, _draw_kept(weights, self.p))
 
 
 class KeyDropout(DropWeights):
@@ -80,7 +80,7 @@ class KeyDropout(DropWeights):
     ) -> Float[Tensor, "..."]:
         if not self.training or self.p == 0.0:
             return weights
-        return weights * support.at_key(dropout(weights.new_ones(value.shape[:-1]), self.p, True))
+        return weights * support.gather_keys(dropout(weights.new_ones(value.shape[:-1]), self.p, True))
 
 
 class Dropout(nn.Dropout):
@@ -90,7 +90,7 @@ class Dropout(nn.Dropout):
         return dropout(input, self.p, self.training)
 
 
-def renormalised(weights: Float[Tensor, "... k"], kept: Bool[Tensor, "... k"]) -> Float[Tensor, "... k"]:
+def renormalize(weights: Float[Tensor, "... k"], kept: Bool[Tensor, "... k"]) -> Float[Tensor, "... k"]:
     """Scales the kept weights of each row to the sum that the row had before."""
     left = weights.masked_fill(~kept, 0.0)
     before, after = (x.detach().abs().sum(-1, keepdim=True) for x in (weights, left))
@@ -124,5 +124,5 @@ def drop_mask(x: Float[Tensor, "..."], p: float) -> Float[Tensor, "..."]:
     return (bits < kept - _LEVELS // 2).to(x.dtype).mul_(_LEVELS / kept).view(x.shape)
 
 
-def _kept(x: Tensor, p: float) -> Tensor:
+def _draw_kept(x: Tensor, p: float) -> Tensor:
     return dropout(torch.ones_like(x), p, True) != 0

@@ -29,9 +29,9 @@ class AttentionFactory:
     def __call__(self, dim: int, heads: int) -> Attention:
         sizes = {"dim": dim, "heads": heads}
         return Attention(
-            sized(self.score, sizes),
-            sized(self.normalise, sizes),
-            restrict=None if self.restrict is None else sized(self.restrict, sizes),
+            make_sized(self.score, sizes),
+            make_sized(self.normalise, sizes),
+            restrict=None if self.restrict is None else make_sized(self.restrict, sizes),
             dropout=self.dropout() if callable(self.dropout) else self.dropout,
         )
 
@@ -47,10 +47,10 @@ class MechanismFactory:
     site: Callable[..., Any]
 
     def __call__(self, dim: int, heads: int) -> Any:
-        return sized(self.site, {"dim": dim, "heads": heads})
+        return make_sized(self.site, {"dim": dim, "heads": heads})
 
 
-def sized(part: Callable[..., Any], sizes: dict[str, int]) -> Any:
+def make_sized(part: Callable[..., Any], sizes: dict[str, int]) -> Any:
     """Calls a class or partial with those sizes that its signature has."""
     asked = inspect.signature(part).parameters
     return part(**{name: size for name, size in sizes.items() if name in asked})

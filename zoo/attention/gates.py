@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention.kernels.dtypes import wide
+from zoo.attention.kernels.dtypes import accumulation_dtype
 from zoo.attention.ranges import Count
 from zoo.attention.recording.recorder import AttentionProbe
 
@@ -41,7 +41,7 @@ class SqueezeExcitation(nn.Module):
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
         gates = self.excite(self.squeeze(_mean(x)).relu()).sigmoid()
-        return _gated_channels(x, gates, self.probe)
+        return _gate_channels(x, gates, self.probe)
 
 
 class EfficientChannel(nn.Module):
@@ -64,7 +64,7 @@ class EfficientChannel(nn.Module):
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
         gates = self.conv(_mean(x).unsqueeze(1)).squeeze(1).sigmoid()
-        return _gated_channels(x, gates, self.probe)
+        return _gate_channels(x, gates, self.probe)
 
 
 def efficient_kernel(channels: int, gamma: float = 2.0, b: float = 1.0) -> int:
@@ -95,7 +95,7 @@ class ChannelGate(nn.Module):
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c h w"]:
         pooled = [self.excite(self.squeeze(pool(x)).relu()) for pool in self.pools]
-        return _gated_channels(x, torch.stack(pooled).sum(0).sigmoid(), self.probe)
+        return _gate_channels(x, torch.stack(pooled).sum(0).sigmoid(), self.probe)
 
 
 class SpatialGate(nn.Module):
@@ -160,7 +160,7 @@ class CBAM(nn.Module):
         return gated
 
 
-def _gated_channels(
+def _gate_channels(
     x: Float[Tensor, "b c h w"], gates: Float[Tensor, "b c"], probe: AttentionProbe
 ) -> Float[Tensor, "b c h w"]:
     if probe.is_open:
@@ -169,7 +169,7 @@ def _gated_channels(
 
 
 def _mean(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c"]:
-    return _averaged(x, (2, 3))
+    return _average(x, (2, 3))
 
 
 def _max(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c"]:
@@ -177,21 +177,21 @@ def _max(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b c"]:
 
 
 def _mean_of_channels(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b h w"]:
-    return _averaged(x, (1,))
+    return _average(x, (1,))
 
 
 def _max_of_channels(x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b h w"]:
     return _highest(x, (1,))
 
 
-def _averaged(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+def _average(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     """Computes the mean over the axes; half precision is summed in fp32.
 
     A sum is used because its gradient is an expanded view. The gradient of `torch.mean` takes as much memory as x and
     is never channels_last.
     """
     count = math.prod(x.shape[axis] for axis in axes)
-    return (x.sum(axes, dtype=wide(x)) / count).to(x.dtype)
+    return (x.sum(axes, dtype=accumulation_dtype(x)) / count).to(x.dtype)
 
 
 def _highest(x: Tensor, axes: tuple[int, ...]) -> Tensor:
@@ -217,7 +217,7 @@ class _Highest(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         x, highest = ctx.saved_tensors
         is_highest = (x - highest).detach().sign_().add_(1.0)  # the sign is -1 or 0, so no boolean mask is needed
-        count = is_highest.sum(ctx.axes, keepdim=True, dtype=wide(x))
+        count = is_highest.sum(ctx.axes, keepdim=True, dtype=accumulation_dtype(x))
         return is_highest * (gradients[0] / count).to(x.dtype), None
 
 

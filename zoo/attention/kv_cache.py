@@ -34,16 +34,18 @@ class KVCache:
     def length(self) -> int:
         return self.key.shape[2]
 
-    def at_step(self, first: int) -> KVCache:
+    def advance_to(self, first: int) -> KVCache:
         """Returns the memory for queries that follow `first` earlier ones."""
-        support = self.support.at_step(first)
+        support = self.support.advance_to(first)
         return self if support is self.support else replace(self, support=support)
 
-    def cleaned(self, support: Any) -> KVCache:
+    def zero_masked(self, support: Any) -> KVCache:
         """Returns the memory for another support; the same object if it was prepared for this one."""
         if support is self.support:
             return self
-        return replace(self, key=support.clean(self.key), value=support.clean(self.value), support=support, room=None)
+        return replace(
+            self, key=support.zero_masked(self.key), value=support.zero_masked(self.value), support=support, room=None
+        )
 
     def append(self, later: KVCache, support: Any) -> KVCache:
         """Returns a memory with the keys and values of `later` appended; this one does not change.
@@ -53,23 +55,23 @@ class KVCache:
         Args:
             support: Support over all keys, the appended ones included.
         """
-        attention = None if self.attention is None else self.attention.extended(later.length)
+        attention = None if self.attention is None else self.attention.extend(later.length)
         if torch.is_grad_enabled():
             key, value = torch.cat([self.key, later.key], 2), torch.cat([self.value, later.value], 2)
             return KVCache(key, value, support, attention)
         start, stop = self.length, self.length + later.length
         room = self.room
         if room is None or not room.has_place(start, stop):
-            room = _Buffer(_widened(self.key, 2 * stop), _widened(self.value, 2 * stop), taken=start)
+            room = _Buffer(_allocate(self.key, 2 * stop), _allocate(self.value, 2 * stop), taken=start)
         room.key[:, :, start:stop] = later.key
         room.value[:, :, start:stop] = later.value
         room.taken = stop
         return KVCache(room.key[:, :, :stop], room.value[:, :, :stop], support, attention, room)
 
-    def since(self, first: int) -> KVCache:
+    def drop_first(self, first: int) -> KVCache:
         """Returns the memory without its first keys."""
-        attention = None if self.attention is None else self.attention.since(first)
-        support = self.support.of_last_keys(self.length - first)
+        attention = None if self.attention is None else self.attention.drop_first(first)
+        support = self.support.select_last_keys(self.length - first)
         return KVCache(self.key[:, :, first:], self.value[:, :, first:], support, attention)
 
     def reorder(self, beams: Int[Tensor, " beams"]) -> KVCache:
@@ -81,21 +83,21 @@ class KVCache:
         room = self.room.reorder(beams, self.length)
         return KVCache(room.key[:, :, : self.length], room.value[:, :, : self.length], support, attention, room)
 
-    def of_rows(self, beams: Int[Tensor, "b r"]) -> KVCache:
+    def select_rows(self, beams: Int[Tensor, "b r"]) -> KVCache:
         """Returns the memory with the attention of the selected hypotheses of each sentence; they share its keys."""
-        return self if self.attention is None else replace(self, attention=self.attention.of_rows(beams))
+        return self if self.attention is None else replace(self, attention=self.attention.select_rows(beams))
 
 
-def of_numbers(x: Float[Tensor, "b g n d"], support: DenseSupport) -> Float[Tensor, "b g n d"]:
+def zero_masked_nonfinite(x: Float[Tensor, "b g n d"], support: DenseSupport) -> Float[Tensor, "b g n d"]:
     """Sets NaN and infinity at forbidden positions to zero; finite values stay, as later queries may see them."""
     mask = support.permitted
     if mask is None or mask.shape[0] not in (1, x.shape[0]) or mask.shape[3] not in (1, x.shape[2]):
         return x  # a mask that does not fit is refused later, when it is used with queries
-    cleaned = support.clean(x)
+    cleaned = support.zero_masked(x)
     return x if cleaned is x else torch.where(x.isfinite(), x, cleaned)
 
 
-def per_query_head(x: Float[Tensor, "..."], heads: int) -> Float[Tensor, "..."]:
+def repeat_kv(x: Float[Tensor, "..."], heads: int) -> Float[Tensor, "..."]:
     """Returns keys or values with each head repeated for the query heads that it serves; heads are axis 1."""
     if x.shape[1] == heads:
         return x
@@ -122,7 +124,7 @@ class _Buffer:
         return _Buffer(self.key.index_select(0, beams), self.value.index_select(0, beams), taken)
 
 
-def _widened(x: Float[Tensor, "b g k d"], length: int) -> Float[Tensor, "b g n d"]:
+def _allocate(x: Float[Tensor, "b g k d"], length: int) -> Float[Tensor, "b g n d"]:
     wide = x.new_empty(*x.shape[:2], length, x.shape[3])
     wide[:, :, : x.shape[2]] = x
     return wide

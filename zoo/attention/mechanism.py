@@ -7,7 +7,7 @@ differs from the default:
         traits = Traits(layouts=(DenseSupport,))
 
         def forward(self, query, key, support, state=None):
-            return -(support.at_query(query) - support.at_key(key)).square().sum(-1)
+            return -(support.gather_queries(query) - support.gather_keys(key)).square().sum(-1)
 
 A trait that does not exist, that belongs to another kind of part, or that lacks the method it promises is an error when
 the class is defined. `check` refuses, before anything is computed, a mechanism that cannot serve a use.

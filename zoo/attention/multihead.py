@@ -9,10 +9,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.attention.cross_attention import ZeroProjection
-from zoo.attention.decoding import attend_step, ensure_state, extend, with_initial_state
-from zoo.attention.factories import sized
+from zoo.attention.decoding import add_initial_state, attend_step, ensure_state, extend
+from zoo.attention.factories import make_sized
 from zoo.attention.kernels.linear import Linear
-from zoo.attention.kv_cache import KVCache, of_numbers
+from zoo.attention.kv_cache import KVCache, zero_masked_nonfinite
 from zoo.attention.mechanism import Position, Use, check
 from zoo.attention.site import AttentionSite
 from zoo.attention.supports.dense import DenseSupport
@@ -76,7 +76,7 @@ class MultiheadAttention(nn.Module):
         if not self.attend.is_content_based:
             self.query, self.key = ZeroProjection(dim), ZeroProjection(dim // heads * key_heads)
         if position is not None:
-            made = sized(position, {"dim": dim // heads, "heads": heads})
+            made = make_sized(position, {"dim": dim // heads, "heads": heads})
             if self.attend.is_content_based or made.traits.needs_weights:
                 self.attend.set_position(made)
         self.attend.check_layout(DenseSupport, "MultiheadAttention")
@@ -88,11 +88,11 @@ class MultiheadAttention(nn.Module):
             support: Support that is False at padding. Default: no padding.
         """
         support = DenseSupport() if support is None else support
-        return self.attend.prepare(*self._projected(_cleaned(source, support)), support)
+        return self.attend.prepare(*self._project(_zero_padding(source, support)), support)
 
-    def with_initial_state(self, memory: KVCache) -> KVCache:
+    def add_initial_state(self, memory: KVCache) -> KVCache:
         """Returns the memory with the state before the first query, so that `attend_step` sums up all weights."""
-        return with_initial_state(self.attend, memory, self.heads)
+        return add_initial_state(self.attend, memory, self.heads)
 
     def extend(self, memory: KVCache, source: Float[Tensor, "b k s"], support: DenseSupport | None = None) -> KVCache:
         """Appends the positions of `source` to the memory.
@@ -101,8 +101,8 @@ class MultiheadAttention(nn.Module):
             support: Support over all keys: those in the memory, then those of `source`.
         """
         support = DenseSupport() if support is None else support
-        here = support.of_last_keys(source.shape[1])
-        later = self.attend.prepare(*self._projected(_cleaned(source, here)), here, memory.length)
+        here = support.select_last_keys(source.shape[1])
+        later = self.attend.prepare(*self._project(_zero_padding(source, here)), here, memory.length)
         return extend(self.attend, memory, later, support, self.heads)
 
     def step(
@@ -122,10 +122,10 @@ class MultiheadAttention(nn.Module):
             raise ValueError("the steps of MultiheadAttention are causal: their support must be causal too")
         if state is None:
             check(self.attend, Use.CAUSAL | Use.STEPWISE)
-        x = _cleaned(x, support.of_last_keys(x.shape[1]))
-        query = _split(self.query(x), self.heads)
-        context, state = self.attend.follow(query, *self._projected(x), support, state)
-        return self.out(_joined(context)), state
+        x = _zero_padding(x, support.select_last_keys(x.shape[1]))
+        query = _split_heads(self.query(x), self.heads)
+        context, state = self.attend.follow(query, *self._project(x), support, state)
+        return self.out(_merge_heads(context)), state
 
     def attend_step(
         self, query: Float[Tensor, "b q d"], memory: KVCache, first: int = 0, *, parallel_hypotheses: bool = False
@@ -140,9 +140,9 @@ class MultiheadAttention(nn.Module):
         Returns:
             The output at these queries, and the memory with their attention state.
         """
-        heads = _split(self.query(query), self.heads)
+        heads = _split_heads(self.query(query), self.heads)
         context, memory = attend_step(self.attend, heads, memory, first, parallel_hypotheses=parallel_hypotheses)
-        return self.out(_joined(context)), memory
+        return self.out(_merge_heads(context)), memory
 
     def forward(
         self,
@@ -163,16 +163,16 @@ class MultiheadAttention(nn.Module):
             The output at each query, and the state after them (None if no state was given).
         """
         if isinstance(source, KVCache):
-            heads = _split(self.query(query), self.heads)
+            heads = _split_heads(self.query(query), self.heads)
             context, after = self.attend.read(heads, source, support, state)
         else:
             support = DenseSupport() if support is None else support
-            seen = _cleaned(query if source is None else source, support)
-            heads = _split(self.query(seen if source is None else query), self.heads)
-            key, value = self._projected(seen)
+            seen = _zero_padding(query if source is None else source, support)
+            heads = _split_heads(self.query(seen if source is None else query), self.heads)
+            key, value = self._project(seen)
             first = ensure_state(self.attend, heads, key, support, state) if source is None else state
             context, after = self.attend(heads, key, value, support, first)
-        return self.out(_joined(context)), None if state is None else after
+        return self.out(_merge_heads(context)), None if state is None else after
 
     def attend_projected(
         self,
@@ -182,22 +182,26 @@ class MultiheadAttention(nn.Module):
         support: DenseSupport,
     ) -> Float[Tensor, "b q d"]:
         """Computes `forward` without its projections, for queries, keys and values that are already projected."""
-        heads, *source = _split(query, self.heads), _split(key, self.key_heads), _split(value, self.key_heads)
+        heads, *source = (
+            _split_heads(query, self.heads),
+            _split_heads(key, self.key_heads),
+            _split_heads(value, self.key_heads),
+        )
         state = ensure_state(self.attend, heads, source[0], support, None)
-        return _joined(self.attend(heads, *source, support, state)[0])
+        return _merge_heads(self.attend(heads, *source, support, state)[0])
 
-    def _projected(self, source: Float[Tensor, "b k s"]) -> tuple[Float[Tensor, "b g k d"], Float[Tensor, "b g k d"]]:
-        return _split(self.key(source), self.key_heads), _split(self.value(source), self.key_heads)
+    def _project(self, source: Float[Tensor, "b k s"]) -> tuple[Float[Tensor, "b g k d"], Float[Tensor, "b g k d"]]:
+        return _split_heads(self.key(source), self.key_heads), _split_heads(self.value(source), self.key_heads)
 
 
-def _cleaned(source: Float[Tensor, "b k s"], support: DenseSupport) -> Float[Tensor, "b k s"]:
+def _zero_padding(source: Float[Tensor, "b k s"], support: DenseSupport) -> Float[Tensor, "b k s"]:
     """Sets NaN and infinity at forbidden positions to zero: 0 x NaN is NaN in the gradient of a projection."""
-    return of_numbers(source.unsqueeze(1), support).squeeze(1)
+    return zero_masked_nonfinite(source.unsqueeze(1), support).squeeze(1)
 
 
-def _joined(x: Float[Tensor, "b h n e"]) -> Float[Tensor, "b n d"]:
+def _merge_heads(x: Float[Tensor, "b h n e"]) -> Float[Tensor, "b n d"]:
     return x.transpose(1, 2).flatten(2)
 
 
-def _split(x: Float[Tensor, "b n d"], heads: int) -> Float[Tensor, "b h n e"]:
+def _split_heads(x: Float[Tensor, "b n d"], heads: int) -> Float[Tensor, "b h n e"]:
     return x.view(*x.shape[:-1], heads, x.shape[-1] // heads).transpose(1, 2)

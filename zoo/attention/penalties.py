@@ -44,7 +44,7 @@ class Coverage:
     """
 
     def __call__(self, found: AttentionMap, real: Real = None) -> PenaltySum:
-        pairs = _in_order(found, real, self)
+        pairs = _require_dense(found, real, self)
         weights = pairs.weights * pairs.is_real
         before = weights.cumsum(2) - weights
         return PenaltySum(torch.minimum(weights, before).sum(), int(pairs.real.sum()))
@@ -63,10 +63,10 @@ class DoublyStochastic:
         parts = []
         for pairs in pairs_of(found, real):
             is_real = pairs.is_real
-            given = pairs.by_key(pairs.weights * is_real)
-            seen = pairs.by_key((pairs.permitted & is_real).expand(pairs.weights.shape).to(given.dtype)) > 0
+            given = pairs.sum_per_key(pairs.weights * is_real)
+            seen = pairs.sum_per_key((pairs.permitted & is_real).expand(pairs.weights.shape).to(given.dtype)) > 0
             parts.append(PenaltySum(((1 - given).square() * seen).sum(), int(pairs.real.sum())))
-        return _added(parts)
+        return _add_parts(parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class Locality:
             raise ValueError(f"the width of the diagonal must be above 0, got {self.width}")
 
     def __call__(self, found: AttentionMap, real: Real = None) -> PenaltySum:
-        pairs = _in_order(found, real, self)
+        pairs = _require_dense(found, real, self)
         is_real = pairs.is_real
         at_query = _share(pairs.real, pairs.weights.dtype).unsqueeze(-1)
         at_key = _share((pairs.permitted & is_real).any(2), pairs.weights.dtype).unsqueeze(-2)
@@ -107,7 +107,7 @@ class GuidanceSquared:
     """
 
     def __call__(self, found: AttentionMap, gold: Tensor, real: Real = None) -> PenaltySum:
-        return _guided(found, gold, real, lambda weights, given: (weights - given).square())
+        return _sum_guidance(found, gold, real, lambda weights, given: (weights - given).square())
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class GuidanceCrossEntropy:
     """
 
     def __call__(self, found: AttentionMap, gold: Tensor, real: Real = None) -> PenaltySum:
-        return _guided(found, gold, real, lambda weights, given: -given * _log(weights))
+        return _sum_guidance(found, gold, real, lambda weights, given: -given * _log(weights))
 
 
 @dataclass(frozen=True)
@@ -136,10 +136,10 @@ class NoStopPenalty:
     def __call__(self, found: AttentionMap, real: Real = None) -> PenaltySum:
         parts = []
         for pairs in pairs_of(found, real):
-            left = 1 - pairs.by_query(pairs.weights)
+            left = 1 - pairs.sum_per_query(pairs.weights)
             costs = -left.clamp(min=torch.finfo(left.dtype).eps).log()
             parts.append(PenaltySum((costs * pairs.real).sum(), int(pairs.real.sum())))
-        return _added(parts)
+        return _add_parts(parts)
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class EntropyPenalty:
         for pairs in pairs_of(found, real):
             costs = -pairs.weights * _log(pairs.weights) * pairs.is_real
             parts.append(PenaltySum(costs.sum(), int(pairs.real.sum())))
-        return _added(parts)
+        return _add_parts(parts)
 
 
 @dataclass(frozen=True)
@@ -176,14 +176,14 @@ class HeadSimilarity:
             weights = pairs.weights * pairs.is_real
             products = weights.sum(1).square() - weights.square().sum(1)
             parts.append(PenaltySum(products.sum() / (heads * (heads - 1)), int(pairs.real.any(1).sum())))
-        return _added(parts)
+        return _add_parts(parts)
 
 
 Penalty = Coverage | DoublyStochastic | Locality | EntropyPenalty | HeadSimilarity
 Guidance = GuidanceSquared | GuidanceCrossEntropy
 
 
-def _in_order(found: AttentionMap, real: Real, penalty: object) -> DensePairs:
+def _require_dense(found: AttentionMap, real: Real, penalty: object) -> DensePairs:
     """Returns the dense pairs that a penalty on ordered queries needs, and refuses maps of other layouts."""
     (pairs, *others) = pairs_of(found, real)
     if others or not isinstance(pairs, DensePairs):
@@ -192,13 +192,17 @@ def _in_order(found: AttentionMap, real: Real, penalty: object) -> DensePairs:
     return pairs
 
 
-def _guided(found: AttentionMap, gold: Tensor, real: Real, cost: Callable[[Tensor, Tensor], Tensor]) -> PenaltySum:
+def _sum_guidance(
+    found: AttentionMap, gold: Tensor, real: Real, cost: Callable[[Tensor, Tensor], Tensor]
+) -> PenaltySum:
     parts = []
     for pairs in pairs_of(found, real):
-        given = pairs.shared(gold)
-        guided = pairs.real & (pairs.by_query(given) > 0)
-        parts.append(PenaltySum((cost(pairs.weights, given) * pairs.at_query(guided)).sum(), int(guided.sum())))
-    return _added(parts)
+        given = pairs.normalize_gold(gold)
+        guided = pairs.real & (pairs.sum_per_query(given) > 0)
+        parts.append(
+            PenaltySum((cost(pairs.weights, given) * pairs.broadcast_queries(guided)).sum(), int(guided.sum()))
+        )
+    return _add_parts(parts)
 
 
 def _log(weights: Tensor) -> Tensor:
@@ -212,5 +216,5 @@ def _share(real: Bool[Tensor, "b h n"], dtype: torch.dtype) -> Float[Tensor, "b 
     return (counted.cumsum(-1) - 1).clamp(min=0) / counted.sum(-1, keepdim=True).clamp(min=1)
 
 
-def _added(parts: list[PenaltySum]) -> PenaltySum:
+def _add_parts(parts: list[PenaltySum]) -> PenaltySum:
     return PenaltySum(torch.stack([each.total for each in parts]).sum(), sum(each.count for each in parts))

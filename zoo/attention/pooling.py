@@ -63,7 +63,7 @@ class Pooling(nn.Module):
             raise ValueError(f"hidden={hidden} is the width of what x is projected to; without projection leave it out")
         hidden = dim if hidden is None else hidden
         self.project: nn.Module | None = nn.Linear(dim, hidden) if project else None
-        self.query: Tensor = _learned(queries, hidden)
+        self.query: Tensor = _make_queries(queries, hidden)
         self.attend = attend(hidden, 1)
         self.attend.check_layout(over, "Pooling")
         check(self.attend, Use.CROSS, "Pooling")
@@ -80,15 +80,15 @@ class Pooling(nn.Module):
         In a map over edges, query i of group g is query number g * queries + i.
         """
         if isinstance(support, EdgeSupport):
-            support = support.repeated(len(self.query))
-            x = support.clean(x.unsqueeze(1))
+            support = support.repeat(len(self.query))
+            x = support.zero_masked(x.unsqueeze(1))
             query = self.query.repeat(support.pattern.shape[0] // len(self.query), 1).unsqueeze(1)
-            return self._pooled(query, x, support).view(-1, *self.query.shape[:1], x.shape[-1])
+            return self._pool(query, x, support).view(-1, *self.query.shape[:1], x.shape[-1])
         support = DenseSupport() if support is None else support
-        x = support.clean(x.unsqueeze(1))
-        return self._pooled(self.query.expand(len(x), 1, -1, -1), x, support).squeeze(1)
+        x = support.zero_masked(x.unsqueeze(1))
+        return self._pool(self.query.expand(len(x), 1, -1, -1), x, support).squeeze(1)
 
-    def _pooled(self, query: Tensor, x: Tensor, support: DenseSupport | EdgeSupport) -> Tensor:
+    def _pool(self, query: Tensor, x: Tensor, support: DenseSupport | EdgeSupport) -> Tensor:
         key = x if self.project is None else torch.tanh(self.project(x))
         return self.attend(query.to(key.dtype), key, x, support)[0]  # type: ignore[no-any-return]
 
@@ -119,7 +119,7 @@ class LatentPooling(nn.Module):
         source_dim: int | None = None,
     ) -> None:
         super().__init__()
-        self.query = _learned(queries, dim)
+        self.query = _make_queries(queries, dim)
         self.heads = MultiheadAttention(dim=dim, heads=heads, attend=attend, source_dim=source_dim)
         check(self.heads, Use.CROSS, "LatentPooling")
 
@@ -127,7 +127,7 @@ class LatentPooling(nn.Module):
         return self.heads(self.query.expand(len(x), -1, -1), x, support)[0]  # type: ignore[no-any-return]
 
 
-def _learned(queries: int, width: int) -> nn.Parameter:
+def _make_queries(queries: int, width: int) -> nn.Parameter:
     if queries < 1:
         raise ValueError(f"queries must be at least 1, got {queries}")
     return nn.Parameter(torch.randn(queries, width) * width**-0.5)

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from torch import nn
 
-from zoo.attention.factories import sized
+from zoo.attention.factories import make_sized
 from zoo.attention.mechanism import Position, Use, check
 from zoo.attention.multihead import MultiheadAttention
 from zoo.attention.site import AttentionSite
@@ -42,7 +42,7 @@ class MixerFactory:
         options = self.mixer.keywords if isinstance(self.mixer, partial) else {}
         has = {name for name, value in options.items() if value is not None}
         known = {"dim": dim, "causal": causal} if length is None else {"dim": dim, "causal": causal, "length": length}
-        return sized(self.mixer, {name: each for name, each in known.items() if name not in has})
+        return make_sized(self.mixer, {name: each for name, each in known.items() if name not in has})
 
     def __call__(self, dim: int, heads: int) -> NoReturn:
         raise ValueError(

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from zoo.attention.attention_state import of_flat_beams
+from zoo.attention.attention_state import flatten_beams
 from zoo.attention.dropout import Dropout
 from zoo.attention.kernels.linear import Linear
 from zoo.attention.kv_cache import KVCache
@@ -44,11 +44,11 @@ class FeedForward(nn.Module):
 
 
 class Residual(Protocol):
-    """A residual connection around a function f: `after(x, f(before(x)))`."""
+    """A residual connection around a function f: `add_branch(x, f(branch_input(x)))`."""
 
-    def before(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]: ...
+    def branch_input(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]: ...
 
-    def after(self, x: Float[Tensor, "b n d"], y: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]: ...
+    def add_branch(self, x: Float[Tensor, "b n d"], y: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]: ...
 
 
 class PostNorm(nn.Module):
@@ -75,13 +75,13 @@ class PostNorm(nn.Module):
         self.dropout = Dropout(dropout)
         self.branch = None if branch is None else branch()
 
-    def before(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+    def branch_input(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
         """Returns the input of f."""
         return x
 
-    def after(self, x: Float[Tensor, "b n d"], y: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        """Adds y = f(before(x)) to x and normalises the sum."""
-        return self.norm(x + _added(self, y))  # type: ignore[no-any-return]
+    def add_branch(self, x: Float[Tensor, "b n d"], y: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        """Adds y = f(branch_input(x)) to x and normalises the sum."""
+        return self.norm(x + _apply_branch(self, y))  # type: ignore[no-any-return]
 
 
 class PreNorm(nn.Module):
@@ -104,13 +104,13 @@ class PreNorm(nn.Module):
         self.dropout = Dropout(dropout)
         self.branch = None if branch is None else branch()
 
-    def before(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+    def branch_input(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
         """Returns the input of f, norm(x)."""
         return self.norm(x)  # type: ignore[no-any-return]
 
-    def after(self, x: Float[Tensor, "b n d"], y: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        """Adds y = f(before(x)) to x."""
-        return x + _added(self, y)
+    def add_branch(self, x: Float[Tensor, "b n d"], y: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        """Adds y = f(branch_input(x)) to x."""
+        return x + _apply_branch(self, y)
 
 
 class EncoderBlock(nn.Module):
@@ -151,17 +151,17 @@ class EncoderBlock(nn.Module):
         Args:
             first: Number of leading positions to return; the feed-forward network skips the others. Default: all.
         """
-        y, _ = self.mixer(self.mixed.before(x), support=support)
+        y, _ = self.mixer(self.mixed.branch_input(x), support=support)
         if first is not None:
             x, y = x[:, :first], y[:, :first]
-        return _feed(self, self.mixed.after(x, y))
+        return _feed(self, self.mixed.add_branch(x, y))
 
     def step(
         self, x: Float[Tensor, "b n d"], state: Any = None, support: DenseSupport | None = None
     ) -> tuple[Float[Tensor, "b n d"], Any]:
         """Computes the positions of the causal pass that follow those in `state`: see `Mixer.step`."""
-        y, state = self.mixer.step(self.mixed.before(x), state, support)
-        return _feed(self, self.mixed.after(x, y)), state
+        y, state = self.mixer.step(self.mixed.branch_input(x), state, support)
+        return _feed(self, self.mixed.add_branch(x, y)), state
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,8 +179,8 @@ class DecoderState:
 
     def reorder(self, beams: Int[Tensor, "b w"]) -> DecoderState:
         """Returns the state of the selected hypotheses of each sentence; the keys of the source are not copied."""
-        own = None if self.own is None else self.own.reorder(of_flat_beams(beams, self.hypotheses))
-        return DecoderState(own, self.cross.of_rows(beams), self.position, beams.shape[1])
+        own = None if self.own is None else self.own.reorder(flatten_beams(beams, self.hypotheses))
+        return DecoderState(own, self.cross.select_rows(beams), self.position, beams.shape[1])
 
     def select(self, sentences: Int[Tensor, " s"]) -> DecoderState:
         """Returns the state of the selected sentences, with all their hypotheses."""
@@ -237,7 +237,7 @@ class DecoderBlock(nn.Module):
         self, source: Float[Tensor, "b k s"] | KVCache, source_support: DenseSupport | None = None
     ) -> DecoderState:
         """Returns the state before the first step."""
-        return DecoderState(None, self._prepared(source, source_support), 0)
+        return DecoderState(None, self._ensure_prepared(source, source_support), 0)
 
     def forward(
         self,
@@ -248,8 +248,8 @@ class DecoderBlock(nn.Module):
     ) -> Float[Tensor, "b n d"]:
         """Computes all target positions in one pass. Default for `support`: `DenseSupport(causal=True)`."""
         support = DenseSupport(causal=True) if support is None else support
-        y, _ = self.mixer(self.mixed.before(x), support=support)
-        return self._attend(self.mixed.after(x, y), self._prepared(source, source_support), 0)[0]
+        y, _ = self.mixer(self.mixed.branch_input(x), support=support)
+        return self._attend(self.mixed.add_branch(x, y), self._ensure_prepared(source, source_support), 0)[0]
 
     def step(
         self, x: Float[Tensor, "b n d"], state: DecoderState, support: DenseSupport | None = None
@@ -266,8 +266,8 @@ class DecoderBlock(nn.Module):
         """
         if state.hypotheses > 1 and x.shape[1] != 1:
             raise ValueError(f"hypotheses that share a source go on by one position at a time, not by {x.shape[1]}")
-        y, own = self.mixer.step(self.mixed.before(x), state.own, support)
-        y = self.mixed.after(x, y)
+        y, own = self.mixer.step(self.mixed.branch_input(x), state.own, support)
+        y = self.mixed.add_branch(x, y)
         if state.hypotheses == 1:
             y, cross = self._attend(y, state.cross, state.position)
         else:
@@ -276,24 +276,24 @@ class DecoderBlock(nn.Module):
             y = beside.view(y.shape)
         return y, replace(state, own=own, cross=cross, position=state.position + x.shape[1])
 
-    def _prepared(self, source: Tensor | KVCache, support: DenseSupport | None) -> KVCache:
+    def _ensure_prepared(self, source: Tensor | KVCache, support: DenseSupport | None) -> KVCache:
         if not isinstance(source, KVCache):
             return self.prepare(source, support)
-        return source if support is None else source.cleaned(support)
+        return source if support is None else source.zero_masked(support)
 
     def _attend(
         self, x: Tensor, source: KVCache, first: int, *, parallel_hypotheses: bool = False
     ) -> tuple[Tensor, KVCache]:
         y, source = self.cross.attend_step(
-            self.crossed.before(x), source, first, parallel_hypotheses=parallel_hypotheses
+            self.crossed.branch_input(x), source, first, parallel_hypotheses=parallel_hypotheses
         )
-        return _feed(self, self.crossed.after(x, y)), source
+        return _feed(self, self.crossed.add_branch(x, y)), source
 
 
 def _feed(block: EncoderBlock | DecoderBlock, x: Tensor) -> Tensor:
-    return block.fed.after(x, block.feed_forward(block.fed.before(x)))
+    return block.fed.add_branch(x, block.feed_forward(block.fed.branch_input(x)))
 
 
-def _added(residual: PreNorm | PostNorm, y: Tensor) -> Tensor:
+def _apply_branch(residual: PreNorm | PostNorm, y: Tensor) -> Tensor:
     y = residual.dropout(y)
     return y if residual.branch is None else residual.branch(y)

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from zoo.attention.attention_state import of_beams
+from zoo.attention.attention_state import select_beams
 from zoo.decoding.constraints import Constraints
 from zoo.decoding.decoder import Decoder, get_coverage, next_scores
 from zoo.decoding.hypothesis import Hypothesis
@@ -101,7 +101,7 @@ def search(
             chosen, is_same = _keep_alive(chosen, lives, total.shape[1])
             state = after if is_same else decoder.reorder(after, chosen.origin)
             total, tokens = chosen.log_probability, chosen.token
-            history = history if is_same else of_beams(history, chosen.origin)
+            history = history if is_same else select_beams(history, chosen.origin)
             history = torch.cat([history, tokens.unsqueeze(2)], 2)
     return [found.best_hypotheses(number) for number in range(len(begin))]
 

@@ -229,7 +229,7 @@ def _laid_out(found: AttentionMap, index: int) -> tuple[Float[Tensor, "*step h q
     """Returns the weights of one example of a batch and the mask of its permitted pairs, by step if there are steps."""
     steps = [each.example(index) for each in found.steps()]
     laid = [each.dense()[0].detach().cpu() for each in steps]
-    masks = [each.permitted()[0].cpu() for each in steps]
+    masks = [each.pair_mask()[0].cpu() for each in steps]
     # one mask for all heads where they agree at every step
     heads = max(len(mask) for mask in masks)
     masks = [mask.expand(heads, *weights.shape[1:]) for mask, weights in zip(masks, laid, strict=True)]

@@ -110,7 +110,7 @@ def permuted(net: nn.Module, generator: torch.Generator) -> AbstractContextManag
         return moved.masked_fill(~is_key, 0.0)
 
     return _normalised(
-        net, lambda normalise: _Changed(normalise, lambda weights, support: support.by_row(of_row, weights))
+        net, lambda normalise: _Changed(normalise, lambda weights, support: support.apply_per_query(of_row, weights))
     )
 
 

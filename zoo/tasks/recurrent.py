@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from zoo.attention.dropout import Dropout
-from zoo.attention.kernels.dtypes import at_least_single
+from zoo.attention.kernels.dtypes import upcast
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.recurrences import GRU, LSTM, Cell, Steps, recurrence
 
@@ -113,7 +113,7 @@ class Recurrent(nn.Module):
         return x, tuple(after)
 
     def _by_steps(self, layer: nn.Module, x: Tensor, steps: Steps) -> Tensor:
-        x = at_least_single(x)
+        x = upcast(x)
         to_gates, between, bias, bias_between = (
             torch.stack([getattr(layer, part + end) for end in ("", "_reverse")[: self.directions]]).to(x.dtype)
             for part in _PARTS

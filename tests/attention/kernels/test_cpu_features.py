@@ -13,8 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from zoo.attention import Attention, DenseSupport, ScaledDot, Softmax, T5Bias
 from zoo.attention.kernels import causal, fused, linear
 from zoo.attention.kernels.cpu_features import PROCESSOR, Processor, _found
-from zoo.attention.kernels.fused import goes_in_blocks, writes_out
-from zoo.attention.kernels.linear import convolves
+from zoo.attention.kernels.fused import use_causal_blocks, use_explicit_softmax
+from zoo.attention.kernels.linear import use_conv
 
 ZEN = Processor("", "AuthenticAMD", has_avx512=True, has_bf16=True, has_amx=False)
 AMX = Processor("", "GenuineIntel", has_avx512=True, has_bf16=True, has_amx=True)
@@ -44,27 +44,27 @@ def test_the_facts_are_read_once_and_agree() -> None:
 @pytest.mark.parametrize(("processor", "expected"), [(ZEN, True), (AMX, False), (OLD, False), (UNKNOWN, False)])
 def test_products_go_by_the_processor(processor: Processor, expected: bool) -> None:
     x, weight = drawn(600, 256), drawn(384, 256)
-    assert convolves(x, weight, processor) == expected
-    assert convolves(torch.zeros_like(x), torch.ones_like(weight), processor) == expected
+    assert use_conv(x, weight, processor) == expected
+    assert use_conv(torch.zeros_like(x), torch.ones_like(weight), processor) == expected
 
 
 @pytest.mark.parametrize(("processor", "expected"), [(ZEN, True), (AMX, True), (OLD, False), (UNKNOWN, False)])
 def test_bf16_goes_by_the_processor(processor: Processor, expected: bool) -> None:
     for query, key, value in (sites(20, torch.bfloat16), [torch.zeros_like(x) for x in sites(20, torch.bfloat16)]):
-        assert writes_out(query, key, value, True, processor) == expected
-        assert goes_in_blocks(query, key, value, 0.0, processor) == expected
+        assert use_explicit_softmax(query, key, value, True, processor) == expected
+        assert use_causal_blocks(query, key, value, 0.0, processor) == expected
 
 
 def test_float32_goes_by_shape() -> None:
     for processor in (ZEN, AMX, OLD, UNKNOWN):
-        assert writes_out(*sites(65, torch.float32), False, processor)
-        assert not writes_out(*sites(65, torch.float32), True, processor)
-        assert not writes_out(*sites(200, torch.float32), False, processor)
-        assert goes_in_blocks(*sites(200, torch.float32), 0.0, processor)
+        assert use_explicit_softmax(*sites(65, torch.float32), False, processor)
+        assert not use_explicit_softmax(*sites(65, torch.float32), True, processor)
+        assert not use_explicit_softmax(*sites(200, torch.float32), False, processor)
+        assert use_causal_blocks(*sites(200, torch.float32), 0.0, processor)
     query, key, value = sites(20, torch.float32)
-    assert not writes_out(query, key[:, :1], value[:, :1], False, ZEN)  # grouped keys
-    assert not writes_out(query.to("meta"), key.to("meta"), value.to("meta"), False, ZEN)
-    assert not writes_out(query.double(), key.double(), value.double(), False, ZEN)
+    assert not use_explicit_softmax(query, key[:, :1], value[:, :1], False, ZEN)  # grouped keys
+    assert not use_explicit_softmax(query.to("meta"), key.to("meta"), value.to("meta"), False, ZEN)
+    assert not use_explicit_softmax(query.double(), key.double(), value.double(), False, ZEN)
 
 
 @pytest.mark.parametrize("processor", [ZEN, AMX])

@@ -22,7 +22,7 @@ from zoo.attention import (
     SlidingWindow,
     Softmax,
 )
-from zoo.attention.kernels.cache import kept
+from zoo.attention.kernels.cache import cache_recent
 from zoo.tasks.vision.nets.windows import Windows
 
 PATTERNS: dict[str, Callable[[], nn.Module]] = {
@@ -112,7 +112,7 @@ def test_swins_windows(mode: type[AbstractContextManager[object]]) -> None:
 def test_the_last_are_kept() -> None:
     made = []
 
-    @kept(2)
+    @cache_recent(2)
     def squares(n: int) -> Tensor:
         made.append(n)
         return torch.arange(n) ** 2

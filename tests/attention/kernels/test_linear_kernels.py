@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from zoo.attention.kernels import linear as module
 from zoo.attention.kernels.cpu_features import Processor
-from zoo.attention.kernels.linear import Linear, PrepackedLinear, linear, packs
+from zoo.attention.kernels.linear import Linear, PrepackedLinear, linear, use_prepacked
 
 ZEN = Processor("", "AuthenticAMD", has_avx512=True, has_bf16=True, has_amx=False)
 LARGE, FEW, SMALL = (2, 300, 256), (4, 25, 256), (2, 10, 256)
@@ -123,7 +123,7 @@ def test_a_weight_is_laid_out_once(monkeypatch: pytest.MonkeyPatch, is_strided: 
     with torch.no_grad():
         for rows in (40, 8, 40, 1, 3):
             x = drawn(rows, 640)
-            assert packs(x, weight, ZEN) == (rows > 3)
+            assert use_prepacked(x, weight, ZEN) == (rows > 3)
             expected = x.double() @ weight.double().T
             torch.testing.assert_close(packed.product(x).double(), expected, rtol=1e-5, atol=1e-4)
             with_bias = packed.product(x, base[0]).double()
@@ -139,11 +139,11 @@ def test_a_weight_is_laid_out_once(monkeypatch: pytest.MonkeyPatch, is_strided: 
 def test_what_is_not_laid_out() -> None:
     x, weight = drawn(40, 640), drawn(500, 640)
     intel = ZEN._replace(vendor="GenuineIntel")
-    assert not packs(x, weight, ZEN)  # a gradient is recorded
+    assert not use_prepacked(x, weight, ZEN)  # a gradient is recorded
     with torch.no_grad():
-        assert packs(x, weight, ZEN)
-        assert not packs(x, weight, intel)
-        assert not packs(x.double(), weight.double(), ZEN)
-        assert not packs(x.to("meta"), weight.to("meta"), ZEN)
+        assert use_prepacked(x, weight, ZEN)
+        assert not use_prepacked(x, weight, intel)
+        assert not use_prepacked(x.double(), weight.double(), ZEN)
+        assert not use_prepacked(x.to("meta"), weight.to("meta"), ZEN)
         with torch.autocast("cpu", torch.bfloat16):
-            assert not packs(x, weight, ZEN)
+            assert not use_prepacked(x, weight, ZEN)

@@ -73,8 +73,8 @@ def operations(pattern: SparsePattern, weights: Tensor, left: Tensor, right: Ten
         "product": sparse.product(weights, right, pattern),
         "dot": sparse.dot(left, right, pattern),
         "row_softmax": sparse.row_softmax(weights, pattern),
-        "at_rows": sparse.at_rows(left, pattern),
-        "at_columns": sparse.at_columns(right, pattern),
+        "at_rows": sparse.gather_rows(left, pattern),
+        "at_columns": sparse.gather_columns(right, pattern),
     }
 
 
@@ -131,8 +131,8 @@ def test_gradients(sizes: tuple[int, int, int], heads: int) -> None:
         assert check(lambda w, v: sparse.product(w, v, pattern), (weights, right))
         assert check(lambda a, b: sparse.dot(a, b, pattern), (left, right))
         assert check(lambda s: sparse.row_softmax(s, pattern), (weights,))
-        assert check(lambda a: sparse.at_rows(a, pattern), (left,))
-        assert check(lambda b: sparse.at_columns(b, pattern), (right,))
+        assert check(lambda a: sparse.gather_rows(a, pattern), (left,))
+        assert check(lambda b: sparse.gather_columns(b, pattern), (right,))
         return
     # gradcheck wants numbers to differentiate; without entries all gradients are zero.
     for name, result in operations(pattern, weights, left, right).items():
@@ -149,7 +149,7 @@ def test_second_derivatives() -> None:
     check = torch.autograd.gradgradcheck
     assert check(lambda w, v: sparse.product(w, v, pattern), (weights, right))
     assert check(lambda a, b: sparse.dot(a, b, pattern), (left, right))
-    assert check(lambda a: sparse.at_rows(a, pattern) ** 2, (left,))
+    assert check(lambda a: sparse.gather_rows(a, pattern) ** 2, (left,))
 
 
 def test_a_second_derivative_of_the_softmax_is_refused() -> None:

@@ -7,7 +7,7 @@ import torch
 
 from zoo.attention.kernels import tanh as module
 from zoo.attention.kernels.cpu_features import Processor
-from zoo.attention.kernels.tanh import by_sigmoid, tanh, tanh_
+from zoo.attention.kernels.tanh import tanh, tanh_, use_sigmoid
 
 ZEN = Processor("", "AuthenticAMD", has_avx512=True, has_bf16=True, has_amx=False)
 INTEL = ZEN._replace(vendor="GenuineIntel")
@@ -20,7 +20,7 @@ def numbers(count: int = 2**14, dtype: torch.dtype = torch.float32) -> torch.Ten
 def test_by_the_sigmoid_it_is_tanh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PROCESSOR", ZEN)
     x = numbers().requires_grad_()
-    assert by_sigmoid(x, ZEN)
+    assert use_sigmoid(x, ZEN)
     with torch.no_grad():
         torch.testing.assert_close(tanh(x), torch.tanh(x), rtol=0.0, atol=2e-7)
     found, expected = tanh(x), torch.tanh(x)
@@ -64,4 +64,4 @@ def test_numbers_that_are_none_stay() -> None:
     [(numbers(), INTEL), (numbers(100), ZEN), (numbers(dtype=torch.float64), ZEN), (numbers().to("meta"), ZEN)],
 )
 def test_what_stays_with_torch(x: torch.Tensor, processor: Processor) -> None:
-    assert not by_sigmoid(x, processor)
+    assert not use_sigmoid(x, processor)

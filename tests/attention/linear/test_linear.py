@@ -155,7 +155,7 @@ def test_parts_of_a_long_sequence(
     with record(attend, implied=True) as maps:
         assert_same(found, run(attend, tensors, support))
     weights = maps[""].weights
-    torch.testing.assert_close(weights @ support.clean(tensors["value"]), found.context, rtol=0.0, atol=1e-12)
+    torch.testing.assert_close(weights @ support.zero_masked(tensors["value"]), found.context, rtol=0.0, atol=1e-12)
 
 
 @every_kind
@@ -364,7 +364,9 @@ def test_some_of_the_queries(kind: str) -> None:
     attend, tensors = site(kind, shape), inputs(shape)
     whole = DenseSupport(causal=True)
     full, _ = attend(**tensors, support=whole)
-    part, _ = attend(tensors["query"][:, :, 2:5], tensors["key"], tensors["value"], whole.of_queries(slice(2, 5), 9))
+    part, _ = attend(
+        tensors["query"][:, :, 2:5], tensors["key"], tensors["value"], whole.select_queries(slice(2, 5), 9)
+    )
     torch.testing.assert_close(part, full[:, :, 2:5], rtol=0.0, atol=1e-12)
 
 
@@ -386,7 +388,7 @@ def test_it_has_no_weights_and_says_so(kind: str, mask: str) -> None:
         assert maps[""].implied
         assert maps[""].weights.requires_grad == gradient
         weights = maps[""].weights.detach()
-        torch.testing.assert_close(weights @ support.clean(tensors["value"]), plain.context, rtol=0.0, atol=1e-12)
+        torch.testing.assert_close(weights @ support.zero_masked(tensors["value"]), plain.context, rtol=0.0, atol=1e-12)
         torch.testing.assert_close(weights.sum(-1), allowed.any(-1).double(), rtol=0.0, atol=1e-12)
         assert not weights[~allowed].any()
 

@@ -558,7 +558,7 @@ def test_noise_grows_with_the_steps_of_training() -> None:
     for kind in (Monotonic(heads=1, noise=2.0, noise_steps=100), Monotonic(heads=1, noise=2.0)):
         expected = {0: 0.0, 25: 0.5, 100: 2.0, 900: 2.0} if kind.noise_steps else {0: 2.0, 900: 2.0}
         for step, deviation in expected.items():
-            kind.at_step(step)
+            kind.set_training_step(step)
             energies = []
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(

@@ -93,7 +93,7 @@ def test_learned_vectors_and_their_gradient() -> None:
 @pytest.mark.parametrize(("old", "new"), [(5, 9), (4, 8), (1, 3), (7, 8), (8, 3)])
 def test_learned_vectors_of_another_length(old: int, new: int) -> None:
     module = Learned(dim=3, length=old, interpolate=True).double()
-    torch.testing.assert_close(module.resized(new), linear(module.vectors, new), rtol=0.0, atol=1e-12)
+    torch.testing.assert_close(module.resize(new), linear(module.vectors, new), rtol=0.0, atol=1e-12)
     x = torch.randn(2, new, 3, dtype=torch.float64)
     expected = linear(module.vectors, new) if new > old else module.vectors[:new]
     torch.testing.assert_close(module(x), x + expected, rtol=0.0, atol=1e-12)

@@ -346,7 +346,7 @@ def test_rows_of_a_longer_block(kind: str, causal: bool) -> None:
     support = DenseSupport(causal=causal)
     whole, weights = attend(query, key, value, support)[0], attend.weights(query, key, support)
     for rows in (slice(0, 1), slice(1, 4), slice(4, 5)):
-        part = support.of_queries(rows, SHAPE.queries)
+        part = support.select_queries(rows, SHAPE.queries)
         torch.testing.assert_close(attend.weights(query[:, :, rows], key, part), weights[:, :, rows])
         torch.testing.assert_close(attend(query[:, :, rows], key, value, part)[0], whole[:, :, rows])
 

@@ -210,7 +210,7 @@ def test_filters_become_a_matrix_only_where_they_stay_as_they_are() -> None:
     with torch.no_grad():
         state = attend.start(query, key, DenseSupport())
     longer = torch.cat([key, key], 2)
-    later = state.extended(4)
+    later = state.extend(4)
     assert later.of_score is None
     with torch.no_grad():
         attend(query, longer, longer, DenseSupport(), later)

@@ -88,23 +88,28 @@ def test_operations_are_those_of_a_dense_map(name: str) -> None:
 
     for each in (sparse, dense):
         assert each.axes[1] == "head"
-    query, key = sparse.clean_queries(x["query"], x["key"]), sparse.clean(x["key"])
+    query, key = sparse.zero_blind_queries(x["query"], x["key"]), sparse.zero_masked(x["key"])
     check(sparse.zeros(query, key) + 1, dense.zeros(query, key) + 1)
     check(sparse.dot(query, key), dense.dot(query, key))
-    check(sparse.at_query(query[..., 0]), dense.at_query(query[..., 0]).expand(2, 3, N, N))
-    check(sparse.at_key(key[..., 0]), dense.at_key(key[..., 0]).expand(2, 3, N, N))
-    hidden = sparse.at_query(query) * sparse.at_key(key)
+    check(sparse.gather_queries(query[..., 0]), dense.gather_queries(query[..., 0]).expand(2, 3, N, N))
+    check(sparse.gather_keys(key[..., 0]), dense.gather_keys(key[..., 0]).expand(2, 3, N, N))
+    hidden = sparse.gather_queries(query) * sparse.gather_keys(key)
     vector = torch.randn(3, 4, dtype=torch.float64)
-    check(sparse.project(hidden, vector), dense.project(dense.at_query(query) * dense.at_key(key), vector))
-    check(sparse.offsets(query, key), dense.offsets(query, key))
-    index = sparse.offsets(query, key).clamp(-2, 2) + 2
+    check(
+        sparse.dot_parameter(hidden, vector),
+        dense.dot_parameter(dense.gather_queries(query) * dense.gather_keys(key), vector),
+    )
+    check(sparse.relative_positions(query, key), dense.relative_positions(query, key))
+    index = sparse.relative_positions(query, key).clamp(-2, 2) + 2
     rows = torch.randn(2, 3, N, 5, dtype=torch.float64)
-    whole = dense.offsets(query, key).clamp(-2, 2) + 2
-    check(sparse.pick(rows, index), dense.pick(rows, whole))
+    whole = dense.relative_positions(query, key).clamp(-2, 2) + 2
+    check(sparse.gather_rows(rows, index), dense.gather_rows(rows, whole))
     scores = sparse.dot(query, key)
     weights, expected = sparse.softmax(scores), DenseSupport(exists).softmax(dense.dot(query, key))
     check(weights, expected)
-    torch.testing.assert_close(sparse.bin(weights, index, 5), dense.bin(expected, whole, 5), rtol=0.0, atol=1e-12)
+    torch.testing.assert_close(
+        sparse.scatter_add(weights, index, 5), dense.scatter_add(expected, whole, 5), rtol=0.0, atol=1e-12
+    )
     torch.testing.assert_close(sparse.combine(weights, x["value"]), expected @ x["value"], rtol=0.0, atol=1e-12)
     at_query, at_key = sparse.pairs()
     for i, j, is_pair in zip(at_query, at_key, sparse.permitted.expand(2, 1, -1)[1, 0], strict=True):

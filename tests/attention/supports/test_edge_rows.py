@@ -57,7 +57,7 @@ def scores(support: EdgeSupport) -> Tensor:
 def test_each_row_is_the_function_of_that_row(name: str) -> None:
     support = unequal()
     drawn = scores(support).requires_grad_()
-    found = support.by_row(ROWS[name], drawn)
+    found = support.apply_per_query(ROWS[name], drawn)
     weighing = torch.randn(found.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     (gradient,) = torch.autograd.grad(found, drawn, weighing)
     for row in range(len(LENGTHS)):

@@ -183,7 +183,7 @@ def test_steps_equal_all_queries_at_once(name: str) -> None:
     torch.testing.assert_close(torch.cat(steps, 2), whole, rtol=0.0, atol=1e-12)
     assert maps[""].axes == ("step", "batch", "head", "query", "near")
     for rows in (slice(0, 4), slice(4, 9)):
-        part = attend(x["query"][:, :, rows], x["key"], x["value"], support.of_queries(rows, 9))[0]
+        part = attend(x["query"][:, :, rows], x["key"], x["value"], support.select_queries(rows, 9))[0]
         torch.testing.assert_close(part, whole[:, :, rows], rtol=0.0, atol=1e-12)
 
 
@@ -239,12 +239,12 @@ def test_local_window_of_the_worked_example() -> None:
     support = LocalM(radius=2)(x, torch.zeros(1, 1, 20, 4), DenseSupport(first=7))
     assert isinstance(support, LocalSupport)
     assert support.key_at.flatten().tolist() == [5, 6, 7, 8, 9]
-    half = LocalSupport.around(torch.full((1, 1, 1), 7.5), 2, 20, DenseSupport())
+    half = LocalSupport.from_centers(torch.full((1, 1, 1), 7.5), 2, 20, DenseSupport())
     assert half.key_at[half.permitted].tolist() == [6, 7, 8, 9]
 
 
 def test_gaussian_is_half_as_wide_as_the_window() -> None:
-    support = LocalSupport.around(torch.full((1, 1, 1), 7.0, dtype=torch.float64), 4, 20, DenseSupport())
+    support = LocalSupport.from_centers(torch.full((1, 1, 1), 7.0, dtype=torch.float64), 4, 20, DenseSupport())
     weights = Gaussian()(torch.zeros(1, 1, 1, 9, dtype=torch.float64), support).flatten() * 9
     assert weights[4] == 1.0
     assert weights[6].item() == pytest.approx(math.exp(-0.5))  # 2 away, sigma 4 / 2

@@ -32,7 +32,7 @@ from zoo.attention import (
     record,
 )
 from zoo.attention.kernels import fused_blocks
-from zoo.attention.supports.random_blocks import drawn_links
+from zoo.attention.supports.random_blocks import draw_links
 
 Pattern = tuple[nn.Module, int, Tensor]
 """A module, a length, and who may attend to whom without a mask."""
@@ -371,9 +371,9 @@ def test_big_bird_does_not_depend_on_its_batch(lengths: tuple[int, ...], causal:
 
 def test_links_of_every_length_are_known_at_once() -> None:
     """A block more changes as few links as it must, and none is lost of those that a length has alone."""
-    together = drawn_links(range(20, 91), 2, 1, 3, 7, False)
+    together = draw_links(range(20, 91), 2, 1, 3, 7, False)
     for count in range(20, 91):
-        alone = drawn_links([count], 2, 1, 3, 7, False)
+        alone = draw_links([count], 2, 1, 3, 7, False)
         for own in range(count):
             valid = {link.to for link in together[own] if link.since <= count <= link.until}
             assert valid == {link.to for link in alone[own]}

@@ -22,7 +22,7 @@ class Distance(Score):
         self.weight = nn.Parameter(torch.full((heads, dim), dim**-0.25))
 
     def forward(self, query: Tensor, key: Tensor, support: Any, state: Any = None) -> Tensor:
-        between = support.at_query(query) - support.at_key(key)
+        between = support.gather_queries(query) - support.gather_keys(key)
         return -support.project(between.square(), self.weight.square())
 
 

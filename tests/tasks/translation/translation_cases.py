@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from zoo.attention import Additive, AttentionFactory, KVCache, MultiheadAttention, Softmax
-from zoo.attention.attention_state import of_beams
+from zoo.attention.attention_state import select_beams
 from zoo.optim import OptimizerConfig
 from zoo.tasks.generation.language import END, Language
 from zoo.tasks.generation.net import GeneratingNet
@@ -89,7 +89,7 @@ class Small(GeneratingNet):
         return self.head(self.dropout(features)), state
 
     def reorder(self, state: State, beams: Tensor) -> State:
-        return State(of_beams(state.hidden, beams), state.memory.of_rows(beams))
+        return State(select_beams(state.hidden, beams), state.memory.select_rows(beams))
 
     def select(self, state: State, sentences: Tensor) -> State:
         return State(state.hidden[sentences], state.memory.reorder(sentences))

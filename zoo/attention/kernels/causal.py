@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from zoo.attention.dropout import drop_mask
-from zoo.attention.kernels.dtypes import wide
+from zoo.attention.kernels.dtypes import accumulation_dtype
 
 _ROWS = 48
 """Queries in a block: smaller blocks make matrix products slower, larger ones compute more forbidden pairs."""
@@ -61,7 +61,7 @@ class _Causal(torch.autograd.Function):
         query, key, value, *kept = ctx.saved_tensors
         transposed = value.transpose(1, 2)
         of_query = torch.empty_like(query)
-        of_key, of_value = (torch.zeros_like(x, dtype=wide(x)) for x in (key, value))  # sums over blocks
+        of_key, of_value = (torch.zeros_like(x, dtype=accumulation_dtype(x)) for x in (key, value))  # sums over blocks
         for (rows, keys), weights, mask in zip(_blocks(query.shape[1]), kept[::2], kept[1::2], strict=True):
             of_rows = gradient[:, rows]
             of_weights = torch.bmm(of_rows, transposed[:, :, keys])

@@ -50,7 +50,7 @@ def is_transformed() -> bool:
     return torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
 
 
-def _found() -> Processor:
+def _detect() -> Processor:
     # torch is asked, not the system, so that ATEN_CPU_CAPABILITY can switch features off.
     has_avx512 = torch.backends.cpu.get_cpu_capability() == "AVX512"
     has_amx = has_avx512 and torch.cpu._is_amx_tile_supported()
@@ -74,4 +74,4 @@ def _cpuinfo() -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
-PROCESSOR = _found()
+PROCESSOR = _detect()

@@ -31,7 +31,7 @@ Kernel = Callable[..., Tensor]
 _KERNELS: dict[tuple[type, type, type], Kernel] = {}
 
 
-def fuses(score: type, normalise: type, support: type) -> Callable[[Kernel], Kernel]:
+def register_kernel(score: type, normalise: type, support: type) -> Callable[[Kernel], Kernel]:
     """Registers a kernel `(attend, query, key, value, support, bias) -> context`."""
 
     def register(kernel: Kernel) -> Kernel:
@@ -50,10 +50,10 @@ def find(attend: Attention, support: Support) -> Kernel | None:
     return _KERNELS.get((type(attend.score), type(attend.normalise), type(support)))
 
 
-@fuses(Dot, Softmax, DenseSupport)
-@fuses(ScaledDot, Softmax, DenseSupport)
-@fuses(General, Softmax, DenseSupport)
-@fuses(Cosine, Softmax, DenseSupport)
+@register_kernel(Dot, Softmax, DenseSupport)
+@register_kernel(ScaledDot, Softmax, DenseSupport)
+@register_kernel(General, Softmax, DenseSupport)
+@register_kernel(Cosine, Softmax, DenseSupport)
 def dot_softmax(
     attend: Attention,
     query: Float[Tensor, "b h q d"],
@@ -65,16 +65,20 @@ def dot_softmax(
     score: Any = attend.score
     temperature, options = temperature_of(attend), kernel_options(attend, query)
     options["enable_gqa"] = key.shape[1] != query.shape[1]  # else each decoding step would copy all keys
-    query, key, value = unify_dtypes(score.of_query(query), key, value)
+    query, key, value = unify_dtypes(score.transform_query(query), key, value)
     check_widths(query, key)
     is_plain = bias is None and support.is_plain(query.shape[2], key.shape[2])
     if is_plain and support.causal:
-        if goes_in_blocks(query, key, value, options["dropout_p"], PROCESSOR):
+        if use_causal_blocks(query, key, value, options["dropout_p"], PROCESSOR):
             with torch.autocast(query.device.type, enabled=False):
                 return causal_attention(query, key, value, options["scale"], options["dropout_p"])
         return F.scaled_dot_product_attention(query, key, value, is_causal=True, **options)
     is_masked = bias is None and not is_plain
-    attended = _written_out if writes_out(query, key, value, is_masked, PROCESSOR) else F.scaled_dot_product_attention
+    attended = (
+        _written_out
+        if use_explicit_softmax(query, key, value, is_masked, PROCESSOR)
+        else F.scaled_dot_product_attention
+    )
     if is_plain:
         return attended(query, key, value, **options)
     mask = support.mask(query.shape[2], key.shape[2], query.device)
@@ -105,7 +109,7 @@ def temperature_of(attend: Attention) -> float:
     return softmax.temperature  # type: ignore[no-any-return]
 
 
-def goes_in_blocks(
+def use_causal_blocks(
     query: Float[Tensor, "b h q d"],
     key: Float[Tensor, "b g k d"],
     value: Float[Tensor, "b g k v"],
@@ -115,7 +119,7 @@ def goes_in_blocks(
     """Returns True if `causal_attention` is faster than PyTorch's kernel; it needs more memory.
 
     PyTorch's CPU kernel does not support dropout; with dropout PyTorch computes all weights, and spends most of the
-    time on random numbers. For bfloat16 see `writes_out`; it also serves short rows of float32 without dropout.
+    time on random numbers. For bfloat16 see `use_explicit_softmax`, which also serves short rows of float32.
     """
     if is_transformed() or not _is_of_few(query, key, value, None if p else _most(query)):
         return False
@@ -126,7 +130,7 @@ def goes_in_blocks(
     return p > 0.0 or key.shape[2] > _SHORT[torch.float32]
 
 
-def writes_out(
+def use_explicit_softmax(
     query: Float[Tensor, "b h q d"],
     key: Float[Tensor, "b g k d"],
     value: Float[Tensor, "b g k v"],

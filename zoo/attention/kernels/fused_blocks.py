@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from zoo.attention.kernels.cpu_features import is_transformed
 from zoo.attention.kernels.dtypes import unify_dtypes
-from zoo.attention.kernels.fused import fuses, kernel_options, temperature_of
+from zoo.attention.kernels.fused import kernel_options, register_kernel, temperature_of
 from zoo.attention.normalizers.soft import Softmax
 from zoo.attention.scores.pairwise import Cosine, Dot, General, ScaledDot
 from zoo.attention.supports.blocks import BlockSupport
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 _LARGEST, _PART = 1 << 26, 1 << 23
 
 
-@fuses(Dot, Softmax, BlockSupport)
-@fuses(ScaledDot, Softmax, BlockSupport)
-@fuses(General, Softmax, BlockSupport)
-@fuses(Cosine, Softmax, BlockSupport)
+@register_kernel(Dot, Softmax, BlockSupport)
+@register_kernel(ScaledDot, Softmax, BlockSupport)
+@register_kernel(General, Softmax, BlockSupport)
+@register_kernel(Cosine, Softmax, BlockSupport)
 def dot_softmax_in_blocks(
     attend: Attention,
     query: Float[Tensor, "b h q d"],
@@ -39,18 +39,18 @@ def dot_softmax_in_blocks(
 ) -> Float[Tensor, "b h q v"]:
     score: Any = attend.score
     temperature, options = temperature_of(attend), kernel_options(attend, query)
-    query, key, value = unify_dtypes(score.of_query(query), key, value)
+    query, key, value = unify_dtypes(score.transform_query(query), key, value)
     parts = support.layout.parts
     added = [None] * len(parts) if bias is None else support.layout.split(bias.to(query.dtype) / temperature)
     contexts = []
     for part, mask, more in zip(parts, support.masks, added, strict=True):
         if more is None and not options["dropout_p"] and _is_for_parts(part.cut, key):
-            rows = _InParts.apply(part.cut.of_queries(query), key, value, mask, part.cut, options)
+            rows = _InParts.apply(part.cut.block_queries(query), key, value, mask, part.cut, options)
             contexts.append(rows)
             continue
-        blocks = part.cut.of_queries(query), part.cut.of_keys(key), part.cut.of_keys(value)
-        contexts.append(_attended(*blocks, mask, more, options))
-    return support.clean_queries(support.layout.to_queries(contexts), key)
+        blocks = part.cut.block_queries(query), part.cut.block_keys(key), part.cut.block_keys(value)
+        contexts.append(_attend(*blocks, mask, more, options))
+    return support.zero_blind_queries(support.layout.to_queries(contexts), key)
 
 
 def _is_for_parts(cut: Partition, key: Float[Tensor, "b h k d"]) -> bool:
@@ -63,7 +63,7 @@ def _is_for_parts(cut: Partition, key: Float[Tensor, "b h k d"]) -> bool:
 
 
 class _InParts(torch.autograd.Function):
-    """Computes `_attended` for a few blocks at a time; the backward pass recomputes them and keeps no copied keys."""
+    """Computes `_attend` for a few blocks at a time; the backward pass recomputes them and keeps no copied keys."""
 
     @staticmethod
     def forward(
@@ -78,11 +78,11 @@ class _InParts(torch.autograd.Function):
         ctx.save_for_backward(query, key, value)
         ctx.rest = mask, cut, options
         context = query.new_empty(*query.shape[:4], value.shape[-1])
-        key, value = cut.in_whole_blocks(key), cut.in_whole_blocks(value)
+        key, value = cut.pad_to_blocks(key), cut.pad_to_blocks(value)
         for some in _parts(cut, key):
             part = cut.part(some)
-            near = part.of_keys(key), part.of_keys(value)
-            context[:, :, some] = _attended(query[:, :, some], *near, _some(mask, some), None, options)
+            near = part.block_keys(key), part.block_keys(value)
+            context[:, :, some] = _attend(query[:, :, some], *near, _some(mask, some), None, options)
         return context
 
     @staticmethod
@@ -93,13 +93,13 @@ class _InParts(torch.autograd.Function):
         to_query = torch.empty_like(query)
         to_key, to_value = (x.new_zeros(*x.shape[:2], cut.room(), x.shape[-1]) for x in (key, value))
         of_keys = slice(cut.before, cut.before + key.shape[2])
-        key, value = cut.in_whole_blocks(key), cut.in_whole_blocks(value)
+        key, value = cut.pad_to_blocks(key), cut.pad_to_blocks(value)
         for some in _parts(cut, key):
             part = cut.part(some)
-            near = query[:, :, some], part.of_keys(key), part.of_keys(value)
+            near = query[:, :, some], part.block_keys(key), part.block_keys(value)
             with torch.enable_grad():
                 leaves = [x.detach().requires_grad_() for x in near]
-                context = _attended(leaves[0], leaves[1], leaves[2], _some(mask, some), None, options)
+                context = _attend(leaves[0], leaves[1], leaves[2], _some(mask, some), None, options)
                 found = torch.autograd.grad(context, leaves, gradient[:, :, some])
             to_query[:, :, some] = found[0]
             cut.add_keys(to_key, found[1], some)
@@ -118,7 +118,7 @@ def _some(mask: Bool[Tensor, "*#bh c r s"] | None, blocks: slice) -> Bool[Tensor
     return None if mask is None else mask[..., blocks, :, :]
 
 
-def _attended(
+def _attend(
     query: Float[Tensor, "b h c r d"],
     key: Float[Tensor, "b h c s d"],
     value: Float[Tensor, "b h c s v"],
@@ -133,11 +133,11 @@ def _attended(
         mask = mask if mask.dim() == 5 else mask[None, None]
         added = mask if added is None else torch.where(mask, added, -torch.inf)
     if added is not None:
-        added = _folded(added.expand(batch, -1, -1, -1, -1))
-    context = F.scaled_dot_product_attention(_folded(query), _folded(key), _folded(value), attn_mask=added, **options)
+        added = _fold(added.expand(batch, -1, -1, -1, -1))
+    context = F.scaled_dot_product_attention(_fold(query), _fold(key), _fold(value), attn_mask=added, **options)
     return context.reshape(batch, count, heads, size, value.shape[-1]).transpose(1, 2)
 
 
-def _folded(x: Tensor) -> Tensor:
+def _fold(x: Tensor) -> Tensor:
     """Folds (b,h,c,r,d) into (b c,h,r,d), so that masks are shared by the heads and not repeated for each."""
     return x.transpose(1, 2).flatten(0, 1)

@@ -26,19 +26,19 @@ def linear(
 ) -> Float[Tensor, "*rows e"]:
     """Computes x W^T + b.
 
-    If `convolves` is true, the product is computed as a convolution of size one over the rows of x; if `convolves_back`
-    is true, as one over the rows of W, with x as its weights. PyTorch computes convolutions with oneDNN and matrix
-    products with MKL.
+    If `use_conv` is true, the product is computed as a convolution of size one over the rows of x; if
+    `use_conv_transposed` is true, as one over the rows of W, with x as its weights. PyTorch computes convolutions with
+    oneDNN and matrix products with MKL.
     """
-    if convolves(x, weight, PROCESSOR):
-        return _convolved(x.reshape(-1, x.shape[-1]), weight, bias).view(*x.shape[:-1], len(weight))
-    if convolves_back(x, weight, PROCESSOR):
-        product = _convolved(weight, x.reshape(-1, x.shape[-1]), None).t().contiguous()
+    if use_conv(x, weight, PROCESSOR):
+        return _convolve(x.reshape(-1, x.shape[-1]), weight, bias).view(*x.shape[:-1], len(weight))
+    if use_conv_transposed(x, weight, PROCESSOR):
+        product = _convolve(weight, x.reshape(-1, x.shape[-1]), None).t().contiguous()
         return (product if bias is None else product.add_(bias)).view(*x.shape[:-1], len(weight))
     return F.linear(x, weight, bias)
 
 
-def convolves(x: Float[Tensor, "*rows d"], weight: Float[Tensor, "e d"], processor: Processor) -> bool:
+def use_conv(x: Float[Tensor, "*rows d"], weight: Float[Tensor, "e d"], processor: Processor) -> bool:
     """Returns True if a convolution is faster; this depends only on shape, dtype, device and processor.
 
     oneDNN is about twice as fast as MKL on processors where MKL is slow, and not faster on others. It generates code
@@ -49,7 +49,7 @@ def convolves(x: Float[Tensor, "*rows d"], weight: Float[Tensor, "e d"], process
     return rows >= _ROWS and rows * weight.numel() >= _PRODUCTS and _has_choice(x, processor)
 
 
-def convolves_back(x: Float[Tensor, "*rows d"], weight: Float[Tensor, "e d"], processor: Processor) -> bool:
+def use_conv_transposed(x: Float[Tensor, "*rows d"], weight: Float[Tensor, "e d"], processor: Processor) -> bool:
     """Returns True if a convolution over the rows of W is faster, which takes a few rows of x for its weights.
 
     Few rows meet a large matrix in the output layer of a decoder: 64 rows of 512 and 8,000 words take 0.4 times as
@@ -59,9 +59,9 @@ def convolves_back(x: Float[Tensor, "*rows d"], weight: Float[Tensor, "e d"], pr
     return 0 < rows < _ROWS and rows * weight.numel() >= _PRODUCTS and _has_choice(x, processor)
 
 
-def added(base: Float[Tensor, "n e"], x: Float[Tensor, "n d"], weight: Float[Tensor, "e d"]) -> Float[Tensor, "n e"]:
+def addmm(base: Float[Tensor, "n e"], x: Float[Tensor, "n d"], weight: Float[Tensor, "e d"]) -> Float[Tensor, "n e"]:
     """Computes base + x W^T, with the faster of the two products."""
-    if convolves(x, weight, PROCESSOR) or convolves_back(x, weight, PROCESSOR):
+    if use_conv(x, weight, PROCESSOR) or use_conv_transposed(x, weight, PROCESSOR):
         return linear(x, weight).add_(base)
     return torch.addmm(base, x, weight.t())
 
@@ -69,8 +69,8 @@ def added(base: Float[Tensor, "n e"], x: Float[Tensor, "n d"], weight: Float[Ten
 class PrepackedLinear:
     """W of several products with few rows each, such as the steps of a decoder. No gradient passes through them.
 
-    If `packs` is true, W is laid out for oneDNN in the first product, and the others take 0.3 to 0.5 times as long as
-    MKL's.
+    If `use_prepacked` is true, W is laid out for oneDNN in the first product, and the others take 0.3 to 0.5 times as
+    long as MKL's.
 
     Args:
         weight: W, which must not change meanwhile.
@@ -82,20 +82,28 @@ class PrepackedLinear:
 
     def product(self, x: Float[Tensor, "n d"], bias: Float[Tensor, " e"] | None = None) -> Float[Tensor, "n e"]:
         """Computes x W^T + b."""
-        return self._packed(x, bias) if packs(x, self.weight, PROCESSOR) else linear(x, self.weight, bias)
+        return (
+            self._multiply_prepacked(x, bias)
+            if use_prepacked(x, self.weight, PROCESSOR)
+            else linear(x, self.weight, bias)
+        )
 
-    def added(self, base: Float[Tensor, "n e"], x: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:
+    def addmm(self, base: Float[Tensor, "n e"], x: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:
         """Computes base + x W^T."""
-        return self._packed(x).add_(base) if packs(x, self.weight, PROCESSOR) else added(base, x, self.weight)
+        return (
+            self._multiply_prepacked(x).add_(base)
+            if use_prepacked(x, self.weight, PROCESSOR)
+            else addmm(base, x, self.weight)
+        )
 
-    def _packed(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+    def _multiply_prepacked(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         if self._laid_out is None:
             self._laid_out = torch.ops.mkldnn._reorder_linear_weight(self.weight.contiguous(), len(x))
         found: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._laid_out, bias, "none", [], "")
         return found
 
 
-def packs(x: Float[Tensor, "n d"], weight: Float[Tensor, "e d"], processor: Processor) -> bool:
+def use_prepacked(x: Float[Tensor, "n d"], weight: Float[Tensor, "e d"], processor: Processor) -> bool:
     """Returns True if several products are faster with a weight that is laid out before.
 
     This depends on shape, dtype, device and processor, and on whether a gradient or a graph is recorded, which oneDNN's
@@ -106,7 +114,7 @@ def packs(x: Float[Tensor, "n d"], weight: Float[Tensor, "e d"], processor: Proc
     return len(x) * weight.numel() >= _PACKED_PRODUCTS and _has_choice(x, processor)
 
 
-def _convolved(x: Float[Tensor, "n d"], weight: Float[Tensor, "e d"], bias: Tensor | None) -> Float[Tensor, "n e"]:
+def _convolve(x: Float[Tensor, "n d"], weight: Float[Tensor, "e d"], bias: Tensor | None) -> Float[Tensor, "n e"]:
     pixels = x.unsqueeze(0).unsqueeze(2).permute(0, 3, 1, 2)
     # Dilation has no effect on a kernel of size one, but with one thread PyTorch uses oneDNN only for dilated kernels.
     product = F.conv2d(pixels, weight[:, :, None, None], bias, dilation=2)

@@ -56,11 +56,11 @@ class _Recurrence(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         decay, y = ctx.saved_tensors
         back, on = (1, -1) if ctx.reverse else (-1, 1)
-        to_x = _Recurrence.apply(_shifted(decay, back).conj(), gradient, not ctx.reverse)
-        return to_x * _shifted(y, on).conj(), to_x, None
+        to_x = _Recurrence.apply(_shift(decay, back).conj(), gradient, not ctx.reverse)
+        return to_x * _shift(y, on).conj(), to_x, None
 
 
-def _shifted(x: Tensor, by: int) -> Tensor:
+def _shift(x: Tensor, by: int) -> Tensor:
     """Shifts x by one step along the first axis, later or earlier, and fills with zero."""
     if len(x) == 0:
         return x
@@ -70,10 +70,10 @@ def _shifted(x: Tensor, by: int) -> Tensor:
 
 def _scan(decay: Tensor, x: Tensor) -> Tensor:
     in_cpu = x.device.type == "cpu" and not torch.compiler.is_compiling()
-    return _in_order(decay, x) if in_cpu and x.numel() >= _MANY * len(x) else _doubling(decay, x)
+    return _scan_by_steps(decay, x) if in_cpu and x.numel() >= _MANY * len(x) else _scan_by_doubling(decay, x)
 
 
-def _doubling(decay: Tensor, x: Tensor) -> Tensor:
+def _scan_by_doubling(decay: Tensor, x: Tensor) -> Tensor:
     """Computes the scan; after each round every step holds the sum over twice as many earlier steps."""
     length, reach = len(x), 1
     while reach < length:
@@ -84,7 +84,7 @@ def _doubling(decay: Tensor, x: Tensor) -> Tensor:
     return x.clone() if length <= 1 else x
 
 
-def _in_order(decay: Tensor, x: Tensor) -> Tensor:
+def _scan_by_steps(decay: Tensor, x: Tensor) -> Tensor:
     y = x.clone(memory_format=torch.contiguous_format)
     steps = y.unbind(0)
     for j, factor in enumerate(decay.contiguous().unbind(0)[1:], start=1):

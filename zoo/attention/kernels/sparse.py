@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.attention.kernels.dtypes import at_least_single
+from zoo.attention.kernels.dtypes import upcast
 
 # This many gathered numbers fit into the cache of a core: 2 to 3 times faster than gathering all at once.
 _CACHED = 1 << 17
@@ -95,12 +95,12 @@ def _starts(sorted_or_not: Tensor, size: int) -> Tensor:
     return torch.cat([counts.new_zeros(1), counts.cumsum(0)]).int()
 
 
-def at_rows(x: Float[Tensor, "rows ..."], pattern: SparsePattern) -> Float[Tensor, "e ..."]:
+def gather_rows(x: Float[Tensor, "rows ..."], pattern: SparsePattern) -> Float[Tensor, "e ..."]:
     """Gathers x at the row of each entry."""
     return torch.ops.zoo_attention.gather(x, pattern.tensors(), False)  # type: ignore[no-any-return]
 
 
-def at_columns(x: Float[Tensor, "columns ..."], pattern: SparsePattern) -> Float[Tensor, "e ..."]:
+def gather_columns(x: Float[Tensor, "columns ..."], pattern: SparsePattern) -> Float[Tensor, "e ..."]:
     """Gathers x at the column of each entry."""
     return torch.ops.zoo_attention.gather(x, pattern.tensors(), True)  # type: ignore[no-any-return]
 
@@ -121,7 +121,7 @@ def dot(
 
 def row_softmax(scores: Float[Tensor, "e h"], pattern: SparsePattern) -> Float[Tensor, "e h"]:
     """Computes the softmax over the entries of each row, in fp32 or wider."""
-    return torch.ops.zoo_attention.row_softmax(at_least_single(scores), pattern.rows, pattern.row_starts)  # type: ignore[no-any-return]
+    return torch.ops.zoo_attention.row_softmax(upcast(scores), pattern.rows, pattern.row_starts)  # type: ignore[no-any-return]
 
 
 def _computable(*tensors: Tensor) -> list[Tensor]:

@@ -15,20 +15,20 @@ _MINUS_ONE = torch.tensor(-1.0)
 
 
 def tanh(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Computes tanh x; if `by_sigmoid` is true, as 2 sigmoid(2x) - 1, which differs by 2e-7 at most.
+    """Computes tanh x; if `use_sigmoid` is true, as 2 sigmoid(2x) - 1, which differs by 2e-7 at most.
 
     PyTorch computes tanh with MKL, and sigmoid with its own vectors.
     """
-    if not by_sigmoid(x, PROCESSOR):
+    if not use_sigmoid(x, PROCESSOR):
         return torch.tanh(x)
     if torch.is_grad_enabled() and x.requires_grad:
         return _Tanh.apply(x)  # type: ignore[no-any-return]
-    return _of_sigmoid(x)
+    return _tanh_by_sigmoid(x)
 
 
 def tanh_(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """Computes `tanh` in the place of x, a sum that nothing else reads: its derivative needs the result alone."""
-    if not by_sigmoid(x, PROCESSOR):
+    if not use_sigmoid(x, PROCESSOR):
         return x.tanh_()
     if torch.is_grad_enabled() and x.requires_grad:
         return _Tanh.apply(x)  # type: ignore[no-any-return]
@@ -36,7 +36,7 @@ def tanh_(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     return torch.add(_MINUS_ONE, x, alpha=2.0, out=x)  # one pass over x, with the result of two
 
 
-def by_sigmoid(x: Float[Tensor, "..."], processor: Processor) -> bool:
+def use_sigmoid(x: Float[Tensor, "..."], processor: Processor) -> bool:
     """Returns True if the sigmoid is faster: a quarter of the time for many numbers, where MKL is slow.
 
     This depends only on shape, dtype, device and processor.
@@ -46,14 +46,14 @@ def by_sigmoid(x: Float[Tensor, "..."], processor: Processor) -> bool:
     return x.device.type == "cpu" and x.dtype == torch.float32 and x.numel() >= _MANY
 
 
-def _of_sigmoid(x: Tensor) -> Tensor:
+def _tanh_by_sigmoid(x: Tensor) -> Tensor:
     return (x + x).sigmoid_().mul_(2.0).sub_(1.0)
 
 
 class _Tanh(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        y = _of_sigmoid(x)
+        y = _tanh_by_sigmoid(x)
         ctx.save_for_backward(y)
         return y
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from zoo.attention.kv_cache import KVCache, per_query_head
+from zoo.attention.kv_cache import KVCache, repeat_kv
 from zoo.attention.mechanism import Position, Traits, Use, check_widths
 from zoo.attention.site import AttentionSite
 from zoo.attention.supports.dense import DenseSupport
@@ -41,7 +41,7 @@ class PairFreeAttention(AttentionSite):
     def prepare(
         self, key: Float[Tensor, "b g k d"], value: Float[Tensor, "b g k v"], support: DenseSupport, start: int = 0
     ) -> KVCache:
-        key, value = support.clean(key), support.clean(value)
+        key, value = support.zero_masked(key), support.zero_masked(value)
         return KVCache(key if self.position is None else self.position.turn(key, start), value, support)
 
     def check(
@@ -56,7 +56,7 @@ class PairFreeAttention(AttentionSite):
         check_widths(query, key)
         self.key_mask(support)
 
-    def for_heads(
+    def repeat_for_heads(
         self, heads: int, memory: KVCache, support: DenseSupport
     ) -> tuple[Float[Tensor, "b _g k d"], Float[Tensor, "b _g k v"]]:
         """Returns the keys and values, repeated for the query heads if the mask differs by head.
@@ -66,7 +66,7 @@ class PairFreeAttention(AttentionSite):
         mask = self.key_mask(support)
         if mask is None or mask.shape[1] == 1 or memory.key.shape[1] == memory.value.shape[1] == heads:
             return memory.key, memory.value
-        return support.clean(per_query_head(memory.key, heads)), support.clean(per_query_head(memory.value, heads))
+        return support.zero_masked(repeat_kv(memory.key, heads)), support.zero_masked(repeat_kv(memory.value, heads))
 
     def key_mask(self, support: DenseSupport) -> Bool[Tensor, "#b #h 1 #k"] | None:
         """Returns the mask of keys. It must be the same for every query, because keys are summed once."""

@@ -18,8 +18,8 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from zoo.attention.attention_state import LinearState
-from zoo.attention.kernels.dtypes import at_least_single, wide
-from zoo.attention.kv_cache import KVCache, per_query_head
+from zoo.attention.kernels.dtypes import accumulation_dtype, upcast
+from zoo.attention.kv_cache import KVCache, repeat_kv
 from zoo.attention.linear.base import PairFreeAttention
 from zoo.attention.supports.dense import DenseSupport
 
@@ -47,7 +47,7 @@ class KernelAttention(PairFreeAttention, ABC):
         return None
 
     @abstractmethod
-    def of_query(
+    def map_query(
         self,
         query: Float[Tensor, "b h q d"],
         projection: Float[Tensor, "h d f"] | None,
@@ -56,7 +56,7 @@ class KernelAttention(PairFreeAttention, ABC):
         """Computes phi of queries, for keys whose features were divided by exp(scale)."""
 
     @abstractmethod
-    def of_key(
+    def map_key(
         self,
         key: Float[Tensor, "b h k d"],
         projection: Float[Tensor, "h d f"] | None,
@@ -69,7 +69,7 @@ class KernelAttention(PairFreeAttention, ABC):
         self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b g k d"], support: DenseSupport
     ) -> LinearState:
         """Returns the sums before the first key."""
-        dtype = wide(query)
+        dtype = accumulation_dtype(query)
         shape = *query.shape[:2], self.size(query.shape[-1])
         sums = torch.zeros(*shape, 1, dtype=dtype, device=query.device)
         return LinearState(sums, sums.new_full(shape, torch.finfo(dtype).min), length=0)
@@ -92,7 +92,7 @@ class KernelAttention(PairFreeAttention, ABC):
         """
         self.check(query, key, value, support)
         memory = self.prepare(key, value, support, 0 if state is None else state.length)
-        return self._summed(query, memory, support, state)
+        return self._attend(query, memory, support, state)
 
     def read(
         self,
@@ -104,7 +104,7 @@ class KernelAttention(PairFreeAttention, ABC):
         """Computes `forward` for keys and values that `prepare` returned."""
         support = memory.support if support is None else support
         self.check(query, memory.key, memory.value, support)
-        return self._summed(query, memory.cleaned(support), support, state)
+        return self._attend(query, memory.zero_masked(support), support, state)
 
     def follow(
         self,
@@ -119,25 +119,25 @@ class KernelAttention(PairFreeAttention, ABC):
         Returns:
             The context of each query, and the sums over all keys so far.
         """
-        here = support.of_last_keys(key.shape[2])
+        here = support.select_last_keys(key.shape[2])
         if isinstance(memory, KVCache):
             before = DenseSupport(memory.support.permitted, causal=True)
-            memory = self._summed(query[:, :, :0], memory, before, self.start(query, key, here))[1]
+            memory = self._attend(query[:, :, :0], memory, before, self.start(query, key, here))[1]
         return self(query, key, value, here, self.start(query, key, here) if memory is None else memory)  # type: ignore[no-any-return]
 
-    def _summed(
+    def _attend(
         self, query: Float[Tensor, "b h q d"], memory: KVCache, support: DenseSupport, state: LinearState | None
     ) -> tuple[Float[Tensor, "b h q v"], LinearState | None]:
-        key, value = self.for_heads(query.shape[1], memory, support)
+        key, value = self.repeat_for_heads(query.shape[1], memory, support)
         if state is not None and (not support.causal or query.shape[2] > key.shape[2]):
             raise ValueError("a state of sums needs causal attention, with at least one key for each query")
         if state is None or not state.length:
-            query = support.clean_queries(query, key)
+            query = support.zero_blind_queries(query, key)
         mask = self.key_mask(support)
         if self.position is not None:
             first = support.first_position(query, key) + (0 if state is None else state.length)
             query = self.position.turn(query, first)
-        key, value = (per_query_head(x, query.shape[1]) for x in (key, value))
+        key, value = (repeat_kv(x, query.shape[1]) for x in (key, value))
         if support.causal and support.later:
             seen = slice(0, max(key.shape[2] - support.later, 0))
             key, value = key[:, :, seen], value[:, :, seen]
@@ -150,24 +150,24 @@ class KernelAttention(PairFreeAttention, ABC):
                 self._show(query, key, projection, mask, support, state)
             part = self._part(query, key)
             if support.causal:
-                context, sums = self._in_order(query, key, value, mask, projection, sums, part)
+                context, sums = self._attend_causally(query, key, value, mask, projection, sums, part)
             else:
-                for keys in in_parts(part, key, value, mask):
+                for keys in split_parts(part, key, value, mask):
                     sums = _run(part, self._add, *keys, projection, sums)
-                read = [_run(part, self._read, *queries, projection, sums) for queries in in_parts(part, query)]
-                context = joined(read).to(value.dtype)
+                read = [_run(part, self._read, *queries, projection, sums) for queries in split_parts(part, query)]
+                context = concatenate(read).to(value.dtype)
         return context, None if state is None else sums
 
     def _part(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b h k d"]) -> int | None:
         """Returns the number of positions that are computed together; None for all."""
         if torch.compiler.is_compiling() or query.device.type != "cpu":
             return None
-        position = query.shape[0] * query.shape[1] * self.size(query.shape[3]) * wide(query).itemsize
+        position = query.shape[0] * query.shape[1] * self.size(query.shape[3]) * accumulation_dtype(query).itemsize
         if max(query.shape[2], key.shape[2]) * position <= _LARGEST:
             return None
         return max(_PART // position // _BLOCK, 1) * _BLOCK
 
-    def _in_order(
+    def _attend_causally(
         self,
         query: Float[Tensor, "b h q d"],
         key: Float[Tensor, "b h k d"],
@@ -184,17 +184,17 @@ class KernelAttention(PairFreeAttention, ABC):
         blind, early = (max(n, 0) for n in (query.shape[2] - key.shape[2], key.shape[2] - query.shape[2]))
         if early:
             earlier, (key, value, mask) = zip(*(_cut(x, early) for x in (key, value, mask)), strict=True)
-            for keys in in_parts(part, *earlier):
+            for keys in split_parts(part, *earlier):
                 sums = _run(part, self._add, *keys, projection, sums)
         of_parts = [query.new_zeros(*query.shape[:2], blind, value.shape[3], dtype=value.dtype)] if blind else []
-        for both in in_parts(part, query[:, :, blind:] if blind else query, key, value, mask):
+        for both in split_parts(part, query[:, :, blind:] if blind else query, key, value, mask):
             context, sums = _run(part, self._follow, *both, projection, sums)
             of_parts.append(context)
-        return joined(of_parts), sums
+        return concatenate(of_parts), sums
 
-    def in_blocks(self, *tensors: Tensor | None) -> Iterable[tuple[Any, ...]]:
+    def split_blocks(self, *tensors: Tensor | None) -> Iterable[tuple[Any, ...]]:
         """Splits the tensors into blocks of positions whose pairs are computed together."""
-        return in_parts(_BLOCK, *tensors)
+        return split_parts(_BLOCK, *tensors)
 
     def _add(
         self,
@@ -205,14 +205,14 @@ class KernelAttention(PairFreeAttention, ABC):
         sums: LinearState,
     ) -> LinearState:
         """Adds these keys to the sums."""
-        of_key, scale = self.of_key(at_least_single(key), projection, mask, sums)
-        return sums.step(sums.sums_at(scale) + of_key.mT @ counted(value, mask), scale, key.shape[2])
+        of_key, scale = self.map_key(upcast(key), projection, mask, sums)
+        return sums.step(sums.sums_at(scale) + of_key.mT @ append_count(value, mask), scale, key.shape[2])
 
     def _read(
         self, query: Float[Tensor, "b h q d"], projection: Float[Tensor, "h d f"] | None, sums: LinearState
     ) -> Float[Tensor, "b h q v"]:
         """Computes the context of queries that see all keys in the sums."""
-        return _average(self.of_query(at_least_single(query), projection, sums.scale) @ sums.sums)
+        return _normalize_sums(self.map_query(upcast(query), projection, sums.scale) @ sums.sums)
 
     def _follow(
         self,
@@ -224,10 +224,10 @@ class KernelAttention(PairFreeAttention, ABC):
         sums: LinearState,
     ) -> tuple[Float[Tensor, "b h n v"], LinearState]:
         """Computes the context of queries that see the sums and the keys up to their own, and adds the keys."""
-        of_key, scale = self.of_key(at_least_single(key), projection, mask, sums)
-        of_query = self.of_query(at_least_single(query), projection, sums.scale if scale is None else scale)
-        context, total = _causal(of_query, of_key, counted(value, mask), sums.sums_at(scale))
-        return _average(context).to(value.dtype), sums.step(total, scale, key.shape[2])
+        of_key, scale = self.map_key(upcast(key), projection, mask, sums)
+        of_query = self.map_query(upcast(query), projection, sums.scale if scale is None else scale)
+        context, total = _causal(of_query, of_key, append_count(value, mask), sums.sums_at(scale))
+        return _normalize_sums(context).to(value.dtype), sums.step(total, scale, key.shape[2])
 
     def _show(
         self,
@@ -242,9 +242,9 @@ class KernelAttention(PairFreeAttention, ABC):
         if not self.probe.wants_implied or state is not None:  # the keys in the sums cannot be told apart
             return
         with torch.set_grad_enabled(self.probe.wants_gradient and torch.is_grad_enabled()):
-            self.probe.emit(self.implied(query, key, projection, mask, support), support, implied=True)
+            self.probe.emit(self.compute_implied(query, key, projection, mask, support), support, implied=True)
 
-    def implied(
+    def compute_implied(
         self,
         query: Float[Tensor, "b h q d"],
         key: Float[Tensor, "b h _k d"],
@@ -254,9 +254,9 @@ class KernelAttention(PairFreeAttention, ABC):
     ) -> Float[Tensor, "b h q k"]:
         """Computes phi(q) · phi(k) of all pairs, normalised; `key` is without the keys after the last query."""
         before = self.start(query, key, support)
-        of_key, scale = self.of_key(at_least_single(key), projection, mask, before)
-        of_query = self.of_query(at_least_single(query), projection, before.scale if scale is None else scale)
-        pairs = of_query @ with_later(of_key, support).mT
+        of_key, scale = self.map_key(upcast(key), projection, mask, before)
+        of_query = self.map_query(upcast(query), projection, before.scale if scale is None else scale)
+        pairs = of_query @ append_later(of_key, support).mT
         allowed = support.mask_of(pairs)
         pairs = pairs if allowed is None else pairs.masked_fill(~allowed, 0.0)
         norm = pairs.sum(-1, keepdim=True)
@@ -277,7 +277,7 @@ class LinearAttention(KernelAttention):
     def size(self, width: int) -> int:
         return width
 
-    def of_query(
+    def map_query(
         self,
         query: Float[Tensor, "b h q d"],
         projection: Float[Tensor, "h d f"] | None,
@@ -285,7 +285,7 @@ class LinearAttention(KernelAttention):
     ) -> Float[Tensor, "b h q f"]:
         return _elu_plus_one(query)
 
-    def of_key(
+    def map_key(
         self,
         key: Float[Tensor, "b h k d"],
         projection: Float[Tensor, "h d f"] | None,
@@ -318,12 +318,12 @@ def _elu_plus_one(x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
     return _EluPlusOne.apply(x)  # type: ignore[no-any-return]
 
 
-def with_later(x: Float[Tensor, "b h _k f"], support: DenseSupport) -> Float[Tensor, "b h k f"]:
+def append_later(x: Float[Tensor, "b h _k f"], support: DenseSupport) -> Float[Tensor, "b h k f"]:
     """Appends zeros for the keys after the last query, which no query sees."""
     return F.pad(x, (0, 0, 0, support.later if support.causal else 0))
 
 
-def in_parts(size: int | None, *tensors: Tensor | None) -> Iterable[tuple[Any, ...]]:
+def split_parts(size: int | None, *tensors: Tensor | None) -> Iterable[tuple[Any, ...]]:
     """Splits all tensors along their positions into parts of `size`; None and tensors of one position are repeated."""
     assert tensors[0] is not None
     length = tensors[0].shape[2]
@@ -346,18 +346,18 @@ def _run(part: int | None, function: Callable[..., Any], *arguments: Any) -> Any
     return checkpoint(function, *arguments, use_reentrant=False, preserve_rng_state=False)
 
 
-def joined(parts: list[Float[Tensor, "..."]]) -> Float[Tensor, "..."]:
+def concatenate(parts: list[Float[Tensor, "..."]]) -> Float[Tensor, "..."]:
     return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
 
 
-def counted(value: Float[Tensor, "b h k v"], mask: Bool[Tensor, "#b #h #k 1"] | None) -> Float[Tensor, "b h k v1"]:
+def append_count(value: Float[Tensor, "b h k v"], mask: Bool[Tensor, "#b #h #k 1"] | None) -> Float[Tensor, "b h k v1"]:
     """Appends a last column to the values: 1 at keys, 0 at masked keys."""
-    value = at_least_single(value)
+    value = upcast(value)
     exists = value.new_ones(()) if mask is None else mask.to(value.dtype)
     return torch.cat([value, exists.expand(*value.shape[:3], 1)], -1)
 
 
-def _average(sums: Float[Tensor, "b h q v1"]) -> Float[Tensor, "b h q v"]:
+def _normalize_sums(sums: Float[Tensor, "b h q v1"]) -> Float[Tensor, "b h q v"]:
     """Divides the sums by their last column; a row without keys has sum zero and stays zero."""
     context, norm = torch.split(sums, [sums.shape[-1] - 1, 1], -1)
     return context / norm.masked_fill(norm == 0.0, 1.0)

@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention.kernels.dtypes import wide
-from zoo.attention.kv_cache import KVCache, per_query_head
+from zoo.attention.kernels.dtypes import accumulation_dtype
+from zoo.attention.kv_cache import KVCache, repeat_kv
 from zoo.attention.linear.base import PairFreeAttention
 from zoo.attention.mechanism import Traits, Use
 from zoo.attention.ranges import Count
@@ -83,7 +83,7 @@ class Linformer(PairFreeAttention):
     ) -> tuple[Float[Tensor, "b h q v"], None]:
         """Computes the context of each query; for shapes see `DenseSupport`."""
         self.check(query, key, value, support)
-        return self._attended(query, self.prepare(key, value, support), support)
+        return self._attend(query, self.prepare(key, value, support), support)
 
     def read(
         self,
@@ -95,25 +95,25 @@ class Linformer(PairFreeAttention):
         """Computes `forward` for keys and values that `prepare` returned."""
         support = memory.support if support is None else support
         self.check(query, memory.key, memory.value, support)
-        return self._attended(query, memory.cleaned(support), support)
+        return self._attend(query, memory.zero_masked(support), support)
 
-    def _attended(
+    def _attend(
         self, query: Float[Tensor, "b h q d"], memory: KVCache, support: DenseSupport
     ) -> tuple[Float[Tensor, "b h q v"], None]:
-        key, value = self.for_heads(query.shape[1], memory, support)
+        key, value = self.repeat_for_heads(query.shape[1], memory, support)
         if support.causal:
             raise ValueError(f"Linformer {_WHOLE}")
         length = self.mix_keys.shape[-1]
         if key.shape[2] > length:
             raise ValueError(f"Linformer was made for at most length={length} keys, got {key.shape[2]}")
-        query = support.clean_queries(query, key)
+        query = support.zero_blind_queries(query, key)
         if self.position is not None:
             query = self.position.turn_query(query, key, support)
         dtype = value.dtype
         with torch.autocast(query.device.type, enabled=False):
-            query, key, value = (x.to(wide(query)) for x in (query, key, value))
+            query, key, value = (x.to(accumulation_dtype(query)) for x in (query, key, value))
             heads = query.shape[1]
-            slots, mixed = self._mixed(self.mix_keys, key, heads), self._mixed(self.mix_values, value, heads)
+            slots, mixed = self._mix(self.mix_keys, key, heads), self._mix(self.mix_values, value, heads)
             if self.probe.is_open:
                 self._show(query, slots, key.shape[2], support)
             if query.shape[:3].numel() * slots.shape[2] <= _FEW:
@@ -122,13 +122,13 @@ class Linformer(PairFreeAttention):
                 context = F.scaled_dot_product_attention(query, slots, mixed)
         return context.to(dtype), None
 
-    def _mixed(self, mix: Tensor, x: Float[Tensor, "b g n d"], heads: int) -> Float[Tensor, "b h s d"]:
+    def _mix(self, mix: Tensor, x: Float[Tensor, "b g n d"], heads: int) -> Float[Tensor, "b h s d"]:
         """Computes the slots of keys or values, for every query head."""
         part = mix[..., : x.shape[2]].to(x.dtype)
         if len(part) > 1:
-            return part @ per_query_head(x, heads)
+            return part @ repeat_kv(x, heads)
         # one product for all heads
-        return per_query_head(torch.einsum("sn,bgnd->bgsd", part[0], x), heads)
+        return repeat_kv(torch.einsum("sn,bgnd->bgsd", part[0], x), heads)
 
     def _show(
         self,

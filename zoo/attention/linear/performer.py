@@ -9,8 +9,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from zoo.attention.attention_state import LinearState
-from zoo.attention.kernels.dtypes import at_least_single, wide
-from zoo.attention.linear.kernel_attention import KernelAttention, counted, joined, with_later
+from zoo.attention.kernels.dtypes import accumulation_dtype, upcast
+from zoo.attention.linear.kernel_attention import KernelAttention, append_count, append_later, concatenate
 from zoo.attention.ranges import Count
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.support import masked_softmax
@@ -87,10 +87,10 @@ class Performer(KernelAttention):
     def projection(self, query: Float[Tensor, "b h q d"]) -> Float[Tensor, "h d f"]:
         if self.training and self.redraw_every is not None:
             self._count()
-        projection: Tensor = self.directions.to(wide(query)).mT * query.shape[-1] ** -0.25
+        projection: Tensor = self.directions.to(accumulation_dtype(query)).mT * query.shape[-1] ** -0.25
         return projection
 
-    def of_query(
+    def map_query(
         self,
         query: Float[Tensor, "b h q d"],
         projection: Float[Tensor, "h d f"] | None,
@@ -101,7 +101,7 @@ class Performer(KernelAttention):
         of_query = (query @ projection).add_(scale.unsqueeze(2))
         return of_query.sub_(of_query.detach().amax(-1, keepdim=True)).exp_()
 
-    def of_key(
+    def map_key(
         self,
         key: Float[Tensor, "b h k d"],
         projection: Float[Tensor, "h d f"] | None,
@@ -113,7 +113,7 @@ class Performer(KernelAttention):
             scale = torch.maximum(scale, exponents.detach().amax(2))
         return (exponents - scale.unsqueeze(2)).exp_(), scale
 
-    def implied(
+    def compute_implied(
         self,
         query: Float[Tensor, "b h q d"],
         key: Float[Tensor, "b h _k d"],
@@ -122,11 +122,11 @@ class Performer(KernelAttention):
         support: DenseSupport,
     ) -> Float[Tensor, "b h q k"]:
         if not key.shape[2]:
-            return support.zeros(query, with_later(key, support))
-        exponents = _exponents(at_least_single(key), projection, mask)
+            return support.zeros(query, append_later(key, support))
+        exponents = _exponents(upcast(key), projection, mask)
         scale = _first(exponents, mask)
-        pairs = _log_pairs(self.of_query(at_least_single(query), projection, scale), exponents, scale)
-        return support.softmax(with_later(pairs.mT, support).mT)
+        pairs = _log_pairs(self.map_query(upcast(query), projection, scale), exponents, scale)
+        return support.softmax(append_later(pairs.mT, support).mT)
 
     def _follow(
         self,
@@ -138,10 +138,10 @@ class Performer(KernelAttention):
         sums: LinearState,
     ) -> tuple[Float[Tensor, "b h n v"], LinearState]:
         contexts = []
-        for queries, keys, values, exists in self.in_blocks(query, key, value, mask):
+        for queries, keys, values, exists in self.split_blocks(query, key, value, mask):
             context, sums = self._follow_block(queries, keys, values, exists, projection, sums)
             contexts.append(context)
-        return joined(contexts), sums
+        return concatenate(contexts), sums
 
     def _follow_block(
         self,
@@ -154,9 +154,9 @@ class Performer(KernelAttention):
     ) -> tuple[Float[Tensor, "b h n v"], LinearState]:
         if not key.shape[2]:
             return torch.zeros_like(value), sums
-        exponents, counting = _exponents(at_least_single(key), projection, mask), counted(value, mask)
+        exponents, counting = _exponents(upcast(key), projection, mask), append_count(value, mask)
         scale = torch.maximum(sums.scale, _first(exponents, mask))
-        of_query = self.of_query(at_least_single(query), projection, scale)
+        of_query = self.map_query(upcast(query), projection, scale)
         before, count = (
             (of_query @ sums.sums_at(scale))
             .expand(*query.shape[:3], counting.shape[3])

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention.kernels.dtypes import at_least_single
+from zoo.attention.kernels.dtypes import upcast
 from zoo.attention.mixers.sequence import Mixer, MixerState, Sequences, sequences
-from zoo.attention.mixers.state_space import carried_on
+from zoo.attention.mixers.state_space import carry_on
 from zoo.attention.supports.dense import DenseSupport
 
 _ROWS = 32
@@ -50,7 +50,7 @@ class AttentionFree(Mixer):
     ) -> tuple[Float[Tensor, "b n d"], None]:
         of = sequences(self, support, x)
         key, value = _keys(self.key, self.value, x, of)
-        return self._gated(x, key, value, of), None
+        return self._gate(x, key, value, of), None
 
     def step(
         self, x: Float[Tensor, "b n d"], state: MixerState | None = None, support: DenseSupport | None = None
@@ -59,9 +59,9 @@ class AttentionFree(Mixer):
         key, value = _keys(self.key, self.value, x, of)
         if state is not None:
             key, value = torch.cat([state.parts[0], key], 1), torch.cat([state.parts[1], value], 1)
-        return self._gated(x, key, value, of), MixerState((key, value))
+        return self._gate(x, key, value, of), MixerState((key, value))
 
-    def _gated(
+    def _gate(
         self, x: Float[Tensor, "b q d"], key: Float[Tensor, "b k d"], value: Float[Tensor, "b k d"], of: Sequences
     ) -> Float[Tensor, "b q d"]:
         if self.probe.is_open:
@@ -70,12 +70,12 @@ class AttentionFree(Mixer):
             return x
         with torch.autocast(x.device.type, enabled=False):
             mean = _weighted_means(key, value, self._biases(x.shape[1], key.shape[1]).to(key.dtype), of.causal)
-        return of.clean(self.out(self.query(of.clean(x)).sigmoid() * mean.to(x.dtype)))
+        return of.zero_masked(self.out(self.query(of.zero_masked(x)).sigmoid() * mean.to(x.dtype)))
 
     def _biases(self, queries: int, keys: int) -> Float[Tensor, "q k"]:
         if keys > len(self.at_key):
             raise ValueError(f"AttentionFree has biases for {len(self.at_key)} positions, not for {keys}")
-        biases = at_least_single(self.at_query[keys - queries : keys]) @ at_least_single(self.at_key[:keys]).T
+        biases = upcast(self.at_query[keys - queries : keys]) @ upcast(self.at_key[:keys]).T
         if self.window is None:
             return biases
         at = torch.arange(keys, device=biases.device)
@@ -105,7 +105,7 @@ class AttentionFreeSimple(Mixer):
         key, value = _keys(self.key, self.value, x, of)
         with torch.autocast(x.device.type, enabled=False):
             mean = (key.softmax(1) * value).sum(1, keepdim=True)
-        return self._gated(x, mean, of), None
+        return self._gate(x, mean, of), None
 
     def step(
         self, x: Float[Tensor, "b n d"], state: MixerState | None = None, support: DenseSupport | None = None
@@ -127,23 +127,23 @@ class AttentionFreeSimple(Mixer):
             tops = torch.cat([top.unsqueeze(1), key.detach()], 1).cummax(1).values
             decay = (tops[:, :-1] - tops[:, 1:]).exp()
             new = (key - tops[:, 1:]).exp()
-            sums = carried_on(decay.repeat(1, 1, 2), torch.cat([new * value, new], -1), sums)
+            sums = carry_on(decay.repeat(1, 1, 2), torch.cat([new * value, new], -1), sums)
             total, count = sums.chunk(2, -1)
             mean = total / count
-        return self._gated(x, mean, of), MixerState((tops[:, -1], sums[:, -1]))
+        return self._gate(x, mean, of), MixerState((tops[:, -1], sums[:, -1]))
 
-    def _gated(self, x: Float[Tensor, "b n d"], mean: Float[Tensor, "b #n d"], of: Sequences) -> Float[Tensor, "b n d"]:
+    def _gate(self, x: Float[Tensor, "b n d"], mean: Float[Tensor, "b #n d"], of: Sequences) -> Float[Tensor, "b n d"]:
         if self.probe.is_open:
             self.probe.silent(_REASON)
-        return of.clean(self.out(self.query(of.clean(x)).sigmoid() * mean.to(x.dtype)))
+        return of.zero_masked(self.out(self.query(of.zero_masked(x)).sigmoid() * mean.to(x.dtype)))
 
 
 def _keys(
     to_key: nn.Linear, to_value: nn.Linear, x: Float[Tensor, "b n d"], of: Sequences
 ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b n d"]]:
     """Projects keys and values; padding gets the lowest key and a zero value, so that it adds nothing to the sums."""
-    x = of.clean(x)
-    key, value = at_least_single(to_key(x)), of.clean(at_least_single(to_value(x)))
+    x = of.zero_masked(x)
+    key, value = upcast(to_key(x)), of.zero_masked(upcast(to_value(x)))
     return key if of.real is None else key.masked_fill(~of.real, _lowest(key)), value
 
 

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention.kernels.dtypes import at_least_single
+from zoo.attention.kernels.dtypes import upcast
 from zoo.attention.mechanism import Mechanism, Traits, Use
 from zoo.attention.ranges import Count
 from zoo.attention.recording.recorder import AttentionProbe
@@ -84,7 +84,7 @@ class Sequences(NamedTuple):
     real: Bool[Tensor, "b n 1"] | None
     causal: bool
 
-    def clean(self, x: Float[Tensor, "b n *d"]) -> Float[Tensor, "b n *d"]:
+    def zero_masked(self, x: Float[Tensor, "b n *d"]) -> Float[Tensor, "b n *d"]:
         """Sets padding to zero."""
         if self.real is None:
             return x
@@ -161,8 +161,8 @@ class FourierMixer(Mixer):
         self._be_silent()
         if not x.numel():
             return x, None
-        mixed = torch.fft.fft2(at_least_single(of.clean(x)), dim=(-2, -1)).real
-        return of.clean(mixed.to(x.dtype)), None
+        mixed = torch.fft.fft2(upcast(of.zero_masked(x)), dim=(-2, -1)).real
+        return of.zero_masked(mixed.to(x.dtype)), None
 
     def step(
         self, x: Float[Tensor, "b n d"], state: MixerState | None = None, support: DenseSupport | None = None
@@ -180,7 +180,7 @@ class FourierMixer(Mixer):
         if stop > self.length:
             raise ValueError(f"FourierMixer was made for {self.length} positions, got {stop}")
         self._be_silent()
-        signal = at_least_single(of.clean(x))
+        signal = upcast(of.zero_masked(x))
         spectrum = torch.fft.fft(signal, dim=-1) if x.numel() else signal.to(signal.dtype.to_complex())
         if state is not None:
             spectrum = torch.cat([state.parts[0], spectrum], 1)
@@ -189,7 +189,7 @@ class FourierMixer(Mixer):
         with torch.autocast(x.device.type, enabled=False):
             cosine, sine = angles.cos().tril(start), angles.sin().tril(start)
             mixed = cosine @ spectrum.real + sine @ spectrum.imag
-        return of.clean(mixed.to(x.dtype)), MixerState((spectrum,))
+        return of.zero_masked(mixed.to(x.dtype)), MixerState((spectrum,))
 
     def _be_silent(self) -> None:
         if self.probe.is_open:
@@ -229,7 +229,7 @@ class GatedRecurrent(Mixer):
         if not of.causal:
             turned = of._replace(real=None if of.real is None else of.real.flip(1))
             hidden = hidden + self.out_back(_states(self.back, x.flip(1), turned, None)[0].flip(1))
-        return of.clean(hidden), None
+        return of.zero_masked(hidden), None
 
     def step(
         self, x: Float[Tensor, "b n d"], state: MixerState | None = None, support: DenseSupport | None = None
@@ -237,7 +237,7 @@ class GatedRecurrent(Mixer):
         of = sequences(self, support, x, step=True)
         self._be_silent()
         states, last = _states(self.ahead, x, of, None if state is None else state.parts[0])
-        return of.clean(self.out_ahead(states)), MixerState((last,))
+        return of.zero_masked(self.out_ahead(states)), MixerState((last,))
 
     def _be_silent(self) -> None:
         if self.probe.is_open:
@@ -260,7 +260,7 @@ def _states(
             states, last = gru(x.to(dtype), first.to(dtype).unsqueeze(0))
             return states, last.squeeze(0)
         order = of.real.squeeze(-1).long().argsort(dim=1, descending=True, stable=True).unsqueeze(-1)
-        together = of.clean(x).gather(1, order.expand_as(x))
+        together = of.zero_masked(x).gather(1, order.expand_as(x))
         states, _ = gru(together.to(dtype), first.to(dtype).unsqueeze(0))
     # The initial state is put in front: it is the last state of a sequence without real positions.
     counts = of.real.sum(1, keepdim=True).expand(-1, -1, states.shape[-1])
@@ -320,7 +320,7 @@ class DilatedConvolution(Mixer):
         """
         if self.probe.is_open:
             self.probe.silent("a convolution's weights are its filters, the same for every input")
-        x = of.clean(x)
+        x = of.zero_masked(x)
         total, after = torch.zeros_like(x), []
         for convolve, out, earlier, zeros in zip(self.filters, self.outs, before, ahead, strict=True):
             window = torch.cat([earlier.to(x.dtype), x + total], 1)
@@ -328,5 +328,5 @@ class DilatedConvolution(Mixer):
             if x.numel():
                 filtered = convolve(F.pad(window, (0, 0, 0, zeros)).transpose(1, 2)).transpose(1, 2)
                 values, gates = filtered.chunk(2, -1)
-                total = total + of.clean(out(values.tanh() * gates.sigmoid()))
+                total = total + of.zero_masked(out(values.tanh() * gates.sigmoid()))
         return total if x.numel() else x, after

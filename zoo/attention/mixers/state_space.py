@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention.kernels.dtypes import at_least_single
+from zoo.attention.kernels.dtypes import upcast
 from zoo.attention.kernels.scan import linear_recurrence
 from zoo.attention.mixers.sequence import Mixer, MixerState, sequences
 from zoo.attention.ranges import Count
@@ -58,9 +58,9 @@ class StateSpace(Mixer):
         if not x.numel():
             return x, None
         with torch.autocast(x.device.type, enabled=False):
-            signal = at_least_single(of.clean(x))
-            mixed = self._convolved(signal, of.causal)
-        return of.clean(self._out(mixed, signal, x)), None
+            signal = upcast(of.zero_masked(x))
+            mixed = self._convolve(signal, of.causal)
+        return of.zero_masked(self._out(mixed, signal, x)), None
 
     def step(
         self, x: Float[Tensor, "b n d"], state: MixerState | None = None, support: DenseSupport | None = None
@@ -69,22 +69,22 @@ class StateSpace(Mixer):
         if self.probe.is_open:
             self.probe.silent(_REASON)
         with torch.autocast(x.device.type, enabled=False):
-            signal = at_least_single(of.clean(x))
+            signal = upcast(of.zero_masked(x))
             powers = self._powers(x.shape[1] + 1)
             hidden = powers.new_zeros(len(x), *powers.shape[:2]) if state is None else state.parts[0]
             if not x.numel():
                 return x, MixerState((hidden,))
-            mixed = self._convolved(signal, causal=True)
+            mixed = self._convolve(signal, causal=True)
             before = torch.einsum("bds,dsn->bnd", hidden * self._complex(self.ahead), powers[..., 1:])
             arriving = torch.einsum("bnd,dsn->bds", signal.to(powers.dtype), powers[..., :-1].flip(-1))
             hidden = hidden * powers[..., -1] + self._inputs() * arriving
-        return of.clean(self._out(mixed + 2.0 * before.real, signal, x)), MixerState((hidden,))
+        return of.zero_masked(self._out(mixed + 2.0 * before.real, signal, x)), MixerState((hidden,))
 
     def _out(self, mixed: Float[Tensor, "b n d"], signal: Float[Tensor, "b n d"], x: Tensor) -> Float[Tensor, "b n d"]:
-        skipped = mixed + at_least_single(self.skip) * signal
+        skipped = mixed + upcast(self.skip) * signal
         return F.glu(self.out(F.gelu(skipped).to(x.dtype)))
 
-    def _convolved(self, signal: Float[Tensor, "b n d"], causal: bool) -> Float[Tensor, "b n d"]:
+    def _convolve(self, signal: Float[Tensor, "b n d"], causal: bool) -> Float[Tensor, "b n d"]:
         length = signal.shape[1]
         kernel = self._kernel(self.ahead, length)
         later = torch.zeros_like(kernel) if causal else self._kernel(self.back, length).flip(-1)
@@ -102,10 +102,10 @@ class StateSpace(Mixer):
 
     def _decay(self) -> Tensor:
         """Returns the complex A."""
-        return torch.complex(-at_least_single(self.log_decay).exp(), at_least_single(self.frequency))
+        return torch.complex(-upcast(self.log_decay).exp(), upcast(self.frequency))
 
     def _delta(self) -> Float[Tensor, "d 1"]:
-        return at_least_single(self.log_step).exp().unsqueeze(-1)
+        return upcast(self.log_step).exp().unsqueeze(-1)
 
     def _inputs(self) -> Tensor:
         """Returns B."""
@@ -118,7 +118,7 @@ class StateSpace(Mixer):
 
     @staticmethod
     def _complex(pairs: nn.Parameter) -> Tensor:
-        return torch.view_as_complex(at_least_single(pairs))
+        return torch.view_as_complex(upcast(pairs))
 
 
 class SelectiveStateSpace(Mixer):
@@ -158,12 +158,12 @@ class SelectiveStateSpace(Mixer):
             self.probe.silent(_REASON)
         if not x.numel():
             return x, None
-        u, z = self.into(of.clean(x)).chunk(2, -1)
+        u, z = self.into(of.zero_masked(x)).chunk(2, -1)
         mixed, _ = self.ahead(u, of.real, None)
         if not of.causal:
             turned = None if of.real is None else of.real.flip(1)
             mixed = mixed + self.back(u.flip(1), turned, None)[0].flip(1)
-        return of.clean(self.out(mixed.to(x.dtype) * F.silu(z))), None
+        return of.zero_masked(self.out(mixed.to(x.dtype) * F.silu(z))), None
 
     def step(
         self, x: Float[Tensor, "b n d"], state: MixerState | None = None, support: DenseSupport | None = None
@@ -171,9 +171,9 @@ class SelectiveStateSpace(Mixer):
         of = sequences(self, support, x, step=True)
         if self.probe.is_open:
             self.probe.silent(_REASON)
-        u, z = self.into(of.clean(x)).chunk(2, -1)
+        u, z = self.into(of.zero_masked(x)).chunk(2, -1)
         mixed, last = self.ahead(u, of.real, None if state is None else state.parts[0])
-        return of.clean(self.out(mixed.to(x.dtype) * F.silu(z))), MixerState((last,))
+        return of.zero_masked(self.out(mixed.to(x.dtype) * F.silu(z))), MixerState((last,))
 
 
 class _Selection(nn.Module):
@@ -194,19 +194,19 @@ class _Selection(nn.Module):
     ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b ds"]]:
         step, into, readout = self.select(u).split(self.sizes, -1)
         with torch.autocast(u.device.type, enabled=False):
-            step = F.softplus(at_least_single(self.delta(step.to(self.delta.weight.dtype))))
-            u, into, readout = at_least_single(u), at_least_single(into), at_least_single(readout)
+            step = F.softplus(upcast(self.delta(step.to(self.delta.weight.dtype))))
+            u, into, readout = upcast(u), upcast(into), upcast(readout)
             step = step if real is None else step.masked_fill(~real, 0.0)  # a step of zero leaves the state as it is
-            rate = -at_least_single(self.log_decay).exp()
+            rate = -upcast(self.log_decay).exp()
             decay = (step.unsqueeze(-1) * rate).exp().flatten(2)
             arriving = ((step * u).unsqueeze(-1) * into.unsqueeze(2)).flatten(2)
-            hidden = carried_on(decay, arriving, first)
+            hidden = carry_on(decay, arriving, first)
             read = torch.einsum("bnds,bns->bnd", hidden.view(*hidden.shape[:2], *rate.shape), readout)
         last = hidden[:, -1] if u.shape[1] else hidden.new_zeros(len(u), rate.numel()) if first is None else first
-        return read + at_least_single(self.skip) * u, last
+        return read + upcast(self.skip) * u, last
 
 
-def carried_on(
+def carry_on(
     decay: Float[Tensor, "b n c"], x: Float[Tensor, "b n c"], first: Float[Tensor, "b c"] | None
 ) -> Float[Tensor, "b n c"]:
     """Computes h_t = decay_t h_(t-1) + x_t for every t, with h_0 = first or zero."""

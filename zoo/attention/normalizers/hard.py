@@ -92,7 +92,7 @@ def log_probability(drawn: AttentionMap) -> Float[Tensor, "..."]:
     if drawn.axes[-2] == "query":
         total = chosen.sum(-1)
     elif isinstance(drawn.support, Support):
-        total = drawn.support.total(chosen)
+        total = drawn.support.sum_per_query(chosen)
     else:
         raise ValueError(f"{drawn.site} was called several times with different pairs: record each call on its own")
     return total.masked_fill(total == 0, 1.0).log()
@@ -100,20 +100,20 @@ def log_probability(drawn: AttentionMap) -> Float[Tensor, "..."]:
 
 @torch.no_grad()
 def _one_key(probabilities: Tensor, support: Support, sampled: bool) -> Tensor:
-    return support.by_row(_sampled if sampled else _likeliest, probabilities)
+    return support.apply_per_query(_sample if sampled else _likeliest, probabilities)
 
 
 @torch.no_grad()
 def _some_rows(share: float, weights: Float[Tensor, "..."], support: Support) -> Bool[Tensor, "..."]:
     """Draws rows, each with this probability; True at all their pairs."""
 
-    def drawn(row: Tensor, _: Tensor | None) -> Tensor:
+    def draw_row(row: Tensor, _: Tensor | None) -> Tensor:
         return (torch.rand_like(row[..., :1]) < share).to(row.dtype).expand(row.shape)
 
-    return support.by_row(drawn, weights) > 0
+    return support.apply_per_query(draw_row, weights) > 0
 
 
-def _sampled(weights: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None) -> Float[Tensor, "... k"]:
+def _sample(weights: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None) -> Float[Tensor, "... k"]:
     """Samples the first key whose cumulative probability exceeds a uniform number, with one random number per row."""
     weights = weights if permitted is None else weights.masked_fill(~permitted, 0.0)
     if not weights.shape[-1]:

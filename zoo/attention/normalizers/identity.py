@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from zoo.attention.attention_state import AttentionState
-from zoo.attention.kernels.dtypes import at_least_single
+from zoo.attention.kernels.dtypes import upcast
 from zoo.attention.mechanism import Normalizer
 from zoo.attention.supports.support import Support
 
@@ -23,10 +23,10 @@ class Unnormalized(Normalizer):
     def forward(
         self, scores: Float[Tensor, "..."], support: Support, state: AttentionState | None = None
     ) -> Float[Tensor, "..."]:
-        return support.by_row(_masked, scores)
+        return support.apply_per_query(_zero_masked, scores)
 
 
-def _masked(scores: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None) -> Float[Tensor, "... k"]:
-    scores = at_least_single(scores)
+def _zero_masked(scores: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None) -> Float[Tensor, "... k"]:
+    scores = upcast(scores)
     forbidden = scores == -torch.inf
     return scores.masked_fill(forbidden if permitted is None else forbidden | ~permitted, 0.0)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from zoo.attention.attention_state import AttentionState, NormalizerOutput
 from zoo.attention.kernels.cpu_features import is_transformed
-from zoo.attention.kernels.dtypes import at_least_single
+from zoo.attention.kernels.dtypes import upcast
 from zoo.attention.kernels.scan import linear_recurrence
 from zoo.attention.mechanism import Normalizer, Traits
 from zoo.attention.ranges import AnyFloat, Count, Natural, NotNegative
@@ -38,8 +38,9 @@ class Monotonic(Normalizer):
         heads: Number of heads, each with its own r.
         offset: Initial value of r; negative, so that early in training weight reaches late keys (section 2.4).
         noise: Standard deviation of the noise on scores in training, which drives p to 0 or 1 (section 2.5).
-        noise_steps: Steps of training in which the noise grows from 0, for a caller that tells them (`at_step`): with
-            certain stops from the first step, most places have no gradient. With 0 it does not grow.
+        noise_steps: Steps of training in which the noise grows from 0, for a caller that tells them
+            (`set_training_step`): with certain stops from the first step, most places have no gradient. With 0 it does
+            not grow.
         inference: Alignment in evaluation: `"hard"`, or `"expected"` as in training, without noise.
         advance: Number of keys by which a query starts behind the key at which the previous one stopped. With 0, as in
             the paper, both may stop at one key, so that scores must know where the previous query was; with 1 it is
@@ -76,7 +77,7 @@ class Monotonic(Normalizer):
     def reset_parameters(self) -> None:
         nn.init.constant_(self.offset, self.initial_offset)
 
-    def at_step(self, step: int) -> None:
+    def set_training_step(self, step: int) -> None:
         """Sets the noise to that of a step of training; before any call it is the largest."""
         self._grown = min(1.0, step / self.noise_steps) if self.noise_steps else 1.0
 
@@ -89,7 +90,7 @@ class Monotonic(Normalizer):
     def forward(
         self, scores: Float[Tensor, "b h q k"], support: DenseSupport, state: AttentionState | None = None
     ) -> NormalizerOutput:
-        energies = at_least_single(scores) + self.offset.view(-1, 1, 1)
+        energies = upcast(scores) + self.offset.view(-1, 1, 1)
         if energies.numel() == 0:
             return NormalizerOutput(energies, energies)
         if self.training and self.noise:
@@ -97,7 +98,7 @@ class Monotonic(Normalizer):
         permitted = support.mask_of(scores)
         if permitted is not None:
             energies = energies.masked_fill(~permitted, -torch.inf)
-        before = self.start(energies[:, :, :1]) if state is None else self._standing(state)
+        before = self.start(energies[:, :, :1]) if state is None else self._next_start(state)
         shape, rows = energies.shape, before.shape[2]
         if rows > 1:  # several hypotheses: each query is the next step of its own row
             energies, before = energies.reshape(shape[0], -1, shape[2] // rows, shape[3]), before.flatten(1, 2)
@@ -105,8 +106,8 @@ class Monotonic(Normalizer):
         hard = not self.training and self.inference == "hard"
         aligned = hard_alignment if hard else expected_alignment
         # where row i is moved left by what the i queries before it advance, all of them start where one stopped
-        moved = _moved(energies, self.advance, -torch.inf)
-        alignment = _moved(aligned(moved, before), -self.advance, 0.0)
+        moved = _shift_rows(energies, self.advance, -torch.inf)
+        alignment = _shift_rows(aligned(moved, before), -self.advance, 0.0)
         return NormalizerOutput(alignment.to(energies.dtype).view(shape), alignment.view(shape))
 
     def is_waiting(self, alignment: Float[Tensor, "b h q k"]) -> Bool[Tensor, "b h q"]:
@@ -122,7 +123,7 @@ class Monotonic(Normalizer):
         moved = torch.where(at.any(-1, keepdim=True), (place == start).to(at.dtype), at)
         return replace(state, weights=moved) if state.alignment is None else replace(state, alignment=moved)
 
-    def _standing(self, state: AttentionState) -> Float[Tensor, "b h r k"]:
+    def _next_start(self, state: AttentionState) -> Float[Tensor, "b h r k"]:
         """Returns where the next query starts."""
         if state.alignment is None:  # before the first query
             return state.weights
@@ -210,9 +211,9 @@ def expected_alignment(energies: Float[Tensor, "b h q k"], before: Float[Tensor,
         energies: Scores of stopping; -inf never stops.
         before: Alignment of the previous query.
     """
-    wide, before = _widened(energies), _widened(before)
+    wide, before = _to_double(energies), _to_double(before)
     if energies.shape[2] > 1:
-        return _along_diagonals(wide, before)  # type: ignore[no-any-return]
+        return _scan_diagonals(wide, before)  # type: ignore[no-any-return]
     passed = F.pad((-wide).sigmoid()[..., :-1], (1, 0))
     reached: Tensor = linear_recurrence(passed, before.unsqueeze(2))
     return wide.sigmoid() * reached
@@ -241,7 +242,7 @@ def chunkwise(
         return alignment
     batch, heads, queries, keys = alignment.shape
     chunk = min(chunk, keys)
-    energies = at_least_single(energies)
+    energies = upcast(energies)
     bounds = torch.finfo(energies.dtype)
     if permitted is None:
         permitted = torch.ones(1, 1, 1, keys, dtype=torch.bool, device=energies.device)
@@ -254,7 +255,7 @@ def chunkwise(
     return summed.view(batch, heads, queries, -1)[..., chunk - 1 :]
 
 
-def _moved(x: Float[Tensor, "b h q k"], by: int, fill: float) -> Float[Tensor, "b h q k"]:
+def _shift_rows(x: Float[Tensor, "b h q k"], by: int, fill: float) -> Float[Tensor, "b h q k"]:
     """Moves row i left by `by` i keys, right if it is negative, and fills the rest."""
     queries, keys = x.shape[2:]
     if not by or queries == 1:
@@ -264,13 +265,13 @@ def _moved(x: Float[Tensor, "b h q k"], by: int, fill: float) -> Float[Tensor, "
     return found.masked_fill((source < 0) | (source >= keys), fill)
 
 
-def _widened(x: Tensor) -> Tensor:
+def _to_double(x: Tensor) -> Tensor:
     """Converts to fp64, as the rounding of p in fp32 adds up to 2e-5 in 1,000 steps; Apple's GPUs have no fp64."""
     return x if x.device.type == "mps" else x.double()
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def _along_diagonals(energies: Tensor, before: Tensor) -> Tensor:
+def _scan_diagonals(energies: Tensor, before: Tensor) -> Tensor:
     """Computes the alignment outside of compiled graphs, which would unroll every step."""
     if is_transformed():
         raise NotImplementedError(

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.attention.attention_state import AttentionState
-from zoo.attention.kernels.dtypes import at_least_single, wide
+from zoo.attention.kernels.dtypes import accumulation_dtype, upcast
 from zoo.attention.mechanism import Normalizer, Traits, Use
 from zoo.attention.ranges import Positive
 from zoo.attention.supports.edges import EdgeSupport
@@ -41,7 +41,7 @@ class Softmax(Normalizer):
     ) -> Float[Tensor, "..."]:
         # w_ij = exp(s_ij / T) / sum_k exp(s_ik / T)
         if self.temperature != 1.0:
-            scores = at_least_single(scores) / self.temperature
+            scores = upcast(scores) / self.temperature
         return support.softmax(scores)
 
 
@@ -59,7 +59,7 @@ class SmoothedSigmoid(Normalizer):
     ) -> Float[Tensor, "..."]:
         # w_ij = σ(s_ij) / sum_k σ(s_ik)
         # logarithms, because the sum of sigmoids would underflow if all scores are very negative
-        return support.softmax(F.logsigmoid(at_least_single(scores)))
+        return support.softmax(F.logsigmoid(upcast(scores)))
 
 
 class Uniform(Normalizer):
@@ -95,6 +95,8 @@ class Degree(Normalizer):
         if support.key_degrees is None:
             raise ValueError("Degree needs the degrees of sources: edges of one graph, or EdgeSupport.key_degrees")
         # w_ij = 1 / sqrt(d_i d_j). Kipf & Welling's graphs are undirected, so d_j is the degree of j as a target.
-        at_target, at_source = (d.clamp(min=1).to(wide(scores)).rsqrt() for d in (support.degrees, support.key_degrees))
+        at_target, at_source = (
+            d.clamp(min=1).to(accumulation_dtype(scores)).rsqrt() for d in (support.degrees, support.key_degrees)
+        )
         weights = at_target.index_select(0, support.target) * at_source.index_select(0, support.source)
         return weights.unsqueeze(-1).expand(-1, scores.shape[1])

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from zoo.attention.attention_state import AttentionState
-from zoo.attention.kernels.dtypes import at_least_single
+from zoo.attention.kernels.dtypes import upcast
 from zoo.attention.mechanism import Normalizer
 from zoo.attention.supports.support import Support
 
@@ -29,7 +29,7 @@ class Sparsemax(Normalizer):
     def forward(
         self, scores: Float[Tensor, "..."], support: Support, state: AttentionState | None = None
     ) -> Float[Tensor, "..."]:
-        return support.by_row(sparsemax, scores)
+        return support.apply_per_query(sparsemax, scores)
 
 
 class Entmax15(Normalizer):
@@ -43,28 +43,28 @@ class Entmax15(Normalizer):
     def forward(
         self, scores: Float[Tensor, "..."], support: Support, state: AttentionState | None = None
     ) -> Float[Tensor, "..."]:
-        return support.by_row(entmax15, scores)
+        return support.apply_per_query(entmax15, scores)
 
 
 def sparsemax(
     scores: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None = None
 ) -> Float[Tensor, "... k"]:
     """Computes sparsemax over the permitted keys of each row, in fp32 or wider; zeros in a row that permits none."""
-    shifted, exists = _shifted(scores, permitted)
+    shifted, exists = _shift_scores(scores, permitted)
     return _Sparsemax.apply(shifted, exists)  # type: ignore[no-any-return]
 
 
 def entmax15(scores: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None = None) -> Float[Tensor, "... k"]:
     """Computes 1.5-entmax over the permitted keys of each row, in fp32 or wider; zeros in a row that permits none."""
-    shifted, exists = _shifted(scores / 2, permitted)
+    shifted, exists = _shift_scores(scores / 2, permitted)
     return _Entmax15.apply(shifted, exists)  # type: ignore[no-any-return]
 
 
-def _shifted(
+def _shift_scores(
     scores: Float[Tensor, "... k"], permitted: Bool[Tensor, "... #k"] | None
 ) -> tuple[Float[Tensor, "... k"], Bool[Tensor, "... k"]]:
     """Subtracts the highest score of each row; returns the result and a mask of permitted keys not scored -inf."""
-    scores = at_least_single(scores)
+    scores = upcast(scores)
     if permitted is not None:
         scores = scores.masked_fill(~permitted, -torch.inf)
     exists = scores != -torch.inf
@@ -85,7 +85,7 @@ class _Sparsemax(torch.autograd.Function):
             weights = torch.zeros_like(shifted)
         else:
             shifted = shifted.clamp(min=-1.0)
-            falling, count = _sorted(shifted)
+            falling, count = _sort(shifted)
             total = falling.cumsum(-1)
             size = (1.0 + count * falling > total).sum(-1, keepdim=True).clamp(min=1)
             threshold = (total.gather(-1, size - 1) - 1.0) / size
@@ -98,10 +98,10 @@ class _Sparsemax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return _through_sparsemax(gradients[0], *ctx.saved_tensors), None
+        return _differentiate_sparsemax(gradients[0], *ctx.saved_tensors), None
 
 
-def _through_sparsemax(change: Float[Tensor, "... k"], weights: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:
+def _differentiate_sparsemax(change: Float[Tensor, "... k"], weights: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:
     """Subtracts the mean over the nonzero weights (Martins & Astudillo 2016, section 2.5).
 
     The Jacobian is symmetric.
@@ -121,7 +121,7 @@ class _Entmax15(torch.autograd.Function):
             weights = torch.zeros_like(shifted)
         else:
             shifted = shifted.clamp(min=-1.0)
-            threshold = _refined(_threshold_of_squares(shifted), shifted)
+            threshold = _refine(_threshold_of_squares(shifted), shifted)
             weights = (shifted - threshold).clamp(min=0.0).square().masked_fill(~exists, 0.0)
         return weights
 
@@ -131,10 +131,10 @@ class _Entmax15(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return _through_entmax(gradients[0], *ctx.saved_tensors), None
+        return _differentiate_entmax(gradients[0], *ctx.saved_tensors), None
 
 
-def _through_entmax(change: Float[Tensor, "... k"], weights: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:
+def _differentiate_entmax(change: Float[Tensor, "... k"], weights: Float[Tensor, "... k"]) -> Float[Tensor, "... k"]:
     """Computes 2r · (change - its mean weighted by r), r = √p (Peters et al. 2019, proposition 2, for s / 2).
 
     The Jacobian is symmetric.
@@ -146,7 +146,7 @@ def _through_entmax(change: Float[Tensor, "... k"], weights: Float[Tensor, "... 
     return 2.0 * root * (inside - mean)
 
 
-def _sorted(shifted: Tensor) -> tuple[Tensor, Tensor]:
+def _sort(shifted: Tensor) -> tuple[Tensor, Tensor]:
     """Sorts each row in descending order; returns it with the counts 1, 2, ... of its keys."""
     falling = shifted.sort(-1, descending=True).values
     return falling, torch.arange(1, shifted.shape[-1] + 1, device=shifted.device, dtype=shifted.dtype)
@@ -154,7 +154,7 @@ def _sorted(shifted: Tensor) -> tuple[Tensor, Tensor]:
 
 def _threshold_of_squares(shifted: Tensor) -> Tensor:
     """Computes τ = mean - sqrt((1 - sum of squared deviations) / size) over the keys that end up above it."""
-    falling, count = _sorted(shifted)
+    falling, count = _sort(shifted)
     mean = falling.cumsum(-1) / count
     deviations = falling.square().cumsum(-1) - count * mean.square()
     thresholds = mean - ((1.0 - deviations) / count).clamp(min=0.0).sqrt()
@@ -162,7 +162,7 @@ def _threshold_of_squares(shifted: Tensor) -> Tensor:
     return thresholds.gather(-1, size - 1)
 
 
-def _refined(threshold: Tensor, shifted: Tensor) -> Tensor:
+def _refine(threshold: Tensor, shifted: Tensor) -> Tensor:
     """Refines τ by one Newton step, because the closed form loses digits if many keys share the weight."""
     over = (shifted - threshold).clamp(min=0.0)
     slope = 2.0 * over.sum(-1, keepdim=True)

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention.kernels.dtypes import wide
+from zoo.attention.kernels.dtypes import accumulation_dtype
 from zoo.attention.ranges import Count, Positive
 
 
@@ -33,7 +33,7 @@ class Sinusoidal(nn.Module):
     def forward(self, x: Float[Tensor, "b n d"], start: int = 0) -> Float[Tensor, "b n d"]:
         """Adds the positions `start`, `start + 1`, ... to x."""
         positions = torch.arange(start, start + x.shape[1], device=x.device)
-        return x + sinusoid(positions.to(wide(x)), self.dim, self.base).to(x.dtype)
+        return x + sinusoid(positions.to(accumulation_dtype(x)), self.dim, self.base).to(x.dtype)
 
 
 class Sinusoidal2D(nn.Module):
@@ -59,7 +59,7 @@ class Sinusoidal2D(nn.Module):
     def forward(self, x: Float[Tensor, "b n d"], grid: tuple[int, int]) -> Float[Tensor, "b n d"]:
         """Adds positions to x, whose inputs are in row-major order; `grid` is (rows, columns)."""
         rows, columns = _grid_of(x, grid)
-        steps = torch.arange(max(grid), device=x.device).to(wide(x))
+        steps = torch.arange(max(grid), device=x.device).to(accumulation_dtype(x))
         axis = sinusoid(steps, self.dim // 2, self.base).to(x.dtype)
         down = axis[:rows].unsqueeze(1).expand(-1, columns, -1)
         across = axis[:columns].unsqueeze(0).expand(rows, -1, -1)
@@ -95,11 +95,11 @@ class Learned(nn.Module):
             raise ValueError(f"{stop} positions, but vectors for {length}: give a larger length or interpolate=True")
         if start:
             raise ValueError("interpolated positions depend on the whole length: give the whole input, with start=0")
-        return x + self.resized(stop)
+        return x + self.resize(stop)
 
-    def resized(self, length: int) -> Float[Tensor, "{length} d"]:
+    def resize(self, length: int) -> Float[Tensor, "{length} d"]:
         """Interpolates the vectors linearly to another length, for example for fine-tuning."""
-        vectors = self.vectors.to(wide(self.vectors)).T.unsqueeze(0)
+        vectors = self.vectors.to(accumulation_dtype(self.vectors)).T.unsqueeze(0)
         return F.interpolate(vectors, size=length, mode="linear")[0].T.to(self.vectors.dtype)
 
 
@@ -131,9 +131,9 @@ class Learned2D(nn.Module):
             grid: Number of rows and columns of the inputs. Default: those of the learned grid.
         """
         rows, columns = _grid_of(x, (self.vectors.shape[0], self.vectors.shape[1]) if grid is None else grid)
-        return x + self.resized((rows, columns)).flatten(0, 1)
+        return x + self.resize((rows, columns)).flatten(0, 1)
 
-    def resized(self, grid: tuple[int, int]) -> Float[Tensor, "r c d"]:
+    def resize(self, grid: tuple[int, int]) -> Float[Tensor, "r c d"]:
         """Interpolates the vectors to another grid, for example for fine-tuning."""
         return resized_grid(self.vectors, grid)
 
@@ -142,7 +142,7 @@ def resized_grid(vectors: Float[Tensor, "r c d"], grid: tuple[int, int]) -> Floa
     """Interpolates vectors to another grid: bicubic, with antialiasing."""
     if tuple(vectors.shape[:2]) == tuple(grid):
         return vectors
-    channels = vectors.to(wide(vectors)).permute(2, 0, 1).unsqueeze(0)
+    channels = vectors.to(accumulation_dtype(vectors)).permute(2, 0, 1).unsqueeze(0)
     resized = F.interpolate(channels, size=tuple(grid), mode="bicubic", antialias=True)
     return resized[0].permute(1, 2, 0).to(vectors.dtype)
 

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from zoo.attention.kernels.dtypes import at_least_single, wide
+from zoo.attention.kernels.dtypes import accumulation_dtype, upcast
 from zoo.attention.mechanism import Position, Traits
 from zoo.attention.positions.embeddings import sinusoid
 from zoo.attention.ranges import Count
@@ -49,7 +49,7 @@ class ALiBi(Position):
     def bias(
         self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support, scale: float
     ) -> Float[Tensor, "..."]:
-        distance = support.offsets(query, key).abs().to(wide(query))
+        distance = support.relative_positions(query, key).abs().to(accumulation_dtype(query))
         return -distance * self.slopes(distance).view(-1, *[1] * (distance.dim() - 2))
 
 
@@ -97,7 +97,7 @@ class T5Bias(Position):
     ) -> Float[Tensor, "..."]:
         distinct, index = _distinct(query, key, support)
         rows = self.table[None, :, None].expand(-1, -1, query.shape[2], -1)
-        return support.pick(rows, self.bucket(distinct)[index])
+        return support.gather_rows(rows, self.bucket(distinct)[index])
 
 
 class RelativeBias2D(Position):
@@ -129,15 +129,17 @@ class RelativeBias2D(Position):
         (rows, columns), keys, first = self.grid, key.shape[2], support.first_position(query, key)
         if keys != rows * columns:
             raise ValueError(f"a grid of {rows} x {columns} has {rows * columns} cells, got {keys} keys")
-        places = torch.arange(first, first + query.shape[2], dtype=wide(query), device=query.device)
-        of = support.at_query(places[None, None]).long()
-        to = (of + support.offsets(query, key)).clamp(0, keys - 1)  # padded slots that are no pair may get any index
+        places = torch.arange(first, first + query.shape[2], dtype=accumulation_dtype(query), device=query.device)
+        of = support.gather_queries(places[None, None]).long()
+        to = (of + support.relative_positions(query, key)).clamp(
+            0, keys - 1
+        )  # padded slots that are no pair may get any index
         down = of // columns - to // columns + rows - 1
         right = of % columns - to % columns + columns - 1
         index = down * (2 * columns - 1) + right
         if query.shape[2] * self.table.shape[1:].numel() <= _MANY * index.shape[2:].numel():
             of_query = self.table.flatten(1)[None, :, None].expand(-1, -1, query.shape[2], -1)
-            return support.pick(of_query, index)
+            return support.gather_rows(of_query, index)
         heads = torch.arange(len(self.table), device=index.device).view(-1, *[1] * (index.dim() - 2))
         return self.table.flatten(1)[heads, index]
 
@@ -175,7 +177,7 @@ class Shaw(Position):
         self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support, scale: float
     ) -> Float[Tensor, "..."]:
         index = self._index(query, key, support)
-        return support.pick(_products(query * scale, self.keys.T), index)
+        return support.gather_rows(_products(query * scale, self.keys.T), index)
 
     def add_context(
         self,
@@ -185,11 +187,11 @@ class Shaw(Position):
         key: Float[Tensor, "*keys dk"],
         support: Support,
     ) -> Float[Tensor, "..."]:
-        binned = support.bin(weights, self._index(query, key, support), len(self.values))
+        binned = support.scatter_add(weights, self._index(query, key, support), len(self.values))
         return context + binned.to(context.dtype) @ self.values
 
     def _index(self, query: Tensor, key: Tensor, support: Support) -> Tensor:
-        return support.offsets(query, key).clamp(-self.distance, self.distance) + self.distance
+        return support.relative_positions(query, key).clamp(-self.distance, self.distance) + self.distance
 
 
 class TransformerXL(Position):
@@ -224,19 +226,19 @@ class TransformerXL(Position):
     def turn_query(
         self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support
     ) -> Float[Tensor, "..."]:
-        return query + support.per_head(self.content).to(query.dtype)
+        return query + support.broadcast_heads(self.content).to(query.dtype)
 
     def bias(
         self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"], support: Support, scale: float
     ) -> Float[Tensor, "..."]:
         # turn_query has added u to the query
-        with_place = query + support.per_head(self.place - self.content).to(query.dtype)
+        with_place = query + support.broadcast_heads(self.place - self.content).to(query.dtype)
         distinct, index = _distinct(query, key, support)
         if len(distinct) * query.shape[2] > _MANY * index.shape[2:].numel():
             return support.dot(*self._apart(with_place * scale, query, key, support))
-        waves = sinusoid(-distinct.to(wide(query)), self.project.in_features)
+        waves = sinusoid(-distinct.to(accumulation_dtype(query)), self.project.in_features)
         relative = self.project(waves.to(self.project.weight.dtype)).unflatten(1, (self.heads, -1))
-        return support.pick(_products(with_place * scale, relative.permute(1, 2, 0)), index)
+        return support.gather_rows(_products(with_place * scale, relative.permute(1, 2, 0)), index)
 
     def _apart(
         self,
@@ -246,7 +248,7 @@ class TransformerXL(Position):
         support: Support,
     ) -> tuple[Float[Tensor, "b h q w"], Float[Tensor, "1 1 k w"]]:
         """Returns W^T (q + v) rotated by the position of the query, and the sinusoid of the position of each key."""
-        width, dtype = self.project.in_features, wide(query)
+        width, dtype = self.project.in_features, accumulation_dtype(query)
         back = _products(with_place, self.project.weight.view(self.heads, -1, width))
         of_sines, of_cosines = back[..., 0::2], back[..., 1::2]
         first = support.first_position(query, key)
@@ -266,7 +268,7 @@ _MANY = 4
 
 def _distinct(query: Tensor, key: Tensor, support: Support) -> tuple[Int[Tensor, " m"], Int[Tensor, "..."]]:
     """Returns the offsets that may occur, in ascending order, and for each pair the index of its offset among them."""
-    offsets = support.offsets(query, key)
+    offsets = support.relative_positions(query, key)
     low, high = support.range_of(offsets)
     # pairs that do not exist share the last index
     return torch.arange(low, high + 1, device=offsets.device), offsets.clamp(low, high) - low
@@ -275,4 +277,4 @@ def _distinct(query: Tensor, key: Tensor, support: Support) -> tuple[Int[Tensor,
 def _products(query: Float[Tensor, "b h q d"], vectors: Float[Tensor, "*h d m"]) -> Float[Tensor, "b h q m"]:
     """Multiplies queries with vectors in fp32 or wider, the precision of products of queries and keys."""
     with torch.autocast(query.device.type, enabled=False):
-        return at_least_single(query) @ vectors.to(wide(query))
+        return upcast(query) @ vectors.to(accumulation_dtype(query))

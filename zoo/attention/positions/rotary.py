@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from zoo.attention.kernels.dtypes import wide
+from zoo.attention.kernels.dtypes import accumulation_dtype
 from zoo.attention.mechanism import Position, Traits
 from zoo.attention.positions.embeddings import frequencies
 from zoo.attention.ranges import Count, Positive, PositiveShare
@@ -62,7 +62,7 @@ class Rotary(Position):
         self.scaling = scaling
 
     def turn(self, key: Float[Tensor, "... n d"], start: int = 0) -> Float[Tensor, "... n d"]:
-        dtype = wide(key)
+        dtype = accumulation_dtype(key)
         positions = torch.arange(start, start + key.shape[-2], device=key.device).to(dtype)
         speed = frequencies(self.turned, self.base, positions)
         magnitude = 1.0
@@ -70,7 +70,7 @@ class Rotary(Position):
             speed, magnitude = self.scaling(speed), self.scaling.magnitude
         x, rest = key[..., : self.turned].to(dtype), key[..., self.turned :]
         pairs = x.view(*x.shape[:-1], self.turned // 2, 2)
-        turned = _turned(pairs, positions.unsqueeze(1) * speed, magnitude).flatten(-2).to(key.dtype)
+        turned = _rotate(pairs, positions.unsqueeze(1) * speed, magnitude).flatten(-2).to(key.dtype)
         return torch.cat([turned, rest], -1) if rest.shape[-1] else turned
 
     def turn_query(
@@ -154,7 +154,7 @@ class YaRN:
         return frequencies * (kept + (1.0 - kept) / self.factor)
 
 
-def _turned(
+def _rotate(
     pairs: Float[Tensor, "*b n m 2"], angles: Float[Tensor, "n m"], magnitude: float
 ) -> Float[Tensor, "*b n m 2"]:
     """Rotates pairs by products of complex numbers, which take one kernel.

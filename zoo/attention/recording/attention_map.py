@@ -70,7 +70,7 @@ class AttentionMap:
             raise ValueError(
                 f"{self.site} has the axes {', '.join(self.axes)}, which are not those of queries and keys"
             )
-        return self.support.of_heads(None if self.heads == (MEAN,) else self.heads)
+        return self.support.select_heads(None if self.heads == (MEAN,) else self.heads)
 
     def dense(self) -> Float[Tensor, "b h q k"]:
         """Returns the weights of every query and key, whatever the layout; zero where there is no pair."""
@@ -81,15 +81,15 @@ class AttentionMap:
         """Returns the weights of one query for every key; zero where there is no pair."""
         return self.layout.row(self.weights, query)
 
-    def permitted(self) -> Bool[Tensor, "#b #h #q #k"]:
+    def pair_mask(self) -> Bool[Tensor, "#b #h #q #k"]:
         """Returns a mask of the pairs of `dense` that exist."""
         return self.layout.dense_mask(self.weights)
 
     def example(self, index: int) -> AttentionMap:
         """Returns the map of one example, as a batch of one."""
         axis = self.axes.index("batch")
-        support = self.support.of_example(index) if isinstance(self.support, Support) else self.support
-        return self._changed(lambda x: x.narrow(axis, index, 1), support=support)
+        support = self.support.select_example(index) if isinstance(self.support, Support) else self.support
+        return self._map(lambda x: x.narrow(axis, index, 1), support=support)
 
     def steps(self) -> list[AttentionMap]:
         """Returns the map of each call of the site, without padding."""
@@ -111,7 +111,7 @@ class AttentionMap:
         if number not in self.heads:
             raise ValueError(f"{self.site} has heads {list(self.heads)}, not {number}")
         position = self.heads.index(number)
-        return self._changed(lambda x: x.narrow(axis, position, 1), heads=(number,))
+        return self._map(lambda x: x.narrow(axis, position, 1), heads=(number,))
 
     def _step(self, number: int, support: Support | None) -> AttentionMap:
         def cut(x: Tensor) -> Tensor:
@@ -120,9 +120,9 @@ class AttentionMap:
                 x = x.narrow(dim, 0, self.lengths[axis][number]) if axis in self.lengths else x
             return x
 
-        return self._changed(cut, axes=self.axes[1:], support=support, lengths={})
+        return self._map(cut, axes=self.axes[1:], support=support, lengths={})
 
-    def _changed(self, change: Callable[[Tensor], Tensor], **others: Any) -> AttentionMap:
+    def _map(self, change: Callable[[Tensor], Tensor], **others: Any) -> AttentionMap:
         """Returns a copy with the same change made to the weights and to what stands beside them."""
         beside = {"keys": self.keys, "probabilities": self.probabilities, "alignment": self.alignment}
         changed: dict[str, Any] = {name: change(x) for name, x in beside.items() if x is not None}

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.attention.kernels.dtypes import at_least_single
+from zoo.attention.kernels.dtypes import upcast
 from zoo.attention.recording.attention_map import AttentionMap
 
 
@@ -33,7 +33,7 @@ class Pairs(ABC):
     @property
     def real(self) -> Bool[Tensor, "b h q"]:
         """Mask of the queries that are not padding and see a key."""
-        seeing = self.by_query(self.permitted.expand(self.weights.shape).to(self.weights.dtype)) > 0
+        seeing = self.sum_per_query(self.permitted.expand(self.weights.shape).to(self.weights.dtype)) > 0
         if self.counted is None:
             return seeing
         batch, _, queries = seeing.shape
@@ -47,28 +47,28 @@ class Pairs(ABC):
     @property
     def is_real(self) -> Bool[Tensor, "b h *pairs"]:
         """Mask of the pairs of real queries."""
-        return self.at_query(self.real)
+        return self.broadcast_queries(self.real)
 
-    def shared(self, gold: Float[Tensor, "..."] | Bool[Tensor, "..."]) -> Float[Tensor, "b h *pairs"]:
+    def normalize_gold(self, gold: Float[Tensor, "..."] | Bool[Tensor, "..."]) -> Float[Tensor, "b h *pairs"]:
         """Normalises a gold alignment (without heads) to sum to one for each query; zero for queries without keys."""
         batch, _, *pairs = self.weights.shape
         if gold.shape not in ((batch, *pairs), tuple(pairs)):
             raise ValueError(f"{self.site} has pairs {(batch, *pairs)}, and the gold attention is {tuple(gold.shape)}")
         every = gold.to(self.weights.dtype).expand(batch, *pairs).unsqueeze(1).expand(self.weights.shape)
         every = torch.where(self.permitted, every, 0.0)
-        total = self.by_query(every)
-        return every / self.at_query(total.masked_fill(total == 0, 1.0))
+        total = self.sum_per_query(every)
+        return every / self.broadcast_queries(total.masked_fill(total == 0, 1.0))
 
     @abstractmethod
-    def by_query(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
+    def sum_per_query(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
         """Returns the sum over the pairs of each query: (b,h,q)."""
 
     @abstractmethod
-    def by_key(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
+    def sum_per_key(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
         """Returns the sum over the pairs of each key: (b,h,k)."""
 
     @abstractmethod
-    def at_query(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
+    def broadcast_queries(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
         """Returns for each pair the entry of its query; broadcasts to the pairs."""
 
 
@@ -76,13 +76,13 @@ class Pairs(ABC):
 class DensePairs(Pairs):
     """Pairs (b,h,q,k); the steps of a decoder are queries."""
 
-    def by_query(self, x: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q"]:
+    def sum_per_query(self, x: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q"]:
         return x.sum(-1)
 
-    def by_key(self, x: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h k"]:
+    def sum_per_key(self, x: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h k"]:
         return x.sum(-2)
 
-    def at_query(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
+    def broadcast_queries(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
         return x.unsqueeze(-1)
 
 
@@ -94,13 +94,13 @@ class SparsePairs(Pairs):
     key: Int[Tensor, " p"]
     sizes: tuple[int, int]
 
-    def by_query(self, x: Float[Tensor, "b h p"]) -> Float[Tensor, "b h q"]:
+    def sum_per_query(self, x: Float[Tensor, "b h p"]) -> Float[Tensor, "b h q"]:
         return x.new_zeros(*x.shape[:2], self.sizes[0]).index_add(2, self.query, x)
 
-    def by_key(self, x: Float[Tensor, "b h p"]) -> Float[Tensor, "b h k"]:
+    def sum_per_key(self, x: Float[Tensor, "b h p"]) -> Float[Tensor, "b h k"]:
         return x.new_zeros(*x.shape[:2], self.sizes[1]).index_add(2, self.key, x)
 
-    def at_query(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
+    def broadcast_queries(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
         return x.index_select(2, self.query)
 
 
@@ -118,12 +118,12 @@ def pairs_of(found: AttentionMap, counted: Bool[Tensor, "b q"] | None = None) ->
     lists = [each.layout.pairs() for each in steps]
     if any(each is None for each in lists):
         return [_dense(found.site, steps, counted)]
-    return [_listed(one, pairs, counted) for one, pairs in zip(steps, lists, strict=True) if pairs is not None]
+    return [_list_pairs(one, pairs, counted) for one, pairs in zip(steps, lists, strict=True) if pairs is not None]
 
 
 def _dense(site: str, steps: list[AttentionMap], counted: Tensor | None) -> DensePairs:
-    weights = [at_least_single(each.dense()) for each in steps]
-    masks = [each.permitted().expand(dense.shape) for each, dense in zip(steps, weights, strict=True)]
+    weights = [upcast(each.dense()) for each in steps]
+    masks = [each.pair_mask().expand(dense.shape) for each, dense in zip(steps, weights, strict=True)]
     keys = max(each.shape[-1] for each in weights)
     every, permitted = (
         torch.cat([F.pad(x, (0, keys - x.shape[-1]), value=0) for x in each], 2) for each in (weights, masks)
@@ -131,10 +131,10 @@ def _dense(site: str, steps: list[AttentionMap], counted: Tensor | None) -> Dens
     return DensePairs(site, torch.where(permitted, every, 0.0), permitted, counted)
 
 
-def _listed(one: AttentionMap, pairs: Int[Tensor, "2 p"], counted: Tensor | None) -> SparsePairs:
+def _list_pairs(one: AttentionMap, pairs: Int[Tensor, "2 p"], counted: Tensor | None) -> SparsePairs:
     layout = one.layout
     exists, rows = layout.exists(one.weights), one.weights if "batch" in one.axes else one.weights.t().unsqueeze(0)
-    weights = torch.where(exists, at_least_single(rows), 0.0)
+    weights = torch.where(exists, upcast(rows), 0.0)
     at_query, at_key = pairs.long().clamp(min=0)
     return SparsePairs(
         one.site, weights, exists.expand(weights.shape), counted, at_query, at_key, layout.sizes(one.weights)

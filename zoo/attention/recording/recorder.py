@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.attention.recording.attention_map import AttentionMap
-from zoo.attention.recording.reductions import Reduction, RowWeigher, see
+from zoo.attention.recording.reductions import Reduction, RowWeigher, apply_reduction
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.support import Support
 
@@ -194,7 +194,7 @@ class _Collector:
         if "head" in axes:
             axis = axes.index("head")
             count = weights.shape[axis]
-            chosen = self._chosen(count)
+            chosen = self._select(count)
             size = size // count * len(chosen)
         if not self.recording.affords(self.site, size):
             return
@@ -216,10 +216,10 @@ class _Collector:
                 "few: record it without a view"
             )
         batch, heads, queries, keys = shape
-        seen, support = see(view, weigh, (batch, heads, queries, keys), support)
+        seen, support = apply_reduction(view, weigh, (batch, heads, queries, keys), support)
         self.take(seen.weights, support, view.axes, {} if seen.keys is None else {"keys": seen.keys})
 
-    def _chosen(self, count: int) -> tuple[int, ...]:
+    def _select(self, count: int) -> tuple[int, ...]:
         chosen = tuple(range(count)) if self.heads is None else tuple(self.heads)
         absent = [head for head in chosen if not 0 <= head < count]
         if absent:
@@ -252,10 +252,10 @@ class _Collector:
 def _stack(steps: list[Tensor], filled: int = 0) -> Tensor:
     """Stacks steps along a new axis; a step with fewer keys than the longest is padded."""
     longest = [max(sizes) for sizes in zip(*(step.shape for step in steps), strict=True)]
-    return torch.stack([_padded(step, longest, filled) for step in steps])
+    return torch.stack([_pad(step, longest, filled) for step in steps])
 
 
-def _padded(x: Tensor, sizes: list[int], filled: int) -> Tensor:
+def _pad(x: Tensor, sizes: list[int], filled: int) -> Tensor:
     missing = [size - length for size, length in zip(sizes, x.shape, strict=True)]
     return nn.functional.pad(x, [amount for count in reversed(missing) for amount in (0, count)], value=filled)
 
@@ -291,7 +291,7 @@ def record(
     if grad and view is not None:
         raise ValueError("grad=True keeps whole maps with their gradient; give it or a view, not both")
     recording = Recording(grad=grad, budget=budget, view=view, implied=implied)
-    probes = _chosen(sites(model), layers)
+    probes = _select(sites(model), layers)
     for site, probe in probes.items():
         recording._sinks[site] = _Collector(site, recording, heads)
         probe.attach(recording._sinks[site])
@@ -315,7 +315,7 @@ def sites(model: nn.Module) -> dict[str, AttentionProbe]:
     return found
 
 
-def _chosen(probes: dict[str, AttentionProbe], layers: Sequence[int | str] | None) -> dict[str, AttentionProbe]:
+def _select(probes: dict[str, AttentionProbe], layers: Sequence[int | str] | None) -> dict[str, AttentionProbe]:
     if layers is None:
         return probes
     names = list(probes)

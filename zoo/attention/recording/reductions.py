@@ -72,7 +72,7 @@ class Rows:
         return slice(self.start, self.stop)
 
     def reduce(self, blocks: Iterator[Block], queries: int, keys: int) -> Reduced:
-        return _collected(((start, (weights,)) for start, weights in blocks), self.stop - self.start)
+        return _concatenate(((start, (weights,)) for start, weights in blocks), self.stop - self.start)
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class TopK:
 
     def reduce(self, blocks: Iterator[Block], queries: int, keys: int) -> Reduced:
         top = min(self.k, keys)
-        return _collected(((start, tuple(weights.topk(top, dim=-1))) for start, weights in blocks), queries)
+        return _concatenate(((start, tuple(weights.topk(top, dim=-1))) for start, weights in blocks), queries)
 
 
 @dataclass(frozen=True)
@@ -138,16 +138,16 @@ class Entropy:
         return slice(0, queries)
 
     def reduce(self, blocks: Iterator[Block], queries: int, keys: int) -> Reduced:
-        return _collected(((start, (torch.special.entr(weights).sum(-1),)) for start, weights in blocks), queries)
+        return _concatenate(((start, (torch.special.entr(weights).sum(-1),)) for start, weights in blocks), queries)
 
 
-def see(
+def apply_reduction(
     view: Reduction, weigh: RowWeigher, shape: tuple[int, int, int, int], support: DenseSupport
 ) -> tuple[Reduced, DenseSupport]:
     """Applies a view to a map (b,h,q,k); returns the result and the support of the queries that the view reads."""
     queries, keys = shape[2:]
     rows = view.rows(queries)
-    return view.reduce(_blocks(rows, weigh, shape, support), queries, keys), support.of_queries(rows, queries)
+    return view.reduce(_blocks(rows, weigh, shape, support), queries, keys), support.select_queries(rows, queries)
 
 
 def _blocks(rows: slice, weigh: RowWeigher, shape: tuple[int, int, int, int], support: DenseSupport) -> Iterator[Block]:
@@ -155,10 +155,10 @@ def _blocks(rows: slice, weigh: RowWeigher, shape: tuple[int, int, int, int], su
     size = max(1, _NUMBERS // max(1, batch * heads * keys))
     for start in range(rows.start, max(rows.stop, rows.start + 1), size):
         block = slice(start, min(start + size, rows.stop))
-        yield Block(start - rows.start, weigh(block, support.of_queries(block, queries)))
+        yield Block(start - rows.start, weigh(block, support.select_queries(block, queries)))
 
 
-def _collected(parts: Iterable[tuple[int, tuple[Tensor, ...]]], queries: int) -> Reduced:
+def _concatenate(parts: Iterable[tuple[int, tuple[Tensor, ...]]], queries: int) -> Reduced:
     """Concatenates the results of blocks along the queries.
 
     They are copied into tensors of full size at once: small results that are kept between freed blocks would fragment

@@ -56,9 +56,9 @@ class ActivationUnit(Score):
     ) -> Float[Tensor, "..."]:
         of_query, of_key, of_difference, of_product = self.first.weight.chunk(4, 1)
         from_query = F.linear(query, of_query + of_difference, self.first.bias)
-        from_key = support.of_key(lambda key: F.linear(key, of_key - of_difference), key)
-        product = F.linear(support.at_query(query) * support.at_key(key), of_product)
-        hidden = support.at_query(from_query) + from_key + product
+        from_key = support.map_keys(lambda key: F.linear(key, of_key - of_difference), key)
+        product = F.linear(support.gather_queries(query) * support.gather_keys(key), of_product)
+        hidden = support.gather_queries(from_query) + from_key + product
         return self.rest(hidden.flatten(0, -2)).view(hidden.shape[:-1])  # type: ignore[no-any-return]
 
 

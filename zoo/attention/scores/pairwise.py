@@ -14,10 +14,11 @@
 | Constant      | 0                                 | a model without attention          |
 
 A score is a module `(query, key, support, state) -> s`, one number per pair and head: `support.dot(q, k)` is q_i · k_j
-for every pair of the support, `support.at_query(q)` and `support.at_key(k)` are q_i and k_j for every pair. Queries and
-keys are projected once per sequence by the caller (`MultiheadAttention`, a graph layer); a score has only the
-parameters of its formula. Computations that depend on keys alone are in `prepare`: `Attention.prepare` calls it on the
-projected keys, and `forward` takes the result as `key`. Heads are the second axis of queries and keys in every layout.
+for every pair of the support, `support.gather_queries(q)` and `support.gather_keys(k)` are q_i and k_j for every pair.
+Queries and keys are projected once per sequence by the caller (`MultiheadAttention`, a graph layer); a score has only
+the parameters of its formula. Computations that depend on keys alone are in `prepare`: `Attention.prepare` calls it on
+the projected keys, and `forward` takes the result as `key`. Heads are the second axis of queries and keys in every
+layout.
 
 In the costs d is the width of a head, n the number of queries and keys together, and pairs are those of the support.
 """
@@ -34,7 +35,7 @@ from torch.nn import functional as F
 
 from zoo.attention.attention_state import AttentionState
 from zoo.attention.initialization import glorot_
-from zoo.attention.kernels.dtypes import at_least_single
+from zoo.attention.kernels.dtypes import upcast
 from zoo.attention.kernels.linear import linear
 from zoo.attention.kernels.tanh import tanh_
 from zoo.attention.mechanism import PreparedKeys, Score, Traits, Use, check_widths
@@ -50,15 +51,15 @@ _SHORTEST = 1e-6
 class Dot(Score):
     """q · k (Luong et al. 2015, section 3.1, dot).
 
-    Subclasses are dot products of transformed queries and keys. They override `of_query`, `prepare` and `scale`, and
-    use the same fused kernels.
+    Subclasses are dot products of transformed queries and keys. They override `transform_query`, `prepare` and `scale`,
+    and use the same fused kernels.
 
     Cost: O(pairs d)
     """
 
     traits = Traits(rotation_invariant=True)
 
-    def of_query(self, query: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def transform_query(self, query: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         return query
 
     def forward(
@@ -68,7 +69,7 @@ class Dot(Score):
         support: Support,
         state: AttentionState | None = None,
     ) -> Float[Tensor, "..."]:
-        query, key = self.of_query(query), self.unwrap(key)
+        query, key = self.transform_query(query), self.unwrap(key)
         check_widths(query, key)
         # s_ij = scale q_i · k_j
         return support.dot(query * self.scale(query.shape[-1]), key)
@@ -112,8 +113,8 @@ class Additive(Score):
     ) -> Float[Tensor, "..."]:
         check_widths(query, key)
         # s_ij = v · tanh(q_i + k_j)
-        hidden = tanh_(support.at_query(query) + support.at_key(key))
-        return support.project(hidden, self.vector)
+        hidden = tanh_(support.gather_queries(query) + support.gather_keys(key))
+        return support.dot_parameter(hidden, self.vector)
 
 
 class NormalizedAdditive(Additive):
@@ -145,8 +146,8 @@ class NormalizedAdditive(Additive):
         state: AttentionState | None = None,
     ) -> Float[Tensor, "..."]:
         check_widths(query, key)
-        hidden = tanh_(support.at_query(query + support.per_head(self.bias)) + support.at_key(key))
-        return support.project(hidden, (self.gain.unsqueeze(-1) * _direction(self.vector)).to(hidden.dtype))
+        hidden = tanh_(support.gather_queries(query + support.broadcast_heads(self.bias)) + support.gather_keys(key))
+        return support.dot_parameter(hidden, (self.gain.unsqueeze(-1) * _normalize(self.vector)).to(hidden.dtype))
 
 
 class General(Dot):
@@ -172,7 +173,7 @@ class General(Dot):
 
     def prepare(self, key: Float[Tensor, "x g *k d"]) -> PreparedKeys:
         # W k_j; then s_ij = q_i · (W k_j), computed by Dot.forward
-        return PreparedKeys(_of_numbers(lambda each: _mapped(each, self.weight), key))
+        return PreparedKeys(_apply_to_finite(lambda each: _map_heads(each, self.weight), key))
 
 
 class Concat(Score):
@@ -197,7 +198,7 @@ class Concat(Score):
 
     def prepare(self, key: Float[Tensor, "x g *k d"]) -> PreparedKeys:
         _, of_key = self.weight.chunk(2, -1)
-        return PreparedKeys(_of_numbers(lambda each: _mapped(each, of_key), key))
+        return PreparedKeys(_apply_to_finite(lambda each: _map_heads(each, of_key), key))
 
     def forward(
         self,
@@ -208,8 +209,8 @@ class Concat(Score):
     ) -> Float[Tensor, "..."]:
         of_query, _ = self.weight.chunk(2, -1)
         # s_ij = v · tanh(W_q q_i + W_k k_j); the prepared key is W_k k_j
-        hidden = tanh_(support.at_query(_mapped(query, of_query)) + support.at_key(self.unwrap(key)))
-        return support.project(hidden, self.vector)
+        hidden = tanh_(support.gather_queries(_map_heads(query, of_query)) + support.gather_keys(self.unwrap(key)))
+        return support.dot_parameter(hidden, self.vector)
 
 
 class Cosine(Dot):
@@ -238,11 +239,11 @@ class Cosine(Dot):
             self.register_buffer("log_scale", log_scale)
 
     def prepare(self, key: Float[Tensor, "x h *k d"]) -> PreparedKeys:
-        return PreparedKeys(_of_numbers(_direction, key).to(key.dtype))
+        return PreparedKeys(_apply_to_finite(_normalize, key).to(key.dtype))
 
-    def of_query(self, query: Float[Tensor, "x h *q d"]) -> Float[Tensor, "x h *q d"]:
+    def transform_query(self, query: Float[Tensor, "x h *q d"]) -> Float[Tensor, "x h *q d"]:
         scale = self.log_scale.clamp(max=math.log(_LARGEST_SCALE)).exp()
-        return (_direction(query) * scale.view(-1, *[1] * (query.dim() - 2))).to(query.dtype)
+        return (_normalize(query) * scale.view(-1, *[1] * (query.dim() - 2))).to(query.dtype)
 
 
 class PositionAware(Score):
@@ -288,11 +289,11 @@ class PositionAware(Score):
         state: AttentionState | None = None,
     ) -> Float[Tensor, "..."]:
         check_widths(query, key)
-        distance = support.offsets(query, key).clamp(-self.reach, self.reach) + self.reach
+        distance = support.relative_positions(query, key).clamp(-self.reach, self.reach) + self.reach
         # s_ij = v · tanh(q_i + k_j + p_(j - i))
         head = torch.arange(len(self.position), device=query.device).view(-1, *[1] * (distance.dim() - 2))
-        hidden = tanh_(support.at_query(query) + support.at_key(key) + self.position[head, distance])
-        return support.project(hidden, self.vector)
+        hidden = tanh_(support.gather_queries(query) + support.gather_keys(key) + self.position[head, distance])
+        return support.dot_parameter(hidden, self.vector)
 
 
 class GAT(Score):
@@ -327,9 +328,9 @@ class GAT(Score):
         state: AttentionState | None = None,
     ) -> Float[Tensor, "..."]:
         # s_ij = LeakyReLU(a_q · q_i + a_k · k_j)
-        from_query = (query * support.per_head(self.to_query)).sum(-1)
-        from_key = support.of_key(lambda key: (key * support.per_head(self.to_key)).sum(-1), key)
-        return F.leaky_relu(support.at_query(from_query) + from_key, self.slope)
+        from_query = (query * support.broadcast_heads(self.to_query)).sum(-1)
+        from_key = support.map_keys(lambda key: (key * support.broadcast_heads(self.to_key)).sum(-1), key)
+        return F.leaky_relu(support.gather_queries(from_query) + from_key, self.slope)
 
 
 class GATv2(Score):
@@ -361,8 +362,8 @@ class GATv2(Score):
     ) -> Float[Tensor, "..."]:
         check_widths(query, key)
         # s_ij = a · LeakyReLU(q_i + k_j)
-        hidden = F.leaky_relu(support.at_query(query) + support.at_key(key), self.slope)
-        return support.project(hidden, self.vector)
+        hidden = F.leaky_relu(support.gather_queries(query) + support.gather_keys(key), self.slope)
+        return support.dot_parameter(hidden, self.vector)
 
 
 class Constant(Score):
@@ -383,7 +384,7 @@ class Constant(Score):
         return support.zeros(query, key)
 
 
-def _mapped(x: Float[Tensor, "x g *n d"], weight: Float[Tensor, "h e d"]) -> Float[Tensor, "x h *n e"]:
+def _map_heads(x: Float[Tensor, "x g *n d"], weight: Float[Tensor, "h e d"]) -> Float[Tensor, "x h *n e"]:
     """Computes W x with a W for each head; if x has fewer heads, each serves a group of neighbouring W."""
     heads, _, width = weight.shape
     if x.shape[-1] != width or heads % x.shape[1]:
@@ -394,14 +395,14 @@ def _mapped(x: Float[Tensor, "x g *n d"], weight: Float[Tensor, "h e d"]) -> Flo
     return torch.einsum("xg...d,gred->xgr...e", x, grouped).flatten(1, 2)
 
 
-def _direction(x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
+def _normalize(x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
     """Computes x / |x| in fp32 or wider, so that squares do not overflow; zeros where |x| is nearly zero."""
-    x = at_least_single(x)
+    x = upcast(x)
     length: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return x / length.masked_fill(length < _SHORTEST, math.inf)
 
 
-def _of_numbers(function: Callable[[Tensor], Tensor], key: Float[Tensor, "x g *k d"]) -> Float[Tensor, "x h *k d"]:
+def _apply_to_finite(function: Callable[[Tensor], Tensor], key: Float[Tensor, "x g *k d"]) -> Float[Tensor, "x h *k d"]:
     """Applies a function to finite keys, and returns NaN for all others.
 
     Padding that holds NaN is cleared only after `prepare`. If the function saw it, its zero gradient would be

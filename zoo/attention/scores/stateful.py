@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention.attention_state import AttentionState
-from zoo.attention.factories import sized
+from zoo.attention.factories import make_sized
 from zoo.attention.initialization import glorot_
-from zoo.attention.kernels.dtypes import at_least_single
+from zoo.attention.kernels.dtypes import upcast
 from zoo.attention.kernels.tanh import tanh_
 from zoo.attention.mechanism import PreparedKeys, Score, Traits, check_widths
 from zoo.attention.ranges import Count, Natural, NotNegative
@@ -88,16 +88,16 @@ class LocationAware(Score):
         state: AttentionState | None = None,
     ) -> Float[Tensor, "b h q k"]:
         before = _require_state(self, query, key, state)
-        seen = self._seen(before.weights, before.of_score)
+        seen = self._convolve(before.weights, before.of_score)
         shape = seen.shape[:3]
         # k + [f; 1] [U; q + b]: each sum over all pairs of its own would cost as much as the product
         around = torch.cat([seen, seen.new_ones(*shape, 1, seen.shape[4])], 3)
-        asked = (query + support.per_head(self.bias)).to(seen.dtype).unsqueeze(3)
+        asked = (query + support.broadcast_heads(self.bias)).to(seen.dtype).unsqueeze(3)
         weight = torch.cat([self.from_filters[:, None].expand(*shape, -1, -1), asked], 3)
-        keys = support.at_key(key).expand(*shape, -1, -1)
+        keys = support.gather_keys(key).expand(*shape, -1, -1)
         hidden = torch.baddbmm(keys.flatten(0, 2), around.flatten(0, 2).mT, weight.flatten(0, 2))
-        scores = support.project(tanh_(hidden.view(keys.shape)), self.vector)
-        return scores if self.training else self._windowed(scores, before.weights)
+        scores = support.dot_parameter(tanh_(hidden.view(keys.shape)), self.vector)
+        return scores if self.training else self._mask_window(scores, before.weights)
 
     def start(self, key: Float[Tensor, "b h k d"]) -> Float[Tensor, "h k _"] | None:
         """Returns F as a matrix, for steps that convolve by one product: a quarter of the time of `conv1d` on CPUs.
@@ -120,7 +120,7 @@ class LocationAware(Score):
         last = at[-1:] if mask is None else torch.where(mask, at, 0).amax(-1)
         return _median(previous) + self.ahead >= last
 
-    def _windowed(
+    def _mask_window(
         self, scores: Float[Tensor, "b h q k"], previous: Float[Tensor, "b h q k"]
     ) -> Float[Tensor, "b h q k"]:
         """Sets the scores of keys outside the window to -inf."""
@@ -131,7 +131,7 @@ class LocationAware(Score):
             scores = scores.masked_fill(offset < -self.behind, -torch.inf)
         return scores if self.ahead is None else scores.masked_fill(offset > self.ahead, -torch.inf)
 
-    def _seen(
+    def _convolve(
         self, previous: Float[Tensor, "b h q k"], as_matrix: Float[Tensor, "h k _"] | None
     ) -> Float[Tensor, "b h q f k"]:
         """Convolves the previous weights with the filters; `as_matrix` is the result of `start`."""
@@ -186,13 +186,15 @@ class CoverageAware(Score):
         state: AttentionState | None = None,
     ) -> Float[Tensor, "b h q k"]:
         covered = _require_state(self, query, key, state).total
-        covered = at_least_single(covered)  # the total grows with every step
+        covered = upcast(covered)  # the total grows with every step
         if self.fertility is not None and self.to_fertility is not None:
-            expected = torch.sigmoid((key * support.per_head(self.to_fertility)).sum(-1))
-            covered = covered / support.at_key((self.fertility * expected.to(covered.dtype)).clamp(_LEAST_FERTILITY))
+            expected = torch.sigmoid((key * support.broadcast_heads(self.to_fertility)).sum(-1))
+            covered = covered / support.gather_keys(
+                (self.fertility * expected.to(covered.dtype)).clamp(_LEAST_FERTILITY)
+            )
         of_coverage = covered.unsqueeze(-1) * self.from_coverage[:, None, None]
-        hidden = tanh_(support.at_query(query) + support.at_key(key) + of_coverage)
-        return support.project(hidden.to(query.dtype), self.vector)
+        hidden = tanh_(support.gather_queries(query) + support.gather_keys(key) + of_coverage)
+        return support.dot_parameter(hidden.to(query.dtype), self.vector)
 
 
 def _median(weights: Float[Tensor, "b h q k"]) -> Int[Tensor, "b h q"]:
@@ -235,8 +237,8 @@ class ScorePair(Score):
         if dim < 2:
             raise ValueError(f"two scores need queries and keys of two numbers or more, got dim={dim}")
         self.widths = [dim // 2, dim - dim // 2]
-        self.monotonic: Score = sized(monotonic, {"dim": self.widths[0], "heads": heads})
-        self.chunk: Score = sized(chunk, {"dim": self.widths[1], "heads": heads})
+        self.monotonic: Score = make_sized(monotonic, {"dim": self.widths[0], "heads": heads})
+        self.chunk: Score = make_sized(chunk, {"dim": self.widths[1], "heads": heads})
         self.prepares_keys = self.monotonic.prepares_keys or self.chunk.prepares_keys
         both = (self.monotonic.traits, self.chunk.traits)
         self.narrow(

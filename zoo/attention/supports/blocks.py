@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from zoo.attention.kernels.cache import once
-from zoo.attention.kernels.dtypes import at_least_single, wide
+from zoo.attention.kernels.cache import cache_on
+from zoo.attention.kernels.dtypes import accumulation_dtype, upcast
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.partition import Partition
 from zoo.attention.supports.support import (
@@ -48,7 +48,7 @@ class BlockSet:
     lengths: tuple[Int[Tensor, "c s"], Int[Tensor, "c s"]] | None = None
 
     @classmethod
-    def of(
+    def from_partition(
         cls,
         cut: Partition,
         queries: int,
@@ -64,8 +64,8 @@ class BlockSet:
             start: Position of the first query.
             rule: Pairs that exist; None: all.
         """
-        query_at = cut.of_queries(torch.arange(1, queries + 1, device=device)[None, None])[0, 0] - 1
-        key_at = cut.of_keys(torch.arange(1, keys + 1, device=device)[None, None])[0, 0] - 1
+        query_at = cut.block_queries(torch.arange(1, queries + 1, device=device)[None, None])[0, 0] - 1
+        key_at = cut.block_keys(torch.arange(1, keys + 1, device=device)[None, None])[0, 0] - 1
         if rule is None:
             return cls(cut, query_at, key_at, None, lengths)
         i, j = query_at.int().unsqueeze(2), key_at.int().unsqueeze(1)
@@ -100,7 +100,7 @@ class BlockStructure:
         shapes = [(part.cut.count, part.cut.size, part.cut.slots) for part in self.parts]
         return [piece.reshape(*piece.shape[:-1], *shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
-    def joined(self, parts: Iterable[Shaped[Tensor, "..."]]) -> Shaped[Tensor, "..."]:
+    def join(self, parts: Iterable[Shaped[Tensor, "..."]]) -> Shaped[Tensor, "..."]:
         """Joins (b,h,c,r,s,*d) of each part to (b,h,e,*d), the inverse of `split`."""
         flat = [each.flatten(2, 4) for each in parts]
         return flat[0] if len(flat) == 1 else torch.cat(flat, 2)
@@ -134,12 +134,12 @@ class BlockSupport(Support):
     _known: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
-    def of(cls, layout: BlockStructure, support: DenseSupport) -> BlockSupport:
+    def from_structure(cls, layout: BlockStructure, support: DenseSupport) -> BlockSupport:
         """Makes the support of the pairs of a layout that a mask permits; the layout already includes causality."""
         given = support.permitted
         if given is None and layout.queries == layout.keys and not layout.start:
             return cls(layout, tuple(part.permitted for part in layout.parts))
-        masks = tuple(_met(part, given, layout) for part in layout.parts)
+        masks = tuple(_intersect(part, given, layout) for part in layout.parts)
         return cls(layout, masks, _queries_seen(layout, masks), given, is_whole=False)
 
     @property
@@ -162,33 +162,35 @@ class BlockSupport(Support):
         return query.new_zeros(*query.shape[:2], sum(part.cut.pairs for part in self.layout.parts))
 
     def dot(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "#b #h k d"]) -> Float[Tensor, "b h e"]:
-        query, key = at_least_single(query), key.to(wide(query))  # as DenseSupport does
+        query, key = upcast(query), key.to(accumulation_dtype(query))  # as DenseSupport does
         with torch.autocast(query.device.type, enabled=False):
-            found = [_products(part.cut.of_queries(query), part.cut.of_keys(key)) for part in self.layout.parts]
-        return self.layout.joined(found)
+            found = [_products(part.cut.block_queries(query), part.cut.block_keys(key)) for part in self.layout.parts]
+        return self.layout.join(found)
 
-    def at_query(self, x: Float[Tensor, "b h q *d"]) -> Float[Tensor, "b h e *d"]:
-        found = [(part.cut.of_queries(x).unsqueeze(4), part.cut.slots) for part in self.layout.parts]
+    def gather_queries(self, x: Float[Tensor, "b h q *d"]) -> Float[Tensor, "b h e *d"]:
+        found = [(part.cut.block_queries(x).unsqueeze(4), part.cut.slots) for part in self.layout.parts]
         tail = [-1] * (x.dim() - 3)
-        return self.layout.joined(each.expand(-1, -1, -1, -1, slots, *tail) for each, slots in found)
+        return self.layout.join(each.expand(-1, -1, -1, -1, slots, *tail) for each, slots in found)
 
-    def at_key(self, x: Float[Tensor, "b h k *d"]) -> Float[Tensor, "b h e *d"]:
-        found = [(part.cut.of_keys(x).unsqueeze(3), part.cut.size) for part in self.layout.parts]
+    def gather_keys(self, x: Float[Tensor, "b h k *d"]) -> Float[Tensor, "b h e *d"]:
+        found = [(part.cut.block_keys(x).unsqueeze(3), part.cut.size) for part in self.layout.parts]
         tail = [-1] * (x.dim() - 3)
-        return self.layout.joined(each.expand(-1, -1, -1, size, -1, *tail) for each, size in found)
+        return self.layout.join(each.expand(-1, -1, -1, size, -1, *tail) for each, size in found)
 
-    def project(self, hidden: Float[Tensor, "b h e d"], parameter: Float[Tensor, "h d"]) -> Float[Tensor, "b h e"]:
+    def dot_parameter(
+        self, hidden: Float[Tensor, "b h e d"], parameter: Float[Tensor, "h d"]
+    ) -> Float[Tensor, "b h e"]:
         return torch.einsum("bhed,hd->bhe", hidden, parameter)
 
-    def by_row(self, function: RowFunction, scores: Float[Tensor, "b h e"]) -> Float[Tensor, "b h e"]:
+    def apply_per_query(self, function: RowFunction, scores: Float[Tensor, "b h e"]) -> Float[Tensor, "b h e"]:
         rows = zip(self.layout.split(scores), self.masks, strict=True)
-        return self.layout.joined(function(each, mask) for each, mask in rows)
+        return self.layout.join(function(each, mask) for each, mask in rows)
 
     def combine(self, weights: Float[Tensor, "b h e"], value: Float[Tensor, "b h k v"]) -> Float[Tensor, "b h q v"]:
         rows = zip(self.layout.parts, self.layout.split(weights.to(value.dtype)), strict=True)
-        return self.layout.to_queries(each @ part.cut.of_keys(value) for part, each in rows)
+        return self.layout.to_queries(each @ part.cut.block_keys(value) for part, each in rows)
 
-    def clean(self, x: Float[Tensor, "b g k d"]) -> Float[Tensor, "b g k d"]:
+    def zero_masked(self, x: Float[Tensor, "b g k d"]) -> Float[Tensor, "b g k d"]:
         seen = self._keys_seen()
         if seen is None:
             return x
@@ -196,27 +198,31 @@ class BlockSupport(Support):
             seen = seen.reshape(len(seen), x.shape[1], seen.shape[1] // x.shape[1], seen.shape[2]).any(2)
         return torch.where(seen.unsqueeze(-1), x, x.new_zeros(()))
 
-    def clean_queries(
+    def zero_blind_queries(
         self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "*keys dk"]
     ) -> Float[Tensor, "b h q d"]:
         if self.seen_queries is None:
             return query
         return torch.where(self.seen_queries.unsqueeze(-1), query, query.new_zeros(()))
 
-    def offsets(self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"]) -> Int[Tensor, "1 1 e"]:
+    def relative_positions(
+        self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"]
+    ) -> Int[Tensor, "1 1 e"]:
         start = self.layout.start
         at = [(part, part.keys.unsqueeze(1) - part.queries.unsqueeze(2) - start) for part in self.layout.parts]
         # Slots without a pair get offset 0, because the positions of gaps would widen the range of offsets.
         near = [each if part.permitted is None else each.masked_fill(~part.permitted, 0) for part, each in at]
         return torch.cat([each.flatten() for each in near])[None, None]
 
-    def pick(self, x: Float[Tensor, "b h q m"], index: Int[Tensor, "#b #h e"]) -> Float[Tensor, "b h e"]:
+    def gather_rows(self, x: Float[Tensor, "b h q m"], index: Int[Tensor, "#b #h e"]) -> Float[Tensor, "b h e"]:
         rows = zip(self.layout.parts, self.layout.split(index), strict=True)
-        return self.layout.joined(_picked(part.cut.of_queries(x), each) for part, each in rows)
+        return self.layout.join(_gather_columns(part.cut.block_queries(x), each) for part, each in rows)
 
-    def bin(self, pairs: Float[Tensor, "b h e"], index: Int[Tensor, "#b #h e"], bins: int) -> Float[Tensor, "b h q m"]:
+    def scatter_add(
+        self, pairs: Float[Tensor, "b h e"], index: Int[Tensor, "#b #h e"], bins: int
+    ) -> Float[Tensor, "b h q m"]:
         rows = zip(self.layout.split(pairs), self.layout.split(index), strict=True)
-        return self.layout.to_queries(_binned(each, at, bins) for each, at in rows)
+        return self.layout.to_queries(_scatter_columns(each, at, bins) for each, at in rows)
 
     def sizes(self, pairs: Shaped[Tensor, "b h e"]) -> tuple[int, int]:
         return self.layout.queries, self.layout.keys
@@ -224,7 +230,7 @@ class BlockSupport(Support):
     def exists(self, pairs: Shaped[Tensor, "b h e"]) -> Bool[Tensor, "*#bh e"]:
         return self.permitted
 
-    def total(self, pairs: Float[Tensor, "b h e"]) -> Float[Tensor, "b h q"]:
+    def sum_per_query(self, pairs: Float[Tensor, "b h e"]) -> Float[Tensor, "b h q"]:
         return self.layout.to_queries(each.sum(-1) for each in self.layout.split(pairs))
 
     def to_dense(self, pairs: Float[Tensor, "b h e"], queries: int, keys: int) -> Float[Tensor, "b h q k"]:
@@ -239,13 +245,13 @@ class BlockSupport(Support):
         existing = torch.where(self.permitted[..., own], pairs[..., own], pairs.new_zeros(()))
         return pairs.new_zeros(*pairs.shape[:2], self.layout.keys).index_add(2, at_key[own], existing)
 
-    def of_example(self, index: int) -> BlockSupport:
-        return self._with_masks(lambda mask: mask_of_example(mask, index))
+    def select_example(self, index: int) -> BlockSupport:
+        return self._map_masks(lambda mask: mask_of_example(mask, index))
 
-    def of_heads(self, heads: Sequence[int] | None) -> BlockSupport:
-        return self._with_masks(lambda mask: mask_of_heads(mask, heads))
+    def select_heads(self, heads: Sequence[int] | None) -> BlockSupport:
+        return self._map_masks(lambda mask: mask_of_heads(mask, heads))
 
-    def _with_masks(self, change: Callable[[Tensor], Tensor]) -> BlockSupport:
+    def _map_masks(self, change: Callable[[Tensor], Tensor]) -> BlockSupport:
         """Returns the support of some examples or heads; a mask (c,r,s) is shared by all."""
         masks = (mask if mask is None or mask.dim() == 3 else change(mask) for mask in self.masks)
         seen = None if self.seen_queries is None else change(self.seen_queries)
@@ -256,15 +262,15 @@ class BlockSupport(Support):
         """Returns a mask of the keys that have a pair; None if there is no mask, when all of them do."""
         if self.is_whole:
             return None
-        return once(self._known, "keys", (), lambda: _keys_seen(self.layout, self.masks, self.given))
+        return cache_on(self._known, "keys", (), lambda: _keys_seen(self.layout, self.masks, self.given))
 
 
-def _met(part: BlockSet, given: Tensor | None, layout: BlockStructure) -> Bool[Tensor, "*#bh c r s"] | None:
+def _intersect(part: BlockSet, given: Tensor | None, layout: BlockStructure) -> Bool[Tensor, "*#bh c r s"] | None:
     """Returns the pairs of the layout that both the layout and a mask (b,h,q,k) permit."""
     if given is None:
         return part.permitted
     if given.shape[2] == 1:
-        found = part.cut.of_keys(given[:, :, 0].expand(-1, -1, layout.keys)).unsqueeze(3)
+        found = part.cut.block_keys(given[:, :, 0].expand(-1, -1, layout.keys)).unsqueeze(3)
     else:
         at_query, at_key = part.queries.clamp(min=0).unsqueeze(2), part.keys.clamp(min=0).unsqueeze(1)
         if not layout.queries or not layout.keys:  # no entry of the mask could be read for the gaps of the layout
@@ -322,9 +328,9 @@ def _products(query: Float[Tensor, "b h c r d"], key: Float[Tensor, "#b #h c s d
     return query @ key.transpose(-2, -1)
 
 
-def _picked(rows: Float[Tensor, "b h c r m"], index: Int[Tensor, "#b #h c r s"]) -> Float[Tensor, "b h c r s"]:
+def _gather_columns(rows: Float[Tensor, "b h c r m"], index: Int[Tensor, "#b #h c r s"]) -> Float[Tensor, "b h c r s"]:
     return rows.gather(-1, index.expand(*rows.shape[:2], -1, -1, -1))
 
 
-def _binned(rows: Float[Tensor, "b h c r s"], index: Int[Tensor, "#b #h c r s"], bins: int) -> Tensor:
+def _scatter_columns(rows: Float[Tensor, "b h c r s"], index: Int[Tensor, "#b #h c r s"], bins: int) -> Tensor:
     return rows.new_zeros(*rows.shape[:-1], bins).scatter_add(-1, index.expand_as(rows), rows)

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from zoo.attention.kernels.cache import can_be_read, once, unless_all
-from zoo.attention.kernels.dtypes import at_least_single, wide
+from zoo.attention.kernels.cache import cache_on, is_eager_cpu, none_if_all
+from zoo.attention.kernels.dtypes import accumulation_dtype, upcast
 from zoo.attention.supports.support import RowFunction, Support, mask_of_example, mask_of_heads
 
 
@@ -66,26 +66,28 @@ class DenseSupport(Support):
         """Returns all restrictions as one mask; None if everything is permitted."""
         if not self.causal or (queries == 1 and not self.later):  # the last position sees all earlier ones
             return self.permitted
-        return once(self._known, "mask", (queries, keys, device), lambda: self._causal_mask(queries, keys, device))
+        return cache_on(self._known, "mask", (queries, keys, device), lambda: self._causal_mask(queries, keys, device))
 
     def sees(self, queries: int, keys: int, device: torch.device) -> Bool[Tensor, "#b #h #q 1"] | None:
         """Returns a mask of the queries that see a key; None if all of them are known to."""
         if self.permitted is None and (not self.causal or keys > queries + self.later - 1):
             return None
-        return once(self._known, "sees", (queries, keys, device), lambda: unless_all(self._sees(queries, keys, device)))
+        return cache_on(
+            self._known, "sees", (queries, keys, device), lambda: none_if_all(self._sees(queries, keys, device))
+        )
 
     def is_plain(self, queries: int, keys: int) -> bool:
         """Returns True if there is no mask, and causality at most for as many queries as keys."""
         return self.permitted is None and (not self.causal or (queries == keys and not self.later))
 
-    def of_queries(self, rows: slice, queries: int) -> DenseSupport:
+    def select_queries(self, rows: slice, queries: int) -> DenseSupport:
         """Returns the support of some of the queries, with all keys."""
         start, stop, _ = rows.indices(queries)
         has_rows = self.permitted is not None and self.permitted.shape[2] > 1
         permitted = self.permitted[:, :, start:stop] if has_rows and self.permitted is not None else self.permitted
         return DenseSupport(permitted, self.causal, self.later + queries - stop, self.first + start)
 
-    def at_step(self, first: int) -> DenseSupport:
+    def advance_to(self, first: int) -> DenseSupport:
         """Returns the support for queries that follow `first` earlier ones; it shares the cached masks."""
         if first == self.first:
             return self
@@ -93,7 +95,7 @@ class DenseSupport(Support):
         object.__setattr__(later, "_known", self._known)
         return later
 
-    def of_last_keys(self, count: int) -> DenseSupport:
+    def select_last_keys(self, count: int) -> DenseSupport:
         """Returns the support of the last `count` keys."""
         if self.permitted is None or self.permitted.shape[3] == 1:
             return self
@@ -114,40 +116,46 @@ class DenseSupport(Support):
     def dot(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b h k d"]) -> Float[Tensor, "b h q k"]:
         # In fp32, as in fused kernels, also under autocast: in half precision the sums of products may overflow.
         with torch.autocast(query.device.type, enabled=False):
-            return at_least_single(query) @ key.to(wide(query)).transpose(-2, -1)
+            return upcast(query) @ key.to(accumulation_dtype(query)).transpose(-2, -1)
 
-    def at_query(self, x: Float[Tensor, "b h q *d"]) -> Float[Tensor, "b h q 1 *d"]:
+    def gather_queries(self, x: Float[Tensor, "b h q *d"]) -> Float[Tensor, "b h q 1 *d"]:
         return x.unsqueeze(3)
 
-    def at_key(self, x: Float[Tensor, "b h k *d"]) -> Float[Tensor, "b h 1 k *d"]:
+    def gather_keys(self, x: Float[Tensor, "b h k *d"]) -> Float[Tensor, "b h 1 k *d"]:
         return x.unsqueeze(2)
 
-    def project(self, hidden: Float[Tensor, "b h q k d"], parameter: Float[Tensor, "h d"]) -> Float[Tensor, "b h q k"]:
+    def dot_parameter(
+        self, hidden: Float[Tensor, "b h q k d"], parameter: Float[Tensor, "h d"]
+    ) -> Float[Tensor, "b h q k"]:
         if len(parameter) == 1:  # takes half the time of einsum
             return hidden @ parameter[0]
         return torch.einsum("bhqkd,hd->bhqk", hidden, parameter)
 
-    def by_row(self, function: RowFunction, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
+    def apply_per_query(self, function: RowFunction, scores: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q k"]:
         return function(scores, self.mask_of(scores))
 
     def combine(self, weights: Float[Tensor, "b h q k"], value: Float[Tensor, "b h k v"]) -> Float[Tensor, "b h q v"]:
         return weights.to(value.dtype) @ value
 
-    def clean(self, x: Float[Tensor, "b h k d"]) -> Float[Tensor, "b h k d"]:
+    def zero_masked(self, x: Float[Tensor, "b h k d"]) -> Float[Tensor, "b h k d"]:
         if self.permitted is None:
             return x
-        unseen = once(self._known, f"unseen of {x.shape[1]}", (x.shape[:3], x.device), lambda: self._unseen(x))
+        unseen = cache_on(self._known, f"unseen of {x.shape[1]}", (x.shape[:3], x.device), lambda: self._unseen(x))
         if unseen is None:
             return x
         if isinstance(unseen, Tensor):
             return x.masked_fill(unseen, 0.0)
         return x.index_put(unseen, x.new_zeros(()))
 
-    def clean_queries(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b g k d"]) -> Float[Tensor, "b h q d"]:
+    def zero_blind_queries(
+        self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b g k d"]
+    ) -> Float[Tensor, "b h q d"]:
         sees = self.sees(query.shape[2], key.shape[2], query.device)
         return query if sees is None else torch.where(sees, query, query.new_zeros(()))
 
-    def offsets(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b g k d"]) -> Int[Tensor, "1 1 q k"]:
+    def relative_positions(
+        self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b g k d"]
+    ) -> Int[Tensor, "1 1 q k"]:
         queries, keys = query.shape[2], key.shape[2]
         at = torch.arange(keys - queries - self.later, keys - self.later, device=query.device)
         return (torch.arange(keys, device=query.device) - at.unsqueeze(1))[None, None]
@@ -159,10 +167,10 @@ class DenseSupport(Support):
         low, high = 1 - first - queries, keys - 1 - first
         return low, max(low, min(high, 0) if self.causal else high)
 
-    def pick(self, x: Float[Tensor, "b h q m"], index: Int[Tensor, "#b #h q k"]) -> Float[Tensor, "b h q k"]:
+    def gather_rows(self, x: Float[Tensor, "b h q m"], index: Int[Tensor, "#b #h q k"]) -> Float[Tensor, "b h q k"]:
         return x.gather(-1, index.expand(*x.shape[:2], -1, -1))
 
-    def bin(
+    def scatter_add(
         self, pairs: Float[Tensor, "b h q k"], index: Int[Tensor, "#b #h q k"], bins: int
     ) -> Float[Tensor, "b h q m"]:
         return pairs.new_zeros(*pairs.shape[:3], bins).scatter_add(-1, index.expand_as(pairs), pairs)
@@ -177,18 +185,18 @@ class DenseSupport(Support):
         mask = self.mask_of(pairs)
         return torch.ones((1,) * 4, dtype=torch.bool, device=pairs.device) if mask is None else mask
 
-    def total(self, pairs: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q"]:
+    def sum_per_query(self, pairs: Float[Tensor, "b h q k"]) -> Float[Tensor, "b h q"]:
         return pairs.sum(-1)
 
     def dense_mask(self, pairs: Float[Tensor, "b h q k"]) -> Bool[Tensor, "#b #h #q #k"]:
         return self.exists(pairs)
 
-    def of_example(self, index: int) -> DenseSupport:
+    def select_example(self, index: int) -> DenseSupport:
         if self.permitted is None or len(self.permitted) == 1:
             return self
         return replace(self, permitted=mask_of_example(self.permitted, index))
 
-    def of_heads(self, heads: Sequence[int] | None) -> DenseSupport:
+    def select_heads(self, heads: Sequence[int] | None) -> DenseSupport:
         if self.permitted is None or self.permitted.shape[1] == 1:
             return self
         return replace(self, permitted=mask_of_heads(self.permitted, heads))
@@ -220,6 +228,6 @@ class DenseSupport(Support):
         if seen.shape[1] not in (1, x.shape[1]):  # a key head is seen if one of its group of query heads sees it
             groups = x.shape[1]
             seen = seen.view(len(seen), groups, seen.shape[1] // groups, *seen.shape[2:]).any(2)
-        if not can_be_read(seen):
+        if not is_eager_cpu(seen):
             return ~seen.unsqueeze(-1)
         return None if seen.all() else (~seen).expand(x.shape[:3]).nonzero(as_tuple=True)

@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from zoo.attention.kernels import sparse
-from zoo.attention.kernels.cache import once, unless_all
-from zoo.attention.kernels.dtypes import at_least_single, wide
+from zoo.attention.kernels.cache import cache_on, none_if_all
+from zoo.attention.kernels.dtypes import accumulation_dtype, upcast
 from zoo.attention.kernels.sparse import SparsePattern
 from zoo.attention.supports.support import RowFunction, Support
 
@@ -68,11 +68,13 @@ class EdgeSupport(Support):
         rows = torch.arange(len(groups), device=groups.device)
         return cls.from_edges(torch.stack([rows, groups]), count, len(groups))
 
-    def repeated(self, times: int) -> EdgeSupport:
+    def repeat(self, times: int) -> EdgeSupport:
         """Repeats each query and its edges: copy c of query q is query q * times + c, and likewise for edges."""
         if times == 1:
             return self
-        return once(self._known, f"repeated {times} times", (self.order.device,), lambda: self._repeated(times))
+        return cache_on(
+            self._known, f"repeated {times} times", (self.order.device,), lambda: self._repeat_pattern(times)
+        )
 
     @property
     def source(self) -> Int[Tensor, " e"]:
@@ -108,27 +110,27 @@ class EdgeSupport(Support):
         return query.new_zeros(len(self.pattern), query.shape[1])
 
     def dot(self, query: Float[Tensor, "q h d"], key: Float[Tensor, "k h d"]) -> Float[Tensor, "e h"]:
-        return sparse.dot(at_least_single(query), key.to(wide(query)), self.pattern)
+        return sparse.dot(upcast(query), key.to(accumulation_dtype(query)), self.pattern)
 
-    def at_query(self, x: Float[Tensor, "q h *d"]) -> Float[Tensor, "e h *d"]:
-        return sparse.at_rows(x, self.pattern)
+    def gather_queries(self, x: Float[Tensor, "q h *d"]) -> Float[Tensor, "e h *d"]:
+        return sparse.gather_rows(x, self.pattern)
 
-    def at_key(self, x: Float[Tensor, "k h *d"]) -> Float[Tensor, "e h *d"]:
-        return sparse.at_columns(x, self.pattern)
+    def gather_keys(self, x: Float[Tensor, "k h *d"]) -> Float[Tensor, "e h *d"]:
+        return sparse.gather_columns(x, self.pattern)
 
-    def per_head(self, parameter: Float[Tensor, "h d"]) -> Float[Tensor, "h d"]:
+    def broadcast_heads(self, parameter: Float[Tensor, "h d"]) -> Float[Tensor, "h d"]:
         return parameter
 
-    def project(self, hidden: Float[Tensor, "e h d"], parameter: Float[Tensor, "h d"]) -> Float[Tensor, "e h"]:
+    def dot_parameter(self, hidden: Float[Tensor, "e h d"], parameter: Float[Tensor, "h d"]) -> Float[Tensor, "e h"]:
         return (hidden * parameter).sum(-1)
 
     def softmax(self, scores: Float[Tensor, "e h"]) -> Float[Tensor, "e h"]:
         return sparse.row_softmax(scores, self.pattern)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]  # reads the lengths of rows, which a graph cannot
-    def by_row(self, function: RowFunction, scores: Float[Tensor, "e h"]) -> Float[Tensor, "e h"]:
+    def apply_per_query(self, function: RowFunction, scores: Float[Tensor, "e h"]) -> Float[Tensor, "e h"]:
         """Pads each row among rows of similar length, so that one query that sees all keys does not lengthen all."""
-        rows = once(self._known, "rows", (scores.device,), lambda: _Rows.of(self.pattern))
+        rows = cache_on(self._known, "rows", (scores.device,), lambda: _Rows.from_pattern(self.pattern))
         padded = scores.new_zeros(rows.slots, scores.shape[1]).index_copy(0, rows.places, scores)
         pieces = torch.split_with_sizes(padded, [mask.numel() for mask in rows.permitted])
         found = [
@@ -140,23 +142,25 @@ class EdgeSupport(Support):
     def combine(self, weights: Float[Tensor, "e h"], value: Float[Tensor, "k h v"]) -> Float[Tensor, "q h v"]:
         return sparse.product(weights, value, self.pattern)
 
-    def clean(self, x: Float[Tensor, "k h d"]) -> Float[Tensor, "k h d"]:
+    def zero_masked(self, x: Float[Tensor, "k h d"]) -> Float[Tensor, "k h d"]:
         """Returns keys with zeros at nodes without edges, which would reach the gradients of parameters."""
-        return self._cleaned(x, "seen", self.pattern.column_starts)
+        return self._zero_unread(x, "seen", self.pattern.column_starts)
 
-    def clean_queries(self, query: Float[Tensor, "q h d"], key: Float[Tensor, "k h d"]) -> Float[Tensor, "q h d"]:
-        return self._cleaned(query, "sees", self.pattern.row_starts)
+    def zero_blind_queries(self, query: Float[Tensor, "q h d"], key: Float[Tensor, "k h d"]) -> Float[Tensor, "q h d"]:
+        return self._zero_unread(query, "sees", self.pattern.row_starts)
 
     def first_position(self, query: Float[Tensor, "q h d"], key: Float[Tensor, "k h d"]) -> int:
         raise ValueError("the nodes of a graph have no order: positions work on sequences")
 
-    def offsets(self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"]) -> Int[Tensor, "..."]:
+    def relative_positions(
+        self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"]
+    ) -> Int[Tensor, "..."]:
         raise ValueError("the nodes of a graph have no order: positions work on sequences")
 
-    def pick(self, x: Float[Tensor, "..."], index: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def gather_rows(self, x: Float[Tensor, "..."], index: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
         raise ValueError("the nodes of a graph have no order: positions work on sequences")
 
-    def bin(self, pairs: Float[Tensor, "..."], index: Int[Tensor, "..."], bins: int) -> Float[Tensor, "..."]:
+    def scatter_add(self, pairs: Float[Tensor, "..."], index: Int[Tensor, "..."], bins: int) -> Float[Tensor, "..."]:
         raise ValueError("the nodes of a graph have no order: positions work on sequences")
 
     def sizes(self, pairs: Shaped[Tensor, "e h"]) -> tuple[int, int]:
@@ -165,7 +169,7 @@ class EdgeSupport(Support):
     def exists(self, pairs: Shaped[Tensor, "e h"]) -> Bool[Tensor, ""]:
         return torch.ones((), dtype=torch.bool, device=pairs.device)
 
-    def total(self, pairs: Float[Tensor, "e h"]) -> Float[Tensor, "q h"]:
+    def sum_per_query(self, pairs: Float[Tensor, "e h"]) -> Float[Tensor, "q h"]:
         ones = pairs.new_ones(self.pattern.shape[1], pairs.shape[1], 1)
         return self.combine(pairs, ones).squeeze(-1)
 
@@ -178,15 +182,15 @@ class EdgeSupport(Support):
         dense = dense.index_add(0, self.target.long() * keys + self.source.long(), pairs)
         return dense.view(queries, keys, -1).permute(2, 0, 1).unsqueeze(0)
 
-    def of_example(self, index: int) -> EdgeSupport:
+    def select_example(self, index: int) -> EdgeSupport:
         if index:
             raise ValueError(f"edges have no batch, so there is no example {index} of them")
         return self
 
-    def of_heads(self, heads: Sequence[int] | None) -> EdgeSupport:
+    def select_heads(self, heads: Sequence[int] | None) -> EdgeSupport:
         return self
 
-    def _repeated(self, times: int) -> EdgeSupport:
+    def _repeat_pattern(self, times: int) -> EdgeSupport:
         copy = torch.arange(times, device=self.order.device).repeat(len(self.order))
         source, target, order = (x.long().repeat_interleave(times) for x in (self.source, self.target, self.order))
         queries, keys = self.pattern.shape
@@ -194,8 +198,8 @@ class EdgeSupport(Support):
         order = torch.where(order < 0, order, order * times + copy)
         return EdgeSupport(found.pattern, order[found.order])
 
-    def _cleaned(self, x: Float[Tensor, "n h d"], name: str, starts: Int[Tensor, " m"]) -> Float[Tensor, "n h d"]:
-        has_edges = once(self._known, name, (starts.device,), lambda: unless_all(starts.diff() > 0))
+    def _zero_unread(self, x: Float[Tensor, "n h d"], name: str, starts: Int[Tensor, " m"]) -> Float[Tensor, "n h d"]:
+        has_edges = cache_on(self._known, name, (starts.device,), lambda: none_if_all(starts.diff() > 0))
         return x if has_edges is None else torch.where(has_edges[:, None, None], x, x.new_zeros(()))
 
 
@@ -212,7 +216,7 @@ class _Rows:
     permitted: tuple[Bool[Tensor, "_rows _longest"], ...]
 
     @classmethod
-    def of(cls, pattern: SparsePattern) -> _Rows:
+    def from_pattern(cls, pattern: SparsePattern) -> _Rows:
         lengths, target = pattern.row_starts.diff().long(), pattern.rows.long()
         group = torch.frexp(lengths.double()).exponent
         first, permitted, slots = torch.zeros_like(lengths), [], 0

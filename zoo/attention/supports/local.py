@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
 from zoo.attention.initialization import glorot_
-from zoo.attention.kernels.dtypes import at_least_single, wide
+from zoo.attention.kernels.dtypes import accumulation_dtype, upcast
 from zoo.attention.mechanism import Restriction, Traits, Use
 from zoo.attention.ranges import Count, Natural
 from zoo.attention.supports.dense import DenseSupport
@@ -47,7 +47,9 @@ class LocalSupport(Support):
     later: int = 0
 
     @classmethod
-    def around(cls, centre: Float[Tensor, "#b #h q"], radius: int, keys: int, support: DenseSupport) -> LocalSupport:
+    def from_centers(
+        cls, centre: Float[Tensor, "#b #h q"], radius: int, keys: int, support: DenseSupport
+    ) -> LocalSupport:
         """Makes the support of the keys in [p - D, p + D] that another support permits."""
         near = torch.arange(2 * radius + 1, device=centre.device)
         position = (centre.detach() - radius).ceil().unsqueeze(-1) + near
@@ -67,14 +69,14 @@ class LocalSupport(Support):
         return query.new_zeros(*query.shape[:3], self.key_at.shape[-1])
 
     def dot(self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "#b #h k d"]) -> Float[Tensor, "b h q s"]:
-        near, query = self.at_key(key).to(wide(query)), at_least_single(query)  # as DenseSupport does
+        near, query = self.gather_keys(key).to(accumulation_dtype(query)), upcast(query)  # as DenseSupport does
         with torch.autocast(query.device.type, enabled=False):
             return (near @ query.unsqueeze(-1)).squeeze(-1)
 
-    def at_query(self, x: Float[Tensor, "b h q *d"]) -> Float[Tensor, "b h q 1 *d"]:
+    def gather_queries(self, x: Float[Tensor, "b h q *d"]) -> Float[Tensor, "b h q 1 *d"]:
         return x.unsqueeze(3)
 
-    def at_key(self, x: Float[Tensor, "_b _h k *d"]) -> Float[Tensor, "b h q s *d"]:
+    def gather_keys(self, x: Float[Tensor, "_b _h k *d"]) -> Float[Tensor, "b h q s *d"]:
         """Returns the key of each pair, and zeros where there is no pair, even if a key there is NaN."""
         batch, heads = (o if n == 1 else n for n, o in zip(x.shape[:2], self.key_at.shape[:2], strict=True))
         shape = batch, heads, *self.key_at.shape[2:], *x.shape[3:]
@@ -86,40 +88,44 @@ class LocalSupport(Support):
         exists = self.permitted.reshape(*self.permitted.shape, *[1] * (x.dim() - 3))
         return torch.where(exists, near, near.new_zeros(()))
 
-    def of_key(self, function: KeyFunction, key: Float[Tensor, "b h k d"]) -> Shaped[Tensor, "..."]:
+    def map_keys(self, function: KeyFunction, key: Float[Tensor, "b h k d"]) -> Shaped[Tensor, "..."]:
         """Applies the function to the gathered keys, once for each query, because all other keys may be NaN."""
-        near = self.at_key(key)
+        near = self.gather_keys(key)
         made = function(near.flatten(2, 3))
         return made.view(*near.shape[:4], *made.shape[3:])
 
-    def project(self, hidden: Float[Tensor, "b h q s d"], parameter: Float[Tensor, "h d"]) -> Float[Tensor, "b h q s"]:
+    def dot_parameter(
+        self, hidden: Float[Tensor, "b h q s d"], parameter: Float[Tensor, "h d"]
+    ) -> Float[Tensor, "b h q s"]:
         return torch.einsum("bhqsd,hd->bhqs", hidden, parameter)
 
-    def by_row(self, function: RowFunction, scores: Float[Tensor, "b h q s"]) -> Float[Tensor, "b h q s"]:
+    def apply_per_query(self, function: RowFunction, scores: Float[Tensor, "b h q s"]) -> Float[Tensor, "b h q s"]:
         return function(scores, self.permitted)
 
     def combine(self, weights: Float[Tensor, "b h q s"], value: Float[Tensor, "b h k v"]) -> Float[Tensor, "b h q v"]:
-        return (weights.to(value.dtype).unsqueeze(-2) @ self.at_key(value)).squeeze(-2)
+        return (weights.to(value.dtype).unsqueeze(-2) @ self.gather_keys(value)).squeeze(-2)
 
-    def clean(self, x: Float[Tensor, "b g k d"]) -> Float[Tensor, "b g k d"]:
-        return x  # `at_key` reads nothing that is forbidden
+    def zero_masked(self, x: Float[Tensor, "b g k d"]) -> Float[Tensor, "b g k d"]:
+        return x  # `gather_keys` reads nothing that is forbidden
 
-    def clean_queries(
+    def zero_blind_queries(
         self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "*keys dk"]
     ) -> Float[Tensor, "b h q d"]:
         return torch.where(self.permitted.any(-1, keepdim=True), query, query.new_zeros(()))
 
-    def offsets(self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"]) -> Int[Tensor, "#b #h q s"]:
+    def relative_positions(
+        self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"]
+    ) -> Int[Tensor, "#b #h q s"]:
         queries = self.key_at.shape[2]
         start = self.keys - queries - self.later
         at = torch.arange(start, start + queries, device=self.key_at.device)
         return (self.key_at - at.unsqueeze(-1)).masked_fill(~self.permitted, 0)
 
-    def pick(self, x: Float[Tensor, "#b #h q m"], index: Int[Tensor, "#b #h q s"]) -> Float[Tensor, "#b #h q s"]:
+    def gather_rows(self, x: Float[Tensor, "#b #h q m"], index: Int[Tensor, "#b #h q s"]) -> Float[Tensor, "#b #h q s"]:
         batch, heads = (i if n == 1 else n for n, i in zip(x.shape[:2], index.shape[:2], strict=True))
         return x.expand(batch, heads, -1, -1).gather(-1, index.expand(batch, heads, -1, -1))
 
-    def bin(
+    def scatter_add(
         self, pairs: Float[Tensor, "b h q s"], index: Int[Tensor, "#b #h q s"], bins: int
     ) -> Float[Tensor, "b h q m"]:
         return pairs.new_zeros(*pairs.shape[:3], bins).scatter_add(-1, index.expand_as(pairs), pairs)
@@ -130,7 +136,7 @@ class LocalSupport(Support):
     def exists(self, pairs: Shaped[Tensor, "b h q s"]) -> Bool[Tensor, "#b #h q s"]:
         return self.permitted
 
-    def total(self, pairs: Float[Tensor, "b h q s"]) -> Float[Tensor, "b h q"]:
+    def sum_per_query(self, pairs: Float[Tensor, "b h q s"]) -> Float[Tensor, "b h q"]:
         return pairs.sum(-1)
 
     def to_dense(self, pairs: Float[Tensor, "b h q s"], queries: int, keys: int) -> Float[Tensor, "b h q k"]:
@@ -138,10 +144,10 @@ class LocalSupport(Support):
         dense = pairs.new_zeros(*pairs.shape[:3], keys)
         return dense.scatter_add(-1, self.key_at.expand_as(pairs), existing) if keys else dense
 
-    def of_example(self, index: int) -> LocalSupport:
+    def select_example(self, index: int) -> LocalSupport:
         return self._each(lambda x: mask_of_example(x, index))
 
-    def of_heads(self, heads: Sequence[int] | None) -> LocalSupport:
+    def select_heads(self, heads: Sequence[int] | None) -> LocalSupport:
         if heads is None and self.key_at.shape[1] > 1:
             raise ValueError("each head attends to keys of its own; label all, with heads='mean'")
         return self._each(lambda x: mask_of_heads(x, heads))
@@ -174,7 +180,9 @@ class LocalM(Restriction):
         self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b g k e"], support: DenseSupport
     ) -> LocalSupport:
         steps = torch.arange(query.shape[2], device=query.device) + support.first
-        return LocalSupport.around(steps.to(wide(query))[None, None], self.radius, key.shape[2], support)
+        return LocalSupport.from_centers(
+            steps.to(accumulation_dtype(query))[None, None], self.radius, key.shape[2], support
+        )
 
     def extra_repr(self) -> str:
         return f"radius={self.radius}"
@@ -218,11 +226,11 @@ class LocalP(Restriction):
     def forward(
         self, query: Float[Tensor, "b h q d"], key: Float[Tensor, "b g k e"], support: DenseSupport
     ) -> LocalSupport:
-        hidden = torch.tanh(torch.einsum("bhqd,hed->bhqe", support.clean_queries(query, key), self.weight))
+        hidden = torch.tanh(torch.einsum("bhqd,hed->bhqe", support.zero_blind_queries(query, key), self.weight))
         logit = torch.einsum("bhqe,he->bhq", hidden, self.vector)
         # in half precision the rounding of the sigmoid, times a length, would be an error of many keys
-        centre = _length(key, support) * torch.sigmoid(at_least_single(logit))
-        return LocalSupport.around(centre, self.radius, key.shape[2], support)
+        centre = _length(key, support) * torch.sigmoid(upcast(logit))
+        return LocalSupport.from_centers(centre, self.radius, key.shape[2], support)
 
     def extra_repr(self) -> str:
         return f"radius={self.radius}"

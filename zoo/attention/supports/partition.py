@@ -58,15 +58,15 @@ class Partition:
     def pairs(self) -> int:
         return self.count * self.size * self.slots
 
-    def of_queries(self, x: Shaped[Tensor, "b h q *d"]) -> Shaped[Tensor, "b h c r *d"]:
+    def block_queries(self, x: Shaped[Tensor, "b h q *d"]) -> Shaped[Tensor, "b h c r *d"]:
         """Returns the queries by block, zeros in rows without a query."""
-        rows = _fitted(self._in_order(x.reshape(*x.shape[:3], _width(x))), 0, self.count * self.size)
+        rows = _fit(self._permute(x.reshape(*x.shape[:3], _width(x))), 0, self.count * self.size)
         return rows.reshape(*x.shape[:2], self.count, self.size, *x.shape[3:])
 
-    def of_keys(self, x: Shaped[Tensor, "b h k *d"]) -> Shaped[Tensor, "b h c s *d"]:
+    def block_keys(self, x: Shaped[Tensor, "b h k *d"]) -> Shaped[Tensor, "b h c s *d"]:
         """Returns the keys of each block, zeros in slots without a key."""
         vectors = x.reshape(*x.shape[:3], _width(x))
-        pieces = [self._run(self._in_order(vectors))]
+        pieces = [self._run(self._permute(vectors))]
         if self.columns:
             pieces.insert(0, vectors[:, :, None, : self.columns].expand(-1, -1, self.count, -1, -1))
         if self.links is not None and self.links.shape[1]:
@@ -83,9 +83,9 @@ class Partition:
         count, before = blocks.stop - blocks.start, self.before - blocks.start * self.size
         return replace(self, count=count, before=before, links=links)
 
-    def in_whole_blocks(self, x: Shaped[Tensor, "b h k d"]) -> Shaped[Tensor, "b h m d"]:
+    def pad_to_blocks(self, x: Shaped[Tensor, "b h k d"]) -> Shaped[Tensor, "b h m d"]:
         """Pads keys with zeros up to the end of the last block, so that parts of the cut need not."""
-        return _fitted(x, 0, self.count * self.size)
+        return _fit(x, 0, self.count * self.size)
 
     def add_keys(self, total: Shaped[Tensor, "b h m d"], keys: Shaped[Tensor, "b h c s d"], blocks: slice) -> None:
         """Adds the gradients of the keys of some blocks to `total`, in which position 0 is at index `before`."""
@@ -104,7 +104,7 @@ class Partition:
         return _reach(self.count, self.size, self.span) * self.size
 
     def to_queries(self, rows: Shaped[Tensor, "b h c r *d"], queries: int) -> Shaped[Tensor, "b h q *d"]:
-        """Joins blocks of queries, the inverse of `of_queries`."""
+        """Joins blocks of queries, the inverse of `block_queries`."""
         if self.order is None:
             return rows.flatten(2, 3)[:, :, :queries]
         vectors = rows.reshape(*rows.shape[:2], self.count * self.size, math.prod(rows.shape[4:]))
@@ -112,18 +112,18 @@ class Partition:
         found = _Reordered.apply(vectors, self.order.places, self.order.slots)
         return found.reshape(*rows.shape[:2], queries, *rows.shape[4:])  # type: ignore[no-any-return]
 
-    def _in_order(self, vectors: Shaped[Tensor, "b h n w"]) -> Tensor:
+    def _permute(self, vectors: Shaped[Tensor, "b h n w"]) -> Tensor:
         if self.order is None:
             return vectors
         return _Reordered.apply(vectors, self.order.slots, self.order.places)  # type: ignore[no-any-return]
 
     def _blocks(self, vectors: Shaped[Tensor, "b h n w"], count: int) -> Shaped[Tensor, "b h {count} r w"]:
-        whole = _fitted(vectors, 0, count * self.size)
+        whole = _fit(vectors, 0, count * self.size)
         return whole.reshape(*vectors.shape[:2], count, self.size, vectors.shape[-1])
 
     def _run(self, vectors: Shaped[Tensor, "b h n w"]) -> Shaped[Tensor, "b h c run w"]:
         if self.count == 1:
-            return _fitted(vectors, self.before, self.span).unsqueeze(2)
+            return _fit(vectors, self.before, self.span).unsqueeze(2)
         if self.before == 0 and self.span == self.size:
             return self._blocks(vectors, self.count)
         return _Runs.apply(vectors, self.count, self.size, self.before, self.span)  # type: ignore[no-any-return]
@@ -133,7 +133,7 @@ def _width(x: Tensor) -> int:
     return math.prod(x.shape[3:])
 
 
-def _fitted(x: Tensor, before: int, length: int) -> Tensor:
+def _fit(x: Tensor, before: int, length: int) -> Tensor:
     """Pads or cuts axis 2 to `length`, starting `before` positions before its beginning, with zeros beyond its ends."""
     after = length - before - x.shape[2]
     return x if before == after == 0 else F.pad(x, (0, 0, before, after))
@@ -167,7 +167,7 @@ class _Runs(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, count: int, size: int, before: int, span: int) -> Tensor:
-        padded = _fitted(x, before, _reach(count, size, span) * size)
+        padded = _fit(x, before, _reach(count, size, span) * size)
         return padded.unfold(2, span, size)[:, :, :count].transpose(-2, -1)
 
     @staticmethod
@@ -188,7 +188,7 @@ class _SumOfRuns(torch.autograd.Function):
     def forward(runs: Tensor, length: int, count: int, size: int, before: int, span: int) -> Tensor:
         total = runs.new_zeros(*runs.shape[:2], _reach(count, size, span), size, runs.shape[-1])
         _add_runs(total, runs)
-        return _fitted(total.flatten(2, 3), -before, length)
+        return _fit(total.flatten(2, 3), -before, length)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -13,13 +13,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention.kernels.cache import can_be_read, kept
+from zoo.attention.kernels.cache import cache_recent, is_eager_cpu
 from zoo.attention.mechanism import Restriction, Traits, Use
 from zoo.attention.ranges import Count, Natural, Seed
 from zoo.attention.supports.blocks import BlockSet, BlockStructure, BlockSupport, Rule, own_lengths
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.partition import Partition, Permutation
-from zoo.attention.supports.random_blocks import NO_LINK, drawn_links
+from zoo.attention.supports.random_blocks import NO_LINK, draw_links
 
 _LAYOUTS = 16
 _OF_ONE_SEQUENCE = "depends on the positions of queries and keys, which are those of one sequence"
@@ -63,10 +63,10 @@ class SlidingWindow(Restriction):
     ) -> BlockSupport:
         queries, keys = query.shape[2], key.shape[2]
         # Not cached for a decoder with a cache, whose lengths do not repeat.
-        make = _sliding if queries == keys else unwrap(_sliding)
+        make = _make_sliding if queries == keys else unwrap(_make_sliding)
         pattern = self.radius, self.dilation, self.global_tokens
         layout = make(queries, keys, support.later, support.causal, *pattern, query.device)
-        return BlockSupport.of(layout, support)
+        return BlockSupport.from_structure(layout, support)
 
     def extra_repr(self) -> str:
         return f"radius={self.radius}, dilation={self.dilation}, global_tokens={self.global_tokens}"
@@ -126,7 +126,7 @@ class BigBird(Restriction):
         length = _one_sequence(self, query, key, support)
         counts = _counts(support, length, self.block)
         pattern = self.block, self.global_blocks, self.window_blocks // 2, self.random_blocks, self.seed
-        return BlockSupport.of(_big_bird(length, counts, support.causal, *pattern, query.device), support)
+        return BlockSupport.from_structure(_big_bird(length, counts, support.causal, *pattern, query.device), support)
 
     def extra_repr(self) -> str:
         kinds = f"global_blocks={self.global_blocks}, window_blocks={self.window_blocks}"
@@ -174,7 +174,7 @@ class ShiftedWindows(Restriction):
     ) -> BlockSupport:
         height, width = self._grid(_one_sequence(self, query, key, support))
         layout = _windows(height, width, self.window, self.shift, support.causal, query.device)
-        return BlockSupport.of(layout, support)
+        return BlockSupport.from_structure(layout, support)
 
     def _grid(self, length: int) -> tuple[int, int]:
         side = isqrt(length)
@@ -193,7 +193,7 @@ def _counts(support: DenseSupport, length: int, block: int) -> tuple[int, ...]:
     if support.permitted is None or support.causal:
         return (most,)
     lengths = own_lengths(support.permitted, length)
-    if not can_be_read(lengths):
+    if not is_eager_cpu(lengths):
         return tuple(range(1, most + 1))
     return tuple(sorted({most, *(ceil(own / block) for own in lengths.tolist() if own)}))
 
@@ -206,8 +206,8 @@ def _one_sequence(restrict: nn.Module, query: Tensor, key: Tensor, support: Dens
     return keys
 
 
-@kept(_LAYOUTS)
-def _sliding(
+@cache_recent(_LAYOUTS)
+def _make_sliding(
     queries: int,
     keys: int,
     later: int,
@@ -227,7 +227,7 @@ def _sliding(
 
     order, reach = None, radius * dilation
     if dilation > 1 and queries == keys and not start:
-        order, reach = _by_residue(keys, dilation, device), radius
+        order, reach = _order_by_residue(keys, dilation, device), radius
     after = 0 if causal else reach
     size = min(_block_size(reach), max(1, queries))
     count = max(1, ceil((queries if order is None else len(order.slots)) / size))
@@ -235,11 +235,11 @@ def _sliding(
         cut = Partition(1, queries, 0, keys, columns=columns)
     else:
         cut = Partition(count, size, reach - start, size + reach + after, order, columns)
-    rest = BlockSet.of(cut, queries, keys, device, start, _rule(near, cut, leading + start, causal))
+    rest = BlockSet.from_partition(cut, queries, keys, device, start, _rule(near, cut, leading + start, causal))
     return BlockStructure(rest, queries, keys, _first(leading, queries, keys, start, causal, device), start)
 
 
-@kept(_LAYOUTS)
+@cache_recent(_LAYOUTS)
 def _big_bird(
     length: int,
     counts: tuple[int, ...],
@@ -263,34 +263,34 @@ def _big_bird(
     columns = min(first * block, length)
     after = 0 if causal else neighbours
     span = (1 + neighbours + after) * block
-    rows = drawn_links(counts, first, neighbours, linked, seed, causal)
+    rows = draw_links(counts, first, neighbours, linked, seed, causal)
     most = max(len(row) for row in rows)
     links = torch.tensor([row + [NO_LINK] * (most - len(row)) for row in rows], dtype=torch.int64, device=device)
     to, since, until = links.view(count, most, 3).unbind(2)
     cut = Partition(count, block, neighbours * block, span, None, columns, to)
     is_link = (torch.arange(cut.slots, device=device) >= columns + span)[None, None]
 
-    def of_slots(of_links: Tensor, of_others: int) -> Tensor:
+    def is_seen(of_links: Tensor, of_others: int) -> Tensor:
         others = of_links.new_full((count, columns + span), of_others)
         return torch.cat([others, of_links.repeat_interleave(block, 1)], 1)
 
-    drawn = of_slots(since <= until, False).unsqueeze(1)
+    drawn = is_seen(since <= until, False).unsqueeze(1)
     lengths = None
     if len(counts) > 1:
-        lengths = of_slots((since - 1) * block + 1, 0), of_slots(until * block, length)
+        lengths = is_seen((since - 1) * block + 1, 0), is_seen(until * block, length)
 
     def near(i: Tensor, j: Tensor) -> Tensor:
         is_near = ((i // block - j // block).abs() <= neighbours) & ~is_link
         return (is_near | drawn) & (i >= columns) & (j >= columns)
 
-    rest = BlockSet.of(cut, length, length, device, 0, _rule(near, cut, columns, causal), lengths)
+    rest = BlockSet.from_partition(cut, length, length, device, 0, _rule(near, cut, columns, causal), lengths)
     return BlockStructure(rest, length, length, _first(columns, length, length, 0, causal, device))
 
 
-@kept(_LAYOUTS)
+@cache_recent(_LAYOUTS)
 def _windows(height: int, width: int, window: int, shift: int, causal: bool, device: torch.device) -> BlockStructure:
     down, right = shift if height > window else 0, shift if width > window else 0
-    order = _by_window(height, width, window, down, right, device)
+    order = _order_by_window(height, width, window, down, right, device)
     cut = Partition(len(order.slots) // window**2, window**2, 0, window**2, order)
 
     def near(i: Tensor, j: Tensor) -> Tensor:
@@ -300,7 +300,7 @@ def _windows(height: int, width: int, window: int, shift: int, causal: bool, dev
     is_full = not (down or right or height % window or width % window)
     rule = None if is_full and not causal else _rule(near, cut, 0, causal)
     return BlockStructure(
-        BlockSet.of(cut, height * width, height * width, device, 0, rule), height * width, height * width
+        BlockSet.from_partition(cut, height * width, height * width, device, 0, rule), height * width, height * width
     )
 
 
@@ -326,12 +326,12 @@ def _first(leading: int, queries: int, keys: int, start: int, causal: bool, devi
     """Returns the block of the queries of global tokens, which attend to all keys."""
     if not leading:
         return None
-    return BlockSet.of(
+    return BlockSet.from_partition(
         Partition(1, leading, 0, keys), queries, keys, device, start, (lambda i, j: j <= i) if causal else None
     )
 
 
-def _by_residue(length: int, dilation: int, device: torch.device) -> Permutation:
+def _order_by_residue(length: int, dilation: int, device: torch.device) -> Permutation:
     """Orders positions by their remainder modulo the dilation."""
     each = ceil(length / dilation)
     slots = torch.arange(each, device=device) * dilation + torch.arange(dilation, device=device).unsqueeze(1)
@@ -339,7 +339,7 @@ def _by_residue(length: int, dilation: int, device: torch.device) -> Permutation
     return Permutation(slots.masked_fill(slots >= length, -1).flatten(), places % dilation * each + places // dilation)
 
 
-def _by_window(height: int, width: int, window: int, down: int, right: int, device: torch.device) -> Permutation:
+def _order_by_window(height: int, width: int, window: int, down: int, right: int, device: torch.device) -> Permutation:
     """Orders the positions of a grid by window, after padding to whole windows and a cyclic shift."""
     rows, columns = ceil(height / window), ceil(width / window)
     y = (torch.arange(rows * window, device=device) + down) % max(1, rows * window)

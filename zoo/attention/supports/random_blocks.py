@@ -31,7 +31,7 @@ NO_LINK = Link(0, since=1, until=0)
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def drawn_links(
+def draw_links(
     counts: Sequence[int], first: int, neighbours: int, linked: int, seed: int, causal: bool
 ) -> list[list[Link]]:
     """Draws the links of each block, in ascending order of the length that adds them.
@@ -51,7 +51,7 @@ def drawn_links(
         wanted = [own + 1] if causal else [count for count in counts if count > own]
         links: list[Link] = []
         in_slot: dict[int, int] = {}
-        for number, slot in _entering(linked, random.Random(f"{seed} {own}")):
+        for number, slot in _draw_entries(linked, random.Random(f"{seed} {own}")):
             to = number + first if number < below else number - below + start_above
             if to >= wanted[-1]:
                 break
@@ -63,7 +63,7 @@ def drawn_links(
     return rows
 
 
-def _entering(size: int, draws: random.Random) -> Iterator[tuple[int, int]]:
+def _draw_entries(size: int, draws: random.Random) -> Iterator[tuple[int, int]]:
     """Yields the numbers 0, 1, 2, ... that enter a sample, and the places that they take in it.
 
     The numbers between two entries are skipped in one draw (Li 1994, algorithm L).

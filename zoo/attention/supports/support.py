@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from zoo.attention.kernels.dtypes import at_least_single
+from zoo.attention.kernels.dtypes import upcast
 
 RowFunction = Callable[[Tensor, Tensor | None], Tensor]
 KeyFunction = Callable[[Tensor], Tensor]
@@ -69,31 +69,31 @@ class Support(ABC):
         """Returns query · key for every pair."""
 
     @abstractmethod
-    def at_query(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
-        """Returns for each pair the entry of its query; broadcasts with `at_key`."""
+    def gather_queries(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
+        """Returns for each pair the entry of its query; broadcasts with `gather_keys`."""
 
     @abstractmethod
-    def at_key(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
-        """Returns for each pair the entry of its key; broadcasts with `at_query`."""
+    def gather_keys(self, x: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:
+        """Returns for each pair the entry of its key; broadcasts with `gather_queries`."""
 
-    def of_key(self, function: KeyFunction, key: Float[Tensor, "*keys dk"]) -> Shaped[Tensor, "..."]:
-        """Returns `at_key(function(key))`, for a function of each key; keys that no query sees get no gradient."""
-        return self.at_key(function(key))
+    def map_keys(self, function: KeyFunction, key: Float[Tensor, "*keys dk"]) -> Shaped[Tensor, "..."]:
+        """Returns `gather_keys(function(key))`, for a function of each key; keys that no query sees get no gradient."""
+        return self.gather_keys(function(key))
 
-    def per_head(self, parameter: Float[Tensor, "h d"]) -> Float[Tensor, "..."]:
+    def broadcast_heads(self, parameter: Float[Tensor, "h d"]) -> Float[Tensor, "..."]:
         """Returns a parameter in a shape that broadcasts to queries and keys."""
         return parameter.unsqueeze(1)
 
     @abstractmethod
-    def project(self, hidden: Float[Tensor, "..."], parameter: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def dot_parameter(self, hidden: Float[Tensor, "..."], parameter: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Returns parameter (h, d) · hidden, where `hidden` has one vector for each pair."""
 
     def softmax(self, scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Returns the softmax over the permitted keys of each query, in at least fp32; zeros if there are none."""
-        return self.by_row(masked_softmax, scores)
+        return self.apply_per_query(masked_softmax, scores)
 
     @abstractmethod
-    def by_row(self, function: RowFunction, scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def apply_per_query(self, function: RowFunction, scores: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Applies `function(scores (..., keys), permitted or None) -> weights` to the keys of each query.
 
         `permitted` is boolean and broadcasts to the scores; None permits all. Scores of other keys are arbitrary.
@@ -104,11 +104,13 @@ class Support(ABC):
         """Returns the context of each query, sum_j w_ij v_j."""
 
     @abstractmethod
-    def clean(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def zero_masked(self, x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Returns keys or values with zeros where no query may attend: 0 x NaN would be NaN."""
 
     @abstractmethod
-    def clean_queries(self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"]) -> Float[Tensor, "..."]:
+    def zero_blind_queries(
+        self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"]
+    ) -> Float[Tensor, "..."]:
         """Returns queries with zeros where they may attend to no key, for the same reason."""
 
     # Operations of positions.
@@ -123,7 +125,9 @@ class Support(ABC):
         return key.shape[2] - query.shape[2] - self.later
 
     @abstractmethod
-    def offsets(self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"]) -> Int[Tensor, "..."]:
+    def relative_positions(
+        self, query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys dk"]
+    ) -> Int[Tensor, "..."]:
         """Returns the position of the key minus that of the query, for every pair."""
 
     def range_of(self, offsets: Int[Tensor, "..."]) -> tuple[int, int]:
@@ -131,11 +135,11 @@ class Support(ABC):
         return (int(offsets.min()), int(offsets.max())) if offsets.numel() else (0, 0)
 
     @abstractmethod
-    def pick(self, x: Float[Tensor, "..."], index: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def gather_rows(self, x: Float[Tensor, "..."], index: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Returns for each pair the entry `index` of its query's row of x (b,h,q,m)."""
 
     @abstractmethod
-    def bin(self, pairs: Float[Tensor, "..."], index: Int[Tensor, "..."], bins: int) -> Float[Tensor, "..."]:
+    def scatter_add(self, pairs: Float[Tensor, "..."], index: Int[Tensor, "..."], bins: int) -> Float[Tensor, "..."]:
         """Returns for each query and bin the sum of the pairs whose `index` is that bin: (b,h,q,m)."""
 
     # Operations of maps.
@@ -149,7 +153,7 @@ class Support(ABC):
         """Returns a mask of the pairs that exist; it broadcasts to `pairs`."""
 
     @abstractmethod
-    def total(self, pairs: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    def sum_per_query(self, pairs: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         """Returns the sum over the pairs of each query: (b,h,q), or (q,h) over edges."""
 
     def pairs(self) -> Int[Tensor, "2 e"] | None:
@@ -172,11 +176,11 @@ class Support(ABC):
         return self.to_dense(self.exists(pairs).expand(pairs.shape).float(), *self.sizes(pairs)) > 0
 
     @abstractmethod
-    def of_example(self, index: int) -> Support:
+    def select_example(self, index: int) -> Support:
         """Returns the support of one example, as a batch of one."""
 
     @abstractmethod
-    def of_heads(self, heads: Sequence[int] | None) -> Support:
+    def select_heads(self, heads: Sequence[int] | None) -> Support:
         """Returns the support of these heads; None: of their average, which has every pair that one of them has."""
 
 
@@ -185,7 +189,7 @@ def masked_softmax(scores: Float[Tensor, "... k"], permitted: Bool[Tensor, "... 
 
     A row that permits no key, or whose scores are all -inf, has zero weights.
     """
-    scores = at_least_single(scores)
+    scores = upcast(scores)
     if permitted is not None:
         scores = scores.masked_fill(~permitted, -torch.inf)
     # softmax that returns zeros for a row of -inf, in the gradient too

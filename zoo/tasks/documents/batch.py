@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
-from zoo.attention.kernels.cache import for_later
+from zoo.attention.kernels.cache import outside_inference_mode
 from zoo.tasks.documents.labels import LabelSet
 from zoo.tasks.ranges import owners, ranges
 
@@ -110,22 +110,22 @@ class Documents:
     @cached_property
     def sentence_lengths(self) -> Int[Tensor, " s"]:
         """Number of words of each sentence."""
-        return for_later(lambda: torch.bincount(self.sentences, minlength=len(self.documents)))
+        return outside_inference_mode(lambda: torch.bincount(self.sentences, minlength=len(self.documents)))
 
     @cached_property
     def document_lengths(self) -> Int[Tensor, " b"]:
         """Number of sentences of each document."""
-        return for_later(lambda: torch.bincount(self.documents, minlength=len(self)))
+        return outside_inference_mode(lambda: torch.bincount(self.documents, minlength=len(self)))
 
     @cached_property
     def word_documents(self) -> Int[Tensor, " w"]:
         """Index in the batch of each word's document."""
-        return for_later(lambda: self.documents[self.sentences])
+        return outside_inference_mode(lambda: self.documents[self.sentences])
 
     @cached_property
     def text_lengths(self) -> Int[Tensor, " b"]:
         """Number of words of each document."""
-        return for_later(lambda: torch.bincount(self.word_documents, minlength=len(self)))
+        return outside_inference_mode(lambda: torch.bincount(self.word_documents, minlength=len(self)))
 
     def select(self, numbers: Sequence[int]) -> Documents:
         """Returns a batch of the documents with the given indices, in the given order."""

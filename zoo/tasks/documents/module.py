@@ -21,7 +21,7 @@ from torchmetrics.classification import (
 
 from zoo import distributed
 from zoo.attention import AttentionMap
-from zoo.attention.factories import sized
+from zoo.attention.factories import make_sized
 from zoo.attention.ranges import Count, Natural, Positive, Rate
 from zoo.errors import ConfigError, did_you_mean
 from zoo.maps.source import MapOptions
@@ -93,7 +93,7 @@ class DocumentClassifier(Task):
         own_texts: Natural = 0,
     ) -> None:
         super().__init__(optimisation=optimisation)
-        self.net = sized(net, {"words": words, "classes": classes, "own_texts": own_texts})
+        self.net = make_sized(net, {"words": words, "classes": classes, "own_texts": own_texts})
         self.vectors = vectors
         self.smoothing = smoothing
         self.class_weights = class_weights

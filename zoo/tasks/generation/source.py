@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from zoo.attention import DenseSupport
-from zoo.attention.kernels.cache import for_later
+from zoo.attention.kernels.cache import outside_inference_mode
 from zoo.tasks.batches import moved
 from zoo.tasks.generation.targets import padded, real, some_rows
 
@@ -35,7 +35,7 @@ class Padded:
     @cached_property
     def is_real(self) -> Bool[Tensor, "b k"]:
         """Mask of the rows that are not padding."""
-        return for_later(lambda: real(self.lengths, self.rows.shape[1]))
+        return outside_inference_mode(lambda: real(self.lengths, self.rows.shape[1]))
 
     @cached_property
     def support(self) -> DenseSupport:

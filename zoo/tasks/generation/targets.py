@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
-from zoo.attention.kernels.cache import for_later
+from zoo.attention.kernels.cache import outside_inference_mode
 from zoo.tasks.batches import moved
 from zoo.tasks.generation.language import BEGIN, END, PAD
 
@@ -39,12 +39,14 @@ class Targets:
     @cached_property
     def is_real(self) -> Bool[Tensor, "b n"]:
         """Mask of the steps that are not padding."""
-        return for_later(lambda: real(self.lengths, self.tokens.shape[1]))
+        return outside_inference_mode(lambda: real(self.lengths, self.tokens.shape[1]))
 
     @cached_property
     def read(self) -> Int[Tensor, "b n"]:
         """The tokens that a decoder reads at each step: the begin, then the texts without their last tokens."""
-        return for_later(lambda: torch.cat([torch.full_like(self.tokens[:, :1], BEGIN), self.tokens[:, :-1]], 1))
+        return outside_inference_mode(
+            lambda: torch.cat([torch.full_like(self.tokens[:, :1], BEGIN), self.tokens[:, :-1]], 1)
+        )
 
     def select(self, numbers: Int[Tensor, " s"]) -> Targets:
         """Returns some of the texts, without the padding that none of them needs."""

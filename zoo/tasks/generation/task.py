@@ -102,7 +102,7 @@ class WritingTask(Task):
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         for part in self.modules():
             if isinstance(part, Monotonic):
-                part.at_step(self.global_step)
+                part.set_training_step(self.global_step)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         targets = self.known(batch)

@@ -182,7 +182,7 @@ class TransformerDecoder(nn.Module):
         """Returns the state before the first position; the weights of the alignment are summed up from there on."""
         states = [block.start(source, support) for block in self.blocks]
         aligned = states[self.aligned]
-        states[self.aligned] = replace(aligned, cross=self.blocks[self.aligned].cross.with_initial_state(aligned.cross))
+        states[self.aligned] = replace(aligned, cross=self.blocks[self.aligned].cross.add_initial_state(aligned.cross))
         return Written(tuple(states))
 
     def step(self, x: Float[Tensor, "b w d"], state: Written) -> tuple[Float[Tensor, "b w d"], Written]:

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention.factories import sized
+from zoo.attention.factories import make_sized
 from zoo.attention.ranges import Count
 from zoo.errors import did_you_mean
 from zoo.tasks.pictures.encoder import PictureEncoder
@@ -58,7 +58,7 @@ class BackboneEncoder(PictureEncoder):
                 nn.init.zeros_(parameter)
         self.project: nn.Module = nn.Identity() if dim is None else nn.Linear(features, dim)
         sizes: dict[str, Any] = {"dim": self.width, "grid": self.grid}
-        self.position = None if position is None else sized(position, sizes)
+        self.position = None if position is None else make_sized(position, sizes)
 
     def train(self, mode: bool = True) -> Self:
         """Sets the mode, except that a frozen backbone computes as in evaluation."""

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.attention import DenseSupport
-from zoo.attention.kernels.dtypes import wide
+from zoo.attention.kernels.dtypes import accumulation_dtype
 from zoo.tasks.generation.decoders.state import Encoded
 from zoo.tasks.pictures.seen import Seen
 
@@ -34,5 +34,5 @@ class PictureEncoder(nn.Module, ABC):
 
     def forward(self, source: Seen) -> Encoded:
         found = self.annotations(source)
-        states = self.read(found.to(wide(found)))
+        states = self.read(found.to(accumulation_dtype(found)))
         return Encoded(states, DenseSupport(), states.mean(1))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention import Sinusoidal2D
-from zoo.attention.factories import sized
+from zoo.attention.factories import make_sized
 from zoo.attention.ranges import Count, Natural
 from zoo.tasks.pictures.encoder import PictureEncoder
 from zoo.tasks.pictures.seen import Seen
@@ -65,7 +65,7 @@ class PlainCNN(PictureEncoder):
         down, across = (count * step - size for count, size in zip(self.grid, (height, width), strict=True))
         self.around = (across // 2, across - across // 2, down // 2, down - down // 2)
         sizes: dict[str, Any] = {"dim": dim, "grid": self.grid}
-        self.position = None if position is None else sized(position, sizes)
+        self.position = None if position is None else make_sized(position, sizes)
 
     def annotations(self, source: Seen) -> Float[Tensor, "b k {self.width}"]:
         if source.pixels is None:

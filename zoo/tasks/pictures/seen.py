@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 from torchvision.transforms.v2 import functional as tv
 
-from zoo.attention.kernels.cache import for_later
+from zoo.attention.kernels.cache import outside_inference_mode
 from zoo.tasks.batches import moved
 
 _MOST_DRAWN = 1 << 22
@@ -92,12 +92,12 @@ class Seen:
     def is_real(self) -> Bool[Tensor, "b k"]:
         """True everywhere: the pixels, or the cells, of a batch are as many in all pictures."""
         places = self._any.shape[-2:].numel() if self.features is None else self._any.shape[1]
-        return for_later(lambda: torch.ones(len(self), places, dtype=torch.bool, device=self._any.device))
+        return outside_inference_mode(lambda: torch.ones(len(self), places, dtype=torch.bool, device=self._any.device))
 
     @cached_property
     def lengths(self) -> Int[Tensor, " b"]:
         """Number of pixels, or cells, of each picture."""
-        return for_later(lambda: torch.full((len(self),), self.is_real.shape[1], device=self._any.device))
+        return outside_inference_mode(lambda: torch.full((len(self),), self.is_real.shape[1], device=self._any.device))
 
     def select(self, numbers: Int[Tensor, " s"]) -> Seen:
         pixels, features = (None if each is None else each[numbers] for each in (self.pixels, self.features))

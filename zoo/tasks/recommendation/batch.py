@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from zoo.attention.kernels.cache import for_later
+from zoo.attention.kernels.cache import outside_inference_mode
 from zoo.tasks.batches import moved
 from zoo.tasks.ranges import owners
 
@@ -83,7 +83,7 @@ class Histories:
     @cached_property
     def ends(self) -> Int[Tensor, " b"]:
         """Index after each user's last position."""
-        return for_later(lambda: self.lengths.cumsum(0))
+        return outside_inference_mode(lambda: self.lengths.cumsum(0))
 
     @property
     def starts(self) -> Int[Tensor, " b"]:
@@ -98,12 +98,12 @@ class Histories:
     @cached_property
     def users(self) -> Int[Tensor, " n"]:
         """Index in the batch of the user to whom each position belongs."""
-        return for_later(lambda: owners(self.lengths, len(self.items)))
+        return outside_inference_mode(lambda: owners(self.lengths, len(self.items)))
 
     @cached_property
     def seen_users(self) -> Int[Tensor, " s"]:
         """Index in the batch of the user to whom each entry of `seen` belongs."""
-        return for_later(lambda: owners(self.seen_lengths, len(self.seen)))
+        return outside_inference_mode(lambda: owners(self.seen_lengths, len(self.seen)))
 
     @property
     def positions(self) -> Int[Tensor, " n"]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from zoo.attention import Attention, AttentionFactory, DenseSupport, ScaledDot, Sinusoidal, Softmax
 from zoo.attention.dropout import Dropout
-from zoo.attention.factories import sized
+from zoo.attention.factories import make_sized
 from zoo.attention.kernels.linear import Linear
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.net import GeneratingNet
@@ -64,7 +64,7 @@ class TransformerCaptioner(GeneratingNet):
         super().__init__()
         self.encoder: Any = encoder(height=height, width=width)
         self.project = nn.Linear(self.encoder.width, dim)
-        self.position = None if position is None else sized(position, {"dim": dim})
+        self.position = None if position is None else make_sized(position, {"dim": dim})
         self.dropout = Dropout(dropout)
         self.decoder = TransformerDecoder(
             dim=dim,

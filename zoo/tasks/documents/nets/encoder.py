@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from zoo.attention import Attention, EncoderBlock, FeedForward, MixerFactory, Position, self_attention
 from zoo.attention.dropout import Dropout
-from zoo.attention.factories import sized
+from zoo.attention.factories import make_sized
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.packing import Packing, mix_sequences
 
@@ -46,7 +46,7 @@ class Encoder(nn.Module):
         for name, number in (("dim", dim), ("layers", layers), ("heads", heads), ("hidden", hidden)):
             if number < 1:
                 raise ValueError(f"{name} must be 1 or more, got {number}")
-        self.position = None if position is None else sized(position, {"dim": dim})
+        self.position = None if position is None else make_sized(position, {"dim": dim})
         self.dropout = Dropout(dropout)
         self.layers = nn.ModuleList(
             EncoderBlock(
@@ -84,12 +84,12 @@ class Encoder(nn.Module):
 
 def _through(block: Any, x: Float[Tensor, "n d"], packing: Packing, rows: Tensor | None) -> Float[Tensor, "m d"]:
     """Computes `EncoderBlock` for packed rows; if `rows` is given, returns these rows only."""
-    query = block.mixed.before(x.unsqueeze(0)).squeeze(0)
+    query = block.mixed.branch_input(x.unsqueeze(0)).squeeze(0)
     y = mix_sequences(block.mixer, query, query, packing)
     if rows is not None:
         x, y = x[rows], y[rows]
-    x = block.mixed.after(x.unsqueeze(0), y.unsqueeze(0))
-    fed: Tensor = block.fed.after(x, block.feed_forward(block.fed.before(x)))
+    x = block.mixed.add_branch(x.unsqueeze(0), y.unsqueeze(0))
+    fed: Tensor = block.fed.add_branch(x, block.feed_forward(block.fed.branch_input(x)))
     return fed.squeeze(0)
 
 

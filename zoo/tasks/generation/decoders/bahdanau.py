@@ -84,7 +84,7 @@ class Bahdanau(nn.Module):
 
     def start(self, source: Encoded) -> RecurrentState:
         """Returns the state before the first step."""
-        memory = self.attention.with_initial_state(self.attention.prepare(source.states, source.support, source.keys))
+        memory = self.attention.add_initial_state(self.attention.prepare(source.states, source.support, source.keys))
         return RecurrentState(self.first(source.summary), memory)
 
     def features(self, source: Encoded, read: Int[Tensor, "b n"]) -> Float[Tensor, "b n {self.width}"]:

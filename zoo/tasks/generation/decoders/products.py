@@ -56,7 +56,7 @@ class Products:
     def at(self, step: int, x: Float[Tensor, "b d"]) -> Float[Tensor, "b g"]:
         """Computes the product of a step; steps are computed in their order."""
         if self.turned is None:
-            return self.weight.added(self.base[step], x)
+            return self.weight.addmm(self.base[step], x)
         self.inputs.append(x.detach())
         return _Step.apply(self.base[step], x, self.weight, self.turned)  # type: ignore[no-any-return]
 
@@ -119,7 +119,7 @@ class _Step(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, base: Tensor, x: Tensor, weight: PrepackedLinear, turned: PrepackedLinear) -> Tensor:
         ctx.turned = turned
-        return weight.added(base, x)
+        return weight.addmm(base, x)
 
     @staticmethod
     @once_differentiable

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from zoo.attention import DenseSupport, KVCache
-from zoo.attention.attention_state import of_beams
+from zoo.attention.attention_state import select_beams
 from zoo.tasks.generation.decoders.products import Weights
 
 
@@ -63,9 +63,9 @@ class RecurrentState:
 
     def reorder(self, beams: Int[Tensor, "b w2"]) -> RecurrentState:
         """Returns the state of the selected hypotheses of each sentence; the keys of the source are not copied."""
-        layers = tuple(tuple(of_beams(each, beams) for each in layer) for layer in self.layers)
-        fed = None if self.fed is None else of_beams(self.fed, beams)
-        return replace(self, layers=layers, memory=self.memory.of_rows(beams), fed=fed)
+        layers = tuple(tuple(select_beams(each, beams) for each in layer) for layer in self.layers)
+        fed = None if self.fed is None else select_beams(self.fed, beams)
+        return replace(self, layers=layers, memory=self.memory.select_rows(beams), fed=fed)
 
     def select(self, sentences: Int[Tensor, " s"]) -> RecurrentState:
         """Returns the state of the selected sentences, with all their hypotheses."""

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from zoo.attention import Attention, FeedForward, Learned, MixerFactory, MultiheadAttention, Position, self_attention
 from zoo.attention.dropout import Dropout
-from zoo.attention.factories import sized
+from zoo.attention.factories import make_sized
 from zoo.attention.ranges import Count, Natural, Rate
 from zoo.tasks.packing import Packing, mix_sequences
 from zoo.tasks.recommendation.batch import Histories
@@ -71,7 +71,7 @@ class SASRec(nn.Module):
             )
         self.length = length
         self.items = nn.Embedding(items, dim)
-        self.position = None if position is None else sized(position, {"dim": dim, "length": length})
+        self.position = None if position is None else make_sized(position, {"dim": dim, "length": length})
         self.gaps = nn.Embedding(time_buckets, dim) if time_buckets else None
         self.dropout = Dropout(dropout)
         self.layers = nn.ModuleList(

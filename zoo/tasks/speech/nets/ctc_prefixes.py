@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from zoo.attention.attention_state import of_beams
+from zoo.attention.attention_state import select_beams
 
 
 class Heard(NamedTuple):
@@ -84,7 +84,7 @@ class CTCPrefixes:
 
     def reorder(self, state: PrefixState, beams: Int[Tensor, "b w2"]) -> PrefixState:
         parts: dict[str, Any] = {
-            name: of_beams(getattr(state, name), beams) for name in ("symbol", "blank", "last", "so_far")
+            name: select_beams(getattr(state, name), beams) for name in ("symbol", "blank", "last", "so_far")
         }
         return replace(state, **parts)
 

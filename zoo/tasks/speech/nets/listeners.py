@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from zoo.attention import AttentionFactory, Position, ScaledDot, Sinusoidal, Softmax
 from zoo.attention.dropout import Dropout
-from zoo.attention.factories import sized
-from zoo.attention.kernels.dtypes import at_least_single
+from zoo.attention.factories import make_sized
+from zoo.attention.kernels.dtypes import upcast
 from zoo.attention.kernels.linear import Linear
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.decoders.state import Encoded
@@ -210,7 +210,7 @@ class TransformerListener(nn.Module):
         self.read = nn.Identity()
         self.convolutions = nn.Sequential(*_convolutions(features, channels, size))
         self.project = Linear(channels[-1] if channels else features, dim)
-        self.position = None if position is None else sized(position, {"dim": dim})
+        self.position = None if position is None else make_sized(position, {"dim": dim})
         self.dropout = Dropout(dropout)
         self.blocks = TransformerEncoder(
             dim=dim,
@@ -230,7 +230,7 @@ class TransformerListener(nn.Module):
         rows = self.convolutions(Rows.of(self.read(source.features), source.lengths))
         x, support = rows.replaced(self.project(rows.x)).padded()
         x = self.dropout(x if self.position is None else self.position(x))
-        states = support.clean(at_least_single(self.blocks(x, support)).unsqueeze(1)).squeeze(1)
+        states = support.zero_masked(upcast(self.blocks(x, support)).unsqueeze(1)).squeeze(1)
         return Encoded(states, support, states.sum(1) / rows.lengths.unsqueeze(1))
 
 

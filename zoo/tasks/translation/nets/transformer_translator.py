@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from zoo.attention import Attention, AttentionFactory, Learned, Position, ScaledDot, Sinusoidal, Softmax
 from zoo.attention.dropout import Dropout
-from zoo.attention.factories import sized
+from zoo.attention.factories import make_sized
 from zoo.attention.kernels.linear import Linear
 from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.net import GeneratingNet
@@ -84,7 +84,7 @@ class TransformerTranslator(GeneratingNet):
             )
         self.source_words = None if shared == "all" else nn.Embedding(source_words, dim)
         self.target_words = None if shared != "none" else nn.Embedding(target_words, dim)
-        self.position = None if position is None else sized(position, {"dim": dim})
+        self.position = None if position is None else make_sized(position, {"dim": dim})
         self.dropout = Dropout(dropout)
         self.read = nn.Identity()
         self.encoder = TransformerEncoder(

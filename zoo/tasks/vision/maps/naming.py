@@ -92,7 +92,7 @@ def reassembled(found: AttentionMap, windows: Windows, index: int = 0) -> Attent
     weights = found.weights.detach()[part].cpu()
     query, key = at.unsqueeze(2).expand(-1, -1, at.shape[1]), at.unsqueeze(1).expand(-1, at.shape[1], -1)
     exists = (query >= 0) & (key >= 0)
-    permitted = found.permitted().any(1).cpu()
+    permitted = found.pair_mask().any(1).cpu()
     exists &= permitted[part] if len(permitted) > 1 else permitted[0]
     support = EdgeSupport.from_edges(torch.stack([key[exists], query[exists]]), windows.rows * windows.columns)
     return AttentionMap(found.site, weights.movedim(1, -1)[exists][support.order], support.axes, support, found.heads)

@@ -213,10 +213,10 @@ class BothNorms(nn.Module):
         self.inner = PreNorm(dim=dim, dropout=dropout, branch=branch)
         self.norm = nn.LayerNorm(dim)
 
-    def before(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+    def branch_input(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
         """Returns the input of f."""
-        return self.inner.before(x)
+        return self.inner.branch_input(x)
 
-    def after(self, x: Float[Tensor, "b n d"], y: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        """Returns the result, for y = f(before(x))."""
-        return self.norm(self.inner.after(x, y))  # type: ignore[no-any-return]
+    def add_branch(self, x: Float[Tensor, "b n d"], y: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        """Returns the result, for y = f(branch_input(x))."""
+        return self.norm(self.inner.add_branch(x, y))  # type: ignore[no-any-return]

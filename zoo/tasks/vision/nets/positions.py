@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.attention import Learned
-from zoo.attention.factories import sized
+from zoo.attention.factories import make_sized
 from zoo.attention.positions.embeddings import resized_grid
 
 
@@ -36,7 +36,7 @@ class TokenPositions(nn.Module):
     ) -> None:
         super().__init__()
         sizes: dict[str, Any] = {"dim": dim, "length": front + math.prod(grid), "grid": grid}
-        self.embedding = None if make is None else sized(make, sizes)
+        self.embedding = None if make is None else make_sized(make, sizes)
         self.is_of_grid = make is not None and "grid" in inspect.signature(self.embedding.forward).parameters
         self.grid = grid
         self.front = front

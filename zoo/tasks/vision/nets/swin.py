@@ -181,10 +181,10 @@ class SwinBlock(nn.Module):
         b, rows, columns, _ = x.shape
         windows = self.windows(rows, columns)
         x = x.flatten(1, 2)
-        within = windows.cut(self.mixed.before(x).view(b, rows, columns, -1))
+        within = windows.cut(self.mixed.branch_input(x).view(b, rows, columns, -1))
         y, _ = self.mixer(within, support=windows.support(b, x.device))
-        x = self.mixed.after(x, windows.join(y).flatten(1, 2))
-        x = self.fed.after(x, self.feed_forward(self.fed.before(x)))
+        x = self.mixed.add_branch(x, windows.join(y).flatten(1, 2))
+        x = self.fed.add_branch(x, self.feed_forward(self.fed.branch_input(x)))
         return x.view(b, rows, columns, -1)
 
     def windows(self, rows: int, columns: int) -> Windows:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from zoo.attention import DenseSupport
-from zoo.attention.kernels.cache import kept
+from zoo.attention.kernels.cache import cache_recent
 
 _SUPPORTS = 16
 
@@ -68,7 +68,7 @@ class Windows:
         return _support(self, batch, device)
 
 
-@kept(_SUPPORTS)
+@cache_recent(_SUPPORTS)
 def _support(windows: Windows, batch: int, device: torch.device) -> DenseSupport:
     if not windows.down and not windows.right:
         return DenseSupport()
