@@ -1,6 +1,6 @@
 """The attention core: every mechanism, `Attention` to combine them, and `record` to observe them."""
 
-from zoo.attention.attention import Attention
+from zoo.attention.attention import Attention, attention_weights, dot_product_attention
 from zoo.attention.attention_state import AttentionState, LinearState, NormalizerOutput
 from zoo.attention.coattention import Affinity, AlternatingCoAttention, AttentionFlow, CoAttention, TwoWayAttention
 from zoo.attention.cross_attention import CrossAttention, NoAttention
@@ -200,7 +200,9 @@ __all__ = [
     "Unnormalized",
     "Use",
     "YaRN",
+    "attention_weights",
     "check",
+    "dot_product_attention",
     "dropout",
     "efficient_kernel",
     "linear_recurrence",

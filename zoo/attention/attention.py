@@ -1,17 +1,29 @@
-"""Attention is four choices: score a pair, limit its support, normalise, combine.
+"""Attention is four choices: score a pair, limit its support, normalize, combine.
+
+The textbook case is two lines (Vaswani et al. 2017, eq. 1), `attention_weights` and `dot_product_attention` below:
+
+    W = softmax(Q K^T / sqrt(d))      how much each query attends to each key it may see; a row sums to one
+    C = W V                           the context of each query, a mean of the values
+
+    >>> query, key, value = torch.randn(2, 4, 5, 8), torch.randn(2, 4, 7, 8), torch.randn(2, 4, 7, 8)
+    >>> context = dot_product_attention(query, key, value)             # (batch, heads, queries, width)
+
+Every other mechanism here replaces one of the four choices, and `Attention` puts them together:
 
     s_ij = score(q_i, k_j) + b_ij     for every pair (i, j) of the support; b is the bias of a position, if there is one
     w_i  = normalise(s_i)             over the keys that query i may see
     c_i  = sum_j w_ij v_j             the context of query i
 
-With `ScaledDot` and `Softmax` this is softmax(Q K^T / sqrt(d)) V (Vaswani et al. 2017, eq. 1); with `Additive` and
-`Softmax` it is the attention of Bahdanau et al. 2015 (appendix A.1.2). `Attention` puts injected mechanisms together
-and owns what they share: dropout of weights, the probe through which maps are observed, and the choice of a fused
-kernel where one computes exactly this combination.
+`Attention(ScaledDot(), Softmax())` is the textbook case again, computed by a fused kernel; with `Additive` as its score
+it is the attention of Bahdanau et al. 2015 (appendix A.1.2). The scores are in `scores/`, the normalizers in
+`normalizers/`, and who sees whom is a `Support`: a mask, a window, or the edges of a graph. A query that may see no key
+has zero weights and a zero context. `Attention` owns what all mechanisms share: dropout of weights, the probe through
+which maps are observed, and the choice of a fused kernel where one computes exactly this combination.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -28,6 +40,43 @@ from zoo.attention.mechanism import Normalizer, Position, PreparedKeys, Restrict
 from zoo.attention.site import AttentionSite
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.support import Support
+
+
+def attention_weights(
+    query: Float[Tensor, "*queries d"], key: Float[Tensor, "*keys d"], support: Support | None = None
+) -> Float[Tensor, "..."]:
+    """Computes softmax(Q K^T / sqrt(d)), the weight of every pair that the support permits; zeros elsewhere.
+
+    Args:
+        query: (b, h, q, d): examples, heads, queries, width.
+        key: (b, h, k, d).
+        support: Who may attend to whom, `DenseSupport(causal=True)` for example. Default: everyone to everyone.
+
+    Returns:
+        (b, h, q, k); other supports have pairs of another form, such as one row for each edge.
+    """
+    support = DenseSupport() if support is None else support
+    scores = support.dot(query / math.sqrt(query.shape[-1]), key)  # (b,h,q,k): q_i · k_j / sqrt(d)
+    return support.softmax(scores)  # (b,h,q,k): each row over the keys that its query may see
+
+
+def dot_product_attention(
+    query: Float[Tensor, "*queries d"],
+    key: Float[Tensor, "*keys d"],
+    value: Float[Tensor, "*values v"],
+    support: Support | None = None,
+) -> Float[Tensor, "..."]:
+    """Computes softmax(Q K^T / sqrt(d)) V with stored weights; `Attention(ScaledDot(), Softmax())` is faster.
+
+    Args:
+        value: (b, h, k, v): one value for each key.
+        query, key, support: See `attention_weights`.
+
+    Returns:
+        (b, h, q, v): the context of each query.
+    """
+    support = DenseSupport() if support is None else support
+    return support.combine(attention_weights(query, key, support), value)
 
 
 class Attention(AttentionSite):

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from zoo.attention import Attention, DenseSupport, ScaledDot, Softmax, T5Bias
 from zoo.attention.kernels import causal, fused, linear
-from zoo.attention.kernels.cpu_features import PROCESSOR, Processor, _found
+from zoo.attention.kernels.cpu_features import PROCESSOR, Processor, _detect
 from zoo.attention.kernels.fused import use_causal_blocks, use_explicit_softmax
 from zoo.attention.kernels.linear import use_conv
 
@@ -34,7 +34,7 @@ def sites(length: int, dtype: torch.dtype, heads: int = 2) -> list[Tensor]:
 
 
 def test_the_facts_are_read_once_and_agree() -> None:
-    assert _found() == PROCESSOR
+    assert _detect() == PROCESSOR
     assert PROCESSOR.has_bf16 or not PROCESSOR.has_amx
     assert PROCESSOR.has_avx512 or not PROCESSOR.has_bf16
     assert AMX.flags == ["avx512", "bf16", "amx"]

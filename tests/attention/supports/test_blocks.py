@@ -39,7 +39,7 @@ every_module = pytest.mark.parametrize("name", MODULES)
 
 def largest(module: nn.Module, n: int, score: nn.Module, written_out: bool, masked: bool) -> int:
     """Returns the size of the largest tensor in construction, forward and backward."""
-    for make in (patterns._sliding, patterns._big_bird, patterns._windows):
+    for make in (patterns._make_sliding, patterns._big_bird, patterns._windows):
         make.cache_clear()
     x = torch.randn(3, 1, 1, n, 2)
     support = DenseSupport.from_key_mask(torch.rand(1, n) < 0.9) if masked else DenseSupport()

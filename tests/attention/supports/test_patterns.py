@@ -468,7 +468,7 @@ def test_linked_blocks_in_parts(length: int, causal: bool, is_masked: bool, monk
         "zoo.attention.kernels.fused_blocks._PART", 3 * shape.batch * shape.heads * 24 * shape.width * 8
     )
     split = []
-    monkeypatch.setattr("zoo.attention.kernels.fused_blocks._attended", counted(fused_blocks._attended, split))
+    monkeypatch.setattr("zoo.attention.kernels.fused_blocks._attend", counted(fused_blocks._attend, split))
     assert_close(run(attend, inputs(shape), DenseSupport(mask, causal=causal)), whole, 1e-12)
     assert len(split) > 2
 
