@@ -79,7 +79,7 @@ def main() -> None:
 def _net(sizes: Sizes) -> BiDAF:
     """Makes a network without dropout; the same weights at every call."""
     torch.manual_seed(0)
-    attend = AttentionFactory(score=Dot, normalise=Softmax)
+    attend = AttentionFactory(score=Dot, normalizer=Softmax)
     return BiDAF(words=sizes.words, attend=attend, dim=sizes.dim, hidden=sizes.hidden)
 
 

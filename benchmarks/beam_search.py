@@ -118,7 +118,9 @@ def measured(decoder: Any, source: Source, options: argparse.Namespace) -> dict[
 @torch.no_grad()
 def alone(score: Any, source: Source, options: argparse.Namespace) -> dict[str, float]:
     """Returns the CPU time of one step of a site, for the hypotheses of all sentences, in milliseconds."""
-    layer = MultiheadAttention(dim=options.dim, heads=1, attend=AttentionFactory(score=score, normalise=Softmax)).eval()
+    layer = MultiheadAttention(
+        dim=options.dim, heads=1, attend=AttentionFactory(score=score, normalizer=Softmax)
+    ).eval()
     memory = layer.prepare(source.x, DenseSupport.from_key_mask(source.real))
     query = torch.randn(options.sentences, options.width, options.dim)
     rows, beams = query.view(-1, 1, options.dim), torch.randint(options.width, query.shape[:2])

@@ -125,14 +125,14 @@ def _options() -> argparse.Namespace:
     return parsed(parser)
 
 
-def _net(sizes: Sizes, normalise: Any = Softmax, encoder: Any = None) -> Any:
+def _net(sizes: Sizes, normalizer: Any = Softmax, encoder: Any = None) -> Any:
     """Makes a network without dropout; the same weights at every call."""
     torch.manual_seed(0)
     return ShowAttendTell(
         tokens=sizes.words,
         height=sizes.side,
         width=sizes.side,
-        attend=AttentionFactory(score=Additive, normalise=normalise),
+        attend=AttentionFactory(score=Additive, normalizer=normalizer),
         encoder=encoder or (lambda height, width: Given(width=sizes.features, grid=(1, sizes.cells))),
         decoder=partial(
             Bahdanau,

@@ -112,8 +112,8 @@ def location(batch: int = 8, keys: int = 400, dim: int = 128) -> tuple[Step, Ste
 def own(batch: int = 1, dim: int = 256, heads: int = 4) -> dict[str, Step]:
     """Times the next position of a sequence that attends to itself."""
     kinds = {
-        "dense": AttentionFactory(score=ScaledDot, normalise=Softmax),
-        "window": AttentionFactory(score=ScaledDot, normalise=Softmax, restrict=partial(SlidingWindow, radius=WINDOW)),
+        "dense": AttentionFactory(score=ScaledDot, normalizer=Softmax),
+        "window": AttentionFactory(score=ScaledDot, normalizer=Softmax, restrict=partial(SlidingWindow, radius=WINDOW)),
         "linear": MechanismFactory(LinearAttention),
     }
     x, found = torch.randn(batch, LONG, dim), {}

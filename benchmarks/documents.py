@@ -124,7 +124,7 @@ def _drawn(documents: int, seed: int) -> Documents:
 
 def _made(name: str) -> nn.Module:
     torch.manual_seed(0)
-    ours = HAN(words=WORDS, classes=CLASSES, attend=AttentionFactory(score=Dot, normalise=Softmax), **SIZES)
+    ours = HAN(words=WORDS, classes=CLASSES, attend=AttentionFactory(score=Dot, normalizer=Softmax), **SIZES)
     if name == OURS:
         return ours
     form, by_index = PEERS[name]

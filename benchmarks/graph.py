@@ -109,7 +109,7 @@ def _model(name: str, graph: Graph) -> Model:
 
 
 def _ours(graph: Graph, *, sparse: bool) -> tuple[nn.Module, Callable[[], Tensor]]:
-    attend = AttentionFactory(score=GAT, normalise=Softmax, dropout=0.6)
+    attend = AttentionFactory(score=GAT, normalizer=Softmax, dropout=0.6)
     net = GraphAttentionNet(features=graph.features.shape[1], classes=CLASSES, attend=attend, dropout=0.6)
     x = SparseFeatures.from_csr(graph.features) if sparse else graph.features.to_dense()
     support = EdgeSupport.from_edges(graph.edges, len(graph.ids), self_loops=True)

@@ -113,7 +113,7 @@ class CharacterModel(nn.Module):
 
     def __init__(self, *, alphabet: int, kind: Kind) -> None:
         super().__init__()
-        attend = AttentionFactory(score=ScaledDot, normalise=Softmax)
+        attend = AttentionFactory(score=ScaledDot, normalizer=Softmax)
         self.embed = nn.Embedding(alphabet, DIM)
         self.inputs = None if kind.inputs is None else kind.inputs()
         self.blocks = nn.ModuleList(

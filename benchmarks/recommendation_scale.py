@@ -44,7 +44,7 @@ LOSSES: dict[str, Callable[[], Loss]] = {
 
 def sasrec(data: HistoryData, *, dim: int, layers: int, dropout: float) -> SASRec:
     """Makes SASRec as in the paper, with one head."""
-    attend = AttentionFactory(score=ScaledDot, normalise=Softmax, dropout=dropout)
+    attend = AttentionFactory(score=ScaledDot, normalizer=Softmax, dropout=dropout)
     return SASRec(**data.sizes(), attend=attend, dim=dim, layers=layers, heads=1, dropout=dropout)
 
 

@@ -111,7 +111,7 @@ def _ours(sizes: Sizes) -> ListenAttendSpell:
     made = ListenAttendSpell(
         features=sizes.features,
         tokens=sizes.tokens,
-        attend=AttentionFactory(score=score, normalise=Softmax),
+        attend=AttentionFactory(score=score, normalizer=Softmax),
         listener=partial(PyramidalListener, hidden=sizes.listener, joined=(1, 2, 2)),
         decoder=partial(InputFeeding, dim=sizes.dim, hidden=sizes.hidden, compared=sizes.hidden, cell="lstm"),
     )

@@ -126,7 +126,7 @@ def _groups(sizes: Sizes) -> dict[str, Group]:
         made = RecurrentTranslator(
             source_words=sizes.words,
             target_words=sizes.words,
-            attend=AttentionFactory(score=score, normalise=Softmax),
+            attend=AttentionFactory(score=score, normalizer=Softmax),
             encoder=partial(RecurrentEncoder, dim=sizes.dim, hidden=sizes.hidden // 2),
             decoder=partial(decoder, dim=sizes.dim, hidden=sizes.hidden, compared=compared, cell="gru"),
         )
@@ -137,9 +137,9 @@ def _groups(sizes: Sizes) -> dict[str, Group]:
         made = TransformerTranslator(
             source_words=sizes.words,
             target_words=sizes.words,
-            attend=AttentionFactory(score=ScaledDot, normalise=Softmax, dropout=0.1),
-            encoder_attend=AttentionFactory(score=ScaledDot, normalise=Softmax, dropout=0.1),
-            decoder_attend=AttentionFactory(score=ScaledDot, normalise=Softmax, dropout=0.1),
+            attend=AttentionFactory(score=ScaledDot, normalizer=Softmax, dropout=0.1),
+            encoder_attend=AttentionFactory(score=ScaledDot, normalizer=Softmax, dropout=0.1),
+            decoder_attend=AttentionFactory(score=ScaledDot, normalizer=Softmax, dropout=0.1),
             dim=sizes.dim,
             heads=4,
             hidden=4 * sizes.dim,

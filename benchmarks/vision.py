@@ -73,7 +73,7 @@ class Transformer:
             height=self.side,
             width=self.side,
             classes=CLASSES,
-            attend=AttentionFactory(score=ScaledDot, normalise=Softmax),
+            attend=AttentionFactory(score=ScaledDot, normalizer=Softmax),
             patch=self.patch,
             dim=self.dim,
             layers=self.layers,

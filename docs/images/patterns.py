@@ -69,7 +69,7 @@ def weights(
     key = _smooth(torch.randn(1, 1, length, 8))
     query = sharpness * (key if queries is None else _smooth(torch.randn(1, 1, queries, 8)))
     support = support or DenseSupport()
-    state = attend.start(query, key, support) if hasattr(attend.normalise, "start") else None
+    state = attend.start(query, key, support) if hasattr(attend.normalizer, "start") else None
     with torch.no_grad(), record(attend) as maps:
         attend(query, key, key, support, state)
     found = maps[""]
@@ -97,12 +97,12 @@ def windows_of_images() -> Tensor:
     return weights(attend, GRID * GRID)
 
 
-def monotonic(normalise: type[nn.Module], **options: Any) -> Tensor:
+def monotonic(normalizer: type[nn.Module], **options: Any) -> Tensor:
     """Aligned by energies that rise along a diagonal."""
     steps, at = torch.arange(24.0).unsqueeze(1) * 2, torch.arange(float(LENGTH))
     energies = 3 - (steps - at).abs() / 1.5
-    made = normalise(heads=1, noise=0.0, offset=0.0, **options)
-    if normalise is MonotonicChunkwise:
+    made = normalizer(heads=1, noise=0.0, offset=0.0, **options)
+    if normalizer is MonotonicChunkwise:
         energies = torch.stack([energies, torch.randn_like(energies)])[:, None, None]
     else:
         energies = energies[None, None]

@@ -33,8 +33,8 @@ DIM, SOURCE = 6, 5
 CLOSE = {"rtol": 0.0, "atol": 1e-12}
 
 
-def factory(score: Any, normalise: Any) -> AttentionFactory:
-    return AttentionFactory(score=score, normalise=normalise)
+def factory(score: Any, normalizer: Any) -> AttentionFactory:
+    return AttentionFactory(score=score, normalizer=normalizer)
 
 
 TWO = partial(ScorePair, monotonic=Additive, chunk=ScaledDot)

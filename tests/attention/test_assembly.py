@@ -34,7 +34,7 @@ every_mechanism = pytest.mark.parametrize(
 
 
 def test_each_site_of_a_factory_has_its_own_parameters() -> None:
-    factory = AttentionFactory(score=GAT, normalise=Softmax, dropout=0.1)
+    factory = AttentionFactory(score=GAT, normalizer=Softmax, dropout=0.1)
     first, second = factory(4, 2), factory(4, 2)
     assert first is not second
     assert not {id(p) for p in first.parameters()} & {id(p) for p in second.parameters()}
@@ -54,17 +54,17 @@ def test_a_factory_gives_only_the_sizes_asked_for() -> None:
             super().__init__()
             self.sizes = dim, heads, window
 
-    attend = AttentionFactory(score=Everything, normalise=OnlyHeads)(4, 2)
-    assert (attend.score.sizes, attend.normalise.heads) == ((4, 2, 3), 2)
-    assert isinstance(AttentionFactory(score=Dot, normalise=Softmax)(4, 2).score, Dot)
-    sloped = AttentionFactory(score=partial(GATv2, slope=0.5), normalise=Softmax)(4, 2)
+    attend = AttentionFactory(score=Everything, normalizer=OnlyHeads)(4, 2)
+    assert (attend.score.sizes, attend.normalizer.heads) == ((4, 2, 3), 2)
+    assert isinstance(AttentionFactory(score=Dot, normalizer=Softmax)(4, 2).score, Dot)
+    sloped = AttentionFactory(score=partial(GATv2, slope=0.5), normalizer=Softmax)(4, 2)
     assert (sloped.score.slope, tuple(sloped.score.vector.shape)) == (0.5, (2, 4))
-    wide = AttentionFactory(score=partial(Everything, window=7), normalise=OnlyHeads)(8, 1)
+    wide = AttentionFactory(score=partial(Everything, window=7), normalizer=OnlyHeads)(8, 1)
     assert wide.score.sizes == (8, 1, 7)
 
 
 def test_a_factory_and_its_sites_can_be_copied() -> None:
-    factory = copy.deepcopy(AttentionFactory(score=partial(GAT, slope=0.1), normalise=Softmax))
+    factory = copy.deepcopy(AttentionFactory(score=partial(GAT, slope=0.1), normalizer=Softmax))
     attend = factory(4, 2)
     copied = copy.deepcopy(attend)
     assert torch.equal(copied.score.to_query, attend.score.to_query)
@@ -73,12 +73,12 @@ def test_a_factory_and_its_sites_can_be_copied() -> None:
 
 
 def test_multi_head_gives_its_sites_the_width_of_a_head() -> None:
-    layer = MultiheadAttention(dim=12, heads=3, attend=AttentionFactory(score=Additive, normalise=Softmax))
+    layer = MultiheadAttention(dim=12, heads=3, attend=AttentionFactory(score=Additive, normalizer=Softmax))
     assert layer.attend.score.vector.shape == (3, 4)
     with pytest.raises(
         ValueError, match="Degree works on EdgeSupport only; MultiheadAttention attends over DenseSupport"
     ):
-        MultiheadAttention(dim=12, heads=3, attend=AttentionFactory(score=Dot, normalise=Degree))
+        MultiheadAttention(dim=12, heads=3, attend=AttentionFactory(score=Dot, normalizer=Degree))
 
 
 @every_mechanism
@@ -179,7 +179,7 @@ def test_multi_head_decodes_step_by_step() -> None:
     """State in, state out; the recorder sees the alignments that the state adds up."""
     torch.manual_seed(0)
     layer = MultiheadAttention(
-        dim=12, heads=3, attend=AttentionFactory(score=ScaledDot, normalise=Softmax), source_dim=5
+        dim=12, heads=3, attend=AttentionFactory(score=ScaledDot, normalizer=Softmax), source_dim=5
     ).double()
     query, source = torch.randn(2, 4, 12, dtype=torch.float64), torch.randn(2, 6, 5, dtype=torch.float64)
     support = DenseSupport.from_key_mask(torch.rand(2, 6) < 0.7)

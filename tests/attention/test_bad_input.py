@@ -118,7 +118,7 @@ def test_nodes_that_are_not_those_of_the_edges(sizes: dict[str, tuple[int, ...]]
 
 def test_widths_not_divisible_by_heads() -> None:
     with pytest.raises(ValueError, match="dim=10 is not divisible by heads=4"):
-        MultiheadAttention(dim=10, heads=4, attend=AttentionFactory(score=ScaledDot, normalise=Softmax))
+        MultiheadAttention(dim=10, heads=4, attend=AttentionFactory(score=ScaledDot, normalizer=Softmax))
 
 
 @every_score

@@ -207,7 +207,7 @@ def test_sites(kind: str) -> None:
 def test_any_mechanism(kind: str) -> None:
     """A factory makes the sites. One that compares nothing averages, has no parameters and is recorded."""
     _, (first, second, first_mask, second_mask) = drawn(kind)
-    net = KINDS[kind](attend=AttentionFactory(score=Constant, normalise=Uniform)).double()
+    net = KINDS[kind](attend=AttentionFactory(score=Constant, normalizer=Uniform)).double()
     assert not list(net.parameters())
     with record(net) as maps:
         found = results(kind, net, first, second, first_mask, second_mask)
@@ -223,7 +223,7 @@ def test_any_mechanism(kind: str) -> None:
         for one, other, mask in zip(found, expected, (first_mask, second_mask), strict=False):
             of_example = one[number][mask[number]] if kind in BY_POSITION else one[number]
             torch.testing.assert_close(of_example, other, rtol=0.0, atol=1e-12)
-    additive = KINDS[kind](attend=AttentionFactory(score=Additive, normalise=Softmax)).double()
+    additive = KINDS[kind](attend=AttentionFactory(score=Additive, normalizer=Softmax)).double()
     sum(x.square().sum() for x in results(kind, additive, first, second, first_mask, second_mask)).backward()
     assert all(parameter.grad.any() for parameter in additive.parameters())
 

@@ -49,7 +49,7 @@ class Transformer(nn.Module):
     def __init__(self, score: Any = ScaledDot) -> None:
         super().__init__()
         torch.manual_seed(0)
-        factory = AttentionFactory(score=score, normalise=Softmax)
+        factory = AttentionFactory(score=score, normalizer=Softmax)
         self.layers = nn.ModuleList(MultiheadAttention(dim=8, heads=2, attend=factory) for _ in range(2))
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
@@ -155,7 +155,7 @@ def graphs_of_any_size_share_one_compilation() -> None:
     for score in (GAT, GATv2):
         torch._dynamo.reset()
         counter = CompileCounterWithBackend("aot_eager")
-        model = GraphAttentionNet(features=3, classes=2, attend=AttentionFactory(score=score, normalise=Softmax))
+        model = GraphAttentionNet(features=3, classes=2, attend=AttentionFactory(score=score, normalizer=Softmax))
         compiled, graphs = torch.compile(model, backend=counter, dynamic=True), []
         for nodes, edges in ((5, 9), (7, 20), (11, 40), (50, 300)):
             x, support = torch.randn(nodes, 3), EdgeSupport.from_edges(torch.randint(0, nodes, (2, edges)), nodes)

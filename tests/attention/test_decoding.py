@@ -86,8 +86,8 @@ def two_scores(**options: Any) -> Callable[..., nn.Module]:
     return partial(ScorePair, monotonic=Additive, chunk=options.get("chunk", ScaledDot))
 
 
-def factory(score: Any, normalise: Any = Softmax, **options: Any) -> AttentionFactory:
-    return AttentionFactory(score=score, normalise=normalise, **options)
+def factory(score: Any, normalizer: Any = Softmax, **options: Any) -> AttentionFactory:
+    return AttentionFactory(score=score, normalizer=normalizer, **options)
 
 
 MECHANISMS: dict[str, Any] = {

@@ -210,7 +210,7 @@ def test_whole_keys_are_dropped() -> None:
 @pytest.mark.parametrize("kind", [RenormalizedDropout, KeyDropout])
 def test_other_kinds_in_a_site(kind: type[DropWeights]) -> None:
     """Given as a factory's partial; nothing is dropped in evaluation, and no fused kernel drops otherwise."""
-    attend = AttentionFactory(score=ScaledDot, normalise=Softmax, dropout=lambda: kind(0.5))(4, 2)
+    attend = AttentionFactory(score=ScaledDot, normalizer=Softmax, dropout=lambda: kind(0.5))(4, 2)
     assert type(attend.dropout) is kind
     x = torch.randn(1, 2, 9, 4, requires_grad=True)
     whole = Attention(ScaledDot(), Softmax())(x, x, x, DenseSupport(causal=True))[0]
@@ -268,4 +268,4 @@ def test_rows_whose_weights_fade_are_renormalised(dtype: torch.dtype, n: int) ->
     context.square().sum().backward()
     assert context.isfinite().all()
     assert x.grad.isfinite().all()
-    assert attend.normalise.offset.grad.isfinite().all()
+    assert attend.normalizer.offset.grad.isfinite().all()

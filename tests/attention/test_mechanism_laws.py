@@ -47,14 +47,14 @@ from zoo.attention.kernels import fused, fused_blocks
 Maker = Callable[[int, int], Any]
 
 
-def scaled(restrict: nn.Module | None = None, normalise: nn.Module | None = None) -> Attention:
-    return Attention(ScaledDot(), Softmax() if normalise is None else normalise, restrict=restrict)
+def scaled(restrict: nn.Module | None = None, normalizer: nn.Module | None = None) -> Attention:
+    return Attention(ScaledDot(), Softmax() if normalizer is None else normalizer, restrict=restrict)
 
 
 MECHANISMS: dict[str, Maker] = {
     **{score: lambda d, h, make=make: Attention(make(d, h), Softmax()) for score, make in SEQUENCE_SCORES.items()},
-    **{name: lambda d, h, make=make: scaled(normalise=make()) for name, make in NORMALISERS.items()},
-    "monotonic": lambda d, h: scaled(normalise=Monotonic(heads=h, inference="expected")),
+    **{name: lambda d, h, make=make: scaled(normalizer=make()) for name, make in NORMALISERS.items()},
+    "monotonic": lambda d, h: scaled(normalizer=Monotonic(heads=h, inference="expected")),
     "activation unit": lambda d, h: Attention(ActivationUnit(dim=d, hidden=(5,)), Unnormalized()),
     "window": lambda d, h: scaled(SlidingWindow(radius=2, global_tokens=1)),
     "dilated": lambda d, h: scaled(SlidingWindow(radius=2, dilation=2)),
@@ -211,8 +211,8 @@ class Blind(Position):
 
 WEIGHTED = {
     **{name: make for name, make in MECHANISMS.items() if name not in ("linear", "performer", "linformer", "uniform")},
-    "hard": lambda d, h: scaled(normalise=HardStraightThrough()),
-    "reinforced": lambda d, h: scaled(normalise=HardReinforce()),
+    "hard": lambda d, h: scaled(normalizer=HardStraightThrough()),
+    "reinforced": lambda d, h: scaled(normalizer=HardReinforce()),
 }
 
 

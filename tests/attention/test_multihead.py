@@ -43,7 +43,7 @@ every_position = pytest.mark.parametrize("position", POSITIONS)
 EXACT = {"rtol": 0.0, "atol": 1e-12}
 BY_ANGLE = ("constant", "dot", "scaled dot", "cosine")
 """Scores that stay the same when queries and keys are turned alike: the others are refused rotary positions."""
-dot_attention = AttentionFactory(score=ScaledDot, normalise=Softmax)
+dot_attention = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 
 
 def is_refused(score: str, position: str) -> bool:
@@ -374,7 +374,7 @@ def test_x_transformers(key_heads: int, causal: bool) -> None:
 
 def test_scores_with_keys_of_their_own_for_each_head() -> None:
     layer = MultiheadAttention(
-        dim=24, heads=4, attend=AttentionFactory(score=General, normalise=Softmax), key_heads=2
+        dim=24, heads=4, attend=AttentionFactory(score=General, normalizer=Softmax), key_heads=2
     ).double()
     x = draw(2, 5, 24)
     whole = layer(x, None, DenseSupport(causal=True))[0]
@@ -411,7 +411,7 @@ def test_short_sequences(length: int) -> None:
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("out_bias", [False, True, None])
 def test_biases(bias: bool, out_bias: bool | None) -> None:
-    attend = AttentionFactory(score=ScaledDot, normalise=Softmax)
+    attend = AttentionFactory(score=ScaledDot, normalizer=Softmax)
     module = MultiheadAttention(dim=4, heads=2, attend=attend, bias=bias, out_bias=out_bias)
     found = {name for name in ("query", "key", "value", "out") if getattr(module, name).bias is not None}
     assert found == ({"query", "key", "value"} if bias else set()) | (

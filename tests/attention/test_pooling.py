@@ -46,7 +46,7 @@ POOLS = [
     "uniform",
 ]
 """The configurations of attention that pool over edges; the others are refused."""
-FACTORY = AttentionFactory(score=ScaledDot, normalise=Softmax)
+FACTORY = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 
 
 def drawn(queries: int = 1, hidden: int | None = None) -> tuple[Pooling, Tensor, Tensor]:
@@ -132,7 +132,7 @@ def test_short_inputs(length: int) -> None:
 
 def test_another_score() -> None:
     torch.manual_seed(0)
-    pool = Pooling(dim=4, queries=2, attend=AttentionFactory(score=Additive, normalise=Softmax))
+    pool = Pooling(dim=4, queries=2, attend=AttentionFactory(score=Additive, normalizer=Softmax))
     assert pool(torch.randn(3, 5, 4)).shape == (3, 2, 4)
 
 
@@ -239,7 +239,7 @@ def test_what_cannot_pool_over_edges_is_refused_at_start_up() -> None:
 
 
 def test_uniform_pooling_has_no_parameters_that_nothing_reads() -> None:
-    pool = Pooling(dim=4, queries=2, attend=AttentionFactory(score=Constant, normalise=Uniform))
+    pool = Pooling(dim=4, queries=2, attend=AttentionFactory(score=Constant, normalizer=Uniform))
     assert not list(pool.parameters())
     assert not pool.state_dict()
     x = torch.randn(3, 5, 4)

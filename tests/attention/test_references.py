@@ -140,7 +140,7 @@ def transplanted(
         heads=heads,
         source_dim=source,
         bias=bias,
-        attend=AttentionFactory(score=ScaledDot, normalise=Softmax),
+        attend=AttentionFactory(score=ScaledDot, normalizer=Softmax),
     ).double()
     theirs = nn.MultiheadAttention(dim, heads, kdim=source, vdim=source, bias=bias, batch_first=True).double()
     projections = (ours.query, ours.key, ours.value)
@@ -215,7 +215,7 @@ def test_multi_head_takes_batches_in_any_memory_order() -> None:
 
 def test_indivisible_widths_are_refused() -> None:
     with pytest.raises(ValueError, match="dim=10 is not divisible by heads=3"):
-        MultiheadAttention(dim=10, heads=3, attend=AttentionFactory(score=ScaledDot, normalise=Softmax))
+        MultiheadAttention(dim=10, heads=3, attend=AttentionFactory(score=ScaledDot, normalizer=Softmax))
 
 
 def test_slope_of_the_graph_scores() -> None:

@@ -34,7 +34,7 @@ from zoo.attention import (
     self_attention,
 )
 
-SOFTMAX = AttentionFactory(score=ScaledDot, normalise=Softmax)
+SOFTMAX = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 
 
 def draw(*shape: int) -> torch.Tensor:
@@ -66,8 +66,8 @@ def test_a_mixer_is_given_what_it_asks_for_and_does_not_have() -> None:
 
 def test_what_compares_nothing_has_no_queries_and_keys() -> None:
     """And no position whose only part is in their scores; contexts are those of a layer that projects them."""
-    uniform = AttentionFactory(score=Constant, normalise=Uniform)
-    constant = AttentionFactory(score=Constant, normalise=Softmax)
+    uniform = AttentionFactory(score=Constant, normalizer=Uniform)
+    constant = AttentionFactory(score=Constant, normalizer=Softmax)
     layers = [
         MultiheadAttention(dim=8, heads=2, key_heads=1, source_dim=6, attend=attend, position=position)
         for attend, position in ((uniform, T5Bias), (constant, None))
@@ -93,7 +93,7 @@ def test_what_compares_nothing_has_no_queries_and_keys() -> None:
             "Linformer mixes all positions before a query sees them, and so cannot be causal",
         ),
         (
-            {"attend": AttentionFactory(score=ScaledDot, normalise=Gaussian, restrict=LocalP)},
+            {"attend": AttentionFactory(score=ScaledDot, normalizer=Gaussian, restrict=LocalP)},
             "LocalP predicts a position in the whole source, whose length is unknown",
         ),
         (

@@ -141,14 +141,14 @@ def test_candidates_and_history() -> None:
     assert not together[1].any()
     assert net(candidates, history[:, :0]).shape == (2, 3, 6)
     assert not net(candidates, history[:, :0]).any()
-    normalised = TargetAttention(dim=6, normalise=Softmax)
+    normalised = TargetAttention(dim=6, normalizer=Softmax)
     with record(normalised) as maps:
         normalised(candidates.float(), history.float())
     torch.testing.assert_close(maps["attend"].weights.sum(-1), torch.ones(2, 1, 3))
 
 
 def test_from_a_factory_and_bad_options() -> None:
-    attend = AttentionFactory(score=ActivationUnit, normalise=Unnormalized)(6, 3)
+    attend = AttentionFactory(score=ActivationUnit, normalizer=Unnormalized)(6, 3)
     assert attend(**inputs(SHAPE, torch.float32), support=DenseSupport())[0].shape == (2, 3, 5, 7)
     with pytest.raises(ValueError, match="hidden needs the width of at least one layer"):
         ActivationUnit(dim=4, hidden=())

@@ -33,7 +33,7 @@ both_norms = pytest.mark.parametrize("norm_first", [False, True])
 
 
 def heads(**options: object) -> MultiheadAttention:
-    return MultiheadAttention(dim=12, heads=3, attend=AttentionFactory(score=ScaledDot, normalise=Softmax), **options)
+    return MultiheadAttention(dim=12, heads=3, attend=AttentionFactory(score=ScaledDot, normalizer=Softmax), **options)
 
 
 def feed_forward() -> FeedForward:

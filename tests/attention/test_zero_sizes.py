@@ -32,7 +32,7 @@ SITES: dict[str, Any] = {
     "global window": lambda d, h: scaled(SlidingWindow(radius=2, global_tokens=2)),
     "shifted windows": lambda d, h: scaled(ShiftedWindows(window=2)),
     "gaussian": lambda d, h: Attention(Additive(dim=d, heads=h), Gaussian(), restrict=LocalP(dim=d, heads=h, radius=2)),
-    "hard": lambda d, h: scaled(normalise=HardStraightThrough()),
+    "hard": lambda d, h: scaled(normalizer=HardStraightThrough()),
     "location": lambda d, h: Attention(LocationAware(dim=d, heads=h), Softmax()),
     "coverage": lambda d, h: Attention(CoverageAware(dim=d, heads=h), Softmax()),
     "chunkwise": lambda d, h: Attention(

@@ -293,7 +293,7 @@ def test_create_a_model_by_name() -> None:
     first, last = module.net.layers
     assert tuple(first.source.weight.shape) == (7, 2, 16)
     assert tuple(last.source.weight.shape) == (32, 1, 4)
-    assert isinstance(first.attend.normalise, Uniform)
+    assert isinstance(first.attend.normalizer, Uniform)
 
 
 def test_create_takes_the_sizes_of_the_data() -> None:

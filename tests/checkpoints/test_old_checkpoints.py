@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from zoo.checkpoints import checkpoint
+from zoo.checkpoints.migrations import migrate
 
 FILES = sorted((Path(__file__).parent / "files").glob("format*/*.json"))
 
@@ -55,3 +57,12 @@ def _targets(node: Any) -> Any:
         node = list(node.values())
     for each in node if isinstance(node, list) else ():
         yield from _targets(each)
+
+
+def test_weights_of_normalizers_have_the_name_of_today() -> None:
+    offset, other = torch.zeros(1), torch.ones(1)
+    old = {"net.attend.normalise.offset": offset, "net.normalised.weight": other}
+    content = migrate({"zoo": {"format": 3}, "state_dict": old, "trained": dict(old)})
+    today = {"net.attend.normalizer.offset": offset, "net.normalised.weight": other}
+    assert content["state_dict"] == content["trained"] == today
+    assert "net.attend.normalise.offset" in old  # what was read is not changed

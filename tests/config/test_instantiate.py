@@ -204,7 +204,7 @@ def test_an_option_that_may_be_null() -> None:
 def test_values_that_the_constructor_refuses_are_said_with_their_place(tmp_path: Path) -> None:
     node = {"_target_": "zoo.attention.Attention", "dropout": 2.0}
     with pytest.raises(ConfigError, match=r"^model\.attend: dropout is a probability below 1, got 2"):
-        build(node, "model.attend", score=GAT(dim=2, heads=2), normalise=Softmax())
+        build(node, "model.attend", score=GAT(dim=2, heads=2), normalizer=Softmax())
     keeper = {"_target_": "zoo.training.CheckpointAndStop", "monitors": {"val/loss": "mux"}}
     with pytest.raises(ConfigError, match=r"monitors=.*'mux'.* 'min' or 'max'"):
         build(keeper, "callbacks.checkpoint", run_dir=tmp_path, metadata={})
@@ -263,7 +263,7 @@ def test_each_site_has_parameters_of_its_own() -> None:
     node = {
         "_target_": "zoo.attention.AttentionFactory",
         "score": {"_target_": "zoo.attention.GAT", "_partial_": True, "slope": 0.5},
-        "normalise": {"_target_": "zoo.attention.Softmax", "_partial_": True},
+        "normalizer": {"_target_": "zoo.attention.Softmax", "_partial_": True},
     }
     factory = build(node, "attention")
     assert isinstance(factory, AttentionFactory)

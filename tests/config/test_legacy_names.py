@@ -72,6 +72,7 @@ OPTIONS = {
     "callbacks.keeper.patience": "callbacks.checkpoint.patience",
     "callbacks.keeper.every_seconds": "callbacks.checkpoint.save_every_seconds",
     "optimisation.rates": "optimisation.lr_multipliers",
+    "attention.normalise.temperature": "attention.normalizer.temperature",
     "scheduler.floor": "scheduler.min_lr_ratio",
 }
 
@@ -99,3 +100,12 @@ def test_a_stored_configuration_has_the_options_of_today() -> None:
     assert found["model"]["net"] == stored["model"]["net"]
     assert found["callbacks"]["checkpoint"]["save_every_seconds"] == 3
     assert found["overrides"] == [*(f"{new}=1" for new in OPTIONS.values()), "data.floor=1"]
+
+
+def test_a_stored_mechanism_has_the_options_of_today() -> None:
+    softmax = {"_target_": "zoo.attention.Softmax", "_partial_": True}
+    old = {"_target_": "zoo.attention.AttendFactory", "score": softmax, "normalise": softmax}
+    today = {"_target_": "zoo.attention.AttentionFactory", "score": softmax, "normalizer": softmax}
+    features = {"_target_": "zoo.tasks.speech.Features", "normalise": "global"}
+    stored = {"attention": old, "model": {"net": {"attend": old}}, "data": {"features": features}}
+    assert upgrade_config(stored) == {**stored, "attention": today, "model": {"net": {"attend": today}}}

@@ -51,7 +51,7 @@ OTHERS = [
     ("model=swin", "model.net.layers=[2,0]"),
     ("model=gat", "callbacks=ema", "callbacks.average.decay=1"),
     ("model=gat", "scheduler=plateau", "scheduler.patience=-1"),
-    ("model=gat", "attention=mocha", "attention.normalise.chunk=0"),
+    ("model=gat", "attention=mocha", "attention.normalizer.chunk=0"),
     ("model=gat", "trainer=ddp_cpu", "trainer.num_nodes=0"),
     ("model=gat", "trainer=ddp_cpu", "trainer.max_restarts=-1"),
 ]

@@ -82,7 +82,7 @@ class Recurrent(nn.Module):
         self.tracks = tracks
         self.words = nn.Embedding(words, dim)
         self.cell = nn.GRUCell(2 * dim, dim)
-        self.attention = MultiheadAttention(dim=dim, heads=1, attend=AttentionFactory(score=score, normalise=Softmax))
+        self.attention = MultiheadAttention(dim=dim, heads=1, attend=AttentionFactory(score=score, normalizer=Softmax))
         self.out = nn.Linear(2 * dim, words)
 
     def start(self, source: Source) -> RecurrentState:
@@ -119,7 +119,7 @@ class Transformer(nn.Module):
     def __init__(self, restrict: Any = None, dim: int = 8, words: int = WORDS, layers: int = 2) -> None:
         super().__init__()
         self.words = nn.Embedding(words, dim)
-        attend = AttentionFactory(score=ScaledDot, normalise=Softmax)
+        attend = AttentionFactory(score=ScaledDot, normalizer=Softmax)
         self.blocks = nn.ModuleList(
             DecoderBlock(
                 dim=dim,

@@ -264,7 +264,7 @@ def test_rollout_and_heat_over_a_picture() -> None:
     nets = []
     for restrict in (Near, Masked):
         torch.manual_seed(0)
-        attend = AttentionFactory(score=ScaledDot, normalise=Softmax, restrict=restrict)
+        attend = AttentionFactory(score=ScaledDot, normalizer=Softmax, restrict=restrict)
         nets.append(
             ViT(
                 attend=attend, channels=1, height=8, width=16, classes=3, patch=4, dim=8, heads=2, hidden=8, layers=3
@@ -286,7 +286,7 @@ def test_rollout_and_heat_over_a_picture() -> None:
 def test_rollout_of_what_was_recorded() -> None:
     torch.manual_seed(0)
     sites = nn.ModuleList(
-        MultiheadAttention(dim=8, heads=2, attend=AttentionFactory(score=ScaledDot, normalise=Softmax, restrict=Near))
+        MultiheadAttention(dim=8, heads=2, attend=AttentionFactory(score=ScaledDot, normalizer=Softmax, restrict=Near))
         for _ in range(2)
     )
     x = torch.randn(1, N, 8)

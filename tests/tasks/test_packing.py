@@ -100,7 +100,7 @@ def test_a_sequence_without_rows() -> None:
 @pytest.mark.parametrize("kind", ["attention", "recurrent"])
 def test_rows_are_mixed_within_their_sequence_alone(kind: str, causal: bool) -> None:
     torch.default_generator.manual_seed(0)
-    attend = AttentionFactory(score=ScaledDot, normalise=Softmax)
+    attend = AttentionFactory(score=ScaledDot, normalizer=Softmax)
     mixer = MultiheadAttention(dim=4, heads=2, attend=attend) if kind == "attention" else GatedRecurrent(dim=4)
     mixer, x = mixer.double(), torch.randn(47, 4, dtype=torch.float64)
     packing = Packing(LENGTHS, causal=causal)

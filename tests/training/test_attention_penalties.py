@@ -39,7 +39,7 @@ class Sequences(Task):
     def __init__(self) -> None:
         super().__init__(optimisation=OptimizerConfig(optimizer=torch.optim.Adam))
         torch.manual_seed(0)
-        self.layer = MultiheadAttention(dim=8, heads=2, attend=AttentionFactory(score=ScaledDot, normalise=Softmax))
+        self.layer = MultiheadAttention(dim=8, heads=2, attend=AttentionFactory(score=ScaledDot, normalizer=Softmax))
         self.logged: dict[str, float] = {}
 
     def log(self, name: str, value: Any, **_: Any) -> None:  # type: ignore[override]

@@ -11,7 +11,7 @@ The textbook case is two lines (Vaswani et al. 2017, eq. 1), `attention_weights`
 Every other mechanism here replaces one of the four choices, and `Attention` puts them together:
 
     s_ij = score(q_i, k_j) + b_ij     for every pair (i, j) of the support; b is the bias of a position, if there is one
-    w_i  = normalise(s_i)             over the keys that query i may see
+    w_i  = normalize(s_i)             over the keys that query i may see
     c_i  = sum_j w_ij v_j             the context of query i
 
 `Attention(ScaledDot(), Softmax())` is the textbook case again, computed by a fused kernel; with `Additive` as its score
@@ -80,35 +80,35 @@ def dot_product_attention(
 
 
 class Attention(AttentionSite):
-    """c_i = sum_j w_ij v_j, w_i = normalise(score(q_i, k_j) + b_ij): one attention site.
+    """c_i = sum_j w_ij v_j, w_i = normalize(score(q_i, k_j) + b_ij): one attention site.
 
     Args:
         score: Computes s_ij.
-        normalise: Computes w_i from s_i.
+        normalizer: Computes w_i from s_i.
         restrict: Narrows the support that the site is given, to a window for example. Default: None.
-        dropout: Probability that a weight is dropped in training, after normalisation; or a `DropWeights`.
+        dropout: Probability that a weight is dropped in training, after normalization; or a `DropWeights`.
     """
 
     score: Score
-    normalise: Normalizer
+    normalizer: Normalizer
     restrict: Restriction | None
     dropout: DropWeights
 
     def __init__(
         self,
         score: Score,
-        normalise: Normalizer,
+        normalizer: Normalizer,
         *,
         restrict: Restriction | None = None,
         dropout: float | DropWeights = 0.0,
     ) -> None:
         super().__init__()
         _check_kind(score, Score)
-        _check_kind(normalise, Normalizer)
+        _check_kind(normalizer, Normalizer)
         if restrict is not None:
             _check_kind(restrict, Restriction)
         self.score = score
-        self.normalise = normalise
+        self.normalizer = normalizer
         self.restrict = restrict
         self.dropout = dropout if isinstance(dropout, DropWeights) else DropWeights(dropout)
         self.stops_at_end = False
@@ -146,7 +146,7 @@ class Attention(AttentionSite):
         """Returns the weights before dropout; for hard attention the probabilities that they are drawn from."""
         support = self._narrow(query, key, support)
         key = repeat_kv(self._prepare_keys(key, 0), query.shape[1])
-        return self._normalise(self._turn(query, key, support), key, support, state)[0]
+        return self._compute_weights(self._turn(query, key, support), key, support, state)[0]
 
     def prepare(
         self, key: Float[Tensor, "*keys dk"], value: Float[Tensor, "*values v"], support: Support, start: int = 0
@@ -171,7 +171,7 @@ class Attention(AttentionSite):
         if not support.is_ordered:
             raise ValueError("the nodes of a graph have no order: steps are of sequences")
         nothing = query.new_zeros(*query.shape[:2], 1, key.shape[2])
-        return AttentionState(weights=self.normalise.start(nothing), total=nothing, of_score=self.score.start(key))
+        return AttentionState(weights=self.normalizer.start(nothing), total=nothing, of_score=self.score.start(key))
 
     def follow(
         self,
@@ -214,18 +214,18 @@ class Attention(AttentionSite):
             check_layout(self.restrict, layout, user)
             user = type(self.restrict).__name__
             layout = self.restrict.traits.output_layout or layout
-        for part in (self.score, self.normalise, self.position):
+        for part in (self.score, self.normalizer, self.position):
             if part is not None:
                 check_layout(part, layout, user)
 
     @property
     def is_content_based(self) -> bool:
         narrows = self.restrict is not None and self.restrict.traits.content_based
-        return narrows or self.normalise.traits.content_based
+        return narrows or self.normalizer.traits.content_based
 
     @property
     def is_stateful(self) -> bool:
-        return self.score.traits.stateful or self.normalise.traits.stateful
+        return self.score.traits.stateful or self.normalizer.traits.stateful
 
     @property
     def is_position_dependent(self) -> bool:
@@ -234,7 +234,7 @@ class Attention(AttentionSite):
     @property
     def is_parallel(self) -> bool:
         """True if several queries can be computed at once, False if they are computed one after another."""
-        return self.score.traits.parallel and self.normalise.traits.parallel
+        return self.score.traits.parallel and self.normalizer.traits.parallel
 
     def _attend(
         self, query: Tensor, memory: KVCache, support: Support, state: AttentionState | None
@@ -271,24 +271,24 @@ class Attention(AttentionSite):
         self, query: Tensor, key: Tensor, support: Support, state: AttentionState | None
     ) -> tuple[_Weights, AttentionState | None]:
         """Computes the weights, drawn ones for hard attention, and the state after these queries."""
-        weights, alignment = self._normalise(query, key, support, state)
+        weights, alignment = self._compute_weights(query, key, support, state)
         probabilities = None
-        if self.normalise.traits.hard:
-            weights, probabilities = self.normalise.draw(weights, support), weights
+        if self.normalizer.traits.hard:
+            weights, probabilities = self.normalizer.draw(weights, support), weights
         if state is not None:
             state = state.step(support.to_dense(weights, query.shape[2], key.shape[2]), alignment)
         return _Weights(weights, alignment, probabilities), state
 
-    def _normalise(
+    def _compute_weights(
         self, query: Tensor, key: Tensor, support: Support, state: AttentionState | None
     ) -> tuple[Tensor, Tensor | None]:
-        """Returns w_i = normalise(s_i), and the alignment for the next step if it differs from the weights."""
+        """Returns w_i = normalize(s_i), and the alignment for the next step if it differs from the weights."""
         # s_ij = score(q_i, k_j) + b_ij
         scores = self.score(query, self.score.wrap(key), support, state)  # (b,h,q,k)
         bias = self._bias(query, key, support)
         scores = scores if bias is None else scores + bias
-        # w_i = normalise(s_i)
-        weights = self.normalise(scores, support, state)  # (b,h,q,k)
+        # w_i = normalize(s_i)
+        weights = self.normalizer(scores, support, state)  # (b,h,q,k)
         return weights if isinstance(weights, NormalizerOutput) else (weights, None)
 
     def _weigh_stepwise(
@@ -328,10 +328,10 @@ class Attention(AttentionSite):
         """
         pairs = query.shape[:3].numel() * key.shape[2] if isinstance(support, DenseSupport) else 0
         if self.probe.wants_all and self.probe.affords(pairs * query.element_size(), query.shape[1]):
-            self.probe.emit(self._normalise(query, key, support, None)[0], support)
+            self.probe.emit(self._compute_weights(query, key, support, None)[0], support)
         elif self.probe.wants_rows:
             self.probe.emit_rows(
-                lambda of, part: self._normalise(query[:, :, of], key, part, None)[0], query, key, support
+                lambda of, part: self._compute_weights(query[:, :, of], key, part, None)[0], query, key, support
             )
 
     def _bias(self, query: Tensor, key: Tensor, support: Support) -> Tensor | None:

@@ -21,7 +21,7 @@ from zoo.attention.scores.pairwise import Dot
 from zoo.attention.site import AttentionSite
 from zoo.attention.supports.dense import DenseSupport
 
-_DOT = AttentionFactory(score=Dot, normalise=Softmax)
+_DOT = AttentionFactory(score=Dot, normalizer=Softmax)
 
 
 class CoAttention(nn.Module):

@@ -74,7 +74,7 @@ def is_streaming(site: AttentionSite) -> TypeGuard[Attention]:
     """
     if not isinstance(site, Attention) or site.training or site.is_position_dependent:
         return False
-    return site.normalise.traits.streaming
+    return site.normalizer.traits.streaming
 
 
 def is_waiting(site: AttentionSite, memory: KVCache) -> Bool[Tensor, "b r"]:
@@ -85,7 +85,7 @@ def is_waiting(site: AttentionSite, memory: KVCache) -> Bool[Tensor, "b r"]:
     """
     if not is_streaming(site) or memory.attention is None:
         raise ValueError("these weights depend on all keys: no query can be answered before the last one is there")
-    return site.normalise.is_waiting(memory.attention.last_alignment).any(1)
+    return site.normalizer.is_waiting(memory.attention.last_alignment).any(1)
 
 
 def skip(site: AttentionSite, memory: KVCache) -> KVCache:
@@ -96,7 +96,7 @@ def skip(site: AttentionSite, memory: KVCache) -> KVCache:
     """
     if memory.attention is None or not _reads_stops_alone(site, memory):
         return memory
-    return replace(memory, attention=site.normalise.skip(memory.attention))
+    return replace(memory, attention=site.normalizer.skip(memory.attention))
 
 
 def count_unread(site: AttentionSite, memory: KVCache) -> int:
@@ -104,7 +104,7 @@ def count_unread(site: AttentionSite, memory: KVCache) -> int:
     if memory.attention is None or not _reads_stops_alone(site, memory):
         return 0
     start = memory.attention.last_alignment.argmax(-1)
-    return max(0, int(start.min()) - site.normalise.lookback)
+    return max(0, int(start.min()) - site.normalizer.lookback)
 
 
 def sees_last_key(site: AttentionSite, memory: KVCache) -> Bool[Tensor, "b r"] | None:
@@ -121,7 +121,7 @@ def is_past_end(site: AttentionSite, memory: KVCache) -> Bool[Tensor, "b r"] | N
         return None
     if memory.attention is None or memory.attention.alignment is None:
         return None
-    return site.normalise.is_waiting(memory.attention.alignment).all(1)
+    return site.normalizer.is_waiting(memory.attention.alignment).all(1)
 
 
 def _reads_stops_alone(site: AttentionSite, memory: KVCache) -> TypeGuard[Attention]:

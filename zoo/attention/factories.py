@@ -17,12 +17,12 @@ class AttentionFactory:
     """Makes an `Attention` for each site of a network: `(dim, heads) -> Attention`.
 
     Args:
-        score, normalise, restrict: Classes or partials; called with `dim` and `heads`, if their signature has them.
+        score, normalizer, restrict: Classes or partials; called with `dim` and `heads`, if their signature has them.
         dropout: Dropout of the weights: a probability, or a class or partial of a `DropWeights`.
     """
 
     score: Callable[..., Any]
-    normalise: Callable[..., Any]
+    normalizer: Callable[..., Any]
     restrict: Callable[..., Any] | None = None
     dropout: Rate | Callable[..., DropWeights] = 0.0
 
@@ -30,7 +30,7 @@ class AttentionFactory:
         sizes = {"dim": dim, "heads": heads}
         return Attention(
             make_sized(self.score, sizes),
-            make_sized(self.normalise, sizes),
+            make_sized(self.normalizer, sizes),
             restrict=None if self.restrict is None else make_sized(self.restrict, sizes),
             dropout=self.dropout() if callable(self.dropout) else self.dropout,
         )

@@ -24,7 +24,7 @@ from zoo.attention.site import AttentionSite
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.edges import EdgeSupport
 
-_DOT = AttentionFactory(score=Dot, normalise=Softmax)
+_DOT = AttentionFactory(score=Dot, normalizer=Softmax)
 
 
 class Pooling(nn.Module):

@@ -27,7 +27,7 @@ class TargetAttention(nn.Module):
         dim: Width of candidates and history.
         hidden: Widths of the hidden layers of the activation unit.
         activation: Activation of the hidden layers: `nn.PReLU` or `Dice`.
-        normalise: Normaliser of the scores. Default: `Unnormalized`, as in the paper.
+        normalizer: Normaliser of the scores. Default: `Unnormalized`, as in the paper.
     """
 
     def __init__(
@@ -36,10 +36,10 @@ class TargetAttention(nn.Module):
         dim: Count,
         hidden: Sequence[Count] = (80, 40),
         activation: Callable[[int], nn.Module] = nn.PReLU,
-        normalise: Callable[[], Normalizer] = Unnormalized,
+        normalizer: Callable[[], Normalizer] = Unnormalized,
     ) -> None:
         super().__init__()
-        self.attend = Attention(ActivationUnit(dim=dim, hidden=hidden, activation=activation), normalise())
+        self.attend = Attention(ActivationUnit(dim=dim, hidden=hidden, activation=activation), normalizer())
 
     def forward(
         self,

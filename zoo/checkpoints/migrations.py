@@ -32,6 +32,8 @@ _MINI_IN_1: dict[str, dict[str, Any]] = {
 """Options that the size `mini` had in format 1 and no longer has."""
 
 
+_OLD_WEIGHT = re.compile(r"(?<=\.)normalise(?=\.)")
+"""The part of a weight's name that is `normalizer` since format 4."""
 _CALLBACKS_OF_3 = {"Keeper": "CheckpointAndStop", "Average": "EMA", "Waiting": "DataWaitTimer"}
 """The names that callbacks had up to format 3."""
 
@@ -82,6 +84,9 @@ def _from_3(content: dict[str, Any]) -> dict[str, Any]:
     about = {**content["zoo"], "format": 4}
     if "config" in about:
         about["config"] = legacy_names.upgrade_config(about["config"])
+    for part in ("state_dict", "trained"):
+        if isinstance(weights := content.get(part), dict):
+            content = {**content, part: {_rename_weight(name): weight for name, weight in weights.items()}}
     states = content.get("callbacks")
     if isinstance(states, dict):
         states = {_CALLBACKS_OF_3.get(name, name): state for name, state in states.items()}
@@ -91,6 +96,10 @@ def _from_3(content: dict[str, Any]) -> dict[str, Any]:
             states["CheckpointAndStop"] = renamed
         content = {**content, "callbacks": states}
     return {**content, "zoo": about}
+
+
+def _rename_weight(name: Any) -> Any:
+    return _OLD_WEIGHT.sub("normalizer", name) if isinstance(name, str) else name
 
 
 MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {0: _from_0, 1: _from_1, 2: _from_2, 3: _from_3}

@@ -54,6 +54,7 @@ def find_successor(target: str) -> str | None:
 _OPTIONS = {
     "callbacks.keeper.every_seconds": "callbacks.checkpoint.save_every_seconds",
     "callbacks.keeper": "callbacks.checkpoint",
+    "attention.normalise": "attention.normalizer",
     "optimisation.rates": "optimisation.lr_multipliers",
     "scheduler.factor": "scheduler.gamma",
     "scheduler.floor": "scheduler.min_lr_ratio",
@@ -62,6 +63,9 @@ _OPTIONS = {
 _ARGUMENTS = {
     "zoo.training.CheckpointAndStop": {"every_seconds": "save_every_seconds"},
     "zoo.optim.OptimizerConfig": {"rates": "lr_multipliers"},
+    "zoo.attention.Attention": {"normalise": "normalizer"},
+    "zoo.attention.AttentionFactory": {"normalise": "normalizer"},
+    "zoo.attention.TargetAttention": {"normalise": "normalizer"},
     "zoo.optim.LRSchedule": {"factor": "gamma", "floor": "min_lr_ratio"},
 }
 """Part -> its arguments whose names have changed."""

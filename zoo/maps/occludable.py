@@ -121,19 +121,19 @@ class _Changed(Normalizer):
 
     def __init__(self, normalise: Normalizer, change: Callable[[Tensor, Support], Tensor]) -> None:
         super().__init__()
-        self.normalise, self.change = normalise, change
+        self.normalizer, self.change = normalise, change
         self.traits = replace(normalise.traits, streaming=False)
 
     def start(self, nothing: Tensor) -> Tensor:
-        return self.normalise.start(nothing)
+        return self.normalizer.start(nothing)
 
     def draw(self, probabilities: Tensor, support: Support) -> Tensor:
-        return self.normalise.draw(probabilities, support)
+        return self.normalizer.draw(probabilities, support)
 
     def forward(
         self, scores: Tensor, support: Support, state: AttentionState | None = None
     ) -> Tensor | NormalizerOutput:
-        found = self.normalise(scores, support, state)
+        found = self.normalizer(scores, support, state)
         if isinstance(found, NormalizerOutput):
             return NormalizerOutput(*(self.change(weights, support) for weights in found))
         return self.change(found, support)
@@ -142,11 +142,11 @@ class _Changed(Normalizer):
 @contextmanager
 def _normalised(net: nn.Module, changed: Callable[[Normalizer], Normalizer]) -> Iterator[None]:
     """Replaces the normalisers of all sites within the context."""
-    found = [(module, module.normalise) for module in net.modules() if isinstance(module, Attention)]
+    found = [(module, module.normalizer) for module in net.modules() if isinstance(module, Attention)]
     try:
         for site, normalise in found:
-            site.normalise = changed(normalise).train(normalise.training)
+            site.normalizer = changed(normalise).train(normalise.training)
         yield
     finally:
         for site, normalise in found:
-            site.normalise = normalise
+            site.normalizer = normalise

@@ -127,7 +127,7 @@ class Task(pl.LightningModule, ABC):
     def needing_reward(self) -> list[str]:
         """Returns the names of the attention sites that pass no gradient and learn from a reward alone."""
         sites = [(name, part) for name, part in self.named_modules() if isinstance(part, Attention)]
-        return [name for name, site in sites if site.normalise.traits.needs_reward]
+        return [name for name, site in sites if site.normalizer.traits.needs_reward]
 
     def check_rewards(self) -> None:
         """Refuses, at start-up, attention that this training step would never teach."""

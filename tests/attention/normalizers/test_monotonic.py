@@ -107,15 +107,15 @@ def gradients(function: Callable[..., Tensor], *tensors: Tensor) -> list[Tensor]
 
 def monotonic_site(shape: Shape = SHAPE, dtype: torch.dtype = torch.float64, **options: object) -> Attention:
     torch.default_generator.manual_seed(5)
-    normalise = Monotonic(heads=shape.heads, offset=-0.5, **{"noise": 0.0, **options})
-    return Attention(Additive(dim=shape.width, heads=shape.heads), normalise).to(dtype)
+    normalizer = Monotonic(heads=shape.heads, offset=-0.5, **{"noise": 0.0, **options})
+    return Attention(Additive(dim=shape.width, heads=shape.heads), normalizer).to(dtype)
 
 
 def mocha_site(shape: Shape = SHAPE, dtype: torch.dtype = torch.float64, **options: object) -> Attention:
     torch.default_generator.manual_seed(5)
     score = ScorePair(monotonic=Additive, chunk=Additive, dim=shape.width, heads=shape.heads)
-    normalise = MonotonicChunkwise(heads=shape.heads, chunk=CHUNK, offset=-0.5, **{"noise": 0.0, **options})
-    return Attention(score, normalise).to(dtype)
+    normalizer = MonotonicChunkwise(heads=shape.heads, chunk=CHUNK, offset=-0.5, **{"noise": 0.0, **options})
+    return Attention(score, normalizer).to(dtype)
 
 
 SITES = {
@@ -129,7 +129,7 @@ every_mode = pytest.mark.parametrize("mode", ["training", "hard", "expected"])
 
 
 def in_mode(attend: Attention, mode: str) -> Attention:
-    inner = attend.normalise if isinstance(attend.normalise, Monotonic) else attend.normalise.monotonic
+    inner = attend.normalizer if isinstance(attend.normalizer, Monotonic) else attend.normalizer.monotonic
     if mode != "training":
         inner.inference = mode
     return attend.train(mode == "training")
@@ -292,8 +292,8 @@ def test_mass_only_moves_on_and_leaves_at_the_end(queries: int, keys: int, scale
 def test_no_two_queries_stop_at_one_key(queries: int, keys: int, advance: int, seed: int) -> None:
     """Of a walk that advances, each query is the walk of one query from behind the stop before it."""
     scores = drawn(2, 2, queries, keys, shift=0.0, seed=seed)
-    normalise = Monotonic(heads=2, offset=0.0, advance=advance).double().eval()
-    alpha = normalise(scores, DenseSupport()).alignment
+    normalizer = Monotonic(heads=2, offset=0.0, advance=advance).double().eval()
+    alpha = normalizer(scores, DenseSupport()).alignment
     before = first_key(scores)
     for i in range(queries):
         assert torch.equal(alpha[:, :, i], hard_reference(scores[:, :, i : i + 1], before)[:, :, 0])
@@ -305,7 +305,7 @@ def test_no_two_queries_stop_at_one_key(queries: int, keys: int, advance: int, s
 def test_none_found_is_a_context_of_zeros() -> None:
     attend = in_mode(monotonic_site(), "hard")
     with torch.no_grad():
-        attend.normalise.offset.fill_(-100.0)
+        attend.normalizer.offset.fill_(-100.0)
     tensors = inputs(SHAPE)
     context, _ = attend(tensors["query"], tensors["key"], tensors["value"], DenseSupport())
     assert not context.any()
@@ -411,7 +411,7 @@ def test_weights_are_those_of_the_loops(site: Callable[..., Attention], kind: st
     leaves = [query, key, *attend.parameters()]
     scores = attend.score(query, key, support, None)
     first, second = (scores, None) if scores.dim() == 4 else scores
-    inner = attend.normalise if second is None else attend.normalise.monotonic
+    inner = attend.normalizer if second is None else attend.normalizer.monotonic
     energies = (first + inner.offset.view(-1, 1, 1)).masked_fill(~allowed, -1e300)
     expected = reference(energies, first_key(energies), inner.advance)
     expected = expected if second is None else chunk_reference(expected, second, allowed, CHUNK)
@@ -458,7 +458,7 @@ def test_padding_takes_no_mass(site: Callable[..., Attention]) -> None:
     query, key = tensors["query"], tensors["key"]
     alone = attend.weights(query, key, DenseSupport())
     real = torch.tensor([1, 2, 4, 5])  # of eight, three of them at the ends and one between
-    if attend.normalise.__class__ is MonotonicChunkwise:
+    if attend.normalizer.__class__ is MonotonicChunkwise:
         real = torch.tensor([2, 3, 4, 5])  # chunks count places: padding within would shorten them
     padded = torch.full((*key.shape[:2], 8, key.shape[3]), 7.0, dtype=key.dtype).index_copy(2, real, key)
     mask = torch.zeros(2, 8, dtype=torch.bool).index_fill(1, real, True)
@@ -510,7 +510,7 @@ def test_autocast_computes_in_single_precision(site: Callable[..., Attention], q
         scores = attend.score(query, key, DenseSupport(), None)
         weights = attend.weights(query, key, DenseSupport())
     assert weights.dtype == torch.float32
-    expected = attend.normalise(scores.float(), DenseSupport())
+    expected = attend.normalizer(scores.float(), DenseSupport())
     assert torch.equal(weights, expected.weights)
 
 
@@ -541,16 +541,16 @@ def test_lengths_of_zero_and_one(site: Callable[..., Attention], queries: int, k
 
 
 def test_noise_is_for_training_alone() -> None:
-    normalise = Monotonic(heads=1, offset=0.0, noise=3.0)
+    normalizer = Monotonic(heads=1, offset=0.0, noise=3.0)
     scores, support = torch.zeros(1, 1, 1, 20000), DenseSupport()
     torch.manual_seed(0)
-    first = normalise(scores, support).weights
-    assert not torch.equal(first, normalise(scores, support).weights)
-    p_first = normalise(torch.zeros(4000, 1, 1, 1), support).weights
+    first = normalizer(scores, support).weights
+    assert not torch.equal(first, normalizer(scores, support).weights)
+    p_first = normalizer(torch.zeros(4000, 1, 1, 1), support).weights
     assert abs(p_first.logit().std().item() - 3.0) < 0.2
-    normalise.inference = "expected"
-    normalise.eval()
-    assert normalise(scores, support).weights[0, 0, 0, :3].tolist() == [0.5, 0.25, 0.125]
+    normalizer.inference = "expected"
+    normalizer.eval()
+    assert normalizer(scores, support).weights[0, 0, 0, :3].tolist() == [0.5, 0.25, 0.125]
 
 
 def test_noise_grows_with_the_steps_of_training() -> None:
@@ -571,13 +571,13 @@ def test_noise_grows_with_the_steps_of_training() -> None:
 
 @pytest.mark.parametrize("offset", [-4.0, 2.0])
 def test_the_offset_is_learned_for_each_head(offset: float) -> None:
-    normalise = Monotonic(heads=3, offset=offset, noise=0.0)
-    assert normalise.offset.tolist() == [offset] * 3
-    weights = normalise(torch.zeros(1, 3, 1, 2), DenseSupport()).weights
+    normalizer = Monotonic(heads=3, offset=offset, noise=0.0)
+    assert normalizer.offset.tolist() == [offset] * 3
+    weights = normalizer(torch.zeros(1, 3, 1, 2), DenseSupport()).weights
     torch.testing.assert_close(weights[0, :, 0, 0], torch.tensor(offset).sigmoid().expand(3))
     weights[0, 1].sum().backward()
-    assert normalise.offset.grad is not None
-    assert normalise.offset.grad.ne(0).tolist() == [False, True, False]
+    assert normalizer.offset.grad is not None
+    assert normalizer.offset.grad.ne(0).tolist() == [False, True, False]
 
 
 def test_two_scores_share_nothing() -> None:
@@ -617,13 +617,13 @@ def test_an_alignment_is_learned(site: Callable[..., Attention]) -> None:
         attend.score = ScaledDot()
     optimiser = torch.optim.Adam([*project.parameters(), *attend.parameters()], 0.05)
     for _ in range(150):
-        weights = attend.normalise(attend.score(project(queries), keys, DenseSupport(), None), DenseSupport())
+        weights = attend.normalizer(attend.score(project(queries), keys, DenseSupport(), None), DenseSupport())
         weights = weights.alignment.float()
         optimiser.zero_grad()
         F.nll_loss(weights.clamp(min=1e-6).log().flatten(0, 2), places.flatten()).backward()
         optimiser.step()
     attend.eval()
-    weights = attend.normalise(attend.score(project(queries), keys, DenseSupport(), None), DenseSupport())
+    weights = attend.normalizer(attend.score(project(queries), keys, DenseSupport(), None), DenseSupport())
     weights = weights.alignment
     assert (weights.squeeze(1).argmax(-1) == places).float().mean() > 0.95
 
@@ -702,6 +702,6 @@ def test_a_map_records_where_queries_stop(site: Callable[..., Attention]) -> Non
     last = found.steps()[1].alignment
     assert last is not None
     assert torch.equal(last, state.alignment[:, 1:2])
-    assert torch.equal(found.alignment, found.weights) == isinstance(attend.normalise, Monotonic)
+    assert torch.equal(found.alignment, found.weights) == isinstance(attend.normalizer, Monotonic)
     torch.testing.assert_close(found.alignment.sum(-1), found.weights.sum(-1))
     assert found.mean_heads().alignment is None

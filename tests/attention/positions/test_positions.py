@@ -371,7 +371,7 @@ def test_windows(kind: str, causal: bool, mask: bool) -> None:
         LocalM(radius=2): nearby,
     }
     for restrict, pattern in patterns.items():
-        narrow = Attention(attend.score, attend.normalise, restrict=restrict)
+        narrow = Attention(attend.score, attend.normalizer, restrict=restrict)
         assert attend.position is not None
         narrow.set_position(attend.position)
         seen = pattern[None, None] if permitted is None else pattern & permitted
@@ -431,7 +431,7 @@ def test_large_products_in_half_precision(kind: str) -> None:
 @every_kind
 def test_multi_head(kind: str) -> None:
     """Given as a class or partial, it gets the width of one head and their number; each site has its own."""
-    factory = AttentionFactory(score=ScaledDot, normalise=Softmax)
+    factory = AttentionFactory(score=ScaledDot, normalizer=Softmax)
     makers: dict[str, Callable[..., Position]] = {
         "alibi": ALiBi,
         "shaw": partial(Shaw, distance=3),

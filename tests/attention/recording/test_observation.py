@@ -97,7 +97,7 @@ def test_a_model_is_not_changed(low_precision: bool) -> None:
     """Projections, their gradients under autocast's cache of casts, and dropout of the next layer."""
     torch.manual_seed(0)
     heads = [
-        MultiheadAttention(dim=12, heads=3, attend=AttentionFactory(score=ScaledDot, normalise=Softmax, dropout=0.2))
+        MultiheadAttention(dim=12, heads=3, attend=AttentionFactory(score=ScaledDot, normalizer=Softmax, dropout=0.2))
         for _ in range(2)
     ]
     model = nn.ModuleList([heads[0], nn.Dropout(0.2), heads[1]])

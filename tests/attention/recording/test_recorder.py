@@ -35,7 +35,7 @@ from zoo.attention import (
 class Layer(nn.Module):
     def __init__(self, heads: int) -> None:
         super().__init__()
-        factory = AttentionFactory(score=ScaledDot, normalise=Softmax)
+        factory = AttentionFactory(score=ScaledDot, normalizer=Softmax)
         self.attention = MultiheadAttention(dim=8, heads=heads, attend=factory)
 
     def forward(self, x: Tensor) -> Tensor:

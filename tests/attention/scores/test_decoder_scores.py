@@ -420,7 +420,7 @@ def test_a_graph_is_not_decoded(score: str) -> None:
 
 def test_multi_head_carries_the_state() -> None:
     torch.manual_seed(0)
-    layer = MultiheadAttention(dim=6, heads=2, attend=AttentionFactory(score=CoverageAware, normalise=Softmax))
+    layer = MultiheadAttention(dim=6, heads=2, attend=AttentionFactory(score=CoverageAware, normalizer=Softmax))
     memory = layer.prepare(torch.randn(2, 4, 6))
     state = layer.attend.start(torch.zeros(2, 2, 1, 3), memory.key, DenseSupport())
     for _ in range(3):

@@ -69,12 +69,12 @@ def test_each_row_is_the_function_of_that_row(name: str) -> None:
         torch.testing.assert_close(gradient[of_row], wanted.t(), rtol=0.0, atol=1e-12, equal_nan=True)
 
 
-@pytest.mark.parametrize("normalise", [Sparsemax(), Entmax15()])
-def test_gradients(normalise: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("normalizer", [Sparsemax(), Entmax15()])
+def test_gradients(normalizer: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "jaxtyping_disable", True)  # which gradcheck would trip over
     support = unequal()
     drawn = torch.randn(len(support.pattern), 2, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
-    assert torch.autograd.gradcheck(lambda x: normalise(x, support), drawn.requires_grad_())
+    assert torch.autograd.gradcheck(lambda x: normalizer(x, support), drawn.requires_grad_())
 
 
 def test_without_edges() -> None:
@@ -85,8 +85,8 @@ def test_without_edges() -> None:
 @pytest.mark.parametrize("name", SITES)
 def test_memory_of_a_star(name: str) -> None:
     """One node that sees all others: its row must not be everybody's length."""
-    normalise, dropout = SITES[name]()
-    attend = Attention(GATv2(dim=4, heads=2), normalise, dropout=dropout)
+    normalizer, dropout = SITES[name]()
+    attend = Attention(GATv2(dim=4, heads=2), normalizer, dropout=dropout)
 
     def of(nodes: int) -> Callable[[], Tensor]:
         others = torch.arange(1, nodes)

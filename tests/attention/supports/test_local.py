@@ -31,9 +31,9 @@ from zoo.attention import (
 SHAPE = Shape(2, 3, 9, 14, 4)
 
 
-def site(score: str, restrict: nn.Module, normalise: nn.Module, dtype: torch.dtype = torch.float64) -> Attention:
+def site(score: str, restrict: nn.Module, normalizer: nn.Module, dtype: torch.dtype = torch.float64) -> Attention:
     torch.default_generator.manual_seed(5)
-    return Attention(SCORES[score](4, 3), normalise, restrict=restrict).to(dtype)
+    return Attention(SCORES[score](4, 3), normalizer, restrict=restrict).to(dtype)
 
 
 def local_p(radius: int = 2) -> LocalP:
@@ -50,7 +50,7 @@ def reference(
     attend: Attention, x: dict[str, Tensor], lengths: list[int], first: int = 0
 ) -> tuple[Tensor, list[list[list[list[float]]]]]:
     """Equations 7, 9 and 10 with a dot product, one query at a time."""
-    module, gaussian = attend.restrict, isinstance(attend.normalise, Gaussian)
+    module, gaussian = attend.restrict, isinstance(attend.normalizer, Gaussian)
     contexts, weights = [], []
     for b, length in enumerate(lengths):
         contexts.append([])
@@ -121,10 +121,10 @@ def test_equations(name: str, masked: bool) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @every_case
 def test_lower_precision(name: str, dtype: torch.dtype) -> None:
-    restrict, normalise = CASES[name]()
+    restrict, normalizer = CASES[name]()
     x = inputs(SHAPE, dtype)
-    exact = run(site("dot", restrict, normalise), {k: each.double() for k, each in x.items()}, DenseSupport())
-    found = run(site("dot", restrict, normalise, dtype), x, DenseSupport())
+    exact = run(site("dot", restrict, normalizer), {k: each.double() for k, each in x.items()}, DenseSupport())
+    found = run(site("dot", restrict, normalizer, dtype), x, DenseSupport())
     assert all(gradient.isfinite().all() for gradient in found.gradients.values())
     if dtype == torch.float32:
         torch.testing.assert_close(found.context.double(), exact.context, rtol=0.0, atol=1e-5)
@@ -191,8 +191,8 @@ def test_steps_equal_all_queries_at_once(name: str) -> None:
 @given(queries=st.integers(1, 8), keys=st.integers(0, 12), radius=st.integers(1, 9), seed=st.integers(0, 99))
 def test_any_size(queries: int, keys: int, radius: int, seed: int) -> None:
     x = inputs(Shape(2, 3, queries, keys, 4), seed=seed)
-    for restrict, normalise in ((LocalM(radius=radius), Softmax()), (local_p(radius), Gaussian())):
-        attend = site("dot", restrict, normalise)
+    for restrict, normalizer in ((LocalM(radius=radius), Softmax()), (local_p(radius), Gaussian())):
+        attend = site("dot", restrict, normalizer)
         found = run(attend, x, DenseSupport())
         expected, _ = reference(attend, x, [keys, keys])
         torch.testing.assert_close(found.context, expected.detach(), rtol=0.0, atol=1e-12)

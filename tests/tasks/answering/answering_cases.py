@@ -12,7 +12,7 @@ from zoo.tasks.answering.batch import Asked
 from zoo.tasks.pictures.plain_cnn import PlainCNN
 
 WORDS, ANSWERS = 12, 3
-DOT = AttentionFactory(score=Dot, normalise=Softmax)
+DOT = AttentionFactory(score=Dot, normalizer=Softmax)
 CNN = partial(PlainCNN, channels=(4,), strides=(4,), dim=8)
 NETS = {
     "coattention": lambda **how: CoAttentionAnswerer(

@@ -20,7 +20,7 @@ from zoo.tasks.answering.looking import explained, level_of, looked
 from zoo.tasks.answering.nets.padded import PaddedRecurrent
 from zoo.tasks.recurrent import Recurrent
 
-UNIFORM = AttentionFactory(score=Constant, normalise=Uniform)
+UNIFORM = AttentionFactory(score=Constant, normalizer=Uniform)
 every_net = pytest.mark.parametrize("name", NETS)
 
 

@@ -26,7 +26,7 @@ CAPTIONS = [
     ["a red cross left of a ring"],
 ]
 SIDE = 12
-ADDITIVE = AttentionFactory(score=Additive, normalise=Softmax)
+ADDITIVE = AttentionFactory(score=Additive, normalizer=Softmax)
 ENCODER = partial(PlainCNN, channels=[6], strides=[3], dim=8)
 DECODER = partial(Bahdanau, dim=6, hidden=8, compared=5, cell="lstm", readout="tanh", selector=True)
 

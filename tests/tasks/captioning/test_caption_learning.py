@@ -60,8 +60,10 @@ def test_attention_finds_what_words_speak_of_and_a_mean_does_not() -> None:
         pictures=3000, held_out=200, least=2, most=3, max_epochs=1, batch_size=32, eval_batch_size=400
     )
     (test,) = data.loader("test")
-    right, pointing = content_words(trained(data, AttentionFactory(score=Additive, normalise=Softmax), epochs=10), test)
-    control, _ = content_words(trained(data, AttentionFactory(score=Constant, normalise=Uniform), epochs=10), test)
+    right, pointing = content_words(
+        trained(data, AttentionFactory(score=Additive, normalizer=Softmax), epochs=10), test
+    )
+    control, _ = content_words(trained(data, AttentionFactory(score=Constant, normalizer=Uniform), epochs=10), test)
     assert right >= 0.8
     assert pointing >= 0.8
     assert control <= right - 0.2

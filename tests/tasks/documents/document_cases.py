@@ -14,10 +14,10 @@ from zoo.tasks.documents.nets.han import HAN, HANTransformer
 from zoo.tasks.documents.nets.long import LongDocument
 
 WORDS, CLASSES = 30, 3
-DOT = AttentionFactory(score=Dot, normalise=Softmax)
-SCALED = AttentionFactory(score=ScaledDot, normalise=Softmax)
+DOT = AttentionFactory(score=Dot, normalizer=Softmax)
+SCALED = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 WINDOW = AttentionFactory(
-    score=ScaledDot, normalise=Softmax, restrict=partial(SlidingWindow, radius=2, global_tokens=1)
+    score=ScaledDot, normalizer=Softmax, restrict=partial(SlidingWindow, radius=2, global_tokens=1)
 )
 SMALL = {"words": WORDS, "classes": CLASSES}
 HIERARCHIES = {

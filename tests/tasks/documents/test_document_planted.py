@@ -168,7 +168,7 @@ def test_attention_finds_the_phrase_and_means_do_not() -> None:
     every = documents(reviews)
     parts = [[each for each, part in zip(every, reviews.splits, strict=True) if part == of] for of in (0, 1, 2)]
     net, held_out, reached = trained(parts, DOT, epochs=12)
-    control = trained(parts, AttentionFactory(score=Constant, normalise=Uniform), epochs=12)[2]
+    control = trained(parts, AttentionFactory(score=Constant, normalizer=Uniform), epochs=12)[2]
     assert reached >= 0.97
     assert control <= reached - 0.3
     with record(net) as maps, torch.no_grad():

@@ -11,12 +11,12 @@ from zoo.tasks.graph.net import GraphAttention, GraphAttentionNet
 
 NODES, FEATURES, DIM, HEADS, CLASSES = 11, 7, 4, 3, 5
 MECHANISMS = {
-    "gat": AttentionFactory(score=GAT, normalise=Softmax),
-    "gatv2": AttentionFactory(score=GATv2, normalise=Softmax),
-    "additive": AttentionFactory(score=Additive, normalise=Softmax),
-    "softmax": AttentionFactory(score=ScaledDot, normalise=Softmax),
-    "uniform": AttentionFactory(score=Constant, normalise=Uniform),
-    "degree": AttentionFactory(score=Constant, normalise=Degree),
+    "gat": AttentionFactory(score=GAT, normalizer=Softmax),
+    "gatv2": AttentionFactory(score=GATv2, normalizer=Softmax),
+    "additive": AttentionFactory(score=Additive, normalizer=Softmax),
+    "softmax": AttentionFactory(score=ScaledDot, normalizer=Softmax),
+    "uniform": AttentionFactory(score=Constant, normalizer=Uniform),
+    "degree": AttentionFactory(score=Constant, normalizer=Degree),
 }
 
 

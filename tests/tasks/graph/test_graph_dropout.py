@@ -73,7 +73,7 @@ def test_a_skip_sees_the_dropped_input_as_in_the_authors_code() -> None:
 
 
 def test_dropout_of_weights_is_the_mechanisms(edges: Tensor) -> None:
-    dropped = AttentionFactory(score=GAT, normalise=Softmax, dropout=0.7)
+    dropped = AttentionFactory(score=GAT, normalizer=Softmax, dropout=0.7)
     ours = net(attend=dropped)
     x, support = torch.randn(NODES, FEATURES), EdgeSupport.from_edges(edges, NODES, self_loops=True)
     assert not torch.equal(ours(x, support), ours(x, support))

@@ -259,7 +259,7 @@ def test_a_mechanism_that_serves_no_edges_is_refused_at_once() -> None:
 
 def test_slope_reaches_the_score(edges: Tensor) -> None:
     """A slope of 1 makes the score linear: what is peculiar to each node cancels in GAT's softmax."""
-    linear = AttentionFactory(score=partial(GAT, slope=1.0), normalise=Softmax)
+    linear = AttentionFactory(score=partial(GAT, slope=1.0), normalizer=Softmax)
     ours, x = layer(attend=linear), torch.randn(NODES, FEATURES)
     hop = Hop(EdgeSupport.from_edges(edges, NODES, self_loops=True))
     before = ours(x, hop)

@@ -26,7 +26,7 @@ ITEMS, LENGTH = 30, 8
 
 def module(**options: Any) -> NextItem:
     torch.manual_seed(0)
-    attend = AttentionFactory(score=ScaledDot, normalise=Softmax)
+    attend = AttentionFactory(score=ScaledDot, normalizer=Softmax)
     made = NextItem(
         net=partial(SASRec, attend=attend, dim=16, dropout=0.0),
         optimisation=OptimizerConfig(optimizer=partial(torch.optim.Adam, lr=0.01)),

@@ -74,7 +74,7 @@ class Knowing(ListenAttendSpell):
 
 def recogniser(net: Any = ListenAttendSpell, *, attend: Any = None, **options: Any) -> Recogniser:
     torch.default_generator.manual_seed(0)
-    attend = attend or AttentionFactory(score=partial(LocationAware, filters=2, kernel_size=3), normalise=Softmax)
+    attend = attend or AttentionFactory(score=partial(LocationAware, filters=2, kernel_size=3), normalizer=Softmax)
     listener = partial(PyramidalListener, hidden=4, joined=(1, STRIDE))
     decoder = partial(Bahdanau, dim=4, hidden=6, compared=5)
     made = partial(net, attend=attend, listener=listener, decoder=decoder)

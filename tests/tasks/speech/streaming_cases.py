@@ -17,7 +17,7 @@ class Waves(Score):
         return 4 * (9 * (query.sum(-1).unsqueeze(-1) + key.sum(-1).unsqueeze(-2))).sin()
 
 
-MONOTONIC = AttentionFactory(score=Waves, normalise=Monotonic)
+MONOTONIC = AttentionFactory(score=Waves, normalizer=Monotonic)
 MOCHA = AttentionFactory(
-    score=partial(ScorePair, monotonic=Waves, chunk=ScaledDot), normalise=partial(MonotonicChunkwise, chunk=3)
+    score=partial(ScorePair, monotonic=Waves, chunk=ScaledDot), normalizer=partial(MonotonicChunkwise, chunk=3)
 )

@@ -19,11 +19,11 @@ from zoo.tasks.speech.nets.ctc import JointDecoder
 
 EXPECTED = {"offset": 0.0, "noise": 0.0, "inference": "expected"}
 GUIDED = {
-    "softmax": AttentionFactory(score=Additive, normalise=Softmax),
-    "monotonic": AttentionFactory(score=Additive, normalise=partial(Monotonic, advance=1, **EXPECTED)),
+    "softmax": AttentionFactory(score=Additive, normalizer=Softmax),
+    "monotonic": AttentionFactory(score=Additive, normalizer=partial(Monotonic, advance=1, **EXPECTED)),
     "mocha": AttentionFactory(
         score=partial(ScorePair, monotonic=Additive, chunk=Additive),
-        normalise=partial(MonotonicChunkwise, chunk=3, **EXPECTED),
+        normalizer=partial(MonotonicChunkwise, chunk=3, **EXPECTED),
     ),
 }
 
@@ -92,7 +92,7 @@ def test_the_search_asks_both() -> None:
 
 def test_texts_end_where_guided_attention_passes_all_places() -> None:
     """And only there, in every search; without guidance the end is a token like others."""
-    hard = AttentionFactory(score=Additive, normalise=partial(Monotonic, advance=1, offset=0.5))
+    hard = AttentionFactory(score=Additive, normalizer=partial(Monotonic, advance=1, offset=0.5))
     guided, made = recogniser(attend=hard, ctc=0.3, guidance=0.5).eval(), batch()
     free = recogniser(attend=hard, ctc=0.3).eval()
     free.load_state_dict(guided.state_dict())

@@ -18,10 +18,10 @@ from zoo.attention import (
 )
 
 ATTENTION = {
-    "monotonic": AttentionFactory(score=NormalizedAdditive, normalise=partial(Monotonic, noise=2.0)),
+    "monotonic": AttentionFactory(score=NormalizedAdditive, normalizer=partial(Monotonic, noise=2.0)),
     "mocha": AttentionFactory(
         score=partial(ScorePair, monotonic=NormalizedAdditive, chunk=Additive),
-        normalise=partial(MonotonicChunkwise, chunk=3, noise=2.0),
+        normalizer=partial(MonotonicChunkwise, chunk=3, noise=2.0),
     ),
 }
 

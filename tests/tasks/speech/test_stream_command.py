@@ -42,7 +42,7 @@ def language() -> Language:
 
 def module(normalise: Any = "global", **options: Any) -> Recogniser:
     of = language()
-    features = Features(mels=MELS, normalise=normalise)
+    features = Features(mels=MELS, normalizer=normalise)
     scale = Scale(np.full(MELS, -5, np.float32), np.full(MELS, 2, np.float32)) if normalise == "global" else None
     net = partial(
         ListenAttendSpell,
@@ -136,7 +136,7 @@ def test_a_trained_model_writes_the_same_text_from_a_file_a_pipe_and_the_whole(
 ) -> None:
     """Through the command line; an offset above 0 stops early without much training, and four letters are asked for."""
     forwards = ["data.features.normalise=global", "model.net.listener.bidirectional=false"]
-    stops = ["attention=monotonic", "attention.normalise.offset=0.5", "model.search.constraints.shortest=4"]
+    stops = ["attention=monotonic", "attention.normalizer.offset=0.5", "model.search.constraints.shortest=4"]
     done = cli("train", *TINY, *forwards, *stops, "data.max_epochs=1", "run_dir=run")
     assert done.code == 0, done.err
     checkpoint, path = "run/checkpoints/best.ckpt", recording(tmp_path / "x.wav")

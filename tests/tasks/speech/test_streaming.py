@@ -24,7 +24,7 @@ from zoo.tasks.speech.streaming import Streaming
 
 FEATURES, TOKENS = 3, 9
 WRITING = Writing(BeamSearch(width=1, constraints=Constraints(shortest=2)), Longest(0.2, 4))
-SOFTMAX = AttentionFactory(score=Additive, normalise=Softmax)
+SOFTMAX = AttentionFactory(score=Additive, normalizer=Softmax)
 LISTENERS: dict[str, Any] = {
     "pyramidal": partial(PyramidalListener, hidden=5, joined=(2, 2)),
     "convolutional": partial(ConvolutionalListener, channels=(4,), hidden=5),
@@ -100,7 +100,7 @@ def test_a_token_is_written_as_soon_as_its_place_is_there() -> None:
         ({"bidirectional": True}, r"from both ends: train with model\.net\.listener\.bidirectional=false"),
         ({"attend": SOFTMAX}, "weighs all of a recording: train with attention=monotonic"),
         (
-            {"attend": AttentionFactory(score=Additive, normalise=partial(Monotonic, inference="expected"))},
+            {"attend": AttentionFactory(score=Additive, normalizer=partial(Monotonic, inference="expected"))},
             "weighs all of a recording",
         ),
     ],

@@ -187,8 +187,8 @@ def test_attention_finds_the_origins_and_means_do_not() -> None:
     """Short sentences, so that it takes seconds."""
     data = planted_translation(pairs=1500, held_out=200, longest=6, max_epochs=1, batch_size=32, eval_batch_size=400)
     (test,) = data.loader("test")
-    right, pointing = content_words(trained(data, AttentionFactory(score=Additive, normalise=Softmax), epochs=4), test)
-    control, _ = content_words(trained(data, AttentionFactory(score=Constant, normalise=Uniform), epochs=4), test)
+    right, pointing = content_words(trained(data, AttentionFactory(score=Additive, normalizer=Softmax), epochs=4), test)
+    control, _ = content_words(trained(data, AttentionFactory(score=Constant, normalizer=Uniform), epochs=4), test)
     assert right >= 0.8
     assert pointing >= 0.8
     assert control <= right - 0.3

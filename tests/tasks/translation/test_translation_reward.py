@@ -34,7 +34,7 @@ Slot = tuple[str, int, int, int]
 
 
 def hard(mixing: float) -> AttentionFactory:
-    return AttentionFactory(score=ScaledDot, normalise=partial(HardReinforce, mixing=mixing))
+    return AttentionFactory(score=ScaledDot, normalizer=partial(HardReinforce, mixing=mixing))
 
 
 def batch(*texts: tuple[str, str]) -> Pairs:
@@ -70,7 +70,7 @@ class Script:
 
     def __init__(self, module: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
         sites = module.needing_reward()
-        self.site_of = {module.get_submodule(site).normalise: site for site in sites}
+        self.site_of = {module.get_submodule(site).normalizer: site for site in sites}
         self.choices: dict[tuple[str, int, int], int] = {}
         self.seen: dict[tuple[str, int, int], Tensor] = {}
         self.at = dict.fromkeys(sites, 0)
@@ -202,7 +202,7 @@ def test_a_scheduled_decoder_is_rewarded_step_by_step(monkeypatch: pytest.Monkey
 
 
 def test_other_attention_has_no_reward() -> None:
-    net = partial(TransformerTranslator, attend=AttentionFactory(score=ScaledDot, normalise=Softmax), dim=4, heads=1)
+    net = partial(TransformerTranslator, attend=AttentionFactory(score=ScaledDot, normalizer=Softmax), dim=4, heads=1)
     module = task(net)
     assert module.reward is None
     assert not any("reward" in name for name in module.state_dict())
@@ -222,7 +222,7 @@ def test_fine_tuning_keeps_the_baseline_and_may_change_the_mechanism() -> None:
     soft = task(
         partial(
             RecurrentTranslator,
-            attend=AttentionFactory(score=ScaledDot, normalise=Softmax),
+            attend=AttentionFactory(score=ScaledDot, normalizer=Softmax),
             encoder=partial(RecurrentEncoder, dim=3, hidden=2),
             decoder=partial(Luong, dim=3, hidden=4, compared=3),
         )

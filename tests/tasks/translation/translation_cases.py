@@ -57,7 +57,7 @@ class Small(GeneratingNet):
         super().__init__()
         self.encoder = nn.Embedding(source_words, dim)
         self.embed = nn.Embedding(target_words, dim)
-        self.attend = MultiheadAttention(dim=dim, heads=1, attend=AttentionFactory(score=Additive, normalise=Softmax))
+        self.attend = MultiheadAttention(dim=dim, heads=1, attend=AttentionFactory(score=Additive, normalizer=Softmax))
         self.cell = nn.GRUCell(2 * dim, dim)
         self.dropout = nn.Dropout(0.1)
         self.head = nn.Linear(2 * dim, target_words)

@@ -47,7 +47,7 @@ def find(attend: Attention, support: Support) -> Kernel | None:
         attend.position is not None and attend.position.traits.needs_weights
     ):
         return None
-    return _KERNELS.get((type(attend.score), type(attend.normalise), type(support)))
+    return _KERNELS.get((type(attend.score), type(attend.normalizer), type(support)))
 
 
 @register_kernel(Dot, Softmax, DenseSupport)
@@ -105,7 +105,7 @@ def kernel_options(attend: Attention, query: Float[Tensor, "b h q d"]) -> dict[s
 
 def temperature_of(attend: Attention) -> float:
     """Returns the temperature of a site with `Softmax`."""
-    softmax: Any = attend.normalise
+    softmax: Any = attend.normalizer
     return softmax.temperature  # type: ignore[no-any-return]
 
 

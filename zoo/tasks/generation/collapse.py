@@ -21,9 +21,9 @@ _LIMITS = {"nothing": 0.9, "one_place": 0.9, "everywhere": 0.99}
 _REASONS = {
     "nothing": (
         "the steps of a text have hardly any weight: monotonic attention passes the last place without a stop, and the "
-        "text is written without its source. A larger attention.normalise.offset lets it stop earlier (its sigmoid "
+        "text is written without its source. A larger attention.normalizer.offset lets it stop earlier (its sigmoid "
         "should be about the number of tokens for each place), a larger noise makes stops certain, "
-        "attention.normalise.inference=expected reads as training does"
+        "attention.normalizer.inference=expected reads as training does"
     ),
     "one_place": (
         "all steps of a text attend to the same place. Guide the alignment at the beginning (penalty.locality, or "

@@ -123,7 +123,7 @@ class Recogniser(WritingTask):
             site = made.get_submodule(made.align)
             self.collapse = Collapse(f"net.{made.align}", compares=site.is_content_based)
             # guidance trains queries of ends to pass all places
-            site.stops_at_end = bool(guidance) and type(site.normalise).traits.streaming
+            site.stops_at_end = bool(guidance) and type(site.normalizer).traits.streaming
 
     def begin(self, data: SpeechData) -> None:
         if self._chooses_ctc and self.ctc and distributed.is_rank_zero():

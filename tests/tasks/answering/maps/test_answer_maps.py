@@ -105,7 +105,7 @@ def test_a_picture_has_weights_over_cells_and_words_and_a_signed_affinity() -> N
 def test_alternating_and_uniform_attention_have_maps() -> None:
     _, made = example_of(maps_of("picture", order="alternating"))
     assert {"both.alone", "both.first", "both.second", "both.word.alone", PICTURE} <= set(made)
-    example, made = example_of(maps_of("picture", AttentionFactory(score=Constant, normalise=Uniform)))
+    example, made = example_of(maps_of("picture", AttentionFactory(score=Constant, normalizer=Uniform)))
     assert not [site for site in made if "affinity" in site]
     assert list(dict(example.figures(made, 1))) == ["1_" + example.id.replace(" ", "_")]
 

@@ -117,7 +117,7 @@ def test_without_attention_there_is_no_gate() -> None:
 
 
 def test_uniform_attention_reads_the_mean() -> None:
-    net, batch = recurrent(AttentionFactory(score=Constant, normalise=Uniform)).eval(), doubled(pictures())
+    net, batch = recurrent(AttentionFactory(score=Constant, normalizer=Uniform)).eval(), doubled(pictures())
     with record(net) as maps:
         net.whole(batch.source, torch.full((4, 1), BEGIN))
     (found,) = maps.values()

@@ -250,7 +250,7 @@ def test_where_a_long_document_looks_is_found_without_a_matrix(attend: Attention
 @pytest.mark.parametrize("name", HIERARCHIES)
 def test_control_without_attention(name: str) -> None:
     """Uniform weights: means of means, and nothing that no one reads."""
-    net = HIERARCHIES[name](attend=AttentionFactory(score=Constant, normalise=Uniform))
+    net = HIERARCHIES[name](attend=AttentionFactory(score=Constant, normalizer=Uniform))
     assert not [each for each, _ in net.named_parameters() if "pool" in each]
     one = batch()
     with record(net) as maps:

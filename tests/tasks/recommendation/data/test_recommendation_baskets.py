@@ -130,7 +130,7 @@ def auc(attend: AttentionFactory, log: Log, epochs: int) -> float:
 
 def test_attention_of_each_candidate_finds_the_item_and_a_mean_does_not() -> None:
     log = fill(users=1000, items=60, first=6, size=16, noise=0.1)
-    target = AttentionFactory(score=ActivationUnit, normalise=Unnormalized)
-    uniform = AttentionFactory(score=Constant, normalise=Uniform)
+    target = AttentionFactory(score=ActivationUnit, normalizer=Unnormalized)
+    uniform = AttentionFactory(score=Constant, normalizer=Uniform)
     found, guessed = (auc(attend, log, epochs=5) for attend in (target, uniform))
     assert found > guessed + 0.1

@@ -191,7 +191,7 @@ def hit_rate(attend: AttentionFactory, log: Log, epochs: int) -> float:
 
 def test_attention_finds_the_item_and_a_mean_does_not() -> None:
     log = plant(users=1000, items=30, reach=4, shortest=10, longest=14, noise=0.1)
-    softmax = AttentionFactory(score=ScaledDot, normalise=Softmax)
-    uniform = AttentionFactory(score=Constant, normalise=Uniform)
+    softmax = AttentionFactory(score=ScaledDot, normalizer=Softmax)
+    uniform = AttentionFactory(score=Constant, normalizer=Uniform)
     found, guessed = (hit_rate(attend, log, epochs=3) for attend in (softmax, uniform))
     assert found > guessed + 0.1

@@ -26,8 +26,8 @@ from zoo.tasks.recommendation.recommender import Recommender
 
 FILES = Path(__file__).parents[3] / "checkpoints" / "files"
 ITEMS, LENGTH = 12, 8
-SOFTMAX = AttentionFactory(score=ScaledDot, normalise=Softmax)
-UNIT = AttentionFactory(score=partial(ActivationUnit, hidden=[4]), normalise=Unnormalized)
+SOFTMAX = AttentionFactory(score=ScaledDot, normalizer=Softmax)
+UNIT = AttentionFactory(score=partial(ActivationUnit, hidden=[4]), normalizer=Unnormalized)
 
 
 @pytest.fixture(params=["next_item", "click"])

@@ -36,7 +36,7 @@ from zoo.tasks.recommendation.nets.sasrec import SASRec
 
 ITEMS, LENGTH = 20, 12
 LENGTHS = (5, 1, 12, 3, 12, 7)
-attention = AttentionFactory(score=ScaledDot, normalise=Softmax)
+attention = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 
 
 @pytest.fixture(scope="module")

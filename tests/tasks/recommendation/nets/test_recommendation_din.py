@@ -176,13 +176,13 @@ def test_what_comes_after_a_history_is_not_seen():
     assert torch.equal((found == changed), torch.tensor([True, True, False, True, True, False]))
 
 
-@pytest.mark.parametrize("normalise", [Softmax, Unnormalized])
-def test_other_scores_of_the_core_stand_in(normalise):
-    net = din(attend=AttentionFactory(ScaledDot, normalise))
+@pytest.mark.parametrize("normalizer", [Softmax, Unnormalized])
+def test_other_scores_of_the_core_stand_in(normalizer):
+    net = din(attend=AttentionFactory(ScaledDot, normalizer))
     found = net.scores(histories([[3, 1]]), torch.tensor([[7]]))
     v, history = net.items.weight[7], net.items.weight[[3, 1]]
     scores = history @ v / math.sqrt(DIM)
-    u = (scores.softmax(0) if normalise is Softmax else scores) @ history
+    u = (scores.softmax(0) if normalizer is Softmax else scores) @ history
     inputs = torch.cat([u, v, u * v])[None]
     torch.testing.assert_close(found, net.mlp(inputs) + net.bias.weight[7])
     torch.testing.assert_close(

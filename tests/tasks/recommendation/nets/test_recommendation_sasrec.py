@@ -22,7 +22,7 @@ from zoo.tasks.recommendation.batch import Catalogue, Histories
 from zoo.tasks.recommendation.nets.sasrec import SASRec
 
 ATTENTION = list(plugins.find_choices("attention").values())
-SOFTMAX = AttentionFactory(score=ScaledDot, normalise=Softmax)
+SOFTMAX = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 ITEMS, LENGTH = 11, 12
 LENGTHS = [3, 12, 1, 7, 5]
 EXACT = {"rtol": 0.0, "atol": 1e-12}

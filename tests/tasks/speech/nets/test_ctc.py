@@ -54,7 +54,7 @@ def net(**options: Any) -> Any:
     made = ListenAttendSpell(
         features=FEATURES,
         tokens=SYMBOLS,
-        attend=AttentionFactory(score=Additive, normalise=Softmax),
+        attend=AttentionFactory(score=Additive, normalizer=Softmax),
         listener=partial(PyramidalListener, hidden=4, joined=(1, 2)),
         decoder=partial(Bahdanau, dim=4, hidden=6, compared=5),
         ctc=True,

@@ -16,9 +16,9 @@ from zoo.tasks.generation.targets import Targets
 from zoo.tasks.speech import ConvolutionalListener, ListenAttendSpell, PyramidalListener, TransformerListener
 
 ATTEND: dict[str, Any] = {
-    "additive": AttentionFactory(score=Additive, normalise=Softmax),
-    "location": AttentionFactory(score=partial(LocationAware, filters=3, kernel_size=3), normalise=Softmax),
-    "monotonic": AttentionFactory(score=Additive, normalise=Monotonic),
+    "additive": AttentionFactory(score=Additive, normalizer=Softmax),
+    "location": AttentionFactory(score=partial(LocationAware, filters=3, kernel_size=3), normalizer=Softmax),
+    "monotonic": AttentionFactory(score=Additive, normalizer=Monotonic),
 }
 LISTENERS: dict[str, Any] = {
     "pyramidal": partial(PyramidalListener, hidden=4, joined=(1, 2)),

@@ -19,7 +19,7 @@ from zoo.tasks.generation.targets import Targets
 from zoo.tasks.translation import RecurrentEncoder, RecurrentTranslator
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
-ADDITIVE = AttentionFactory(score=Additive, normalise=Softmax)
+ADDITIVE = AttentionFactory(score=Additive, normalizer=Softmax)
 ATTENTION = list(plugins.find_choices("attention").values())
 DECODERS: dict[str, Any] = {"bahdanau": Bahdanau, "luong": Luong, "input_feeding": InputFeeding}
 SOURCES = [[5, 6, 7, 8, 9], [4, 5], [9, 8, 7, 6]]

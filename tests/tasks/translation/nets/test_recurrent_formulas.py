@@ -125,8 +125,8 @@ def by_equations(net: Any, decoder: str, name: str, kind: str, source: list[int]
     return torch.stack(logits)
 
 
-def given(score: Any, normalise: Any = Softmax, **options: Any) -> AttentionFactory:
-    return AttentionFactory(score=score, normalise=normalise, **options)
+def given(score: Any, normalizer: Any = Softmax, **options: Any) -> AttentionFactory:
+    return AttentionFactory(score=score, normalizer=normalizer, **options)
 
 
 PROJECTED = {

@@ -33,7 +33,7 @@ from zoo.tasks.generation.source import Source
 from zoo.tasks.translation import TransformerTranslator
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
-SOFTMAX = AttentionFactory(score=ScaledDot, normalise=Softmax)
+SOFTMAX = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 SIZES: dict[str, Any] = {"source_words": 11, "target_words": 13, "dim": 12, "layers": 2, "heads": 2, "hidden": 16}
 LENGTHS = [7, 4, 1]
 STEPS = 6

@@ -41,7 +41,7 @@ def recurrent(peers: Any, score: Any, decoder: Any, compared: int | None) -> Any
     net = RecurrentTranslator(
         source_words=WORDS,
         target_words=WORDS,
-        attend=AttentionFactory(score=score, normalise=Softmax),
+        attend=AttentionFactory(score=score, normalizer=Softmax),
         encoder=partial(RecurrentEncoder, dim=6, hidden=4),
         decoder=partial(decoder, dim=6, hidden=8, compared=compared, cell="gru"),
     )
@@ -49,7 +49,7 @@ def recurrent(peers: Any, score: Any, decoder: Any, compared: int | None) -> Any
 
 
 def transformer(peers: Any) -> Any:
-    attend = AttentionFactory(score=ScaledDot, normalise=Softmax)
+    attend = AttentionFactory(score=ScaledDot, normalizer=Softmax)
     net = TransformerTranslator(
         source_words=WORDS,
         target_words=WORDS,

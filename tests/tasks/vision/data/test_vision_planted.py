@@ -204,8 +204,8 @@ def accuracy(attend: AttentionFactory, pictures: PictureSet, steps: int, batch: 
 
 def test_attention_finds_the_digit_and_a_mean_does_not() -> None:
     pictures = plant(train=2000, val=300, test=1, rows=2, columns=2, colours=8, noise=0)
-    softmax = AttentionFactory(score=ScaledDot, normalise=Softmax)
-    uniform = AttentionFactory(score=Constant, normalise=Uniform)
+    softmax = AttentionFactory(score=ScaledDot, normalizer=Softmax)
+    uniform = AttentionFactory(score=Constant, normalizer=Uniform)
     found, guessed = (accuracy(attend, pictures, steps=200) for attend in (softmax, uniform))
     assert found > guessed + 0.1
 

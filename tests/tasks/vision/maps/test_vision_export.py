@@ -28,7 +28,7 @@ from zoo.tasks.vision.module import ImageClassifier
 from zoo.tasks.vision.nets.resnet import ResNet
 from zoo.tasks.vision.nets.vit import ViT
 
-SOFTMAX = AttentionFactory(score=ScaledDot, normalise=Softmax)
+SOFTMAX = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 VIT = partial(ViT, attend=SOFTMAX, patch=8, dim=8, layers=2, heads=2, hidden=8, registers=1)
 SCALE = {"mean": [0.5] * 3, "std": [0.3] * 3}
 

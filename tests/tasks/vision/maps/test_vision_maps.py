@@ -39,7 +39,7 @@ from zoo.tasks.vision.nets.swin import Swin
 from zoo.tasks.vision.nets.vit import ViT
 from zoo.tasks.vision.nets.windows import Windows
 
-SOFTMAX = AttentionFactory(score=ScaledDot, normalise=Softmax)
+SOFTMAX = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 SIZES = {"channels": 1, "height": 12, "width": 16, "classes": 3}
 SMALL = {"dim": 8, "layers": 2, "heads": 2, "hidden": 8}
 
@@ -219,7 +219,7 @@ def test_names_of_tokens_and_gold(tmp_path: Path) -> None:
 def test_each_kind_of_map_is_written_and_read(tmp_path: Path) -> None:
     """Tokens, blocks, pooling, windows, gates and the scored map are equal after writing and reading."""
     torch.manual_seed(0)
-    near = AttentionFactory(score=ScaledDot, normalise=Softmax, restrict=partial(SlidingWindow, radius=1))
+    near = AttentionFactory(score=ScaledDot, normalizer=Softmax, restrict=partial(SlidingWindow, radius=1))
     nets: dict[str, Any] = {
         "vit": ViT(**SIZES, attend=SOFTMAX, patch=4, **SMALL),
         "blocks": ViT(**SIZES, attend=near, patch=4, pool="mean", **SMALL),

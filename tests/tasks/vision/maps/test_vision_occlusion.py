@@ -24,7 +24,7 @@ FILES = Path(__file__).parents[3] / "checkpoints" / "files"
 SIZE = {"channels": 3, "height": 16, "width": 24, "classes": 5}
 NETS: dict[str, Any] = {
     "vit": partial(
-        ViT, attend=AttentionFactory(score=ScaledDot, normalise=Softmax), patch=8, dim=8, layers=2, heads=2, hidden=8
+        ViT, attend=AttentionFactory(score=ScaledDot, normalizer=Softmax), patch=8, dim=8, layers=2, heads=2, hidden=8
     ),
     "resnet": partial(ResNet, dim=4),
 }

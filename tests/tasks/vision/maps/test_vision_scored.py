@@ -31,8 +31,8 @@ from zoo.tasks.vision.nets.vit import ViT
 
 SIZES = {"channels": 2, "height": 12, "width": 16, "classes": 5}
 SMALL = {"dim": 12, "layers": 3, "heads": 2, "hidden": 16}
-SOFTMAX = AttentionFactory(score=ScaledDot, normalise=Softmax)
-NEAR = AttentionFactory(score=ScaledDot, normalise=Softmax, restrict=partial(SlidingWindow, radius=2))
+SOFTMAX = AttentionFactory(score=ScaledDot, normalizer=Softmax)
+NEAR = AttentionFactory(score=ScaledDot, normalizer=Softmax, restrict=partial(SlidingWindow, radius=2))
 
 
 def vit(attend: Any = SOFTMAX, **options: Any) -> ViT:

@@ -395,7 +395,7 @@ def test_weights_begin_as_the_authors_have_them() -> None:
         assert 0.99 * bound < linear.weight.abs().max() <= bound
         assert not linear.bias.any()
     assert 0.018 < net.tokens.position.embedding.vectors.std() < 0.022
-    factory = AttentionFactory(score=SOFTMAX.score, normalise=SOFTMAX.normalise)
+    factory = AttentionFactory(score=SOFTMAX.score, normalizer=SOFTMAX.normalizer)
     torch.manual_seed(0)
     again = ViT(channels=3, height=32, width=32, classes=10, attend=factory, size="mini")
     assert all(torch.equal(a, b) for a, b in zip(net.parameters(), again.parameters(), strict=True))

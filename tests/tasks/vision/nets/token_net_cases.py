@@ -15,7 +15,7 @@ from zoo.config import plugins
 from zoo.tasks.vision.nets.cct import CCT
 from zoo.tasks.vision.nets.vit import ViT
 
-SOFTMAX = AttentionFactory(score=ScaledDot, normalise=Softmax)
+SOFTMAX = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 Net = TypeVar("Net", bound=nn.Module)
 CLOSE = {"rtol": 0.0, "atol": 1e-12}
 MIXERS = ("convolution", "fourier", "recurrent", "state_space")

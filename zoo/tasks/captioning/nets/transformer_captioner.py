@@ -17,7 +17,7 @@ from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.transformer import SelfAttend, TransformerDecoder, Written, scaled_embeddings
 from zoo.tasks.pictures.seen import Seen
 
-_SOFTMAX = AttentionFactory(score=ScaledDot, normalise=Softmax)
+_SOFTMAX = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 
 
 class TransformerCaptioner(GeneratingNet):

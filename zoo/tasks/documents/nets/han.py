@@ -20,7 +20,7 @@ from zoo.tasks.documents.own_texts import choose_skip
 from zoo.tasks.recurrent import Recurrent
 from zoo.tasks.vectors import WordVectors
 
-_SOFTMAX = AttentionFactory(score=ScaledDot, normalise=Softmax)
+_SOFTMAX = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 _SITES = {"words": "words.pool.attend", "sentences": "sentences.pool.attend"}
 
 

@@ -115,7 +115,7 @@ class DIN(nn.Module):
             table = torch.cat([self.attend.score(part, key, DenseSupport(), None) for part in parts], 2)[0, 0]
             for users, rows, at in _blocks(batch, len(some)):
                 scores = table[at[0, :, None], index[rows][:, None]].unsqueeze(1)
-                weights = self.attend.normalise(scores, DenseSupport(), None)
+                weights = self.attend.normalizer(scores, DenseSupport(), None)
                 context = weights.to(table.dtype) @ self.items(batch.items[rows]).unsqueeze(1)
                 which = some[at].expand(len(users), -1).flatten()
                 logits = self._logits(context.flatten(0, 2), self.items(which), which)
@@ -125,7 +125,7 @@ class DIN(nn.Module):
     def _is_plain(self) -> bool:
         """Returns whether a score depends on one pair only, and the weights are not recorded."""
         has_more = self.attend.restrict is not None or self.attend.position is not None
-        return not (has_more or self.attend.normalise.traits.hard or self.attend.probe.is_open)
+        return not (has_more or self.attend.normalizer.traits.hard or self.attend.probe.is_open)
 
     def _logits(
         self, context: Float[Tensor, "q d"], query: Float[Tensor, "q d"], items: Int[Tensor, " q"]

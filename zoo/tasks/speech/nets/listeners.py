@@ -26,7 +26,7 @@ from zoo.tasks.recurrent import Kind
 from zoo.tasks.speech.batch import Frames
 from zoo.tasks.speech.nets.rows import Convolved, Joined, Layers, Rows
 
-_SOFTMAX = AttentionFactory(score=ScaledDot, normalise=Softmax)
+_SOFTMAX = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 Heard = tuple[Any, ...]
 """What each stage of a listener keeps of a recording so far."""
 

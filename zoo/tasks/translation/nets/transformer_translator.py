@@ -24,7 +24,7 @@ from zoo.tasks.generation.transformer import (
     scaled_embeddings,
 )
 
-_SOFTMAX = AttentionFactory(score=ScaledDot, normalise=Softmax)
+_SOFTMAX = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 
 
 class TransformerTranslator(GeneratingNet):
