@@ -154,14 +154,14 @@ class EncoderBlock(nn.Module):
         y, _ = self.mixer(self.mixed.branch_input(x), support=support)
         if first is not None:
             x, y = x[:, :first], y[:, :first]
-        return _feed(self, self.mixed.add_branch(x, y))
+        return _apply_feed_forward(self, self.mixed.add_branch(x, y))
 
     def step(
         self, x: Float[Tensor, "b n d"], state: Any = None, support: DenseSupport | None = None
     ) -> tuple[Float[Tensor, "b n d"], Any]:
         """Computes the positions of the causal pass that follow those in `state`: see `Mixer.step`."""
         y, state = self.mixer.step(self.mixed.branch_input(x), state, support)
-        return _feed(self, self.mixed.add_branch(x, y)), state
+        return _apply_feed_forward(self, self.mixed.add_branch(x, y)), state
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,10 +287,10 @@ class DecoderBlock(nn.Module):
         y, source = self.cross.attend_step(
             self.crossed.branch_input(x), source, first, parallel_hypotheses=parallel_hypotheses
         )
-        return _feed(self, self.crossed.add_branch(x, y)), source
+        return _apply_feed_forward(self, self.crossed.add_branch(x, y)), source
 
 
-def _feed(block: EncoderBlock | DecoderBlock, x: Tensor) -> Tensor:
+def _apply_feed_forward(block: EncoderBlock | DecoderBlock, x: Tensor) -> Tensor:
     return block.fed.add_branch(x, block.feed_forward(block.fed.branch_input(x)))
 
 

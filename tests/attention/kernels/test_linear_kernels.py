@@ -128,7 +128,7 @@ def test_a_weight_is_laid_out_once(monkeypatch: pytest.MonkeyPatch, is_strided: 
             torch.testing.assert_close(packed.product(x).double(), expected, rtol=1e-5, atol=1e-4)
             with_bias = packed.product(x, base[0]).double()
             torch.testing.assert_close(with_bias, expected + base[0].double(), rtol=1e-5, atol=1e-4)
-            found = packed.added(base[:rows], x)
+            found = packed.addmm(base[:rows], x)
             torch.testing.assert_close(found.double(), base[:rows].double() + expected, rtol=1e-5, atol=1e-4)
             assert packed._laid_out is not None
             assert laid_out is None or laid_out is packed._laid_out

@@ -481,7 +481,7 @@ def test_the_kernel_of_a_state_space_starts_as_s4d_lin() -> None:
     """K_l = 2 Re sum_n C_n (exp(delta A_n) - 1) / A_n exp(l delta A_n), A_n = -1/2 + i pi n, read as a response."""
     layer = StateSpace(dim=1, states=4).double()
     impulse = F.one_hot(torch.tensor([0]), 6).double().view(1, 6, 1)
-    response = layer._convolved(impulse, causal=True)
+    response = layer._convolve(impulse, causal=True)
     step = layer.log_step.exp().item()
     for lag in range(6):
         total = 0j

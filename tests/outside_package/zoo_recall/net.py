@@ -23,7 +23,7 @@ class Distance(Score):
 
     def forward(self, query: Tensor, key: Tensor, support: Any, state: Any = None) -> Tensor:
         between = support.gather_queries(query) - support.gather_keys(key)
-        return -support.project(between.square(), self.weight.square())
+        return -support.dot_parameter(between.square(), self.weight.square())
 
 
 class RecallNet(nn.Module):
