@@ -72,7 +72,7 @@ OPTIONS = {
     "callbacks.keeper.patience": "callbacks.checkpoint.patience",
     "callbacks.keeper.every_seconds": "callbacks.checkpoint.save_every_seconds",
     "optimisation.rates": "optimisation.lr_multipliers",
-    "attention.normalise.temperature": "attention.normalizer.temperature",
+    "attention.normalise._partial_": "attention.normalizer._partial_",
     "scheduler.floor": "scheduler.min_lr_ratio",
 }
 
