@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
+import yaml
 from conf_cases import with_bases
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
@@ -129,6 +130,9 @@ def test_every_number_at_the_top_has_a_range() -> None:
         (group, path) for group in ("trainer", "paths", "penalty") for path in (plugins.CONF / group).rglob("*.yaml")
     ]
     inside = {f"{group}.{key}" for group, path in files for key in with_bases(path)}
+    debugging = [yaml.safe_load(path.read_text()) or {} for path in (plugins.CONF / "debug").glob("*.yaml")]
+    inside |= {f"trainer.{key}" for each in debugging for key in each.get("trainer", {})}
+    inside -= {"trainer.max_epochs"}  # which becomes data.max_epochs
     assert plain | inside == set(option_types.KEYS)
     free = ("trainer.devices",)  # `launch.devices` knows more
     assert [key for key, hint in option_types.KEYS.items() if not is_constrained(hint) and key not in free] == []
