@@ -53,7 +53,7 @@ GROUPS = {
     ),
     "logger": Group("where metrics go", ("zoo.training.",), injected=frozenset({"run_dir"})),
     "experiment": Group("a published recipe", is_optional=True),
-    "debug": Group("a short run that looks for errors", is_optional=True, is_listed=False),
+    "debug": Group("a short run that looks for errors", is_optional=True),
     "paths": Group("where data is read and runs are written", is_listed=False),
 }
 
