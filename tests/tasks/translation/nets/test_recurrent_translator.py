@@ -144,8 +144,10 @@ def test_laid_out_weights_change_nothing(decoder: str, cell: str, monkeypatch: p
         torch.nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5)
     single = copy.deepcopy(made).float()
     laid_out: list[int] = []
-    original = linear.PrepackedLinear._packed
-    monkeypatch.setattr(linear.PrepackedLinear, "_packed", lambda *given: (laid_out.append(1), original(*given))[1])
+    original = linear.PrepackedLinear._multiply_prepacked
+    monkeypatch.setattr(
+        linear.PrepackedLinear, "_multiply_prepacked", lambda *given: (laid_out.append(1), original(*given))[1]
+    )
     expected, found = (net.whole(SOURCE, TARGET.read) for net in (made, single))
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-4)
     for one, other in zip(gradients(single, found), gradients(made, expected), strict=True):
