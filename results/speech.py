@@ -107,6 +107,22 @@ def streamed() -> Iterator[str]:
     yield f"`{run['command']}`: sound arrives in blocks of 0.1 s, on one thread."
 
 
+def few_recordings() -> Iterator[str]:
+    """Makes the table of 35 recordings of one's own: tokens, CTC and the number of steps."""
+    if not any(with_runs({"few-recordings": ""})):
+        yield _NOTHING
+        return
+    runs = read_runs("few-recordings")
+    (corpus,) = (name for name, value in runs[0].items() if isinstance(value, dict) and "defaults" in value)
+    yield "| options | validation WER | test WER |"
+    yield "|---|---|---|"
+    for name in runs[0][corpus]:
+        cells = [spread([run[corpus][name][metric] for run in runs]) for metric in ("val/wer", "test/wer")]
+        yield f"| {name} | {' | '.join(cells)} |"
+    yield ""
+    yield f"`{runs[0]['command']}`, seeds {', '.join(str(run['seed']) for run in runs)}."
+
+
 def benchmark() -> Iterator[str]:
     """Makes the table of training and of both searches against SpeechBrain."""
     if not any(with_runs({"benchmark-speech": ""})):

@@ -315,6 +315,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "long-speech": speech.longer,
     "long-speech-windows": speech.windows,
     "streamed-speech": speech.streamed,
+    "few-recordings": speech.few_recordings,
     "benchmark-speech": speech.benchmark,
     "planted-captioning": captioning.planted,
     "flickr8k": captioning.flickr8k,

@@ -208,9 +208,9 @@ class Recogniser(WritingTask):
         error = metrics.get("test/cer", 0.0)
         if error >= _HIGH_ERROR and examples < FEW_RECORDINGS:
             found.append(
-                f"{count_noun(examples, 'training recording')} are few, and test/cer is {error:.2f}: transcribe more, "
-                "draw their speed anew in each epoch (data.augmentation.speeds=[0.9,1.0,1.1]), or start from a trained "
-                "model (init=CKPT)"
+                f"{count_noun(examples, 'training recording')} are few, and test/cer is {error:.2f}: take more steps "
+                "(data.batch_size=4 data.max_epochs=60), transcribe more, draw their speed anew in each epoch "
+                "(data.augmentation.speeds=[0.9,1.0,1.1]), or start from a trained model (init=CKPT)"
             )
         return found
 
