@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from measured import clock_of, of_runs, on_processor, read_runs, with_runs
+from measured import clock_of, of_runs, on_processor, read_runs, spread, with_runs
 
 PLANTED = {
     "las-planted_tones": "location-aware",
