@@ -284,6 +284,7 @@ def test_every_target_may_be_built(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.filterwarnings("ignore:optimizer=sgd has the learning rate")  # without the recipe's own rate
 def test_an_experiment_names_its_command_and_only_options_that_exist(name: str) -> None:
     path = plugins.find_choices("experiment")[name]
     assert f"python train.py experiment={name}" in compose.describe_choices("experiment")[name]

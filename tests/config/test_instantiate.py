@@ -191,7 +191,7 @@ def test_options_that_do_not_fit(node: dict[str, Any], said: str) -> None:
 def test_numbers_that_fit(floor: float) -> None:
     made = build({**SCHEDULE, "min_lr_ratio": floor}, "scheduler")
     assert isinstance(made, LRSchedule)
-    assert made.floor == floor
+    assert made.min_lr_ratio == floor
 
 
 def test_an_option_that_may_be_null() -> None:
@@ -234,13 +234,13 @@ def test_nested_nodes_are_built_and_lists_are_plain() -> None:
         "optimizer": {"_target_": "torch.optim.Adam", "_partial_": True, "lr": 0.5, "betas": [0.5, 0.6]},
         "scheduler": SCHEDULE,
         "freeze": ["net"],
-        "rates": {"net.0": 0.5},
+        "lr_multipliers": {"net.0": 0.5},
         "unfreeze": {3: ["net"]},
     }
     made = build(node, "optimisation")
     assert isinstance(made, OptimizerConfig)
     assert isinstance(made.scheduler, LRSchedule)
-    assert type(made.rates) is dict
+    assert type(made.lr_multipliers) is dict
     assert made.unfreeze == {3: ("net",)}
     assert made.optimizer([torch.nn.Parameter(torch.zeros(1))]).defaults["betas"] == (0.5, 0.6)
 

@@ -164,7 +164,7 @@ def stopped_and_continued(cli: Any, options: Sequence[str], after: int) -> Path:
 
     def stop(self: GracefulShutdown, trainer: Any, *rest: Any) -> None:
         if trainer.global_step == after:
-            self.request.by = signal.SIGTERM
+            self.request.received = signal.SIGTERM
         start(self, trainer, *rest)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -125,7 +125,7 @@ def test_text_has_a_line_for_each_line_of_the_input(cli: Any, best: Any, monkeyp
     rows = predicted(cli, best("translation"), "in.txt")  # a table has no row for them
     assert [row["id"] for row in rows] == ["2", "5", "6"]
     Path("in.txt").write_text(f"king\n{'dog ' * 10_000}\nking\n")
-    with pytest.warns(UserWarning, match="skipped 1 bad lines"):
+    with pytest.warns(UserWarning, match="skipped 1 bad line"):
         assert cli("predict", best("translation"), "in.txt", "--on-bad-row", "skip", "--out", "out.txt").code == 0
     assert [bool(line) for line in Path("out.txt").read_text().splitlines()] == [True, False, True]
 

@@ -11,6 +11,7 @@ import pytest
 
 from zoo.config import compose
 from zoo.training.run import train
+from zoo.training.run_config import RunConfig
 
 
 @pytest.mark.parametrize(("count", "said"), [(10, "train: 10 of 26 examples"), (26, None), (100, None), (None, None)])
@@ -30,7 +31,7 @@ def test_so_many_training_examples_are_evaluated(
     made = compose.compose(["model=gat", "logger=csv", "trainer=cpu", "run_dir=run"])
     made["model"] = {"_target_": "zoo.tasks.dense_cases.DenseTask", "optimisation": made["optimisation"]}
     made["data"] = {"_target_": "zoo.tasks.dense_cases.sequences", "max_epochs": 1, "eval_examples": count}
-    train(made)
+    train(RunConfig(made))
     assert seen == [10 if said else 26, 26, 26]
     assert json.loads(Path("run/metrics.json").read_text()).get("protocol") == said
 

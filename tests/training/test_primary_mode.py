@@ -17,6 +17,7 @@ from zoo.optim import LRSchedule, OptimizerConfig
 from zoo.sweeps import search_space
 from zoo.tasks.contract import Task
 from zoo.training.run import train
+from zoo.training.run_config import RunConfig
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_the_lowest_error_is_kept(dense: ModuleType, tmp_path: Any, monkeypatch:
     made = compose.compose(["model=gat", "logger=csv", "trainer=cpu", "run_dir=run"])
     made["model"] = {"_target_": "zoo.tasks.dense_cases.ErrorTask", "optimisation": made["optimisation"]}
     made["data"] = {"_target_": "zoo.tasks.dense_cases.sequences", "max_epochs": 4, "batch_size": 8}
-    assert train(made)["best_epoch"] == 1
+    assert train(RunConfig(made))["best_epoch"] == 1
     assert checkpoint.read("run/checkpoints/best.ckpt")["epoch"] == 1
 
 
@@ -54,7 +55,7 @@ def test_the_lowest_error_is_kept(dense: ModuleType, tmp_path: Any, monkeypatch:
 )
 def test_plateau_follows_what_is_better(task: Task, options: dict[str, Any], better: int) -> None:
     optimizer = torch.optim.SGD(task.parameters(), lr=0.8)
-    made = LRSchedule("plateau", factor=0.25, patience=1, **options).configure(optimizer, task)
+    made = LRSchedule("plateau", gamma=0.25, patience=1, **options).configure(optimizer, task)
     assert made["monitor"] == options.get("monitor", "val/error")
     found = []
     for gain in [1, 2, 3, 3, 3, 4]:

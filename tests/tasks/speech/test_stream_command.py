@@ -42,7 +42,7 @@ def language() -> Language:
 
 def module(normalise: Any = "global", **options: Any) -> Recogniser:
     of = language()
-    features = Features(mels=MELS, normalizer=normalise)
+    features = Features(mels=MELS, normalise=normalise)
     scale = Scale(np.full(MELS, -5, np.float32), np.full(MELS, 2, np.float32)) if normalise == "global" else None
     net = partial(
         ListenAttendSpell,

@@ -303,7 +303,7 @@ def test_maps_are_of_all_tokens() -> None:
         net(pixels)
     assert [tuple(each.weights.shape) for each in maps.values()] == [(3, 3, 9, 9)] * 2
     block = net.layers[0]
-    x = block.mixed.before(net.tokens(pixels))
+    x = block.mixed.branch_input(net.tokens(pixels))
     query, key = (project(x).view(3, 9, 3, 4).transpose(1, 2) for project in (block.mixer.query, block.mixer.key))
     torch.testing.assert_close(maps["layers.0.mixer.attend"].weights, (query @ key.mT / 2).softmax(-1), **CLOSE)
 
