@@ -55,7 +55,7 @@ def train(chosen: dict[str, Any]) -> dict[str, float]:
     "model", [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in MODELS]
 )
 def test_a_step_in_bfloat16(model: str) -> None:
-    figures = train(RunConfig(composed(model, "bf16-mixed")))
+    figures = train(composed(model, "bf16-mixed"))
     assert figures
     assert all(math.isfinite(value) for name, value in figures.items() if name.endswith("/loss"))
 
@@ -63,7 +63,7 @@ def test_a_step_in_bfloat16(model: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_losses_of_bfloat16_are_those_of_single_precision(model: str) -> None:
-    low, single = (train(RunConfig(composed(model, precision))) for precision in ("bf16-mixed", "32-true"))
+    low, single = (train(composed(model, precision)) for precision in ("bf16-mixed", "32-true"))
     assert low.keys() == single.keys()
     assert low["train/loss"] == pytest.approx(single["train/loss"], rel=0.1)
 
