@@ -84,12 +84,15 @@ def killed(kills: int, kind: str = "graph", seed: int = 0) -> dict[str, int]:
 
 
 def is_alive(group: int) -> bool:
-    """Whether a process is left of a group."""
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
+    """Whether a process of a group still runs; one that has ended and is not yet reaped by process 1 does not."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, member = path.read_text().rpartition(")")[2].split()[:3]
+        except OSError:  # it has ended meanwhile
+            continue
+        if int(member) == group and state != "Z":
+            return True
+    return False
 
 
 def warm_up(run_dir: Path, options: list[str]) -> None:

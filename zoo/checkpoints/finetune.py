@@ -61,8 +61,9 @@ def reuse_data_state(data: TaskData, name: Path | str | None, resumed: Mapping[s
 
     Args:
         name: The checkpoint, or weights that were published elsewhere, of which nothing is kept; None: none.
-        resumed: The content of the checkpoint that the run continues.
+        resumed: The content of the checkpoint that the run continues. A run that was fine-tuned still has its `name`.
     """
+    data.is_fine_tuned = name is not None
     content = resumed
     if content is None and name is not None and not is_published(name):
         content = checkpoint.read(name)

@@ -281,6 +281,8 @@ class TaskData(pl.LightningDataModule, ABC):
     """True if these are the user's own examples for a trained model, rather than its training data."""
     is_generated = False
     """True if the examples are not read from files but generated."""
+    is_fine_tuned = False
+    """True if training starts from a checkpoint (`init=`), also after it was resumed."""
     on_bad_row: OnBadRow = "error"
     """Policy for bad rows of the files that `for_input` reads."""
     encoding: Encoding = UTF8

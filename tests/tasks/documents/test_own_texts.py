@@ -65,9 +65,10 @@ def test_rare_words_of_five_hundred_texts_are_unknown(tmp_path: Path, monkeypatc
     Path("own.csv").write_text("\n".join(["text,label,split", *rows, *held_out]) + "\n")
     overrides = ["model=han", "data=text_table", "data.table=own.csv", "paths.cache=cache"]
 
-    def of(*more: str, state: Mapping[str, Any] | None = None) -> DocumentData:
+    def of(*more: str, state: Mapping[str, Any] | None = None, is_fine_tuned: bool = True) -> DocumentData:
         data: DocumentData = build(compose.compose([*overrides, *more])["data"], "data")
         if state is not None:
+            data.is_fine_tuned = is_fine_tuned
             data.continuing(state)
         return data
 
@@ -78,6 +79,8 @@ def test_rare_words_of_five_hundred_texts_are_unknown(tmp_path: Path, monkeypatc
     continued = of(state=given.state())
     assert (continued.choices, len(continued.content.vocabulary)) == ([], len(given.content.vocabulary))
     assert continued.examples("train", training=True).augment is None
+    resumed = of(state=chosen.state(), is_fine_tuned=False)  # it chooses as it did at its beginning
+    assert (resumed.choices, resumed.content.vocabulary.names) == (chosen.choices, chosen.content.vocabulary.names)
     dropped = chosen.examples("train", training=True).augment
     assert dropped is not None
     assert chosen.examples("val").augment is None

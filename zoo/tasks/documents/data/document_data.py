@@ -239,8 +239,11 @@ class DocumentData(TaskData):
 
     @property
     def chooses_for_own(self) -> int:
-        """1 if options are chosen for texts of the user's own: not where training starts from a checkpoint."""
-        return 0 if self._origin is not None or self.trained is not None else self._own_texts
+        """1 if options are chosen for texts of the user's own: not where training starts from a checkpoint.
+
+        A run that is resumed chooses as it did at its beginning.
+        """
+        return 0 if self.is_fine_tuned or self.trained is not None else self._own_texts
 
     @property
     def choices(self) -> list[str]:
