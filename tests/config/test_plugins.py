@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,16 @@ def test_its_configurations_are_listed_among_ours(cli: Any) -> None:
     assert lines["planted_facts"].startswith("Generated facts")
     assert list(compose.describe_choices("attention")) == sorted(compose.describe_choices("attention"))
     assert "distance" in compose.describe_choices("attention")
+
+
+def test_an_optimizer_without_a_rate_and_a_trainer_without_epochs_compose(add: Add) -> None:
+    trainer = "# One\naccelerator: cpu\ndevices: 1\nprecision: 32-true\ngradient_clip_val: null\n"
+    optimizer = "# Two\n_target_: torch.optim.Rprop\n_partial_: true\n"
+    add("plain", {"conf/optimizer/plain.yaml": optimizer, "conf/trainer/bare.yaml": trainer})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        composed = compose.compose(["model=gat", "optimizer=plain", "trainer=bare"])
+    assert composed["data"]["max_epochs"] == compose.compose(["model=gat"])["data"]["max_epochs"]
 
 
 def test_a_name_is_offered_where_one_is_near() -> None:

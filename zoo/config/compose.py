@@ -46,21 +46,21 @@ def _warn_about_foreign_rate(composed: Mapping[str, Any]) -> None:
     if name is None or get_value(overrides, "optimizer.lr") is not None:
         return
     others = tuple(each for each in overrides if each.partition("=")[0] in GROUPS.keys() - {"optimizer"})
-    usual, rate = _resolve_choices(others)["optimizer"], composed["optimizer"]["lr"]
-    own = _resolve_own_rate(name)
-    if name != usual and rate != own:
+    usual, rate, own = _resolve_choices(others)["optimizer"], composed["optimizer"].get("lr"), _read_own_rate(name)
+    if name != usual and own is not None and rate != own:
         warn(
             f"optimizer={name} has the learning rate {rate:g} of {usual}, which the model or recipe sets; that of "
             f"conf/optimizer/{name}.yaml is {own:g}. Set optimizer.lr"
         )
 
 
-def _resolve_own_rate(optimizer: str) -> float:
-    """Returns the learning rate in the file of an optimizer."""
+def _read_own_rate(optimizer: str) -> float | None:
+    """Returns the learning rate in the file of an optimizer, if it has one."""
     import yaml
 
     path = plugins.find_choices("optimizer")[optimizer]
-    return float(yaml.safe_load(path.read_text(encoding="utf-8"))["lr"])
+    rate = yaml.safe_load(path.read_text(encoding="utf-8")).get("lr")
+    return None if rate is None else float(rate)
 
 
 def compose_unchecked(overrides: Sequence[str]) -> dict[str, Any]:
@@ -194,7 +194,8 @@ def to_plain_dict(composed: DictConfig, choices: Mapping[str, Any], overrides: S
     for name in ("run_dir", "init", "resume", *(f"paths.{each}" for each in resolved["paths"])):
         if OmegaConf.select(own, name) == "":
             raise ConfigError(f"{name} is empty (an unset shell variable?): write {name}=PATH, or leave it out")
-    resolved["data"]["max_epochs"] = resolved["trainer"].pop("max_epochs")  # of data, unless the trainer's was given
+    if (epochs := resolved["trainer"].pop("max_epochs", None)) is not None:  # of data, unless the trainer's was given
+        resolved["data"]["max_epochs"] = epochs
     unused = find_unused_groups(_to_plain_tree(own)["model"])
     names = {group: None if group in unused else choices.get(group) for group in LISTED}
     used = {str(key): value for key, value in resolved.items() if key not in unused}
