@@ -51,7 +51,28 @@ class Residual(Protocol):
     def add_branch(self, x: Float[Tensor, "b n d"], y: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]: ...
 
 
-class PostNorm(nn.Module):
+class _NormalizedResidual(nn.Module):
+    """What `PostNorm` and `PreNorm` share; they differ in the place of the norm."""
+
+    def __init__(
+        self,
+        *,
+        dim: Count,
+        dropout: Rate = 0.0,
+        norm: Callable[[int], nn.Module] = nn.LayerNorm,
+        branch: Callable[[], nn.Module] | None = None,
+    ) -> None:
+        super().__init__()
+        self.norm = norm(dim)
+        self.dropout = Dropout(dropout)
+        self.branch = None if branch is None else branch()
+
+    def _apply_branch(self, y: Tensor) -> Tensor:
+        y = self.dropout(y)
+        return y if self.branch is None else self.branch(y)
+
+
+class PostNorm(_NormalizedResidual):
     """norm(x + dropout(f(x))) (Vaswani et al. 2017, section 3.1).
 
     Args:
@@ -62,47 +83,21 @@ class PostNorm(nn.Module):
             stochastic depth or a scale.
     """
 
-    def __init__(
-        self,
-        *,
-        dim: Count,
-        dropout: Rate = 0.0,
-        norm: Callable[[int], nn.Module] = nn.LayerNorm,
-        branch: Callable[[], nn.Module] | None = None,
-    ) -> None:
-        super().__init__()
-        self.norm = norm(dim)
-        self.dropout = Dropout(dropout)
-        self.branch = None if branch is None else branch()
-
     def branch_input(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
         """Returns the input of f."""
         return x
 
     def add_branch(self, x: Float[Tensor, "b n d"], y: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
         """Adds y = f(branch_input(x)) to x and normalises the sum."""
-        return self.norm(x + _apply_branch(self, y))  # type: ignore[no-any-return]
+        return self.norm(x + self._apply_branch(y))  # type: ignore[no-any-return]
 
 
-class PreNorm(nn.Module):
+class PreNorm(_NormalizedResidual):
     """x + dropout(f(norm(x))) (Xiong et al. 2020, table 1); a stack of such blocks needs a final norm.
 
     Args:
         dim, dropout, norm, branch: See `PostNorm`.
     """
-
-    def __init__(
-        self,
-        *,
-        dim: Count,
-        dropout: Rate = 0.0,
-        norm: Callable[[int], nn.Module] = nn.LayerNorm,
-        branch: Callable[[], nn.Module] | None = None,
-    ) -> None:
-        super().__init__()
-        self.norm = norm(dim)
-        self.dropout = Dropout(dropout)
-        self.branch = None if branch is None else branch()
 
     def branch_input(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
         """Returns the input of f, norm(x)."""
@@ -110,7 +105,7 @@ class PreNorm(nn.Module):
 
     def add_branch(self, x: Float[Tensor, "b n d"], y: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
         """Adds y = f(branch_input(x)) to x."""
-        return x + _apply_branch(self, y)
+        return x + self._apply_branch(y)
 
 
 class EncoderBlock(nn.Module):
@@ -292,8 +287,3 @@ class DecoderBlock(nn.Module):
 
 def _apply_feed_forward(block: EncoderBlock | DecoderBlock, x: Tensor) -> Tensor:
     return block.fed.add_branch(x, block.feed_forward(block.fed.branch_input(x)))
-
-
-def _apply_branch(residual: PreNorm | PostNorm, y: Tensor) -> Tensor:
-    y = residual.dropout(y)
-    return y if residual.branch is None else residual.branch(y)

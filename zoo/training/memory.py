@@ -144,7 +144,7 @@ def find_available(device: torch.device) -> int:
         return int(torch.cuda.mem_get_info(device)[0])
     found = [find_group_limit(), *map(_find_process_limit, (resource.RLIMIT_AS, resource.RLIMIT_DATA))]
     with suppress(OSError, StopIteration):
-        found.append(_read_field(Path("/proc/meminfo"), "MemAvailable:") * 1024)
+        found.append(read_field(Path("/proc/meminfo"), "MemAvailable:") * 1024)
     return min((each for each in found if each is not None), default=2**63 - 1)
 
 
@@ -212,7 +212,7 @@ def find_group_limit() -> int | None:
     ):
         with suppress(OSError, ValueError, StopIteration):
             most, now = (int((_GROUP / name).read_text()) for name in (limit, used))
-            return most - now + _read_field((_GROUP / limit).with_name("memory.stat"), droppable)
+            return most - now + read_field((_GROUP / limit).with_name("memory.stat"), droppable)
     return None
 
 
@@ -223,11 +223,11 @@ def _find_process_limit(kind: int) -> int | None:
         return None
     field = "VmSize:" if kind == resource.RLIMIT_AS else "VmData:"
     with suppress(OSError, StopIteration):
-        return max(0, most - _read_field(Path("/proc/self/status"), field) * 1024)
+        return max(0, most - read_field(Path("/proc/self/status"), field) * 1024)
     return None
 
 
-def _read_field(path: Path, name: str) -> int:
+def read_field(path: Path, name: str) -> int:
     """Returns the number behind a name, on a line of its own."""
     lines = path.read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.split()[:1] == [name])

@@ -32,13 +32,15 @@ from zoo.plurals import count_noun
 from zoo.tasks.contract import Invariance, Task, TaskData
 from zoo.training import run_dir as run_directory
 from zoo.training.evaluation import check_trainable, describe_empty_splits
-from zoo.training.memory import find_excess, try_estimate
+from zoo.training.memory import find_excess, read_field, try_estimate
 from zoo.training.run_config import RunConfig
 from zoo.training.setup import read_data, seed_generators, setup_module
 from zoo.training.trainer import make_trainer, silence_lightning
 
 _MOST_LISTED = 200
 _MOST_SECONDS = 30.0
+_STATUS = Path("/proc/self/status")
+"""What Linux says of this process."""
 
 
 def check(overrides: Sequence[str]) -> list[str]:
@@ -281,7 +283,7 @@ def _start_measuring(device: torch.device) -> int:
         return torch.cuda.memory_allocated(device)
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
-        return _status("VmRSS")
+        return read_field(_STATUS, "VmRSS:") * 1024
     return 0
 
 
@@ -289,13 +291,8 @@ def _peak(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     with suppress(OSError):
-        return _status("VmHWM")
+        return read_field(_STATUS, "VmHWM:") * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def _status(key: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{key}:"))
 
 
 def _bytes(count: int) -> str:

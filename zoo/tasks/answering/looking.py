@@ -57,9 +57,7 @@ def level_of(net: nn.Module, explain: MapLevel | None) -> Level | None:
         explain: The level, or "mean"; None: the mean.
     """
     levels: Sequence[Level] = getattr(net, "levels", ())
-    if explain is None:
-        return None
-    if explain == "mean":
+    if explain is None or explain == "mean":
         return None
     if explain not in levels:
         raise ConfigError(
