@@ -20,7 +20,6 @@ from zoo.attention import (
     Use,
     record,
 )
-from zoo.attention.ranges import Count, Seed
 from zoo.data.tables import OnBadRow, Row, read_table
 from zoo.errors import ConfigError, DataError, did_you_mean
 from zoo.lazy_exports import exports
@@ -32,11 +31,11 @@ from zoo.optim import OptimizerConfig
 from zoo.tasks.batches import Examples, moved
 from zoo.tasks.contract import Task, TaskData
 from zoo.tasks.datasets import dataset
+from zoo.types import PositiveInt, Seed
 
 __all__ = [
     "AttentionMap",
     "ConfigError",
-    "Count",
     "DataError",
     "DenseSupport",
     "Examples",
@@ -51,6 +50,7 @@ __all__ = [
     "OnBadRow",
     "OptimizerConfig",
     "Position",
+    "PositiveInt",
     "Recording",
     "Restriction",
     "Row",

@@ -11,8 +11,8 @@ import pytorch_lightning as pl
 import torch
 from torch.optim.lr_scheduler import LambdaLR, ReduceLROnPlateau
 
-from zoo.attention.ranges import Natural, NotNegative, Positive, PositiveShare, Share
 from zoo.errors import ConfigError, did_you_mean
+from zoo.types import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveFraction
 
 if TYPE_CHECKING:
     from zoo.tasks.contract import Task
@@ -42,8 +42,8 @@ class OptimizerConfig:
         scheduler: LRSchedule | None = None,
         freeze: Sequence[str] = (),
         unfreeze: Mapping[int, Sequence[str]] | None = None,
-        lr_multipliers: Mapping[str, NotNegative] | None = None,
-        layer_decay: PositiveShare = 1.0,
+        lr_multipliers: Mapping[str, NonNegativeFloat] | None = None,
+        layer_decay: PositiveFraction = 1.0,
         no_weight_decay: Sequence[str] = (),
     ) -> None:
         if not 0 < layer_decay <= 1:
@@ -133,13 +133,13 @@ class LRSchedule:
         self,
         kind: Literal["constant", "cosine", "inverse_sqrt", "steps", "plateau"] = "constant",
         *,
-        warmup: NotNegative = 0,
-        min_lr_ratio: NotNegative = 0.0,
-        gamma: Positive = 0.5,
-        patience: Natural = 10,
+        warmup: NonNegativeFloat = 0,
+        min_lr_ratio: NonNegativeFloat = 0.0,
+        gamma: PositiveFloat = 0.5,
+        patience: NonNegativeInt = 10,
         monitor: str | None = None,
         mode: Literal["min", "max"] | None = None,
-        milestones: Sequence[Share] = (),
+        milestones: Sequence[Fraction] = (),
     ) -> None:
         kinds = ("constant", "cosine", "inverse_sqrt", "steps", "plateau")
         if kind not in kinds:

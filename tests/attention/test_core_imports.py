@@ -1,4 +1,4 @@
-"""The core stands alone: torch, the standard library and jaxtyping; and its tests check its shapes."""
+"""The core stands alone: torch, the standard library, jaxtyping and `zoo.types`; and its tests check its shapes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ import torch
 from jaxtyping import TypeCheckError
 
 import zoo.attention
+import zoo.types
 
 FILES = sorted(Path(zoo.attention.__file__).parent.glob("**/*.py"))
+BELOW = {"zoo.types": Path(zoo.types.__file__)}
+"""What the core imports of this project."""
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*FILES, *BELOW.values()], ids=lambda path: path.name)
 def test_the_core_imports_nothing_else(path: Path) -> None:
     imported = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -29,7 +32,7 @@ def test_the_core_imports_nothing_else(path: Path) -> None:
             imported.add(node.module or "")
     allowed = {"torch", "jaxtyping", *sys.stdlib_module_names}
     for name in imported:
-        assert name.split(".")[0] in allowed or f"{name}.".startswith("zoo.attention."), name
+        assert name.split(".")[0] in allowed or f"{name}.".startswith("zoo.attention.") or name in BELOW, name
 
 
 def test_shapes_are_checked_while_tests_run() -> None:

@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from zoo.attention.ranges import Count, Seed
 from zoo.config import compose, instantiate
 from zoo.config.typecheck import get_hints
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.batches import Batching, Examples, moved
 from zoo.tasks.contract import TaskData
 from zoo.tasks.datasets import dataset
+from zoo.types import PositiveInt, Seed
 
 
 class Words(TaskData):
@@ -46,7 +46,7 @@ class Words(TaskData):
         return Examples(entries=self.content, collate=list)
 
 
-def drawn(*, count: Count = 3, seed: Seed = 0) -> list[str]:
+def drawn(*, count: PositiveInt = 3, seed: Seed = 0) -> list[str]:
     return [f"word {number + seed}" for number in range(count)]
 
 
@@ -69,8 +69,8 @@ def test_the_options_of_all_parts_are_the_signature() -> None:
     assert list(inspect.signature(planted).parameters) == ["count", "seed", *shared, "upper"]
     assert listed.__doc__ == "A source of given words."
     hints = get_hints(planted)
-    assert hints["count"] == Count
-    assert hints["batch_size"] == Count | None
+    assert hints["count"] == PositiveInt
+    assert hints["batch_size"] == PositiveInt | None
     assert hints["return"] is Words
     assert inspect.signature(planted).parameters["max_epochs"].default is inspect.Parameter.empty
 

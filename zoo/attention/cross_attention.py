@@ -15,9 +15,9 @@ from zoo.attention.attention_state import AttentionState
 from zoo.attention.kernels.linear import Linear
 from zoo.attention.kv_cache import KVCache
 from zoo.attention.mechanism import Traits, Use, check
-from zoo.attention.ranges import Count
 from zoo.attention.site import AttentionSite
 from zoo.attention.supports.dense import DenseSupport
+from zoo.types import PositiveInt
 
 
 class ZeroProjection(nn.Module):
@@ -54,11 +54,11 @@ class CrossAttention(nn.Module):
     def __init__(
         self,
         *,
-        dim: Count,
-        source_dim: Count,
+        dim: PositiveInt,
+        source_dim: PositiveInt,
         attend: Callable[[int, int], AttentionSite],
-        hidden: Count | None = None,
-        key_dim: Count | None = None,
+        hidden: PositiveInt | None = None,
+        key_dim: PositiveInt | None = None,
     ) -> None:
         super().__init__()
         key_dim = source_dim if key_dim is None else key_dim

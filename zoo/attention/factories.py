@@ -9,7 +9,7 @@ from typing import Any
 
 from zoo.attention.attention import Attention
 from zoo.attention.dropout import DropWeights
-from zoo.attention.ranges import Rate
+from zoo.types import Probability
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class AttentionFactory:
     score: Callable[..., Any]
     normalizer: Callable[..., Any]
     restrict: Callable[..., Any] | None = None
-    dropout: Rate | Callable[..., DropWeights] = 0.0
+    dropout: Probability | Callable[..., DropWeights] = 0.0
 
     def __call__(self, dim: int, heads: int) -> Attention:
         sizes = {"dim": dim, "heads": heads}

@@ -17,8 +17,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.attention.kernels.dtypes import accumulation_dtype
-from zoo.attention.ranges import Count
 from zoo.attention.recording.recorder import AttentionProbe
+from zoo.types import PositiveInt
 
 Pooling = Literal["avg", "max", "both"]
 Order = Literal["channel", "spatial"]
@@ -34,7 +34,7 @@ class SqueezeExcitation(nn.Module):
         reduction: Divisor of the number of channels between W1 and W2, where at least one channel remains.
     """
 
-    def __init__(self, *, channels: Count, reduction: Count = 16) -> None:
+    def __init__(self, *, channels: PositiveInt, reduction: PositiveInt = 16) -> None:
         super().__init__()
         self.squeeze, self.excite = _bottleneck(channels, reduction)
         self.probe = AttentionProbe()
@@ -54,7 +54,7 @@ class EfficientChannel(nn.Module):
         kernel: Number of neighbouring channels that a gate depends on, odd. Default: `efficient_kernel(channels)`.
     """
 
-    def __init__(self, *, channels: Count, kernel: Count | None = None) -> None:
+    def __init__(self, *, channels: PositiveInt, kernel: PositiveInt | None = None) -> None:
         super().__init__()
         if channels < 1:
             raise ValueError(f"a gate has at least 1 channel, got {channels}")
@@ -87,7 +87,7 @@ class ChannelGate(nn.Module):
         pooling: Pooling of each channel over its positions. For `"both"`, the two results of the MLP are added.
     """
 
-    def __init__(self, *, channels: Count, reduction: Count = 16, pooling: Pooling = "both") -> None:
+    def __init__(self, *, channels: PositiveInt, reduction: PositiveInt = 16, pooling: Pooling = "both") -> None:
         super().__init__()
         self.pools = _pools(pooling)
         self.squeeze, self.excite = _bottleneck(channels, reduction)
@@ -110,7 +110,7 @@ class SpatialGate(nn.Module):
         pooling: Pooling of each position over its channels.
     """
 
-    def __init__(self, *, kernel: Count = 7, pooling: Pooling = "both") -> None:
+    def __init__(self, *, kernel: PositiveInt = 7, pooling: Pooling = "both") -> None:
         super().__init__()
         self.pools = _pools(pooling, over_channels=True)
         self.conv = nn.Conv2d(len(self.pools), 1, _odd(kernel), padding=kernel // 2, bias=False)
@@ -142,9 +142,9 @@ class CBAM(nn.Module):
     def __init__(
         self,
         *,
-        channels: Count,
-        reduction: Count = 16,
-        kernel: Count = 7,
+        channels: PositiveInt,
+        reduction: PositiveInt = 16,
+        kernel: PositiveInt = 7,
         pooling: Pooling = "both",
         first: Order = "channel",
     ) -> None:

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from zoo.attention.attention import Attention
 from zoo.attention.mechanism import Normalizer
 from zoo.attention.normalizers.identity import Unnormalized
-from zoo.attention.ranges import Count
 from zoo.attention.scores.activation_unit import ActivationUnit
 from zoo.attention.supports.dense import DenseSupport
+from zoo.types import PositiveInt
 
 
 class TargetAttention(nn.Module):
@@ -33,8 +33,8 @@ class TargetAttention(nn.Module):
     def __init__(
         self,
         *,
-        dim: Count,
-        hidden: Sequence[Count] = (80, 40),
+        dim: PositiveInt,
+        hidden: Sequence[PositiveInt] = (80, 40),
         activation: Callable[[int], nn.Module] = nn.PReLU,
         normalizer: Callable[[], Normalizer] = Unnormalized,
     ) -> None:

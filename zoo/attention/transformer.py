@@ -16,8 +16,8 @@ from zoo.attention.kernels.linear import Linear
 from zoo.attention.kv_cache import KVCache
 from zoo.attention.mechanism import Use, check
 from zoo.attention.multihead import MultiheadAttention
-from zoo.attention.ranges import Count, Rate
 from zoo.attention.supports.dense import DenseSupport
+from zoo.types import PositiveInt, Probability
 
 
 class FeedForward(nn.Module):
@@ -31,7 +31,12 @@ class FeedForward(nn.Module):
     """
 
     def __init__(
-        self, *, dim: Count, width: Count, activation: Callable[[], nn.Module] = nn.ReLU, dropout: Rate = 0.0
+        self,
+        *,
+        dim: PositiveInt,
+        width: PositiveInt,
+        activation: Callable[[], nn.Module] = nn.ReLU,
+        dropout: Probability = 0.0,
     ) -> None:
         super().__init__()
         self.expand = Linear(dim, width)
@@ -57,8 +62,8 @@ class _NormalizedResidual(nn.Module):
     def __init__(
         self,
         *,
-        dim: Count,
-        dropout: Rate = 0.0,
+        dim: PositiveInt,
+        dropout: Probability = 0.0,
         norm: Callable[[int], nn.Module] = nn.LayerNorm,
         branch: Callable[[], nn.Module] | None = None,
     ) -> None:
@@ -125,12 +130,12 @@ class EncoderBlock(nn.Module):
     def __init__(
         self,
         *,
-        dim: Count,
+        dim: PositiveInt,
         mixer: nn.Module,
         feed_forward: nn.Module,
         residual: Callable[..., Residual] = PreNorm,
         feed_residual: Callable[..., Residual] | None = None,
-        dropout: Rate = 0.0,
+        dropout: Probability = 0.0,
     ) -> None:
         super().__init__()
         self.mixer = mixer
@@ -204,12 +209,12 @@ class DecoderBlock(nn.Module):
     def __init__(
         self,
         *,
-        dim: Count,
+        dim: PositiveInt,
         mixer: nn.Module,
         cross: nn.Module,
         feed_forward: nn.Module,
         residual: Callable[..., Residual] = PreNorm,
-        dropout: Rate = 0.0,
+        dropout: Probability = 0.0,
     ) -> None:
         super().__init__()
         if not isinstance(cross, MultiheadAttention):

@@ -9,12 +9,12 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from zoo.attention.ranges import NotNegative, Positive, Rate, Share
 from zoo.config import plugins
 from zoo.config.groups import GROUPS, GROUPS_BY_NODE, Group
 from zoo.config.legacy_names import find_successor
 from zoo.config.typecheck import explain_mismatch, get_hints
 from zoo.errors import ConfigError, MissingPackageError, ZooError, did_you_mean
+from zoo.types import Fraction, NonNegativeFloat, PositiveFloat, Probability
 
 ALLOWED = tuple(dict.fromkeys(part for group in GROUPS.values() for part in group.allowed_prefixes))
 """The beginnings of all names that this project's own configurations may build."""
@@ -22,12 +22,12 @@ _ANYWHERE = Group("any part", ALLOWED, is_open=True)
 """The rule for a place that is not a group."""
 _BACKBONES = ("resnet18", "resnet34", "resnet50", "resnet101", "vgg16", "vit_b_16", "convnext_tiny", "efficientnet_b0")
 _OPTIMIZERS = {
-    "lr": NotNegative,
-    "weight_decay": NotNegative,
-    "momentum": Rate,
-    "dampening": Share,
-    "betas": Sequence[Rate],
-    "eps": Positive,
+    "lr": NonNegativeFloat,
+    "weight_decay": NonNegativeFloat,
+    "momentum": Probability,
+    "dampening": Fraction,
+    "betas": Sequence[Probability],
+    "eps": PositiveFloat,
 }
 """Ranges of options of torch's optimizers."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z][A-Za-z0-9_]*)+", re.ASCII)

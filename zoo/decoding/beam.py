@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from zoo.attention.ranges import Count
 from zoo.decoding.constraints import ANYTHING, Constraints
 from zoo.decoding.decoder import Decoder
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.decoding.ranking import BY_PROBABILITY, Ranking
 from zoo.decoding.search import Candidates, search
+from zoo.types import PositiveInt
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class BeamSearch:
     """
 
     width: Annotated[int, ">= 1", "<= 1000"] = 5
-    best: Count = 1
+    best: PositiveInt = 1
     ranking: Ranking = BY_PROBABILITY
     constraints: Constraints = ANYTHING
 

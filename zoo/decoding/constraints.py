@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from zoo.attention.ranges import Count, Natural
+from zoo.types import NonNegativeInt, PositiveInt
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Constraints:
         never: Tokens that are never generated, such as padding.
     """
 
-    shortest: Natural = 0
-    unrepeated: Count | None = None
+    shortest: NonNegativeInt = 0
+    unrepeated: PositiveInt | None = None
     never: Sequence[int] = ()
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import Protocol
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from zoo.attention.ranges import NotNegative
+from zoo.types import NonNegativeFloat
 
 _LEAST_COVERED = 1e-12
 
@@ -46,7 +46,7 @@ class GNMTLength:
         alpha: Exponent: 0.2 in the paper, with its coverage penalty; 0.6 is usual without one.
     """
 
-    alpha: NotNegative = 0.6
+    alpha: NonNegativeFloat = 0.6
 
     def __post_init__(self) -> None:
         if not self.alpha >= 0.0:
@@ -69,7 +69,7 @@ class Ranking:
     """
 
     length: LengthRule = NoLength()
-    coverage: NotNegative = 0.0
+    coverage: NonNegativeFloat = 0.0
 
     def __post_init__(self) -> None:
         if not self.coverage >= 0.0:

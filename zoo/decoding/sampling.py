@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from zoo.attention.ranges import Count, Positive, PositiveShare
 from zoo.decoding.constraints import ANYTHING, Constraints
 from zoo.decoding.decoder import Decoder
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.decoding.ranking import BY_PROBABILITY
 from zoo.decoding.search import Candidates, search
+from zoo.types import PositiveFloat, PositiveFraction, PositiveInt
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Sampling:
     """
 
     draws: Annotated[int, ">= 1", "<= 1000"] = 1
-    temperature: Positive = 1.0
-    top_k: Count | None = None
-    top_p: PositiveShare = 1.0
+    temperature: PositiveFloat = 1.0
+    top_k: PositiveInt | None = None
+    top_p: PositiveFraction = 1.0
     constraints: Constraints = ANYTHING
 
     def __post_init__(self) -> None:

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from zoo.attention.ranges import Count, Natural
 from zoo.errors import ConfigError
+from zoo.types import NonNegativeInt, PositiveInt
 
 Batch = TypeVar("Batch")
 
@@ -27,11 +27,11 @@ class Batching:
         num_workers: Number of worker processes that read and augment examples; 0 uses the main process.
     """
 
-    max_epochs: Count
-    batch_size: Count | None = None
-    eval_batch_size: Count | None = None
-    eval_examples: Count | None = None
-    num_workers: Natural = 0
+    max_epochs: PositiveInt
+    batch_size: PositiveInt | None = None
+    eval_batch_size: PositiveInt | None = None
+    eval_examples: PositiveInt | None = None
+    num_workers: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "eval_batch_size"):

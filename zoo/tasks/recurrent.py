@@ -11,8 +11,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 from zoo.attention.dropout import Dropout
 from zoo.attention.kernels.dtypes import upcast
-from zoo.attention.ranges import Count, Rate
 from zoo.tasks.recurrences import GRU, LSTM, Cell, Steps, recurrence
+from zoo.types import PositiveInt, Probability
 
 Kind = Literal["gru", "lstm"]
 _CELLS: dict[str, type[Cell]] = {"gru": GRU, "lstm": LSTM}
@@ -43,11 +43,11 @@ class Recurrent(nn.Module):
     def __init__(
         self,
         *,
-        dim: Count,
-        hidden: Count,
+        dim: PositiveInt,
+        hidden: PositiveInt,
         kind: Kind = "gru",
-        layers: Count = 1,
-        dropout: Rate = 0.0,
+        layers: PositiveInt = 1,
+        dropout: Probability = 0.0,
         bidirectional: bool = True,
     ) -> None:
         super().__init__()

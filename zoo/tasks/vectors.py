@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from zoo.attention.dropout import Dropout
-from zoo.attention.ranges import Count, Rate
+from zoo.types import PositiveInt, Probability
 
 
 class WordVectors(nn.Module):
@@ -19,7 +19,7 @@ class WordVectors(nn.Module):
         dropout: Dropout of the entries of vectors.
     """
 
-    def __init__(self, *, words: Count, dim: Count, dropout: Rate = 0.0) -> None:
+    def __init__(self, *, words: PositiveInt, dim: PositiveInt, dropout: Probability = 0.0) -> None:
         super().__init__()
         if min(words, dim) < 1:
             raise ValueError(f"words and dim must be 1 or more, got {words} and {dim}")

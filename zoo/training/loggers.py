@@ -13,9 +13,9 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.loggers import Logger, TensorBoardLogger, WandbLogger
 
-from zoo.attention.ranges import Count
 from zoo.errors import ConfigError
 from zoo.io.atomic import open_atomic
+from zoo.types import PositiveInt
 
 
 class MetricsFile(Logger):
@@ -24,7 +24,7 @@ class MetricsFile(Logger):
     Lightning saves after every entry. When more metrics of the last step arrive, its row is replaced in the file.
     """
 
-    def __init__(self, *, run_dir: Path, flush_rows: Count = 100) -> None:
+    def __init__(self, *, run_dir: Path, flush_rows: PositiveInt = 100) -> None:
         super().__init__()
         self.path = run_dir / "metrics.csv"
         self.flush_rows = flush_rows

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from zoo.extend import Count, Examples, OnBadRow, Row, Seed, TaskData, dataset, did_you_mean, moved, read_table
+from zoo.extend import Examples, OnBadRow, PositiveInt, Row, Seed, TaskData, dataset, did_you_mean, moved, read_table
 
 
 class Question(NamedTuple):
@@ -80,7 +80,9 @@ class RecallData(TaskData):
 
 
 @dataset(RecallData)
-def planted_facts(*, seed: Seed = 0, count: Count, words: Count, facts: Count) -> Callable[[], list[Question]]:
+def planted_facts(
+    *, seed: Seed = 0, count: PositiveInt, words: PositiveInt, facts: PositiveInt
+) -> Callable[[], list[Question]]:
     """So many questions, each with facts whose keys and values are drawn at random."""
 
     def made() -> list[Question]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zoo.extend import Count, DenseSupport, MultiheadAttention, Score
+from zoo.extend import DenseSupport, MultiheadAttention, PositiveInt, Score
 
 
 class Distance(Score):
@@ -17,7 +17,7 @@ class Distance(Score):
     Cost: O(pairs d)
     """
 
-    def __init__(self, *, dim: Count, heads: Count) -> None:
+    def __init__(self, *, dim: PositiveInt, heads: PositiveInt) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.full((heads, dim), dim**-0.25))
 
@@ -29,7 +29,9 @@ class Distance(Score):
 class RecallNet(nn.Module):
     """Words -> logits of words: the question attends to the facts, each a key beside its value."""
 
-    def __init__(self, *, words: Count, attend: Callable[..., Any], dim: Count = 32, heads: Count = 1) -> None:
+    def __init__(
+        self, *, words: PositiveInt, attend: Callable[..., Any], dim: PositiveInt = 32, heads: PositiveInt = 1
+    ) -> None:
         super().__init__()
         self.words = nn.Embedding(words, dim)
         self.look = MultiheadAttention(dim=dim, heads=heads, attend=attend, source_dim=2 * dim)

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, no_grad
 from torch.nn import functional as F
 
-from zoo.extend import AttentionMap, Count, MapOptions, OptimizerConfig, Task, distributed, pointing, record
+from zoo.extend import AttentionMap, MapOptions, OptimizerConfig, PositiveInt, Task, distributed, pointing, record
 from zoo_recall.data import Facts
 from zoo_recall.maps import RecallMaps
 from zoo_recall.net import RecallNet
@@ -23,7 +23,7 @@ class Recall(Task):
 
     primary, primary_mode, headline = "val/accuracy", "max", ("accuracy", "loss")
 
-    def __init__(self, *, net: Callable[..., RecallNet], optimisation: OptimizerConfig, words: Count) -> None:
+    def __init__(self, *, net: Callable[..., RecallNet], optimisation: OptimizerConfig, words: PositiveInt) -> None:
         super().__init__(optimisation=optimisation)
         self.net = net(words=words)
         self.loss, self.accuracy, self.pointing = (distributed.GlobalMean() for _ in range(3))

@@ -13,8 +13,8 @@ from zoo.attention.kernels.dtypes import accumulation_dtype
 from zoo.attention.kv_cache import KVCache, repeat_kv
 from zoo.attention.linear.base import PairFreeAttention
 from zoo.attention.mechanism import Traits, Use
-from zoo.attention.ranges import Count
 from zoo.attention.supports.dense import DenseSupport
+from zoo.types import PositiveInt
 
 # Up to this number, storing all weights is faster than a fused kernel, which recomputes them; more take much memory.
 _FEW = 1 << 20
@@ -49,10 +49,10 @@ class Linformer(PairFreeAttention):
     def __init__(
         self,
         *,
-        dim: Count,
-        heads: Count,
-        length: Count,
-        slots: Count = 256,
+        dim: PositiveInt,
+        heads: PositiveInt,
+        length: PositiveInt,
+        slots: PositiveInt = 256,
         share: Literal["nothing", "heads", "heads and values"] = "heads",
     ) -> None:
         super().__init__()

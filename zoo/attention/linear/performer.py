@@ -11,9 +11,9 @@ from torch import Tensor
 from zoo.attention.attention_state import LinearState
 from zoo.attention.kernels.dtypes import accumulation_dtype, upcast
 from zoo.attention.linear.kernel_attention import KernelAttention, append_count, append_later, concatenate
-from zoo.attention.ranges import Count
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.support import masked_softmax
+from zoo.types import PositiveInt
 
 
 class Performer(KernelAttention):
@@ -44,7 +44,14 @@ class Performer(KernelAttention):
     seed: Tensor
     passes: Tensor
 
-    def __init__(self, *, dim: Count, heads: Count, features: Count = 256, redraw_every: Count | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        dim: PositiveInt,
+        heads: PositiveInt,
+        features: PositiveInt = 256,
+        redraw_every: PositiveInt | None = None,
+    ) -> None:
         super().__init__()
         if features < 1:
             raise ValueError(f"features must be at least 1, got {features}")

@@ -22,10 +22,10 @@ from torch.nn import functional as F
 
 from zoo.attention.kernels.dtypes import upcast
 from zoo.attention.mechanism import Mechanism, Traits, Use
-from zoo.attention.ranges import Count
 from zoo.attention.recording.recorder import AttentionProbe
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.support import Support
+from zoo.types import PositiveInt
 
 _WHOLE = "sees the whole sequence at once; to be causal it must be given a length"
 
@@ -144,7 +144,7 @@ class FourierMixer(Mixer):
         }
     )
 
-    def __init__(self, *, length: Count | None = None) -> None:
+    def __init__(self, *, length: PositiveInt | None = None) -> None:
         super().__init__()
         if length is not None and length < 1:
             raise ValueError(f"length must be 1 or more, got {length}")
@@ -211,7 +211,7 @@ class GatedRecurrent(Mixer):
         causal: If True, the layer has no backward GRU and takes causal supports only, with half the parameters.
     """
 
-    def __init__(self, *, dim: Count, causal: bool = False) -> None:
+    def __init__(self, *, dim: PositiveInt, causal: bool = False) -> None:
         super().__init__()
         self.causal = causal
         self.ahead = nn.GRU(dim, dim, batch_first=True)
@@ -283,7 +283,7 @@ class DilatedConvolution(Mixer):
         kernel: Size of a filter, an odd number.
     """
 
-    def __init__(self, *, dim: Count, layers: Count = 4, kernel: Count = 3) -> None:
+    def __init__(self, *, dim: PositiveInt, layers: PositiveInt = 4, kernel: PositiveInt = 3) -> None:
         super().__init__()
         if layers < 1:
             raise ValueError(f"layers must be at least 1, got {layers}")

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from zoo.attention.kernels.dtypes import upcast
 from zoo.attention.kernels.scan import linear_recurrence
 from zoo.attention.mixers.sequence import Mixer, MixerState, sequences
-from zoo.attention.ranges import Count
 from zoo.attention.supports.dense import DenseSupport
+from zoo.types import PositiveInt
 
 _REASON = "a state-space layer passes on a state and has no weights over positions"
 
@@ -34,7 +34,7 @@ class StateSpace(Mixer):
         causal: If True, the layer has no kernel for later positions and takes causal supports only.
     """
 
-    def __init__(self, *, dim: Count, states: Count = 64, causal: bool = False) -> None:
+    def __init__(self, *, dim: PositiveInt, states: PositiveInt = 64, causal: bool = False) -> None:
         super().__init__()
         if states < 2 or states % 2:
             raise ValueError(f"states come in conjugate pairs: states must be even, got {states}")
@@ -138,7 +138,9 @@ class SelectiveStateSpace(Mixer):
         causal: If True, the layer has no recurrence from the end and takes causal supports only.
     """
 
-    def __init__(self, *, dim: Count, states: Count = 16, rank: Count | None = None, causal: bool = False) -> None:
+    def __init__(
+        self, *, dim: PositiveInt, states: PositiveInt = 16, rank: PositiveInt | None = None, causal: bool = False
+    ) -> None:
         super().__init__()
         rank = math.ceil(dim / 16) if rank is None else rank
         if states < 1 or rank < 1:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from zoo.attention.attention_state import AttentionState
 from zoo.attention.mechanism import Normalizer, Traits
-from zoo.attention.ranges import Share
 from zoo.attention.recording.attention_map import AttentionMap
 from zoo.attention.supports.support import Support
+from zoo.types import Fraction
 
 
 class HardReinforce(Normalizer):
@@ -40,7 +40,7 @@ class HardReinforce(Normalizer):
 
     traits = Traits(hard=True, needs_reward=True)
 
-    def __init__(self, *, mixing: Share = 0.0) -> None:
+    def __init__(self, *, mixing: Fraction = 0.0) -> None:
         super().__init__()
         if not 0.0 <= mixing <= 1.0:
             raise ValueError(f"mixing is a probability, from 0 to 1, got {mixing}")

@@ -16,9 +16,9 @@ from zoo.attention.kernels.cpu_features import is_transformed
 from zoo.attention.kernels.dtypes import upcast
 from zoo.attention.kernels.scan import linear_recurrence
 from zoo.attention.mechanism import Normalizer, Traits
-from zoo.attention.ranges import AnyFloat, Count, Natural, NotNegative
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.support import masked_softmax
+from zoo.types import AnyFloat, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 
 class Monotonic(Normalizer):
@@ -52,12 +52,12 @@ class Monotonic(Normalizer):
     def __init__(
         self,
         *,
-        heads: Count,
+        heads: PositiveInt,
         offset: AnyFloat = -4.0,
-        noise: NotNegative = 1.0,
-        noise_steps: Natural = 0,
+        noise: NonNegativeFloat = 1.0,
+        noise_steps: NonNegativeInt = 0,
         inference: Literal["hard", "expected"] = "hard",
-        advance: Natural = 0,
+        advance: NonNegativeInt = 0,
     ) -> None:
         super().__init__()
         if not noise >= 0.0:
@@ -154,13 +154,13 @@ class MonotonicChunkwise(Normalizer):
     def __init__(
         self,
         *,
-        heads: Count,
-        chunk: Count = 2,
+        heads: PositiveInt,
+        chunk: PositiveInt = 2,
         offset: AnyFloat = -4.0,
-        noise: NotNegative = 1.0,
-        noise_steps: Natural = 0,
+        noise: NonNegativeFloat = 1.0,
+        noise_steps: NonNegativeInt = 0,
         inference: Literal["hard", "expected"] = "hard",
-        advance: Natural = 0,
+        advance: NonNegativeInt = 0,
     ) -> None:
         super().__init__()
         if chunk < 1:

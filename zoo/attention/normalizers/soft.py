@@ -14,9 +14,9 @@ from torch.nn import functional as F
 from zoo.attention.attention_state import AttentionState
 from zoo.attention.kernels.dtypes import accumulation_dtype, upcast
 from zoo.attention.mechanism import Normalizer, Traits, Use
-from zoo.attention.ranges import Positive
 from zoo.attention.supports.edges import EdgeSupport
 from zoo.attention.supports.support import Support
+from zoo.types import PositiveFloat
 
 
 class Softmax(Normalizer):
@@ -30,7 +30,7 @@ class Softmax(Normalizer):
         temperature: T; weights are sharper below 1 and flatter above 1.
     """
 
-    def __init__(self, *, temperature: Positive = 1.0) -> None:
+    def __init__(self, *, temperature: PositiveFloat = 1.0) -> None:
         super().__init__()
         if not temperature > 0.0:
             raise ValueError(f"temperature must be above 0, got {temperature}")

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from zoo.attention.kernels.dtypes import accumulation_dtype
-from zoo.attention.ranges import Count, Positive
+from zoo.types import PositiveFloat, PositiveInt
 
 
 class Sinusoidal(nn.Module):
@@ -23,7 +23,7 @@ class Sinusoidal(nn.Module):
         base: Base of the wavelengths, which range from 2 pi to 2 pi times this.
     """
 
-    def __init__(self, *, dim: Count, base: Positive = 10_000.0) -> None:
+    def __init__(self, *, dim: PositiveInt, base: PositiveFloat = 10_000.0) -> None:
         super().__init__()
         if dim < 2 or dim % 2:
             raise ValueError(f"sines and cosines come in pairs: dim must be even, got {dim}")
@@ -49,7 +49,7 @@ class Sinusoidal2D(nn.Module):
         base: Base of the wavelengths, which range from 2 pi to 2 pi times this.
     """
 
-    def __init__(self, *, dim: Count, base: Positive = 10_000.0) -> None:
+    def __init__(self, *, dim: PositiveInt, base: PositiveFloat = 10_000.0) -> None:
         super().__init__()
         if dim < 4 or dim % 4:
             raise ValueError(f"two axes with pairs of sines and cosines: dim must be divisible by 4, got {dim}")
@@ -77,7 +77,7 @@ class Learned(nn.Module):
         interpolate: If True, the vectors are interpolated to a longer input; if False, a longer input is refused.
     """
 
-    def __init__(self, *, dim: Count, length: Count, interpolate: bool = False) -> None:
+    def __init__(self, *, dim: PositiveInt, length: PositiveInt, interpolate: bool = False) -> None:
         super().__init__()
         self.interpolate = interpolate
         self.vectors = nn.Parameter(torch.empty(length, dim))
@@ -115,7 +115,7 @@ class Learned2D(nn.Module):
         grid: Number of rows and columns that have a vector.
     """
 
-    def __init__(self, *, dim: Count, grid: tuple[Count, Count]) -> None:
+    def __init__(self, *, dim: PositiveInt, grid: tuple[PositiveInt, PositiveInt]) -> None:
         super().__init__()
         rows, columns = grid
         self.vectors = nn.Parameter(torch.empty(rows, columns, dim))

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from zoo.attention.kernels.dtypes import accumulation_dtype, upcast
 from zoo.attention.mechanism import Position, Traits
 from zoo.attention.positions.embeddings import sinusoid
-from zoo.attention.ranges import Count
 from zoo.attention.supports.support import Support
+from zoo.types import PositiveInt
 
 
 class ALiBi(Position):
@@ -33,7 +33,7 @@ class ALiBi(Position):
         heads: Number of heads, H.
     """
 
-    def __init__(self, *, heads: Count) -> None:
+    def __init__(self, *, heads: PositiveInt) -> None:
         super().__init__()
         if heads < 1:
             raise ValueError(f"heads must be at least 1, got {heads}")
@@ -68,7 +68,9 @@ class T5Bias(Position):
         causal: If True, all buckets are for keys before the query.
     """
 
-    def __init__(self, *, heads: Count, buckets: Count = 32, distance: Count = 128, causal: bool = False) -> None:
+    def __init__(
+        self, *, heads: PositiveInt, buckets: PositiveInt = 32, distance: PositiveInt = 128, causal: bool = False
+    ) -> None:
         super().__init__()
         one_way = buckets if causal else buckets // 2
         if one_way < 2 or (buckets % 2 and not causal):
@@ -112,7 +114,7 @@ class RelativeBias2D(Position):
         grid: Number of rows and columns.
     """
 
-    def __init__(self, *, heads: Count, grid: tuple[Count, Count]) -> None:
+    def __init__(self, *, heads: PositiveInt, grid: tuple[PositiveInt, PositiveInt]) -> None:
         super().__init__()
         if min(grid) < 1:
             raise ValueError(f"a grid has 1 row and column or more, got {grid[0]} x {grid[1]}")
@@ -160,7 +162,7 @@ class Shaw(Position):
 
     traits = Traits(needs_weights=True)
 
-    def __init__(self, *, dim: Count, distance: Count = 16) -> None:
+    def __init__(self, *, dim: PositiveInt, distance: PositiveInt = 16) -> None:
         super().__init__()
         if distance < 0:
             raise ValueError(f"distance must not be below 0, got {distance}")
@@ -208,7 +210,7 @@ class TransformerXL(Position):
         heads: Number of heads; the width of the sinusoid is `dim * heads`.
     """
 
-    def __init__(self, *, dim: Count, heads: Count) -> None:
+    def __init__(self, *, dim: PositiveInt, heads: PositiveInt) -> None:
         super().__init__()
         if dim * heads % 2:
             raise ValueError(f"sines and cosines come in pairs: dim times heads must be even, got {dim * heads}")

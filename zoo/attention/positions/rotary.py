@@ -13,8 +13,8 @@ from torch import Tensor
 from zoo.attention.kernels.dtypes import accumulation_dtype
 from zoo.attention.mechanism import Position, Traits
 from zoo.attention.positions.embeddings import frequencies
-from zoo.attention.ranges import Count, Positive, PositiveShare
 from zoo.attention.supports.support import Support
+from zoo.types import PositiveFloat, PositiveFraction, PositiveInt
 
 
 @runtime_checkable
@@ -50,7 +50,12 @@ class Rotary(Position):
     traits = Traits(rotates=True)
 
     def __init__(
-        self, *, dim: Count, base: Positive = 10_000.0, fraction: PositiveShare = 1.0, scaling: Scaling | None = None
+        self,
+        *,
+        dim: PositiveInt,
+        base: PositiveFloat = 10_000.0,
+        fraction: PositiveFraction = 1.0,
+        scaling: Scaling | None = None,
     ) -> None:
         super().__init__()
         if not 0.0 < fraction <= 1.0:
@@ -89,7 +94,7 @@ class Interpolated:
 
     magnitude: ClassVar[float] = 1.0
 
-    factor: Positive
+    factor: PositiveFloat
 
     def __post_init__(self) -> None:
         _check_factor(self.factor)
@@ -110,7 +115,7 @@ class NTKAware:
 
     magnitude: ClassVar[float] = 1.0
 
-    factor: Positive
+    factor: PositiveFloat
 
     def __post_init__(self) -> None:
         _check_factor(self.factor)
@@ -134,7 +139,7 @@ class YaRN:
         slow, fast: Numbers of rotations, the paper's alpha and beta.
     """
 
-    factor: Positive
+    factor: PositiveFloat
     trained: int
     slow: float = 1.0
     fast: float = 32.0

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from zoo.attention.attention_state import AttentionState
 from zoo.attention.mechanism import Score
-from zoo.attention.ranges import Count, Positive
 from zoo.attention.supports.support import Support
+from zoo.types import PositiveFloat, PositiveInt
 
 
 class ActivationUnit(Score):
@@ -34,8 +34,8 @@ class ActivationUnit(Score):
     def __init__(
         self,
         *,
-        dim: Count,
-        hidden: Sequence[Count] = (80, 40),
+        dim: PositiveInt,
+        hidden: Sequence[PositiveInt] = (80, 40),
         activation: Callable[[int], nn.Module] = nn.PReLU,
     ) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Dice(nn.Module):
         eps: Value added to the variance for numerical stability.
     """
 
-    def __init__(self, width: Count, *, eps: Positive = 1e-8) -> None:
+    def __init__(self, width: PositiveInt, *, eps: PositiveFloat = 1e-8) -> None:
         super().__init__()
         self.norm = nn.BatchNorm1d(width, eps=eps, affine=False)
         self.alpha = nn.Parameter(torch.zeros(width))

@@ -39,10 +39,10 @@ from zoo.attention.kernels.dtypes import upcast
 from zoo.attention.kernels.linear import linear
 from zoo.attention.kernels.tanh import tanh_
 from zoo.attention.mechanism import PreparedKeys, Score, Traits, Use, check_widths
-from zoo.attention.ranges import Count, NotNegative, Positive
 from zoo.attention.supports.blocks import BlockSupport
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.support import Support
+from zoo.types import NonNegativeFloat, PositiveFloat, PositiveInt
 
 _LARGEST_SCALE = 100.0
 _SHORTEST = 1e-6
@@ -96,7 +96,7 @@ class Additive(Score):
         heads: Number of heads.
     """
 
-    def __init__(self, *, dim: Count, heads: Count) -> None:
+    def __init__(self, *, dim: PositiveInt, heads: PositiveInt) -> None:
         super().__init__()
         self.vector = nn.Parameter(torch.empty(heads, dim))
         self.reset_parameters()
@@ -131,7 +131,7 @@ class NormalizedAdditive(Additive):
             grows slowly, and stops become certain when scores are large.
     """
 
-    def __init__(self, *, dim: Count, heads: Count, gain: Positive | None = None) -> None:
+    def __init__(self, *, dim: PositiveInt, heads: PositiveInt, gain: PositiveFloat | None = None) -> None:
         super().__init__(dim=dim, heads=heads)
         if gain is not None and not 0.0 < gain < math.inf:
             raise ValueError(f"gain must be above 0, or None, got {gain}")
@@ -162,7 +162,7 @@ class General(Dot):
 
     traits = Traits(rotation_invariant=False)  # W stands between the two rotations
 
-    def __init__(self, *, dim: Count, heads: Count) -> None:
+    def __init__(self, *, dim: PositiveInt, heads: PositiveInt) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(heads, dim, dim))
         self.reset_parameters()
@@ -186,7 +186,7 @@ class Concat(Score):
         heads: Number of heads.
     """
 
-    def __init__(self, *, dim: Count, heads: Count) -> None:
+    def __init__(self, *, dim: PositiveInt, heads: PositiveInt) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(heads, dim, 2 * dim))
         self.vector = nn.Parameter(torch.empty(heads, dim))
@@ -228,7 +228,7 @@ class Cosine(Dot):
 
     log_scale: Tensor
 
-    def __init__(self, *, heads: Count, temperature: Positive = 0.1, learned: bool = True) -> None:
+    def __init__(self, *, heads: PositiveInt, temperature: PositiveFloat = 0.1, learned: bool = True) -> None:
         super().__init__()
         if not 1.0 / _LARGEST_SCALE < temperature < math.inf:
             raise ValueError(f"temperature must be above {1.0 / _LARGEST_SCALE}, got {temperature}")
@@ -268,7 +268,7 @@ class PositionAware(Score):
         },
     )
 
-    def __init__(self, *, dim: Count, heads: Count, reach: Count = 32) -> None:
+    def __init__(self, *, dim: PositiveInt, heads: PositiveInt, reach: PositiveInt = 32) -> None:
         super().__init__()
         if reach < 0:
             raise ValueError(f"reach is a distance, 0 or more, got {reach}")
@@ -309,7 +309,7 @@ class GAT(Score):
         slope: Slope of LeakyReLU for negative numbers.
     """
 
-    def __init__(self, *, dim: Count, heads: Count, slope: NotNegative = 0.2) -> None:
+    def __init__(self, *, dim: PositiveInt, heads: PositiveInt, slope: NonNegativeFloat = 0.2) -> None:
         super().__init__()
         self.slope = slope
         self.to_query = nn.Parameter(torch.empty(heads, dim))
@@ -344,7 +344,7 @@ class GATv2(Score):
         slope: Slope of LeakyReLU for negative numbers.
     """
 
-    def __init__(self, *, dim: Count, heads: Count, slope: NotNegative = 0.2) -> None:
+    def __init__(self, *, dim: PositiveInt, heads: PositiveInt, slope: NonNegativeFloat = 0.2) -> None:
         super().__init__()
         self.slope = slope
         self.vector = nn.Parameter(torch.empty(heads, dim))

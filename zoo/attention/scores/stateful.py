@@ -21,9 +21,9 @@ from zoo.attention.initialization import glorot_
 from zoo.attention.kernels.dtypes import upcast
 from zoo.attention.kernels.tanh import tanh_
 from zoo.attention.mechanism import PreparedKeys, Score, Traits, check_widths
-from zoo.attention.ranges import Count, Natural, NotNegative
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.support import Support
+from zoo.types import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 _LEAST_FERTILITY = 1e-3
 
@@ -54,12 +54,12 @@ class LocationAware(Score):
     def __init__(
         self,
         *,
-        dim: Count,
-        heads: Count,
-        filters: Count = 10,
-        kernel_size: Count = 31,
-        behind: Natural | None = None,
-        ahead: Count | None = None,
+        dim: PositiveInt,
+        heads: PositiveInt,
+        filters: PositiveInt = 10,
+        kernel_size: PositiveInt = 31,
+        behind: NonNegativeInt | None = None,
+        ahead: PositiveInt | None = None,
     ) -> None:
         super().__init__()
         if filters < 1:
@@ -164,7 +164,7 @@ class CoverageAware(Score):
 
     traits = Traits(layouts=(DenseSupport,), stateful=True, parallel=False)
 
-    def __init__(self, *, dim: Count, heads: Count, fertility: NotNegative | None = None) -> None:
+    def __init__(self, *, dim: PositiveInt, heads: PositiveInt, fertility: NonNegativeFloat | None = None) -> None:
         super().__init__()
         if fertility is not None and not 0.0 < fertility < math.inf:
             raise ValueError(f"fertility must be above 0, or None, got {fertility}")
@@ -232,7 +232,9 @@ class ScorePair(Score):
         heads: Number of heads.
     """
 
-    def __init__(self, *, monotonic: Callable[..., Any], chunk: Callable[..., Any], dim: Count, heads: Count) -> None:
+    def __init__(
+        self, *, monotonic: Callable[..., Any], chunk: Callable[..., Any], dim: PositiveInt, heads: PositiveInt
+    ) -> None:
         super().__init__()
         if dim < 2:
             raise ValueError(f"two scores need queries and keys of two numbers or more, got dim={dim}")

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from zoo.attention.initialization import glorot_
 from zoo.attention.kernels.dtypes import accumulation_dtype, upcast
 from zoo.attention.mechanism import Restriction, Traits, Use
-from zoo.attention.ranges import Count, Natural
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.support import (
     KeyFunction,
@@ -22,6 +21,7 @@ from zoo.attention.supports.support import (
     mask_of_example,
     mask_of_heads,
 )
+from zoo.types import NonNegativeInt, PositiveInt
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +170,7 @@ class LocalM(Restriction):
 
     traits = Traits(layouts=(DenseSupport,), output_layout=LocalSupport, content_based=False)
 
-    def __init__(self, *, radius: Natural = 10) -> None:
+    def __init__(self, *, radius: NonNegativeInt = 10) -> None:
         super().__init__()
         if radius < 0:
             raise ValueError(f"radius is a number of keys on each side, 0 or more, got {radius}")
@@ -210,7 +210,7 @@ class LocalP(Restriction):
         },
     )
 
-    def __init__(self, *, dim: Count, heads: Count, radius: Natural = 10) -> None:
+    def __init__(self, *, dim: PositiveInt, heads: PositiveInt, radius: NonNegativeInt = 10) -> None:
         super().__init__()
         if radius < 1:
             raise ValueError(f"radius is a number of keys on each side, 1 or more, got {radius}")

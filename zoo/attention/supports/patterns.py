@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from zoo.attention.kernels.cache import cache_recent, is_eager_cpu
 from zoo.attention.mechanism import Restriction, Traits, Use
-from zoo.attention.ranges import Count, Natural, Seed
 from zoo.attention.supports.blocks import BlockSet, BlockStructure, BlockSupport, Rule, own_lengths
 from zoo.attention.supports.dense import DenseSupport
 from zoo.attention.supports.partition import Partition, Permutation
 from zoo.attention.supports.random_blocks import NO_LINK, draw_links
+from zoo.types import NonNegativeInt, PositiveInt, Seed
 
 _LAYOUTS = 16
 _OF_ONE_SEQUENCE = "depends on the positions of queries and keys, which are those of one sequence"
@@ -48,7 +48,7 @@ class SlidingWindow(Restriction):
         unsupported={Use.CROSS: _OF_ONE_SEQUENCE},
     )
 
-    def __init__(self, *, radius: Natural, dilation: Count = 1, global_tokens: Natural = 0) -> None:
+    def __init__(self, *, radius: NonNegativeInt, dilation: PositiveInt = 1, global_tokens: NonNegativeInt = 0) -> None:
         super().__init__()
         if radius < 0:
             raise ValueError(f"radius is a number of keys on each side, 0 or more, got {radius}")
@@ -100,10 +100,10 @@ class BigBird(Restriction):
     def __init__(
         self,
         *,
-        block: Count = 64,
-        global_blocks: Natural = 2,
-        window_blocks: Count = 3,
-        random_blocks: Natural = 3,
+        block: PositiveInt = 64,
+        global_blocks: NonNegativeInt = 2,
+        window_blocks: PositiveInt = 3,
+        random_blocks: NonNegativeInt = 3,
         seed: Seed = 0,
     ) -> None:
         super().__init__()
@@ -158,7 +158,12 @@ class ShiftedWindows(Restriction):
     )
 
     def __init__(
-        self, *, window: Count, shift: Natural = 0, height: Count | None = None, width: Count | None = None
+        self,
+        *,
+        window: PositiveInt,
+        shift: NonNegativeInt = 0,
+        height: PositiveInt | None = None,
+        width: PositiveInt | None = None,
     ) -> None:
         super().__init__()
         if window < 1:

@@ -16,7 +16,6 @@ from torchmetrics import Metric
 
 from zoo import distributed
 from zoo.attention import AttentionMap
-from zoo.attention.ranges import Count, Positive, Rate
 from zoo.maps.source import MapOptions
 from zoo.optim import OptimizerConfig
 from zoo.tasks.answering.batch import Questions
@@ -29,6 +28,7 @@ from zoo.tasks.baselines import HELD_OUT, Baseline, predict_majority
 from zoo.tasks.contract import Invariance, Task
 from zoo.tasks.initial_vectors import initialise_vectors
 from zoo.text.metrics.squad import normalize_answer, word_f1
+from zoo.types import PositiveFloat, PositiveInt, Probability
 
 if TYPE_CHECKING:
     from zoo.tasks.answering.data.answer_data import AnswerData
@@ -267,7 +267,7 @@ class Chooser(Answerer):
         net: nn.Module,
         about: About,
         optimisation: OptimizerConfig,
-        smoothing: Rate,
+        smoothing: Probability,
         vectors: str | None = None,
         spread: float | None = None,
     ) -> None:
@@ -315,11 +315,11 @@ class PictureAnswerer(Chooser):
         *,
         net: Callable[..., nn.Module],
         optimisation: OptimizerConfig,
-        words: Count,
-        answers: Count,
-        height: Count,
-        width: Count,
-        smoothing: Rate = 0.0,
+        words: PositiveInt,
+        answers: PositiveInt,
+        height: PositiveInt,
+        width: PositiveInt,
+        smoothing: Probability = 0.0,
         explain: MapLevel | None = None,
     ) -> None:
         made = net(words=words, answers=answers, height=height, width=width)
@@ -345,11 +345,11 @@ class HypothesisJudge(Chooser):
         *,
         net: Callable[..., nn.Module],
         optimisation: OptimizerConfig,
-        words: Count,
-        answers: Count,
-        smoothing: Rate = 0.0,
+        words: PositiveInt,
+        answers: PositiveInt,
+        smoothing: Probability = 0.0,
         vectors: str | None = None,
-        spread: Positive | None = 1.0,
+        spread: PositiveFloat | None = 1.0,
     ) -> None:
         made = net(words=words, answers=answers)
         how: dict[str, Any] = {"smoothing": smoothing, "vectors": vectors, "spread": spread}
@@ -374,8 +374,8 @@ class SpanReader(Answerer):
         *,
         net: Callable[..., nn.Module],
         optimisation: OptimizerConfig,
-        words: Count,
-        longest: Count | None = None,
+        words: PositiveInt,
+        longest: PositiveInt | None = None,
     ) -> None:
         measures = ("exact_match", "f1")
         super().__init__(net=net(words=words), about="passage", optimisation=optimisation, measures=measures)

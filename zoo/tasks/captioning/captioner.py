@@ -13,7 +13,6 @@ from torch import Tensor
 
 from zoo import distributed
 from zoo.attention import sites
-from zoo.attention.ranges import Count, Rate
 from zoo.decoding.beam import BeamSearch
 from zoo.errors import ConfigError
 from zoo.maps.source import MapOptions
@@ -34,6 +33,7 @@ from zoo.tasks.pictures.backbone_encoder import BackboneEncoder
 from zoo.tasks.vision.nets.efficientnet_lite import published_lite0
 from zoo.tasks.vision.nets.pretrained import published
 from zoo.text import BLEU
+from zoo.types import PositiveInt, Probability
 
 if TYPE_CHECKING:
     from zoo.tasks.captioning.data.caption_data import CaptionData
@@ -71,10 +71,10 @@ class Captioner(WritingTask):
         *,
         net: Callable[..., GeneratingNet],
         optimisation: OptimizerConfig,
-        tokens: Count,
-        height: Count,
-        width: Count,
-        smoothing: Rate = 0.0,
+        tokens: PositiveInt,
+        height: PositiveInt,
+        width: PositiveInt,
+        smoothing: Probability = 0.0,
         search: BeamSearch = DEFAULT_SEARCH,
         longest: Longest = DEFAULT_LONGEST,
         scheduled: ScheduledSampling | None = None,

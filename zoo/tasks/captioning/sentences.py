@@ -15,10 +15,10 @@ from typing import Annotated
 import numpy as np
 from jaxtyping import Float
 
-from zoo.attention.ranges import Count, Seed
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.tasks.captioning.data.caption_set import CaptionSet
 from zoo.tasks.pictures.scenes import Box, Thing, plant_scenes, relation
+from zoo.types import PositiveInt, Seed
 
 Word = tuple[str, Box | None]
 """A word, and the place that it speaks of."""
@@ -26,8 +26,8 @@ Word = tuple[str, Box | None]
 
 def plant(
     *,
-    pictures: Count = 16000,
-    held_out: Count = 500,
+    pictures: PositiveInt = 16000,
+    held_out: PositiveInt = 500,
     least: Annotated[int, ">= 1", "<= 6"] = 1,
     most: Annotated[int, ">= 1", "<= 6"] = 4,
     side: Annotated[int, ">= 32", "<= 256"] = 48,

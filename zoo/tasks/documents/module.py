@@ -22,7 +22,6 @@ from torchmetrics.classification import (
 from zoo import distributed
 from zoo.attention import AttentionMap
 from zoo.attention.factories import make_sized
-from zoo.attention.ranges import Count, Natural, Positive, Rate
 from zoo.errors import ConfigError, did_you_mean
 from zoo.maps.source import MapOptions
 from zoo.optim import OptimizerConfig
@@ -49,6 +48,7 @@ from zoo.tasks.documents.own_texts import AUTO, choose_vectors
 from zoo.tasks.documents.tfidf import compare_documents
 from zoo.tasks.documents.weights import looked_at
 from zoo.tasks.initial_vectors import initialise_vectors
+from zoo.types import NonNegativeInt, PositiveFloat, PositiveInt, Probability
 
 if TYPE_CHECKING:
     from zoo.tasks.documents.data.document_data import DocumentData
@@ -85,12 +85,12 @@ class DocumentClassifier(Task):
         *,
         net: Callable[..., nn.Module],
         optimisation: OptimizerConfig,
-        words: Count,
-        classes: Count,
+        words: PositiveInt,
+        classes: PositiveInt,
         vectors: str | None = None,
-        smoothing: Rate = 0.0,
-        class_weights: Literal["balanced"] | Mapping[str, Positive] | None = None,
-        own_texts: Natural = 0,
+        smoothing: Probability = 0.0,
+        class_weights: Literal["balanced"] | Mapping[str, PositiveFloat] | None = None,
+        own_texts: NonNegativeInt = 0,
     ) -> None:
         super().__init__(optimisation=optimisation)
         self.net = make_sized(net, {"words": words, "classes": classes, "own_texts": own_texts})

@@ -17,9 +17,9 @@ from typing import Annotated
 import numpy as np
 from jaxtyping import Bool, Int
 
-from zoo.attention.ranges import Count, Seed, Share
 from zoo.data.size_limits import check_numbers
 from zoo.data.splits import split_stratified
+from zoo.types import Fraction, PositiveInt, Seed
 
 ASPECTS = ("food", "service", "room", "price", "view", "staff", "music", "parking", "garden", "breakfast")
 """Subjects of opinions; the opinion on the first determines the class."""
@@ -71,9 +71,9 @@ class Reviews:
 def plant(
     *,
     reviews: Annotated[int, ">= 4"] = 800,
-    sentences: Count = 30,
+    sentences: PositiveInt = 30,
     words: Annotated[int, ">= 5"] = 20,
-    distractors: Share = 0.3,
+    distractors: Fraction = 0.3,
     seed: Seed = 0,
 ) -> Reviews:
     """Generates reviews; the same arguments give the same reviews.

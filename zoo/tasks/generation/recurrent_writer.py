@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from zoo.attention import Attention
 from zoo.attention.kernels.linear import Linear
-from zoo.attention.ranges import Count
 from zoo.tasks.generation.decoders.state import Encoded, RecurrentState
 from zoo.tasks.generation.net import GeneratingNet
+from zoo.types import PositiveInt
 
 
 class RecurrentWriter(GeneratingNet):
@@ -30,7 +30,7 @@ class RecurrentWriter(GeneratingNet):
         self,
         *,
         encoder: nn.Module,
-        tokens: Count,
+        tokens: PositiveInt,
         attend: Callable[[int, int], Attention],
         decoder: Callable[..., Any],
     ) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from zoo import distributed
 from zoo.attention import AttentionMap, EntropyPenalty, log_probability
-from zoo.attention.ranges import NotNegative, Rate
+from zoo.types import NonNegativeFloat, Probability
 
 
 class Reward(nn.Module):
@@ -30,7 +30,9 @@ class Reward(nn.Module):
 
     baseline: Tensor
 
-    def __init__(self, *, weight: NotNegative = 0.1, entropy: NotNegative = 0.002, kept: Rate = 0.9) -> None:
+    def __init__(
+        self, *, weight: NonNegativeFloat = 0.1, entropy: NonNegativeFloat = 0.002, kept: Probability = 0.9
+    ) -> None:
         super().__init__()
         self.weight, self.entropy, self.kept = weight, entropy, kept
         self.register_buffer("baseline", torch.zeros(()))

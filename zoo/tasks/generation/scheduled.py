@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from zoo.attention.ranges import Count, Share
 from zoo.tasks.generation.net import GeneratingNet
+from zoo.types import Fraction, PositiveInt
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class ScheduledSampling:
         steps: Number of steps of the optimiser until it is reached.
     """
 
-    share: Share = 0.25
-    steps: Count = 10_000
+    share: Fraction = 0.25
+    steps: PositiveInt = 10_000
 
     def __call__(self, step: int) -> float:
         return self.share * min(1.0, step / self.steps)

@@ -12,7 +12,6 @@ from torch.nn import functional as F
 
 from zoo import distributed
 from zoo.attention import AttentionMap, DenseSupport, Monotonic, record, sites
-from zoo.attention.ranges import Rate
 from zoo.attention.recording.recorder import Recording
 from zoo.decoding.beam import BeamSearch
 from zoo.decoding.hypothesis import Hypothesis
@@ -34,6 +33,7 @@ from zoo.tasks.generation.scores import corpus_score
 from zoo.tasks.generation.targets import Targets
 from zoo.tasks.generation.writing import Longest, Writing
 from zoo.text import Score
+from zoo.types import Probability
 
 DEFAULT_SEARCH, DEFAULT_LONGEST = BeamSearch(), Longest()
 
@@ -70,7 +70,7 @@ class WritingTask(Task):
         optimisation: OptimizerConfig,
         validated: Mapping[str, Score],
         figures: TextFigures,
-        smoothing: Rate = 0.1,
+        smoothing: Probability = 0.1,
         search: BeamSearch = DEFAULT_SEARCH,
         longest: Longest = DEFAULT_LONGEST,
         scheduled: ScheduledSampling | None = None,

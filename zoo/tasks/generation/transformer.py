@@ -29,7 +29,7 @@ from zoo.attention import (
     self_attention,
 )
 from zoo.attention.mechanism import Use, check
-from zoo.attention.ranges import Count, Rate
+from zoo.types import PositiveInt, Probability
 
 Norm = Literal["pre", "post"]
 SelfAttend = Callable[[int, int], Attention] | MixerFactory
@@ -53,14 +53,14 @@ class TransformerEncoder(nn.Module):
     def __init__(
         self,
         *,
-        dim: Count,
-        layers: Count,
-        heads: Count,
-        hidden: Count,
+        dim: PositiveInt,
+        layers: PositiveInt,
+        heads: PositiveInt,
+        hidden: PositiveInt,
         attend: SelfAttend,
         relative: Callable[..., Position] | None = None,
         norm: Norm = "pre",
-        dropout: Rate = 0.0,
+        dropout: Probability = 0.0,
     ) -> None:
         super().__init__()
         _check(norm, dim=dim, layers=layers, heads=heads, hidden=hidden)
@@ -123,16 +123,16 @@ class TransformerDecoder(nn.Module):
     def __init__(
         self,
         *,
-        dim: Count,
-        layers: Count,
-        heads: Count,
-        hidden: Count,
+        dim: PositiveInt,
+        layers: PositiveInt,
+        heads: PositiveInt,
+        hidden: PositiveInt,
         attend: Callable[[int, int], Attention],
         self_attend: SelfAttend,
         relative: Callable[..., Position] | None = None,
         norm: Norm = "pre",
-        dropout: Rate = 0.0,
-        align: Count | None = None,
+        dropout: Probability = 0.0,
+        align: PositiveInt | None = None,
     ) -> None:
         super().__init__()
         _check(norm, dim=dim, layers=layers, heads=heads, hidden=hidden)

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from zoo.attention.ranges import Seed
 from zoo.data.encodings import UTF8, Encoding
 from zoo.data.loader import Loader
 from zoo.data.tables import OnBadRow
@@ -26,6 +25,7 @@ from zoo.tasks.graph.files import read_graph
 from zoo.tasks.graph.graph import NONE, SPLITS, Graph, row_normalised
 from zoo.tasks.graph.planted import plant
 from zoo.tasks.summary import Longest, Summary, count_labels, count_splits
+from zoo.types import Seed
 
 _SMALL = 100_000
 

@@ -16,7 +16,6 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 from zoo import distributed
 from zoo.attention import AttentionMap, record, sites
-from zoo.attention.ranges import AnyInt, Count
 from zoo.attention.recording.recorder import Recording
 from zoo.maps.score import edge_auc
 from zoo.maps.source import MapOptions
@@ -29,6 +28,7 @@ from zoo.tasks.graph.field import Field, receptive_field
 from zoo.tasks.graph.graph import SPLITS
 from zoo.tasks.graph.map_source import GraphMaps
 from zoo.tasks.graph.net import GraphAttentionNet
+from zoo.types import AnyInt, PositiveInt
 
 if TYPE_CHECKING:
     from zoo.tasks.graph.data import GraphData
@@ -53,8 +53,8 @@ class NodeClassifier(Task):
         *,
         net: Callable[..., GraphAttentionNet],
         optimisation: OptimizerConfig,
-        features: Count,
-        classes: Count,
+        features: PositiveInt,
+        classes: PositiveInt,
         explain_layer: AnyInt = 0,
     ) -> None:
         super().__init__(optimisation=optimisation)

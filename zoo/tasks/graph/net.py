@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from zoo.attention import Attention, EdgeSupport, dropout
 from zoo.attention.initialization import glorot_
-from zoo.attention.ranges import Count, Rate
 from zoo.tasks.graph.features import SparseFeatures
 from zoo.tasks.graph.field import Field, Hop, full_field
+from zoo.types import PositiveInt, Probability
 
 
 class _ELU(torch.autograd.Function):
@@ -37,7 +37,7 @@ def elu(x: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 class Projection(nn.Module):
     """Projects the features of each node for every head: x W, with W (features, heads, dim)."""
 
-    def __init__(self, features: Count, heads: Count, dim: Count, *, bias: bool = False) -> None:
+    def __init__(self, features: PositiveInt, heads: PositiveInt, dim: PositiveInt, *, bias: bool = False) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(features, heads, dim))
         self.bias = nn.Parameter(torch.zeros(heads, dim)) if bias else None
@@ -85,14 +85,14 @@ class GraphAttention(nn.Module):
     def __init__(
         self,
         *,
-        features: Count,
-        dim: Count,
-        heads: Count,
+        features: PositiveInt,
+        dim: PositiveInt,
+        heads: PositiveInt,
         attend: Callable[[int, int], Attention],
         shared: bool = True,
         merge: Literal["concat", "mean"] = "concat",
         skip: bool = False,
-        dropout: Rate = 0.0,
+        dropout: Probability = 0.0,
         drop_by_head: bool = False,
     ) -> None:
         super().__init__()
@@ -147,17 +147,17 @@ class GraphAttentionNet(nn.Module):
     def __init__(
         self,
         *,
-        features: Count,
-        classes: Count,
+        features: PositiveInt,
+        classes: PositiveInt,
         attend: Callable[[int, int], Attention],
-        dim: Count = 8,
-        heads: Count = 8,
-        out_heads: Count = 1,
-        layers: Count = 2,
+        dim: PositiveInt = 8,
+        heads: PositiveInt = 8,
+        out_heads: PositiveInt = 1,
+        layers: PositiveInt = 2,
         merge: Literal["concat", "mean"] = "concat",
         shared: bool = True,
         skip: bool = False,
-        dropout: Rate = 0.0,
+        dropout: Probability = 0.0,
         drop_by_head: bool = False,
     ) -> None:
         super().__init__()

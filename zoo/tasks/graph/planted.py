@@ -22,23 +22,23 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
-from zoo.attention.ranges import Count, Natural, Seed, Share
 from zoo.data.size_limits import check_numbers
 from zoo.errors import ConfigError
 from zoo.tasks.graph.graph import TEST, TRAIN, VAL, Graph
+from zoo.types import Fraction, NonNegativeInt, PositiveInt, Seed
 
 Cue = Literal["static", "dynamic"]
 
 
 def plant(
     *,
-    nodes: Count = 3000,
-    classes: Count = 5,
-    tags: Count = 8,
-    trusted: Count = 3,
-    distractors: Natural = 6,
-    width: Count = 32,
-    noise: Share = 0.1,
+    nodes: PositiveInt = 3000,
+    classes: PositiveInt = 5,
+    tags: PositiveInt = 8,
+    trusted: PositiveInt = 3,
+    distractors: NonNegativeInt = 6,
+    width: PositiveInt = 32,
+    noise: Fraction = 0.1,
     cue: Cue = "static",
     seed: Seed = 0,
 ) -> Graph:

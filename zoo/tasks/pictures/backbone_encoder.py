@@ -11,11 +11,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.attention.factories import make_sized
-from zoo.attention.ranges import Count
 from zoo.errors import did_you_mean
 from zoo.tasks.pictures.encoder import PictureEncoder
 from zoo.tasks.pictures.seen import Seen
 from zoo.tasks.vision.nets.picture_net import PictureNet
+from zoo.types import PositiveInt
 
 
 class BackboneEncoder(PictureEncoder):
@@ -34,11 +34,11 @@ class BackboneEncoder(PictureEncoder):
     def __init__(
         self,
         *,
-        height: Count,
-        width: Count,
+        height: PositiveInt,
+        width: PositiveInt,
         backbone: Callable[..., PictureNet],
         tuned_from: str | None = None,
-        dim: Count | None = None,
+        dim: PositiveInt | None = None,
         position: Callable[..., nn.Module] | None = None,
     ) -> None:
         made = backbone(channels=3, height=height, width=width, classes=1)

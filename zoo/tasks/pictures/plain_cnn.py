@@ -13,9 +13,9 @@ from torch.nn import functional as F
 
 from zoo.attention import Sinusoidal2D
 from zoo.attention.factories import make_sized
-from zoo.attention.ranges import Count, Natural
 from zoo.tasks.pictures.encoder import PictureEncoder
 from zoo.tasks.pictures.seen import Seen
+from zoo.types import NonNegativeInt, PositiveInt
 
 
 class PlainCNN(PictureEncoder):
@@ -40,12 +40,12 @@ class PlainCNN(PictureEncoder):
     def __init__(
         self,
         *,
-        height: Count,
-        width: Count,
-        channels: Sequence[Count] = (32, 64),
-        strides: Sequence[Count] = (2, 2),
-        around: Natural | None = None,
-        dim: Count = 64,
+        height: PositiveInt,
+        width: PositiveInt,
+        channels: Sequence[PositiveInt] = (32, 64),
+        strides: Sequence[PositiveInt] = (2, 2),
+        around: NonNegativeInt | None = None,
+        dim: PositiveInt = 64,
         norm: Literal["layer", "batch"] = "layer",
         position: Callable[..., nn.Module] | None = Sinusoidal2D,
     ) -> None:

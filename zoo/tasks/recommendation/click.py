@@ -17,7 +17,6 @@ from torchmetrics.classification import BinaryAUROC
 
 from zoo import distributed
 from zoo.attention import record
-from zoo.attention.ranges import Count
 from zoo.attention.recording.recorder import Recording
 from zoo.errors import ConfigError
 from zoo.optim import OptimizerConfig
@@ -30,6 +29,7 @@ from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.tasks.recommendation.ranking.ranks import Ranked
 from zoo.tasks.recommendation.recommender import Recommender
 from zoo.tasks.recommendation.sampling import Unseen
+from zoo.types import PositiveInt
 
 
 class CandidateRanker(Recommender):
@@ -60,11 +60,11 @@ class CandidateRanker(Recommender):
         *,
         net: Callable[..., DIN],
         optimisation: OptimizerConfig,
-        items: Count,
-        length: Count,
+        items: PositiveInt,
+        length: PositiveInt,
         protocol: Protocol,
-        targets: Count | None = 16,
-        negatives: Count = 4,
+        targets: PositiveInt | None = 16,
+        negatives: PositiveInt = 4,
     ) -> None:
         if targets is not None and targets < 1:
             raise ConfigError(f"model.targets={targets}: write 1 or more, or null for all")

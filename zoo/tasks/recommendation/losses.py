@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from zoo.attention.ranges import Count, Share
 from zoo.errors import ConfigError
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.sampling import Distribution, Shape, Unseen
+from zoo.types import Fraction, PositiveInt
 
 _PRODUCT = 64
 """Number of items for each negative up to which scoring the whole catalogue is cheaper than gathering vectors."""
@@ -52,7 +52,7 @@ class BCE(nn.Module):
             has chosen are ignored for that user, and the weight of the others is increased to make up for them.
     """
 
-    def __init__(self, *, negatives: Count = 1, shared: bool = False) -> None:
+    def __init__(self, *, negatives: PositiveInt = 1, shared: bool = False) -> None:
         super().__init__()
         _refuse_negatives(negatives)
         self.negatives = negatives
@@ -84,7 +84,7 @@ class GeneralisedBCE(nn.Module):
         shared: See `BCE`.
     """
 
-    def __init__(self, *, negatives: Count = 256, t: Share = 0.75, shared: bool = False) -> None:
+    def __init__(self, *, negatives: PositiveInt = 256, t: Fraction = 0.75, shared: bool = False) -> None:
         super().__init__()
         _refuse_negatives(negatives)
         if not 0 <= t <= 1:
@@ -144,7 +144,7 @@ class SampledSoftmax(nn.Module):
             "popularity".
     """
 
-    def __init__(self, *, negatives: Count = 1024, distribution: Shape = "log_uniform") -> None:
+    def __init__(self, *, negatives: PositiveInt = 1024, distribution: Shape = "log_uniform") -> None:
         super().__init__()
         _refuse_negatives(negatives)
         if distribution not in ("uniform", "log_uniform", "popularity"):

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from zoo import distributed
 from zoo.attention import record
-from zoo.attention.ranges import Count
 from zoo.attention.recording.recorder import Recording
 from zoo.errors import ConfigError
 from zoo.optim import OptimizerConfig
@@ -25,6 +24,7 @@ from zoo.tasks.recommendation.maps.scored import How, influence, refusal
 from zoo.tasks.recommendation.nets.sasrec import SASRec
 from zoo.tasks.recommendation.ranking.protocol import Protocol
 from zoo.tasks.recommendation.recommender import Recommender
+from zoo.types import PositiveInt
 
 
 class NextItem(Recommender):
@@ -45,8 +45,8 @@ class NextItem(Recommender):
         *,
         net: Callable[..., SASRec],
         optimisation: OptimizerConfig,
-        items: Count,
-        length: Count,
+        items: PositiveInt,
+        length: PositiveInt,
         loss: nn.Module,
         protocol: Protocol,
         explain: How | None = None,

@@ -14,10 +14,10 @@ from typing import Annotated
 import numpy as np
 from jaxtyping import Float32, Float64, Int
 
-from zoo.attention.ranges import Count, Seed, Share
 from zoo.data.size_limits import check_numbers
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import ConfigError
+from zoo.types import Fraction, PositiveInt, Seed
 
 RATE = 8000
 """Samples per second."""
@@ -67,12 +67,12 @@ class Spoken:
 
 def plant(
     *,
-    utterances: Count = 2000,
-    held_out: Count = 200,
+    utterances: PositiveInt = 2000,
+    held_out: PositiveInt = 200,
     letters: Annotated[int, ">= 2", "<= 26"] = 12,
-    shortest: Count = 4,
+    shortest: PositiveInt = 4,
     longest: Annotated[int, ">= 1", "<= 200"] = 14,
-    bursts: Share = 0.5,
+    bursts: Fraction = 0.5,
     quiet: Annotated[float, "any"] = 30.0,
     loud: Annotated[float, "any"] = 5.0,
     seed: Seed = 0,

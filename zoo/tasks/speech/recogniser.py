@@ -15,7 +15,6 @@ from torch import Tensor
 
 from zoo import distributed
 from zoo.attention import AttentionMap, GuidanceCrossEntropy, NoStopPenalty, record
-from zoo.attention.ranges import Count, NotNegative, Rate
 from zoo.decoding.beam import BeamSearch
 from zoo.decoding.hypothesis import Hypothesis
 from zoo.decoding.sampling import Sampling
@@ -40,6 +39,7 @@ from zoo.tasks.speech.nets.rows import shortened
 from zoo.tasks.speech.small_data import CTC_OF_FEW, FEW_RECORDINGS, choose_ctc
 from zoo.tasks.speech.streaming import STREAM, streamed
 from zoo.text import CER, WER
+from zoo.types import NonNegativeFloat, PositiveInt, Probability
 
 if TYPE_CHECKING:
     from zoo.tasks.speech.data.speech_data import SpeechData
@@ -85,16 +85,16 @@ class Recogniser(WritingTask):
         *,
         net: Callable[..., GeneratingNet],
         optimisation: OptimizerConfig,
-        features: Count,
-        tokens: Count,
+        features: PositiveInt,
+        tokens: PositiveInt,
         recordings: Annotated[int, ">= 0"] | None = None,
-        smoothing: Rate = 0.1,
+        smoothing: Probability = 0.1,
         search: BeamSearch = DEFAULT_SEARCH,
         longest: Longest = DEFAULT_LONGEST,
         scheduled: ScheduledSampling | None = None,
-        ctc: Rate | None = None,
-        guidance: NotNegative = 0.0,
-        joint: Rate = 0.0,
+        ctc: Probability | None = None,
+        guidance: NonNegativeFloat = 0.0,
+        joint: Probability = 0.0,
     ) -> None:
         self._chooses_ctc = ctc is None
         ctc = choose_ctc(recordings) if ctc is None else ctc

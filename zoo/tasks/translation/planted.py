@@ -26,10 +26,10 @@ from typing import Annotated
 import numpy as np
 from jaxtyping import Int
 
-from zoo.attention.ranges import Count, Seed
 from zoo.data.size_limits import check_numbers
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import ConfigError
+from zoo.types import PositiveInt, Seed
 
 _NOUNS = """
 dog cat horse cow bird fish bear wolf mouse snake spider butterfly dragonfly hedgehog squirrel beetle frog rabbit lion
@@ -97,8 +97,8 @@ class Sentences:
 
 def plant(
     *,
-    pairs: Count = 8000,
-    held_out: Count = 400,
+    pairs: PositiveInt = 8000,
+    held_out: PositiveInt = 400,
     longest: Annotated[int, ">= 4", "<= 30"] = 24,
     seed: Seed = 0,
 ) -> Sentences:

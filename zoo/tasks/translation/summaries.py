@@ -15,11 +15,11 @@ from typing import Annotated
 
 import numpy as np
 
-from zoo.attention.ranges import Count, Seed
 from zoo.data.size_limits import check_numbers
 from zoo.data.splits import TEST, TRAIN, VAL
 from zoo.errors import ConfigError
 from zoo.tasks.translation.planted import ADJECTIVES, ADVERBS, NOUNS, PREPOSITIONS, VERBS, Link, Sentences
+from zoo.types import PositiveInt, Seed
 
 MATTERS = ("notably", "chiefly", "crucially")
 OTHERS = ("also", "besides", "meanwhile")
@@ -33,8 +33,8 @@ _MOST = 20
 
 def plant_summaries(
     *,
-    documents: Count = 8000,
-    held_out: Count = 400,
+    documents: PositiveInt = 8000,
+    held_out: PositiveInt = 400,
     sentences: Annotated[int, ">= 2", "<= 20"] = 6,
     seed: Seed = 0,
 ) -> Sentences:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from zoo.attention.ranges import Count, Rate
 from zoo.decoding.beam import BeamSearch
 from zoo.errors import ConfigError
 from zoo.maps.source import MapOptions
@@ -21,6 +20,7 @@ from zoo.tasks.translation.answers import answers
 from zoo.tasks.translation.figures import Figures
 from zoo.tasks.translation.maps.map_source import TranslationMaps
 from zoo.text import BLEU, CHRF, ROUGE
+from zoo.types import PositiveInt, Probability
 
 if TYPE_CHECKING:
     from zoo.tasks.translation.data.pair_data import PairData
@@ -49,9 +49,9 @@ class Translator(WritingTask):
         *,
         net: Callable[..., GeneratingNet],
         optimisation: OptimizerConfig,
-        source_words: Count,
-        target_words: Count,
-        smoothing: Rate = 0.1,
+        source_words: PositiveInt,
+        target_words: PositiveInt,
+        smoothing: Probability = 0.1,
         search: BeamSearch = DEFAULT_SEARCH,
         longest: Longest = DEFAULT_LONGEST,
         scheduled: ScheduledSampling | None = None,

@@ -16,7 +16,6 @@ from torchvision.transforms import v2
 
 from zoo import distributed
 from zoo.attention import AttentionMap, DenseSupport
-from zoo.attention.ranges import Count, NotNegative, Rate
 from zoo.errors import ConfigError
 from zoo.maps.score import pointing
 from zoo.maps.source import MapOptions
@@ -30,6 +29,7 @@ from zoo.tasks.vision.maps.map_source import PictureMaps
 from zoo.tasks.vision.maps.scored import Explanation, How, default_map, explanation, gold_cells, heat, refusal
 from zoo.tasks.vision.nets.picture_net import PictureNet, TokenNet
 from zoo.tasks.vision.nets.pretrained import published
+from zoo.types import NonNegativeFloat, PositiveInt, Probability
 
 if TYPE_CHECKING:
     from zoo.tasks.vision.data.image_data import ImageData
@@ -61,15 +61,15 @@ class ImageClassifier(Task):
         *,
         net: Callable[..., PictureNet],
         optimisation: OptimizerConfig,
-        channels: Count,
-        height: Count,
-        width: Count,
-        classes: Count,
+        channels: PositiveInt,
+        height: PositiveInt,
+        width: PositiveInt,
+        classes: PositiveInt,
         size: str | None = None,
         backbone: str | None = None,
-        smoothing: Rate = 0.0,
-        mixup: NotNegative = 0.0,
-        cutmix: NotNegative = 0.0,
+        smoothing: Probability = 0.0,
+        mixup: NonNegativeFloat = 0.0,
+        cutmix: NonNegativeFloat = 0.0,
         channels_last: bool = False,
         explain: How | None = None,
     ) -> None:

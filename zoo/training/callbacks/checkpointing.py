@@ -13,7 +13,6 @@ from typing import Any
 import pytorch_lightning as pl
 from torch import Tensor
 
-from zoo.attention.ranges import Count, NotNegative
 from zoo.checkpoints import checkpoint
 from zoo.data.loader import Loader
 from zoo.errors import CheckpointError, ConfigError, InterruptedRunError, TrainingError, did_you_mean
@@ -24,6 +23,7 @@ from zoo.training.loggers import get_logged_metrics
 from zoo.training.resume_state import PartialEpochMetrics
 from zoo.training.run_config import BEST, LAST
 from zoo.training.run_errors import make_missing_dir_error
+from zoo.types import NonNegativeFloat, PositiveInt
 
 _LOSS = "val/loss"
 
@@ -53,9 +53,9 @@ class CheckpointAndStop(pl.Callback):
         self,
         *,
         monitors: Mapping[str, Mode] | None = None,
-        patience: Count | None = 20,
+        patience: PositiveInt | None = 20,
         ties: bool = False,
-        save_every_seconds: NotNegative = 60.0,
+        save_every_seconds: NonNegativeFloat = 60.0,
         run_dir: Path,
         metadata: Mapping[str, Any],
     ) -> None:

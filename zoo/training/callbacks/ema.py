@@ -8,8 +8,8 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
-from zoo.attention.ranges import Rate
 from zoo.errors import ConfigError
+from zoo.types import Probability
 
 
 class EMA(pl.Callback):
@@ -23,7 +23,7 @@ class EMA(pl.Callback):
         warmup: Limits d to (1 + t) / (10 + t) at update t, so that the first weights soon lose their influence.
     """
 
-    def __init__(self, *, decay: Rate = 0.999, warmup: bool = True) -> None:
+    def __init__(self, *, decay: Probability = 0.999, warmup: bool = True) -> None:
         if not 0 <= decay < 1:
             raise ConfigError(f"callbacks.average.decay={decay}: write a number from 0 up to, but not, 1")
         self.decay = decay

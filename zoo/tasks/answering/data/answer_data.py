@@ -12,7 +12,6 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from jaxtyping import Bool, Int
 
-from zoo.attention.ranges import Count, Positive, PositiveShare, Share
 from zoo.data.splits import NONE, TRAIN
 from zoo.errors import CheckpointError, ConfigError, join_names, warn
 from zoo.plurals import count_noun
@@ -41,6 +40,7 @@ from zoo.tasks.vision.data.transforms import Resize
 from zoo.text import TOKENISER, VOCABULARY, Tokenizer, Tokens, new_tokenizer
 from zoo.text.tokenizer_factory import Kind
 from zoo.text.vocabulary import Policy
+from zoo.types import Fraction, PositiveFloat, PositiveFraction, PositiveInt
 
 
 @dataclass(frozen=True)
@@ -109,19 +109,19 @@ class AnswerData(TaskData):
         *,
         tokeniser: Kind = "words",
         lower: bool = True,
-        subwords: Count = 8000,
-        min_count: Count = 1,
+        subwords: PositiveInt = 8000,
+        min_count: PositiveInt = 1,
         max_vocabulary: Annotated[int, "> 4"] | None = None,
         vocabulary: Policy = "unite",
-        max_length: Count | None = MOST_TOKENS,
-        max_tokens: Count | None = None,
-        max_answers: Count | None = None,
-        mean: Sequence[Share] | None = None,
-        std: Sequence[Positive] | None = None,
-        height: Count | None = None,
-        width: Count | None = None,
+        max_length: PositiveInt | None = MOST_TOKENS,
+        max_tokens: PositiveInt | None = None,
+        max_answers: PositiveInt | None = None,
+        mean: Sequence[Fraction] | None = None,
+        std: Sequence[PositiveFloat] | None = None,
+        height: PositiveInt | None = None,
+        width: PositiveInt | None = None,
         resize: Resize = "squash",
-        share: PositiveShare = 1.0,
+        share: PositiveFraction = 1.0,
     ) -> None:
         super().__init__(source, batching)
         self.tokeniser: Tokenizer = new_tokenizer(tokeniser, lower=lower, subwords=subwords)

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from zoo.attention.ranges import Count, Seed
 from zoo.data.download import search_folders
 from zoo.data.encodings import UTF8, Encoding
 from zoo.data.tables import OnBadRow
@@ -20,6 +19,7 @@ from zoo.tasks.answering.planted.texts import AskedTexts
 from zoo.tasks.datasets import dataset
 from zoo.tasks.vision.data.listing import Reading
 from zoo.tasks.vision.data.picture import MOST_PIXELS
+from zoo.types import PositiveInt, Seed
 
 
 @dataset(AnswerData, generator=scenes.plant, kind="picture")
@@ -47,7 +47,7 @@ def picture_questions(
     folder: str | None = None,
     on_bad_row: OnBadRow = "error",
     encoding: Encoding = UTF8,
-    most_pixels: Count = MOST_PIXELS,
+    most_pixels: PositiveInt = MOST_PIXELS,
     split_seed: Seed = 0,
 ) -> AnswerSource:
     """The user's own questions about pictures, in a table: see data/README.md."""

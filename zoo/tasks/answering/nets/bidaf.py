@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from zoo.attention import Attention, AttentionFlow
 from zoo.attention.dropout import Dropout
-from zoo.attention.ranges import AnyFloat, Count, Rate
 from zoo.tasks.answering.batch import Questions
 from zoo.tasks.answering.nets.padded import PaddedRecurrent
 from zoo.tasks.recurrent import Kind
 from zoo.tasks.vectors import WordVectors
+from zoo.types import AnyFloat, PositiveInt, Probability
 
 
 class BiDAF(nn.Module):
@@ -41,15 +41,15 @@ class BiDAF(nn.Module):
     def __init__(
         self,
         *,
-        words: Count,
+        words: PositiveInt,
         attend: Callable[[int, int], Attention],
-        dim: Count = 64,
-        hidden: Count = 64,
+        dim: PositiveInt = 64,
+        hidden: PositiveInt = 64,
         cell: Kind = "lstm",
-        layers: Count = 2,
+        layers: PositiveInt = 2,
         forget: AnyFloat | None = None,
         product: AnyFloat | None = None,
-        dropout: Rate = 0.0,
+        dropout: Probability = 0.0,
     ) -> None:
         super().__init__()
         self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)

@@ -12,13 +12,13 @@ from torch.nn import functional as F
 
 from zoo.attention import AlternatingCoAttention, Attention, CoAttention
 from zoo.attention.dropout import Dropout
-from zoo.attention.ranges import Count, Rate
 from zoo.tasks.answering.batch import Questions
 from zoo.tasks.answering.nets.padded import PaddedRecurrent
 from zoo.tasks.generation.source import Source
 from zoo.tasks.pictures.encoder import PictureEncoder
 from zoo.tasks.recurrent import Kind
 from zoo.tasks.vectors import WordVectors
+from zoo.types import PositiveInt, Probability
 
 Order = Literal["parallel", "alternating"]
 Fusion = Literal["sum", "product", "concatenation"]
@@ -62,20 +62,20 @@ class CoAttentionAnswerer(nn.Module):
     def __init__(
         self,
         *,
-        words: Count,
-        answers: Count,
-        height: Count,
-        width: Count,
+        words: PositiveInt,
+        answers: PositiveInt,
+        height: PositiveInt,
+        width: PositiveInt,
         attend: Callable[[int, int], Attention],
         encoder: Callable[..., PictureEncoder],
         levels: Sequence[Level] = LEVELS,
         order: Order = "parallel",
         fusion: Fusion = "sum",
-        dim: Count = 64,
+        dim: PositiveInt = 64,
         cell: Kind = "lstm",
-        context: Count = 64,
-        fused: Count = 128,
-        dropout: Rate = 0.0,
+        context: PositiveInt = 64,
+        fused: PositiveInt = 128,
+        dropout: Probability = 0.0,
     ) -> None:
         super().__init__()
         for name, given, known in (("order", order, list(_ORDERS)), ("fusion", fusion, list(FUSIONS))):
@@ -132,7 +132,7 @@ class Phrases(nn.Module):
         dim: Width of a word, and of a phrase.
     """
 
-    def __init__(self, *, dim: Count) -> None:
+    def __init__(self, *, dim: PositiveInt) -> None:
         super().__init__()
         self.windows = nn.ModuleList(nn.Conv1d(dim, dim, size) for size in _WINDOWS)
 

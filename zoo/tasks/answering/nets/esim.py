@@ -12,12 +12,12 @@ from torch.nn import functional as F
 
 from zoo.attention import Attention, TwoWayAttention
 from zoo.attention.dropout import Dropout
-from zoo.attention.ranges import AnyFloat, Count, Rate
 from zoo.tasks.answering.batch import Questions
 from zoo.tasks.answering.nets.padded import PaddedRecurrent
 from zoo.tasks.generation.source import Source
 from zoo.tasks.recurrent import Kind
 from zoo.tasks.vectors import WordVectors
+from zoo.types import AnyFloat, PositiveInt, Probability
 
 
 class ESIM(nn.Module):
@@ -41,15 +41,15 @@ class ESIM(nn.Module):
     def __init__(
         self,
         *,
-        words: Count,
-        answers: Count,
+        words: PositiveInt,
+        answers: PositiveInt,
         attend: Callable[[int, int], Attention],
-        dim: Count = 64,
-        hidden: Count = 64,
+        dim: PositiveInt = 64,
+        hidden: PositiveInt = 64,
         cell: Kind = "lstm",
         forget: AnyFloat | None = None,
         identity: bool = False,
-        dropout: Rate = 0.0,
+        dropout: Probability = 0.0,
     ) -> None:
         super().__init__()
         self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention.ranges import AnyFloat, Count, Rate
 from zoo.tasks.generation.source import Source
 from zoo.tasks.recurrent import Kind, Recurrent, padded_rows
+from zoo.types import AnyFloat, PositiveInt, Probability
 
 
 class PaddedRecurrent(nn.Module):
@@ -26,11 +26,11 @@ class PaddedRecurrent(nn.Module):
     def __init__(
         self,
         *,
-        dim: Count,
-        hidden: Count,
+        dim: PositiveInt,
+        hidden: PositiveInt,
         cell: Kind = "lstm",
-        layers: Count = 1,
-        dropout: Rate = 0.0,
+        layers: PositiveInt = 1,
+        dropout: Probability = 0.0,
         forget: AnyFloat | None = None,
     ) -> None:
         super().__init__()

@@ -19,9 +19,9 @@ from __future__ import annotations
 import random
 from typing import Annotated
 
-from zoo.attention.ranges import Count, Seed
 from zoo.data.size_limits import check_numbers
 from zoo.tasks.answering.planted.texts import AskedTexts, Link, split_into
+from zoo.types import PositiveInt, Seed
 
 PERSONS = ("anna", "bob", "carl", "dora", "emil", "frida", "gus", "hanna", "ivan", "judith", "karl", "lena")
 THINGS = ("coin", "lamp", "drum", "key", "ring", "book", "map", "hat", "cup", "bell", "rope", "knife")
@@ -37,8 +37,8 @@ _SHARE = 0.5
 
 def plant(
     *,
-    passages: Count = 8000,
-    held_out: Count = 400,
+    passages: PositiveInt = 8000,
+    held_out: PositiveInt = 400,
     wanted: Annotated[int, ">= 2", "<= 4"] = 2,
     others: Annotated[int, ">= 0", "<= 4"] = 1,
     seed: Seed = 0,

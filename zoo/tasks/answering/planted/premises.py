@@ -25,9 +25,9 @@ import random
 from collections.abc import Sequence
 from typing import Annotated
 
-from zoo.attention.ranges import Count, Seed
 from zoo.data.size_limits import check_numbers
 from zoo.tasks.answering.planted.texts import AskedTexts, Link, split_into
+from zoo.types import PositiveInt, Seed
 
 LABELS = ("entailment", "neutral", "contradiction")
 THINGS = ("cup", "box", "hat", "bell", "chair", "door", "knife", "table", "lamp", "boat", "ring", "coat")
@@ -38,8 +38,8 @@ _KINDS = (COLOURS, MATERIALS)
 
 def plant(
     *,
-    pairs: Count = 8000,
-    held_out: Count = 400,
+    pairs: PositiveInt = 8000,
+    held_out: PositiveInt = 400,
     things: Annotated[int, ">= 4", "<= 12"] = 6,
     phrases: bool = False,
     seed: Seed = 0,

@@ -20,9 +20,9 @@ from typing import Annotated, Literal
 import numpy as np
 from jaxtyping import Int, UInt8
 
-from zoo.attention.ranges import Count, Seed
 from zoo.tasks.answering.planted.texts import split_into
 from zoo.tasks.pictures.scenes import COLOURS, Box, Kinds, Thing, plant_scenes
+from zoo.types import PositiveInt, Seed
 
 _COLOURS = tuple(COLOURS)
 _SHAPES = ("square", "cross", "ring", "triangle", "circle", "diamond")
@@ -60,8 +60,8 @@ class AskedScenes:
 
 def plant(
     *,
-    pictures: Count = 16000,
-    held_out: Count = 500,
+    pictures: PositiveInt = 16000,
+    held_out: PositiveInt = 500,
     least: Annotated[int, ">= 2", "<= 6"] = 2,
     most: Annotated[int, ">= 2", "<= 6"] = 4,
     colours: Annotated[int, ">= 2", "<= 6"] = 6,

@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from zoo.attention.ranges import Count, Positive, PositiveShare, Share
 from zoo.data.loader import Loader
 from zoo.data.splits import NONE, TRAIN
 from zoo.errors import warn
@@ -43,6 +42,7 @@ from zoo.tasks.vision.nets.picture_net import PictureNet
 from zoo.text import TOKENISER, VOCABULARY, Frequencies, Tokenizer, new_tokenizer
 from zoo.text.tokenizer_factory import Kind
 from zoo.text.vocabulary import Policy
+from zoo.types import Fraction, PositiveFloat, PositiveFraction, PositiveInt
 
 _AT_ONCE = 32
 """Pictures that an encoder reads together."""
@@ -108,17 +108,17 @@ class CaptionData(TaskData):
         *,
         tokeniser: Kind = "words",
         lower: bool = True,
-        subwords: Count = 8000,
-        min_count: Count = 1,
+        subwords: PositiveInt = 8000,
+        min_count: PositiveInt = 1,
         max_vocabulary: Annotated[int, "> 4"] | None = None,
         vocabulary: Policy = "unite",
-        max_length: Count | None = None,
-        mean: Sequence[Share] | None = None,
-        std: Sequence[Positive] | None = None,
-        height: Count | None = None,
-        width: Count | None = None,
+        max_length: PositiveInt | None = None,
+        mean: Sequence[Fraction] | None = None,
+        std: Sequence[PositiveFloat] | None = None,
+        height: PositiveInt | None = None,
+        width: PositiveInt | None = None,
         resize: Resize = "crop",
-        share: PositiveShare = 1.0,
+        share: PositiveFraction = 1.0,
         punctuation: bool = True,
         augmentation: Augmentation | None = None,
         bucketed: bool = False,

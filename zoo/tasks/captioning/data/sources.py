@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from zoo.attention.ranges import Count, Seed
 from zoo.data.encodings import UTF8, Encoding
 from zoo.data.tables import OnBadRow
 from zoo.tasks.captioning.data.caption_data import CaptionData, CaptionSource
@@ -18,6 +17,7 @@ from zoo.tasks.captioning.sentences import plant
 from zoo.tasks.datasets import dataset
 from zoo.tasks.vision.data.listing import Reading
 from zoo.tasks.vision.data.picture import MOST_PIXELS
+from zoo.types import PositiveInt, Seed
 
 
 @dataset(CaptionData, generator=plant)
@@ -33,7 +33,9 @@ def flickr8k(*, root: str) -> CaptionSource:
 
 
 @dataset(CaptionData)
-def coco(*, root: str, split: Literal["karpathy", "official"] = "karpathy", validation: Count = 5000) -> CaptionSource:
+def coco(
+    *, root: str, split: Literal["karpathy", "official"] = "karpathy", validation: PositiveInt = 5000
+) -> CaptionSource:
     """COCO of 2014 (Chen et al. 2015): 123,287 pictures with five captions each."""
     return CaptionSource(partial(read_coco, Path(root), split=split, validation=validation), Reading())
 
@@ -48,7 +50,7 @@ def captions(
     split: str = "split",
     on_bad_row: OnBadRow = "error",
     encoding: Encoding = UTF8,
-    most_pixels: Count = MOST_PIXELS,
+    most_pixels: PositiveInt = MOST_PIXELS,
     split_seed: Seed = 0,
 ) -> CaptionSource:
     """The user's own pictures and captions, in a table with a row for each caption: see data/README.md."""

@@ -8,8 +8,8 @@ from typing import Any, cast
 from torch import nn
 
 from zoo.attention import Attention
-from zoo.attention.ranges import Count
 from zoo.tasks.generation.recurrent_writer import RecurrentWriter
+from zoo.types import PositiveInt
 
 
 class ShowAttendTell(RecurrentWriter):
@@ -28,9 +28,9 @@ class ShowAttendTell(RecurrentWriter):
     def __init__(
         self,
         *,
-        tokens: Count,
-        height: Count,
-        width: Count,
+        tokens: PositiveInt,
+        height: PositiveInt,
+        width: PositiveInt,
         attend: Callable[[int, int], Attention],
         encoder: Callable[..., Any],
         decoder: Callable[..., Any],

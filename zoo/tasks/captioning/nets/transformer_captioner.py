@@ -12,10 +12,10 @@ from zoo.attention import Attention, AttentionFactory, DenseSupport, ScaledDot, 
 from zoo.attention.dropout import Dropout
 from zoo.attention.factories import make_sized
 from zoo.attention.kernels.linear import Linear
-from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.transformer import SelfAttend, TransformerDecoder, Written, scaled_embeddings
 from zoo.tasks.pictures.seen import Seen
+from zoo.types import PositiveInt, Probability
 
 _SOFTMAX = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 
@@ -47,19 +47,19 @@ class TransformerCaptioner(GeneratingNet):
     def __init__(
         self,
         *,
-        tokens: Count,
-        height: Count,
-        width: Count,
+        tokens: PositiveInt,
+        height: PositiveInt,
+        width: PositiveInt,
         attend: Callable[[int, int], Attention],
         encoder: Callable[..., Any],
         decoder_attend: SelfAttend = _SOFTMAX,
-        dim: Count = 128,
-        layers: Count = 2,
-        heads: Count = 4,
-        hidden: Count = 256,
+        dim: PositiveInt = 128,
+        layers: PositiveInt = 2,
+        heads: PositiveInt = 4,
+        hidden: PositiveInt = 256,
         position: Callable[..., nn.Module] | None = Sinusoidal,
-        dropout: Rate = 0.1,
-        align: Count | None = None,
+        dropout: Probability = 0.1,
+        align: PositiveInt | None = None,
     ) -> None:
         super().__init__()
         self.encoder: Any = encoder(height=height, width=width)

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zoo.attention.ranges import Natural, Share
 from zoo.data.encodings import Fault
 from zoo.data.lines import read_lines
 from zoo.data.tables import check_is_file, message
 from zoo.errors import ConfigError, DataError
 from zoo.tasks.documents.batch import Document
 from zoo.text import Tokenizer, Vocabulary
+from zoo.types import Fraction, NonNegativeInt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,10 +29,10 @@ class Augmentation:
         synonym_rate: Probability that a word with synonyms is replaced by one of them.
     """
 
-    word_dropout: Share | None = 0.0
-    shuffle: Natural = 0
+    word_dropout: Fraction | None = 0.0
+    shuffle: NonNegativeInt = 0
     synonyms: str | None = None
-    synonym_rate: Share = 0.1
+    synonym_rate: Fraction = 0.1
 
     @property
     def changes(self) -> bool:

@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from zoo.attention.ranges import Count, Share
 from zoo.data.loader import Loader
 from zoo.data.splits import NONE, SPLITS
 from zoo.data.tables import parse_number
@@ -36,6 +35,7 @@ from zoo.tasks.summary import Vocabulary as Known
 from zoo.text import TOKENISER, VOCABULARY, Vocabulary, new_tokenizer
 from zoo.text.tokenizer_factory import Kind
 from zoo.text.vocabulary import Policy
+from zoo.types import Fraction, PositiveInt
 from zoo.validation import Predicate
 
 _MOST_TEXTS = 2000
@@ -125,17 +125,17 @@ class DocumentData(TaskData):
         *,
         tokeniser: Kind = "words",
         lower: bool = True,
-        subwords: Count = 8000,
+        subwords: PositiveInt = 8000,
         language: str = "en",
-        min_count: Count | None = 1,
-        max_vocabulary: Count | None = None,
+        min_count: PositiveInt | None = 1,
+        max_vocabulary: PositiveInt | None = None,
         vocabulary: Policy = "unite",
-        max_length: Count | None = MOST_TOKENS,
-        max_sentences: Count | None = None,
-        max_words: Count | None = None,
-        max_tokens: Count | None = None,
+        max_length: PositiveInt | None = MOST_TOKENS,
+        max_sentences: PositiveInt | None = None,
+        max_words: PositiveInt | None = None,
+        max_tokens: PositiveInt | None = None,
         augmentation: Augmentation | None = None,
-        shortcut: Share = 0.0,
+        shortcut: Fraction = 0.0,
     ) -> None:
         super().__init__(source, batching)
         made = new_tokenizer(tokeniser, lower=lower, subwords=subwords)

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from zoo.attention.ranges import Count, Seed
 from zoo.data.download import search_folders
 from zoo.data.encodings import UTF8, Encoding
 from zoo.data.tables import OnBadRow
@@ -20,6 +19,7 @@ from zoo.tasks.documents.data.files import MOST_CHARACTERS, Reading, read_text_f
 from zoo.tasks.documents.data.published import read_imdb, read_newsgroups, read_yelp
 from zoo.tasks.documents.labels import Targets
 from zoo.tasks.documents.planted import Reviews, plant
+from zoo.types import PositiveInt, Seed
 
 
 @dataset(DocumentData, generator=plant)
@@ -30,7 +30,11 @@ def planted_reviews(generate: Callable[[], Reviews]) -> DocumentSource:
 
 @dataset(DocumentData)
 def imdb(
-    *, root: str, cache: str | None = None, targets: Literal["single", "ordinal"] = "single", validation: Count = 2500
+    *,
+    root: str,
+    cache: str | None = None,
+    targets: Literal["single", "ordinal"] = "single",
+    validation: PositiveInt = 2500,
 ) -> DocumentSource:
     """Film reviews (Maas et al. 2011) with the official test set.
 
@@ -44,7 +48,7 @@ def imdb(
 
 
 @dataset(DocumentData)
-def newsgroups20(*, root: str, cache: str | None = None, validation: Count = 1000) -> DocumentSource:
+def newsgroups20(*, root: str, cache: str | None = None, validation: PositiveInt = 1000) -> DocumentSource:
     """Messages of 20 Newsgroups (Lang 1995) in the version sorted by date, with its test set and without headers."""
     return _published(read_newsgroups, root, cache, validation=validation)
 
@@ -55,7 +59,7 @@ def yelp(
     root: str,
     cache: str | None = None,
     targets: Literal["single", "ordinal"] = "ordinal",
-    validation: Count = 10_000,
+    validation: PositiveInt = 10_000,
 ) -> DocumentSource:
     """Yelp reviews with one to five stars (Zhang et al. 2015), with the official test set."""
     return _published(read_yelp, root, cache, targets=targets, validation=validation)
@@ -72,7 +76,7 @@ def text_table(
     targets: Targets = "single",
     on_bad_row: OnBadRow = "error",
     encoding: Encoding = UTF8,
-    most_characters: Count = MOST_CHARACTERS,
+    most_characters: PositiveInt = MOST_CHARACTERS,
     split_seed: Seed = 0,
     cache: str | None = None,
 ) -> DocumentSource:
@@ -99,7 +103,7 @@ def text_folder(
     targets: Literal["single", "ordinal"] = "single",
     on_bad_row: OnBadRow = "error",
     encoding: Encoding = UTF8,
-    most_characters: Count = MOST_CHARACTERS,
+    most_characters: PositiveInt = MOST_CHARACTERS,
     split_seed: Seed = 0,
 ) -> DocumentSource:
     """The user's own texts in one folder per class; see data/README.md."""

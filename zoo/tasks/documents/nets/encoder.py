@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from zoo.attention import Attention, EncoderBlock, FeedForward, MixerFactory, Position, self_attention
 from zoo.attention.dropout import Dropout
 from zoo.attention.factories import make_sized
-from zoo.attention.ranges import Count, Rate
 from zoo.tasks.packing import Packing, mix_sequences
+from zoo.types import PositiveInt, Probability
 
 
 class Encoder(nn.Module):
@@ -33,14 +33,14 @@ class Encoder(nn.Module):
     def __init__(
         self,
         *,
-        dim: Count,
-        layers: Count,
-        heads: Count,
-        hidden: Count,
+        dim: PositiveInt,
+        layers: PositiveInt,
+        heads: PositiveInt,
+        hidden: PositiveInt,
         attend: Callable[[int, int], Attention] | MixerFactory,
         position: Callable[..., nn.Module] | None,
         relative: Callable[..., Position] | None,
-        dropout: Rate = 0.0,
+        dropout: Probability = 0.0,
     ) -> None:
         super().__init__()
         for name, number in (("dim", dim), ("layers", layers), ("heads", heads), ("hidden", hidden)):

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from zoo.attention import Attention
 from zoo.attention.dropout import Dropout
-from zoo.attention.ranges import Count, Rate
 from zoo.tasks.documents.batch import Documents
 from zoo.tasks.documents.nets.levels import Level
 from zoo.tasks.recurrent import Recurrent
 from zoo.tasks.vectors import WordVectors
+from zoo.types import PositiveInt, Probability
 
 
 class FlatAttention(nn.Module):
@@ -39,15 +39,15 @@ class FlatAttention(nn.Module):
     def __init__(
         self,
         *,
-        words: Count,
-        classes: Count,
+        words: PositiveInt,
+        classes: PositiveInt,
         attend: Callable[[int, int], Attention],
         encoder: Literal["lstm", "gru", "average"] = "lstm",
-        dim: Count = 300,
-        hidden: Count = 128,
-        context: Count = 128,
-        layers: Count = 1,
-        dropout: Rate = 0.0,
+        dim: PositiveInt = 300,
+        hidden: PositiveInt = 128,
+        context: PositiveInt = 128,
+        layers: PositiveInt = 1,
+        dropout: Probability = 0.0,
     ) -> None:
         super().__init__()
         if encoder == "average" and layers != 1:
@@ -76,7 +76,7 @@ class WordByWord(nn.Module):
         width: Width of the result.
     """
 
-    def __init__(self, *, dim: Count, width: Count) -> None:
+    def __init__(self, *, dim: PositiveInt, width: PositiveInt) -> None:
         super().__init__()
         self.width = width
         self.project = nn.Linear(dim, width)

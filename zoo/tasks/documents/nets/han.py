@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from zoo.attention import Attention, AttentionFactory, MixerFactory, Position, ScaledDot, Sinusoidal, Softmax
 from zoo.attention.dropout import Dropout
-from zoo.attention.ranges import Count, Natural, Rate
 from zoo.tasks.documents.batch import Documents
 from zoo.tasks.documents.nets.encoder import Encoder
 from zoo.tasks.documents.nets.levels import Level
@@ -19,6 +18,7 @@ from zoo.tasks.documents.nets.pairs import WordPairs
 from zoo.tasks.documents.own_texts import choose_skip
 from zoo.tasks.recurrent import Recurrent
 from zoo.tasks.vectors import WordVectors
+from zoo.types import NonNegativeInt, PositiveInt, Probability
 
 _SOFTMAX = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 _SITES = {"words": "words.pool.attend", "sentences": "sentences.pool.attend"}
@@ -56,20 +56,20 @@ class HAN(nn.Module):
     def __init__(
         self,
         *,
-        words: Count,
-        classes: Count,
+        words: PositiveInt,
+        classes: PositiveInt,
         attend: Callable[[int, int], Attention],
-        dim: Count = 200,
-        hidden: Count = 50,
-        context: Count = 100,
-        layers: Count = 1,
+        dim: PositiveInt = 200,
+        hidden: PositiveInt = 50,
+        context: PositiveInt = 100,
+        layers: PositiveInt = 1,
         cell: Literal["gru", "lstm"] = "gru",
-        dropout: Rate = 0.0,
-        pairs: Natural = 0,
-        pair_dropout: Rate = 0.0,
-        pairless: Rate = 0.0,
+        dropout: Probability = 0.0,
+        pairs: NonNegativeInt = 0,
+        pair_dropout: Probability = 0.0,
+        pairless: Probability = 0.0,
         skip: bool | None = None,
-        own_texts: Natural = 0,
+        own_texts: NonNegativeInt = 0,
     ) -> None:
         super().__init__()
         self.vectors = WordVectors(words=words, dim=dim, dropout=dropout)
@@ -124,18 +124,18 @@ class HANTransformer(nn.Module):
     def __init__(
         self,
         *,
-        words: Count,
-        classes: Count,
+        words: PositiveInt,
+        classes: PositiveInt,
         attend: Callable[[int, int], Attention],
         self_attend: Callable[[int, int], Attention] | MixerFactory = _SOFTMAX,
-        dim: Count = 128,
-        layers: Count = 1,
-        heads: Count = 4,
-        hidden: Count = 256,
-        context: Count | None = None,
+        dim: PositiveInt = 128,
+        layers: PositiveInt = 1,
+        heads: PositiveInt = 4,
+        hidden: PositiveInt = 256,
+        context: PositiveInt | None = None,
         position: Callable[..., nn.Module] | None = Sinusoidal,
         relative: Callable[..., Position] | None = None,
-        dropout: Rate = 0.0,
+        dropout: Probability = 0.0,
     ) -> None:
         super().__init__()
         self.vectors = WordVectors(words=words, dim=dim)

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from zoo.attention import Attention, EdgeSupport, Pooling
-from zoo.attention.ranges import Count, Natural
+from zoo.types import NonNegativeInt, PositiveInt
 
 
 class Level(nn.Module):
@@ -26,7 +26,12 @@ class Level(nn.Module):
     encoder: Any
 
     def __init__(
-        self, *, encoder: nn.Module, context: Count, attend: Callable[[int, int], Attention], beside: Natural = 0
+        self,
+        *,
+        encoder: nn.Module,
+        context: PositiveInt,
+        attend: Callable[[int, int], Attention],
+        beside: NonNegativeInt = 0,
     ) -> None:
         super().__init__()
         self.encoder = encoder

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from zoo.attention import Attention, MixerFactory, Position, Sinusoidal
 from zoo.attention.dropout import Dropout
-from zoo.attention.ranges import Count, Rate
 from zoo.tasks.documents.batch import Documents
 from zoo.tasks.documents.nets.encoder import Encoder
 from zoo.tasks.vectors import WordVectors
+from zoo.types import PositiveInt, Probability
 
 
 class LongDocument(nn.Module):
@@ -40,16 +40,16 @@ class LongDocument(nn.Module):
     def __init__(
         self,
         *,
-        words: Count,
-        classes: Count,
+        words: PositiveInt,
+        classes: PositiveInt,
         attend: Callable[[int, int], Attention] | MixerFactory,
-        dim: Count = 128,
-        layers: Count = 2,
-        heads: Count = 4,
-        hidden: Count = 256,
+        dim: PositiveInt = 128,
+        layers: PositiveInt = 2,
+        heads: PositiveInt = 4,
+        hidden: PositiveInt = 256,
         position: Callable[..., nn.Module] | None = Sinusoidal,
         relative: Callable[..., Position] | None = None,
-        dropout: Rate = 0.0,
+        dropout: Probability = 0.0,
     ) -> None:
         super().__init__()
         self.vectors = WordVectors(words=words, dim=dim)

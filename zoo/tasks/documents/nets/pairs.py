@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from zoo.attention.dropout import dropout
-from zoo.attention.ranges import Count, Rate
+from zoo.types import PositiveInt, Probability
 
 _FACTOR = 0x2545F491
 """An odd number below 2^30, so that its product with a code below 2^32 does not exceed 64 bits."""
@@ -33,7 +33,13 @@ class WordPairs(nn.Module):
     codes: Int[Tensor, " words"]
 
     def __init__(
-        self, *, words: Count, dim: Count, rows: Count = 2**19, dropout: Rate = 0.0, pairless: Rate = 0.0
+        self,
+        *,
+        words: PositiveInt,
+        dim: PositiveInt,
+        rows: PositiveInt = 2**19,
+        dropout: Probability = 0.0,
+        pairless: Probability = 0.0,
     ) -> None:
         super().__init__()
         if min(words, dim, rows) < 1:

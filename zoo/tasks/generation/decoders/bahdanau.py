@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from zoo.attention import Attention, CrossAttention
 from zoo.attention.dropout import Dropout
 from zoo.attention.kernels.linear import Linear
-from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.decoders.cells import Kind
 from zoo.tasks.generation.decoders.first import FirstState
 from zoo.tasks.generation.decoders.products import asking
 from zoo.tasks.generation.decoders.stack import Stack
 from zoo.tasks.generation.decoders.state import Encoded, RecurrentState
 from zoo.tasks.vectors import WordVectors
+from zoo.types import PositiveInt, Probability
 
 
 class Bahdanau(nn.Module):
@@ -50,21 +50,21 @@ class Bahdanau(nn.Module):
     def __init__(
         self,
         *,
-        words: Count,
-        source_dim: Count,
-        summary_dim: Count,
-        key_dim: Count,
+        words: PositiveInt,
+        source_dim: PositiveInt,
+        summary_dim: PositiveInt,
+        key_dim: PositiveInt,
         attend: Callable[[int, int], Attention],
-        dim: Count = 256,
-        hidden: Count = 512,
-        compared: Count | None = 512,
-        out: Count | None = None,
+        dim: PositiveInt = 256,
+        hidden: PositiveInt = 512,
+        compared: PositiveInt | None = 512,
+        out: PositiveInt | None = None,
         cell: Kind = "gru",
-        layers: Count = 1,
+        layers: PositiveInt = 1,
         readout: Literal["maxout", "tanh"] = "maxout",
         selector: bool = False,
-        dropout: Rate = 0.0,
-        out_dropout: Rate = 0.0,
+        dropout: Probability = 0.0,
+        out_dropout: Probability = 0.0,
     ) -> None:
         super().__init__()
         if readout not in ("maxout", "tanh"):

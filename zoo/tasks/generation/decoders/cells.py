@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from zoo.attention.ranges import Count
+from zoo.types import PositiveInt
 
 Kind = Literal["gru", "lstm"]
 _GATES = {"gru": 3, "lstm": 4}
@@ -26,7 +26,7 @@ class Layer(nn.Module):
         kind: "gru" or "lstm".
     """
 
-    def __init__(self, *, input_dim: Count, dim: Count, kind: Kind) -> None:
+    def __init__(self, *, input_dim: PositiveInt, dim: PositiveInt, kind: Kind) -> None:
         super().__init__()
         if kind not in _GATES:
             raise ValueError(f"kind is 'gru' or 'lstm', got {kind!r}")

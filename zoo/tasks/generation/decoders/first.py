@@ -7,8 +7,8 @@ from typing import cast
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from zoo.attention.ranges import Count
 from zoo.tasks.generation.decoders.cells import Kind
+from zoo.types import PositiveInt
 
 
 class FirstState(nn.Module):
@@ -23,7 +23,7 @@ class FirstState(nn.Module):
         layers: Number of layers.
     """
 
-    def __init__(self, *, summary_dim: Count, hidden: Count, kind: Kind, layers: Count) -> None:
+    def __init__(self, *, summary_dim: PositiveInt, hidden: PositiveInt, kind: Kind, layers: PositiveInt) -> None:
         super().__init__()
         self.parts = 1 if kind == "gru" else 2
         self.layers = layers

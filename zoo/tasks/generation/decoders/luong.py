@@ -13,13 +13,13 @@ from zoo.attention import Attention, CrossAttention, KVCache
 from zoo.attention.dropout import Dropout
 from zoo.attention.kernels.linear import Linear, linear
 from zoo.attention.kernels.tanh import tanh
-from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.decoders.cells import Kind, advanced
 from zoo.tasks.generation.decoders.first import FirstState
 from zoo.tasks.generation.decoders.products import Weights, asking, repeated
 from zoo.tasks.generation.decoders.stack import Stack
 from zoo.tasks.generation.decoders.state import Encoded, RecurrentState
 from zoo.tasks.vectors import WordVectors
+from zoo.types import PositiveInt, Probability
 
 _PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
@@ -47,18 +47,18 @@ class Luong(nn.Module):
     def __init__(
         self,
         *,
-        words: Count,
-        source_dim: Count,
-        summary_dim: Count,
-        key_dim: Count,
+        words: PositiveInt,
+        source_dim: PositiveInt,
+        summary_dim: PositiveInt,
+        key_dim: PositiveInt,
         attend: Callable[[int, int], Attention],
-        dim: Count = 256,
-        hidden: Count = 512,
-        compared: Count | None = None,
+        dim: PositiveInt = 256,
+        hidden: PositiveInt = 512,
+        compared: PositiveInt | None = None,
         cell: Kind = "lstm",
-        layers: Count = 1,
-        dropout: Rate = 0.0,
-        out_dropout: Rate = 0.0,
+        layers: PositiveInt = 1,
+        dropout: Probability = 0.0,
+        out_dropout: Probability = 0.0,
     ) -> None:
         super().__init__()
         if cell not in ("gru", "lstm"):
@@ -143,18 +143,18 @@ class InputFeeding(nn.Module):
     def __init__(
         self,
         *,
-        words: Count,
-        source_dim: Count,
-        summary_dim: Count,
-        key_dim: Count,
+        words: PositiveInt,
+        source_dim: PositiveInt,
+        summary_dim: PositiveInt,
+        key_dim: PositiveInt,
         attend: Callable[[int, int], Attention],
-        dim: Count = 256,
-        hidden: Count = 512,
-        compared: Count | None = None,
+        dim: PositiveInt = 256,
+        hidden: PositiveInt = 512,
+        compared: PositiveInt | None = None,
         cell: Kind = "lstm",
-        layers: Count = 1,
-        dropout: Rate = 0.0,
-        out_dropout: Rate = 0.0,
+        layers: PositiveInt = 1,
+        dropout: Probability = 0.0,
+        out_dropout: Probability = 0.0,
     ) -> None:
         super().__init__()
         self.width = hidden

@@ -8,9 +8,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from zoo.attention.dropout import Dropout
-from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.decoders.cells import Kind, Layer
 from zoo.tasks.generation.decoders.products import Product, Products, Weights, of_words, repeated
+from zoo.types import PositiveInt, Probability
 
 States = tuple[tuple[Float[Tensor, "r d"], ...], ...]
 
@@ -28,7 +28,14 @@ class Stack(nn.Module):
     """
 
     def __init__(
-        self, *, word_dim: Count, fed_dim: int, hidden: Count, kind: Kind, layers: Count, dropout: Rate
+        self,
+        *,
+        word_dim: PositiveInt,
+        fed_dim: int,
+        hidden: PositiveInt,
+        kind: Kind,
+        layers: PositiveInt,
+        dropout: Probability,
     ) -> None:
         super().__init__()
         self.word_dim = word_dim

@@ -15,19 +15,19 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Int
 
-from zoo.attention.ranges import Count, Rate, Seed
 from zoo.data.size_limits import check_numbers
 from zoo.errors import ConfigError
 from zoo.tasks.recommendation.data.log import Log
+from zoo.types import PositiveInt, Probability, Seed
 
 
 def fill(
     *,
-    users: Count = 16_000,
-    items: Count = 500,
-    first: Count = 10,
-    size: Count = 32,
-    noise: Rate = 0.2,
+    users: PositiveInt = 16_000,
+    items: PositiveInt = 500,
+    first: PositiveInt = 10,
+    size: PositiveInt = 32,
+    noise: Probability = 0.2,
     seed: Seed = 0,
 ) -> Log:
     """Generates baskets, one for each user; equal arguments give equal baskets.

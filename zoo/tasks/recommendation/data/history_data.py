@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Int
 
-from zoo.attention.ranges import Count, Share
 from zoo.data.splits import SPLITS
 from zoo.errors import CheckpointError, ConfigError, DataError
 from zoo.tasks.batches import Batching, Examples
@@ -27,6 +26,7 @@ from zoo.tasks.recommendation.data.histories import items_of, read_histories
 from zoo.tasks.recommendation.data.log import Duplicates, Log, Unknown, make_log, renumbered, with_enough
 from zoo.tasks.recommendation.data.splitting import Part, Split, by_time, full_histories, leave_one_out
 from zoo.tasks.summary import Longest, Summary
+from zoo.types import Fraction, PositiveInt
 from zoo.validation import COUNT
 
 _EVAL_USERS_SEED = 0
@@ -88,11 +88,11 @@ class HistoryData(TaskData):
         source: HistorySource,
         batching: Batching,
         *,
-        length: Count,
+        length: PositiveInt,
         split: Split = "leave_one_out",
-        val_share: Share = 0.1,
-        test_share: Share = 0.1,
-        eval_users: Count | None = None,
+        val_share: Fraction = 0.1,
+        test_share: Fraction = 0.1,
+        eval_users: PositiveInt | None = None,
         bucketed: bool = False,
         unknown: Unknown = "error",
     ) -> None:

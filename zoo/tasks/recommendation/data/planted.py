@@ -16,10 +16,10 @@ from typing import Literal
 
 import numpy as np
 
-from zoo.attention.ranges import Count, Rate, Seed
 from zoo.data.size_limits import check_numbers
 from zoo.errors import ConfigError
 from zoo.tasks.recommendation.data.log import Log
+from zoo.types import PositiveInt, Probability, Seed
 
 _HELD_OUT = {"val": 2, "test": 1}
 """Distance of the held-out item of each split from the end of a session."""
@@ -27,12 +27,12 @@ _HELD_OUT = {"val": 2, "test": 1}
 
 def plant(
     *,
-    users: Count = 16_000,
-    items: Count = 200,
-    reach: Count = 10,
-    shortest: Count = 20,
-    longest: Count = 30,
-    noise: Rate = 0.2,
+    users: PositiveInt = 16_000,
+    items: PositiveInt = 200,
+    reach: PositiveInt = 10,
+    shortest: PositiveInt = 20,
+    longest: PositiveInt = 30,
+    noise: Probability = 0.2,
     seed: Seed = 0,
 ) -> Log:
     """Generates sessions; equal arguments give equal sessions.

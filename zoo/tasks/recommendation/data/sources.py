@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from zoo.attention.ranges import AnyFloat, Count
 from zoo.data.download import search_folders
 from zoo.data.encodings import UTF8, Encoding
 from zoo.data.tables import OnBadRow
@@ -27,6 +26,7 @@ from zoo.tasks.recommendation.data.published import (
     read_pairs,
     read_reviews,
 )
+from zoo.types import AnyFloat, PositiveInt
 
 
 @dataset(HistoryData, generator=plant)
@@ -79,8 +79,8 @@ def interactions(
     on_bad_row: OnBadRow = "error",
     encoding: Encoding = UTF8,
     duplicates: Duplicates = "keep",
-    min_user_items: Count = 1,
-    min_item_users: Count = 1,
+    min_user_items: PositiveInt = 1,
+    min_item_users: PositiveInt = 1,
     rare: Rare = "drop",
 ) -> HistorySource:
     """The user's own interactions: a table with one row for each interaction. See data/README.md."""

@@ -24,11 +24,11 @@ from torch import Tensor, nn
 
 from zoo.attention import Attention, AttentionMap, DenseSupport, record, sites
 from zoo.attention.linear.kernel_attention import KernelAttention
-from zoo.attention.ranges import AnyInt
 from zoo.maps.rollout import rollout
 from zoo.tasks.packing import Packing
 from zoo.tasks.ranges import ranges
 from zoo.tasks.recommendation.batch import Histories
+from zoo.types import AnyInt
 
 How = AnyInt | Literal["mean", "rollout", "occlusion"]
 ScoreOf = Callable[[Histories, Int[Tensor, "b k"]], Float[Tensor, "b k"]]

@@ -11,9 +11,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from zoo.attention import Attention, DenseSupport, Dice, EdgeSupport, Use, check
-from zoo.attention.ranges import Count, Rate
 from zoo.tasks.ranges import owners, ranges
 from zoo.tasks.recommendation.batch import Histories
+from zoo.types import PositiveInt, Probability
 
 _PAIRS = 2**13
 """Pairs of a candidate and a past item that are scored at once: more leave the cache, and cost four times as much."""
@@ -56,12 +56,12 @@ class DIN(nn.Module):
     def __init__(
         self,
         *,
-        items: Count,
+        items: PositiveInt,
         attend: Callable[[int, int], Attention],
-        dim: Count = 64,
-        hidden: Sequence[Count] = (200, 80),
+        dim: PositiveInt = 64,
+        hidden: Sequence[PositiveInt] = (200, 80),
         activation: Callable[[int], nn.Module] = Dice,
-        dropout: Rate = 0.0,
+        dropout: Probability = 0.0,
     ) -> None:
         super().__init__()
         if items < 1 or dim < 1 or not hidden or min(hidden) < 1:

@@ -13,10 +13,10 @@ from torch.nn import functional as F
 from zoo.attention import Attention, FeedForward, Learned, MixerFactory, MultiheadAttention, Position, self_attention
 from zoo.attention.dropout import Dropout
 from zoo.attention.factories import make_sized
-from zoo.attention.ranges import Count, Natural, Rate
 from zoo.tasks.packing import Packing, mix_sequences
 from zoo.tasks.recommendation.batch import Histories
 from zoo.tasks.recommendation.nets.packing import mix_last
+from zoo.types import NonNegativeInt, PositiveInt, Probability
 
 
 class SASRec(nn.Module):
@@ -46,18 +46,18 @@ class SASRec(nn.Module):
     def __init__(
         self,
         *,
-        items: Count,
-        length: Count,
+        items: PositiveInt,
+        length: PositiveInt,
         attend: Callable[[int, int], Attention] | MixerFactory,
-        dim: Count = 50,
-        layers: Count = 2,
-        heads: Count = 1,
-        hidden: Count | None = None,
+        dim: PositiveInt = 50,
+        layers: PositiveInt = 2,
+        heads: PositiveInt = 1,
+        hidden: PositiveInt | None = None,
         position: Callable[..., nn.Module] | None = Learned,
         relative: Callable[..., Position] | None = None,
         norm: Literal["paper", "pre"] = "paper",
-        dropout: Rate = 0.2,
-        time_buckets: Natural = 0,
+        dropout: Probability = 0.2,
+        time_buckets: NonNegativeInt = 0,
     ) -> None:
         super().__init__()
         if norm not in ("paper", "pre"):
@@ -168,11 +168,11 @@ class Block(nn.Module):
     def __init__(
         self,
         *,
-        dim: Count,
+        dim: PositiveInt,
         mixer: nn.Module,
         feed_forward: nn.Module,
         norm: Literal["paper", "pre"],
-        dropout: Rate,
+        dropout: Probability,
     ) -> None:
         super().__init__()
         self.is_paper = norm == "paper"

@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float, Int, UInt64
 from torch import Tensor
 
-from zoo.attention.ranges import Count, Seed
 from zoo.data.loader import hash_seed
 from zoo.errors import ConfigError
 from zoo.tasks.recommendation.batch import Catalogue, Histories
@@ -19,6 +18,7 @@ from zoo.tasks.recommendation.ranking.metrics import RankMetrics
 from zoo.tasks.recommendation.ranking.popularity import popularity_ranks
 from zoo.tasks.recommendation.ranking.ranks import MEMORY, LeftOut, Ranked, Score, rank_all, rank_among, scores_of
 from zoo.tasks.recommendation.sampling import Unseen
+from zoo.types import PositiveInt, Seed
 
 ScoreOwn = Callable[[Int[Tensor, "b c"]], Float[Tensor, "b c"]]
 """Computes the scores of items that differ from user to user."""
@@ -42,11 +42,11 @@ class Protocol:
         memory: Maximum number of bytes of a block of scores.
     """
 
-    ks: Sequence[Count] = (1, 5, 10, 20)
-    negatives: Count | None = None
+    ks: Sequence[PositiveInt] = (1, 5, 10, 20)
+    negatives: PositiveInt | None = None
     seen: Literal["leave_out", "rank"] = "leave_out"
     seed: Seed = 0
-    memory: Count = MEMORY
+    memory: PositiveInt = MEMORY
 
     def __post_init__(self) -> None:
         if not self.ks or self.ks[0] < 1 or list(self.ks) != sorted(set(self.ks)):

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torchaudio.functional import mask_along_axis
 
-from zoo.attention.ranges import Natural, Share
 from zoo.errors import ConfigError
+from zoo.types import Fraction, NonNegativeInt
 
 Speed = Annotated[float, ">= 0.5", "<= 2"]
 _FRAMES, _FEATURES = 1, 2
@@ -34,11 +34,11 @@ class Augmentation:
         speeds: Factors, one of which is drawn for each recording in each epoch (Ko et al. 2015: 0.9, 1, 1.1).
     """
 
-    frequency_masks: Natural = 0
-    frequency_width: Natural = 13
-    time_masks: Natural = 0
-    time_width: Natural = 100
-    time_share: Share = 0.2
+    frequency_masks: NonNegativeInt = 0
+    frequency_width: NonNegativeInt = 13
+    time_masks: NonNegativeInt = 0
+    time_width: NonNegativeInt = 100
+    time_share: Fraction = 0.2
     speeds: Sequence[Speed] = (1.0,)
 
     def __post_init__(self) -> None:

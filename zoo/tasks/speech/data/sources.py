@@ -10,7 +10,6 @@ from typing import Annotated
 import numpy as np
 from jaxtyping import Float32
 
-from zoo.attention.ranges import Count, NotNegative, Positive, Seed
 from zoo.data.download import search_folders
 from zoo.data.encodings import UTF8, Encoding
 from zoo.data.tables import OnBadRow
@@ -30,6 +29,7 @@ from zoo.tasks.speech.data.published import (
 from zoo.tasks.speech.data.resampling import resampled
 from zoo.tasks.speech.data.speech_data import SpeechData, SpeechSource
 from zoo.tasks.speech.planted import RATE, Spoken, plant
+from zoo.types import NonNegativeFloat, PositiveFloat, PositiveInt, Seed
 
 
 @dataset(SpeechData, generator=plant)
@@ -55,12 +55,12 @@ def fsdd_strings(
     *,
     root: str,
     cache: str | None = None,
-    strings: Count = 4000,
-    held_out: Count = 400,
-    fewest: Count = 3,
+    strings: PositiveInt = 4000,
+    held_out: PositiveInt = 400,
+    fewest: PositiveInt = 3,
     most: Annotated[int, ">= 1", "<= 1000"] = 7,
-    shortest_pause: NotNegative = 0.05,
-    longest_pause: NotNegative = 0.3,
+    shortest_pause: NonNegativeFloat = 0.05,
+    longest_pause: NonNegativeFloat = 0.3,
     snr: Annotated[float, "any"] = 40.0,
     left_out: str | None = None,
     seed: Seed = 0,
@@ -88,8 +88,8 @@ def librispeech(
     train: str = "train-clean-100",
     val: str = "dev-clean",
     test: str = "test-clean",
-    shortest_seconds: NotNegative = 1.0,
-    longest_seconds: Positive = 16.7,
+    shortest_seconds: NonNegativeFloat = 1.0,
+    longest_seconds: PositiveFloat = 16.7,
 ) -> SpeechSource:
     """Read English books (Panayotov et al. 2015).
 
@@ -127,8 +127,8 @@ def audio_manifest(
     id: str | None = None,
     on_bad_row: OnBadRow = "error",
     encoding: Encoding = UTF8,
-    shortest_seconds: NotNegative = 0.05,
-    longest_seconds: Positive = 60.0,
+    shortest_seconds: NonNegativeFloat = 0.05,
+    longest_seconds: PositiveFloat = 60.0,
     split_seed: Seed = 0,
     cache: str | None = None,
 ) -> SpeechSource:

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from jaxtyping import Float64, Int
 
-from zoo.attention.ranges import Count
 from zoo.data.loader import Loader
 from zoo.data.ragged import RaggedArray
 from zoo.data.splits import NONE, SPLITS, TRAIN
@@ -34,6 +33,7 @@ from zoo.tasks.summary import Longest, Summary, Vocabulary, count_splits, share_
 from zoo.text import TOKENISER, VOCABULARY, Tokens, new_tokenizer
 from zoo.text.tokenizer_factory import Kind
 from zoo.text.vocabulary import Policy
+from zoo.types import PositiveInt
 
 DEFAULT_FEATURES = Features()
 
@@ -117,11 +117,11 @@ class SpeechData(TaskData):
         tokeniser: Kind | Literal["auto"] = "characters",
         lower: bool = True,
         closing_space: bool = False,
-        subwords: Count = 1000,
-        min_count: Count = 1,
+        subwords: PositiveInt = 1000,
+        min_count: PositiveInt = 1,
         max_vocabulary: Annotated[int, "> 4"] | None = None,
         vocabulary: Policy = "unite",
-        max_frames: Count | None = None,
+        max_frames: PositiveInt | None = None,
         kept_features: bool = True,
     ) -> None:
         super().__init__(source, batching)

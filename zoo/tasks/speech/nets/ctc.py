@@ -11,7 +11,6 @@ from torch.nn import functional as F
 from torchaudio.functional import forced_align
 
 from zoo.attention.kernels.linear import Linear
-from zoo.attention.ranges import Count
 from zoo.decoding.decoder import get_coverage
 from zoo.decoding.ensemble import Ensemble, WeightedSum
 from zoo.tasks.generation.decoders.state import Encoded
@@ -19,6 +18,7 @@ from zoo.tasks.generation.language import END, PAD
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.targets import Targets
 from zoo.tasks.speech.nets.ctc_prefixes import CTCPrefixes, Heard, PrefixState
+from zoo.types import PositiveInt
 
 BLANK = PAD
 """The blank takes the row of the padding, which is never written."""
@@ -32,7 +32,7 @@ class CTC(nn.Module):
         tokens: Size of the vocabulary.
     """
 
-    def __init__(self, *, width: Count, tokens: Count) -> None:
+    def __init__(self, *, width: PositiveInt, tokens: PositiveInt) -> None:
         super().__init__()
         self.head = Linear(width, tokens)
 

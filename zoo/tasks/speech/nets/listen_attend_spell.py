@@ -8,9 +8,9 @@ from typing import Any, cast
 from torch import nn
 
 from zoo.attention import Attention
-from zoo.attention.ranges import Count
 from zoo.tasks.generation.recurrent_writer import RecurrentWriter
 from zoo.tasks.speech.nets.ctc import CTC
+from zoo.types import PositiveInt
 
 
 class ListenAttendSpell(RecurrentWriter):
@@ -31,8 +31,8 @@ class ListenAttendSpell(RecurrentWriter):
     def __init__(
         self,
         *,
-        features: Count,
-        tokens: Count,
+        features: PositiveInt,
+        tokens: PositiveInt,
         attend: Callable[[int, int], Attention],
         listener: Callable[..., Any],
         decoder: Callable[..., Any],

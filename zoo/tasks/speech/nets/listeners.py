@@ -19,12 +19,12 @@ from zoo.attention.dropout import Dropout
 from zoo.attention.factories import make_sized
 from zoo.attention.kernels.dtypes import upcast
 from zoo.attention.kernels.linear import Linear
-from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.decoders.state import Encoded
 from zoo.tasks.generation.transformer import Norm, SelfAttend, TransformerEncoder
 from zoo.tasks.recurrent import Kind
 from zoo.tasks.speech.batch import Frames
 from zoo.tasks.speech.nets.rows import Convolved, Joined, Layers, Rows
+from zoo.types import PositiveInt, Probability
 
 _SOFTMAX = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 Heard = tuple[Any, ...]
@@ -101,13 +101,13 @@ class PyramidalListener(RecurrentListener):
     def __init__(
         self,
         *,
-        features: Count,
-        hidden: Count = 256,
-        joined: Sequence[Count] = (1, 2, 2, 2),
+        features: PositiveInt,
+        hidden: PositiveInt = 256,
+        joined: Sequence[PositiveInt] = (1, 2, 2, 2),
         cell: Kind = "lstm",
         bidirectional: bool = True,
-        dropout: Rate = 0.0,
-        out_dropout: Rate = 0.0,
+        dropout: Probability = 0.0,
+        out_dropout: Probability = 0.0,
     ) -> None:
         if not joined or min(joined) < 1:
             raise ValueError(f"joined has a number of rows, 1 or more, for each layer, got {list(joined)}")
@@ -147,15 +147,15 @@ class ConvolutionalListener(RecurrentListener):
     def __init__(
         self,
         *,
-        features: Count,
-        channels: Sequence[Count] = (128, 128),
-        size: Count = 3,
-        hidden: Count = 256,
-        layers: Count = 1,
+        features: PositiveInt,
+        channels: Sequence[PositiveInt] = (128, 128),
+        size: PositiveInt = 3,
+        hidden: PositiveInt = 256,
+        layers: PositiveInt = 1,
         cell: Kind = "lstm",
         bidirectional: bool = True,
-        dropout: Rate = 0.0,
-        out_dropout: Rate = 0.0,
+        dropout: Probability = 0.0,
+        out_dropout: Probability = 0.0,
     ) -> None:
         stages: list[nn.Module] = [*_convolutions(features, channels, size)]
         stages.append(
@@ -193,18 +193,18 @@ class TransformerListener(nn.Module):
     def __init__(
         self,
         *,
-        features: Count,
-        channels: Sequence[Count] = (128, 128),
-        size: Count = 3,
-        dim: Count = 128,
-        layers: Count = 2,
-        heads: Count = 4,
-        hidden: Count = 256,
+        features: PositiveInt,
+        channels: Sequence[PositiveInt] = (128, 128),
+        size: PositiveInt = 3,
+        dim: PositiveInt = 128,
+        layers: PositiveInt = 2,
+        heads: PositiveInt = 4,
+        hidden: PositiveInt = 256,
         attend: SelfAttend = _SOFTMAX,
         position: Callable[..., nn.Module] | None = Sinusoidal,
         relative: Callable[..., Position] | None = None,
         norm: Norm = "pre",
-        dropout: Rate = 0.1,
+        dropout: Probability = 0.1,
     ) -> None:
         super().__init__()
         self.read = nn.Identity()

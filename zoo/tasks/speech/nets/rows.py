@@ -14,9 +14,9 @@ from torch.nn import functional as F
 
 from zoo.attention import DenseSupport
 from zoo.attention.dropout import Dropout
-from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.targets import real
 from zoo.tasks.recurrent import Kind, Recurrent, Running, padded_rows
+from zoo.types import PositiveInt, Probability
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +64,7 @@ class Joined(nn.Module):
         count: Number of rows that become one.
     """
 
-    def __init__(self, count: Count) -> None:
+    def __init__(self, count: PositiveInt) -> None:
         super().__init__()
         self.stride = count
 
@@ -97,7 +97,7 @@ class Convolved(nn.Module):
         stride: One row of so many remains.
     """
 
-    def __init__(self, *, dim: Count, out: Count, size: Count = 3, stride: Count = 2) -> None:
+    def __init__(self, *, dim: PositiveInt, out: PositiveInt, size: PositiveInt = 3, stride: PositiveInt = 2) -> None:
         super().__init__()
         if size < stride:
             raise ValueError(f"filters of {size} rows leave out some of each {stride}: make size larger")
@@ -136,7 +136,14 @@ class Layers(nn.Module):
     """
 
     def __init__(
-        self, *, dim: Count, hidden: Count, kind: Kind, layers: Count = 1, bidirectional: bool, dropout: Rate
+        self,
+        *,
+        dim: PositiveInt,
+        hidden: PositiveInt,
+        kind: Kind,
+        layers: PositiveInt = 1,
+        bidirectional: bool,
+        dropout: Probability,
     ) -> None:
         super().__init__()
         self.dropout = Dropout(dropout)

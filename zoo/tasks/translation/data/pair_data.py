@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from jaxtyping import Bool, Int
 
-from zoo.attention.ranges import Count
 from zoo.data.lines import TextLines
 from zoo.data.ragged import RaggedArray, RaggedBuilder
 from zoo.data.splits import NONE, SPLITS, TRAIN
@@ -33,6 +32,7 @@ from zoo.tasks.translation.data.found import MOST_TOKENS, Reading
 from zoo.text import TOKENISER, VOCABULARY, Tokenizer, new_tokenizer
 from zoo.text.tokenizer_factory import Kind
 from zoo.text.vocabulary import Policy
+from zoo.types import PositiveInt
 
 
 @dataclass(frozen=True)
@@ -128,15 +128,15 @@ class PairData(TaskData):
         *,
         tokeniser: Kind = "words",
         lower: bool = False,
-        subwords: Count = 8000,
+        subwords: PositiveInt = 8000,
         joint: bool = False,
-        min_count: Count = 1,
+        min_count: PositiveInt = 1,
         max_vocabulary: Annotated[int, "> 4"] | None = None,
         vocabulary: Policy = "unite",
-        max_length: Count | None = MOST_TOKENS,
+        max_length: PositiveInt | None = MOST_TOKENS,
         max_ratio: Annotated[float, ">= 1"] | None = None,
-        max_source: Count | None = None,
-        max_tokens: Count | None = None,
+        max_source: PositiveInt | None = None,
+        max_tokens: PositiveInt | None = None,
         back_translated: str | None = None,
         kept_tokenisers: Literal["both", "source", "target", "none"] = "both",
     ) -> None:

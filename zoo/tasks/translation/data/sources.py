@@ -9,7 +9,6 @@ from typing import Literal
 
 import numpy as np
 
-from zoo.attention.ranges import Count, Seed
 from zoo.data.download import search_folders
 from zoo.data.encodings import UTF8, Encoding
 from zoo.data.splits import SPLITS
@@ -23,6 +22,7 @@ from zoo.tasks.translation.data.pair_data import PairData, PairSource
 from zoo.tasks.translation.data.published import read_iwslt14, read_multi30k
 from zoo.tasks.translation.planted import Sentences, plant
 from zoo.tasks.translation.summaries import plant_summaries
+from zoo.types import PositiveInt, Seed
 
 Files = str | Mapping[str, str]
 """A file, or a file of each split: {train: a.de, val: b.de, test: c.de}."""
@@ -71,7 +71,7 @@ def text_pairs(
     split: str = "split",
     on_bad_row: OnBadRow = "error",
     encoding: Encoding = UTF8,
-    most_characters: Count = MOST_CHARACTERS,
+    most_characters: PositiveInt = MOST_CHARACTERS,
     split_seed: Seed = 0,
     cache: str | None = None,
 ) -> PairSource:

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from zoo.attention.dropout import Dropout
-from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.decoders.state import Encoded
 from zoo.tasks.generation.source import Source
 from zoo.tasks.recurrent import Kind, Recurrent, padded_rows
 from zoo.tasks.vectors import WordVectors
+from zoo.types import PositiveInt, Probability
 
 
 class RecurrentEncoder(nn.Module):
@@ -35,14 +35,14 @@ class RecurrentEncoder(nn.Module):
     def __init__(
         self,
         *,
-        words: Count,
-        dim: Count = 256,
-        hidden: Count = 256,
+        words: PositiveInt,
+        dim: PositiveInt = 256,
+        hidden: PositiveInt = 256,
         cell: Kind = "gru",
-        layers: Count = 1,
+        layers: PositiveInt = 1,
         keys: Literal["state", "both"] = "state",
-        dropout: Rate = 0.0,
-        out_dropout: Rate = 0.0,
+        dropout: Probability = 0.0,
+        out_dropout: Probability = 0.0,
     ) -> None:
         super().__init__()
         if keys not in ("state", "both"):

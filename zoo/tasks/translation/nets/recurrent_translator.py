@@ -8,8 +8,8 @@ from typing import Any, cast
 from torch import nn
 
 from zoo.attention import Attention
-from zoo.attention.ranges import Count
 from zoo.tasks.generation.recurrent_writer import RecurrentWriter
+from zoo.types import PositiveInt
 
 
 class RecurrentTranslator(RecurrentWriter):
@@ -25,8 +25,8 @@ class RecurrentTranslator(RecurrentWriter):
     def __init__(
         self,
         *,
-        source_words: Count,
-        target_words: Count,
+        source_words: PositiveInt,
+        target_words: PositiveInt,
         attend: Callable[[int, int], Attention],
         encoder: Callable[..., Any],
         decoder: Callable[..., Any],

@@ -12,7 +12,6 @@ from zoo.attention import Attention, AttentionFactory, Learned, Position, Scaled
 from zoo.attention.dropout import Dropout
 from zoo.attention.factories import make_sized
 from zoo.attention.kernels.linear import Linear
-from zoo.attention.ranges import Count, Rate
 from zoo.tasks.generation.net import GeneratingNet
 from zoo.tasks.generation.source import Source
 from zoo.tasks.generation.transformer import (
@@ -23,6 +22,7 @@ from zoo.tasks.generation.transformer import (
     Written,
     scaled_embeddings,
 )
+from zoo.types import PositiveInt, Probability
 
 _SOFTMAX = AttentionFactory(score=ScaledDot, normalizer=Softmax)
 
@@ -57,22 +57,22 @@ class TransformerTranslator(GeneratingNet):
     def __init__(
         self,
         *,
-        source_words: Count,
-        target_words: Count,
+        source_words: PositiveInt,
+        target_words: PositiveInt,
         attend: Callable[[int, int], Attention],
         encoder_attend: SelfAttend = _SOFTMAX,
         decoder_attend: SelfAttend = _SOFTMAX,
-        dim: Count = 256,
-        layers: Count = 3,
-        decoder_layers: Count | None = None,
-        heads: Count = 4,
-        hidden: Count = 1024,
+        dim: PositiveInt = 256,
+        layers: PositiveInt = 3,
+        decoder_layers: PositiveInt | None = None,
+        heads: PositiveInt = 4,
+        hidden: PositiveInt = 1024,
         position: Callable[..., nn.Module] | None = Sinusoidal,
         relative: Callable[..., Position] | None = None,
         norm: Norm = "pre",
         shared: Literal["none", "target", "all"] = "target",
-        dropout: Rate = 0.1,
-        align: Count | None = None,
+        dropout: Probability = 0.1,
+        align: PositiveInt | None = None,
     ) -> None:
         super().__init__()
         if shared not in ("none", "target", "all"):

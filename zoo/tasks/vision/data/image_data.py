@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Int
 
-from zoo.attention.ranges import Count, Positive, PositiveShare, Share
 from zoo.data.loader import Loader
 from zoo.data.splits import NONE, SPLITS
 from zoo.tasks.batches import Batching, Examples
@@ -32,6 +31,7 @@ from zoo.tasks.vision.data.picture_options import (
     preprocessing_state,
 )
 from zoo.tasks.vision.data.transforms import Augmentation, Preprocessing, Resize
+from zoo.types import Fraction, PositiveFloat, PositiveFraction, PositiveInt
 from zoo.validation import COUNT, Predicate
 
 
@@ -81,12 +81,12 @@ class ImageData(TaskData):
         batching: Batching,
         *,
         augmentation: Augmentation | None = None,
-        mean: Sequence[Share] | None = None,
-        std: Sequence[Positive] | None = None,
-        height: Count | None = None,
-        width: Count | None = None,
+        mean: Sequence[Fraction] | None = None,
+        std: Sequence[PositiveFloat] | None = None,
+        height: PositiveInt | None = None,
+        width: PositiveInt | None = None,
         resize: Resize = "crop",
-        share: PositiveShare = 1.0,
+        share: PositiveFraction = 1.0,
     ) -> None:
         super().__init__(source, batching)
         self.augmentation = augmentation

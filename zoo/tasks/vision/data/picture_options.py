@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from zoo.attention.ranges import Count, Positive, PositiveShare, Share
 from zoo.errors import ConfigError
 from zoo.tasks.command_options import CommandOption
 from zoo.tasks.vision.data.transforms import Preprocessing, Resize
+from zoo.types import Fraction, PositiveFloat, PositiveFraction, PositiveInt
 from zoo.validation import COUNT
 
 _IMAGENET_MEAN = {3: (0.485, 0.456, 0.406), 1: (0.459,)}
@@ -59,12 +59,12 @@ class PictureOptions:
         share: Share of the sides that is kept if resize=crop.
     """
 
-    mean: Sequence[Share] | None = None
-    std: Sequence[Positive] | None = None
-    height: Count | None = None
-    width: Count | None = None
+    mean: Sequence[Fraction] | None = None
+    std: Sequence[PositiveFloat] | None = None
+    height: PositiveInt | None = None
+    width: PositiveInt | None = None
     resize: Resize = "crop"
-    share: PositiveShare = 1.0
+    share: PositiveFraction = 1.0
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> PictureOptions:

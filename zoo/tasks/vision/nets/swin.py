@@ -14,10 +14,10 @@ from torchvision.ops import Permute
 
 from zoo.attention import Attention, FeedForward, MultiheadAttention, PreNorm, RelativeBias2D
 from zoo.attention.positions.embeddings import resized_grid
-from zoo.attention.ranges import Count, Natural, Rate
 from zoo.tasks.vision.nets.picture_net import GridNet
 from zoo.tasks.vision.nets.vit import linears, patch_grid, stochastic_branches
 from zoo.tasks.vision.nets.windows import Windows
+from zoo.types import NonNegativeInt, PositiveInt, Probability
 
 
 class Swin(GridNet):
@@ -53,20 +53,20 @@ class Swin(GridNet):
     def __init__(
         self,
         *,
-        channels: Count,
-        height: Count,
-        width: Count,
-        classes: Count,
+        channels: PositiveInt,
+        height: PositiveInt,
+        width: PositiveInt,
+        classes: PositiveInt,
         attend: Callable[[int, int], Attention],
         size: Literal["mini", "tiny", "small", "base"] | None = None,
-        dim: Count | None = None,
-        layers: Sequence[Count] | None = None,
-        heads: Sequence[Count] | None = None,
-        window: Count | None = None,
-        patch: Count = 4,
-        ratio: Count = 4,
-        dropout: Rate = 0.0,
-        stochastic_depth: Rate = 0.0,
+        dim: PositiveInt | None = None,
+        layers: Sequence[PositiveInt] | None = None,
+        heads: Sequence[PositiveInt] | None = None,
+        window: PositiveInt | None = None,
+        patch: PositiveInt = 4,
+        ratio: PositiveInt = 4,
+        dropout: Probability = 0.0,
+        stochastic_depth: Probability = 0.0,
     ) -> None:
         super().__init__()
         dim, layers, heads, window = self._numbers(size, dim, layers, heads, window)
@@ -160,13 +160,13 @@ class SwinBlock(nn.Module):
     def __init__(
         self,
         *,
-        dim: Count,
-        heads: Count,
+        dim: PositiveInt,
+        heads: PositiveInt,
         attend: Callable[[int, int], Attention],
-        window: Count,
-        shift: Natural,
-        ratio: Count,
-        dropout: Rate,
+        window: PositiveInt,
+        shift: NonNegativeInt,
+        ratio: PositiveInt,
+        dropout: Probability,
         branch: Callable[[], nn.Module] | None,
     ) -> None:
         super().__init__()
@@ -196,7 +196,7 @@ class SwinBlock(nn.Module):
 class PatchMerging(nn.Module):
     """Merges 2x2 neighbours into one cell of twice the width (Liu et al. 2021, section 3.1); odd sides are padded."""
 
-    def __init__(self, *, dim: Count) -> None:
+    def __init__(self, *, dim: PositiveInt) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(4 * dim)
         self.reduce = nn.Linear(4 * dim, 2 * dim, bias=False)

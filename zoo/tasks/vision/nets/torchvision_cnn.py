@@ -13,9 +13,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torchvision.models import get_model, list_models
 
-from zoo.attention.ranges import Count
 from zoo.errors import did_you_mean
 from zoo.tasks.vision.nets.picture_net import PictureNet
+from zoo.types import PositiveInt
 
 
 class _Family(NamedTuple):
@@ -79,10 +79,10 @@ class TorchvisionCNN(PictureNet):
     def __init__(
         self,
         *,
-        channels: Count,
-        height: Count,
-        width: Count,
-        classes: Count,
+        channels: PositiveInt,
+        height: PositiveInt,
+        width: PositiveInt,
+        classes: PositiveInt,
         backbone: str,
         gate: Callable[..., nn.Module] = nn.Identity,
         at: Sequence[str] | None = None,

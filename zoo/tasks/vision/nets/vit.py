@@ -22,9 +22,9 @@ from zoo.attention import (
     PreNorm,
     self_attention,
 )
-from zoo.attention.ranges import Count, Natural, Rate
 from zoo.tasks.vision.nets.picture_net import TokenNet
 from zoo.tasks.vision.nets.positions import TokenPositions
+from zoo.types import NonNegativeInt, PositiveInt, Probability
 
 
 class ViT(TokenNet):
@@ -71,23 +71,23 @@ class ViT(TokenNet):
     def __init__(
         self,
         *,
-        channels: Count,
-        height: Count,
-        width: Count,
-        classes: Count,
+        channels: PositiveInt,
+        height: PositiveInt,
+        width: PositiveInt,
+        classes: PositiveInt,
         attend: Callable[[int, int], Attention] | MixerFactory,
         size: Literal["mini", "lite_6", "lite_7", "tiny", "small", "base", "large"] | None = None,
-        patch: Count | None = None,
-        dim: Count | None = None,
-        layers: Count | None = None,
-        heads: Count | None = None,
-        hidden: Count | None = None,
+        patch: PositiveInt | None = None,
+        dim: PositiveInt | None = None,
+        layers: PositiveInt | None = None,
+        heads: PositiveInt | None = None,
+        hidden: PositiveInt | None = None,
         position: Callable[..., nn.Module] | None = Learned,
         relative: Callable[..., Position] | None = None,
         pool: Literal["class", "mean"] = "class",
-        registers: Natural = 0,
-        dropout: Rate = 0.0,
-        stochastic_depth: Rate = 0.0,
+        registers: NonNegativeInt = 0,
+        dropout: Probability = 0.0,
+        stochastic_depth: Probability = 0.0,
     ) -> None:
         super().__init__()
         if pool not in ("class", "mean"):
@@ -177,15 +177,15 @@ class Tokens(nn.Module):
     def __init__(
         self,
         *,
-        channels: Count,
-        height: Count,
-        width: Count,
-        patch: Count,
-        dim: Count,
+        channels: PositiveInt,
+        height: PositiveInt,
+        width: PositiveInt,
+        patch: PositiveInt,
+        dim: PositiveInt,
         position: Callable[..., nn.Module] | None,
         class_token: bool,
-        registers: Natural,
-        dropout: Rate,
+        registers: NonNegativeInt,
+        dropout: Probability,
     ) -> None:
         super().__init__()
         if patch < 1:
