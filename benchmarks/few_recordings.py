@@ -39,10 +39,10 @@ OPTIONS: Mapping[str, Sequence[str]] = {
     "defaults": (),
     "characters": ("data.tokeniser=characters", "model.ctc=0"),
     "characters, CTC": ("data.tokeniser=characters", "model.ctc=0.3"),
-    "words": ("data.tokeniser=words", "model.ctc=0"),
+    "words, CTC": ("data.tokeniser=words", "model.ctc=0.3"),
     "defaults, batches of 4, 60 epochs": ("data.batch_size=4", "data.max_epochs=60"),
 }
-"""The defaults are words and a CTC branch."""
+"""The defaults are words, without a CTC branch."""
 FIGURES = ("test/wer", "test/cer", "val/wer", "epochs", "best_epoch", "seconds")
 
 

@@ -30,9 +30,11 @@ def test_words_are_tokens_where_few_transcripts_have_few_different_ones(transcri
     assert choose_tokeniser(transcripts) == kind
 
 
-def test_a_branch_of_ctc_helps_few_recordings() -> None:
+def test_a_branch_of_ctc_helps_few_recordings_that_are_spelled() -> None:
     assert [choose_ctc(count) for count in (None, 0, FEW_RECORDINGS - 1, FEW_RECORDINGS)] == [0.0, 0.3, 0.3, 0.0]
+    assert choose_ctc(35, words=True) == 0.0
     assert recogniser(recordings=35).ctc == 0.3
+    assert recogniser(recordings=35, word_tokens=1).ctc == 0.0
     assert recogniser(recordings=35, ctc=0.0).ctc == recogniser(recordings=500).ctc == recogniser().ctc == 0.0
 
 
@@ -41,6 +43,7 @@ def test_what_is_chosen_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[st
     composed = compose.compose(overrides)
     data = build(composed["data"], "data")
     sizes = data.sizes()
+    assert sizes["word_tokens"] == 0
     module = build(composed["model"], "model", **sizes)
     module.begin(data)
     assert "training recordings are few, and model.ctc is 0.3: it helps" in capsys.readouterr().err
@@ -48,6 +51,15 @@ def test_what_is_chosen_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[st
     chosen: Any = build(compose.compose([*overrides, "model.ctc=0.0"])["model"], "model", **sizes)
     chosen.begin(data)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.filterwarnings("ignore:.*transcripts of val and test")
+def test_words_have_no_branch(tmp_path: Path) -> None:
+    overrides = ["model=las", "data=audio_manifest", f"data.table={SAMPLE}", f"paths.cache={tmp_path}"]
+    composed = compose.compose([*overrides, "data.tokeniser=words"])
+    sizes = build(composed["data"], "data").sizes()
+    assert sizes["word_tokens"] == 1
+    assert build(composed["model"], "model", **sizes).ctc == 0.0
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.0, 0.3), (0.3, 0.0)])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch
 from jaxtyping import Bool, Int
@@ -39,7 +39,7 @@ from zoo.tasks.speech.nets.rows import shortened
 from zoo.tasks.speech.small_data import CTC_OF_FEW, FEW_RECORDINGS, choose_ctc
 from zoo.tasks.speech.streaming import STREAM, streamed
 from zoo.text import CER, WER
-from zoo.types import NonNegativeFloat, PositiveInt, Probability
+from zoo.types import NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
 
 if TYPE_CHECKING:
     from zoo.tasks.speech.data.speech_data import SpeechData
@@ -61,10 +61,11 @@ class Recogniser(WritingTask):
         optimisation: Optimiser, schedule, frozen layers and rates.
         features, tokens: From the data: width of a frame, and size of the vocabulary.
         recordings: From the data: number of training recordings, up to `FEW_RECORDINGS`.
+        word_tokens: From the data: 1 if tokens are words, 0 if words are spelled.
         smoothing, search, scheduled: See `WritingTask`.
         longest: Limit of the number of tokens of a transcript, by the number of frames of its recording.
         ctc: Share of the loss that is the loss of a CTC branch of the listener (Watanabe et al. 2017, eq. 13). With 0
-            there is no branch. Default: `choose_ctc` of the number of recordings.
+            there is no branch. Default: `choose_ctc` of the number of recordings and their tokens.
         guidance: Weight of the cross-entropy of attention with the most probable path of the CTC branch (Inaguma et al.
             2020, CTC-synchronous training; the cross-entropy is that of `GuidanceCrossEntropy`): each token is to be
             attended to where the branch has it last; attention that moves forwards is to stop there, and to pass all
@@ -87,7 +88,8 @@ class Recogniser(WritingTask):
         optimisation: OptimizerConfig,
         features: PositiveInt,
         tokens: PositiveInt,
-        recordings: Annotated[int, ">= 0"] | None = None,
+        recordings: NonNegativeInt | None = None,
+        word_tokens: NonNegativeInt = 0,
         smoothing: Probability = 0.1,
         search: BeamSearch = DEFAULT_SEARCH,
         longest: Longest = DEFAULT_LONGEST,
@@ -97,7 +99,7 @@ class Recogniser(WritingTask):
         joint: Probability = 0.0,
     ) -> None:
         self._chooses_ctc = ctc is None
-        ctc = choose_ctc(recordings) if ctc is None else ctc
+        ctc = choose_ctc(recordings, words=bool(word_tokens)) if ctc is None else ctc
         for name, value in {"joint": joint, "guidance": guidance}.items():
             if value and not ctc:
                 raise ConfigError(f"model.{name}={value} needs a CTC branch: write model.ctc=0.3 too, which trains one")

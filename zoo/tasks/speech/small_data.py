@@ -10,14 +10,20 @@ from zoo.text.tokenizer_factory import Kind
 FEW_RECORDINGS = 500
 """A training split with fewer recordings is small."""
 CTC_OF_FEW = 0.3
-"""Share of a CTC branch in the loss on few recordings: it makes the listener hear tokens in their order."""
+"""Share of a CTC branch in the loss on few recordings that are spelled: it makes the listener hear characters in their
+order. Of tokens that are words there are few in a recording, and a branch cost accuracy (docs/speech.md)."""
 _OFTEN = 5
 """Occurrences of a word from which it can be learned as a whole."""
 
 
-def choose_ctc(recordings: int | None) -> float:
-    """Returns the share of the CTC branch in the loss for so many training recordings; None: it is not known."""
-    return CTC_OF_FEW if recordings is not None and recordings < FEW_RECORDINGS else 0.0
+def choose_ctc(recordings: int | None, *, words: bool = False) -> float:
+    """Returns the share of the CTC branch in the loss.
+
+    Args:
+        recordings: Number of training recordings; None: it is not known.
+        words: Whether tokens are words.
+    """
+    return CTC_OF_FEW if recordings is not None and recordings < FEW_RECORDINGS and not words else 0.0
 
 
 def choose_tokeniser(transcripts: Iterable[str]) -> Kind:

@@ -24,7 +24,12 @@ def small(**options: Any) -> SpeechData:
 def test_a_batch_has_features_targets_and_gold() -> None:
     data = small()
     recordings = len(data.content.corpus.numbers("train"))
-    assert data.sizes() == {"features": 40, "tokens": len(data.content.language), "recordings": recordings}
+    assert data.sizes() == {
+        "features": 40,
+        "tokens": len(data.content.language),
+        "recordings": recordings,
+        "word_tokens": 0,
+    }
     for batch in data.loader("test"):
         for number in range(len(batch)):
             text = batch.written[number].references[0]

@@ -173,7 +173,8 @@ class SpeechData(TaskData):
 
     def sizes(self) -> dict[str, int]:
         recordings = min(len(self.content.corpus.numbers("train")), FEW_RECORDINGS)
-        return {**super().sizes(), "recordings": recordings}
+        is_words = self.content.language.tokeniser.state()["kind"] == "words"
+        return {**super().sizes(), "recordings": recordings, "word_tokens": int(is_words)}
 
     form: ClassVar[Mapping[str, Any]] = {"target_tokens": VOCABULARY, "tokeniser": TOKENISER, "features": FEATURES}
 
