@@ -8,13 +8,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from zoo.data.loader import Loader
 from zoo.errors import ZooError
 from zoo.plurals import count_noun
 from zoo.tasks.contract import Task, TaskData
@@ -74,11 +75,9 @@ def try_estimate(task: Task, data: TaskData, step: Callable[[Any], Tensor]) -> S
 def estimate_step(task: Task, data: TaskData, step: Callable[[Any], Tensor]) -> StepEstimate | None:
     """Estimates the memory of the training step with the most tokens, when padded.
 
-    Smaller steps are computed until one takes 64 MiB: texts and sounds are cut to 32 tokens, to 64, and so on; of
-    examples that cannot be cut there are 2, 4, 8; a graph is shrunk by the task. Memory is a polynomial of the second
-    degree in a length, and of the first in a number of examples, as long as no kernel changes: it is drawn through the
-    last sizes. Tensors count; an
-    allocator that keeps what is freed, or leaves gaps between them, takes up to twice that.
+    Smaller steps are computed until one takes 64 MiB (`_Reduction`). Memory is a polynomial of the second degree in a
+    length, and of the first in a number of examples, as long as no kernel changes: it is drawn through the last sizes.
+    Tensors count; an allocator that keeps what is freed, or leaves gaps between them, takes up to twice that.
 
     Args:
         task: The model.
@@ -88,52 +87,84 @@ def estimate_step(task: Task, data: TaskData, step: Callable[[Any], Tensor]) -> 
     Returns:
         The estimate, or None if no smaller step takes that much.
     """
-    examples, loader = data.examples("train", training=True), data.train_dataloader()
-    numbers = loader.largest()
-    if not numbers:
+    loader = data.train_dataloader()
+    if not (numbers := loader.largest()):
         return None
-    remedy, name, draw = "lower data.batch_size", "", extrapolate_line
-    first, total = _FEWEST, len(numbers)
+    reduction = _reduce_examples(task, data, loader, numbers)
+    found = _extrapolate_steps(lambda size: step(reduction.make_batch(size)), reduction)
+    return None if found is None else StepEstimate(found, reduction.example, len(numbers), reduction.remedy)
 
-    def make(size: int) -> Any:
-        return examples.collate(loader.fetch(numbers[:size]))
 
+class _Reduction(NamedTuple):
+    """Smaller batches of the same kind as the largest one.
+
+    Attributes:
+        make_batch: Makes the batch of a size.
+        first: The smallest size that is tried.
+        total: The size of the whole batch.
+        extrapolate: Draws the memory at `total` from that at smaller sizes.
+        remedy: What makes the step smaller.
+        example: Name of the longest example, with its file and size; "" if all are of one size.
+    """
+
+    make_batch: Callable[[int], Any]
+    first: int
+    total: int
+    extrapolate: Callable[[list[tuple[int, int]], int], int]
+    remedy: str = "lower data.batch_size"
+    example: str = ""
+
+
+def _reduce_examples(task: Task, data: TaskData, loader: Loader, numbers: list[int]) -> _Reduction:
+    """Cuts texts and sounds to 32, 64, ... tokens, has the task shrink a graph, and and takes 2, 4, ... of others."""
+    examples = data.examples("train", training=True)
     if examples.lengths is not None:
         numbers = sorted(numbers, key=examples.lengths.__getitem__, reverse=True)
-        tokens, place = int(examples.lengths[numbers[0]]), getattr(data.source, "place", None)
-        (longest,) = loader.fetch(numbers[:1])
-        if hasattr(longest, "id"):
-            said = count_noun(tokens, examples.unit)
-            name = f"{longest.id!r}{'' if place is None else f' of {place}'} ({said})"
+        name = _name_longest(data, loader, numbers[0], int(examples.lengths[numbers[0]]), examples.unit)
         if (shorten := examples.shorten) is not None:
-            first, total, draw = _FIRST, tokens, extrapolate
-            remedy = "lower data.max_length, data.max_tokens or data.batch_size"
+            return _Reduction(
+                lambda size: examples.collate([shorten(each, size) for each in loader.fetch(numbers)]),
+                first=_FIRST,
+                total=int(examples.lengths[numbers[0]]),
+                extrapolate=extrapolate,
+                remedy="lower data.max_length, data.max_tokens or data.batch_size",
+                example=name,
+            )
+    else:
+        name, whole = "", examples.collate(loader.fetch(numbers))
+        if task.shrink_batch(whole, 1.0) is not None:
+            if (longest := data.summary().longest) is not None:
+                (longest_id, count), *_ = longest.examples
+                name = f"{longest_id!r} ({count_noun(int(count), longest.unit)})"
+            return _Reduction(
+                lambda size: task.shrink_batch(whole, size / _PARTS), 1, _PARTS, extrapolate_line, example=name
+            )
+    return _Reduction(
+        lambda size: examples.collate(loader.fetch(numbers[:size])),
+        first=_FEWEST,
+        total=len(numbers),
+        extrapolate=extrapolate_line,
+        example=name,
+    )
 
-            def make(size: int) -> Any:
-                return examples.collate([shorten(each, size) for each in loader.fetch(numbers)])
 
-    elif task.shrink_batch(whole := examples.collate(loader.fetch(numbers)), 1.0) is not None:
-        first, total = 1, _PARTS
-        if (summary := data.summary().longest) is not None:
-            (longest_id, count), *_ = summary.examples
-            name = f"{longest_id!r} ({count_noun(int(count), summary.unit)})"
-
-        def make(size: int) -> Any:
-            return task.shrink_batch(whole, size / _PARTS)
-
-    found = _extrapolate_steps(lambda size: step(make(size)), first, total, draw)
-    return None if found is None else StepEstimate(found, name, len(numbers), remedy)
+def _name_longest(data: TaskData, loader: Loader, number: int, tokens: int, unit: str) -> str:
+    """Returns the id of an example, with its file and size; "" if examples have no ids."""
+    (longest,) = loader.fetch([number])
+    if not hasattr(longest, "id"):
+        return ""
+    place = getattr(data.source, "place", None)
+    return f"{longest.id!r}{'' if place is None else f' of {place}'} ({count_noun(tokens, unit)})"
 
 
-def _extrapolate_steps(
-    step: Callable[[int], Tensor], size: int, total: int, draw: Callable[[list[tuple[int, int]], int], int]
-) -> int | None:
-    """Returns the bytes of a step of size `total`, from those of smaller ones; None if they take little."""
+def _extrapolate_steps(step: Callable[[int], Tensor], reduction: _Reduction) -> int | None:
+    """Returns the bytes of the whole step, from those of smaller ones; None if they take little."""
     points: list[tuple[int, int]] = []
-    while size < total:
+    size = reduction.first
+    while size < reduction.total:
         points.append((size, measure_step(lambda: step(size))))  # noqa: B023
         if len(points) >= _POINTS and points[-1][1] > _ENOUGH:
-            return draw(points[-_POINTS:], total)
+            return reduction.extrapolate(points[-_POINTS:], reduction.total)
         size *= 2
     return None
 
